@@ -1,0 +1,326 @@
+/**
+ * Builds the addon, `build/attune-<fingerprint>.node`, from native/ against the libtorch found here, and only when there
+ * is none yet for these sources and that libtorch. Direct compiler calls: neither cmake nor node-gyp is needed.
+ *
+ *     node scripts/native.mjs                          builds and says what it found
+ *     const { path } = await ensureAddon({ log });     the same from a program
+ *
+ * Plain JavaScript for Node 20 without packages: it runs at install time, in the bundle and on closed machines.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { availableParallelism, hostname } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { atLeast, cacheFolder, findCuda, findLibtorch, LibtorchError, usesNewStringAbi } from './libtorch.mjs';
+
+export { findLibtorch, LibtorchError } from './libtorch.mjs';
+
+export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** A build that could not be done, with the compiler's last words or what to install. */
+export class BuildError extends Error {
+  name = 'BuildError';
+}
+
+/** What to type to get a libtorch, for messages. */
+export const APT_PACKAGES = ['libtorch-dev', 'libgloo-dev', 'libopenblas0-pthread'];
+export const NO_LIBTORCH = `no libtorch was found. One of these gives one:
+  apt-get install -y ${APT_PACKAGES.join(' ')}     (Debian, Ubuntu; as root)
+  pip install torch                                          (any Linux, and for CUDA)
+  ATTUNE_LIBTORCH=<folder>                                   (an unpacked libtorch archive, or a torch wheel's folder)`;
+
+/**
+ * The addon for this machine, built first if need be.
+ * @param {{ log?: (line: string) => void, root?: string, env?: NodeJS.ProcessEnv }} [options]
+ * @returns {Promise<{ path: string, libtorch: string, lib: string, version: string, cuda: boolean, kernels: boolean,
+ *   source: string, fingerprint: string, built: boolean }>}
+ */
+export async function ensureAddon({ log = () => {}, root = packageRoot, env = process.env } = {}) {
+  if (process.platform !== 'linux') throw new BuildError(`attune runs on Linux; this is ${process.platform}.`);
+  const libtorch = findLibtorch({ env });
+  if (!libtorch) throw new LibtorchError(NO_LIBTORCH);
+  const build = buildFolder(root, env);
+  const plan = planBuild(root, build, libtorch, env);
+  const path = join(build, `attune-${plan.fingerprint}.node`);
+  const record = {
+    path,
+    libtorch: libtorch.root,
+    lib: libtorch.lib,
+    version: libtorch.version,
+    cuda: plan.cuda !== undefined,
+    kernels: plan.kernels,
+    source: libtorch.source,
+    fingerprint: plan.fingerprint,
+  };
+  let built = false;
+  if (!existsSync(path)) {
+    await withLock(join(build, `${plan.fingerprint}.lock`), log, async () => {
+      if (existsSync(path)) return;
+      await compile(plan, path, log);
+      built = true;
+      prune(build, path);
+    });
+  }
+  writeIfChanged(join(build, 'addon.json'), `${JSON.stringify(record, null, 2)}\n`);
+  return { ...record, built };
+}
+
+/** build/ beside the sources, or a folder of the cache where the package's own cannot be written (a shared install). */
+function buildFolder(root, env) {
+  const own = join(root, 'build');
+  try {
+    mkdirSync(own, { recursive: true });
+    accessSync(own, constants.W_OK);
+    return own;
+  } catch {
+    const other = join(cacheFolder(env), 'build', digest(root));
+    mkdirSync(other, { recursive: true });
+    return other;
+  }
+}
+
+/** Everything that decides what the addon is: sources, flags, libtorch. */
+function planBuild(root, build, libtorch, env) {
+  const folder = join(root, 'native');
+  const files = existsSync(folder) ? readdirSync(folder).sort() : [];
+  const cuda = findCuda(libtorch, env);
+  const kernelSources = cuda?.nvcc ? files.filter((name) => name.endsWith('.cu')) : [];
+  const kernels = kernelSources.length > 0;
+  const sources = [...files.filter((name) => name.endsWith('.cc')), ...kernelSources].map((name) => join(folder, name));
+  if (sources.length === 0) throw new BuildError(`there are no native sources in ${folder}.`);
+
+  // -isystem keeps the warnings of torch's headers away; /usr/include is searched anyway and must not be named.
+  const includes = [...libtorch.include, ...(cuda ? [cuda.include] : [])].filter((path) => path !== '/usr/include');
+  const defines = [
+    `-D_GLIBCXX_USE_CXX11_ABI=${usesNewStringAbi(libtorch.lib) ? 1 : 0}`,
+    '-DNAPI_VERSION=9',
+    ...(cuda ? ['-DATTUNE_CUDA=1'] : []),
+    ...(kernels ? ['-DATTUNE_KERNELS=1'] : []),
+  ];
+  const shared = [
+    `-std=c++${atLeast(libtorch.version, [2, 12]) ? 20 : 17}`,
+    ...defines,
+    `-I${nodeApiHeaders(root)}`,
+    ...includes.flatMap((path) => ['-isystem', path]),
+  ];
+  const compilers = {
+    // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
+    cc: [compiler(env), '-O2', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
+    cu: kernels
+      ? [cuda.nvcc, '-O3', '-Xcompiler', '-fPIC', '--expt-relaxed-constexpr', '--expt-extended-lambda', ...gencode(build, env), ...shared]
+      : [],
+  };
+  const link = [
+    compiler(env),
+    '-shared',
+    `-Wl,-rpath,${libtorch.lib}`,
+    `-L${libtorch.lib}`,
+    '-Wl,--no-as-needed',
+    '-lc10',
+    '-ltorch_cpu',
+    '-ltorch',
+    ...(cuda ? ['-lc10_cuda', '-ltorch_cuda', `-L${cuda.cudart.folder}`, `-l:${cuda.cudart.name}`] : []),
+  ];
+
+  const headers = files.filter((name) => /\.(h|hpp|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
+  const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
+  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, ...headers];
+  const objects = sources.map((source) => {
+    const command = source.endsWith('.cu') ? compilers.cu : compilers.cc;
+    return { source, command, object: join(build, `${basename(source)}-${digest(...base, ...command, readFileSync(source))}.o`) };
+  });
+  const fingerprint = digest(...link, ...objects.map((each) => each.object.slice(build.length)));
+  return { libtorch, cuda, kernels, objects, link, fingerprint };
+}
+
+async function compile(plan, path, log) {
+  const { objects, libtorch } = plan;
+  const missing = objects.filter((each) => !existsSync(each.object));
+  checkCompiler(plan.link[0]);
+  log(`building the addon against libtorch ${libtorch.version} (${libtorch.root}): ${missing.length} of ${objects.length} files to compile`);
+  const waiting = [...missing];
+  let done = 0;
+  const worker = async () => {
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const temporary = `${next.object}.${process.pid}.o`;
+      await call([...next.command, '-c', next.source, '-o', temporary], basename(next.source));
+      renameSync(temporary, next.object);
+      log(`compiled ${basename(next.source)} (${++done}/${missing.length})`);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(availableParallelism(), missing.length) }, worker));
+  const temporary = `${path}.${process.pid}`;
+  const [linker, ...options] = plan.link;
+  const split = options.indexOf('-Wl,--no-as-needed');
+  const inputs = objects.map((each) => each.object);
+  await call([linker, ...options.slice(0, split), '-o', temporary, ...inputs, ...options.slice(split)], 'linking');
+  renameSync(temporary, path);
+}
+
+function call([command, ...args], what) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    let errors = '';
+    child.stderr.setEncoding('utf8').on('data', (text) => {
+      errors += text;
+    });
+    child.on('error', (error) => reject(new BuildError(`${command} could not be started: ${error.message}`)));
+    child.on('close', (status) => {
+      if (status === 0) return resolve();
+      // The first error is the cause; what follows it is mostly its echo through torch's templates.
+      const lines = errors.trimEnd().split('\n');
+      const first = Math.max(0, lines.findIndex((line) => /error[: ]/.test(line)) - 2);
+      const shown = lines.length - first > 40 ? [...lines.slice(first, first + 25), '…', ...lines.slice(-14)] : lines.slice(first);
+      reject(new BuildError(`${what} failed (${basename(command)} ended with ${status}):\n${shown.join('\n')}`));
+    });
+  });
+}
+
+/** One build at a time per fingerprint; a lock whose owner is gone, or that nobody has touched for a minute, is taken over. */
+async function withLock(lock, log, work) {
+  let told = false;
+  while (true) {
+    try {
+      writeFileSync(lock, JSON.stringify({ pid: process.pid, host: hostname() }), { flag: 'wx' });
+      break;
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+      if (isStale(lock)) {
+        rmSync(lock, { force: true });
+        continue;
+      }
+      if (!told) log('another process is building the addon: waiting for it');
+      told = true;
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+  }
+  const heartbeat = setInterval(() => touch(lock), 5_000);
+  try {
+    return await work();
+  } finally {
+    clearInterval(heartbeat);
+    rmSync(lock, { force: true });
+  }
+}
+
+function isStale(lock) {
+  try {
+    if (Date.now() - statSync(lock).mtimeMs > 60_000) return true;
+    const owner = JSON.parse(readFileSync(lock, 'utf8'));
+    if (owner.host !== hostname()) return false;
+    process.kill(owner.pid, 0);
+    return false;
+  } catch (error) {
+    // ESRCH: the owner is dead. ENOENT: it has just finished. Half-written JSON: it has just begun.
+    return error.code === 'ESRCH';
+  }
+}
+
+function touch(path) {
+  try {
+    utimesSync(path, new Date(), new Date());
+  } catch {
+    // The lock went away under us: the build still ends with an atomic rename.
+  }
+}
+
+/** Addons and objects that nobody has built for a week belong to sources long changed. */
+function prune(build, keep) {
+  const old = readdirSync(build)
+    .filter((name) => /\.(o|node)$/.test(name) && join(build, name) !== keep)
+    .map((name) => ({ path: join(build, name), age: Date.now() - statSync(join(build, name)).mtimeMs }))
+    .filter((file) => file.age > 7 * 24 * 3600 * 1000);
+  for (const file of old) rmSync(file.path, { force: true });
+}
+
+/** Only the header files of Node's C interface are needed, which are the same for every Node: no headers of this one. */
+function nodeApiHeaders(root) {
+  for (let folder = realpathSync(root); ; folder = dirname(folder)) {
+    const include = join(folder, 'node_modules/node-api-headers/include');
+    if (existsSync(join(include, 'node_api.h'))) return include;
+    if (dirname(folder) === folder) throw new BuildError(`the package node-api-headers is missing: run npm install in ${root}.`);
+  }
+}
+
+function compiler(env) {
+  return env.CXX || 'g++';
+}
+
+function checkCompiler(command) {
+  const answer = spawnSync(command, ['--version'], { encoding: 'utf8' });
+  if (answer.error) throw new BuildError(`there is no C++ compiler (${command}). On Debian or Ubuntu, as root: apt-get install -y g++`);
+}
+
+/**
+ * Machine code for the GPU that is here. nvidia-smi can take a second, so its answer is kept for as long as the driver
+ * reports the same cards. ATTUNE_CUDA_ARCH (such as "80" or "90a") overrides it.
+ */
+function gencode(build, env) {
+  const kept = join(build, 'gpu.json');
+  const cards = readCards();
+  let arch = env.ATTUNE_CUDA_ARCH;
+  if (!arch) {
+    try {
+      const known = JSON.parse(readFileSync(kept, 'utf8'));
+      if (known.cards === cards) arch = known.arch;
+    } catch {
+      // Not asked yet.
+    }
+  }
+  if (!arch) {
+    const answer = spawnSync('nvidia-smi', ['--query-gpu=compute_cap', '--format=csv,noheader'], { encoding: 'utf8' });
+    arch = /^(\d+)\.(\d+)/.exec(answer.stdout ?? '')?.slice(1).join('') ?? '90';
+    writeIfChanged(kept, JSON.stringify({ cards, arch }));
+  }
+  return ['-gencode', `arch=compute_${arch},code=sm_${arch}`];
+}
+
+function readCards() {
+  const folder = '/proc/driver/nvidia/gpus';
+  try {
+    return readdirSync(folder).map((name) => readFileSync(join(folder, name, 'information'), 'utf8')).join('');
+  } catch {
+    return '';
+  }
+}
+
+function writeIfChanged(path, text) {
+  if (existsSync(path) && readFileSync(path, 'utf8') === text) return;
+  const temporary = `${path}.${process.pid}`;
+  writeFileSync(temporary, text);
+  renameSync(temporary, path);
+}
+
+function digest(...parts) {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(typeof part === 'number' ? String(part) : part).update('\0');
+  return hash.digest('hex').slice(0, 16);
+}
+
+if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  const started = Date.now();
+  try {
+    const { built, ...record } = await ensureAddon({ log: (line) => console.log(line) });
+    console.log(`${built ? 'built' : 'up to date'} in ${((Date.now() - started) / 1000).toFixed(1)} s`);
+    console.log(JSON.stringify(record, null, 2));
+  } catch (error) {
+    if (!(error instanceof BuildError || error instanceof LibtorchError)) throw error;
+    console.error(error.message);
+    process.exitCode = 1;
+  }
+}
