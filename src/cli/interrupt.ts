@@ -1,0 +1,39 @@
+/**
+ * Ctrl-C and SIGTERM for a command that trains: the first asks the run to save and stop, a second Ctrl-C leaves at once.
+ *
+ *     const interrupt = onInterrupt((signal) => console.error(`${signal}: saving; press Ctrl-C again to leave at once`));
+ *     try { await trainReward(config, { signal: interrupt.signal }); } finally { interrupt.dispose(); }
+ */
+export interface Interrupt extends Disposable {
+  readonly signal: AbortSignal;
+  dispose(): void;
+}
+
+/** The part of `process` that is used, so that a test can stand in for it. */
+export interface SignalSource {
+  on(name: NodeJS.Signals, listener: (name: NodeJS.Signals) => void): unknown;
+  removeListener(name: NodeJS.Signals, listener: (name: NodeJS.Signals) => void): unknown;
+  exit(code: number): void;
+}
+
+/** Exit codes by the shell's convention: 128 + the signal's number. */
+const exitCodes: Partial<Record<NodeJS.Signals, number>> = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 };
+
+export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: SignalSource = process): Interrupt {
+  const controller = new AbortController();
+  const listener = (name: NodeJS.Signals) => {
+    if (controller.signal.aborted) {
+      // SIGTERM is often sent repeatedly by schedulers; only a person's second Ctrl-C means "now".
+      if (name === 'SIGINT') source.exit(exitCodes[name] ?? 1);
+      return;
+    }
+    notify?.(name);
+    controller.abort(name);
+  };
+  const names = Object.keys(exitCodes) as NodeJS.Signals[];
+  for (const name of names) source.on(name, listener);
+  const dispose = () => {
+    for (const name of names) source.removeListener(name, listener);
+  };
+  return { signal: controller.signal, dispose, [Symbol.dispose]: dispose };
+}

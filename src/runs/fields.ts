@@ -1,0 +1,145 @@
+/**
+ * Fields of a command's configuration: a zod type plus what a person needs to know about it.
+ *
+ *     const schema = z.object({
+ *       gradAccum: field(z.number().int().positive().default(4), {
+ *         description: 'micro-batches per optimiser step', group: 'Optimiser', aliases: ['gradAccumSteps'],
+ *       }),
+ *     });
+ *
+ * Names are camelCase in TypeScript, snake_case in files and kebab-case on the command line; `field` must be the
+ * outermost call, because zod makes a new type at every `.default()`.
+ */
+import { z } from 'zod';
+
+export interface FieldMeta {
+  description: string;
+  /** Heading under which `--help` shows the option. */
+  group?: string;
+  /** Other names that are accepted, in camelCase. */
+  aliases?: readonly string[];
+  /** Example values, shown in `--help`. */
+  examples?: readonly string[];
+  /** Read from files only: no command-line option. */
+  fileOnly?: boolean;
+  /** Belongs to one invocation (`resumeFrom`, `dryRun`): neither saved with the run nor taken from a checkpoint. */
+  transient?: boolean;
+  /** Never written or logged, whatever its name. */
+  secret?: boolean;
+  /** Left out of `--help`, still accepted. */
+  hidden?: boolean;
+}
+
+const registry = z.registry<FieldMeta>();
+
+export function field<T extends z.ZodType>(type: T, meta: FieldMeta): T {
+  registry.add(type, meta);
+  return type;
+}
+
+export function fieldMeta(type: z.ZodType): FieldMeta {
+  return registry.get(type) ?? { description: type.description ?? '' };
+}
+
+export type ConfigSchema = z.ZodObject;
+
+/** What a field holds once defaults and optionality are taken off. */
+export type FieldKind =
+  | { kind: 'boolean' | 'string' | 'other' }
+  | { kind: 'number'; integer: boolean }
+  | { kind: 'enum'; values: string[] }
+  | { kind: 'list'; element: z.ZodType }
+  | { kind: 'object'; object: z.ZodObject }
+  | { kind: 'union'; options: z.ZodType[] };
+
+const wrappers = new Set(['default', 'prefault', 'optional', 'nullable', 'nonoptional', 'readonly', 'catch']);
+
+/** The type inside `.default()`, `.optional()`, `.nullable()` and pipes. */
+export function inner(type: z.ZodType): z.ZodType {
+  const def = type.def as unknown as { type: string; innerType?: z.ZodType; in?: z.ZodType; out?: z.ZodType };
+  if (wrappers.has(def.type) && def.innerType) return inner(def.innerType);
+  if (def.type === 'pipe' && def.in && def.out) {
+    return inner((def.in.def as { type: string }).type === 'transform' ? def.out : def.in);
+  }
+  return type;
+}
+
+export function fieldKind(type: z.ZodType): FieldKind {
+  const core = inner(type);
+  if (core instanceof z.ZodBoolean) return { kind: 'boolean' };
+  if (core instanceof z.ZodString) return { kind: 'string' };
+  if (core instanceof z.ZodNumber) return { kind: 'number', integer: core.format?.includes('int') ?? false };
+  if (core instanceof z.ZodEnum) return { kind: 'enum', values: core.options.map(String) };
+  if (core instanceof z.ZodLiteral) return { kind: 'enum', values: [...core.values].map(String) };
+  if (core instanceof z.ZodArray) return { kind: 'list', element: core.element as z.ZodType };
+  if (core instanceof z.ZodObject) return { kind: 'object', object: core };
+  if (core instanceof z.ZodUnion) return { kind: 'union', options: core.options as z.ZodType[] };
+  return { kind: 'other' };
+}
+
+/** The value a field takes when nothing sets it; undefined where it is optional or required. */
+export function defaultValue(type: z.ZodType): unknown {
+  const parsed = type.safeParse(undefined);
+  return parsed.success ? parsed.data : undefined;
+}
+
+export function isRequired(type: z.ZodType): boolean {
+  return !type.safeParse(undefined).success;
+}
+
+/** Text from a command line or the environment as the field's own type; what does not fit stays text, for zod to refuse. */
+export function fromText(type: z.ZodType, value: unknown): unknown {
+  const kind = fieldKind(type);
+  if (kind.kind === 'list') {
+    const items = Array.isArray(value) ? value : String(value).split(',');
+    return items
+      .map((item) => (typeof item === 'string' ? item.trim() : item))
+      .filter((item) => item !== '')
+      .map((item) => fromText(kind.element, item));
+  }
+  if (typeof value !== 'string') return value;
+  const text = value.trim();
+  if (kind.kind === 'number') return numberFrom(text) ?? value;
+  if (kind.kind === 'boolean') {
+    if (/^(true|yes|on|1)$/i.test(text)) return true;
+    if (/^(false|no|off|0)$/i.test(text)) return false;
+    return value;
+  }
+  if (kind.kind === 'union') {
+    for (const option of kind.options) {
+      const converted = fromText(option, value);
+      if (option.safeParse(converted).success) return converted;
+    }
+  }
+  return value;
+}
+
+function numberFrom(text: string): number | undefined {
+  if (text === '') return undefined;
+  const plain = text.replace(/(?<=\d)_(?=\d)/g, '');
+  const number = Number(plain);
+  return Number.isNaN(number) ? undefined : number;
+}
+
+/** `lora_r`, `lora-r` and `loraR` are one name. */
+export function camelCase(name: string): string {
+  return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+export function snakeCase(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`).replaceAll('-', '_');
+}
+
+export function kebabCase(name: string): string {
+  return snakeCase(name).replaceAll('_', '-');
+}
+
+/** Field names of an object by every accepted camelCase name, aliases included. */
+export function acceptedNames(object: z.ZodObject): Map<string, string> {
+  const names = new Map<string, string>();
+  for (const [name, type] of Object.entries(object.shape)) {
+    names.set(name, name);
+    for (const alias of fieldMeta(type as z.ZodType).aliases ?? []) names.set(alias, name);
+  }
+  return names;
+}
