@@ -27,6 +27,7 @@ import { availableParallelism, hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { atLeast, cacheFolder, findCuda, findLibtorch, LibtorchError, usesNewStringAbi } from './libtorch.mjs';
+import { findPackage } from './node24.mjs';
 
 export { findLibtorch, LibtorchError } from './libtorch.mjs';
 
@@ -46,11 +47,17 @@ export const NO_LIBTORCH = `no libtorch was found. One of these gives one:
 
 /**
  * The addon for this machine, built first if need be.
- * @param {{ log?: (line: string) => void, root?: string, env?: NodeJS.ProcessEnv }} [options]
+ * @param {object} [options]
+ * @param {(line: string) => void} [options.log]
+ * @param {(work: (log: (line: string) => void) => Promise<void>) => Promise<void>} [options.around] wraps a build that has
+ *   to be done, and is not called for one that is there already
+ * @param {string} [options.root] the folder of the package
+ * @param {NodeJS.ProcessEnv} [options.env]
  * @returns {Promise<{ path: string, libtorch: string, lib: string, version: string, cuda: boolean, kernels: boolean,
  *   source: string, fingerprint: string, built: boolean }>}
  */
-export async function ensureAddon({ log = () => {}, root = packageRoot, env = process.env } = {}) {
+export async function ensureAddon(options = {}) {
+  const { log = () => {}, around = (work) => work(log), root = packageRoot, env = process.env } = options;
   if (process.platform !== 'linux') throw new BuildError(`attune runs on Linux; this is ${process.platform}.`);
   const libtorch = findLibtorch({ env });
   if (!libtorch) throw new LibtorchError(NO_LIBTORCH);
@@ -69,12 +76,14 @@ export async function ensureAddon({ log = () => {}, root = packageRoot, env = pr
   };
   let built = false;
   if (!existsSync(path)) {
-    await withLock(join(build, `${plan.fingerprint}.lock`), log, async () => {
-      if (existsSync(path)) return;
-      await compile(plan, path, log);
-      built = true;
-      prune(build, path);
-    });
+    await around((say) =>
+      withLock(join(build, `${plan.fingerprint}.lock`), say, async () => {
+        if (existsSync(path)) return;
+        await compile(plan, path, say);
+        built = true;
+        prune(build, path);
+      }),
+    );
   }
   writeIfChanged(join(build, 'addon.json'), `${JSON.stringify(record, null, 2)}\n`);
   return { ...record, built };
@@ -250,11 +259,9 @@ function prune(build, keep) {
 
 /** Only the header files of Node's C interface are needed, which are the same for every Node: no headers of this one. */
 function nodeApiHeaders(root) {
-  for (let folder = realpathSync(root); ; folder = dirname(folder)) {
-    const include = join(folder, 'node_modules/node-api-headers/include');
-    if (existsSync(join(include, 'node_api.h'))) return include;
-    if (dirname(folder) === folder) throw new BuildError(`the package node-api-headers is missing: run npm install in ${root}.`);
-  }
+  const folder = findPackage(root, 'node-api-headers');
+  if (!folder) throw new BuildError(`the package node-api-headers is missing: run npm install in ${root}.`);
+  return join(folder, 'include');
 }
 
 function compiler(env) {

@@ -1,0 +1,141 @@
+/**
+ * The door of every `npm run`: brings what is missing on this machine (packages, Node 24, libtorch, the addon), then
+ * runs the target. Each step says what it does only when there is something to do; a second start adds well under 2 s.
+ *
+ *     node scripts/start.mjs test [vitest's options]
+ *     node scripts/start.mjs demo
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { APT_PACKAGES, BuildError, ensureAddon, findLibtorch, LibtorchError, NO_LIBTORCH, packageRoot as root } from './native.mjs';
+import { modernNode, NO_NODE, runNode } from './node24.mjs';
+
+/** Something the person has to do before this can go on. */
+class Stop extends Error {}
+
+const targets = {
+  test: { engine: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
+  demo: { engine: true, command: ['bin/attune.mjs', 'demo'] },
+  bench: { engine: true, command: ['benchmarks/run.ts'] },
+  attune: { engine: true, command: ['bin/attune.mjs'] },
+  setup: { engine: true },
+  build: { command: ['scripts/compile.mjs'] },
+  bundle: { command: ['scripts/bundle.mjs'] },
+  lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
+  format: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'] },
+  typecheck: { command: ['node_modules/typescript/lib/tsc.js', '--noEmit'] },
+};
+
+/** One line per step: with a clock that runs on a terminal, printed once begun and once done elsewhere. */
+async function step(label, work) {
+  const started = Date.now();
+  const seconds = () => ((Date.now() - started) / 1000).toFixed(1);
+  const live = process.stderr.isTTY;
+  let detail = '';
+  const draw = (end) => process.stderr.write(`\r\u001b[2K${label}${detail && `: ${detail}`} … ${seconds()} s${end}`);
+  const log = (line) => {
+    detail = line;
+    if (!live) process.stderr.write(`${label}: ${line}\n`);
+  };
+  if (!live) process.stderr.write(`${label} …\n`);
+  const clock = live ? setInterval(() => draw(''), 200) : undefined;
+  try {
+    const result = await work(log);
+    clearInterval(clock);
+    if (live) draw('\n');
+    else process.stderr.write(`${label}: done in ${seconds()} s\n`);
+    return result;
+  } catch (error) {
+    clearInterval(clock);
+    if (live) process.stderr.write('\n');
+    throw error;
+  }
+}
+
+/** npm writes what it installed into node_modules/.package-lock.json: packages are up to date when that agrees with ours. */
+function packagesAreInstalled() {
+  const installed = join(root, 'node_modules/.package-lock.json');
+  if (!existsSync(installed)) return false;
+  const have = JSON.parse(readFileSync(installed, 'utf8')).packages;
+  const wanted = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages;
+  return Object.entries(wanted).every(([path, { version, optional }]) => path === '' || optional || have[path]?.version === version);
+}
+
+async function installPackages() {
+  if (packagesAreInstalled()) return;
+  await step('packages: npm ci', () => runQuietly('npm', ['ci', '--no-audit', '--no-fund'], {}));
+  if (!packagesAreInstalled()) throw new Stop('npm ci ended well, and yet packages are missing: remove node_modules and try again.');
+}
+
+/** apt-get's words before its arguments: nothing for root, sudo where it asks no password, undefined where neither is so. */
+function administrator() {
+  if (process.getuid?.() === 0) return [];
+  return spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0 ? ['sudo', '-n'] : undefined;
+}
+
+async function installLibtorch() {
+  const compiler = process.env.CXX || 'g++';
+  const wanted = [
+    ...(findLibtorch() ? [] : APT_PACKAGES),
+    ...(spawnSync(compiler, ['--version'], { stdio: 'ignore' }).error ? ['g++'] : []),
+  ];
+  if (wanted.length === 0) return;
+  const what = wanted.includes('libtorch-dev') ? 'libtorch' : 'a C++ compiler';
+  if (spawnSync('apt-get', ['--version'], { stdio: 'ignore' }).error) {
+    throw new Stop(what === 'libtorch' ? NO_LIBTORCH : `there is no C++ compiler (${compiler}): install one, or name yours with CXX=…`);
+  }
+  const prefix = administrator();
+  const install = ['apt-get', 'install', '-y', '--no-install-recommends', ...wanted];
+  if (!prefix) {
+    throw new Stop(`${what} is missing, and installing it needs root. Run this, then try again:
+  sudo apt-get update && sudo ${install.join(' ')}${what === 'libtorch' ? '\nor, without root: pip install torch, or ATTUNE_LIBTORCH=<folder of a libtorch archive>' : ''}`);
+  }
+  const env = { DEBIAN_FRONTEND: 'noninteractive' };
+  await step(`${what}: apt-get install ${wanted.join(' ')}`, async () => {
+    const [first, ...rest] = [...prefix, 'apt-get', 'update'];
+    await runQuietly(first, rest, env);
+    const [command, ...args] = [...prefix, ...install];
+    await runQuietly(command, args, env);
+  });
+}
+
+function runQuietly(command, args, env) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { cwd: root, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text) => {
+        output = (output + text).slice(-4000);
+      });
+    }
+    child.on('error', (error) => reject(new Stop(`${command} could not be started: ${error.message}`)));
+    child.on('close', (status) => {
+      if (status === 0) resolve();
+      else reject(new Stop(`${command} ${args.join(' ')} ended with ${status}:\n${output.trimEnd()}`));
+    });
+  });
+}
+
+async function main([name, ...args]) {
+  const target = targets[name];
+  if (!target) throw new Stop(`unknown target "${name ?? ''}": one of ${Object.keys(targets).join(', ')}`);
+  await installPackages();
+  const node = modernNode(root);
+  if (!node) throw new Stop(NO_NODE);
+  const env = { ...process.env, PATH: [dirname(node), process.env.PATH].join(delimiter) };
+  if (target.engine) {
+    await installLibtorch();
+    env.ATTUNE_ADDON = (await ensureAddon({ around: (work) => step('addon', work) })).path;
+  }
+  if (!target.command) return 0;
+  return runNode(node, [...target.command, ...args], { cwd: root, env });
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  if (!(error instanceof Stop || error instanceof BuildError || error instanceof LibtorchError)) throw error;
+  console.error(error.message);
+  process.exitCode = 1;
+}

@@ -1,0 +1,31 @@
+/**
+ * The addon as the command line sees it. Building it is the launcher's business (bin/attune.mjs, in plain JavaScript, since
+ * it must run before anything is compiled), which hands its builder over here.
+ */
+export interface Addon {
+  path: string;
+  /** The folder of the libtorch it was built against, that of its libraries, its version and where it came from. */
+  libtorch: string;
+  lib: string;
+  version: string;
+  source: 'environment' | 'python' | 'system' | 'cache';
+  cuda: boolean;
+  /** Whether the CUDA kernels of native/*.cu are inside. */
+  kernels: boolean;
+}
+
+export type EnginePreparer = (log: (line: string) => void) => Promise<Addon>;
+
+let preparer: EnginePreparer | undefined;
+
+export function setEnginePreparer(prepare: EnginePreparer): void {
+  preparer = prepare;
+}
+
+/** Builds the addon if there is none for this machine yet, and points the engine at it; undefined without a launcher. */
+export async function prepareEngine(): Promise<Addon | undefined> {
+  if (process.env.ATTUNE_ADDON || !preparer) return undefined;
+  const addon = await preparer((line) => process.stderr.write(`${line}\n`));
+  process.env.ATTUNE_ADDON = addon.path;
+  return addon;
+}

@@ -1,0 +1,56 @@
+/**
+ * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is the
+ * one that was asked for, so that `--help` is instant and no command pays for another's packages.
+ */
+import { Command, CommanderError } from 'commander';
+import { UserError } from '../errors.ts';
+import { normalizeArguments } from './arguments.ts';
+import { type EnginePreparer, prepareEngine, setEnginePreparer } from './engine.ts';
+
+interface CommandEntry {
+  summary: string;
+  load: () => Promise<{ register(program: Command): void }>;
+  /** False for commands that run without libtorch, or see to it themselves. */
+  engine?: boolean;
+}
+
+const commands: Record<string, CommandEntry> = {
+  doctor: { summary: 'what was found on this machine, and what to do about it', load: () => import('./doctor.ts'), engine: false },
+  demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
+};
+
+/** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in what was asked. */
+export async function main(argv: string[], launcher: { version: string; prepareEngine: EnginePreparer }): Promise<number> {
+  setEnginePreparer(launcher.prepareEngine);
+  const program = new Command('attune')
+    .description('LLM post-training for TypeScript, on libtorch')
+    .version(launcher.version)
+    .showHelpAfterError('(add --help for what can be asked)')
+    .exitOverride();
+  try {
+    const args = normalizeArguments(argv);
+    const [first, second] = args.filter((arg) => !arg.startsWith('-'));
+    const asked = first === 'help' ? second : first;
+    for (const [name, entry] of Object.entries(commands)) {
+      if (name !== asked) program.command(name).summary(entry.summary).description(entry.summary);
+      else (await entry.load()).register(program);
+    }
+    program.hook('preAction', async () => {
+      if (asked && commands[asked]?.engine !== false) await prepareEngine();
+    });
+    await program.parseAsync(args, { from: 'user' });
+    return Number(process.exitCode ?? 0);
+  } catch (error) {
+    return report(error);
+  }
+}
+
+function report(error: unknown): number {
+  // Commander has already printed its own message, and the help or version that was asked for.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  const message = error instanceof Error ? error.message : String(error);
+  const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
+  console.error(stack ?? `attune: ${message}`);
+  if (error instanceof UserError) return 2;
+  return 1;
+}
