@@ -85,7 +85,9 @@ export async function ensureAddon(options = {}) {
       }),
     );
   }
-  writeIfChanged(join(build, 'addon.json'), `${JSON.stringify(record, null, 2)}\n`);
+  // addon.json names the one in use; the other stays true when two libtorches are used in turn.
+  const text = `${JSON.stringify(record, null, 2)}\n`;
+  for (const name of ['addon.json', `attune-${plan.fingerprint}.json`]) writeIfChanged(join(build, name), text);
   return { ...record, built };
 }
 

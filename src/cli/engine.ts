@@ -2,6 +2,8 @@
  * The addon as the command line sees it. Building it is the launcher's business (bin/attune.mjs, in plain JavaScript, since
  * it must run before anything is compiled), which hands its builder over here.
  */
+import { existsSync, readFileSync } from 'node:fs';
+
 export interface Addon {
   path: string;
   /** The folder of the libtorch it was built against, that of its libraries, its version and where it came from. */
@@ -22,10 +24,17 @@ export function setEnginePreparer(prepare: EnginePreparer): void {
   preparer = prepare;
 }
 
-/** Builds the addon if there is none for this machine yet, and points the engine at it; undefined without a launcher. */
+/**
+ * Builds the addon if there is none for this machine yet, and points the engine at it. An addon that the environment names
+ * is used as it is; what it was built against is known when its record lies beside it.
+ */
 export async function prepareEngine(): Promise<Addon | undefined> {
-  if (process.env.ATTUNE_ADDON || !preparer) return undefined;
-  const addon = await preparer((line) => process.stderr.write(`${line}\n`));
-  process.env.ATTUNE_ADDON = addon.path;
+  const given = process.env.ATTUNE_ADDON;
+  if (given) {
+    const record = given.replace(/\.node$/, '.json');
+    return existsSync(record) ? (JSON.parse(readFileSync(record, 'utf8')) as Addon) : undefined;
+  }
+  const addon = await preparer?.((line) => process.stderr.write(`${line}\n`));
+  if (addon) process.env.ATTUNE_ADDON = addon.path;
   return addon;
 }
