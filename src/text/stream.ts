@@ -1,0 +1,56 @@
+/**
+ * Token by token to text, never half a character. A character may be spread over several tokens, and in SentencePiece
+ * vocabularies a token's leading space shows only after another token; so each token is decoded together with a few
+ * before it, and text that still ends in U+FFFD waits for the next token.
+ */
+export interface TextStream {
+  /** The text that this token makes certain; empty while a character is incomplete. */
+  push(id: number): string;
+  /** What was held back, at the end of the sequence. */
+  flush(): string;
+}
+
+const INCOMPLETE = '\ufffd';
+/** A UTF-8 character has at most four bytes: what is still broken after as many tokens stays broken, but for its end. */
+const PATIENCE_TOKENS = 4;
+const WINDOW_TOKENS = 8;
+
+export function textStream(decode: (ids: number[]) => string): TextStream {
+  let window: number[] = [];
+  let emitted = 0;
+  let held = 0;
+
+  const emit = (text: string, end: number): string => {
+    const fresh = text.slice(emitted, end);
+    emitted = Math.max(emitted, end);
+    return fresh;
+  };
+
+  return {
+    push(id) {
+      window.push(id);
+      held++;
+      const text = decode(window);
+      if (text.endsWith(INCOMPLETE)) {
+        return held <= PATIENCE_TOKENS ? '' : emit(text, text.length - 1);
+      }
+      const fresh = emit(text, text.length);
+      if (window.length > WINDOW_TOKENS) {
+        // Only tokens that show something may stand for all before them: a decoder strips the first visible space.
+        const recent = window.slice(-Math.max(held, 2));
+        const recentText = decode(recent);
+        if (recentText !== '' && text.endsWith(recentText)) {
+          window = recent;
+          emitted = recentText.length;
+        }
+      }
+      held = 0;
+      return fresh;
+    },
+    flush() {
+      const text = decode(window);
+      held = 0;
+      return emit(text, text.length);
+    },
+  };
+}
