@@ -53,8 +53,8 @@ export const NO_LIBTORCH = `no libtorch was found. One of these gives one:
  *   to be done, and is not called for one that is there already
  * @param {string} [options.root] the folder of the package
  * @param {NodeJS.ProcessEnv} [options.env]
- * @returns {Promise<{ path: string, libtorch: string, lib: string, version: string, cuda: boolean, kernels: boolean,
- *   source: string, fingerprint: string, built: boolean }>}
+ * @returns {Promise<{ path: string, libtorch: string, lib: string, version: string, libtorchHasCuda: boolean,
+ *   cuda: boolean, kernels: boolean, source: string, fingerprint: string, built: boolean }>}
  */
 export async function ensureAddon(options = {}) {
   const { log = () => {}, around = (work) => work(log), root = packageRoot, env = process.env } = options;
@@ -69,6 +69,7 @@ export async function ensureAddon(options = {}) {
     libtorch: libtorch.root,
     lib: libtorch.lib,
     version: libtorch.version,
+    libtorchHasCuda: libtorch.cuda,
     cuda: plan.cuda !== undefined,
     kernels: plan.kernels,
     source: libtorch.source,

@@ -11,6 +11,8 @@ export interface Addon {
   lib: string;
   version: string;
   source: 'environment' | 'python' | 'system' | 'cache';
+  libtorchHasCuda: boolean;
+  /** Whether the addon itself was built with CUDA, which takes the toolkit's headers. */
   cuda: boolean;
   /** Whether the CUDA kernels of native/*.cu are inside. */
   kernels: boolean;
