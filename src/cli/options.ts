@@ -3,7 +3,6 @@
  *
  *     addSchemaOptions(command, rewardSchema);
  *     command.action(() => trainReward(resolveConfig(rewardSchema, { flags: schemaFlags(command, rewardSchema) })));
- *     await program.parseAsync(kebabArguments(process.argv));
  */
 import { type Command, Option } from 'commander';
 import type { z } from 'zod';
@@ -48,16 +47,6 @@ export function schemaFlags(command: Command, schema: ConfigSchema): Record<stri
     }
   }
   return flags;
-}
-
-/** `--grad_accum=4` becomes `--grad-accum=4`; values, and everything after a bare `--`, stay as they are. */
-export function kebabArguments(argv: readonly string[]): string[] {
-  const end = argv.indexOf('--');
-  return argv.map((argument, i) => {
-    if ((end >= 0 && i >= end) || !/^--[a-z]/i.test(argument)) return argument;
-    const [flag = '', ...value] = argument.split('=');
-    return [flag.replaceAll('_', '-'), ...value].join('=');
-  });
 }
 
 function isFlag(kind: FieldKind): boolean {

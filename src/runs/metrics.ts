@@ -1,0 +1,137 @@
+/**
+ * Numbers of a run, one row per step: `metrics.jsonl` for programs, TensorBoard for eyes, W&B when asked for.
+ *
+ *     metrics.row(step, { 'train/loss': 0.69, 'train/lr': 1e-5 });
+ *     const rows = readMetrics('checkpoints/rm/run/metrics.jsonl');
+ */
+import { closeSync, existsSync, fdatasyncSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
+
+export interface MetricRow {
+  step: number;
+  /** Milliseconds since 1970. */
+  time: number;
+  [name: string]: number;
+}
+
+/** Somewhere that numbers go. Text and histograms are for those that can show them. */
+export interface MetricSink {
+  scalars(step: number, values: Record<string, number>, timeMs: number): void;
+  text?(step: number, tag: string, body: string, timeMs: number): void;
+  histogram?(step: number, tag: string, values: ArrayLike<number>, timeMs: number): void;
+  flush(): void | Promise<void>;
+  close(): void | Promise<void>;
+}
+
+/** Appends whole lines with one write each, so that a killed process leaves at most one torn line, which readers drop. */
+export class JsonlMetrics implements MetricSink {
+  readonly path: string;
+  #file: number;
+
+  constructor(path: string, options: { resumedAt?: number } = {}) {
+    this.path = path;
+    if (existsSync(path)) cutRows(path, options.resumedAt ?? Number.POSITIVE_INFINITY);
+    this.#file = openSync(path, 'a');
+  }
+
+  scalars(step: number, values: Record<string, number>, timeMs: number): void {
+    writeSync(this.#file, `${JSON.stringify({ step, time: timeMs, ...values }, spellNonFinite)}\n`);
+  }
+
+  flush(): void {
+    fdatasyncSync(this.#file);
+  }
+
+  close(): void {
+    closeSync(this.#file);
+  }
+}
+
+/** JSON has no NaN; a diverging run must still say so in its metrics. */
+const spellNonFinite = (_: string, value: unknown) =>
+  typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
+
+const nonFinite: Record<string, number> = { NaN: Number.NaN, Infinity: Number.POSITIVE_INFINITY, '-Infinity': Number.NEGATIVE_INFINITY };
+
+/** Rows of a `metrics.jsonl`, in order; safe while a run is writing it. */
+export function readMetrics(path: string): MetricRow[] {
+  if (!existsSync(path)) return [];
+  return [...rowsOf(readFileSync(path))].map(({ row }) => row);
+}
+
+/** Removes the rows after a step, and a torn last line. */
+export function cutRows(path: string, lastStep: number): void {
+  const content = readFileSync(path);
+  let end = 0;
+  for (const { row, endByte } of rowsOf(content)) {
+    if (row.step > lastStep) break;
+    end = endByte;
+  }
+  if (end < content.length) truncateSync(path, end);
+}
+
+function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }> {
+  let start = 0;
+  while (start < content.length) {
+    const newline = content.indexOf(0x0a, start);
+    if (newline < 0) return;
+    const row = parseRow(content.toString('utf8', start, newline));
+    // After a torn line nothing further can be trusted to be in order.
+    if (row === undefined) return;
+    start = newline + 1;
+    yield { row, endByte: start };
+  }
+}
+
+function parseRow(line: string): MetricRow | undefined {
+  try {
+    const row = JSON.parse(line, (_, value: unknown) => (typeof value === 'string' ? (nonFinite[value] ?? value) : value));
+    return typeof row === 'object' && row !== null && typeof row.step === 'number' ? row : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** One writer over several sinks. */
+export class Metrics {
+  readonly #sinks: MetricSink[];
+  constructor(sinks: MetricSink[]) {
+    this.#sinks = sinks;
+  }
+
+  row(step: number, values: Record<string, number>): void {
+    const time = Date.now();
+    for (const sink of this.#sinks) sink.scalars(step, values, time);
+  }
+
+  text(step: number, tag: string, body: string): void {
+    const time = Date.now();
+    for (const sink of this.#sinks) sink.text?.(step, tag, body, time);
+  }
+
+  histogram(step: number, tag: string, values: ArrayLike<number>): void {
+    const time = Date.now();
+    for (const sink of this.#sinks) sink.histogram?.(step, tag, values, time);
+  }
+
+  /** To the disk: called before a checkpoint is declared whole. */
+  async flush(): Promise<void> {
+    for (const sink of this.#sinks) await sink.flush();
+  }
+
+  async close(): Promise<void> {
+    for (const sink of this.#sinks) await sink.close();
+  }
+}
+
+/** `training_history.json`: one list per metric, each entry with its step, as plotting tools like it. */
+export function trainingHistory(rows: readonly MetricRow[]): Record<string, { step: number[]; value: number[] }> {
+  const history: Record<string, { step: number[]; value: number[] }> = {};
+  for (const { step, time: _, ...values } of rows) {
+    for (const [name, value] of Object.entries(values)) {
+      history[name] ??= { step: [], value: [] };
+      history[name].step.push(step);
+      history[name].value.push(value as number);
+    }
+  }
+  return history;
+}

@@ -1,0 +1,58 @@
+/**
+ * Tables of `rollouts.db`. `rollouts` and `eval_rollouts` are what users query; parts of the reward and per-token data are
+ * in tables of their own, so that neither makes the first two slow to scan.
+ */
+export interface Rollout {
+  step: number;
+  epoch: number;
+  promptIndex: number;
+  rolloutIndex: number;
+  prompt: string;
+  completion: string;
+  reward: number;
+  advantage: number;
+  /** Named parts that make up the reward. */
+  parts?: Record<string, number>;
+  tokens?: RolloutTokens;
+}
+
+export interface EvalRollout extends Omit<Rollout, 'rolloutIndex' | 'advantage' | 'tokens'> {}
+
+/** Per-token data: what `attune replay` needs to recompute a step's losses. */
+export interface RolloutTokens {
+  promptIds: Int32Array;
+  completionIds: Int32Array;
+  /** Log-probs under the weights that sampled, at the sampling temperature. */
+  logprobs: Float32Array;
+  refLogprobs?: Float32Array;
+  values?: Float32Array;
+  /** Per-token advantages, where they differ along a response (GAE). */
+  advantages?: Float32Array;
+}
+
+export const schemaSql = `
+create table if not exists rollouts(
+  id integer primary key, step integer not null, epoch integer not null, prompt_index integer not null,
+  rollout_index integer not null, prompt text not null, completion text not null, reward real, advantage real);
+create index if not exists rollouts_step on rollouts(step);
+create table if not exists eval_rollouts(
+  id integer primary key, step integer not null, epoch integer not null, prompt_index integer not null,
+  prompt text not null, completion text not null, reward real);
+create index if not exists eval_rollouts_step on eval_rollouts(step);
+create table if not exists reward_parts(rollout_id integer not null, name text not null, value real, primary key(rollout_id, name)) without rowid;
+create table if not exists eval_reward_parts(rollout_id integer not null, name text not null, value real, primary key(rollout_id, name)) without rowid;
+create table if not exists rollout_tokens(
+  rollout_id integer primary key, prompt_ids blob not null, completion_ids blob not null, logprobs blob not null,
+  ref_logprobs blob, value_estimates blob, advantages blob);
+`;
+
+/** What the writing thread is asked to do; `rows` are acknowledged by number, the rest by their own answer. */
+export type RolloutRequest =
+  | { kind: 'rows'; number: number; rollouts?: Rollout[]; evalRollouts?: EvalRollout[] }
+  | { kind: 'flush'; number: number }
+  | { kind: 'close'; number: number };
+
+export interface RolloutReply {
+  number: number;
+  error?: string;
+}

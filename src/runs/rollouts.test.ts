@@ -1,0 +1,78 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, describe, expect, it } from 'vitest';
+import { openRollouts, type Rollout, RolloutStore } from './rollouts.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-rollouts-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const rollout = (step: number, promptIndex: number, reward: number): Rollout => ({
+  step, epoch: 0, promptIndex, rolloutIndex: 1, prompt: `p${promptIndex}`, completion: `c${step}`, reward, advantage: reward / 2,
+  parts: { verifier: reward, format: 1 },
+  tokens: { promptIds: Int32Array.of(1, 2), completionIds: Int32Array.of(3, 4, 5), logprobs: Float32Array.of(-0.5, -0.25, -2) },
+});
+
+describe('rollouts.db', () => {
+  it('has the promised tables, read while they are written', async () => {
+    const path = join(folder, 'sub', 'rollouts.db');
+    const store = await RolloutStore.open(path);
+    await store.add([rollout(1, 0, 0.5), rollout(1, 1, 0.9)]);
+    await store.addEval([{ step: 1, epoch: 0, promptIndex: 3, prompt: 'q', completion: 'a', reward: 1, parts: { verifier: 1 } }]);
+    await store.flush();
+    using reader = openRollouts(path);
+    expect(reader.query().length).toBe(2);
+    await store.add([rollout(2, 0, 0.1)]);
+    await store.flush();
+    expect(reader.best(1)).toEqual([{ id: 2, step: 1, epoch: 0, promptIndex: 1, rolloutIndex: 1, prompt: 'p1', completion: 'c1', reward: 0.9, advantage: 0.45 }]);
+    expect(reader.worst(1)[0]?.step).toBe(2);
+    expect(reader.promptOverTime(0).map((row) => row.completion)).toEqual(['c1', 'c2']);
+    expect(reader.atStep(2).length).toBe(1);
+    expect(reader.steps()).toEqual([{ step: 1, count: 2, mean: 0.7, min: 0.5, max: 0.9 }, { step: 2, count: 1, mean: 0.1, min: 0.1, max: 0.1 }]);
+    expect(reader.parts(2)).toEqual({ format: 1, verifier: 0.9 });
+    expect(reader.evalQuery()[0]).toMatchObject({ promptIndex: 3, completion: 'a' });
+    const tokens = reader.tokens(1);
+    expect(tokens?.completionIds).toEqual(Int32Array.of(3, 4, 5));
+    expect(tokens?.logprobs).toEqual(Float32Array.of(-0.5, -0.25, -2));
+    expect(tokens?.refLogprobs).toBeUndefined();
+    await store.close();
+
+    const names = (table: string) => new DatabaseSync(path).prepare(`pragma table_info(${table})`).all().map((row) => row.name);
+    expect(names('rollouts')).toEqual(['id', 'step', 'epoch', 'prompt_index', 'rollout_index', 'prompt', 'completion', 'reward', 'advantage']);
+    expect(names('eval_rollouts')).toEqual(['id', 'step', 'epoch', 'prompt_index', 'prompt', 'completion', 'reward']);
+  });
+
+  it('drops later steps on resume, with their parts and tokens', async () => {
+    const path = join(folder, 'resume.db');
+    const first = await RolloutStore.open(path);
+    for (const step of [1, 2, 3]) await first.add([rollout(step, 0, step)]);
+    await first.close();
+    const resumed = await RolloutStore.open(path, { resumedAt: 1 });
+    await resumed.close();
+    const database = new DatabaseSync(path);
+    for (const table of ['rollouts', 'rollout_tokens']) {
+      expect(database.prepare(`select count(*) as n from ${table}`).get()).toEqual({ n: 1 });
+    }
+    expect(database.prepare('select count(*) as n from reward_parts').get()).toEqual({ n: 2 });
+    database.close();
+  });
+
+  it('applies back-pressure and loses nothing', async () => {
+    const path = join(folder, 'many.db');
+    const store = await RolloutStore.open(path, { queueLimit: 2 });
+    for (let step = 0; step < 50; step++) await store.add([rollout(step, 0, step), rollout(step, 1, step)]);
+    await store.close();
+    using reader = openRollouts(path);
+    expect(reader.query().length).toBe(100);
+  });
+
+  it('reports a failing write on the next call, and an absent database', async () => {
+    const store = await RolloutStore.open(join(folder, 'bad.db'));
+    await store.add([{ ...rollout(1, 0, 0), prompt: null as unknown as string }]);
+    await expect(store.flush()).rejects.toThrow(/Cannot write rollouts to .*bad\.db: .*NOT NULL/);
+    await expect(store.close()).rejects.toThrow(/NOT NULL/);
+    await expect(RolloutStore.open(join(folder, 'bad.db', 'x.db'))).rejects.toThrow();
+    expect(() => openRollouts(join(folder, 'none.db'))).toThrow(/There is no rollout database/);
+  });
+});

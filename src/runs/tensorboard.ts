@@ -1,0 +1,136 @@
+/**
+ * TensorBoard event files without TensorFlow: scalars, text and histograms.
+ *
+ *     const events = new TensorBoardWriter('logs/rm/2026-11-15_01-50-00');
+ *     events.scalars(1, { 'train/loss': 0.69 });
+ *     events.close();
+ *
+ * A record is length (uint64), masked CRC32C of the length, payload, masked CRC32C of the payload; the payload is an
+ * `Event` message, whose few fields are encoded here by hand (tensorflow/core/util/event.proto, summary.proto).
+ */
+import { closeSync, fdatasyncSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+
+let filesMade = 0;
+
+export class TensorBoardWriter {
+  readonly path: string;
+  #file: number | undefined;
+
+  /** `resumedAt`: the step that a resumed run goes on from; what older files hold beyond it is dropped by TensorBoard. */
+  constructor(folder: string, options: { resumedAt?: number } = {}) {
+    mkdirSync(folder, { recursive: true });
+    const seconds = Math.floor(Date.now() / 1000);
+    this.path = join(folder, `events.out.tfevents.${String(seconds).padStart(10, '0')}.${hostname()}.${process.pid}.${filesMade++}`);
+    this.#file = openSync(this.path, 'ax');
+    this.#write([text(3, 'brain.Event:2')]);
+    if (options.resumedAt !== undefined) {
+      const sessionStart = message(7, [varint(1, 1)]);
+      this.#write([varint(2, options.resumedAt + 1), sessionStart]);
+    }
+  }
+
+  scalars(step: number, values: Record<string, number>, timeMs = Date.now()): void {
+    const entries = Object.entries(values).map(([tag, value]) => message(1, [text(1, tag), float32(2, value)]));
+    if (entries.length > 0) this.#write([varint(2, step), message(5, entries)], timeMs);
+  }
+
+  text(step: number, tag: string, body: string, timeMs = Date.now()): void {
+    const tensor = message(8, [varint(1, 7), message(2, [message(2, [varint(1, 1)])]), bytes(8, Buffer.from(body))]);
+    const metadata = message(9, [message(1, [text(1, 'text')])]);
+    this.#write([varint(2, step), message(5, [message(1, [text(1, tag), tensor, metadata])])], timeMs);
+  }
+
+  histogram(step: number, tag: string, values: ArrayLike<number>, timeMs = Date.now()): void {
+    const finite = Array.from(values).filter(Number.isFinite);
+    if (finite.length > 0) this.#write([varint(2, step), message(5, [message(1, [text(1, tag), histogramProto(finite)])])], timeMs);
+  }
+
+  flush(): void {
+    if (this.#file !== undefined) fdatasyncSync(this.#file);
+  }
+
+  close(): void {
+    if (this.#file === undefined) return;
+    closeSync(this.#file);
+    this.#file = undefined;
+  }
+
+  #write(fields: Buffer[], timeMs = Date.now()): void {
+    if (this.#file === undefined) return;
+    writeSync(this.#file, record(Buffer.concat([float64(1, timeMs / 1000), ...fields])));
+  }
+}
+
+const bucketCount = 30;
+
+/** HistogramProto: min, max, num, sum, sum of squares, right edges, counts. */
+function histogramProto(values: number[]): Buffer {
+  const min = values.reduce((a, b) => Math.min(a, b));
+  const max = values.reduce((a, b) => Math.max(a, b));
+  const width = (max - min) / bucketCount || Math.max(Math.abs(min), 1) * 1e-6;
+  const counts = new Array<number>(bucketCount).fill(0);
+  let sum = 0;
+  let squares = 0;
+  for (const value of values) {
+    const bucket = Math.min(bucketCount - 1, Math.floor((value - min) / width));
+    counts[bucket] = (counts[bucket] ?? 0) + 1;
+    sum += value;
+    squares += value * value;
+  }
+  // A left edge with nothing below it, or readers would stretch the first bucket down to -infinity.
+  const edges = [min, ...counts.map((_, i) => min + width * (i + 1))];
+  return message(5, [
+    float64(1, min), float64(2, max), float64(3, values.length), float64(4, sum), float64(5, squares),
+    bytes(6, doubles(edges)), bytes(7, doubles([0, ...counts])),
+  ]);
+}
+
+/** A framed record, checksums included. */
+export function record(payload: Buffer): Buffer {
+  const framed = Buffer.alloc(payload.length + 16);
+  framed.writeBigUInt64LE(BigInt(payload.length), 0);
+  framed.writeUInt32LE(maskedCrc(framed.subarray(0, 8)), 8);
+  payload.copy(framed, 12);
+  framed.writeUInt32LE(maskedCrc(payload), 12 + payload.length);
+  return framed;
+}
+
+const crcTable = Uint32Array.from({ length: 256 }, (_, index) => {
+  let value = index;
+  for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ 0x82f63b78 : value >>> 1;
+  return value;
+});
+
+/** CRC-32C (Castagnoli), as storage formats use it. */
+export function crc32c(data: Uint8Array): number {
+  let crc = 0xffffffff;
+  for (const byte of data) crc = (crcTable[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+/** TFRecord masks its checksums, so that a record holding records does not look like one. */
+function maskedCrc(data: Uint8Array): number {
+  const crc = crc32c(data);
+  return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
+}
+
+function rawVarint(value: number): Buffer {
+  const parts: number[] = [];
+  let rest = value;
+  do {
+    parts.push((rest % 128) | (rest >= 128 ? 0x80 : 0));
+    rest = Math.floor(rest / 128);
+  } while (rest > 0);
+  return Buffer.from(parts);
+}
+
+const key = (id: number, wire: number) => rawVarint(id * 8 + wire);
+const varint = (id: number, value: number) => Buffer.concat([key(id, 0), rawVarint(value)]);
+const bytes = (id: number, body: Buffer) => Buffer.concat([key(id, 2), rawVarint(body.length), body]);
+const text = (id: number, value: string) => bytes(id, Buffer.from(value));
+const message = (id: number, fields: Buffer[]) => bytes(id, Buffer.concat(fields));
+const doubles = (values: number[]) => Buffer.from(Float64Array.from(values).buffer);
+const float64 = (id: number, value: number) => Buffer.concat([key(id, 1), doubles([value])]);
+const float32 = (id: number, value: number) => Buffer.concat([key(id, 5), Buffer.from(Float32Array.of(value).buffer)]);
