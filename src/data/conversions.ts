@@ -1,0 +1,55 @@
+/** One shape read as another, where nothing has to be made up: pairs hold prompts, good answers hold conversations. */
+import type {
+  Conversation,
+  Example,
+  GradedSolution,
+  Message,
+  PreferencePair,
+  PromptExample,
+  Shape,
+  UnpairedExample,
+} from './shapes.ts';
+
+type Conversion = (example: never) => Example[];
+
+const reply = (prompt: Message[], content: string): Conversation => ({
+  messages: [...prompt, { role: 'assistant', content }],
+});
+
+const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = {
+  preference: {
+    unpaired: ({ prompt, chosen, rejected }: PreferencePair) => [
+      { prompt, completion: chosen, label: true },
+      { prompt, completion: rejected, label: false },
+    ],
+    messages: ({ prompt, chosen }: PreferencePair) => [reply(prompt, chosen)],
+    prompts: ({ prompt }: PreferencePair) => [{ prompt }],
+  },
+  unpaired: {
+    messages: ({ prompt, completion, label }: UnpairedExample) => (label ? [reply(prompt, completion)] : []),
+    prompts: ({ prompt }: UnpairedExample) => [{ prompt }],
+  },
+  messages: {
+    prompts: ({ messages }: Conversation) => {
+      const last = messages.findLastIndex((message) => message.role === 'assistant');
+      return last > 0 ? [{ prompt: messages.slice(0, last), solution: messages[last]?.content } as PromptExample] : [];
+    },
+  },
+  graded: {
+    unpaired: ({ prompt, solution, correct }: GradedSolution) => [{ prompt, completion: solution, label: correct }],
+    messages: ({ prompt, solution, correct }: GradedSolution) => (correct ? [reply(prompt, solution)] : []),
+    prompts: ({ prompt }: GradedSolution) => [{ prompt }],
+  },
+};
+
+/** How examples of one shape become another's; undefined where they cannot. */
+export function conversion(from: Shape, to: Shape): ((example: Example) => Example[]) | undefined {
+  const found = from === to ? undefined : conversions[from]?.[to];
+  if (from === to) return (example) => [example];
+  if (found === undefined) return undefined;
+  return (example) => {
+    const { source } = example;
+    const made = found(example as never);
+    return source === undefined ? made : made.map((one) => ({ ...one, source }));
+  };
+}

@@ -1,0 +1,250 @@
+/**
+ * A dataset: examples of one shape from files, folders, the hub, arrays or iterables, read as a stream.
+ *
+ *     const pairs = await openDataset('pairs.jsonl', { shape: 'preference', dropTies: true });
+ *     const { train, validation } = pairs.split(0.1, 42);
+ *     for await (const pair of train) …
+ *     pairs.tally.summary()
+ */
+import { createHash } from 'node:crypto';
+import { UserError } from '../errors.ts';
+import { stripThinking } from '../text/thinking.ts';
+import type { ColumnNames } from './columns.ts';
+import { knownSet } from './known.ts';
+import { type Mapping, mapRows } from './mapping.ts';
+import { RowProblem } from './messages.ts';
+import { Random, unitHash } from './random.ts';
+import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape } from './shapes.ts';
+import { localFiles, missingPath } from './sources/files.ts';
+import { type DatasetHub, hubFiles, parseHubName } from './sources/hub.ts';
+import type { Row } from './sources/row.ts';
+import { fileRows, memoryRows, type Rows, type RowsInMemory, sourceName } from './sources/rows.ts';
+import { Tally } from './tally.ts';
+
+/** A path, a hub name, or rows held by the program. */
+export type DatasetSpec = string | RowsInMemory;
+
+export interface DatasetOptions<S extends Shape = Shape> {
+  /** The shape wanted; recognised from the columns where it is left out. */
+  shape?: S;
+  /** `train`, `test`, `validation`, another name that the files carry, or `all`. */
+  split?: string;
+  subset?: string;
+  revision?: string;
+  columns?: ColumnNames;
+  /** At most this many examples… */
+  maxSamples?: number;
+  /** …drawn at random under the seed (the default), or the first ones, which stops reading early. */
+  sample?: 'random' | 'first';
+  seed?: number;
+  /** What a broken row does: stop with its place (default), or be skipped and counted. */
+  onBadRow?: 'skip' | 'fail';
+  /** Leave out pairs whose responses are equal or were graded equal. */
+  dropTies?: boolean;
+  /** Leave out responses shorter than this many characters. */
+  minResponseChars?: number;
+  /** Take `<think>…</think>` out of responses. */
+  stripThinking?: boolean;
+  /** The hub client; without it hub names cannot be opened. */
+  hub?: DatasetHub;
+}
+
+export async function openDataset<S extends Shape>(
+  spec: DatasetSpec,
+  options: DatasetOptions<S> & { shape: S },
+): Promise<Dataset<S>>;
+export async function openDataset(spec: DatasetSpec, options?: DatasetOptions): Promise<Dataset>;
+export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {}): Promise<Dataset> {
+  if (typeof spec !== 'string') return new Dataset('the rows given', memoryRows(spec), options);
+  const hubName = parseHubName(spec);
+  const known = hubName === undefined ? undefined : knownSet(hubName.repo);
+  const settings: Settings = { ...options, shape: options.shape ?? known?.shape };
+  let files = localFiles(spec, options.split);
+  if (files === undefined) {
+    if (hubName === undefined) throw missingPath(spec);
+    if (options.hub === undefined) throw missingPath(spec);
+    const { revision = hubName.revision, split, subset } = options;
+    files = await hubFiles(options.hub, { repo: hubName.repo, revision, split, subset }, known);
+    // A known set's column names hold for its own files only where they exist: variants of a set are recognised.
+    settings.knownColumns = known?.columns;
+  }
+  return new Dataset(spec, fileRows(files), settings);
+}
+
+interface Settings extends DatasetOptions {
+  knownColumns?: ColumnNames;
+}
+
+type Side = { fraction: number; seed: number; validation: boolean };
+
+export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf[S]> {
+  readonly name: string;
+  /** What the last pass read and left out. */
+  tally = new Tally();
+  readonly #rows: Rows;
+  readonly #options: Settings;
+  readonly #side: Side | undefined;
+  #shape: S | undefined;
+
+  /** @internal Use openDataset. */
+  constructor(name: string, rows: Rows, options: Settings, side?: Side) {
+    this.name = name;
+    this.#rows = rows;
+    this.#options = options;
+    this.#shape = options.shape as S | undefined;
+    this.#side = side;
+  }
+
+  /** The shape asked for, or that of the first row. */
+  async shape(): Promise<S> {
+    if (this.#shape === undefined) {
+      const first = await this.#rows.first();
+      if (first === undefined) throw this.#empty(new Tally());
+      this.#shape = mapRows(first.row, { columns: this.#columnsFor(first.row), where: first.file }).shape as S;
+    }
+    return this.#shape;
+  }
+
+  /**
+   * Two parts by the hash of the prompt: a row's side depends on its prompt and the seed alone. So rows added or removed
+   * elsewhere never move another row, and rows with one prompt never stand on both sides. The share is met on average.
+   */
+  split(validation: number, seed = 42): { train: Dataset<S>; validation: Dataset<S> } {
+    if (!(validation > 0 && validation < 1)) {
+      throw new UserError(`The validation share must lie between 0 and 1, this is ${validation}.`);
+    }
+    if (this.#side !== undefined) throw new UserError('This dataset is already one side of a split.');
+    const part = (side: boolean) =>
+      new Dataset<S>(this.name, this.#rows, this.#options, { fraction: validation, seed, validation: side });
+    return { train: part(false), validation: part(true) };
+  }
+
+  /** Examples in the order of the rows, however many were sampled. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<ExampleOf[S]> {
+    const { maxSamples, sample = 'random', seed = 42 } = this.#options;
+    const tally = new Tally();
+    this.tally = tally;
+    if (maxSamples === undefined || sample === 'first') {
+      for await (const example of this.#usable(tally)) {
+        tally.examples++;
+        yield example;
+        if (tally.examples === maxSamples) return;
+      }
+    } else {
+      yield* await reservoir(this.#usable(tally), maxSamples, seed, tally);
+    }
+    if (tally.examples === 0) throw this.#empty(tally);
+  }
+
+  async toArray(): Promise<ExampleOf[S][]> {
+    return Array.fromAsync(this);
+  }
+
+  /** A hash of the content and of every option that decides what comes out; undefined for rows that come only once. */
+  async fingerprint(): Promise<string | undefined> {
+    const content = await this.#rows.fingerprint();
+    if (content === undefined) return undefined;
+    const { hub: _hub, ...options } = this.#options;
+    return createHash('sha256').update(JSON.stringify([content, options, this.#side])).digest('hex');
+  }
+
+  async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
+    const wanted = await this.shape();
+    const mappings = new Map<string, Mapping>();
+    const side = this.#side;
+    const drop = (reason: string) => tally.drop(reason);
+    const bad = (file: string, line: number, problem: string) => {
+      const message = `${file}:${line}: ${problem}`;
+      if (this.#options.onBadRow !== 'skip') {
+        throw new UserError(`${message}. Mend the row, or skip such rows with --on-bad-row skip.`);
+      }
+      tally.rows++;
+      tally.bad(message);
+    };
+    for await (const { row, file, line } of this.#rows.read(bad)) {
+      let mapping = mappings.get(file);
+      if (mapping === undefined) {
+        mapping = mapRows(row, { shape: wanted, columns: this.#columnsFor(row), where: file });
+        mappings.set(file, mapping);
+      }
+      let examples: Example[];
+      try {
+        examples = mapping.read(row, tally.rows, drop);
+      } catch (error) {
+        if (!(error instanceof RowProblem)) throw error;
+        bad(file, line, error.message);
+        continue;
+      }
+      tally.rows++;
+      for (const example of examples) {
+        if (side !== undefined && unitHash(promptKey(wanted, example), side.seed) < side.fraction !== side.validation) continue;
+        if (this.#rows.manyFiles) example.source ??= sourceName(file);
+        if (this.#keep(wanted, example, drop)) yield example as ExampleOf[S];
+      }
+    }
+  }
+
+  #keep(shape: Shape, example: Example, drop: (reason: string) => void): boolean {
+    const { dropTies, minResponseChars = 0, stripThinking: strip } = this.#options;
+    const responses = responseFields[shape];
+    const fields = example as unknown as Record<string, string>;
+    if (strip) for (const name of responses) fields[name] = stripThinking(fields[name] as string);
+    if (dropTies && shape === 'preference') {
+      const { chosen, rejected, margin } = example as PreferencePair;
+      if (chosen.trim() === rejected.trim() || margin === 0) {
+        drop('ties');
+        return false;
+      }
+    }
+    if (responses.some((name) => (fields[name] as string).trim().length < minResponseChars)) {
+      drop('tiny responses');
+      return false;
+    }
+    return true;
+  }
+
+  #columnsFor(row: Row): ColumnNames {
+    const { columns = {}, knownColumns = {} } = this.#options;
+    const there = Object.entries(knownColumns).filter(([, name]) => Object.hasOwn(row, name));
+    return { ...Object.fromEntries(there), ...columns };
+  }
+
+  #empty(tally: Tally): UserError {
+    if (tally.rows === 0) return new UserError(`${this.name}: the dataset is empty.`);
+    const { ties = 0 } = tally.dropped;
+    if (ties > 0 && ties === tally.totalDropped && tally.badRows === 0 && this.#side === undefined) {
+      return new UserError(`${this.name}: all ${ties} pairs are ties, so there is nothing to learn from.`);
+    }
+    const part = this.#side === undefined ? '' : ` in the ${this.#side.validation ? 'validation' : 'training'} part`;
+    const fault = tally.faults[0] === undefined ? '' : ` The first broken row: ${tally.faults[0]}.`;
+    return new UserError(`${this.name}: no usable examples${part}: ${tally.summary()}.${fault}`);
+  }
+}
+
+const responseFields: Record<Shape, string[]> = {
+  preference: ['chosen', 'rejected'],
+  unpaired: ['completion'],
+  graded: ['solution'],
+  prompts: [],
+  messages: [],
+  text: [],
+  steps: [],
+};
+
+/** Vitter's algorithm R, in the order of the rows: every example is equally likely, and only the kept ones are held. */
+async function reservoir<T>(items: AsyncIterable<T>, size: number, seed: number, tally: Tally): Promise<T[]> {
+  const random = new Random(seed);
+  const kept: { item: T; place: number }[] = [];
+  let seen = 0;
+  for await (const item of items) {
+    if (seen < size) kept.push({ item, place: seen });
+    else {
+      const slot = random.below(seen + 1);
+      if (slot < size) kept[slot] = { item, place: seen };
+    }
+    seen++;
+  }
+  tally.examples = kept.length;
+  if (seen > kept.length) tally.dropped['not sampled'] = seen - kept.length;
+  return kept.sort((a, b) => a.place - b.place).map(({ item }) => item);
+}

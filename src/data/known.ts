@@ -1,0 +1,56 @@
+/** Sets that many people name, and what one has to know about each. Everything else is recognised by its columns. */
+import type { ColumnNames } from './columns.ts';
+import type { Shape } from './shapes.ts';
+
+export interface KnownSet {
+  shape: Shape;
+  columns?: ColumnNames;
+  /** Splits whose hub name is not the plain one. */
+  splits?: Record<string, string>;
+  /** The subset taken where none is named. */
+  subset?: string;
+  /** Files that are no part of the set as it is used here. */
+  without?: RegExp;
+}
+
+const ultrafeedback: KnownSet = {
+  shape: 'preference',
+  columns: { scoreChosen: 'score_chosen', scoreRejected: 'score_rejected' },
+};
+const prm800k: KnownSet = { shape: 'steps' };
+
+const known: Record<string, KnownSet> = {
+  // Red-team dialogues have no pairs.
+  'anthropic/hh-rlhf': { shape: 'preference', without: /red-team/ },
+  'trl-lib/ultrafeedback_binarized': ultrafeedback,
+  'huggingfaceh4/ultrafeedback_binarized': {
+    ...ultrafeedback,
+    splits: { train: 'train_prefs', test: 'test_prefs', validation: 'test_prefs' },
+  },
+  'argilla/ultrafeedback-binarized-preferences': {
+    shape: 'preference',
+    columns: { prompt: 'instruction', chosen: 'chosen_response', rejected: 'rejected_response' },
+  },
+  'argilla/ultrafeedback-binarized-preferences-cleaned': {
+    shape: 'preference',
+    columns: { prompt: 'prompt', scoreChosen: 'chosen-rating', scoreRejected: 'rejected-rating' },
+  },
+  'intel/orca_dpo_pairs': { shape: 'preference', columns: { system: 'system', prompt: 'question' } },
+  // data/{finetune,reward,rl,evaluation}: the part meant for preference training is "rl".
+  'lvwerra/stack-exchange-paired': {
+    shape: 'preference',
+    subset: 'rl',
+    columns: { prompt: 'question', chosen: 'response_j', rejected: 'response_k' },
+  },
+  'openai/gsm8k': { shape: 'messages', subset: 'main', columns: { prompt: 'question', completion: 'answer', answer: 'answer' } },
+  'openai/prm800k': prm800k,
+  'tasksource/prm800k': prm800k,
+};
+
+export function knownSet(name: string): KnownSet | undefined {
+  return known[name.toLowerCase()];
+}
+
+export function knownNames(): string[] {
+  return Object.keys(known);
+}

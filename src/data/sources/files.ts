@@ -1,0 +1,110 @@
+/** Which reader a file needs, which files a folder holds, and which split each of them belongs to. */
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { basename, dirname, join, relative, resolve } from 'node:path';
+import { suggestion, UserError } from '../../errors.ts';
+import { readCsv } from './csv.ts';
+import { isMetadataName, readJson } from './json.ts';
+import { readJsonl } from './jsonl.ts';
+import { readParquet } from './parquet.ts';
+import type { RowReader } from './row.ts';
+
+const readers: Record<string, RowReader> = {
+  jsonl: readJsonl,
+  ndjson: readJsonl,
+  json: readJson,
+  csv: readCsv,
+  tsv: readCsv,
+  parquet: readParquet,
+};
+
+export const knownKinds = 'jsonl, json, csv, tsv (each also .gz or .zst) and parquet';
+
+export function readerFor(path: string): RowReader | undefined {
+  const kind = /\.([a-z]+)(\.gz|\.zst)?$/i.exec(basename(path))?.[1]?.toLowerCase();
+  return kind === undefined ? undefined : readers[kind];
+}
+
+/** Paths of data files among these, without tables of settings and the like. */
+export function dataFiles(paths: readonly string[]): string[] {
+  return paths
+    .filter((path) => readerFor(path) !== undefined && !isMetadataName(basename(path)))
+    .filter((path) => !path.split('/').some((part) => part.startsWith('.') && part !== '.' && part !== '..'))
+    .sort();
+}
+
+/** All data files under a folder, as paths relative to it. */
+export function listFolder(folder: string): string[] {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+  return dataFiles(
+    entries
+      .filter((entry) => !entry.isDirectory())
+      .map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll('\\', '/')),
+  );
+}
+
+const splitNames: Record<string, string> = {
+  train: 'train',
+  training: 'train',
+  test: 'test',
+  validation: 'validation',
+  valid: 'validation',
+  val: 'validation',
+  dev: 'validation',
+  eval: 'validation',
+  evaluation: 'validation',
+};
+
+/**
+ * The split that a path speaks of: `data/train-00000-of-00002.parquet`, `helpful.test.jsonl.gz`, `main/test/x.json`.
+ * Names such as `train_prefs` count as splits of their own.
+ */
+export function splitOf(path: string): string | undefined {
+  for (const part of path.split('/').reverse()) {
+    const stem = part.replace(/\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.zst)?$/i, '');
+    const compound = /^((?:train|test|validation)_[a-z0-9]+)(?:-\d|$)/i.exec(stem)?.[1];
+    if (compound !== undefined) return compound.toLowerCase();
+    for (const word of stem.toLowerCase().split(/[^a-z]+/).reverse()) {
+      if (Object.hasOwn(splitNames, word)) return splitNames[word];
+    }
+  }
+  return undefined;
+}
+
+/**
+ * The files of one split. Without a wish: the training files, or everything where no name speaks of a training split.
+ * A file whose name says nothing belongs to training.
+ */
+export function filesOfSplit(files: readonly string[], split: string | undefined, name: string): string[] {
+  if (split === 'all') return [...files];
+  const splits = new Map<string, string[]>();
+  for (const file of files) {
+    const key = splitOf(file) ?? 'unnamed';
+    splits.set(key, [...(splits.get(key) ?? []), file]);
+  }
+  if (split === undefined) return splits.get('train') ?? [...files];
+  const wanted = splitNames[split] ?? split;
+  const found = splits.get(wanted) ?? (wanted === 'train' ? splits.get('unnamed') : undefined);
+  if (found !== undefined) return found;
+  const known = [...splits.keys()].filter((key) => key !== 'unnamed');
+  const there = known.length === 0 ? 'its file names speak of no splits' : `it has ${known.join(', ')}`;
+  throw new UserError(`${name}: no split "${split}"; ${there}.${suggestion(split, known)}`);
+}
+
+/** Files behind a path: itself, or what is in the folder. Undefined where nothing is there. */
+export function localFiles(path: string, split: string | undefined): string[] | undefined {
+  if (!existsSync(path)) return undefined;
+  if (!statSync(path).isDirectory()) {
+    if (readerFor(path) !== undefined) return [path];
+    throw new UserError(`${path}: not a kind of file that can be read as a dataset. Known are ${knownKinds}.`);
+  }
+  const files = listFolder(path);
+  if (files.length === 0) throw new UserError(`${path}: the folder holds no data files (${knownKinds}).`);
+  return filesOfSplit(files, split, path).map((file) => join(path, file));
+}
+
+/** For a path that is not there: what lies nearest beside it. */
+export function missingPath(path: string): UserError {
+  const folder = dirname(resolve(path));
+  const names = existsSync(folder) ? readdirSync(folder) : [];
+  return new UserError(`${path}: no such file or folder.${suggestion(basename(path), names)}`);
+}

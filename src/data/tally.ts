@@ -1,0 +1,35 @@
+/** What was left out on the way from rows to batches, counted by reason, so that nothing vanishes silently. */
+export class Tally {
+  rows = 0;
+  badRows = 0;
+  examples = 0;
+  readonly dropped: Record<string, number> = {};
+  /** The first few broken rows, in words. */
+  readonly faults: string[] = [];
+
+  drop(reason: string): void {
+    this.dropped[reason] = (this.dropped[reason] ?? 0) + 1;
+  }
+
+  bad(message: string): void {
+    this.badRows++;
+    if (this.faults.length < 5) this.faults.push(message);
+  }
+
+  get totalDropped(): number {
+    return Object.values(this.dropped).reduce((sum, count) => sum + count, 0);
+  }
+
+  /** One line for people: "980 of 1,000 rows used; 2 broken; 18 left out (ties 12, too long 6)". */
+  summary(): string {
+    const parts = [`${this.examples.toLocaleString('en-US')} examples from ${this.rows.toLocaleString('en-US')} rows`];
+    if (this.badRows > 0) parts.push(`${this.badRows} broken rows skipped`);
+    const reasons = Object.entries(this.dropped).map(([reason, count]) => `${reason} ${count}`);
+    if (reasons.length > 0) parts.push(`${this.totalDropped} left out (${reasons.join(', ')})`);
+    return parts.join('; ');
+  }
+
+  toJSON(): { rows: number; badRows: number; examples: number; dropped: Record<string, number> } {
+    return { rows: this.rows, badRows: this.badRows, examples: this.examples, dropped: { ...this.dropped } };
+  }
+}
