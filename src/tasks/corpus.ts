@@ -1,0 +1,159 @@
+/**
+ * Training data from tasks, with the truth known: chats to imitate, preference pairs, graded solutions and solutions
+ * with every step labelled. All are endless streams under a seed.
+ *
+ *     for (const row of preferenceRows({ tasks: 'chain_sum:1,gcd:1', seed: 7, count: 1000 })) ...
+ *
+ * Wrong solutions come from one slip in the right working (solution.ts), are rejected by the task's own verifier, and
+ * are picked to be as long as the right ones, so that nothing but being wrong tells them apart.
+ */
+import { UserError } from '../errors.ts';
+import { formatInstruction, respond, type Style } from './format.ts';
+import { type DrawOptions, type Mixture, type MixturePart, mixture } from './mixture.ts';
+import { Random } from './random.ts';
+import { task } from './registry.ts';
+import type { Solution, StepLabel } from './solution.ts';
+import type { Example } from './task.ts';
+
+export interface CorpusOptions extends DrawOptions {
+  /** A mixture, or what makes one: `chain_sum:1*2,gcd:2`. */
+  tasks: string | readonly MixturePart[] | Mixture;
+  seed?: number;
+  /** How many rows; without end unless given. */
+  count?: number;
+  /** How solutions are written out (format.ts); `think` unless given. */
+  style?: Style;
+  /** A system message for chats: a text, or true for the one that asks for the think and answer tags. */
+  system?: string | boolean;
+  /** The share of graded and labelled solutions that are wrong; 0.5 unless given. */
+  wrongShare?: number;
+  /** How many graded solutions, right or wrong, follow each other on one prompt; 1 unless given. */
+  perPrompt?: number;
+}
+
+/** Where a row came from: enough to have the verifier judge any other response to the same prompt. */
+export interface Source {
+  task: string;
+  seed: number;
+  difficulty: number;
+}
+
+export interface ChatRow extends Source {
+  messages: { role: 'system' | 'user' | 'assistant'; content: string }[];
+}
+
+export interface PreferenceRow extends Source {
+  prompt: string;
+  chosen: string;
+  rejected: string;
+}
+
+export interface GradedRow extends Source {
+  prompt: string;
+  completion: string;
+  correct: boolean;
+  /** The verifier's grade of the completion, partial credit included. */
+  score: number;
+  answer: string;
+}
+
+export interface LabelledStepsRow extends Source {
+  prompt: string;
+  /** The last step is the answer in its tags. */
+  steps: { text: string; label: StepLabel }[];
+  correct: boolean;
+  answer: string;
+}
+
+/** Chats with a worked solution to imitate. */
+export function* chatRows(options: CorpusOptions): Generator<ChatRow> {
+  const { system, style } = options;
+  const instruction = system === true ? formatInstruction : system;
+  for (const example of drawn(options)) {
+    const messages: ChatRow['messages'] = [
+      { role: 'user', content: example.prompt },
+      { role: 'assistant', content: respond(task(example.task).solution(example), style) },
+    ];
+    if (typeof instruction === 'string') messages.unshift({ role: 'system', content: instruction });
+    yield { messages, ...source(example) };
+  }
+}
+
+/** A right solution beside a wrong one. */
+export function* preferenceRows(options: CorpusOptions): Generator<PreferenceRow> {
+  const { style } = options;
+  for (const { example, wrong } of drawnWithWrong(options)) {
+    const chosen = respond(task(example.task).solution(example), style);
+    yield { prompt: example.prompt, chosen, rejected: respond(wrong, style), ...source(example) };
+  }
+}
+
+/** Solutions with their grade. */
+export function* gradedRows(options: CorpusOptions): Generator<GradedRow> {
+  const { style, count = Number.POSITIVE_INFINITY, perPrompt = 1 } = options;
+  if (!Number.isInteger(perPrompt) || perPrompt < 1) {
+    throw new UserError(`The number of solutions per prompt must be a whole number of 1 or more, not ${perPrompt}.`);
+  }
+  let rows = 0;
+  for (const { example, wrong } of drawnWithWrong({ ...options, count: Math.ceil(count / perPrompt) })) {
+    const random = new Random('graded', options.seed ?? 0, example.seed);
+    for (let i = 0; i < perPrompt && rows < count; i++, rows++) {
+      const other = i === 0 ? wrong : (task(example.task).wrongSolution(example, random.seed(), style) ?? wrong);
+      const { solution, correct } = either(random, options, example, other);
+      const completion = respond(solution, style);
+      yield { prompt: example.prompt, completion, correct, score: solution.score, answer: example.answer, ...source(example) };
+    }
+  }
+}
+
+/** Solutions step by step: 1 right, 0 right but only restating, −1 the wrong step and all that follows it. */
+export function* labelledStepsRows(options: CorpusOptions): Generator<LabelledStepsRow> {
+  for (const { example, wrong } of drawnWithWrong({ ...options, style: 'steps' })) {
+    const random = new Random('steps', options.seed ?? 0, example.seed);
+    const { solution, correct } = either(random, options, example, wrong);
+    const last = { text: respond(solution, 'answer'), label: correct ? 1 : -1 } as const;
+    yield { prompt: example.prompt, steps: [...solution.steps, last], correct, answer: example.answer, ...source(example) };
+  }
+}
+
+const kinds = { sft: chatRows, preference: preferenceRows, graded: gradedRows, steps: labelledStepsRows };
+export type CorpusKind = keyof typeof kinds;
+export const corpusKinds = Object.keys(kinds) as CorpusKind[];
+
+/** The rows of any kind, by name: what `attune tasks generate` writes. */
+export function corpusRows(
+  kind: CorpusKind,
+  options: CorpusOptions,
+): Generator<ChatRow | PreferenceRow | GradedRow | LabelledStepsRow> {
+  return kinds[kind](options);
+}
+
+function* drawn(options: CorpusOptions): Generator<Example> {
+  const { tasks, seed = 0, count = Number.POSITIVE_INFINITY } = options;
+  const mix = typeof tasks === 'object' && 'example' in tasks ? tasks : mixture(tasks);
+  for (let index = 0; index < count; index++) yield mix.example(seed, index, options);
+}
+
+/** Examples that a wrong solution could be made for: all but very few. */
+function* drawnWithWrong(options: CorpusOptions): Generator<{ example: Example; wrong: Solution }> {
+  const { seed = 0, count = Number.POSITIVE_INFINITY, style } = options;
+  let given = 0;
+  if (count <= 0) return;
+  for (const example of drawn({ ...options, count: Number.POSITIVE_INFINITY })) {
+    const wrong = task(example.task).wrongSolution(example, new Random('slip', seed, example.seed).seed(), style);
+    if (wrong === undefined) continue;
+    yield { example, wrong };
+    if (++given >= count) return;
+  }
+}
+
+function either(random: Random, options: CorpusOptions, example: Example, wrong: Solution) {
+  const { wrongShare = 0.5 } = options;
+  if (!(wrongShare >= 0 && wrongShare <= 1)) throw new UserError(`The share of wrong solutions must be from 0 to 1, not ${wrongShare}.`);
+  const correct = !random.chance(wrongShare);
+  return { correct, solution: correct ? task(example.task).solution(example) : wrong };
+}
+
+function source({ task: name, seed, difficulty }: Example): Source {
+  return { task: name, seed, difficulty };
+}

@@ -1,0 +1,31 @@
+/**
+ * Procedural tasks with verifiable answers, after the manner of reasoning_gym: seeded, endless, graded in difficulty.
+ *
+ *     import { mixture, task } from 'attune/tasks';
+ *
+ *     const example = task('gcd').generate(1, 2);
+ *     task('gcd').score(response, example);            // 0 to 1
+ *     task('gcd').solve(example);                       // worked steps
+ */
+export { afterThinking, numbersIn, readLine, readNumber, type ReadNumber, taggedAnswer } from './answer.ts';
+export {
+  type ChatRow,
+  chatRows,
+  type CorpusKind,
+  type CorpusOptions,
+  corpusKinds,
+  corpusRows,
+  type GradedRow,
+  gradedRows,
+  type LabelledStepsRow,
+  labelledStepsRows,
+  type PreferenceRow,
+  preferenceRows,
+  type Source,
+} from './corpus.ts';
+export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './format.ts';
+export { type DrawOptions, type Mixture, type MixturePart, mixture, parseMixture, type Part, partOf, parts } from './mixture.ts';
+export { Random } from './random.ts';
+export { allTasks, task, taskNames } from './registry.ts';
+export type { Solution, Step, StepLabel } from './solution.ts';
+export { defineTask, type Example, type Task, type TaskDefinition } from './task.ts';

@@ -1,0 +1,108 @@
+/**
+ * Several tasks as one stream of examples.
+ *
+ *     const mix = mixture('chain_sum:1*2,gcd:1-3');     // name[:difficulty or range][*weight], "all" for every task
+ *     mix.example(42, 0);                              // the first example of seed 42; any index, in any order
+ *     for (const example of mix.examples(42, { part: 'test' })) ...
+ *
+ * Small difficulties have few different problems, so different seeds do not keep test problems out of training. Parts
+ * do: a hash of the prompt decides once and for all to which part a problem belongs.
+ */
+import { UserError } from '../errors.ts';
+import { hash64, Random } from './random.ts';
+import { allTasks, task } from './registry.ts';
+import type { Example, Task } from './task.ts';
+
+export interface MixturePart {
+  task: string | Task;
+  /** One difficulty, or a range of them [lowest, highest] of which each is as likely. 1 unless given. */
+  difficulty?: number | readonly [number, number];
+  /** 1 unless given. */
+  weight?: number;
+}
+
+export const parts = ['all', 'train', 'test'] as const;
+export type Part = (typeof parts)[number];
+
+export interface DrawOptions {
+  part?: Part;
+  /** The share of all prompts that are test prompts; 0.1 unless given. */
+  testShare?: number;
+}
+
+export interface Mixture {
+  readonly parts: readonly { task: Task; lowest: number; highest: number; weight: number }[];
+  /** The example at an index of a seed's endless stream. */
+  example(seed: number, index: number, options?: DrawOptions): Example;
+  examples(seed: number, options?: DrawOptions): Generator<Example>;
+}
+
+/** A small difficulty may have all its few prompts in one part; looking for the other must end. */
+const mostDraws = 2000;
+
+export function mixture(recipe: string | readonly MixturePart[]): Mixture {
+  const entries = (typeof recipe === 'string' ? parseMixture(recipe) : recipe).map(checked);
+  if (entries.length === 0) throw new UserError('A mixture of tasks needs at least one task.');
+  const total = entries.reduce((sum, entry) => sum + entry.weight, 0);
+  if (!(total > 0)) throw new UserError('A mixture of tasks needs at least one weight above 0.');
+
+  const draw = (random: Random): Example => {
+    let point = random.float() * total;
+    const chosen = entries.find((entry) => (point -= entry.weight) < 0) ?? entries.findLast((entry) => entry.weight > 0);
+    if (chosen === undefined) throw new UserError('A mixture of tasks needs at least one weight above 0.');
+    return chosen.task.generate(random.seed(), random.int(chosen.lowest, chosen.highest));
+  };
+
+  const example: Mixture['example'] = (seed, index, options = {}) => {
+    const { part = 'all', testShare = 0.1 } = options;
+    const random = new Random('mixture', seed, index);
+    for (let attempt = 0; attempt < mostDraws; attempt++) {
+      const drawn = draw(random);
+      if (part === 'all' || partOf(drawn.prompt, testShare) === part) return drawn;
+    }
+    throw new UserError(`No ${part} prompt in ${mostDraws} draws with a test share of ${testShare}: the tasks have too few prompts.`);
+  };
+
+  return {
+    parts: entries,
+    example,
+    *examples(seed, options) {
+      for (let index = 0; ; index++) yield example(seed, index, options);
+    },
+  };
+}
+
+/** The part that a prompt belongs to, whatever the seed that led to it. */
+export function partOf(prompt: string, testShare = 0.1): 'train' | 'test' {
+  return (hash64(prompt)[0] >>> 0) / 2 ** 32 < testShare ? 'test' : 'train';
+}
+
+/** `chain_sum:1*2,gcd:2,lcm:1-3` as parts. */
+export function parseMixture(text: string): MixturePart[] {
+  const entries = text.split(',').map((entry) => entry.trim());
+  return entries.flatMap((entry): MixturePart[] => {
+    const match = /^([\w-]+)(?::(\d+)(?:-(\d+))?)?(?:\*(\d+(?:\.\d+)?))?$/.exec(entry);
+    if (match === null) {
+      throw new UserError(
+        `Cannot read "${entry}" in the task mixture "${text}": expected name[:difficulty][*weight], such as chain_sum:1*2 or gcd:1-3.`,
+      );
+    }
+    const [, name = '', lowest = '1', highest = lowest, weight = '1'] = match;
+    const part = { difficulty: [Number(lowest), Number(highest)] as const, weight: Number(weight) };
+    return name === 'all' ? allTasks.map((each) => ({ ...part, task: each })) : [{ ...part, task: name }];
+  });
+}
+
+function checked({ task: named, difficulty = 1, weight = 1 }: MixturePart) {
+  const found = typeof named === 'string' ? task(named) : named;
+  const [lowest, highest] = typeof difficulty === 'number' ? [difficulty, difficulty] : difficulty;
+  const inRange = (value: number) => Number.isInteger(value) && value >= 1 && value <= found.levels;
+  if (!inRange(lowest) || !inRange(highest) || lowest > highest) {
+    const given = lowest === highest ? `${lowest}` : `${lowest}-${highest}`;
+    throw new UserError(`task ${found.name}: difficulty ${given} is not within 1 to ${found.levels}.`);
+  }
+  if (!(weight >= 0 && Number.isFinite(weight))) {
+    throw new UserError(`task ${found.name}: the weight must be a number of 0 or more, not ${weight}.`);
+  }
+  return { task: found, lowest, highest, weight };
+}
