@@ -43,7 +43,7 @@ export function findLibtorch(options = {}) {
     const folder = env.ATTUNE_LIBTORCH;
     const found = fromFolder(folder, 'environment');
     if (found) return found;
-    throw new LibtorchError(`ATTUNE_LIBTORCH=${folder} cannot be used: ${faultOfFolder(folder)}.
+    throw new LibtorchError(`ATTUNE_LIBTORCH=${folder} cannot be used: ${faultOfFolder(folder)}
 Give the folder of a libtorch archive or of a torch wheel (the one that holds lib/ and include/), or unset it.`);
   }
   const python = pythonTorch(env);

@@ -33,14 +33,15 @@ export { findLibtorch, LibtorchError } from './libtorch.mjs';
 
 export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
 
-/** A build that could not be done, with the compiler's last words or what to install. */
+/** A build that could not be done: the fault in the first line of the message, then the compiler's words or what to do. */
 export class BuildError extends Error {
   name = 'BuildError';
 }
 
 /** What to type to get a libtorch, for messages. */
 export const APT_PACKAGES = ['libtorch-dev', 'libgloo-dev', 'libopenblas0-pthread'];
-export const NO_LIBTORCH = `no libtorch was found. One of these gives one:
+export const NO_LIBTORCH = `no libtorch was found
+One of these gives one:
   apt-get install -y ${APT_PACKAGES.join(' ')}     (Debian, Ubuntu; as root)
   pip install torch                                          (any Linux, and for CUDA)
   ATTUNE_LIBTORCH=<folder>                                   (an unpacked libtorch archive, or a torch wheel's folder)`;
@@ -58,7 +59,7 @@ export const NO_LIBTORCH = `no libtorch was found. One of these gives one:
  */
 export async function ensureAddon(options = {}) {
   const { log = () => {}, around = (work) => work(log), root = packageRoot, env = process.env } = options;
-  if (process.platform !== 'linux') throw new BuildError(`attune runs on Linux; this is ${process.platform}.`);
+  if (process.platform !== 'linux') throw new BuildError(`attune runs on Linux, and this is ${process.platform}`);
   const libtorch = findLibtorch({ env });
   if (!libtorch) throw new LibtorchError(NO_LIBTORCH);
   const build = buildFolder(root, env);
@@ -263,7 +264,7 @@ function prune(build, keep) {
 /** Only the header files of Node's C interface are needed, which are the same for every Node: no headers of this one. */
 function nodeApiHeaders(root) {
   const folder = findPackage(root, 'node-api-headers');
-  if (!folder) throw new BuildError(`the package node-api-headers is missing: run npm install in ${root}.`);
+  if (!folder) throw new BuildError(`the package node-api-headers is missing\nRun npm install in ${root}.`);
   return join(folder, 'include');
 }
 
@@ -273,7 +274,7 @@ function compiler(env) {
 
 function checkCompiler(command) {
   const answer = spawnSync(command, ['--version'], { encoding: 'utf8' });
-  if (answer.error) throw new BuildError(`there is no C++ compiler (${command}). On Debian or Ubuntu, as root: apt-get install -y g++`);
+  if (answer.error) throw new BuildError(`there is no C++ compiler (${command})\nOn Debian or Ubuntu, as root: apt-get install -y g++`);
 }
 
 /**

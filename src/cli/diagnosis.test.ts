@@ -27,7 +27,7 @@ function healthy(): Findings {
     engine: {
       libtorch: '1.13.0',
       cuda: false,
-      devices: [],
+      cards: [],
       threads: 8,
       config: 'BLAS_INFO=open',
       libraries: ['/usr/lib/openblas-pthread/libblas.so.3', '/usr/lib/openblas-pthread/libopenblasp-r0.3.21.so'],
@@ -78,9 +78,9 @@ describe('diagnose', () => {
   it('says how to get a libtorch where there is none, and that attune cannot run', () => {
     const [problem] = spoiled((findings) => {
       delete findings.engine;
-      findings.engineError = 'no libtorch was found. One of these gives one: apt-get …';
+      findings.buildError = 'no libtorch was found\nOne of these gives one: apt-get …';
     });
-    expect(problem).toMatch(/^error: there is no libtorch → .*apt-get/);
+    expect(problem).toMatch(/^error: no libtorch was found → .*apt-get/);
   });
 
   it.each([

@@ -15,7 +15,9 @@ export interface Findings {
   hub: HubCache;
   nvidiaCard: boolean;
   addon?: Addon;
-  /** Why there is no addon, or why it could not be loaded. */
+  /** Why the addon could not be built: the fault in the first line, what to do in the rest. */
+  buildError?: string;
+  /** Why it could not be loaded. */
   engineError?: string;
   engine?: EngineFacts;
   /** The kernel family that OpenBLAS says it chose. */
@@ -70,19 +72,20 @@ export function diagnose(findings: Findings): Problem[] {
   return [...engineProblems(findings), ...blasProblems(findings), ...threadProblems(findings), ...cudaProblems(findings), ...spaceProblems(findings)];
 }
 
-function engineProblems({ node, engineError }: Findings): Problem[] {
+function engineProblems({ node, buildError, engineError }: Findings): Problem[] {
   const problems: Problem[] = [];
   if (Number.parseInt(node, 10) < 24) {
     problems.push({ severity: 'error', what: `Node ${node} is too old`, remedy: 'install Node 24, or start attune by its launcher, which brings one' });
   }
+  if (buildError) {
+    const [what = '', ...rest] = buildError.split('\n');
+    problems.push({ severity: 'error', what, remedy: rest.join('\n') || 'mend that and run attune doctor again' });
+  }
   if (engineError) {
-    const missing = engineError.startsWith('no libtorch');
     problems.push({
       severity: 'error',
-      what: missing ? 'there is no libtorch' : `the engine does not load: ${engineError}`,
-      remedy: missing
-        ? engineError
-        : 'check that the libtorch above is whole and that its version is 1.13 or newer, remove the folder build/, and run attune doctor again',
+      what: `the engine does not load: ${engineError}`,
+      remedy: 'remove the folder build/ and run attune doctor again; if that changes nothing, install libtorch again or name another with ATTUNE_LIBTORCH',
     });
   }
   return problems;
@@ -156,7 +159,7 @@ function cudaProblems({ nvidiaCard, addon, engine }: Findings): Problem[] {
       },
     ];
   }
-  if (engine.devices.length === 0) {
+  if (engine.cards.length === 0) {
     return [{ severity: 'warning', what: 'the engine has CUDA but sees no card', remedy: 'check nvidia-smi and CUDA_VISIBLE_DEVICES' }];
   }
   return [];

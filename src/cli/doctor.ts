@@ -37,7 +37,7 @@ async function examine(): Promise<Findings> {
   try {
     addon = await prepareEngine();
   } catch (error) {
-    return { ...findings, engineError: (error as Error).message };
+    return { ...findings, buildError: (error as Error).message };
   }
   return { ...findings, ...(addon ? { addon } : {}), ...(await probe()) };
 }
@@ -77,7 +77,7 @@ function describe(findings: Findings, problems: Problem[]): string {
   const rows: [string, string][] = [
     ['Node', findings.node],
     ['libtorch', addon ? `${addon.version} in ${addon.lib} (${SOURCES[addon.source]})` : (engine?.libtorch ?? 'not found')],
-    ['engine', engine ? (addon?.path ?? process.env.ATTUNE_ADDON ?? 'loaded') : 'does not load'],
+    ['engine', engine ? (addon?.path ?? process.env.ATTUNE_ADDON ?? 'loaded') : findings.buildError ? 'not built' : 'does not load'],
     ['CPU', `${cpu.model}, ${cpu.cores} ${cpu.cores === 1 ? 'core' : 'cores'} (${features.join(', ')})`],
     ['memory', `${gib(memory.availableBytes)} available of ${gib(memory.totalBytes)}`],
   ];
@@ -85,8 +85,8 @@ function describe(findings: Findings, problems: Problem[]): string {
     const fit = blas.fits === undefined ? '' : blas.fits ? ', fits this CPU' : ', does not fit this CPU';
     rows.push(['BLAS', `${blas.name}${blas.core ? `, kernels for ${blas.core}` : ''}${fit}${blas.path ? ` (${blas.path})` : ''}`]);
     rows.push(['threads', String(engine.threads)]);
-    const cards = engine.devices.map((card, index) => `cuda:${index} ${card.name}, ${gib(card.freeBytes)} free of ${gib(card.totalBytes)}`);
-    rows.push(['CUDA', engine.cuda ? cards.join('\n') || 'built in, no card seen' : 'not in this libtorch']);
+    const cards = engine.cards.map((card, index) => `cuda:${index} ${card.name}, ${gib(card.freeBytes)} free of ${gib(card.totalBytes)}`);
+    rows.push(['CUDA', (addon?.cuda ?? engine.cuda) ? cards.join('\n') || 'built in, no card seen' : addon?.libtorchHasCuda ? 'not in this engine' : 'not in this libtorch']);
   }
   rows.push(['hub cache', `${hub.folder} (${hub.exists ? gib(hub.sizeBytes) : 'not made yet'}${hub.freeBytes === undefined ? '' : `, ${gib(hub.freeBytes)} free`})`]);
   const table = rows.map(([name, value]) => name.padEnd(11) + value.replaceAll('\n', `\n${' '.repeat(11)}`));

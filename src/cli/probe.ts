@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 export interface EngineFacts {
   libtorch: string;
   cuda: boolean;
-  devices: { name: string; totalBytes: number; freeBytes: number }[];
+  cards: { name: string; totalBytes: number; freeBytes: number }[];
   threads: number;
   /** at::show_config(): how this libtorch was built. */
   config: string;
@@ -22,6 +22,9 @@ export function mappedLibraries(maps: string): string[] {
 
 if (import.meta.main) {
   const { engineInfo } = await import('../tensor/index.ts');
-  const facts: EngineFacts = { ...engineInfo(), libraries: mappedLibraries(readFileSync('/proc/self/maps', 'utf8')) };
+  const { libtorch, cuda, devices, threads, config } = engineInfo();
+  const cards = devices.filter((device) => 'freeBytes' in device);
+  const libraries = mappedLibraries(readFileSync('/proc/self/maps', 'utf8'));
+  const facts: EngineFacts = { libtorch, cuda, cards, threads, config, libraries };
   process.stdout.write(JSON.stringify(facts));
 }
