@@ -17,7 +17,14 @@ const aliases = {
   steps: ['steps', 'completions', 'process'],
   stepLabels: ['labels', 'step_labels', 'ratings'],
   margin: ['margin'],
-  scoreChosen: ['score_chosen', 'chosen_score', 'chosen-rating', 'chosen_rating', 'chosen_avg_rating', 'metadata.score_chosen'],
+  scoreChosen: [
+    'score_chosen',
+    'chosen_score',
+    'chosen-rating',
+    'chosen_rating',
+    'chosen_avg_rating',
+    'metadata.score_chosen',
+  ],
   scoreRejected: [
     'score_rejected',
     'rejected_score',
@@ -114,12 +121,16 @@ export function toFlag(value: unknown, column: string): boolean {
 }
 
 export function missingColumn(where: string, wanted: string, there: readonly string[]): UserError {
-  return new UserError(`${where}: no column "${wanted}". The columns are ${there.join(', ')}.${suggestion(wanted, there)}`);
+  return new UserError(
+    `${where}: no column "${wanted}". The columns are ${there.join(', ')}.${suggestion(wanted, there)}`,
+  );
 }
 
 /** For a shape that a row does not have: what was looked for and what is there. */
 export function unrecognised(where: string, there: readonly string[], shape: string, roles: ColumnRole[]): UserError {
-  const free = there.filter((name) => !Object.values(aliases).some((names) => (names as readonly string[]).includes(name)));
+  const free = there.filter(
+    (name) => !Object.values(aliases).some((names) => (names as readonly string[]).includes(name)),
+  );
   const hints = roles
     .map((role) => [role, nearest(role, free)] as const)
     .filter((hint) => hint[1] !== undefined)

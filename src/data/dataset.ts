@@ -145,7 +145,9 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     const content = await this.#rows.fingerprint();
     if (content === undefined) return undefined;
     const { hub: _hub, ...options } = this.#options;
-    return createHash('sha256').update(JSON.stringify([content, options, this.#side])).digest('hex');
+    return createHash('sha256')
+      .update(JSON.stringify([content, options, this.#side]))
+      .digest('hex');
   }
 
   async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
@@ -177,7 +179,8 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
       }
       tally.rows++;
       for (const example of examples) {
-        if (side !== undefined && unitHash(promptKey(wanted, example), side.seed) < side.fraction !== side.validation) continue;
+        if (side !== undefined && unitHash(promptKey(wanted, example), side.seed) < side.fraction !== side.validation)
+          continue;
         if (this.#rows.manyFiles) example.source ??= sourceName(file);
         if (this.#keep(wanted, example, drop)) yield example as ExampleOf[S];
       }

@@ -32,11 +32,13 @@ function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefi
   if (typeof chosen === 'string' && typeof rejected === 'string') {
     if (isTranscript(chosen) && isTranscript(rejected)) {
       const split = splitTranscripts(chosen, rejected);
-      if (split !== undefined) return { prompt: split.prompt, chosen: split.responses[0], rejected: split.responses[1] };
+      if (split !== undefined)
+        return { prompt: split.prompt, chosen: split.responses[0], rejected: split.responses[1] };
       drop('different prompts');
       return undefined;
     }
-    if (!given) throw new RowProblem('there is no prompt: no such column, and "chosen" is not a Human/Assistant transcript');
+    if (!given)
+      throw new RowProblem('there is no prompt: no such column, and "chosen" is not a Human/Assistant transcript');
     return { prompt: columns.prompt(row), chosen, rejected };
   }
   const before = given ? columns.prompt(row) : [];
@@ -73,9 +75,7 @@ const gradedModels: Dialect = {
   read(row, { columns, index }) {
     const prompt = columns.prompt(row);
     return Object.entries(row).flatMap(([source, value]): GradedSolution[] =>
-      isGraded(value)
-        ? [{ prompt, solution: value.solution, correct: value.is_correct, group: index, source }]
-        : [],
+      isGraded(value) ? [{ prompt, solution: value.solution, correct: value.is_correct, group: index, source }] : [],
     );
   },
 };

@@ -42,7 +42,11 @@ const known: Record<string, KnownSet> = {
     subset: 'rl',
     columns: { prompt: 'question', chosen: 'response_j', rejected: 'response_k' },
   },
-  'openai/gsm8k': { shape: 'messages', subset: 'main', columns: { prompt: 'question', completion: 'answer', answer: 'answer' } },
+  'openai/gsm8k': {
+    shape: 'messages',
+    subset: 'main',
+    columns: { prompt: 'question', completion: 'answer', answer: 'answer' },
+  },
   'openai/prm800k': prm800k,
   'tasksource/prm800k': prm800k,
 };

@@ -63,7 +63,10 @@ export function splitOf(path: string): string | undefined {
     const stem = part.replace(/\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.zst)?$/i, '');
     const compound = /^((?:train|test|validation)_[a-z0-9]+)(?:-\d|$)/i.exec(stem)?.[1];
     if (compound !== undefined) return compound.toLowerCase();
-    for (const word of stem.toLowerCase().split(/[^a-z]+/).reverse()) {
+    for (const word of stem
+      .toLowerCase()
+      .split(/[^a-z]+/)
+      .reverse()) {
       if (Object.hasOwn(splitNames, word)) return splitNames[word];
     }
   }

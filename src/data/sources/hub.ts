@@ -38,7 +38,9 @@ export async function hubFiles(hub: DatasetHub, request: HubRequest, known?: Kno
   const chosen = subset === undefined ? all : all.filter((file) => subsetsOf(file).includes(subset));
   if (chosen.length === 0) {
     const names = [...new Set(all.flatMap(subsetsOf))];
-    throw new UserError(`${repo}: no subset "${subset}". There are: ${names.join(', ') || 'none'}.${suggestion(subset ?? '', names)}`);
+    throw new UserError(
+      `${repo}: no subset "${subset}". There are: ${names.join(', ') || 'none'}.${suggestion(subset ?? '', names)}`,
+    );
   }
   const split = known?.splits?.[request.split ?? 'train'] ?? request.split;
   return hub.fetch(repo, filesOfSplit(chosen, split, repo), revision);

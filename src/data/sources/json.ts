@@ -76,7 +76,8 @@ async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenera
           listClosed = true;
           continue;
         }
-        if (byte === 0x5d || byte === 0x7d) throw new UserError(`${path}:${line}: a closing bracket without its opening one.`);
+        if (byte === 0x5d || byte === 0x7d)
+          throw new UserError(`${path}:${line}: a closing bracket without its opening one.`);
         start = i;
         startLine = line;
       }

@@ -1,7 +1,13 @@
 /** Parquet, one row group at a time. Snappy comes with hyparquet; gzip, zstd and brotli from Node. */
 import { type FileHandle, open } from 'node:fs/promises';
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
-import { type AsyncBuffer, type Compressors, type FileMetaData, parquetMetadataAsync, parquetReadObjects } from 'hyparquet';
+import {
+  type AsyncBuffer,
+  type Compressors,
+  type FileMetaData,
+  parquetMetadataAsync,
+  parquetReadObjects,
+} from 'hyparquet';
 import { UserError } from '../../errors.ts';
 import type { BadRow, LocatedRow, Row } from './row.ts';
 
@@ -36,7 +42,15 @@ export async function* readParquet(path: string, _bad: BadRow): AsyncGenerator<L
         const rowEnd = Math.min(rowStart + sliceRows, groupEnd);
         let rows: Row[];
         try {
-          rows = await parquetReadObjects({ file, metadata, rowStart, rowEnd, compressors, useOffsetIndex: true, parsers });
+          rows = await parquetReadObjects({
+            file,
+            metadata,
+            rowStart,
+            rowEnd,
+            compressors,
+            useOffsetIndex: true,
+            parsers,
+          });
         } catch (error) {
           throw damaged(path, error);
         }

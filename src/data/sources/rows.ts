@@ -70,7 +70,8 @@ export function memoryRows(rows: RowsInMemory): Rows {
   return {
     manyFiles: false,
     async *read(bad) {
-      if (used) throw new UserError('An iterable can be read only once. Give an array, or a function that makes the iterable.');
+      if (used)
+        throw new UserError('An iterable can be read only once. Give an array, or a function that makes the iterable.');
       used = true;
       listener = bad;
       if (head !== undefined) yield head;
@@ -102,7 +103,9 @@ function hashRows(rows: readonly unknown[]): string {
 /** What a file's name says beyond its split and part number: `harmless-base.test.jsonl.gz` → `harmless-base`. */
 export function sourceName(file: string): string | undefined {
   const [stem = '', folder] = file.split('/').reverse();
-  const bare = stem.replace(/\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.zst)?$/i, '').replace(/-\d{5}-of-\d{5}.*$/, '');
+  const bare = stem
+    .replace(/\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.zst)?$/i, '')
+    .replace(/-\d{5}-of-\d{5}.*$/, '');
   const words = bare.split('.').filter((word) => splitOf(word) === undefined);
   if (words.length > 0) return words.join('.');
   return folder === undefined || folder === 'data' || splitOf(folder) !== undefined ? undefined : folder;

@@ -1,0 +1,115 @@
+/**
+ * Prompts and replies as the text a model reads. A reply is always tokenised apart from its prompt, as it is when it is
+ * sampled, so that training and generation see the same tokens at the seam.
+ */
+import type { Message } from '../text/chat.ts';
+import type { Tokenizer } from '../text/tokenizer.ts';
+
+/** What this layer needs of a tokenizer. */
+export type TextTokenizer = Pick<
+  Tokenizer,
+  'fingerprint' | 'encode' | 'encodeBatch' | 'encodeChat' | 'renderChat' | 'chatTemplate' | 'bosId' | 'eosId' | 'eosIds'
+>;
+
+/**
+ * `chat`: the model's template. `transcript`: "Human: … Assistant: …", for models without one. `raw`: the prompt's text as
+ * it stands. `auto`: chat where the tokenizer has a template, else transcript.
+ */
+export type PromptFormat = 'auto' | 'chat' | 'transcript' | 'raw';
+
+export interface FormatOptions {
+  format?: PromptFormat;
+  /** Variables for the template, such as `enable_thinking`. */
+  templateVariables?: Record<string, unknown>;
+}
+
+const speakers: Record<Message['role'], string> = {
+  system: '',
+  user: 'Human: ',
+  assistant: 'Assistant: ',
+  tool: 'Tool: ',
+};
+const probe = 'attune probe reply';
+/** Replies whose text a template may change: thinking is moved or removed, outer blanks are trimmed. */
+const touchy = /^\s|\s$|<\/?think>/;
+const checkedReplies = 32;
+
+export class ChatFormat {
+  readonly chat: boolean;
+  readonly #tokenizer: TextTokenizer;
+  readonly #format: PromptFormat;
+  readonly #variables: Record<string, unknown> | undefined;
+  readonly #bos: number[];
+  #frame: { lead: string; tail: string } | undefined;
+  #checksLeft = checkedReplies;
+
+  constructor(tokenizer: TextTokenizer, options: FormatOptions = {}) {
+    const { format = 'auto' } = options;
+    this.#tokenizer = tokenizer;
+    this.#format = format === 'auto' ? (tokenizer.chatTemplate === undefined ? 'transcript' : 'chat') : format;
+    this.#variables = options.templateVariables;
+    this.chat = this.#format === 'chat';
+    const [first] = this.chat ? [] : tokenizer.encode('', { addSpecialTokens: true });
+    // A rendered chat writes its own beginning-of-text token.
+    this.#bos = first !== undefined && first === tokenizer.bosId ? [first] : [];
+  }
+
+  /** Ids before the prompt's own: the beginning-of-text token where plain text wants one. */
+  get bos(): readonly number[] {
+    return this.#bos;
+  }
+
+  /** Everything that stands before the reply. */
+  prompt(messages: readonly Message[]): string {
+    if (this.chat) return this.#render(messages, true);
+    if (this.#format === 'raw') return messages.map(({ content }) => content).join('\n\n');
+    return `${messages.map(({ role, content }) => `\n\n${speakers[role]}${content}`).join('')}\n\nAssistant:`;
+  }
+
+  /** The reply with all that the template writes around it. */
+  reply(messages: readonly Message[], promptText: string, content: string): string {
+    if (this.#format === 'raw') return content;
+    if (!this.chat) return ` ${content}`;
+    // One rendering tells what stands around every reply; it saves two of three renderings per pair, and is checked
+    // against the real thing on the first replies.
+    if (this.#checksLeft === 0 && this.#frame !== undefined && !touchy.test(content)) {
+      return this.#frame.lead + content + this.#frame.tail;
+    }
+    const exact = this.#exactReply(messages, promptText, content);
+    if (this.#checksLeft > 0 && !touchy.test(content)) {
+      if (this.#checksLeft === checkedReplies) this.#frame = this.#frameOf(messages, promptText);
+      if (this.#frame !== undefined && this.#frame.lead + content + this.#frame.tail !== exact) this.#frame = undefined;
+      this.#checksLeft--;
+    }
+    return exact;
+  }
+
+  /** The reply's ids: up to the first token that ends a turn, which is added where the text has none. */
+  closed(ids: Int32Array): Int32Array {
+    const ends = this.#tokenizer.eosIds;
+    const end = ids.findLastIndex((id) => ends.includes(id));
+    if (end >= 0) return ids.subarray(0, end + 1);
+    return this.#tokenizer.eosId === undefined ? ids : Int32Array.from([...ids, this.#tokenizer.eosId]);
+  }
+
+  encodeChat(messages: readonly Message[]): { ids: number[]; assistantMask: Uint8Array } {
+    return this.#tokenizer.encodeChat(messages as Message[], { variables: this.#variables });
+  }
+
+  #exactReply(messages: readonly Message[], promptText: string, content: string): string {
+    const whole = this.#render([...messages, { role: 'assistant', content }], false);
+    if (whole.startsWith(promptText)) return whole.slice(promptText.length);
+    // Such a template writes its generation prompt differently from a past turn (an open <think>): the plain reply then.
+    return content;
+  }
+
+  #frameOf(messages: readonly Message[], promptText: string): { lead: string; tail: string } | undefined {
+    const text = this.#exactReply(messages, promptText, probe);
+    const at = text.indexOf(probe);
+    return at < 0 ? undefined : { lead: text.slice(0, at), tail: text.slice(at + probe.length) };
+  }
+
+  #render(messages: readonly Message[], addGenerationPrompt: boolean): string {
+    return this.#tokenizer.renderChat(messages as Message[], { addGenerationPrompt, variables: this.#variables });
+  }
+}

@@ -1,0 +1,37 @@
+/**
+ * Datasets: sources → examples of one shape → tokens on disk → packed batches.
+ *
+ *     const pairs = await openDataset('pairs.jsonl', { shape: 'preference' });
+ *     await using tokens = await tokenise(pairs, tokenizer, { maxLength: 2048 });
+ *     for await (const batch of new Batches(tokens, { batchSize: 32 })) …
+ */
+export { type Batch, packBatch } from './batch.ts';
+export { Batches, type BatchOptions, type BatchState } from './batches.ts';
+export { type ColumnNames, type ColumnRole, columnRoles } from './columns.ts';
+export { Dataset, type DatasetOptions, type DatasetSpec, openDataset } from './dataset.ts';
+export { type EncodeOptions, ExampleEncoder } from './encode.ts';
+export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer } from './format.ts';
+export { knownNames } from './known.ts';
+export { Random, unitHash } from './random.ts';
+export type { TokenRecord, TokenSequence } from './record.ts';
+export {
+  type Conversation,
+  type Example,
+  type ExampleOf,
+  type GradedSolution,
+  type LabelledSteps,
+  type Message,
+  type PreferencePair,
+  type PromptExample,
+  promptKey,
+  type Shape,
+  type StepLabel,
+  shapes,
+  type TextExample,
+  type UnpairedExample,
+} from './shapes.ts';
+export type { DatasetHub } from './sources/hub.ts';
+export type { Row } from './sources/row.ts';
+export { Tally } from './tally.ts';
+export { TokenStore } from './token-store.ts';
+export { type TokeniseOptions, tokenCacheFolder, tokenise } from './tokenise.ts';
