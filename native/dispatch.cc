@@ -1,0 +1,261 @@
+// Every ATen operator through one door. `resolve` looks an operator up in the c10 dispatcher and reads its schema once;
+// `call` converts the arguments by that schema, fills in defaults, calls the operator boxed and wraps what it returns.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "generators.h"
+#include "handles.h"
+
+namespace attune {
+namespace {
+
+using c10::IValue;
+using c10::TypeKind;
+
+struct Argument {
+  std::string name;
+  TypeKind kind = TypeKind::NoneType;     // of the value, or of a list's elements
+  bool list = false, optional = false, optionalElements = false, kwargOnly = false;
+  bool single = false;                    // a fixed-size list such as int[2], which also takes one bare number
+  std::string type;                       // as the schema writes it
+  std::shared_ptr<IValue> fallback;       // the schema's default
+  c10::TypePtr elementType;
+};
+
+struct Operator {
+  c10::OperatorHandle handle;
+  std::vector<Argument> arguments;
+  std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
+};
+
+std::vector<Operator>& operators() {
+  static auto* list = new std::vector<Operator>();
+  return *list;
+}
+
+Argument describe(const c10::Argument& source) {
+  Argument out;
+  out.name = source.name();
+  out.kwargOnly = source.kwarg_only();
+  out.single = source.N().has_value();
+  c10::TypePtr type = source.type();
+  out.type = type->str();
+  if (const auto* optional = type->castRaw<c10::OptionalType>()) {
+    out.optional = true;
+    type = optional->getElementType();
+  }
+  if (const auto* list = type->castRaw<c10::ListType>()) {
+    out.list = true;
+    type = list->getElementType();
+    if (const auto* optional = type->castRaw<c10::OptionalType>()) {
+      out.optionalElements = true;
+      type = optional->getElementType();
+    }
+  }
+  out.kind = type->kind();
+  out.elementType = type;
+  if (source.default_value().has_value()) out.fallback = std::make_shared<IValue>(*source.default_value());
+  return out;
+}
+
+// dtype, layout and memory format are integers in a schema and names in JavaScript.
+int64_t enumerationValue(const std::string& name) {
+  if (name == "contiguous_format") return static_cast<int64_t>(c10::MemoryFormat::Contiguous);
+  if (name == "preserve_format") return static_cast<int64_t>(c10::MemoryFormat::Preserve);
+  if (name == "channels_last") return static_cast<int64_t>(c10::MemoryFormat::ChannelsLast);
+  if (name == "strided") return static_cast<int64_t>(c10::kStrided);
+  if (name == "sparse_coo") return static_cast<int64_t>(c10::kSparse);
+  if (name == "sparse_csr") return static_cast<int64_t>(c10::kSparseCsr);
+  return static_cast<int64_t>(dtypeFromName(name));
+}
+
+IValue single(napi_env env, napi_value value, const Argument& argument) {
+  switch (argument.kind) {
+    case TypeKind::TensorType:
+      return IValue(toTensor(env, value));
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      if (typeOf(env, value) == napi_string) return IValue(enumerationValue(toString(env, value)));
+      return IValue(toInt(env, value));
+    case TypeKind::FloatType:
+    case TypeKind::SymFloatType:
+      return IValue(toDouble(env, value));
+    case TypeKind::BoolType:
+      return IValue(toBool(env, value));
+    case TypeKind::NumberType:
+      return IValue(toScalar(env, value));
+    case TypeKind::StringType:
+      return IValue(toString(env, value));
+    case TypeKind::DeviceObjType:
+      return IValue(c10::Device(toString(env, value)));
+    case TypeKind::GeneratorType:
+      return IValue(generatorAt(toInt(env, value)));
+    case TypeKind::StorageType:
+      return IValue(toTensor(env, value).storage());
+    default:
+      throw ArgumentError("the kind " + argument.type + " cannot be passed from JavaScript");
+  }
+}
+
+template <typename T, typename Read>
+IValue typedList(napi_env env, const std::vector<napi_value>& items, Read read) {
+  c10::List<T> list;
+  list.reserve(items.size());
+  for (napi_value item : items) list.push_back(read(env, item));
+  return IValue(std::move(list));
+}
+
+IValue list(napi_env env, napi_value value, const Argument& argument) {
+  std::vector<napi_value> items;
+  if (!isArray(env, value) && argument.single)
+    items.push_back(value);
+  else
+    items = elements(env, value);
+  if (argument.optionalElements) {
+    c10::impl::GenericList out(c10::OptionalType::create(argument.elementType));
+    for (napi_value item : items) out.push_back(isNullish(env, item) ? IValue() : single(env, item, argument));
+    return IValue(std::move(out));
+  }
+  switch (argument.kind) {
+    case TypeKind::TensorType:
+      return typedList<at::Tensor>(env, items, [](napi_env e, napi_value v) { return toTensor(e, v); });
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      return typedList<int64_t>(env, items, toInt);
+    case TypeKind::FloatType:
+      return typedList<double>(env, items, toDouble);
+    case TypeKind::BoolType:
+      return typedList<bool>(env, items, toBool);
+    default: {
+      c10::impl::GenericList out(argument.elementType);
+      for (napi_value item : items) out.push_back(single(env, item, argument));
+      return IValue(std::move(out));
+    }
+  }
+}
+
+void push(napi_env env, torch::jit::Stack& stack, const Argument& argument, napi_value value) {
+  // undefined = not given; null = None where the schema allows it
+  const bool given = value != nullptr && typeOf(env, value) != napi_undefined;
+  if (!given) {
+    if (argument.fallback)
+      stack.push_back(*argument.fallback);
+    else if (argument.optional)
+      stack.emplace_back();
+    else
+      throw ArgumentError("argument \"" + argument.name + "\" (" + argument.type + ") is missing");
+    return;
+  }
+  if (argument.optional && isNullish(env, value)) {
+    stack.emplace_back();
+    return;
+  }
+  try {
+    stack.push_back(argument.list ? list(env, value, argument) : single(env, value, argument));
+  } catch (const ArgumentError& error) {
+    throw ArgumentError("argument \"" + argument.name + "\" (" + argument.type + "): " + error.what());
+  }
+}
+
+napi_value wrap(napi_env env, const IValue& value) {
+  if (value.isNone()) return null(env);
+  if (value.isTensor()) return fromTensor(env, value.toTensor());
+  if (value.isInt()) return fromInt(env, value.toInt());
+  if (value.isDouble()) return fromDouble(env, value.toDouble());
+  if (value.isBool()) return fromBool(env, value.toBool());
+  if (value.isString()) return fromString(env, value.toStringRef());
+  if (value.isDevice()) return fromString(env, value.toDevice().str());
+  if (value.isScalar()) return fromScalar(env, value.toScalar());
+  if (value.isSymInt()) return fromInt(env, value.toSymInt().guard_int(__FILE__, __LINE__));
+  std::vector<napi_value> items;
+  if (value.isList()) {
+    for (const IValue& item : value.toListRef()) items.push_back(wrap(env, item));
+    return arrayOf(env, items);
+  }
+  if (value.isTuple()) {
+    for (const IValue& item : value.toTupleRef().elements()) items.push_back(wrap(env, item));
+    return arrayOf(env, items);
+  }
+  throw ArgumentError("a result of kind " + value.tagKind() + " cannot be handed to JavaScript");
+}
+
+napi_value resolve(napi_env env, Args& args) {
+  const std::string name = toString(env, args[0]), overload = toString(env, args[1]);
+  auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
+  if (!handle.has_value()) return null(env);
+  Operator op{*handle, {}, {}};
+  const auto& schema = handle->schema();
+  std::vector<napi_value> arguments, returns;
+  for (const auto& source : schema.arguments()) {
+    const Argument argument = describe(source);
+    arguments.push_back(object(env, {
+        {"name", fromString(env, argument.name)},
+        {"type", fromString(env, argument.type)},
+        {"tensor", fromBool(env, argument.kind == TypeKind::TensorType || argument.kind == TypeKind::StorageType)},
+        {"list", fromBool(env, argument.list)},
+        {"kwargOnly", fromBool(env, argument.kwargOnly)},
+        {"required", fromBool(env, !argument.fallback && !argument.optional)},
+    }));
+    op.arguments.push_back(argument);
+  }
+  for (const auto& source : schema.returns()) {
+    int from = -1;
+    const auto* alias = source.alias_info();
+    if (alias != nullptr && alias->isWrite()) {
+      for (size_t i = 0; i < schema.arguments().size(); i++) {
+        const auto* other = schema.arguments()[i].alias_info();
+        if (other != nullptr && other->isWrite() && other->beforeSets() == alias->beforeSets()) from = static_cast<int>(i);
+      }
+    }
+    op.returnsArgument.push_back(from);
+    returns.push_back(object(env, {{"type", fromString(env, source.type()->str())}, {"argument", fromInt(env, from)}}));
+  }
+  operators().push_back(std::move(op));
+  std::ostringstream text;
+  text << schema;
+  return object(env, {{"id", fromInt(env, static_cast<int64_t>(operators().size()) - 1)},
+                      {"schema", fromString(env, text.str())},
+                      {"arguments", arrayOf(env, arguments)},
+                      {"returns", arrayOf(env, returns)}});
+}
+
+// call(id, ...arguments by position). One return comes back as it is, several as an array. A return that is one of the
+// arguments (in-place and out= ops) comes back as undefined: the caller already holds it.
+napi_value call(napi_env env, Args& args) {
+  int32_t id = -1;
+  napi_get_value_int32(env, args[0], &id);
+  if (id < 0 || static_cast<size_t>(id) >= operators().size()) throw ArgumentError("not an operator");
+  // A copy of what is needed: the table may grow if a getter of the caller's resolves another operator meanwhile.
+  const Operator& op = operators()[id];
+  const size_t wanted = op.arguments.size();
+  if (args.count - 1 > wanted)
+    throw ArgumentError("takes " + std::to_string(wanted) + " arguments, got " + std::to_string(args.count - 1));
+  torch::jit::Stack stack;
+  stack.reserve(wanted);
+  for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i + 1 < args.count ? args.values[i + 1] : nullptr);
+  const auto handle = op.handle;
+  const std::vector<int>& returns = op.returnsArgument;
+  handle.callBoxed(&stack);
+  if (stack.size() == 1) return returns[0] >= 0 ? undefined(env) : wrap(env, stack[0]);
+  std::vector<napi_value> out;
+  for (size_t i = 0; i < stack.size(); i++) out.push_back(returns[i] >= 0 ? undefined(env) : wrap(env, stack[i]));
+  return stack.empty() ? undefined(env) : arrayOf(env, out);
+}
+
+napi_value overloads(napi_env env, Args& args) {
+  const std::string name = toString(env, args[0]);
+  std::vector<napi_value> out;
+  for (const auto& found : c10::Dispatcher::singleton().getAllOpNames())
+    if (name.empty() || found.name == name)
+      out.push_back(fromString(env, found.overload_name.empty() ? found.name : found.name + "." + found.overload_name));
+  return arrayOf(env, out);
+}
+
+}  // namespace
+
+std::vector<Export> dispatchExports() {
+  return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}};
+}
+
+}  // namespace attune

@@ -1,0 +1,130 @@
+// attune::linear_logprob(hidden[N,D], weight[V,D], targets[N], temperature, chunk) -> (logp[N], entropy[N])
+//
+//   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
+//
+// The [N,V] logits never exist whole: rows go through in chunks, and backward computes them again. With
+// g = ∂L/∂logp and h = ∂L/∂H, and p = softmax(z):
+//
+//   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
+//
+// Logits are kept in f32 whatever the inputs are; a target of −1 (no loss there) gives logp 0 and no gradient.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <algorithm>
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+
+// hidden·weightᵀ in f32. Half-precision CUDA products write f32 directly where libtorch can (2.8 and later).
+Tensor logitsOf(const Tensor& hidden, const Tensor& weight) {
+  if (hidden.scalar_type() == at::kFloat || hidden.scalar_type() == at::kDouble) return at::mm(hidden, weight.t());
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  if (hidden.is_cuda()) return at::mm(hidden, weight.t(), at::kFloat);
+#endif
+  return at::mm(hidden, weight.t()).to(at::kFloat);
+}
+
+class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden, const Tensor& weight,
+                                                const Tensor& targets, double temperature, int64_t chunk) {
+    const int64_t rows = hidden.size(0);
+    const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
+    for (int64_t start = 0; start < rows; start += chunk) {
+      const int64_t length = std::min(chunk, rows - start);
+      Tensor z = logitsOf(hidden.narrow(0, start, length), weight);
+      if (temperature != 1.0) z.div_(temperature);
+      const Tensor target = targets.narrow(0, start, length);
+      const Tensor picked = z.gather(1, target.clamp_min(0).unsqueeze(1)).squeeze(1);
+      const Tensor peak = z.amax(1, true);
+      z.sub_(peak);  // z − max, then e^(z − max) in place; Σ e·(z − max) needs one product row by row
+      Tensor weights = z.exp();
+      const Tensor sum = weights.sum(1);
+      const Tensor mean = weights.mul_(z).sum(1).div_(sum);
+      const Tensor logSum = sum.log();
+      const Tensor lse = logSum + peak.squeeze(1);
+      logp.narrow(0, start, length).copy_((picked - lse).masked_fill_(target.lt(0), 0));
+      entropy.narrow(0, start, length).copy_(logSum - mean);
+      total.narrow(0, start, length).copy_(lse);
+    }
+    context->save_for_backward({hidden, weight, targets, total, entropy});
+    context->saved_data["temperature"] = temperature;
+    context->saved_data["chunk"] = chunk;
+    return {logp, entropy};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &total = saved[3], &entropy = saved[4];
+    const double temperature = context->saved_data["temperature"].toDouble();
+    const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0);
+    const bool wantHidden = context->needs_input_grad(0), wantWeight = context->needs_input_grad(1);
+    const bool forLogp = incoming[0].defined(), forEntropy = incoming[1].defined();
+    Tensor gradHidden, gradWeight;
+    if (wantHidden) gradHidden = at::empty_like(hidden);
+    // One accumulator in f32: summing thousands of chunks in bf16 would lose the small ones.
+    if (wantWeight) gradWeight = at::zeros(weight.sizes(), total.options());
+    for (int64_t start = 0; start < rows; start += chunk) {
+      const int64_t length = std::min(chunk, rows - start);
+      const Tensor part = hidden.narrow(0, start, length), target = targets.narrow(0, start, length);
+      Tensor z = logitsOf(part, weight);
+      if (temperature != 1.0) z.div_(temperature);
+      z.sub_(total.narrow(0, start, length).unsqueeze(1));  // log p
+      const Tensor counted = target.ge(0).to(z.scalar_type());
+      Tensor scale = forLogp ? incoming[0].narrow(0, start, length) * counted : at::zeros({length}, z.options());
+      Tensor gradient;
+      if (forEntropy) {
+        const Tensor h = incoming[1].narrow(0, start, length).unsqueeze(1);
+        const Tensor p = z.exp();
+        // −g·p − h·p·(log p + H)
+        gradient = z.add_(entropy.narrow(0, start, length).unsqueeze(1)).mul_(h).add_(scale.unsqueeze(1)).mul_(p).neg_();
+      } else {
+        gradient = z.exp_().mul_(scale.neg().unsqueeze(1));
+      }
+      gradient.scatter_add_(1, target.clamp_min(0).unsqueeze(1), scale.unsqueeze(1));
+      if (temperature != 1.0) gradient.div_(temperature);
+      const Tensor typed = gradient.to(hidden.scalar_type());
+      if (wantHidden) {
+        Tensor slice = gradHidden.narrow(0, start, length);
+        at::mm_out(slice, typed, weight);
+      }
+      if (wantWeight) {
+        if (hidden.scalar_type() == gradWeight.scalar_type())
+          gradWeight.addmm_(typed.t(), part);
+        else
+          gradWeight.add_(logitsOf(typed.t(), part.t()));
+      }
+    }
+    if (wantWeight) gradWeight = gradWeight.to(weight.scalar_type());
+    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
+                                         int64_t chunk) {
+  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && targets.dim() == 1, "expected hidden [N, D], weight [V, D], targets [N]");
+  TORCH_CHECK(hidden.size(1) == weight.size(1), "hidden and weight differ in their last size");
+  TORCH_CHECK(targets.size(0) == hidden.size(0), "one target per row of hidden");
+  TORCH_CHECK(targets.scalar_type() == at::kLong, "targets are int64");
+  TORCH_CHECK(hidden.scalar_type() == weight.scalar_type(), "hidden and weight differ in dtype");
+  TORCH_CHECK(at::isFloatingType(hidden.scalar_type()), "hidden is a floating-point tensor");
+  TORCH_CHECK(hidden.device() == weight.device() && hidden.device() == targets.device(), "all inputs are on one device");
+  TORCH_CHECK(temperature > 0, "temperature is above 0");
+  TORCH_CHECK(chunk > 0, "chunk is above 0");
+  const auto out = LinearLogprob::apply(hidden, weight, targets, temperature, chunk);
+  return {out[0], out[1]};
+}
+
+}  // namespace
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("linear_logprob(Tensor hidden, Tensor weight, Tensor targets, float temperature=1.0, int chunk=512) -> (Tensor, Tensor)");
+  library.impl("linear_logprob", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::linearLogprob));
+}

@@ -1,0 +1,62 @@
+/** Grad mode and gradients as values. */
+import { native } from './native.ts';
+import { TensorError } from './operator.ts';
+import { Tensor } from './tensor.ts';
+
+/** Runs without recording for backward. */
+export function noGrad<T>(body: () => T): T {
+  return withGrad(false, body);
+}
+
+export function enableGrad<T>(body: () => T): T {
+  return withGrad(true, body);
+}
+
+function withGrad<T>(enabled: boolean, body: () => T): T {
+  const before = native.gradEnabled();
+  native.setGradEnabled(enabled);
+  try {
+    const result = body();
+    if (result instanceof Promise) {
+      result.catch(() => {});
+      throw new TensorError('noGrad', 'noGrad()/enableGrad() take a synchronous function: what runs after an await is outside it.');
+    }
+    return result;
+  } finally {
+    native.setGradEnabled(before);
+  }
+}
+
+export function isGradEnabled(): boolean {
+  return native.gradEnabled();
+}
+
+export interface GradOptions {
+  /** One incoming gradient per output; scalars need none. */
+  incoming?: readonly Tensor[];
+  retainGraph?: boolean;
+  createGraph?: boolean;
+}
+
+/** ∂outputs/∂inputs without touching `.grad`; null where an input has no part in the outputs. */
+export function gradients(outputs: readonly Tensor[], inputs: readonly Tensor[], options: GradOptions = {}): (Tensor | null)[] {
+  const live = (list: readonly Tensor[]) => list.map((tensor) => tensor.live('gradients'));
+  const create = options.createGraph ?? false;
+  try {
+    return native
+      .gradients(live(outputs), live(inputs), options.incoming ? live(options.incoming) : null, options.retainGraph ?? create, create)
+      .map((handle) => (handle === null ? null : new Tensor(handle)));
+  } catch (error) {
+    throw new TensorError('gradients', `gradients: ${(error as Error).message}`);
+  }
+}
+
+/** Backward from several outputs at once, each with its incoming gradient. */
+export function backwardAll(outputs: readonly Tensor[], incoming: readonly Tensor[]): void {
+  const live = (list: readonly Tensor[]) => list.map((tensor) => tensor.live('backward'));
+  try {
+    native.backward(live(outputs), live(incoming), false);
+  } catch (error) {
+    throw new TensorError('backward', `backward: ${(error as Error).message}`);
+  }
+}

@@ -1,0 +1,134 @@
+/** Tensors out of nothing, out of numbers, and out of other tensors. */
+import { type Device, type DType, dtypeOfArray } from './dtype.ts';
+import { native } from './native.ts';
+import { aten, TensorError } from './operator.ts';
+import { Tensor } from './tensor.ts';
+
+export interface TensorOptions {
+  dtype?: DType;
+  device?: Device;
+}
+
+type Nested = number | boolean | bigint | readonly Nested[];
+
+/**
+ * From nested arrays, a number or a typed array (copied). Plain numbers become float32, booleans bool and bigints int64
+ * unless `dtype` says otherwise; a typed array keeps its own type. `shape` gives a flat array its dimensions.
+ */
+export function tensor(data: Nested | ArrayBufferView, options: TensorOptions & { shape?: readonly number[] } = {}): Tensor {
+  if (ArrayBuffer.isView(data)) return fromView(data, options);
+  const shape = options.shape ?? shapeOf(data);
+  const flat = flatten(data);
+  const first = flat[0];
+  const natural: DType = typeof first === 'boolean' ? 'bool' : typeof first === 'bigint' ? 'int64' : 'float32';
+  const dtype = options.dtype ?? natural;
+  // int64 through BigInt64Array, everything else exactly through float64
+  if (dtype === 'int64') {
+    return finish(native.fromBytes(BigInt64Array.from(flat, (value) => wholeNumber(value)), 'int64', shape), 'int64', options);
+  }
+  return finish(native.fromBytes(Float64Array.from(flat, Number), 'float64', shape), dtype, options);
+}
+
+function wholeNumber(value: number | boolean | bigint): bigint {
+  if (typeof value === 'number' && !Number.isInteger(value)) throw new TensorError('tensor', `tensor(): ${value} is not an integer`);
+  return BigInt(value);
+}
+
+function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: readonly number[] }): Tensor {
+  // Uint16Array holds raw bfloat16 bits, as `data()` gives them
+  const own: DType = view instanceof Uint16Array ? 'bfloat16' : view instanceof Uint8Array && options.dtype === 'bool' ? 'bool' : dtypeOfArray(view);
+  const length = (view as unknown as ArrayLike<unknown>).length;
+  return finish(native.fromBytes(plain(view), own, options.shape ?? [length]), options.dtype ?? own, options);
+}
+
+// Node-API does not know Float16Array yet; its bytes do as well.
+function plain(view: ArrayBufferView): ArrayBufferView {
+  return view instanceof Float16Array ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view;
+}
+
+function finish(handle: number, dtype: DType, options: TensorOptions): Tensor {
+  const made = new Tensor(handle);
+  if (made.dtype === dtype && (options.device === undefined || options.device === 'cpu')) return made;
+  const moved = made.to({ dtype, device: options.device ?? 'cpu' });
+  made.dispose();
+  return moved;
+}
+
+function shapeOf(data: Nested): number[] {
+  const shape: number[] = [];
+  for (let level: Nested = data; Array.isArray(level); level = level[0] as Nested) {
+    shape.push(level.length);
+    if (level.length === 0) break;
+  }
+  return shape;
+}
+
+function flatten(data: Nested): (number | boolean | bigint)[] {
+  const out: (number | boolean | bigint)[] = [];
+  const shape = shapeOf(data);
+  const walk = (level: Nested, depth: number): void => {
+    if (!Array.isArray(level)) {
+      if (depth !== shape.length) throw new TensorError('tensor', 'tensor(): the nested arrays are ragged');
+      if (typeof level !== 'number' && typeof level !== 'boolean' && typeof level !== 'bigint') {
+        throw new TensorError('tensor', `tensor(): ${typeof level} is not a number`);
+      }
+      out.push(level);
+      return;
+    }
+    if (level.length !== shape[depth]) throw new TensorError('tensor', 'tensor(): the nested arrays are ragged');
+    for (const item of level) walk(item, depth + 1);
+  };
+  walk(data, 0);
+  return out;
+}
+
+const made = (options: TensorOptions) => [options.dtype ?? 'float32', undefined, options.device ?? 'cpu'] as const;
+
+export function zeros(shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('zeros', shape, ...made(options));
+}
+export function ones(shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('ones', shape, ...made(options));
+}
+export function empty(shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('empty.memory_format', shape, ...made(options));
+}
+export function full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
+  return aten('full', shape, value, ...made(options));
+}
+/** Standard normal. */
+export function randn(shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('randn', shape, ...made(options));
+}
+/** Uniform on [0, 1). */
+export function rand(shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('rand', shape, ...made(options));
+}
+/** Integers from `low` up to and without `high`. */
+export function randint(low: number, high: number, shape: readonly number[], options: TensorOptions = {}): Tensor {
+  return aten('randint.low', low, high, shape, options.dtype ?? 'int64', undefined, options.device ?? 'cpu');
+}
+export function arange(start: number, end: number, step = 1, options: TensorOptions = {}): Tensor {
+  return aten('arange.start_step', start, end, step, options.dtype ?? 'int64', undefined, options.device ?? 'cpu');
+}
+export function eye(size: number, options: TensorOptions = {}): Tensor {
+  return aten('eye', size, ...made(options));
+}
+export function zerosLike(other: Tensor): Tensor {
+  return aten('zeros_like', other);
+}
+export function emptyLike(other: Tensor): Tensor {
+  return aten('empty_like', other);
+}
+
+export function cat(tensors: readonly Tensor[], dim = 0): Tensor {
+  return aten('cat', tensors, dim);
+}
+export function stack(tensors: readonly Tensor[], dim = 0): Tensor {
+  return aten('stack', tensors, dim);
+}
+/** `condition ? a : b`, element by element. */
+export function where(condition: Tensor, a: Tensor | number, b: Tensor | number): Tensor {
+  const overload = typeof a === 'number' ? (typeof b === 'number' ? 'Scalar' : 'ScalarSelf') : typeof b === 'number' ? 'ScalarOther' : 'self';
+  return aten(`where.${overload}`, condition, a, b);
+}

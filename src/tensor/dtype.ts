@@ -1,0 +1,86 @@
+/** Element types and devices, by their PyTorch names. */
+export type DType =
+  | 'float32'
+  | 'float64'
+  | 'float16'
+  | 'bfloat16'
+  | 'int64'
+  | 'int32'
+  | 'int16'
+  | 'int8'
+  | 'uint8'
+  | 'bool'
+  | 'complex64'
+  | 'complex128';
+
+/** `cpu`, `cuda`, `cuda:1`. */
+export type Device = string;
+
+export const dtypeBytes: Readonly<Record<DType, number>> = {
+  float32: 4,
+  float64: 8,
+  float16: 2,
+  bfloat16: 2,
+  int64: 8,
+  int32: 4,
+  int16: 2,
+  int8: 1,
+  uint8: 1,
+  bool: 1,
+  complex64: 8,
+  complex128: 16,
+};
+
+export function isFloating(dtype: DType): boolean {
+  return dtype === 'float32' || dtype === 'bfloat16' || dtype === 'float16' || dtype === 'float64';
+}
+
+/** A read-back array. bfloat16 has no JavaScript array: its raw 16 bits come as Uint16Array. */
+export type TypedArray =
+  | Float32Array
+  | Float64Array
+  | Float16Array
+  | Uint16Array
+  | BigInt64Array
+  | Int32Array
+  | Int16Array
+  | Int8Array
+  | Uint8Array;
+
+export function viewOf(buffer: ArrayBuffer, dtype: DType): TypedArray {
+  switch (dtype) {
+    case 'float32':
+    case 'complex64':
+      return new Float32Array(buffer);
+    case 'float64':
+    case 'complex128':
+      return new Float64Array(buffer);
+    case 'float16':
+      return new Float16Array(buffer);
+    case 'bfloat16':
+      return new Uint16Array(buffer);
+    case 'int64':
+      return new BigInt64Array(buffer);
+    case 'int32':
+      return new Int32Array(buffer);
+    case 'int16':
+      return new Int16Array(buffer);
+    case 'int8':
+      return new Int8Array(buffer);
+    default:
+      return new Uint8Array(buffer);
+  }
+}
+
+/** The dtype that a typed array holds by itself. */
+export function dtypeOfArray(array: ArrayBufferView): DType {
+  if (array instanceof Float32Array) return 'float32';
+  if (array instanceof Float64Array) return 'float64';
+  if (array instanceof Float16Array) return 'float16';
+  if (array instanceof BigInt64Array) return 'int64';
+  if (array instanceof Int32Array) return 'int32';
+  if (array instanceof Int16Array) return 'int16';
+  if (array instanceof Int8Array) return 'int8';
+  if (array instanceof Uint8Array) return 'uint8';
+  throw new TypeError(`${array.constructor.name} has no tensor dtype; say which with { dtype }`);
+}

@@ -1,0 +1,50 @@
+/** Functions of several tensors that layers and losses are built from. */
+import { aten, findOperator } from './operator.ts';
+import type { Tensor } from './tensor.ts';
+
+/** x·weightᵀ + bias, with weight [out, in]. */
+export function linear(x: Tensor, weight: Tensor, bias?: Tensor | null): Tensor {
+  return aten('linear', x, weight, bias ?? null);
+}
+
+export function embedding(weight: Tensor, ids: Tensor): Tensor {
+  return aten('embedding', weight, ids);
+}
+
+export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null, eps: number): Tensor {
+  return aten('layer_norm', x, [x.size(-1)], weight, bias, eps, false);
+}
+
+/** x / √(mean x² + ε) · weight, the mean in f32 (Zhang & Sennrich, 2019; rounding as in Llama). */
+export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
+  const fused = x.device !== 'cpu' && findOperator('_fused_rms_norm') !== null;
+  if (fused) return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
+  const wide = x.dtype === 'float32' || x.dtype === 'float64' ? x : x.to('float32');
+  const scale = wide.square().mean(-1, true).add(eps).rsqrt();
+  const normed = wide.mul(scale);
+  return (normed.dtype === x.dtype ? normed : normed.to(x.dtype)).mul(weight);
+}
+
+export function dropout(x: Tensor, p: number, training: boolean): Tensor {
+  return aten('dropout', x, p, training);
+}
+
+/** The vocabulary rows that go through at once: about 64 MiB of f32 logits. */
+export function logprobChunk(vocabulary: number): number {
+  return Math.max(16, Math.min(4096, Math.floor((64 * 2 ** 20) / (4 * vocabulary))));
+}
+
+/**
+ * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without ever holding all logits
+ * (native/linear_logprob.cc). A target of −1 gives 0 and no gradient.
+ */
+export function linearLogprob(
+  hidden: Tensor,
+  weight: Tensor,
+  targets: Tensor,
+  options: { temperature?: number; chunk?: number } = {},
+): { logp: Tensor; entropy: Tensor } {
+  const chunk = options.chunk ?? logprobChunk(weight.size(0));
+  const [logp, entropy] = aten<[Tensor, Tensor]>('attune::linear_logprob', hidden, weight, targets, options.temperature ?? 1, chunk);
+  return { logp, entropy };
+}

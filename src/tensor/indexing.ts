@@ -1,0 +1,40 @@
+/** Indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
+import { aten, TensorError } from './operator.ts';
+import { Tensor } from './tensor.ts';
+
+/**
+ * One entry per dimension: a number picks, `[start, end, step]` slices (each may be left out), ':' takes all, '...' stands
+ * for as many ':' as are needed, null makes a new dimension, a tensor of integers or booleans gathers.
+ */
+export type Index = number | readonly [start?: number, end?: number, step?: number] | ':' | '...' | null | Tensor;
+
+export function index(self: Tensor, indices: readonly Index[]): Tensor {
+  const taken = indices.filter((entry) => entry !== null && entry !== '...').length;
+  if (taken > self.ndim) throw new TensorError('at', `at(): ${taken} indices for ${self}`);
+  let result = self;
+  let dim = 0;
+  const gathers: (Tensor | null)[] = [];
+  for (const entry of indices) {
+    if (entry === null) {
+      result = result.unsqueeze(dim++);
+    } else if (entry === '...') {
+      dim += self.ndim - taken;
+    } else if (entry === ':') {
+      dim++;
+    } else if (typeof entry === 'number') {
+      result = result.select(dim, entry);
+    } else if (entry instanceof Tensor) {
+      gathers[dim++] = entry;
+    } else {
+      result = result.slice(dim++, entry[0], entry[1], entry[2] ?? 1);
+    }
+  }
+  if (gathers.length > 0) {
+    result = aten(
+      'index.Tensor',
+      result,
+      Array.from(gathers, (entry) => entry ?? null),
+    );
+  }
+  return result === self ? aten('alias', self) : result;
+}

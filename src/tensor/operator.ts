@@ -1,0 +1,173 @@
+/**
+ * Any ATen operator by its name: `aten('add.Tensor', x, y)`, keyword arguments in a last plain object:
+ * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The schema of the operator says what it takes.
+ */
+import { AttuneError, suggestion } from '../errors.ts';
+import type { ArgumentInfo } from './native.ts';
+import { native } from './native.ts';
+import { Tensor } from './tensor.ts';
+
+/** An operator refused its arguments. The message names the operator and what it was given. */
+export class TensorError extends AttuneError {
+  override name = 'TensorError';
+  readonly operator: string;
+  constructor(operator: string, message: string) {
+    super(message);
+    this.operator = operator;
+  }
+}
+
+export interface Operator {
+  readonly name: string;
+  readonly id: number;
+  readonly schema: string;
+  readonly arguments: readonly ArgumentInfo[];
+  readonly returns: readonly { type: string; argument: number }[];
+  /** The commonest kind, returning one new tensor, is wrapped without looking at `returns`. */
+  readonly simple: boolean;
+}
+
+const known = new Map<string, Operator | null>();
+
+/** The operator, or null when this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. */
+export function findOperator(name: string): Operator | null {
+  const cached = known.get(name);
+  if (cached !== undefined) return cached;
+  const full = name.includes('::') ? name : `aten::${name}`;
+  const dot = full.indexOf('.');
+  const found = native.resolve(dot < 0 ? full : full.slice(0, dot), dot < 0 ? '' : full.slice(dot + 1));
+  const operator =
+    found === null
+      ? null
+      : { ...found, name, simple: found.returns.length === 1 && found.returns[0]?.type === 'Tensor' && found.returns[0].argument < 0 };
+  known.set(name, operator);
+  return operator;
+}
+
+export function operator(name: string): Operator {
+  const found = findOperator(name);
+  if (found) return found;
+  const base = name.replace(/^aten::/, '').split('.')[0] as string;
+  const overloads = native.overloads(base.includes('::') ? base : `aten::${base}`).map((full) => full.replace(/^aten::/, ''));
+  if (overloads.length > 0) throw new TensorError(name, `There is no operator "${name}". Its overloads are: ${overloads.join(', ')}.`);
+  const bases = new Set(native.overloads('').map((full) => (full.replace(/^aten::/, '').split('.')[0] ?? full)));
+  throw new TensorError(name, `There is no operator "${name}" in this libtorch.${suggestion(base, bases)}`);
+}
+
+/** Calls an operator with arguments by position. */
+export function invoke(op: Operator, args: readonly unknown[]): unknown {
+  const count = args.length;
+  const raw: unknown[] = new Array(count);
+  const infos = op.arguments;
+  for (let i = 0; i < count; i++) {
+    const value = args[i];
+    const info = infos[i];
+    if (value instanceof Tensor) {
+      if (info === undefined || !info.tensor || info.list) throw wrongKind(op, i, args);
+      if (value.handle < 0) throw new TensorError(op.name, `${op.name}: argument "${info.name}" is a tensor that was already freed.`);
+      raw[i] = value.handle;
+    } else if (info?.tensor && value !== undefined && value !== null) {
+      raw[i] = info.list && Array.isArray(value) ? value.map((item) => handleOf(op, info, item)) : fail(wrongKind(op, i, args));
+    } else {
+      raw[i] = value;
+    }
+  }
+  let result: unknown;
+  try {
+    result = native.call(op.id, ...raw);
+  } catch (error) {
+    throw explain(op, args, error as Error);
+  }
+  if (op.simple) return result === null ? null : new Tensor(result as number);
+  return unwrap(op, args, result);
+}
+
+function handleOf(op: Operator, info: ArgumentInfo, item: unknown): number | null {
+  if (item instanceof Tensor) {
+    if (item.handle < 0) throw new TensorError(op.name, `${op.name}: "${info.name}" holds a tensor that was already freed.`);
+    return item.handle;
+  }
+  if (item === null && info.type.includes('?')) return null;
+  throw new TensorError(op.name, `${op.name}: "${info.name}" is a list of tensors (${info.type}); it holds ${kindOf(item)}.`);
+}
+
+function unwrap(op: Operator, args: readonly unknown[], result: unknown): unknown {
+  if (op.returns.length === 0) return undefined;
+  if (op.returns.length === 1) return unwrapOne(op, 0, args, result);
+  return (result as unknown[]).map((value, i) => unwrapOne(op, i, args, value));
+}
+
+function unwrapOne(op: Operator, i: number, args: readonly unknown[], value: unknown): unknown {
+  const info = op.returns[i] as { type: string; argument: number };
+  if (info.argument >= 0) {
+    const same = args[info.argument];
+    if (same instanceof Tensor) same.forgetShape();
+    return same;
+  }
+  return wrapByType(info.type, value);
+}
+
+function wrapByType(type: string, value: unknown): unknown {
+  if (value === null || value === undefined) return value;
+  if (type.startsWith('Tensor')) {
+    return Array.isArray(value) ? value.map((item) => (item === null ? null : new Tensor(item as number))) : new Tensor(value as number);
+  }
+  if (type.startsWith('List[Tensor]') && Array.isArray(value)) return value.map((item) => new Tensor(item as number));
+  return value;
+}
+
+function fail(error: Error): never {
+  throw error;
+}
+
+function wrongKind(op: Operator, index: number, args: readonly unknown[]): TensorError {
+  const info = op.arguments[index];
+  const wants = info ? `argument "${info.name}" is ${info.type}` : `it takes ${op.arguments.length} arguments`;
+  return new TensorError(op.name, `${op.name}: ${wants}, got ${kindOf(args[index])}.\n  schema: ${op.schema}`);
+}
+
+function explain(op: Operator, args: readonly unknown[], error: Error): Error {
+  if ((error as { code?: string }).code !== 'ATTUNE_NATIVE') return error;
+  const given = args.map((value) => kindOf(value)).join(', ');
+  return new TensorError(op.name, `${op.name}: ${error.message}\n  given: (${given})\n  schema: ${op.schema}`);
+}
+
+export function kindOf(value: unknown): string {
+  if (value instanceof Tensor) return value.handle < 0 ? 'a freed tensor' : value.toString();
+  if (Array.isArray(value)) {
+    const shown = value.slice(0, 6).map(kindOf).join(', ');
+    return `[${shown}${value.length > 6 ? `, … ${value.length} in all` : ''}]`;
+  }
+  if (typeof value === 'string') return JSON.stringify(value);
+  if (typeof value === 'object' && value !== null) return value.constructor?.name ?? 'object';
+  return String(value);
+}
+
+/** What an operator of ATen (or of ours, `attune::…`) returns depends on its schema; name it in `T`. */
+export function aten<T = Tensor>(name: string, ...args: unknown[]): T {
+  const op = operator(name);
+  const last = args.at(-1);
+  if (isPlainObject(last) && !isComplex(last)) {
+    const positional = args.slice(0, -1);
+    for (const [key, value] of Object.entries(last)) {
+      const index = op.arguments.findIndex((info) => info.name === key);
+      if (index < 0) {
+        const names = op.arguments.map((info) => info.name);
+        throw new TensorError(name, `${name} has no argument "${key}".${suggestion(key, names)}\n  schema: ${op.schema}`);
+      }
+      if (index < positional.length && positional[index] !== undefined) throw new TensorError(name, `${name}: argument "${key}" is given twice.`);
+      positional[index] = value;
+    }
+    for (let i = 0; i < positional.length; i++) positional[i] ??= positional[i] === null ? null : undefined;
+    return invoke(op, positional) as T;
+  }
+  return invoke(op, args) as T;
+}
+
+function isPlainObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+}
+
+function isComplex(value: Record<string, unknown>): boolean {
+  return 're' in value && 'im' in value;
+}
