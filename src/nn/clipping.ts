@@ -1,0 +1,34 @@
+/** Gradient clipping by the norm of all gradients together (Pascanu et al. 2013). */
+import { aten, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
+
+/** The Euclidean norm over all gradients, in f32. */
+export function gradNorm(parameters: Iterable<Tensor>): number {
+  return scope(() =>
+    noGrad(() => {
+      const gradients = gradientsOf(parameters);
+      if (gradients.length === 0) return 0;
+      // squares of bf16 gradients are summed in f32
+      const norms = gradients.map((gradient) => aten('linalg_vector_norm', gradient, 2, null, false, 'float32'));
+      return stack(norms.map((norm) => norm.to(norms[0]?.device ?? 'cpu'))).norm().item();
+    }),
+  );
+}
+
+/** Scales all gradients so that their norm is at most `maxNorm` (0 = never), and returns the norm they had. */
+export function clipGradNorm(parameters: Iterable<Tensor>, maxNorm: number): number {
+  const list = [...parameters];
+  const norm = gradNorm(list);
+  if (maxNorm > 0 && norm > maxNorm && Number.isFinite(norm)) {
+    scope(() => noGrad(() => aten('_foreach_mul_.Scalar', gradientsOf(list), maxNorm / (norm + 1e-6))));
+  }
+  return norm;
+}
+
+function gradientsOf(parameters: Iterable<Tensor>): Tensor[] {
+  const out: Tensor[] = [];
+  for (const parameter of parameters) {
+    const gradient = parameter.grad;
+    if (gradient !== null) out.push(gradient);
+  }
+  return out;
+}

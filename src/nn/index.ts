@@ -1,0 +1,7 @@
+/** Modules, layers, and what trains them. */
+export * from './adamw.ts';
+export * from './clipping.ts';
+export * from './initialisers.ts';
+export * from './layers.ts';
+export * from './module.ts';
+export * from './schedule.ts';

@@ -1,0 +1,137 @@
+/**
+ * A module is a class whose fields are its parts: a Tensor field is a parameter, a Module field (or an array of them) is a
+ * child, and `buffer()` registers tensors that are saved but not trained. Names come from the field names in the order in
+ * which they are declared, which is how Hugging Face names its weights.
+ *
+ *     class Mlp extends Module {
+ *       up = new Linear(8, 32);
+ *       down = new Linear(32, 1);
+ *       forward(x: Tensor) { return this.down.forward(this.up.forward(x).relu()); }
+ *     }
+ */
+import { UserError } from '../errors.ts';
+import { type Device, type DType, isFloating, keep, noGrad, Tensor } from '../tensor/index.ts';
+
+export abstract class Module {
+  training = true;
+  readonly #buffers = new Map<string, Tensor>();
+
+  /** Registers a tensor that belongs to the module's state without being trained. */
+  protected buffer(name: string, tensor: Tensor): Tensor {
+    this.#buffers.set(name, keep(tensor));
+    return tensor;
+  }
+
+  *children(): Iterable<[string, Module]> {
+    for (const [name, value] of Object.entries(this)) {
+      if (value instanceof Module) yield [name, value];
+      if (Array.isArray(value)) {
+        for (const [i, item] of value.entries()) if (item instanceof Module) yield [`${name}.${i}`, item];
+      }
+    }
+  }
+
+  *namedModules(prefix = ''): Iterable<[string, Module]> {
+    yield [prefix, this];
+    for (const [name, child] of this.children()) yield* child.namedModules(join(prefix, name));
+  }
+
+  *namedParameters(prefix = ''): Iterable<[string, Tensor]> {
+    for (const [name, value] of Object.entries(this)) {
+      if (value instanceof Tensor) yield [join(prefix, name), value];
+      else if (value instanceof Module) yield* value.namedParameters(join(prefix, name));
+      else if (Array.isArray(value)) {
+        for (const [i, item] of value.entries()) {
+          if (item instanceof Module) yield* item.namedParameters(join(prefix, `${name}.${i}`));
+        }
+      }
+    }
+  }
+
+  *namedBuffers(prefix = ''): Iterable<[string, Tensor]> {
+    for (const [name, value] of this.#buffers) yield [join(prefix, name), value];
+    for (const [name, child] of this.children()) yield* child.namedBuffers(join(prefix, name));
+  }
+
+  parameters(): Tensor[] {
+    return Array.from(this.namedParameters(), ([, tensor]) => tensor);
+  }
+
+  /** Parameters and buffers by name, as a checkpoint holds them. */
+  state(): Map<string, Tensor> {
+    return new Map([...this.namedParameters(), ...this.namedBuffers()]);
+  }
+
+  /** Copies values into the module's own tensors. Missing, extra and misshapen names are reported together. */
+  loadState(state: ReadonlyMap<string, Tensor>): void {
+    const own = this.state();
+    const faults: string[] = [];
+    for (const [name, tensor] of own) {
+      const source = state.get(name);
+      if (source === undefined) faults.push(`"${name}" is missing`);
+      else if (source.shape.join() !== tensor.shape.join()) faults.push(`"${name}" is [${source.shape}], expected [${tensor.shape}]`);
+    }
+    for (const name of state.keys()) if (!own.has(name)) faults.push(`"${name}" is not a part of this module`);
+    if (faults.length > 0) throw new UserError(`The weights do not fit the module: ${faults.join('; ')}.`);
+    noGrad(() => {
+      for (const [name, tensor] of own) tensor.copy_(state.get(name) as Tensor);
+    });
+  }
+
+  train(mode = true): this {
+    for (const [, module] of this.namedModules()) module.training = mode;
+    return this;
+  }
+  eval(): this {
+    return this.train(false);
+  }
+  requiresGrad_(value = true): this {
+    for (const parameter of this.parameters()) parameter.requiresGrad_(value);
+    return this;
+  }
+
+  zeroGrad(): void {
+    for (const parameter of this.parameters()) parameter.grad = null;
+  }
+
+  /** Moves and converts everything (integer buffers keep their dtype). Gradients and optimisers made before are void. */
+  to(target: { dtype?: DType; device?: Device }): this {
+    for (const [, module] of this.namedModules()) module.#convert(target);
+    return this;
+  }
+  #convert(target: { dtype?: DType; device?: Device }): void {
+    for (const [name, value] of Object.entries(this)) {
+      if (value instanceof Tensor) (this as Record<string, unknown>)[name] = moved(value, target);
+    }
+    for (const [name, value] of this.#buffers) {
+      const buffer = moved(value, target);
+      this.#buffers.set(name, buffer);
+    }
+  }
+
+  dispose(): void {
+    for (const tensor of this.state().values()) tensor.dispose();
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** A trainable tensor that outlives every scope. */
+export function parameter(tensor: Tensor): Tensor {
+  return keep(tensor).requiresGrad_();
+}
+
+function join(prefix: string, name: string): string {
+  return prefix === '' ? name : `${prefix}.${name}`;
+}
+
+function moved(tensor: Tensor, target: { dtype?: DType; device?: Device }): Tensor {
+  const dtype = target.dtype !== undefined && isFloating(tensor.dtype) ? target.dtype : tensor.dtype;
+  const device = target.device ?? tensor.device;
+  if (dtype === tensor.dtype && device === tensor.device) return tensor;
+  const trained = tensor.requiresGrad;
+  const result = keep(noGrad(() => tensor.detach().to({ dtype, device }))).requiresGrad_(trained);
+  tensor.dispose();
+  return result;
+}
