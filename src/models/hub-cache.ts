@@ -1,0 +1,130 @@
+/**
+ * The cache of Python's huggingface_hub: models--org--name/{blobs,refs,snapshots}. A blob is named by its etag and is
+ * whole or not there; a snapshot is a folder of links to blobs; a ref is written last, when all that was asked for is in.
+ */
+import { copyFile, mkdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AttuneError } from '../errors.ts';
+
+export interface RepoFile {
+  path: string;
+  /** Bytes; -1 where only a download can tell. */
+  size: number;
+  /** Names the blob; "" where only a download's headers can tell. */
+  etag: string;
+  /** Present for large files. */
+  sha256?: string;
+}
+
+const COMMIT = /^[0-9a-f]{40}$/;
+const LOCK_BEAT_MS = 5_000;
+const LOCK_STALE_MS = 30_000;
+
+export class RepoCache {
+  readonly folder: string;
+  readonly #locks: string;
+
+  constructor(cacheDir: string, type: 'model' | 'dataset', repo: string) {
+    const name = [`${type}s`, ...repo.split('/')].join('--');
+    this.folder = join(cacheDir, name);
+    this.#locks = join(cacheDir, '.locks', name);
+  }
+
+  snapshot(commit: string): string {
+    return join(this.folder, 'snapshots', commit);
+  }
+
+  blob(etag: string): string {
+    return join(this.folder, 'blobs', etag);
+  }
+
+  /** The commit a branch or tag stood at when it was last fetched. */
+  async commitOf(revision: string): Promise<string | undefined> {
+    if (COMMIT.test(revision)) return revision;
+    const commit = (await readText(join(this.folder, 'refs', revision)))?.trim();
+    return commit === '' ? undefined : commit;
+  }
+
+  async writeRef(revision: string, commit: string): Promise<void> {
+    if (revision !== commit) await writeWhole(join(this.folder, 'refs', revision), commit);
+  }
+
+  /** Which files a commit has, kept so that a partial copy can be told from a whole one without the hub. */
+  async writeListing(commit: string, files: readonly RepoFile[]): Promise<void> {
+    await writeWhole(join(this.folder, '.attune', `${commit}.json`), JSON.stringify(files));
+  }
+
+  async listing(commit: string): Promise<RepoFile[] | undefined> {
+    const text = await readText(join(this.folder, '.attune', `${commit}.json`));
+    try {
+      return text === undefined ? undefined : JSON.parse(text);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** Shows a blob in a snapshot; a copy where the file system has no links. */
+  async link(commit: string, file: RepoFile): Promise<void> {
+    const path = join(this.snapshot(commit), file.path);
+    const blob = this.blob(file.etag);
+    await mkdir(dirname(path), { recursive: true });
+    const temporary = `${path}.${process.pid}-${Math.random().toString(36).slice(2)}`;
+    try {
+      await symlink(relative(dirname(path), blob), temporary);
+    } catch {
+      await copyFile(blob, temporary);
+    }
+    await rename(temporary, path);
+  }
+
+  /** Runs `work` while no other process runs it for the same blob. The lock of a process that died goes stale. */
+  async locked<T>(etag: string, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+    const path = join(this.#locks, `${etag}.attune`);
+    await mkdir(this.#locks, { recursive: true });
+    while (!(await this.#claim(path))) {
+      signal?.throwIfAborted();
+      const age = Date.now() - ((await stat(path).catch(() => undefined))?.mtimeMs ?? Date.now());
+      if (age > LOCK_STALE_MS) await rm(path, { force: true });
+      else await sleep(100, undefined, { signal });
+    }
+    const beat = setInterval(() => void utimes(path, new Date(), new Date()).catch(() => {}), LOCK_BEAT_MS);
+    try {
+      return await work();
+    } finally {
+      clearInterval(beat);
+      await rm(path, { force: true });
+    }
+  }
+
+  async #claim(path: string): Promise<boolean> {
+    try {
+      await writeFile(path, String(process.pid), { flag: 'wx' });
+      return true;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+      throw new AttuneError(`The hub's cache cannot be written: ${(error as Error).message}`);
+    }
+  }
+}
+
+/** Size of a file behind links, or undefined. */
+export async function fileSize(path: string): Promise<number | undefined> {
+  try {
+    const found = await stat(path);
+    return found.isFile() ? found.size : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+async function readText(path: string): Promise<string | undefined> {
+  return readFile(path, 'utf8').catch(() => undefined);
+}
+
+async function writeWhole(path: string, content: string): Promise<void> {
+  await mkdir(dirname(path), { recursive: true });
+  const temporary = `${path}.${process.pid}-${Math.random().toString(36).slice(2)}`;
+  await writeFile(temporary, content);
+  await rename(temporary, path);
+}

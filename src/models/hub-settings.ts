@@ -1,0 +1,87 @@
+/**
+ * Where the hub is, who asks, and where its cache lies: the environment variables of Python's huggingface_hub, so that
+ * both share one cache and one login.
+ */
+import { readFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { UserError } from '../errors.ts';
+
+export interface HubOptions {
+  /** In place of HF_ENDPOINT. */
+  endpoint?: string;
+  /** In place of HF_TOKEN. */
+  token?: string;
+  /** In place of HF_HUB_CACHE. */
+  cacheDir?: string;
+  /** In place of HF_HUB_OFFLINE. */
+  offline?: boolean;
+  /** How long the server may say nothing before a request is given up and tried again. */
+  timeoutMs?: number;
+  /** How often a failed request is tried again without any progress. */
+  retries?: number;
+  /** The first pause between tries; it doubles each time. */
+  backoffMs?: number;
+  signal?: AbortSignal;
+  env?: Record<string, string | undefined>;
+}
+
+export interface HubSettings {
+  endpoint: string;
+  token?: string;
+  cacheDir: string;
+  offline: boolean;
+  timeoutMs: number;
+  retries: number;
+  backoffMs: number;
+  signal?: AbortSignal;
+}
+
+export async function hubSettings(options: HubOptions = {}): Promise<HubSettings> {
+  const env = options.env ?? process.env;
+  const home = env.HF_HOME ?? join(env.XDG_CACHE_HOME ?? join(homedir(), '.cache'), 'huggingface');
+  return {
+    endpoint: checkedEndpoint(options.endpoint ?? env.HF_ENDPOINT ?? 'https://huggingface.co'),
+    token: checkedToken(options.token ?? env.HF_TOKEN ?? env.HUGGINGFACE_TOKEN ?? (await savedToken(home, env))),
+    cacheDir: options.cacheDir ?? env.HF_HUB_CACHE ?? env.HUGGINGFACE_HUB_CACHE ?? join(home, 'hub'),
+    offline: options.offline ?? [env.HF_HUB_OFFLINE, env.TRANSFORMERS_OFFLINE].some(isOn),
+    timeoutMs: options.timeoutMs ?? 30_000,
+    retries: options.retries ?? 5,
+    backoffMs: options.backoffMs ?? 1000,
+    signal: options.signal,
+  };
+}
+
+/** The one that `hf auth login` keeps. */
+async function savedToken(home: string, env: Record<string, string | undefined>): Promise<string | undefined> {
+  try {
+    return await readFile(env.HF_TOKEN_PATH ?? join(home, 'token'), 'utf8');
+  } catch {
+    return undefined;
+  }
+}
+
+function checkedEndpoint(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : undefined;
+  if (url === undefined || !['http:', 'https:'].includes(url.protocol)) {
+    throw new UserError('HF_ENDPOINT is not an http(s) address. Example: https://huggingface.co');
+  }
+  if (url.username !== '' || url.password !== '') {
+    throw new UserError('HF_ENDPOINT must not hold a user name or password; use HF_TOKEN.');
+  }
+  return value.replace(/\/+$/, '');
+}
+
+/** A token that cannot stand in a header would otherwise be quoted whole in fetch's own error. */
+function checkedToken(value: string | undefined): string | undefined {
+  const token = value?.trim();
+  if (token === undefined || token === '') return undefined;
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    throw new UserError('HF_TOKEN holds spaces or characters that a token cannot have. Copy it again from the hub\'s settings.');
+  }
+  return token;
+}
+
+function isOn(value: string | undefined): boolean {
+  return value !== undefined && ['1', 'true', 'yes', 'on'].includes(value.toLowerCase());
+}
