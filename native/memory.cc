@@ -1,5 +1,6 @@
 // Bytes in and bytes out: typed arrays (copied), memory-mapped files (not copied), read-back.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
