@@ -17,6 +17,7 @@ interface CommandEntry {
 const commands: Record<string, CommandEntry> = {
   doctor: { summary: 'what was found on this machine, and what to do about it', load: () => import('./doctor.ts'), engine: false },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
+  tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
 };
 
 /** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in what was asked. */

@@ -1,5 +1,5 @@
 /** Time: time_arithmetic, weekday_arithmetic and date_arithmetic. */
-import { readLine, scoreLine } from './answer.ts';
+import { readLine, squeeze } from './answer.ts';
 import { compute } from './arithmetic.ts';
 import type { Pen } from './solution.ts';
 import { defineTask, level } from './task.ts';
@@ -23,7 +23,7 @@ export const timeArithmetic = defineTask<{ hour: number; minute: number; moves: 
     const meta = {
       hour: random.int(0, 23),
       minute: minuteSteps === 60 ? 0 : minuteSteps * random.int(0, Math.floor(59 / minuteSteps)),
-      moves: Array.from({ length: level(difficulty, [1, 1, 1, 1, 3]) }, move),
+      moves: Array.from({ length: level(difficulty, [1, 1, 1, 2, 3]) }, move),
     };
     const parts = meta.moves.map((each) => `${each.back ? 'minus' : 'plus'} ${span(each)}`);
     return { prompt: `What time is ${clock(meta.hour, meta.minute)} ${parts.join(' ')}? Answer as HH:MM.`, meta };
@@ -48,7 +48,8 @@ export const timeArithmetic = defineTask<{ hour: number; minute: number; moves: 
     pen.say(answer);
     return answer;
   },
-  check: (response, answer) => (/(\d{1,2}:\d{2})$/.exec(readLine(response) ?? '')?.[1]?.padStart(5, '0') === answer ? 1 : 0),
+  check: (response, answer) =>
+    /(\d{1,2}:\d{2})$/.exec(readLine(response) ?? '')?.[1]?.padStart(5, '0') === answer ? 1 : 0,
 });
 
 function clock(hour: number, minute: number): string {
@@ -66,7 +67,9 @@ function counted(count: number, unit: string): string {
   return `${count} ${unit}${count === 1 ? '' : 's'}`;
 }
 
-const weekdays = ['Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday', 'Sunday'];
+/** Three letters each: answers of one length. */
+const weekdays = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'];
+const fullName = /^(mon|tue|wed|thu|fri|sat|sun)(?:day|sday|nesday|rsday|urday)?$/;
 
 export const weekdayArithmetic = defineTask<{ start: number; moves: number[] }>({
   name: 'weekday_arithmetic',
@@ -83,7 +86,7 @@ export const weekdayArithmetic = defineTask<{ start: number; moves: number[] }>(
     const meta = { start: random.int(0, 6), moves: Array.from({ length: level(difficulty, [1, 1, 1, 2, 3]) }, move) };
     const parts = meta.moves.map((days) => `${counted(Math.abs(days), 'day')} ${days > 0 ? 'after' : 'before'}`);
     return {
-      prompt: `Which weekday is ${parts.toReversed().join(' the day ')} a ${weekdays[meta.start]}? Answer with the weekday.`,
+      prompt: `Which weekday is ${parts.toReversed().join(' the day ')} ${weekdays[meta.start]}? Answer with three letters.`,
       meta,
     };
   },
@@ -102,7 +105,7 @@ export const weekdayArithmetic = defineTask<{ start: number; moves: number[] }>(
     }
     return weekdays[day] ?? '';
   },
-  check: scoreLine,
+  check: (response, answer) => (fullName.exec(squeeze(readLine(response) ?? ''))?.[1] === answer.toLowerCase() ? 1 : 0),
 });
 
 interface CalendarDate {

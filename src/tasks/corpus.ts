@@ -101,7 +101,14 @@ export function* gradedRows(options: CorpusOptions): Generator<GradedRow> {
       const other = i === 0 ? wrong : (task(example.task).wrongSolution(example, random.seed(), style) ?? wrong);
       const { solution, correct } = either(random, options, example, other);
       const completion = respond(solution, style);
-      yield { prompt: example.prompt, completion, correct, score: solution.score, answer: example.answer, ...source(example) };
+      yield {
+        prompt: example.prompt,
+        completion,
+        correct,
+        score: solution.score,
+        answer: example.answer,
+        ...source(example),
+      };
     }
   }
 }
@@ -112,7 +119,13 @@ export function* labelledStepsRows(options: CorpusOptions): Generator<LabelledSt
     const random = new Random('steps', options.seed ?? 0, example.seed);
     const { solution, correct } = either(random, options, example, wrong);
     const last = { text: respond(solution, 'answer'), label: correct ? 1 : -1 } as const;
-    yield { prompt: example.prompt, steps: [...solution.steps, last], correct, answer: example.answer, ...source(example) };
+    yield {
+      prompt: example.prompt,
+      steps: [...solution.steps, last],
+      correct,
+      answer: example.answer,
+      ...source(example),
+    };
   }
 }
 
@@ -149,7 +162,8 @@ function* drawnWithWrong(options: CorpusOptions): Generator<{ example: Example; 
 
 function either(random: Random, options: CorpusOptions, example: Example, wrong: Solution) {
   const { wrongShare = 0.5 } = options;
-  if (!(wrongShare >= 0 && wrongShare <= 1)) throw new UserError(`The share of wrong solutions must be from 0 to 1, not ${wrongShare}.`);
+  if (!(wrongShare >= 0 && wrongShare <= 1))
+    throw new UserError(`The share of wrong solutions must be from 0 to 1, not ${wrongShare}.`);
   const correct = !random.chance(wrongShare);
   return { correct, solution: correct ? task(example.task).solution(example) : wrong };
 }

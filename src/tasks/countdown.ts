@@ -1,6 +1,13 @@
 /** countdown: reach a target with each of the given numbers once. Any expression that does so is right. */
 import { readLine } from './answer.ts';
-import { type Expression, leavesOf, type Operator, parseExpression, valueOf, writeExpression } from './expression.ts';
+import {
+  type Expression,
+  exactValue,
+  leavesOf,
+  type Operator,
+  parseExpression,
+  writeExpression,
+} from './expression.ts';
 import type { Random } from './random.ts';
 import type { Pen } from './solution.ts';
 import { defineTask, level } from './task.ts';
@@ -22,7 +29,7 @@ export const countdown = defineTask<Countdown>({
     for (;;) {
       const numbers = Array.from({ length: count }, () => random.int(1, top));
       const tree = combine(random, numbers);
-      const value = valueOf(tree);
+      const value = exactValue(tree);
       if (value === undefined || value.bottom !== 1 || value.top < 1 || value.top > mostTarget) continue;
       const meta = { numbers: random.shuffle(numbers), target: value.top, tree };
       return {
@@ -43,7 +50,7 @@ export const countdown = defineTask<Countdown>({
     // "3*5=15" is how people write it down; what is claimed after the sign counts for nothing.
     const tree = parseExpression(line.split('=')[0] ?? '');
     if (tree === undefined || !sameNumbers(leavesOf(tree), numbers)) return 0;
-    const value = valueOf(tree);
+    const value = exactValue(tree);
     return value !== undefined && value.bottom === 1 && value.top === target ? 1 : 0.1;
   },
 });
@@ -59,7 +66,12 @@ function combine(random: Random, numbers: readonly number[]): Expression {
     if (left.value > right.value) possible.push('-');
     if (right.value > 1 && left.value % right.value === 0) possible.push('/');
     const op = random.pick(possible);
-    const value = { '+': left.value + right.value, '-': left.value - right.value, '*': left.value * right.value, '/': left.value / right.value }[op];
+    const value = {
+      '+': left.value + right.value,
+      '-': left.value - right.value,
+      '*': left.value * right.value,
+      '/': left.value / right.value,
+    }[op];
     parts = [...others, { tree: { op, left: left.tree, right: right.tree }, value }];
   }
   return parts[0]?.tree ?? 0;
@@ -70,7 +82,7 @@ function retrace(pen: Pen, tree: Expression): { expression: Expression; value: n
   if (typeof tree === 'number') return { expression: tree, value: tree };
   const left = retrace(pen, tree.left);
   const right = retrace(pen, tree.right);
-  const exact = valueOf({ op: tree.op, left: left.value, right: right.value });
+  const exact = exactValue({ op: tree.op, left: left.value, right: right.value });
   const op = pen.choice<Operator>(tree.op, ['+', '-', '*']);
   const value = exact?.top ?? 0;
   const expression = { op, left: left.expression, right: right.expression };

@@ -61,12 +61,18 @@ export const baseConversion = defineTask<{ digits: string; from: number; to: num
     const [bottom, top] = level(difficulty, [
       [2, 31],
       [16, 99],
-      [64, 400],
-      [200, 2000],
-      [2000, 60000],
+      [200, 999],
+      [500, 4000],
+      [5000, 99999],
     ] as const);
     const number = random.int(bottom, top);
-    const others = level(difficulty, [[2], [2, 3, 4], [3, 4, 5, 6, 7, 8, 9], [5, 6, 7, 8, 9], [6, 7, 8, 9, 11, 12, 16]]);
+    const others = level(difficulty, [
+      [2],
+      [2, 3, 4],
+      [3, 4, 5, 6, 7, 8, 9],
+      [5, 6, 7, 8, 9],
+      [6, 7, 8, 9, 11, 12, 16],
+    ]);
     const [first = 10, second = 10] = random.sample(others, 2);
     // From the fourth level on neither side is decimal, so that both conversions are needed.
     const [from, to] = difficulty > 3 ? [first, second] : random.shuffle([first, 10]);

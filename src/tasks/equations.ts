@@ -19,12 +19,17 @@ export const simpleEquations = defineTask<Equation>({
   summary: 'solve a linear equation',
   pose(random, difficulty) {
     const letter = random.pick([...'xyzabn']);
-    const size = level(difficulty, [9, 12, 12, 30, 99]);
-    const solution = random.int(difficulty < 4 ? 0 : -size, size);
-    const times = difficulty === 1 ? 1 : random.int(2, level(difficulty, [1, 9, 9, 12, 30]));
-    const plus = difficulty === 2 ? 0 : random.int(1, size) * (random.chance(0.5) ? 1 : -1);
+    const size = level(difficulty, [9, 30, 20, 30, 99]);
+    const smallest = level(difficulty, [1, 10, 1, 1, 1]);
+    const solution = difficulty < 4 ? random.int(smallest - 1, size) : random.int(-size, size);
+    // The second level is either a sum or a product of larger numbers; from the third on there are both.
+    const product = difficulty > 2 || (difficulty === 2 && random.chance(0.5));
+    const times = product ? random.int(2, level(difficulty, [1, 9, 9, 12, 30])) : 1;
+    const plus = product && difficulty === 2 ? 0 : random.int(smallest, size) * (random.chance(0.5) ? 1 : -1);
     let otherTimes = 0;
-    if (difficulty > 3) do otherTimes = random.int(2, level(difficulty, [0, 0, 0, 9, 30])); while (otherTimes === times);
+    if (difficulty > 3)
+      do otherTimes = random.int(2, level(difficulty, [0, 0, 0, 9, 30]));
+      while (otherTimes === times);
     const meta = { letter, times, plus, otherTimes, total: (times - otherTimes) * solution + plus };
     const left = sided(coefficient(times, letter), plus);
     const right = otherTimes === 0 ? String(meta.total) : sided(coefficient(otherTimes, letter), meta.total);
@@ -61,7 +66,13 @@ export const numberSequence = defineTask<{ rule: Rule; shown: number[] }>({
   summary: 'find the next number of a sequence',
   pose(random, difficulty) {
     const rule = random.pick(
-      level<readonly Rule[]>(difficulty, [['add'], ['add'], ['add', 'multiply'], ['growing', 'multiply'], ['growing', 'previous', 'turns']]),
+      level<readonly Rule[]>(difficulty, [
+        ['add'],
+        ['add'],
+        ['add', 'multiply'],
+        ['growing', 'multiply'],
+        ['growing', 'previous', 'turns'],
+      ]),
     );
     const shown = sequence(random, rule, level(difficulty, [9, 40, 99, 60, 200]), difficulty);
     return { prompt: `What comes next: ${shown.join(', ')}? Answer with a number.`, meta: { rule, shown } };
@@ -73,7 +84,8 @@ export const numberSequence = defineTask<{ rule: Rule; shown: number[] }>({
 function sequence(random: Random, rule: Rule, size: number, difficulty: number): number[] {
   const length = level(difficulty, [3, 4, 4, 5, 7]);
   const start = random.int(1, size);
-  const stride = random.int(1, level(difficulty, [5, 12, 50, 30, 60])) * (difficulty > 1 && random.chance(0.4) ? -1 : 1);
+  const stride =
+    random.int(1, level(difficulty, [5, 12, 50, 30, 60])) * (difficulty > 1 && random.chance(0.4) ? -1 : 1);
   const change = random.int(1, level(difficulty, [1, 1, 9, 9, 30]));
   const factor = random.int(2, 4);
   const numbers = [start];

@@ -2,7 +2,7 @@
  * Arithmetic expressions as trees: parsed by our own small parser (a response is never run as code), valued exactly
  * as fractions, and written with parentheses where the tree does not go from left to right by precedence.
  *
- *     valueOf(parseExpression('(3+5)*2'))        // { top: 16, bottom: 1 }
+ *     exactValue(parseExpression('(3+5)*2'))        // { top: 16, bottom: 1 }
  *     writeExpression(tree, ' ')                  // '(3 + 5) * 2'
  */
 export type Operator = '+' | '-' | '*' | '/';
@@ -49,10 +49,10 @@ export function parseExpression(text: string): Expression | undefined {
 }
 
 /** The exact value, or undefined on division by zero or beyond safe integers. */
-export function valueOf(tree: Expression): Fraction | undefined {
+export function exactValue(tree: Expression): Fraction | undefined {
   if (typeof tree === 'number') return reduced(tree, 1);
-  const a = valueOf(tree.left);
-  const b = valueOf(tree.right);
+  const a = exactValue(tree.left);
+  const b = exactValue(tree.right);
   if (a === undefined || b === undefined) return undefined;
   switch (tree.op) {
     case '+':

@@ -73,18 +73,46 @@ export const familyRelationships = defineTask<Family>({
     };
   },
   work({ people, links }, pen) {
-    const first = people[0]?.sex ?? 'f';
-    let relation = '';
-    for (let i = 0; i < links.length; i++) {
-      const right = relations[links.slice(0, i + 1).join(' ')]?.[first] ?? '';
-      const known = chainsOf(i + 1).flatMap((chain) => Object.values(relations[chain] ?? {}));
-      relation = pen.choice(right, known);
-      pen.say(`${people[0]?.name} to ${people[i + 1]?.name}: ${relation}`);
+    let sex = people[0]?.sex ?? 'f';
+    let known: Kin = { chain: [], sex };
+    for (const i of links.keys()) {
+      const right: Kin = { chain: links.slice(0, i + 1), sex };
+      // A slip on the way mistakes the sex, which stays mistaken; one at the end may mistake the direction too.
+      known = pen.value(right, (random) => (i < links.length - 1 ? otherSex(right) : confused(random, right)));
+      sex = known.sex;
+      pen.say(`${people[0]?.name} to ${people[i + 1]?.name}: ${nameOf(known)}`);
     }
-    return relation;
+    return nameOf(known);
   },
   check: scoreLine,
+  balancedSlips: true,
 });
+
+/** What somebody of this sex is at the start of a chain of links to the one at its end. */
+interface Kin {
+  chain: Link[];
+  sex: Sex;
+}
+
+function nameOf({ chain, sex }: Kin): string {
+  return relations[chain.join(' ')]?.[sex] ?? '';
+}
+
+/**
+ * The confusions of family: the wrong sex, the wrong way round (aunt for niece), or both. Each is its own opposite, so
+ * a word stands in for another as often as the other for it, and lengths tell nothing.
+ */
+function confused(random: Random, kin: Kin): Kin {
+  const reversed = { ...kin, chain: kin.chain.toReversed().map((link) => opposite[link]) };
+  // A cousin is one both ways round and of either sex, so is taken for some other relative instead.
+  const lone = kin.chain.length > 1 && reversed.chain.join() === kin.chain.join();
+  if (lone) return { chain: random.pick<Link[]>([['across'], ['up', 'across']]), sex: kin.sex };
+  return random.pick([otherSex(kin), reversed, otherSex(reversed)]);
+}
+
+function otherSex(kin: Kin): Kin {
+  return { ...kin, sex: kin.sex === 'f' ? 'm' : 'f' };
+}
 
 function chainsOf(length: number): string[] {
   return Object.keys(relations).filter((chain) => chain.split(' ').length === length);

@@ -7,12 +7,12 @@
  *     task('gcd').score(response, example);            // 0 to 1
  *     task('gcd').solve(example);                       // worked steps
  */
-export { afterThinking, numbersIn, readLine, readNumber, type ReadNumber, taggedAnswer } from './answer.ts';
+export { afterThinking, numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './answer.ts';
 export {
   type ChatRow,
-  chatRows,
   type CorpusKind,
   type CorpusOptions,
+  chatRows,
   corpusKinds,
   corpusRows,
   type GradedRow,
@@ -24,7 +24,16 @@ export {
   type Source,
 } from './corpus.ts';
 export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './format.ts';
-export { type DrawOptions, type Mixture, type MixturePart, mixture, parseMixture, type Part, partOf, parts } from './mixture.ts';
+export {
+  type DrawOptions,
+  type Mixture,
+  type MixturePart,
+  mixture,
+  type Part,
+  parseMixture,
+  partOf,
+  parts,
+} from './mixture.ts';
 export { Random } from './random.ts';
 export { allTasks, task, taskNames } from './registry.ts';
 export type { Solution, Step, StepLabel } from './solution.ts';

@@ -19,12 +19,25 @@ function euclid(pen: Pen, a: number, b: number): number {
   let [larger, smaller] = [Math.max(a, b), Math.min(a, b)];
   while (smaller !== 0) {
     const divisor = smaller;
-    // A wrong remainder stays below the divisor, so the working still ends.
-    const remainder = pen.value(larger % divisor, (random) => random.int(0, divisor - 1));
+    const right = larger % divisor;
+    const remainder = pen.value(right, (random) => wrongRemainder(random, divisor, right));
     pen.say(`${larger} mod ${divisor} = ${remainder}`);
     [larger, smaller] = [divisor, remainder];
   }
   return larger;
+}
+
+/**
+ * Below the divisor, so that the working still ends; and of a few tries the one that takes as many steps from here as
+ * the right one, so that wrong workings are not the longer ones.
+ */
+function wrongRemainder(random: Random, divisor: number, right: number): number {
+  const tries = Array.from({ length: 8 }, () => random.int(0, divisor - 1));
+  return tries.find((other) => other !== right && steps(divisor, other) === steps(divisor, right)) ?? tries[0] ?? 0;
+}
+
+function steps(larger: number, smaller: number): number {
+  return smaller === 0 ? 0 : 1 + steps(smaller, larger % smaller);
 }
 
 export const gcdTask = defineTask<{ numbers: number[] }>({
@@ -38,7 +51,12 @@ export const gcdTask = defineTask<{ numbers: number[] }>({
       meta: { numbers },
     };
   },
-  work: ({ numbers }, pen) => concluded(pen, 'gcd', numbers.reduce((a, b) => euclid(pen, a, b))),
+  work: ({ numbers }, pen) =>
+    concluded(
+      pen,
+      'gcd',
+      numbers.reduce((a, b) => euclid(pen, a, b)),
+    ),
   check: scoreNumber,
 });
 
@@ -62,7 +80,8 @@ export const lcmTask = defineTask<{ numbers: number[] }>({
   check: scoreNumber,
 });
 
-function concluded(pen: Pen, name: string, result: number): string {
+function concluded(pen: Pen, name: string, found: number): string {
+  const result = pen.number(found);
   pen.say(`${name} = ${result}`);
   return String(result);
 }

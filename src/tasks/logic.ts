@@ -89,45 +89,52 @@ interface Statement {
 }
 
 const kinds =
-  'cats dogs birds fish frogs bees ants cows pigs goats ducks bears foxes wolves lions mice owls crabs snakes toads'.split(' ');
+  'cats dogs birds fish frogs bees ants cows pigs goats ducks bears foxes wolves lions mice owls crabs snakes toads'.split(
+    ' ',
+  );
 
-export const syllogism = defineTask<{ links: Statement[]; broken: number; premises: Statement[]; question: Statement }>({
-  name: 'syllogism',
-  summary: 'tell whether a conclusion follows from premises',
-  pose(random, difficulty) {
-    const length = level(difficulty, [2, 3, 4, 5, 7]);
-    const names = random.sample(kinds, length + 1);
-    const quantifier: Quantifier = difficulty === 1 ? 'all' : random.pick(['all', 'no', 'some']);
-    // A chain of links: all are "all", but the last may be "no" and the first may be "some".
-    const links = Array.from({ length }, (_, i): Statement => {
-      const special = (quantifier === 'no' && i === length - 1) || (quantifier === 'some' && i === 0);
-      return { quantifier: special ? quantifier : 'all', subject: names[i] ?? '', object: names[i + 1] ?? '' };
-    });
-    // In half the problems one "all" stands the wrong way round, and the conclusion does not follow.
-    const reversible = links.flatMap((link, i) => (link.quantifier === 'all' ? [i] : []));
-    const broken = random.chance(0.5) ? random.pick(reversible) : -1;
-    const ordered = links.map((link, i) => (i === broken ? { ...link, subject: link.object, object: link.subject } : link));
-    const premises = difficulty > 2 ? random.shuffle(ordered) : ordered;
-    const question = { quantifier, subject: names[0] ?? '', object: names[length] ?? '' };
-    const text = premises.map((premise) => `${capital(statement(premise))}.`).join(' ');
-    return {
-      prompt: `${text} Does it follow that ${statement(question)}? Answer yes or no.`,
-      meta: { links, broken, premises, question },
-    };
+export const syllogism = defineTask<{ links: Statement[]; broken: number; premises: Statement[]; question: Statement }>(
+  {
+    name: 'syllogism',
+    summary: 'tell whether a conclusion follows from premises',
+    pose(random, difficulty) {
+      const length = level(difficulty, [2, 3, 4, 5, 7]);
+      const names = random.sample(kinds, length + 1);
+      const quantifier: Quantifier = difficulty === 1 ? 'all' : random.pick(['all', 'no', 'some']);
+      // A chain of links: all are "all", but the last may be "no" and the first may be "some".
+      const links = Array.from({ length }, (_, i): Statement => {
+        const special = (quantifier === 'no' && i === length - 1) || (quantifier === 'some' && i === 0);
+        return { quantifier: special ? quantifier : 'all', subject: names[i] ?? '', object: names[i + 1] ?? '' };
+      });
+      // In half the problems one "all" stands the wrong way round, and the conclusion does not follow.
+      const reversible = links.flatMap((link, i) => (link.quantifier === 'all' ? [i] : []));
+      const broken = random.chance(0.5) ? random.pick(reversible) : -1;
+      const ordered = links.map((link, i) =>
+        i === broken ? { ...link, subject: link.object, object: link.subject } : link,
+      );
+      const premises = difficulty > 2 ? random.shuffle(ordered) : ordered;
+      const question = { quantifier, subject: names[0] ?? '', object: names[length] ?? '' };
+      const text = premises.map((premise) => `${capital(statement(premise))}.`).join(' ');
+      return {
+        prompt: `${text} Does it follow that ${statement(question)}? Answer yes or no.`,
+        meta: { links, broken, premises, question },
+      };
+    },
+    work({ links, broken }, pen) {
+      // The conclusion follows when each link of the chain is among the premises.
+      const holds = links.map((link, i) => {
+        const given = pen.choice(i !== broken, [i === broken]);
+        pen.say(`${statement(link)}: ${given ? 'yes' : 'no'}`);
+        return given;
+      });
+      const answer = holds.every(Boolean) ? 'yes' : 'no';
+      pen.say(`follows: ${answer}`);
+      return answer;
+    },
+    check: scoreLine,
+    balancedSlips: true,
   },
-  work({ links, broken }, pen) {
-    // The conclusion follows when each link of the chain is among the premises.
-    const holds = links.map((link, i) => {
-      const given = pen.choice(i !== broken, [i === broken]);
-      pen.say(`${statement(link)}: ${given ? 'yes' : 'no'}`);
-      return given;
-    });
-    const answer = holds.every(Boolean) ? 'yes' : 'no';
-    pen.say(`follows: ${answer}`);
-    return answer;
-  },
-  check: scoreLine,
-});
+);
 
 function statement({ quantifier, subject, object }: Statement): string {
   return `${quantifier} ${subject} are ${object}`;

@@ -43,13 +43,18 @@ const mostDraws = 2000;
 export function mixture(recipe: string | readonly MixturePart[]): Mixture {
   const entries = (typeof recipe === 'string' ? parseMixture(recipe) : recipe).map(checked);
   if (entries.length === 0) throw new UserError('A mixture of tasks needs at least one task.');
-  const total = entries.reduce((sum, entry) => sum + entry.weight, 0);
-  if (!(total > 0)) throw new UserError('A mixture of tasks needs at least one weight above 0.');
+  // Up to where on a line of all weights each entry reaches.
+  let total = 0;
+  const reached = entries.map((entry) => {
+    total += entry.weight;
+    return total;
+  });
+  const last = entries.findLast((entry) => entry.weight > 0);
+  if (last === undefined) throw new UserError('A mixture of tasks needs at least one weight above 0.');
 
   const draw = (random: Random): Example => {
-    let point = random.float() * total;
-    const chosen = entries.find((entry) => (point -= entry.weight) < 0) ?? entries.findLast((entry) => entry.weight > 0);
-    if (chosen === undefined) throw new UserError('A mixture of tasks needs at least one weight above 0.');
+    const point = random.float() * total;
+    const chosen = entries.find((_, i) => point < (reached[i] ?? 0)) ?? last;
     return chosen.task.generate(random.seed(), random.int(chosen.lowest, chosen.highest));
   };
 
@@ -60,7 +65,9 @@ export function mixture(recipe: string | readonly MixturePart[]): Mixture {
       const drawn = draw(random);
       if (part === 'all' || partOf(drawn.prompt, testShare) === part) return drawn;
     }
-    throw new UserError(`No ${part} prompt in ${mostDraws} draws with a test share of ${testShare}: the tasks have too few prompts.`);
+    throw new UserError(
+      `No ${part} prompt in ${mostDraws} draws with a test share of ${testShare}: the tasks have too few prompts.`,
+    );
   };
 
   return {

@@ -49,7 +49,9 @@ export function task(name: string): Task {
   const wanted = name.trim().replaceAll('-', '_').toLowerCase();
   const found = allTasks.find((each) => each.name === wanted);
   if (found === undefined) {
-    throw new UserError(`Unknown task "${name}".${suggestion(name, taskNames)} \`attune tasks\` lists all ${taskNames.length}.`);
+    throw new UserError(
+      `Unknown task "${name}".${suggestion(name, taskNames)} \`attune tasks\` lists all ${taskNames.length}.`,
+    );
   }
   return found;
 }

@@ -102,7 +102,8 @@ function misstep(random: Random, right: number): number {
     case 2:
       return digits.length > 1 ? right + sign * 10 : right + sign;
     default: {
-      if (random.chance(0.5) && place > 0) [digits[place - 1], digits[place]] = [digits[place] ?? '', digits[place - 1] ?? ''];
+      if (random.chance(0.5) && place > 0)
+        [digits[place - 1], digits[place]] = [digits[place] ?? '', digits[place - 1] ?? ''];
       else digits[place] = String(random.int(0, 9));
       return Math.sign(right || 1) * Number(digits.join(''));
     }

@@ -39,7 +39,8 @@ export const numberSorting = defineTask<{ numbers: number[]; descending: boolean
     };
   },
   work: ({ numbers, descending }, pen) => pickInOrder(pen, numbers, (a, b) => (descending ? a > b : a < b)).join(' '),
-  check: (response, answer) => scoreItems(numbersIn((readLine(response) ?? '').replaceAll(',', ' ')), answer.split(' ')),
+  check: (response, answer) =>
+    scoreItems(numbersIn((readLine(response) ?? '').replaceAll(',', ' ')), answer.split(' ')),
 });
 
 export const wordSorting = defineTask<{ words: string[]; descending: boolean }>({
@@ -63,7 +64,10 @@ export const wordSorting = defineTask<{ words: string[]; descending: boolean }>(
   },
   work: ({ words, descending }, pen) => pickInOrder(pen, words, (a, b) => (descending ? a > b : a < b)).join(' '),
   check(response, answer) {
-    const words = readLine(response)?.toLowerCase().match(/[a-z]+/g) ?? [];
+    const words =
+      readLine(response)
+        ?.toLowerCase()
+        .match(/[a-z]+/g) ?? [];
     return scoreItems(words, answer.split(' '));
   },
 });

@@ -87,7 +87,10 @@ function isComplete(grid: Grid): boolean {
 
 /** A full grid with cells taken out as long as it can still be completed. */
 function carve(random: Random, blanks: number): Grid | undefined {
-  let grid = fill(random, Array.from({ length: 16 }, () => 0));
+  let grid = fill(
+    random,
+    Array.from({ length: 16 }, () => 0),
+  );
   let left = blanks;
   for (const cell of random.shuffle(grid.map((_, i) => i))) {
     if (left === 0) break;

@@ -8,7 +8,7 @@
  * and the steps), and how a response is checked. All else follows from these.
  */
 import { UserError } from '../errors.ts';
-import { type Style, respond } from './format.ts';
+import { respond, type Style } from './format.ts';
 import { Random } from './random.ts';
 import { Pen, type Solution } from './solution.ts';
 
@@ -50,6 +50,8 @@ export interface TaskDefinition<Meta> {
   /** Writes the working with the pen and returns the answer. */
   work(meta: Meta, pen: Pen): string;
   check(response: string, answer: string, meta: Meta): number;
+  /** Set where slips lead to longer texts exactly as often as to shorter ones, so that none need be picked by length. */
+  balancedSlips?: boolean;
 }
 
 export function defineTask<Meta>(definition: TaskDefinition<Meta>): Task {
@@ -72,7 +74,8 @@ export function defineTask<Meta>(definition: TaskDefinition<Meta>): Task {
     score,
     solution,
     generate(seed, difficulty) {
-      if (!Number.isSafeInteger(seed)) throw new UserError(`task ${name}: the seed must be a whole number, not ${seed}.`);
+      if (!Number.isSafeInteger(seed))
+        throw new UserError(`task ${name}: the seed must be a whole number, not ${seed}.`);
       if (!Number.isInteger(difficulty) || difficulty < 1 || difficulty > levels) {
         throw new UserError(`task ${name}: difficulty must be a whole number from 1 to ${levels}, not ${difficulty}.`);
       }
@@ -93,6 +96,7 @@ export function defineTask<Meta>(definition: TaskDefinition<Meta>): Task {
         const grade = score(respond({ steps: [], answer: wrongAnswer }, 'answer'), example);
         if (!pen.slipped || grade >= 1) continue;
         const wrong = { steps: pen.steps, answer: wrongAnswer, score: grade };
+        if (definition.balancedSlips) return wrong;
         const distance = Math.abs(respond(wrong, style).length - wantedLength);
         if (distance < bestDistance) {
           best = wrong;
