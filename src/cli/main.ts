@@ -34,16 +34,24 @@ export async function main(argv: string[], launcher: { version: string; prepareE
     const asked = first === 'help' ? second : first;
     for (const [name, entry] of Object.entries(commands)) {
       if (name !== asked) program.command(name).summary(entry.summary).description(entry.summary);
-      else (await entry.load()).register(program);
+      else (await load(entry, args)).register(program);
     }
-    program.hook('preAction', async () => {
-      if (asked && commands[asked]?.engine !== false) await prepareEngine();
-    });
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
     return report(error);
   }
+}
+
+/** Importing a command that uses the engine loads it, so it is made ready first; for a look at the help it need not be. */
+async function load(entry: CommandEntry, args: string[]): Promise<Awaited<ReturnType<CommandEntry['load']>>> {
+  const helpOnly = args[0] === 'help' || args.includes('--help') || args.includes('-h');
+  if (entry.engine !== false) {
+    await prepareEngine().catch((error) => {
+      if (!helpOnly) throw error;
+    });
+  }
+  return entry.load();
 }
 
 function report(error: unknown): number {
