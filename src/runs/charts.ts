@@ -1,0 +1,254 @@
+/**
+ * Charts as small data: each function returns a Vega-Lite view, `grid` sets several side by side, `plots.ts` draws them.
+ *
+ *     await toPng(grid([histogram({ title: 'Reward', values }), scatter({ title: 'Length', points })], { columns: 2 }));
+ */
+
+/** A Vega-Lite view. Kept loose: the library's own type takes the compiler seconds to check. */
+export type Chart = Record<string, unknown>;
+
+export const palette = ['#2563eb', '#ea580c', '#16a34a', '#9333ea', '#dc2626', '#0891b2', '#ca8a04', '#64748b', '#db2777', '#4d7c0f'];
+
+interface Labels {
+  title?: string;
+  xLabel?: string;
+  yLabel?: string;
+  width?: number;
+  height?: number;
+}
+
+const sized = ({ title, width = 380, height = 240 }: Labels): Chart => ({ ...(title ? { title } : {}), width, height });
+const quantitative = (field: string, title: string | null, extra: Chart = {}): Chart => ({ field, type: 'quantitative', title, ...extra });
+/** Axes that start where the data do: a loss between 0.61 and 0.69 must not look flat. */
+const fitted: Chart = { scale: { zero: false, nice: true } };
+
+export interface Series {
+  name: string;
+  x: readonly number[];
+  y: readonly number[];
+}
+
+export interface LineOptions extends Labels {
+  series: readonly Series[];
+  yScale?: 'linear' | 'log';
+  /** Draws a moving mean over the faint raw line; by default where a series has more than 60 points. */
+  smooth?: boolean;
+  /** Half-width of a band around each series, by the series' name. */
+  bands?: Record<string, readonly number[]>;
+}
+
+const drawnPoints = 800;
+
+export function lineChart(options: LineOptions): Chart {
+  const rows: Chart[] = [];
+  let smoothed = false;
+  for (const series of options.series) {
+    const finite = series.x.flatMap((x, i) => {
+      const y = series.y[i] ?? Number.NaN;
+      const half = options.bands?.[series.name]?.[i] ?? 0;
+      return Number.isFinite(y) && (options.yScale !== 'log' || y > 0) ? [{ x, y, low: y - half, high: y + half }] : [];
+    });
+    const isSmooth = options.smooth ?? finite.length > 60;
+    smoothed ||= isSmooth;
+    const mean = isSmooth ? movingMean(finite.map((row) => row.y)) : finite.map((row) => row.y);
+    const every = Math.max(1, Math.ceil(finite.length / drawnPoints));
+    for (const [i, row] of finite.entries()) {
+      if (i % every === 0 || i === finite.length - 1) rows.push({ ...row, mean: mean[i], series: series.name });
+    }
+  }
+  const names = options.series.map((series) => series.name);
+  const tiny = rows.every((row) => Math.abs(row.y as number) < 1e-3);
+  const y = (field: string) =>
+    quantitative(field, options.yLabel ?? null, {
+      ...(options.yScale === 'log' ? { scale: { type: 'log' } } : fitted),
+      axis: { tickCount: 6, ...(tiny ? { format: '.2~e' } : {}) },
+    });
+  const few = options.series.every((series) => series.x.length <= 25);
+  const color = { field: 'series', type: 'nominal', title: null, scale: { domain: names, range: palette }, legend: names.length > 1 ? {} : null };
+  const x = quantitative('x', options.xLabel ?? 'step', { scale: { zero: false, nice: false }, axis: { tickCount: 6 } });
+  const layer: Chart[] = [];
+  if (options.bands) layer.push({ mark: { type: 'area', opacity: 0.15 }, encoding: { x, y: y('low'), y2: { field: 'high' }, color } });
+  if (smoothed) layer.push({ mark: { type: 'line', strokeWidth: 1, opacity: 0.25 }, encoding: { x, y: y('y'), color } });
+  layer.push({ mark: { type: 'line', strokeWidth: 2, point: few ? { size: 24 } : false }, encoding: { x, y: y('mean'), color } });
+  return { ...sized(options), data: { values: rows }, layer };
+}
+
+/** A centred mean over about a fortieth of the series. */
+function movingMean(values: readonly number[]): number[] {
+  const half = Math.max(2, Math.round(values.length / 80));
+  const sums = [0];
+  for (const value of values) sums.push((sums.at(-1) ?? 0) + value);
+  return values.map((_, i) => {
+    const from = Math.max(0, i - half);
+    const to = Math.min(values.length, i + half + 1);
+    return ((sums[to] ?? 0) - (sums[from] ?? 0)) / (to - from);
+  });
+}
+
+export interface HistogramOptions extends Labels {
+  /** One list, or several by name, drawn over one another. */
+  values: ArrayLike<number> | Record<string, ArrayLike<number>>;
+  bins?: number;
+  /** Draws a vertical rule here. */
+  rule?: number;
+  /** Shares instead of counts, so that groups of different size compare. */
+  share?: boolean;
+}
+
+export function histogram(options: HistogramOptions): Chart {
+  const groups = isList(options.values) ? { '': options.values } : options.values;
+  const lists = Object.entries(groups).map(([name, values]) => ({ name, values: Array.from(values).filter(Number.isFinite) }));
+  const all = lists.flatMap((list) => list.values);
+  const low = all.reduce((a, b) => Math.min(a, b), all[0] ?? 0);
+  const high = all.reduce((a, b) => Math.max(a, b), all[0] ?? 1);
+  const count = options.bins ?? 40;
+  const width = (high - low) / count || 1;
+  const rows = lists.flatMap(({ name, values }) => {
+    const counts = new Array<number>(count).fill(0);
+    for (const value of values) {
+      const bin = Math.min(count - 1, Math.floor((value - low) / width));
+      counts[bin] = (counts[bin] ?? 0) + 1;
+    }
+    const unit = options.share ? Math.max(1, values.length) : 1;
+    return counts.map((n, i) => ({ from: low + i * width, to: low + (i + 1) * width, n: n / unit, group: name }));
+  });
+  const names = lists.map((list) => list.name);
+  const bars = {
+    mark: { type: 'bar', opacity: names.length > 1 ? 0.55 : 0.9, binSpacing: 0 },
+    encoding: {
+      x: quantitative('from', options.xLabel ?? null, { bin: { binned: true }, scale: { zero: false } }),
+      x2: { field: 'to' },
+      y: quantitative('n', options.yLabel ?? (options.share ? 'share' : 'count'), { stack: null }),
+      color: { field: 'group', type: 'nominal', title: null, scale: { domain: names, range: palette }, legend: names.length > 1 ? {} : null },
+    },
+  };
+  const layer = [bars, ...(options.rule === undefined ? [] : [ruleAt('x', options.rule)])];
+  return { ...sized(options), data: { values: rows }, layer };
+}
+
+const isList = (values: HistogramOptions['values']): values is ArrayLike<number> => typeof (values as ArrayLike<number>).length === 'number';
+
+const ruleAt = (axis: 'x' | 'y', at: number): Chart => ({
+  mark: { type: 'rule', strokeDash: [5, 4], color: '#475569' },
+  encoding: { [axis]: { datum: at } },
+});
+
+export interface ScatterOptions extends Labels {
+  points: readonly { x: number; y: number; group?: string }[];
+  /** Draws y = x. */
+  diagonal?: boolean;
+}
+
+export function scatter(options: ScatterOptions): Chart {
+  const values = options.points.filter((point) => Number.isFinite(point.x) && Number.isFinite(point.y));
+  const grouped = values.some((point) => point.group !== undefined);
+  const marks = {
+    mark: { type: 'circle', size: 22, opacity: values.length > 400 ? 0.25 : 0.6 },
+    encoding: {
+      x: quantitative('x', options.xLabel ?? null, fitted),
+      y: quantitative('y', options.yLabel ?? null, fitted),
+      color: grouped ? { field: 'group', type: 'nominal', title: null, scale: { range: palette } } : { value: palette[0] },
+    },
+  };
+  const ends = values.flatMap((point) => [point.x, point.y]);
+  const low = ends.reduce((a, b) => Math.min(a, b), 0);
+  const high = ends.reduce((a, b) => Math.max(a, b), 1);
+  return { ...sized(options), data: { values }, layer: options.diagonal ? [diagonalLine(low, high), marks] : [marks] };
+}
+
+const diagonalLine = (low: number, high: number): Chart => ({
+  data: { values: [{ x: low, y: low }, { x: high, y: high }] },
+  mark: { type: 'line', strokeDash: [5, 4], color: '#94a3b8' },
+  encoding: { x: quantitative('x', null), y: quantitative('y', null) },
+});
+
+export interface BarOptions extends Labels {
+  bars: readonly { label: string; value: number; group?: string; /** Half-width of the error bar. */ error?: number }[];
+  horizontal?: boolean;
+  /** How values are written on the bars (d3-format). */
+  format?: string;
+}
+
+export function bars(options: BarOptions): Chart {
+  const values = options.bars.map((bar) => ({ ...bar, low: bar.value - (bar.error ?? 0), high: bar.value + (bar.error ?? 0) }));
+  const grouped = values.some((bar) => bar.group !== undefined);
+  const category = {
+    field: 'label', type: 'nominal', sort: null, title: options.xLabel ?? null,
+    axis: { labelAngle: options.horizontal || new Set(values.map((bar) => bar.label)).size <= 5 ? 0 : -35, labelLimit: 180 },
+  };
+  const amount = (field: string) => quantitative(field, options.yLabel ?? null);
+  const [main, cross] = options.horizontal ? (['x', 'y'] as const) : (['y', 'x'] as const);
+  const offset = grouped ? { [`${cross}Offset`]: { field: 'group', sort: null } } : {};
+  const shared = { [cross]: category, ...offset };
+  const color = grouped ? { field: 'group', type: 'nominal', sort: null, title: null, scale: { range: palette } } : { value: palette[0] };
+  const layer: Chart[] = [{ mark: { type: 'bar' }, encoding: { ...shared, [main]: amount('value'), color } }];
+  if (values.some((bar) => bar.error !== undefined)) {
+    layer.push({ mark: { type: 'rule', strokeWidth: 1.5 }, encoding: { ...shared, [main]: amount('low'), [`${main}2`]: { field: 'high' } } });
+  } else {
+    const place = options.horizontal ? { align: 'left', dx: 3 } : { baseline: 'bottom', dy: -2 };
+    layer.push({
+      mark: { type: 'text', fontSize: 10, ...place },
+      encoding: { ...shared, [main]: amount('value'), text: { field: 'value', type: 'quantitative', format: options.format ?? '.3~g' } },
+    });
+  }
+  return { ...sized(options), data: { values }, layer };
+}
+
+export interface ReliabilityOptions extends Labels {
+  /** One entry per bin: mean stated probability, share that came true, number of cases. */
+  bins: readonly { confidence: number; accuracy: number; count: number }[];
+}
+
+/** Stated against observed probability; the area of a dot is the number of cases behind it. */
+export function reliability(options: ReliabilityOptions): Chart {
+  const unit = { scale: { domain: [0, 1] } };
+  const values = options.bins.filter((bin) => bin.count > 0);
+  const x = quantitative('confidence', options.xLabel ?? 'predicted probability', unit);
+  const y = quantitative('accuracy', options.yLabel ?? 'observed share', unit);
+  const layer = [
+    { ...diagonalLine(0, 1), encoding: { x: quantitative('x', null, unit), y: quantitative('y', null, unit) } },
+    { mark: { type: 'line', color: palette[0], strokeWidth: 2 }, encoding: { x, y } },
+    { mark: { type: 'circle', color: palette[0], opacity: 0.8 }, encoding: { x, y, size: quantitative('count', 'cases', { scale: { range: [20, 300] } }) } },
+  ];
+  return { ...sized({ width: 300, height: 300, ...options }), data: { values }, layer };
+}
+
+export interface HeatmapOptions extends Labels {
+  rows: readonly string[];
+  columns: readonly string[];
+  /** `values[row][column]`. */
+  values: readonly (readonly number[])[];
+  format?: string;
+}
+
+export function heatmap(options: HeatmapOptions): Chart {
+  const values = options.rows.flatMap((row, i) => options.columns.map((column, j) => ({ row, column, value: options.values[i]?.[j] ?? Number.NaN })));
+  const cells = values.filter((cell) => Number.isFinite(cell.value));
+  const middle = (Math.min(...cells.map((cell) => cell.value)) + Math.max(...cells.map((cell) => cell.value))) / 2;
+  const x = { field: 'column', type: 'nominal', sort: null, title: options.xLabel ?? null, axis: { labelAngle: options.columns.length > 6 ? -35 : 0 } };
+  const y = { field: 'row', type: 'nominal', sort: null, title: options.yLabel ?? null };
+  const layer = [
+    { mark: 'rect', encoding: { x, y, color: quantitative('value', null, { scale: { scheme: 'blues' } }) } },
+    {
+      mark: { type: 'text', fontSize: 10 },
+      encoding: {
+        x, y,
+        text: { field: 'value', type: 'quantitative', format: options.format ?? '.2~f' },
+        color: { condition: { test: `datum.value > ${middle}`, value: 'white' }, value: '#0f172a' },
+      },
+    },
+  ];
+  return { ...sized(options), data: { values: cells }, layer };
+}
+
+/** Several charts on one sheet. */
+export function grid(charts: readonly Chart[], options: { columns?: number; title?: string; subtitle?: string } = {}): Chart {
+  const heading = options.subtitle ? { text: options.title ?? '', subtitle: options.subtitle } : options.title;
+  return {
+    ...(heading ? { title: heading } : {}),
+    columns: options.columns ?? (charts.length > 4 ? 3 : Math.min(2, charts.length)),
+    spacing: 28,
+    concat: charts,
+    resolve: { scale: { color: 'independent', size: 'independent' }, legend: { color: 'independent' } },
+  };
+}

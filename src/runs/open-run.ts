@@ -1,0 +1,90 @@
+/**
+ * A run as its folder tells it, running or finished: for the studio, `attune runs`, evaluation and users' programs.
+ *
+ *     const run = openRun('checkpoints/rm/2026-11-15_01-50-00');
+ *     run.metrics().at(-1)?.['train/loss'];
+ */
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { suggestion, UserError } from '../errors.ts';
+import { type CheckpointEntry, listCheckpoints } from './checkpoints.ts';
+import { type MetricRow, readMetrics, trainingHistory } from './metrics.ts';
+import { openRollouts, type RolloutReader } from './rollouts.ts';
+import { isRunFolder, type RunInfo, readJson } from './run.ts';
+
+export class OpenRun {
+  readonly folder: string;
+
+  constructor(folder: string) {
+    this.folder = resolve(folder);
+  }
+
+  get name(): string {
+    return basename(this.folder);
+  }
+  get info(): RunInfo | undefined {
+    return readJson<RunInfo>(join(this.folder, 'run.json'));
+  }
+  get config(): Record<string, unknown> {
+    return readJson(join(this.folder, 'config.json')) ?? {};
+  }
+  get versions(): Record<string, unknown> {
+    return readJson(join(this.folder, 'versions.json')) ?? {};
+  }
+
+  metrics(): MetricRow[] {
+    return readMetrics(join(this.folder, 'metrics.jsonl'));
+  }
+  history(): ReturnType<typeof trainingHistory> {
+    return trainingHistory(this.metrics());
+  }
+
+  /** Step checkpoints, then `best_model` and `final` where they are. */
+  checkpoints(): (Omit<CheckpointEntry, 'step'> & { step?: number })[] {
+    const named = ['best_model', 'final'].map((name) => ({ name, path: join(this.folder, name) })).filter(({ path }) => existsSync(path));
+    return [...listCheckpoints(this.folder), ...named];
+  }
+
+  /** Where rollouts are, or undefined where none were stored. */
+  get rolloutsPath(): string | undefined {
+    const path = this.info?.rollouts ?? join(this.folder, 'rollouts.db');
+    return existsSync(path) ? path : undefined;
+  }
+  rollouts(): RolloutReader {
+    return openRollouts(this.rolloutsPath ?? join(this.folder, 'rollouts.db'));
+  }
+
+  sizeBytes(): number {
+    return folderBytes(this.folder);
+  }
+}
+
+export function openRun(folder: string): OpenRun {
+  if (isRunFolder(folder)) return new OpenRun(folder);
+  const parent = resolve(folder, '..');
+  const known = existsSync(parent) ? listRuns(parent).map((run) => run.name) : [];
+  throw new UserError(`${folder} is not a run folder: it has neither run.json nor metrics.jsonl.${suggestion(basename(folder), known)}`);
+}
+
+/** Runs under a folder, newest first. */
+export function listRuns(outputDir: string): OpenRun[] {
+  if (!existsSync(outputDir)) return [];
+  const created = (run: OpenRun) => run.info?.created ?? statSync(run.folder).mtime.toISOString();
+  return readdirSync(outputDir, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && isRunFolder(join(outputDir, entry.name)))
+    .map((entry) => new OpenRun(join(outputDir, entry.name)))
+    .sort((a, b) => created(b).localeCompare(created(a)) || b.name.localeCompare(a.name));
+}
+
+export function latestRun(outputDir: string): OpenRun | undefined {
+  return listRuns(outputDir)[0];
+}
+
+/** Bytes of all files below a folder; ones that vanish meanwhile count nothing. */
+export function folderBytes(folder: string): number {
+  let total = 0;
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isFile()) total += statSync(join(entry.parentPath, entry.name), { throwIfNoEntry: false })?.size ?? 0;
+  }
+  return total;
+}

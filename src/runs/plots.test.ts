@@ -1,0 +1,105 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { inflateSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { join } from 'node:path';
+import { bars, curveCharts, grid, heatmap, histogram, lineChart, reliability, scatter, toPng, toSvg, trainingCurves } from './plots.ts';
+import { Report } from './report.ts';
+
+// A temporary folder of its own shows that no font has to be installed beforehand.
+const folder = mkdtempSync(join(tmpdir(), 'attune-plots-'));
+const before = process.env.TMPDIR;
+beforeAll(() => {
+  process.env.TMPDIR = folder;
+});
+afterAll(() => {
+  if (before === undefined) delete process.env.TMPDIR;
+  else process.env.TMPDIR = before;
+  rmSync(folder, { recursive: true });
+});
+
+/** Dark pixels of an 8-bit RGBA PNG. */
+function darkPixels(png: Uint8Array): number {
+  const view = Buffer.from(png);
+  const width = view.readUInt32BE(16);
+  const data: Buffer[] = [];
+  for (let at = 8; at < view.length; ) {
+    const length = view.readUInt32BE(at);
+    if (view.toString('latin1', at + 4, at + 8) === 'IDAT') data.push(view.subarray(at + 8, at + 8 + length));
+    at += length + 12;
+  }
+  const raw = inflateSync(Buffer.concat(data));
+  const stride = width * 4;
+  let dark = 0;
+  let above = new Uint8Array(stride);
+  for (let row = 0; row * (stride + 1) < raw.length; row++) {
+    const start = row * (stride + 1);
+    const filter = raw[start] ?? 0;
+    const line = new Uint8Array(stride);
+    for (let i = 0; i < stride; i++) {
+      const a = i >= 4 ? (line[i - 4] ?? 0) : 0;
+      const b = above[i] ?? 0;
+      const c = i >= 4 ? (above[i - 4] ?? 0) : 0;
+      const pa = Math.abs(b - c);
+      const pb = Math.abs(a - c);
+      const pc = Math.abs(a + b - 2 * c);
+      const paeth = pa <= pb && pa <= pc ? a : pb <= pc ? b : c;
+      line[i] = (raw[start + 1 + i] ?? 0) + ([0, a, b, (a + b) >> 1, paeth][filter] ?? 0);
+    }
+    for (let i = 0; i < stride; i += 4) if ((line[i] ?? 255) < 90 && (line[i + 1] ?? 255) < 90 && (line[i + 2] ?? 255) < 100) dark++;
+    above = line;
+  }
+  return dark;
+}
+
+describe('pictures', () => {
+  it('draws text with its own font', async () => {
+    const chart = (title: string) => lineChart({ title, series: [{ name: 'a', x: [1, 2], y: [1, 2] }] });
+    const [short, long] = [await toPng(chart('i')), await toPng(chart('WWWWWWWWWWWWWWWWWWWW'))];
+    expect(Buffer.from(short).subarray(1, 4).toString()).toBe('PNG');
+    expect(darkPixels(long)).toBeGreaterThan(darkPixels(short) + 500);
+  });
+
+  it('draws every kind, together', async () => {
+    const png = await toPng(grid([
+      histogram({ title: 'h', values: { a: [1, 2, 3], b: [2, 3, 4] }, rule: 2 }),
+      histogram({ values: [5, 5, 5], share: true }),
+      scatter({ points: [{ x: 1, y: 2 }, { x: Number.NaN, y: 1 }], diagonal: true }),
+      bars({ bars: [{ label: 'a', value: 1, error: 0.1 }] }),
+      bars({ bars: [{ label: 'a', value: 1, group: 'x' }, { label: 'a', value: 2, group: 'y' }], horizontal: true }),
+      reliability({ bins: [{ confidence: 0.5, accuracy: 0.4, count: 3 }] }),
+      heatmap({ rows: ['r'], columns: ['c', 'd'], values: [[1, 2]] }),
+      lineChart({ series: [{ name: 'empty', x: [], y: [] }], yScale: 'log' }),
+    ]));
+    expect(png.length).toBeGreaterThan(10_000);
+  });
+
+  it('puts train and eval of one metric into one panel, the known ones first', async () => {
+    const rows = [1, 2, 3].map((step) => ({ step, time: 0, 'train/zeta': 1, 'train/loss': 1 / step, 'eval/loss': 2 / step, 'train/epoch': 0, 'train/loss_by_examples': 1 }));
+    const charts = curveCharts(rows);
+    expect(charts.map((chart) => chart.title)).toEqual(['loss', 'zeta']);
+    const svg = await toSvg(charts[0] ?? {});
+    expect(svg).toContain('train');
+    expect(svg).toContain('eval');
+    expect((await trainingCurves(rows)).length).toBeGreaterThan(5000);
+  });
+
+  it('survives NaN and infinity', async () => {
+    const rows = [{ step: 1, time: 0, 'train/loss': Number.NaN }, { step: 2, time: 0, 'train/loss': Number.POSITIVE_INFINITY }];
+    expect((await trainingCurves(rows)).length).toBeGreaterThan(500);
+  });
+});
+
+describe('report', () => {
+  it('is one file that loads nothing and trusts no text', async () => {
+    const html = await new Report('Title <b>', 'sub')
+      .section('Curves').charts([lineChart({ title: 'loss', series: [{ name: 'a', x: [1, 2], y: [3, 4] }] })])
+      .table(['name', 'value'], [['<script>alert(1)</script>', 0.123456]])
+      .samples([{ prompt: '1 < 2?', answers: [{ label: 'before', text: '<img src=x>', values: { reward: 0.5 } }] }])
+      .html();
+    expect(html).toContain('<svg');
+    expect(html).toContain('0.1235');
+    expect(html).not.toMatch(/<script|<img|href="http/);
+    expect(html).toContain('&#60;script&#62;');
+  });
+});

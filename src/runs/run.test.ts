@@ -1,0 +1,73 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { saveCheckpoint } from './checkpoints.ts';
+import { latestRun, listRuns, openRun } from './open-run.ts';
+import { createRun, dateTimeName } from './run.ts';
+
+let folder = '';
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'attune-run-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const options = () => ({ command: 'train reward', outputDir: join(folder, 'out'), logDir: join(folder, 'logs'), config: { lr: 1e-5, hf_token: 'abc' }, seed: 7 });
+
+describe('a run folder', () => {
+  it('names runs by date and time, unique under concurrency', async () => {
+    expect(dateTimeName(new Date(2026, 0, 2, 3, 4, 5))).toBe('2026-01-02_03-04-05');
+    const runs = await Promise.all(Array.from({ length: 8 }, () => createRun(options())));
+    expect(new Set(runs.map((run) => run.name)).size).toBe(8);
+    for (const run of runs) await run.finish('finished');
+    expect(listRuns(join(folder, 'out')).length).toBe(8);
+  });
+
+  it('holds config, versions, metrics, history and curves', async () => {
+    const run = await createRun({ ...options(), runName: 'first' });
+    for (const step of [1, 2, 3]) run.metrics.row(step, { 'train/loss': 1 / step });
+    run.reached(3);
+    await saveCheckpoint(run.folder, 'step-3', { step: 3 });
+    const store = await run.rollouts();
+    await store.add([{ step: 1, epoch: 0, promptIndex: 0, rolloutIndex: 0, prompt: 'p', completion: 'c', reward: 1, advantage: 0 }]);
+    await run.finish('finished');
+
+    const opened = openRun(run.folder);
+    expect(opened.config).toEqual({ lr: 1e-5 });
+    expect(opened.versions).toMatchObject({ attune: expect.stringMatching(/^\d/), node: process.version, libtorch: expect.stringMatching(/^\d/), seed: 7 });
+    expect(opened.info).toMatchObject({ name: 'first', command: 'train reward', status: 'finished', step: 3 });
+    expect(opened.metrics().map((row) => row['train/loss'])).toEqual([1, 1 / 2, 1 / 3]);
+    expect(opened.checkpoints().map(({ name }) => name)).toEqual(['step-3']);
+    using rollouts = opened.rollouts();
+    expect(rollouts.query().length).toBe(1);
+    expect(opened.sizeBytes()).toBeGreaterThan(1000);
+    expect(JSON.parse(readFileSync(run.path('training_history.json'), 'utf8'))['train/loss'].value).toEqual([1, 1 / 2, 1 / 3]);
+    expect(existsSync(run.path('training_curves.png'))).toBe(true);
+    expect(readdirSync(join(folder, 'logs', 'first'))[0]).toMatch(/^events\.out\.tfevents/);
+    expect(latestRun(join(folder, 'out'))?.name).toBe('first');
+  });
+
+  it('goes on after a step, dropping what came later', async () => {
+    const first = await createRun({ ...options(), runName: 'r' });
+    for (const step of [1, 2, 3]) first.metrics.row(step, { x: step });
+    for (const step of [1, 2, 3]) await saveCheckpoint(first.folder, `step-${step}`, { step });
+    await first.finish('interrupted');
+    const again = await createRun({ ...options(), resume: { run: first.folder, step: 2 } });
+    expect(again.info).toMatchObject({ name: 'r', step: 2, status: 'running', created: first.info.created });
+    again.metrics.row(3, { x: 33 });
+    await again.finish('finished');
+    const opened = openRun(first.folder);
+    expect(opened.metrics().map((row) => row.x)).toEqual([1, 2, 33]);
+    expect(opened.checkpoints().map(({ name }) => name)).toEqual(['step-1', 'step-2']);
+  });
+
+  it('refuses a taken or impossible name, and a folder that is no run', async () => {
+    const run = await createRun({ ...options(), runName: 'taken' });
+    await run.finish('failed', 'token=hf_abcdefghijklmnopqrstuv');
+    expect(openRun(run.folder).info?.reason).toBe('token=[redacted]');
+    await expect(createRun({ ...options(), runName: 'taken' })).rejects.toThrow(/exists\. Choose another --run-name, or go on with --resume-from/);
+    await expect(createRun({ ...options(), runName: '../x' })).rejects.toThrow(/single folder name/);
+    await (await createRun({ ...options(), runName: 'taken', existing: 'reuse' })).finish('finished');
+    expect(() => openRun(join(folder, 'out', 'takn'))).toThrow(/not a run folder.*Did you mean "taken"/);
+  });
+});

@@ -1,0 +1,240 @@
+/**
+ * A run's folder: what was asked, what made it, what came out.
+ *
+ *     const run = await createRun({ command: 'train reward', outputDir: './checkpoints/rm', logDir: './logs/rm', config });
+ *     run.metrics.row(1, { 'train/loss': 0.69 });
+ *     await run.finish('finished');
+ *
+ *     <output_dir>/<run>/   run.json config.json versions.json metrics.jsonl step-N/ final/ best_model/ rollouts.db
+ *     <log_dir>/<run>/      TensorBoard event files (inside the run folder, in tensorboard/, when there is no log_dir)
+ */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { UserError } from '../errors.ts';
+import { cleanStale, supersedeAfter } from './checkpoints.ts';
+import { JsonlMetrics, Metrics, type MetricSink, readMetrics, trainingHistory } from './metrics.ts';
+import { trainingCurves } from './plots.ts';
+import { RolloutStore } from './rollouts.ts';
+import { redact, withoutSecrets } from './secrets.ts';
+import { TensorBoardWriter } from './tensorboard.ts';
+import { openWandb } from './wandb.ts';
+
+export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
+
+/** `run.json`: what lists of runs show without opening anything else. */
+export interface RunInfo {
+  name: string;
+  command: string;
+  status: RunStatus;
+  created: string;
+  ended?: string;
+  /** The last step taken. */
+  step: number;
+  logDir: string;
+  rollouts?: string;
+  /** Why it failed. */
+  reason?: string;
+}
+
+export interface RunOptions {
+  /** `train reward` and the like. */
+  command: string;
+  outputDir: string;
+  logDir?: string;
+  /** Left out: the date and time. */
+  runName?: string;
+  /** The saved config (`savedConfig(schema, config)`). */
+  config: Record<string, unknown>;
+  seed?: number;
+  /** `tensorboard`, `wandb`; metrics.jsonl is always written. */
+  reportTo?: readonly string[];
+  wandbProject?: string;
+  rolloutsDir?: string;
+  /** Goes on in an existing run folder after this step. */
+  resume?: { run: string; step: number };
+  /** What to do when a run of the given name exists: pipelines write again into `<output_dir>/<model>`. */
+  existing?: 'refuse' | 'reuse';
+}
+
+export class Run {
+  readonly folder: string;
+  readonly metrics: Metrics;
+  readonly resumedAt: number | undefined;
+  readonly #rolloutsPath: string;
+  #info: RunInfo;
+  #rollouts: Promise<RolloutStore> | undefined;
+
+  constructor(folder: string, info: RunInfo, metrics: Metrics, rolloutsPath: string, resumedAt?: number) {
+    this.folder = folder;
+    this.metrics = metrics;
+    this.resumedAt = resumedAt;
+    this.#info = info;
+    this.#rolloutsPath = rolloutsPath;
+    this.#save();
+  }
+
+  get name(): string {
+    return this.#info.name;
+  }
+  get info(): Readonly<RunInfo> {
+    return this.#info;
+  }
+
+  path(...parts: string[]): string {
+    return join(this.folder, ...parts);
+  }
+
+  /** The rollout database, opened at the first call. */
+  rollouts(): Promise<RolloutStore> {
+    if (!this.#rollouts) {
+      this.#info = { ...this.#info, rollouts: resolve(this.#rolloutsPath) };
+      this.#save();
+      this.#rollouts = RolloutStore.open(this.#rolloutsPath, { resumedAt: this.resumedAt });
+    }
+    return this.#rollouts;
+  }
+
+  writeJson(name: string, value: unknown): void {
+    writeWhole(this.path(name), `${JSON.stringify(withoutSecrets(value), null, 2)}\n`);
+  }
+
+  /** Everything written so far to the disk, so that a checkpoint never knows more than the metrics beside it. */
+  async flush(): Promise<void> {
+    await this.metrics.flush();
+    await (await this.#rollouts)?.flush();
+  }
+
+  reached(step: number): void {
+    this.#info = { ...this.#info, step };
+    this.#save();
+  }
+
+  /** Closes the run and writes `training_history.json` and `training_curves.png` from its metrics. */
+  async finish(status: Exclude<RunStatus, 'running'>, reason?: string): Promise<void> {
+    await this.metrics.close();
+    await (await this.#rollouts)?.close();
+    this.#info = { ...this.#info, status, ended: new Date().toISOString(), ...(reason ? { reason: redact(reason) } : {}) };
+    this.#save();
+    const rows = readMetrics(this.path('metrics.jsonl'));
+    if (rows.length === 0) return;
+    writeWhole(this.path('training_history.json'), `${JSON.stringify(trainingHistory(rows))}\n`);
+    writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
+  }
+
+  #save(): void {
+    writeWhole(this.path('run.json'), `${JSON.stringify(this.#info, null, 2)}\n`);
+  }
+}
+
+export async function createRun(options: RunOptions): Promise<Run> {
+  const resumedAt = options.resume?.step;
+  const folder = options.resume ? options.resume.run : claimFolder(options);
+  const name = basename(resolve(folder));
+  if (options.resume) supersedeAfter(folder, options.resume.step);
+  cleanStale(folder);
+  const logDir = options.logDir ? join(options.logDir, name) : join(folder, 'tensorboard');
+  const rolloutsPath = options.rolloutsDir ? join(options.rolloutsDir, name, 'rollouts.db') : join(folder, 'rollouts.db');
+  const config = withoutSecrets(options.config) as Record<string, unknown>;
+  writeWhole(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
+  writeWhole(join(folder, 'versions.json'), `${JSON.stringify(await versions(options.seed), null, 2)}\n`);
+
+  const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt })];
+  const reportTo = options.reportTo ?? ['tensorboard'];
+  if (reportTo.includes('tensorboard')) sinks.push(new TensorBoardWriter(logDir, { resumedAt }));
+  if (reportTo.includes('wandb')) {
+    const project = options.wandbProject ?? process.env.WANDB_PROJECT ?? 'attune';
+    const wandb = await openWandb({ project, name, config, resumedAt });
+    if (wandb) sinks.push(wandb);
+  }
+  const before = readJson<RunInfo>(join(folder, 'run.json'));
+  const info: RunInfo = {
+    name,
+    command: options.command,
+    status: 'running',
+    created: before?.created ?? new Date().toISOString(),
+    step: resumedAt ?? 0,
+    logDir: resolve(logDir),
+  };
+  return new Run(folder, info, new Metrics(sinks), rolloutsPath, resumedAt);
+}
+
+/** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */
+function claimFolder(options: RunOptions): string {
+  mkdirSync(options.outputDir, { recursive: true });
+  if (options.runName !== undefined) {
+    if (!/^[^/\\]+$/.test(options.runName) || /^\.+$/.test(options.runName)) {
+      throw new UserError(`"${options.runName}" cannot be a run's name: it must be a single folder name.`);
+    }
+    const folder = join(options.outputDir, options.runName);
+    if (!tryMkdir(folder) && options.existing !== 'reuse') {
+      throw new UserError(`The run ${folder} exists. Choose another --run-name, or go on with --resume-from ${folder}`);
+    }
+    return folder;
+  }
+  const name = dateTimeName(new Date());
+  for (let attempt = 1; ; attempt++) {
+    const folder = join(options.outputDir, attempt === 1 ? name : `${name}-${attempt}`);
+    if (tryMkdir(folder)) return folder;
+  }
+}
+
+function tryMkdir(folder: string): boolean {
+  try {
+    mkdirSync(folder);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+/** `2026-11-15_01-50-00`, local time. */
+export function dateTimeName(date: Date): string {
+  const two = (value: number) => String(value).padStart(2, '0');
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day}_${two(date.getHours())}-${two(date.getMinutes())}-${two(date.getSeconds())}`;
+}
+
+/** What made a run: enough to make it again. */
+export async function versions(seed?: number): Promise<Record<string, unknown>> {
+  const own = readJson<{ version: string }>(new URL('../../package.json', import.meta.url));
+  const { engineInfo } = await import('../tensor/index.ts');
+  const engine = engineInfo();
+  return {
+    attune: own?.version ?? 'unknown',
+    node: process.version,
+    libtorch: engine.libtorch,
+    devices: engine.devices.map((device) => device.name),
+    threads: engine.threads,
+    platform: `${process.platform}-${process.arch}`,
+    git_commit: gitCommit(),
+    seed,
+  };
+}
+
+function gitCommit(): string | undefined {
+  try {
+    return execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8', timeout: 2000, stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return undefined;
+  }
+}
+
+export function readJson<T>(path: string | URL): T | undefined {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as T;
+  } catch (error) {
+    if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+/** Readers beside a running training see the old content or the new, never half. */
+function writeWhole(path: string, content: string | Uint8Array): void {
+  const temporary = `${path}.${process.pid}.part`;
+  writeFileSync(temporary, content);
+  renameSync(temporary, path);
+}
+
+export const isRunFolder = (folder: string) => existsSync(join(folder, 'run.json')) || existsSync(join(folder, 'metrics.jsonl'));
