@@ -91,7 +91,7 @@ export class ExampleEncoder<S extends Shape = Shape> {
         return { texts, sequences: ([ids]) => [sequence([this.#cutPrompt(ids as Int32Array)], [])] };
       }
       case 'messages':
-        return this.#format.chat ? this.#chat(example as Conversation) : this.#dialogue(example as Conversation);
+        return this.#conversation((example as Conversation).messages);
       case 'text':
         return { texts: [(example as TextExample).text], sequences: ([ids]) => this.#pieces(ids as Int32Array) };
     }
@@ -132,13 +132,18 @@ export class ExampleEncoder<S extends Shape = Shape> {
     };
   }
 
-  #chat({ messages }: Conversation): Draft {
+  #conversation(messages: Message[]): Draft {
+    if (!this.#format.chat) return this.#dialogue(messages);
+    const replies = messages.filter(({ role }) => role === 'assistant');
+    const last = messages.at(-1) as Message;
+    // One reply at the end needs no search for the assistant's turns, which costs several renderings.
+    if (replies.length === 1 && last.role === 'assistant') return this.#replies(messages.slice(0, -1), [last.content]);
     const { ids, assistantMask } = this.#format.encodeChat(messages);
     return { texts: [], sequences: () => [sequence([Int32Array.from(ids)], runs(assistantMask))] };
   }
 
   /** A conversation without a template: what leads up to each reply, and the reply, tokenised apart. */
-  #dialogue({ messages }: Conversation): Draft {
+  #dialogue(messages: Message[]): Draft {
     const texts: string[] = [];
     let before: Message[] = [];
     let turnsBefore = 0;

@@ -1,0 +1,36 @@
+/** An example of any shape as named texts and a number of turns, which is all that its statistics need. */
+import type { Example, ExampleOf, Message, Shape } from '../data/index.ts';
+
+export interface Text {
+  characters: number;
+  words: number;
+}
+
+export interface Aspect {
+  /** The prompt under "prompt", every response under its own name. */
+  parts: Record<string, string>;
+  /** Times that the user speaks. */
+  turns: number;
+}
+
+const readers: { [S in Shape]: (example: ExampleOf[S]) => Aspect } = {
+  preference: ({ prompt, chosen, rejected }) => aspect(prompt, { chosen, rejected }),
+  unpaired: ({ prompt, completion, label }) => aspect(prompt, { [label ? 'desirable' : 'undesirable']: completion }),
+  prompts: ({ prompt }) => aspect(prompt, {}),
+  messages: ({ messages }) => {
+    const last = messages.findLastIndex((message) => message.role === 'assistant');
+    return aspect(messages.slice(0, last), { reply: messages[last]?.content ?? '' });
+  },
+  text: ({ text }) => ({ parts: { text }, turns: 1 }),
+  graded: ({ prompt, solution, correct }) => aspect(prompt, { [correct ? 'correct' : 'incorrect']: solution }),
+  steps: ({ prompt, steps }) => aspect(prompt, { solution: steps.map((step) => step.text).join('\n') }),
+};
+
+export function aspectOf(shape: Shape, example: Example): Aspect {
+  return (readers[shape] as (example: Example) => Aspect)(example);
+}
+
+function aspect(prompt: Message[], responses: Record<string, string>): Aspect {
+  const text = prompt.map((message) => message.content).join('\n\n');
+  return { parts: { prompt: text, ...responses }, turns: prompt.filter((message) => message.role === 'user').length };
+}

@@ -1,0 +1,296 @@
+/**
+ * What a dataset is like before anything is trained on it: lengths, turns, openings, and the biases a reward model would
+ * learn from it.
+ *
+ *     const report = await explore('./data/hh', { outputDir: './explore' });
+ *     report.patterns.length_bias?.chosen_longer     // 0.53
+ */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  type DatasetOptions,
+  type DatasetSpec,
+  ExampleEncoder,
+  openDataset,
+  Random,
+  type TextTokenizer,
+} from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import { datasetHub } from '../models/dataset-hub.ts';
+import type { Progress } from '../progress.ts';
+import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
+import { drawExploration } from './explore-plot.ts';
+import { type Summary, share, summarise } from './summary.ts';
+
+export interface ExploreOptions extends DatasetOptions {
+  /** Adds token statistics. */
+  tokenizer?: TextTokenizer;
+  /** What counts as too long, in tokens. */
+  maxLength?: number;
+  /** Receives dataset_analysis.png and analysis_results.json. */
+  outputDir?: string;
+  progress?: Progress;
+}
+
+export interface Exploration {
+  dataset: string;
+  shape: string;
+  rows: number;
+  examples: number;
+  bad_rows: number;
+  left_out: Record<string, number>;
+  /** By part ("prompt", "chosen", …): characters and words; with a tokenizer, tokens of whole sequences. */
+  statistics: {
+    characters: Record<string, Summary>;
+    words: Record<string, Summary>;
+    turns: Summary;
+    length_difference?: Summary;
+    tokens?: Summary & { max_length: number; share_over_max_length: number };
+    sources?: Record<string, number>;
+  };
+  patterns: {
+    length_bias?: LengthBias;
+    verbosity?: Verbosity;
+    conversation_depth: ConversationDepth;
+  };
+  openings: Record<string, { text: string; count: number }[]>;
+  samples: { prompt: string; responses: Record<string, string> }[];
+  warnings: string[];
+}
+
+export interface LengthBias {
+  chosen_longer: number;
+  rejected_longer: number;
+  equal: number;
+  mean_difference_characters: number;
+  median_difference_characters: number;
+  /** Mean difference over its standard deviation: about 0 where length says nothing. */
+  effect_size: number;
+  biased: boolean;
+}
+
+export interface Verbosity {
+  chosen_mean_words: number;
+  rejected_mean_words: number;
+  ratio: number;
+}
+
+export interface ConversationDepth {
+  mean_turns: number;
+  max_turns: number;
+  single_turn: number;
+  by_turns: Record<string, { examples: number; chosen_longer?: number }>;
+}
+
+/** Beyond this share of longer chosen answers a reward model can do well by counting characters. */
+const biasLimit = 0.55;
+const sampleCount = 3;
+const openingWords = 3;
+const openingCount = 10;
+const encodeChunk = 512;
+
+export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): Promise<Exploration> {
+  const { tokenizer, maxLength = 2048, outputDir, progress, ...source } = options;
+  const dataset = await openDataset(spec, { onBadRow: 'skip', hub: datasetHub({ progress }), ...source });
+  const shape = await dataset.shape();
+  const { collected, tokens } = await collect(dataset, shape, tokenizer, progress);
+  const { tally } = dataset;
+  const report: Exploration = {
+    dataset: dataset.name,
+    shape,
+    rows: tally.rows,
+    examples: tally.examples,
+    bad_rows: tally.badRows,
+    left_out: { ...tally.dropped },
+    statistics: {
+      characters: mapParts(collected, (parts) => summarise(parts.map((part) => part.characters))),
+      words: mapParts(collected, (parts) => summarise(parts.map((part) => part.words))),
+      turns: summarise(collected.turns),
+    },
+    patterns: { conversation_depth: conversationDepth(collected) },
+    openings: openings(collected),
+    samples: collected.samples,
+    warnings: [],
+  };
+  if (collected.sources.size > 0) report.statistics.sources = Object.fromEntries(collected.sources);
+  if (tokens !== undefined) {
+    const over = share(tokens, (length) => length > maxLength);
+    report.statistics.tokens = { ...summarise(tokens), max_length: maxLength, share_over_max_length: over };
+  }
+  if (shape === 'preference') {
+    const differences = collected.differences();
+    report.statistics.length_difference = summarise(differences);
+    report.patterns.length_bias = lengthBias(differences);
+    const [chosen = 0, rejected = 0] = [report.statistics.words.chosen?.mean, report.statistics.words.rejected?.mean];
+    report.patterns.verbosity = {
+      chosen_mean_words: chosen,
+      rejected_mean_words: rejected,
+      ratio: chosen / Math.max(rejected, 1e-9),
+    };
+  }
+  report.warnings = warningsOf(report);
+  if (outputDir !== undefined) {
+    await mkdir(outputDir, { recursive: true });
+    await writeFile(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
+    await writeFile(join(outputDir, 'dataset_analysis.png'), await drawExploration(report, collected));
+  }
+  return report;
+}
+
+/** The figures of every example, by part. */
+export class Collected {
+  readonly parts = new Map<string, Text[]>();
+  readonly turns: number[] = [];
+  readonly sources = new Map<string, number>();
+  readonly samples: Exploration['samples'] = [];
+  readonly openings = new Map<string, Map<string, number>>();
+
+  differences(): number[] {
+    const [chosen = [], rejected = []] = [this.parts.get('chosen'), this.parts.get('rejected')];
+    return chosen.map(({ characters }, index) => characters - (rejected[index] as Text).characters);
+  }
+
+  add(aspect: Aspect, source: string | undefined): void {
+    this.turns.push(aspect.turns);
+    if (source !== undefined) this.sources.set(source, (this.sources.get(source) ?? 0) + 1);
+    for (const [name, text] of Object.entries(aspect.parts)) {
+      push(this.parts, name, { characters: text.length, words: countWords(text) });
+      if (name === 'prompt') continue;
+      const counts = this.openings.get(name) ?? new Map<string, number>();
+      this.openings.set(name, counts);
+      const opening = openingOf(text);
+      if (opening !== '') counts.set(opening, (counts.get(opening) ?? 0) + 1);
+    }
+  }
+}
+
+async function collect(
+  dataset: Awaited<ReturnType<typeof openDataset>>,
+  shape: Awaited<ReturnType<typeof dataset.shape>>,
+  tokenizer: TextTokenizer | undefined,
+  progress: Progress | undefined,
+): Promise<{ collected: Collected; tokens: number[] | undefined }> {
+  const collected = new Collected();
+  const random = new Random(42);
+  const encoder = tokenizer === undefined ? undefined : new ExampleEncoder(tokenizer, shape);
+  const tokens: number[] = [];
+  const task = progress?.start(`reading ${dataset.name}`, undefined, 'examples');
+  let chunk: Parameters<NonNullable<typeof encoder>['encode']>[0][number][] = [];
+  const encodeChunkNow = async () => {
+    for (const result of (await encoder?.encode(chunk)) ?? []) {
+      if ('records' in result)
+        for (const { sequences } of result.records) tokens.push(Math.max(...sequences.map(({ ids }) => ids.length)));
+    }
+    chunk = [];
+  };
+  let seen = 0;
+  for await (const example of dataset) {
+    const aspect = aspectOf(shape, example);
+    collected.add(aspect, example.source);
+    const slot = seen < sampleCount ? seen : random.below(seen + 1);
+    if (slot < sampleCount) collected.samples[slot] = sampleOf(aspect);
+    seen++;
+    task?.advance(1);
+    if (encoder !== undefined && chunk.push(example) === encodeChunk) await encodeChunkNow();
+  }
+  if (chunk.length > 0) await encodeChunkNow();
+  task?.done();
+  if (seen === 0) throw new UserError(`${dataset.name}: the dataset is empty.`);
+  return { collected, tokens: encoder === undefined ? undefined : tokens };
+}
+
+function sampleOf({ parts }: Aspect): Exploration['samples'][number] {
+  const { prompt = '', ...responses } = parts;
+  return { prompt, responses };
+}
+
+function mapParts<T>(collected: Collected, fn: (parts: Text[]) => T): Record<string, T> {
+  return Object.fromEntries([...collected.parts].map(([name, parts]) => [name, fn(parts)]));
+}
+
+function lengthBias(differences: number[]): LengthBias {
+  const { mean, median, std } = summarise(differences);
+  const longer = share(differences, (difference) => difference > 0);
+  return {
+    chosen_longer: longer,
+    rejected_longer: share(differences, (difference) => difference < 0),
+    equal: share(differences, (difference) => difference === 0),
+    mean_difference_characters: mean,
+    median_difference_characters: median,
+    effect_size: std > 0 ? mean / std : 0,
+    biased: longer > biasLimit,
+  };
+}
+
+function conversationDepth(collected: Collected): ConversationDepth {
+  const { turns } = collected;
+  const differences = collected.differences();
+  const groups = new Map<number, number[]>();
+  turns.forEach((count, index) => {
+    push(groups, count, index);
+  });
+  const byTurns = [...groups]
+    .sort(([a], [b]) => a - b)
+    .map(([count, indices]) => {
+      const figures: { examples: number; chosen_longer?: number } = { examples: indices.length };
+      if (differences.length > 0) figures.chosen_longer = share(indices, (index) => (differences[index] as number) > 0);
+      return [String(count), figures] as const;
+    });
+  const { mean, max } = summarise(turns);
+  return {
+    mean_turns: mean,
+    max_turns: max,
+    single_turn: share(turns, (count) => count === 1),
+    by_turns: Object.fromEntries(byTurns),
+  };
+}
+
+function openings(collected: Collected): Exploration['openings'] {
+  return Object.fromEntries(
+    [...collected.openings].map(([name, counts]) => {
+      const common = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, openingCount);
+      return [name, common.map(([text, count]) => ({ text, count }))];
+    }),
+  );
+}
+
+function warningsOf(report: Exploration): string[] {
+  const warnings: string[] = [];
+  const { length_bias: bias } = report.patterns;
+  const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
+  if (bias?.biased) {
+    warnings.push(
+      `Length bias: the chosen response is the longer one in ${percent(bias.chosen_longer)} of the pairs. ` +
+        'A reward model can learn length in place of quality; look at its accuracy on pairs whose chosen response is shorter.',
+    );
+  }
+  const { tokens } = report.statistics;
+  if (tokens !== undefined && tokens.share_over_max_length > 0.05) {
+    warnings.push(
+      `${percent(tokens.share_over_max_length)} of the examples are longer than ${tokens.max_length} tokens and would be left out.`,
+    );
+  }
+  if (report.bad_rows > 0) warnings.push(`${report.bad_rows} rows could not be read and were skipped.`);
+  return warnings;
+}
+
+function openingOf(text: string): string {
+  return text
+    .slice(0, 120)
+    .trim()
+    .split(/\s+/)
+    .slice(0, openingWords)
+    .join(' ')
+    .toLowerCase()
+    .replace(/[.,!?;:]+$/, '');
+}
+
+function countWords(text: string): number {
+  return text.match(/\S+/g)?.length ?? 0;
+}
+
+function push<K, V>(groups: Map<K, V[]>, key: K, value: V): void {
+  const group = groups.get(key);
+  if (group === undefined) groups.set(key, [value]);
+  else group.push(value);
+}
