@@ -16,6 +16,7 @@ interface CommandEntry {
 
 const commands: Record<string, CommandEntry> = {
   doctor: { summary: 'what was found on this machine, and what to do about it', load: () => import('./doctor.ts'), engine: false },
+  explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
 };
