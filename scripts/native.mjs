@@ -83,7 +83,7 @@ export async function ensureAddon(options = {}) {
         if (existsSync(path)) return;
         await compile(plan, path, say);
         built = true;
-        prune(build, path);
+        for (const folder of new Set([build, plan.shelf])) prune(folder, path);
       }),
     );
   }
@@ -95,16 +95,20 @@ export async function ensureAddon(options = {}) {
 
 /** build/ beside the sources, or a folder of the cache where the package's own cannot be written (a shared install). */
 function buildFolder(root, env) {
-  const own = join(root, 'build');
-  try {
-    mkdirSync(own, { recursive: true });
-    accessSync(own, constants.W_OK);
-    return own;
-  } catch {
-    const other = join(cacheFolder(env), 'build', digest(root));
-    mkdirSync(other, { recursive: true });
-    return other;
+  return firstWritable([join(root, 'build'), join(cacheFolder(env), 'build', digest(root))]);
+}
+
+function firstWritable(folders) {
+  for (const folder of folders) {
+    try {
+      mkdirSync(folder, { recursive: true });
+      accessSync(folder, constants.W_OK);
+      return folder;
+    } catch {
+      // The next one, then.
+    }
   }
+  throw new BuildError(`none of these folders can be written: ${folders.join(', ')}`);
 }
 
 /** Everything that decides what the addon is: sources, flags, libtorch. */
@@ -128,7 +132,6 @@ function planBuild(root, build, libtorch, env) {
   const shared = [
     `-std=c++${atLeast(libtorch.version, [2, 12]) ? 20 : 17}`,
     ...defines,
-    `-I${nodeApiHeaders(root)}`,
     ...includes.flatMap((path) => ['-isystem', path]),
   ];
   const compilers = {
@@ -153,12 +156,16 @@ function planBuild(root, build, libtorch, env) {
   const headers = files.filter((name) => /\.(h|hpp|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
   const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, ...headers];
+  // Objects are shared by every installation of this user: a second project with attune only links.
+  const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
+  const nodeApi = nodeApiHeaders(root);
   const objects = sources.map((source) => {
     const command = source.endsWith('.cu') ? compilers.cu : compilers.cc;
-    return { source, command, object: join(build, `${basename(source)}-${digest(...base, ...command, readFileSync(source))}.o`) };
+    const name = `${basename(source)}-${digest(...base, ...command, readFileSync(source))}.o`;
+    return { source, command: [...command, `-I${nodeApi}`], object: join(shelf, name) };
   });
-  const fingerprint = digest(...link, ...objects.map((each) => each.object.slice(build.length)));
-  return { libtorch, cuda, kernels, objects, link, fingerprint };
+  const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
+  return { libtorch, cuda, kernels, shelf, objects, link, fingerprint };
 }
 
 async function compile(plan, path, log) {
@@ -181,6 +188,7 @@ async function compile(plan, path, log) {
   const [linker, ...options] = plan.link;
   const split = options.indexOf('-Wl,--no-as-needed');
   const inputs = objects.map((each) => each.object);
+  for (const object of inputs) touch(object);
   await call([linker, ...options.slice(0, split), '-o', temporary, ...inputs, ...options.slice(split)], 'linking');
   renameSync(temporary, path);
 }
@@ -248,11 +256,11 @@ function touch(path) {
   try {
     utimesSync(path, new Date(), new Date());
   } catch {
-    // The lock went away under us: the build still ends with an atomic rename.
+    // It went away under us: a lock is not needed for the atomic rename, and a missing object fails in the link.
   }
 }
 
-/** Addons and objects that nobody has built for a week belong to sources long changed. */
+/** Addons and objects that nobody has used in a build for a week belong to sources long changed. */
 function prune(build, keep) {
   const old = readdirSync(build)
     .filter((name) => /\.(o|node)$/.test(name) && join(build, name) !== keep)

@@ -141,7 +141,7 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && echo made > "$2"; shift; done
         const script = `import { ensureAddon } from ${JSON.stringify(join(root, 'scripts/native.mjs'))};
           ensureAddon().then((r) => console.log(JSON.stringify(r)), (e) => { console.error(e.message); process.exitCode = 1; });`;
         const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], {
-          env: { ...process.env, CXX: compiler, ATTUNE_LIBTORCH: torch, ...env },
+          env: { ...process.env, CXX: compiler, ATTUNE_LIBTORCH: torch, XDG_CACHE_HOME: join(folder, 'cache'), ...env },
         });
         return JSON.parse(stdout);
       },
