@@ -64,7 +64,11 @@ async function train(flags: TrainFlags): Promise<void> {
   console.log(`${flags.out}: ${trained.vocabSize} tokens`);
 }
 
-async function encode(model: string, text: string | undefined, flags: { addSpecialTokens?: boolean; json?: boolean }): Promise<void> {
+async function encode(
+  model: string,
+  text: string | undefined,
+  flags: { addSpecialTokens?: boolean; json?: boolean },
+): Promise<void> {
   const tokenizer = await load(model);
   const ids = tokenizer.encode(text ?? (await readAll(process.stdin)), flags);
   if (flags.json) return console.log(JSON.stringify(ids));
@@ -76,7 +80,8 @@ async function decode(model: string, list: string, flags: { skipSpecialTokens?: 
   const tokenizer = await load(model);
   const ids = list.split(',').map((id) => wholeNumber('ids', id));
   const unknown = ids.find((id) => id >= tokenizer.vocabSize);
-  if (unknown !== undefined) throw new UserError(`There is no token ${unknown}; the vocabulary ends at ${tokenizer.vocabSize - 1}.`);
+  if (unknown !== undefined)
+    throw new UserError(`There is no token ${unknown}; the vocabulary ends at ${tokenizer.vocabSize - 1}.`);
   console.log(tokenizer.decode(ids, flags));
 }
 

@@ -54,7 +54,8 @@ async function fetchVerified(download: Download, blob: string, settings: HubSett
     onBytes(-((await fileSize(partial)) ?? 0));
     await rm(partial, { force: true });
     // Once more from the start: a damaged part of an earlier run may have been the cause.
-    if (attempt > 0) throw new AttuneError(`${placeName(download.place)} arrived damaged twice: ${fault}. Nothing of it was kept.`);
+    if (attempt > 0)
+      throw new AttuneError(`${placeName(download.place)} arrived damaged twice: ${fault}. Nothing of it was kept.`);
   }
   await rename(partial, blob);
 }
@@ -81,7 +82,9 @@ async function fetchAll(download: Download, partial: string, settings: HubSettin
     if (fault === undefined) return;
     fruitless = after > before ? 0 : fruitless + 1;
     if (fruitless > settings.retries) {
-      throw new HubUnreachable(`${placeName(place)} broke off at byte ${after} of ${file.size}: ${fault}. Run again to go on from there.`);
+      throw new HubUnreachable(
+        `${placeName(place)} broke off at byte ${after} of ${file.size}: ${fault}. Run again to go on from there.`,
+      );
     }
     await pause(fruitless, settings);
   }
@@ -115,7 +118,8 @@ async function fetchRest(
     }
   } catch (error) {
     settings.signal?.throwIfAborted();
-    if ((error as NodeJS.ErrnoException).code === 'ENOSPC') throw new UserError(`No space is left for ${placeName(place)} (${file.size} bytes).`);
+    if ((error as NodeJS.ErrnoException).code === 'ENOSPC')
+      throw new UserError(`No space is left for ${placeName(place)} (${file.size} bytes).`);
     if ((error as NodeJS.ErrnoException).syscall === 'write') throw error;
     return networkFault(error, settings);
   } finally {
@@ -124,7 +128,9 @@ async function fetchRest(
   }
   if (reader === undefined && file.size > 0) return 'the answer was empty';
   // Where the server announced an end and kept to it, a wrong length is its listing's fault, not the connection's.
-  return written >= file.size || endedAsAnnounced(response, written, continues ? start : 0) ? undefined : 'the connection was cut';
+  return written >= file.size || endedAsAnnounced(response, written, continues ? start : 0)
+    ? undefined
+    : 'the connection was cut';
 }
 
 function endedAsAnnounced(response: Response, written: number, start: number): boolean {

@@ -58,9 +58,16 @@ export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFile
   const files = repo.files.map((file) => file.path).filter(wanted);
   const absent = Array.isArray(patterns) ? patterns.filter((p) => !/[*?[]/.test(p) && !files.includes(p)) : [];
   if (absent.length > 0 || files.length === 0) {
-    const asked = absent.length > 0 ? absent.join(', ') : typeof patterns === 'function' ? 'any wanted file' : (patterns?.join(', ') ?? 'any file');
+    const asked =
+      absent.length > 0
+        ? absent.join(', ')
+        : typeof patterns === 'function'
+          ? 'any wanted file'
+          : (patterns?.join(', ') ?? 'any file');
     const has = repo.files.slice(0, 12).map((file) => file.path);
-    throw new UserError(`${placeName(repo.place)} has not ${asked}. It has: ${has.join(', ')}${repo.files.length > 12 ? ', …' : ''}`);
+    throw new UserError(
+      `${placeName(repo.place)} has not ${asked}. It has: ${has.join(', ')}${repo.files.length > 12 ? ', …' : ''}`,
+    );
   }
   await repo.fetch(files, options.progress);
   return { folder: repo.folder, commit: repo.commit, files };
@@ -68,7 +75,11 @@ export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFile
 
 export async function openRepo(options: RepoOptions): Promise<OpenRepo> {
   const settings = await hubSettings(options);
-  const place: RepoPlace = { repo: checkedName(options.repo), type: options.type ?? 'model', revision: options.revision ?? 'main' };
+  const place: RepoPlace = {
+    repo: checkedName(options.repo),
+    type: options.type ?? 'model',
+    revision: options.revision ?? 'main',
+  };
   const cache = new RepoCache(settings.cacheDir, place.type, place.repo);
   if (settings.offline) return openCached(place, cache, 'offline mode is on (HF_HUB_OFFLINE)');
   try {
@@ -84,7 +95,9 @@ async function openRemote(place: RepoPlace, cache: RepoCache, settings: HubSetti
   const answer = await hubRequest(`${api}/revision/${encodeURIComponent(place.revision)}`, place, settings);
   const commit = ((await answer.json().catch(() => ({}))) as { sha?: unknown }).sha;
   if (typeof commit !== 'string' || !/^[\w.-]+$/.test(commit)) {
-    throw new AttuneError(`${settings.endpoint} did not say which commit ${placeName(place)} is; is it a Hugging Face hub?`);
+    throw new AttuneError(
+      `${settings.endpoint} did not say which commit ${placeName(place)} is; is it a Hugging Face hub?`,
+    );
   }
   const files: RepoFile[] = [];
   const entries = listFiles({
@@ -98,7 +111,12 @@ async function openRemote(place: RepoPlace, cache: RepoCache, settings: HubSetti
     if (entry.type !== 'file') continue;
     const etag = entry.lfs?.oid ?? entry.oid ?? '';
     const sha256 = entry.lfs !== undefined && /^[0-9a-f]{64}$/.test(entry.lfs.oid) ? entry.lfs.oid : undefined;
-    files.push({ path: checkedPath(entry.path, place), size: entry.lfs?.size ?? entry.size, etag: checkedPath(etag, place), sha256 });
+    files.push({
+      path: checkedPath(entry.path, place),
+      size: entry.lfs?.size ?? entry.size,
+      etag: checkedPath(etag, place),
+      sha256,
+    });
   }
   const folder = cache.snapshot(commit);
   return {
@@ -165,7 +183,9 @@ async function openCached(place: RepoPlace, cache: RepoCache, reason: string): P
   const folder = commit === undefined ? undefined : cache.snapshot(commit);
   const present = folder === undefined ? [] : await snapshotFiles(folder);
   if (commit === undefined || folder === undefined || present.length === 0) {
-    throw new HubUnreachable(`${placeName(place)} is not in the cache (${cache.folder}), and the hub cannot be asked: ${reason}`);
+    throw new HubUnreachable(
+      `${placeName(place)} is not in the cache (${cache.folder}), and the hub cannot be asked: ${reason}`,
+    );
   }
   const files = (await cache.listing(commit)) ?? present;
   return {
@@ -176,7 +196,9 @@ async function openCached(place: RepoPlace, cache: RepoCache, reason: string): P
     async fetch(paths) {
       const missing = paths.filter((path) => !present.some((file) => file.path === path));
       if (missing.length > 0) {
-        throw new HubUnreachable(`The cached copy of ${placeName(place)} lacks ${missing.join(', ')}, and the hub cannot be asked: ${reason}`);
+        throw new HubUnreachable(
+          `The cached copy of ${placeName(place)} lacks ${missing.join(', ')}, and the hub cannot be asked: ${reason}`,
+        );
       }
     },
   };
@@ -198,26 +220,36 @@ async function checkSpace(folder: string, bytes: number, place: RepoPlace): Prom
   const free = disk === undefined ? Number.POSITIVE_INFINITY : disk.bavail * disk.bsize;
   if (bytes <= free) return;
   const gb = (value: number) => `${(value / 1e9).toFixed(1)} GB`;
-  throw new UserError(`${placeName(place)} needs ${gb(bytes)}, but ${folder} has ${gb(free)} left. Free some, or set HF_HOME to another disk.`);
+  throw new UserError(
+    `${placeName(place)} needs ${gb(bytes)}, but ${folder} has ${gb(free)} left. Free some, or set HF_HOME to another disk.`,
+  );
 }
 
 function patternFilter(patterns: readonly string[] | undefined): (path: string) => boolean {
   if (patterns === undefined) return () => true;
   const expressions = patterns.map((pattern) => {
-    const source = pattern.replace(/[\\^$.+(){}|]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.').replaceAll('[!', '[^');
+    const source = pattern
+      .replace(/[\\^$.+(){}|]/g, '\\$&')
+      .replaceAll('*', '.*')
+      .replaceAll('?', '.')
+      .replaceAll('[!', '[^');
     return new RegExp(`^${source}$`, 's');
   });
   return (path) => expressions.some((expression) => expression.test(path));
 }
 
 function checkedName(repo: string): string {
-  if (/^[A-Za-z0-9][\w.-]*(\/[A-Za-z0-9_][\w.-]*)?$/.test(repo) && !repo.includes('..') && !repo.includes('--')) return repo;
+  if (/^[A-Za-z0-9][\w.-]*(\/[A-Za-z0-9_][\w.-]*)?$/.test(repo) && !repo.includes('..') && !repo.includes('--'))
+    return repo;
   throw new UserError(`"${repo}" is not a name on the hub; names look like "org/name".`);
 }
 
 /** Paths come from a server and become paths here: none may leave its folder. */
 function checkedPath(path: string, place: RepoPlace): string {
-  const clean = path !== '' && !isAbsolute(path) && !path.includes('\\') && normalize(path) === path && !path.startsWith('..');
+  const clean =
+    path !== '' && !isAbsolute(path) && !path.includes('\\') && normalize(path) === path && !path.startsWith('..');
   if (clean) return path;
-  throw new AttuneError(`The listing of ${placeName(place)} holds an unsafe or empty file name: ${JSON.stringify(path)}.`);
+  throw new AttuneError(
+    `The listing of ${placeName(place)} holds an unsafe or empty file name: ${JSON.stringify(path)}.`,
+  );
 }

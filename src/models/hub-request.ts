@@ -32,9 +32,11 @@ export async function hubRequest(
     let pauseMs: number | undefined;
     try {
       const response = await send(url, settings, init);
-      if (response.ok || (init.redirect === 'manual' && response.status < 400) || response.status === 416) return response;
+      if (response.ok || (init.redirect === 'manual' && response.status < 400) || response.status === 416)
+        return response;
       const detail = await errorDetail(response, settings);
-      if (![408, 425, 429].includes(response.status) && response.status < 500) throw refusal(response, place, settings, detail);
+      if (![408, 425, 429].includes(response.status) && response.status < 500)
+        throw refusal(response, place, settings, detail);
       fault = `the hub answered ${response.status}${detail}`;
       pauseMs = retryAfterMs(response.headers.get('retry-after'));
     } catch (error) {
@@ -43,7 +45,9 @@ export async function hubRequest(
       fault = networkFault(error, settings);
     }
     if (attempt >= settings.retries) {
-      throw new HubUnreachable(`${placeName(place)} could not be fetched from ${settings.endpoint}: ${fault} (${attempt + 1} tries).`);
+      throw new HubUnreachable(
+        `${placeName(place)} could not be fetched from ${settings.endpoint}: ${fault} (${attempt + 1} tries).`,
+      );
     }
     await pause(attempt, settings, pauseMs);
   }
@@ -75,7 +79,11 @@ async function send(url: string, settings: HubSettings, init: RequestInit): Prom
   try {
     return await fetch(url, {
       ...init,
-      headers: { 'user-agent': 'attune', ...(settings.token && { authorization: `Bearer ${settings.token}` }), ...init.headers },
+      headers: {
+        'user-agent': 'attune',
+        ...(settings.token && { authorization: `Bearer ${settings.token}` }),
+        ...init.headers,
+      },
       signal: AbortSignal.any(signals),
     });
   } finally {
@@ -88,7 +96,8 @@ async function errorDetail(response: Response, settings: HubSettings): Promise<s
   let message = response.headers.get('x-error-message') ?? '';
   try {
     const body = (await response.text()).slice(0, 2000);
-    if (message === '' && response.headers.get('content-type')?.includes('json')) message = String(JSON.parse(body).error ?? '');
+    if (message === '' && response.headers.get('content-type')?.includes('json'))
+      message = String(JSON.parse(body).error ?? '');
   } catch {
     // The status alone then has to do.
   }
@@ -102,18 +111,24 @@ function refusal(response: Response, place: RepoPlace, settings: HubSettings, de
   const hasToken = settings.token !== undefined;
   const page = `${settings.endpoint}/${type === 'dataset' ? 'datasets/' : ''}${repo}`;
   if (code === 'GatedRepo' || response.status === 403) {
-    const login = hasToken ? 'check that HF_TOKEN belongs to an account with access' : 'set HF_TOKEN to a token of that account';
+    const login = hasToken
+      ? 'check that HF_TOKEN belongs to an account with access'
+      : 'set HF_TOKEN to a token of that account';
     return new UserError(`${repo} is gated${detail}: accept its licence at ${page}, then ${login}.`);
   }
   if (response.status === 401 && (code === null || code === 'RepoNotFound')) {
     // The hub also answers 401 for a name that does not exist, so as not to tell which private ones do.
     const login = hasToken ? 'HF_TOKEN was sent but not accepted for it' : 'no HF_TOKEN is set';
-    return new UserError(`${repo} does not exist on ${settings.endpoint}, or is private, and ${login}${detail}. Check the spelling and HF_TOKEN.`);
+    return new UserError(
+      `${repo} does not exist on ${settings.endpoint}, or is private, and ${login}${detail}. Check the spelling and HF_TOKEN.`,
+    );
   }
   if (response.status === 401) return new UserError(`The hub did not accept HF_TOKEN for ${repo}${detail}.`);
   if (response.status === 404) {
-    if (code === 'RevisionNotFound') return new UserError(`${repo} has no revision "${revision}" (branch, tag or commit).`);
-    if (code === 'EntryNotFound' && path !== undefined) return new UserError(`${repo} has no file "${path}" at revision "${revision}".`);
+    if (code === 'RevisionNotFound')
+      return new UserError(`${repo} has no revision "${revision}" (branch, tag or commit).`);
+    if (code === 'EntryNotFound' && path !== undefined)
+      return new UserError(`${repo} has no file "${path}" at revision "${revision}".`);
     if (code === 'RepoNotFound') return new UserError(`There is no ${type} "${repo}" on ${settings.endpoint}.`);
     return new UserError(
       path === undefined

@@ -45,7 +45,9 @@ export interface TestHub {
 }
 
 export async function startHub(repos: Record<string, Files>, large = /safetensors$|parquet$|bin$/): Promise<TestHub> {
-  const commit = createHash('sha1').update(JSON.stringify(Object.keys(repos))).digest('hex');
+  const commit = createHash('sha1')
+    .update(JSON.stringify(Object.keys(repos)))
+    .digest('hex');
   const hub = { endpoint: '', commit, seen: [] as Seen[], fault: () => undefined } as unknown as TestHub;
   let cdnUrl = '';
 
@@ -69,17 +71,31 @@ export async function startHub(repos: Record<string, Files>, large = /safetensor
     const revision = decodeURIComponent(api?.[3] ?? resolve?.[2] ?? '');
     if (!['main', 'v1', 'refs/pr/1', commit].includes(revision)) return missing('RevisionNotFound');
     if (api?.[2] === 'revision') return json(response, { id: repo, sha: commit, siblings: [] });
-    if (api?.[2] === 'tree') return json(response, Object.entries(files).map(([path, content]) => entry(path, content, large)));
+    if (api?.[2] === 'tree')
+      return json(
+        response,
+        Object.entries(files).map(([path, content]) => entry(path, content, large)),
+      );
     const path = decodeURIComponent(resolve?.[3] ?? '');
     const content = files[path];
     if (content === undefined) return missing('EntryNotFound');
     const listed = entry(path, content, large);
     if (server === 'hub' && listed.lfs !== undefined) {
-      const headers = { location: `${cdnUrl}${seen.url}`, 'x-linked-etag': `"${listed.lfs.oid}"`, 'x-linked-size': listed.size, 'x-repo-commit': commit };
+      const headers = {
+        location: `${cdnUrl}${seen.url}`,
+        'x-linked-etag': `"${listed.lfs.oid}"`,
+        'x-linked-size': listed.size,
+        'x-repo-commit': commit,
+      };
       response.writeHead(302, headers).end();
       return;
     }
-    sendFile(response, fault.content ?? Buffer.from(content), { etag: listed.oid, commit, range: fault.wholeFile ? undefined : range, fault });
+    sendFile(response, fault.content ?? Buffer.from(content), {
+      etag: listed.oid,
+      commit,
+      range: fault.wholeFile ? undefined : range,
+      fault,
+    });
   };
 
   const servers = [createServer(handle('hub')), createServer(handle('cdn'))];
@@ -106,7 +122,11 @@ function sendFile(
   { etag, commit, range, fault }: { etag: string; commit: string; range?: string; fault: Fault },
 ): void {
   const start = Number(/^bytes=(\d+)-/.exec(range ?? '')?.[1] ?? 0);
-  const headers: Record<string, string | number> = { etag: `"${etag}"`, 'x-repo-commit': commit, 'accept-ranges': 'bytes' };
+  const headers: Record<string, string | number> = {
+    etag: `"${etag}"`,
+    'x-repo-commit': commit,
+    'accept-ranges': 'bytes',
+  };
   if (range !== undefined) headers['content-range'] = `bytes ${start}-${content.length - 1}/${content.length}`;
   const body = content.subarray(start);
   response.writeHead(range === undefined ? 200 : 206, { ...headers, 'content-length': body.length });

@@ -77,7 +77,9 @@ function checkedToken(value: string | undefined): string | undefined {
   const token = value?.trim();
   if (token === undefined || token === '') return undefined;
   if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw new UserError('HF_TOKEN holds spaces or characters that a token cannot have. Copy it again from the hub\'s settings.');
+    throw new UserError(
+      "HF_TOKEN holds spaces or characters that a token cannot have. Copy it again from the hub's settings.",
+    );
   }
   return token;
 }

@@ -35,7 +35,15 @@ const TOKEN = 'hf_secretsecretsecret';
 
 let hub: TestHub;
 let cache: string;
-const options = () => ({ endpoint: hub.endpoint, cacheDir: cache, token: TOKEN, timeoutMs: 400, retries: 2, backoffMs: 5, env: {} });
+const options = () => ({
+  endpoint: hub.endpoint,
+  cacheDir: cache,
+  token: TOKEN,
+  timeoutMs: 400,
+  retries: 2,
+  backoffMs: 5,
+  env: {},
+});
 const isWeights = (request: Seen) => request.server === 'cdn' && request.url.includes('model.safetensors');
 const once = <T>(value: T) => {
   let left: T | undefined = value;
@@ -59,7 +67,12 @@ describe('fetching', () => {
   it('takes only what loading needs, in the layout of the Python cache', async () => {
     const folder = await resolveModel('org/whole', options());
     expect(folder).toBe(join(cache, 'models--org--whole', 'snapshots', hub.commit));
-    expect((await readdir(folder)).sort()).toEqual(['config.json', 'model.safetensors', 'tokenizer.json', 'tokenizer_config.json']);
+    expect((await readdir(folder)).sort()).toEqual([
+      'config.json',
+      'model.safetensors',
+      'tokenizer.json',
+      'tokenizer_config.json',
+    ]);
     expect(await readFile(join(folder, 'model.safetensors'))).toEqual(weights);
     const sha256 = createHash('sha256').update(weights).digest('hex');
     expect(await readlink(join(folder, 'model.safetensors'))).toBe(join('..', '..', 'blobs', sha256));
@@ -76,7 +89,10 @@ describe('fetching', () => {
       'model-2.safetensors',
       'model.safetensors.index.json',
     ]);
-    expect(await readdir(await resolveModel('org/adapter', options()))).toEqual(['adapter_config.json', 'adapter_model.safetensors']);
+    expect(await readdir(await resolveModel('org/adapter', options()))).toEqual([
+      'adapter_config.json',
+      'adapter_model.safetensors',
+    ]);
   });
 
   it('takes a revision, and the tokenizer alone', async () => {
@@ -91,22 +107,34 @@ describe('fetching', () => {
     const progress = {
       start: (_: string, all = 0) => {
         total = all;
-        return { advance: (n = 1) => void (advanced += n), done: () => {} };
+        const advance = (bytes = 1) => {
+          advanced += bytes;
+        };
+        return { advance, done: () => {} };
       },
     };
-    const fetched = await fetchRepoFiles({ ...options(), repo: 'org/data', type: 'dataset', patterns: ['main/*.parquet'], progress });
+    const fetched = await fetchRepoFiles({
+      ...options(),
+      repo: 'org/data',
+      type: 'dataset',
+      patterns: ['main/*.parquet'],
+      progress,
+    });
     expect(fetched.files).toEqual(['main/train.parquet', 'main/test.parquet']);
     expect(await readFile(join(fetched.folder, 'main/test.parquet'))).toEqual(weights);
     expect([total, advanced]).toEqual([301_000, 301_000]);
-    expect((await listRepoFiles({ ...options(), repo: 'org/data', type: 'dataset' })).files.map((file) => file.size)).toEqual([0, 1000, 300_000, 2]);
-    await expect(fetchRepoFiles({ ...options(), repo: 'org/data', type: 'dataset', patterns: ['main/nope.parquet'] })).rejects.toThrow(
-      'org/data has not main/nope.parquet',
-    );
+    expect(
+      (await listRepoFiles({ ...options(), repo: 'org/data', type: 'dataset' })).files.map((file) => file.size),
+    ).toEqual([0, 1000, 300_000, 2]);
+    await expect(
+      fetchRepoFiles({ ...options(), repo: 'org/data', type: 'dataset', patterns: ['main/nope.parquet'] }),
+    ).rejects.toThrow('org/data has not main/nope.parquet');
   });
 
   it('sends the token to the hub only, not to where it redirects', async () => {
     await resolveModel('org/whole', options());
-    const to = (server: string) => new Set(hub.seen.filter((request) => request.server === server).map((request) => request.authorization));
+    const to = (server: string) =>
+      new Set(hub.seen.filter((request) => request.server === server).map((request) => request.authorization));
     expect(to('hub')).toEqual(new Set([`Bearer ${TOKEN}`]));
     expect(to('cdn')).toEqual(new Set([undefined]));
   });
@@ -135,14 +163,19 @@ describe('faults', () => {
   });
 
   it('leaves nothing half-valid when the connection never holds, and resumes the next time', async () => {
-    hub.fault = (request) => (isWeights(request) ? (request.range === undefined ? { cutAfter: 50_000 } : { status: 503 }) : undefined);
+    hub.fault = (request) =>
+      isWeights(request) ? (request.range === undefined ? { cutAfter: 50_000 } : { status: 503 }) : undefined;
     await expect(resolveModel('org/whole', options())).rejects.toThrow(/org\/whole\/model.safetensors .*503/);
-    expect(await readdir(join(cache, 'models--org--whole', 'snapshots', hub.commit))).not.toContain('model.safetensors');
+    expect(await readdir(join(cache, 'models--org--whole', 'snapshots', hub.commit))).not.toContain(
+      'model.safetensors',
+    );
     await expect(resolveModel('org/whole', { ...options(), offline: true })).rejects.toThrow('lacks model.safetensors');
     hub.fault = () => undefined;
     hub.seen.length = 0;
     expect(await readFile(join(await resolveModel('org/whole', options()), 'model.safetensors'))).toEqual(weights);
-    expect(hub.seen.filter(isWeights).map((request) => request.range)).toEqual([expect.stringMatching(/^bytes=[1-9]\d*-$/)]);
+    expect(hub.seen.filter(isWeights).map((request) => request.range)).toEqual([
+      expect.stringMatching(/^bytes=[1-9]\d*-$/),
+    ]);
     const blobs = await readdir(join(cache, 'models--org--whole', 'blobs'));
     expect(blobs.filter((name) => name.includes('incomplete'))).toEqual([]);
   });
@@ -185,7 +218,9 @@ describe('faults', () => {
     hub.fault = (request) => (isWeights(request) ? { hang: true } : undefined);
     const stop = new AbortController();
     setTimeout(() => stop.abort(new Error('enough')), 100);
-    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 5000, signal: stop.signal })).rejects.toThrow('enough');
+    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 5000, signal: stop.signal })).rejects.toThrow(
+      'enough',
+    );
   });
 
   it.each([
@@ -193,7 +228,11 @@ describe('faults', () => {
     ['org/whole@nope', undefined, 'org/whole has no revision "nope"'],
     ['org/whole', { status: 401 }, 'does not exist on'],
     ['org/whole', { status: 403, headers: { 'x-error-code': 'GatedRepo' } }, 'accept its licence at'],
-    ['org/whole', { status: 401, headers: { 'x-error-code': 'GatedRepo', 'x-error-message': `you sent ${TOKEN}` } }, 'is gated ("you sent ***")'],
+    [
+      'org/whole',
+      { status: 401, headers: { 'x-error-code': 'GatedRepo', 'x-error-message': `you sent ${TOKEN}` } },
+      'is gated ("you sent ***")',
+    ],
     ['org/pickle', undefined, 'runs whatever code is in it'],
     ['org/gguf', undefined, 'no safetensors weights. It has: model.gguf'],
     ['./no/such/folder', undefined, 'The folder "./no/such/folder" does not exist'],
@@ -215,7 +254,9 @@ describe('faults', () => {
   });
 
   it('does not quote a token that cannot be sent', async () => {
-    const error = await resolveModel('org/whole', { ...options(), token: 'hf_se cret\n\u00e9' }).catch((reason) => reason);
+    const error = await resolveModel('org/whole', { ...options(), token: 'hf_se cret\n\u00e9' }).catch(
+      (reason) => reason,
+    );
     expect(error.message).toContain('HF_TOKEN');
     expect(error.message).not.toContain('cret');
   });
@@ -225,7 +266,12 @@ describe('without the hub', () => {
   it('uses the cached copy, offline or with the server gone', async () => {
     const folder = await resolveModel('org/whole', options());
     const requests = hub.seen.length;
-    const offline = { ...options(), endpoint: undefined, cacheDir: undefined, env: { HF_HUB_CACHE: cache, HF_HUB_OFFLINE: '1' } };
+    const offline = {
+      ...options(),
+      endpoint: undefined,
+      cacheDir: undefined,
+      env: { HF_HUB_CACHE: cache, HF_HUB_OFFLINE: '1' },
+    };
     expect(await resolveModel('org/whole', offline)).toBe(folder);
     expect(hub.seen.length).toBe(requests);
     await hub.close();

@@ -12,7 +12,14 @@ import type { Progress } from '../progress.ts';
 import { openRepo } from './hub-repo.ts';
 import type { HubOptions } from './hub-settings.ts';
 
-export { type FetchedFiles, type FetchOptions, fetchRepoFiles, listRepoFiles, type RepoFile, type RepoOptions } from './hub-repo.ts';
+export {
+  type FetchedFiles,
+  type FetchOptions,
+  fetchRepoFiles,
+  listRepoFiles,
+  type RepoFile,
+  type RepoOptions,
+} from './hub-repo.ts';
 export type { HubOptions } from './hub-settings.ts';
 
 export interface ResolveOptions extends HubOptions {
@@ -22,7 +29,8 @@ export interface ResolveOptions extends HubOptions {
 }
 
 const CONFIGURATION = ['config.json', 'generation_config.json', 'adapter_config.json', 'train_config.json'];
-const TEXT = /^(tokenizer[^/]*\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.(jinja|json)|vocab\.json|merges\.txt)$/;
+const TEXT =
+  /^(tokenizer[^/]*\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.(jinja|json)|vocab\.json|merges\.txt)$/;
 const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
@@ -34,7 +42,10 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
     if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);
     return folder;
   }
-  if (found !== undefined) throw new UserError(`"${model}" is a file. A model is a folder with config.json and safetensors, or a name on the hub.`);
+  if (found !== undefined)
+    throw new UserError(
+      `"${model}" is a file. A model is a folder with config.json and safetensors, or a name on the hub.`,
+    );
   const [repo = '', revision] = splitRevision(model);
   if (/^[./~]/.test(model) || repo.split('/').length > 2) throw new UserError(`The folder "${model}" does not exist.`);
   const opened = await openRepo({ ...options, repo, revision });
@@ -79,7 +90,9 @@ async function weightFiles(folder: string, names: readonly string[]): Promise<st
     const shards = [...new Set(Object.values((map ?? {}) as Record<string, string>))];
     const absent = shards.filter((shard) => !names.includes(shard));
     if (shards.length === 0 || absent.length > 0) {
-      throw new UserError(`${path} names weight files that the repository lacks: ${absent.join(', ') || '(none named)'}.`);
+      throw new UserError(
+        `${path} names weight files that the repository lacks: ${absent.join(', ') || '(none named)'}.`,
+      );
     }
     return [...new Set([...shards, ...extra])];
   }
@@ -97,5 +110,7 @@ function checkWeights(model: string, names: readonly string[]): void {
     );
   }
   const shown = names.slice(0, 12).join(', ');
-  throw new UserError(`${model} has no safetensors weights. It has: ${shown === '' ? 'nothing' : shown}${names.length > 12 ? ', …' : ''}`);
+  throw new UserError(
+    `${model} has no safetensors weights. It has: ${shown === '' ? 'nothing' : shown}${names.length > 12 ? ', …' : ''}`,
+  );
 }

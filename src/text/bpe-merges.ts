@@ -3,6 +3,8 @@
  * is full. Ties go to the pair with the smaller ids, as in Hugging Face's trainer, so the same words give the same
  * merges. Counts are kept up to date pair by pair; only words that hold the joined pair are looked at again.
  */
+import { Heap } from './heap.ts';
+
 export interface LearnOptions {
   /** Symbols that words are spelled in; their ids start at `firstId`, in this order. */
   alphabet: readonly string[];
@@ -28,7 +30,10 @@ interface Word {
 const PAIR = 2 ** 24;
 export const MERGES_BETWEEN_PAUSES = 256;
 
-export async function learnMerges(wordCounts: ReadonlyMap<string, number>, options: LearnOptions): Promise<LearntMerges> {
+export async function learnMerges(
+  wordCounts: ReadonlyMap<string, number>,
+  options: LearnOptions,
+): Promise<LearntMerges> {
   const vocab = new Map<string, number>();
   const tokens: string[] = [];
   const add = (token: string): number => {
@@ -41,7 +46,8 @@ export async function learnMerges(wordCounts: ReadonlyMap<string, number>, optio
   };
   for (const symbol of options.alphabet) add(symbol);
   const words: Word[] = [];
-  for (const [word, count] of wordCounts) words.push({ ids: [...word].map((char) => vocab.get(char) as number), count });
+  for (const [word, count] of wordCounts)
+    words.push({ ids: [...word].map((char) => vocab.get(char) as number), count });
 
   const pairs = new PairCounts();
   words.forEach((word, i) => {
@@ -54,7 +60,10 @@ export async function learnMerges(wordCounts: ReadonlyMap<string, number>, optio
     if (best === undefined || best.count < Math.max(1, options.minFrequency)) break;
     const left = Math.floor(best.pair / PAIR);
     const right = best.pair % PAIR;
-    const names: [string, string] = [tokens[left - options.firstId] as string, tokens[right - options.firstId] as string];
+    const names: [string, string] = [
+      tokens[left - options.firstId] as string,
+      tokens[right - options.firstId] as string,
+    ];
     merges.push(names);
     const merged = add(names.join(''));
     for (const i of best.words) {
@@ -84,7 +93,9 @@ function joined(ids: readonly number[], left: number, right: number, merged: num
 class PairCounts {
   readonly #counts = new Map<number, number>();
   readonly #words = new Map<number, Set<number>>();
-  readonly #heap: { pair: number; count: number }[] = [];
+  readonly #heap = new Heap<{ pair: number; count: number }>((a, b) =>
+    a.count === b.count ? a.pair < b.pair : a.count > b.count,
+  );
   readonly #touched = new Set<number>();
 
   add(word: Word, index: number): void {
@@ -116,52 +127,16 @@ class PairCounts {
 
   /** Pairs seen for the first time enter the heap; counts of the others only fall, which is noticed when they come up. */
   queueTouched(): void {
-    for (const pair of this.#touched) this.#push({ pair, count: this.#counts.get(pair) ?? 0 });
+    for (const pair of this.#touched) this.#heap.push({ pair, count: this.#counts.get(pair) ?? 0 });
     this.#touched.clear();
   }
 
   takeCommonest(): { pair: number; count: number; words: Set<number> } | undefined {
-    for (let top = this.#pop(); top !== undefined; top = this.#pop()) {
+    for (let top = this.#heap.pop(); top !== undefined; top = this.#heap.pop()) {
       const count = this.#counts.get(top.pair) ?? 0;
       if (count === top.count && count > 0) return { ...top, words: this.#words.get(top.pair) ?? new Set() };
-      if (count > 0) this.#push({ pair: top.pair, count });
+      if (count > 0) this.#heap.push({ pair: top.pair, count });
     }
     return undefined;
   }
-
-  #push(entry: { pair: number; count: number }): void {
-    const heap = this.#heap;
-    let i = heap.length;
-    heap.push(entry);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      if (!before(entry, heap[parent])) break;
-      heap[i] = heap[parent] as typeof entry;
-      i = parent;
-    }
-    heap[i] = entry;
-  }
-
-  #pop(): { pair: number; count: number } | undefined {
-    const heap = this.#heap;
-    const top = heap[0];
-    const last = heap.pop();
-    if (last === undefined || heap.length === 0) return top;
-    let i = 0;
-    for (;;) {
-      let child = 2 * i + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && before(heap[child + 1], heap[child])) child++;
-      if (!before(heap[child], last)) break;
-      heap[i] = heap[child] as typeof last;
-      i = child;
-    }
-    heap[i] = last;
-    return top;
-  }
-}
-
-function before(a: { pair: number; count: number } | undefined, b: { pair: number; count: number } | undefined): boolean {
-  if (a === undefined || b === undefined) return false;
-  return a.count === b.count ? a.pair < b.pair : a.count > b.count;
 }

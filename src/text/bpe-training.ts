@@ -35,12 +35,17 @@ export interface TrainBpeOptions {
 const CHARACTERS_BETWEEN_PAUSES = 1_000_000;
 const BYTES = 256;
 
-export async function trainBpe(texts: AsyncIterable<string> | Iterable<string>, options: TrainBpeOptions): Promise<Tokenizer> {
+export async function trainBpe(
+  texts: AsyncIterable<string> | Iterable<string>,
+  options: TrainBpeOptions,
+): Promise<Tokenizer> {
   const special = [...new Set(options.specialTokens ?? ['<|endoftext|>', '<|im_start|>', '<|im_end|>'])];
   const roles = tokenRoles(special, options);
   const smallest = special.length + BYTES;
   if (!Number.isInteger(options.vocabSize) || options.vocabSize < smallest) {
-    throw new UserError(`vocabSize must be a whole number of at least ${smallest} (${special.length} special tokens and 256 bytes), not ${options.vocabSize}.`);
+    throw new UserError(
+      `vocabSize must be a whole number of at least ${smallest} (${special.length} special tokens and 256 bytes), not ${options.vocabSize}.`,
+    );
   }
   const wordCounts = await countWords(texts, options);
   if (wordCounts.size === 0) throw new UserError('There is no text to train a tokenizer on.');
@@ -59,7 +64,8 @@ export async function trainBpe(texts: AsyncIterable<string> | Iterable<string>, 
   bar?.advance(merges.length % MERGES_BETWEEN_PAUSES);
   bar?.done();
   await mkdir(options.out, { recursive: true });
-  const write = (name: string, value: unknown) => writeFile(join(options.out, name), `${JSON.stringify(value, null, 2)}\n`);
+  const write = (name: string, value: unknown) =>
+    writeFile(join(options.out, name), `${JSON.stringify(value, null, 2)}\n`);
   await write('tokenizer.json', tokenizerJson(special, vocab, merges));
   const template = options.chatTemplate === undefined ? plainChatTemplate : options.chatTemplate;
   await write('tokenizer_config.json', {
@@ -85,7 +91,10 @@ function tokenRoles(special: readonly string[], options: TrainBpeOptions): Recor
   return roles;
 }
 
-async function countWords(texts: AsyncIterable<string> | Iterable<string>, options: TrainBpeOptions): Promise<Map<string, number>> {
+async function countWords(
+  texts: AsyncIterable<string> | Iterable<string>,
+  options: TrainBpeOptions,
+): Promise<Map<string, number>> {
   const preTokenizer = byteLevelPreTokenizer(false, true);
   const counts = new Map<string, number>();
   const bar = options.progress?.start('reading texts', undefined, 'texts');

@@ -4,6 +4,8 @@
  * `ignore_merges`) are those of Hugging Face's `tokenizers`, whose own encode is asynchronous only; this one is
  * synchronous and remembers pieces, which makes it several times faster on ordinary text.
  */
+import { Heap } from './heap.ts';
+
 export interface BpeModel {
   vocab: Record<string, number>;
   merges: (string | [string, string])[];
@@ -42,7 +44,9 @@ export class Bpe {
       const b = this.#vocab.get(right);
       const merged = this.#vocab.get(left + right.slice(prefixLength));
       if (a === undefined || b === undefined || merged === undefined) {
-        throw new Error(`merge ${rank} joins "${left}" and "${right}", but the vocabulary lacks one of them or the result`);
+        throw new Error(
+          `merge ${rank} joins "${left}" and "${right}", but the vocabulary lacks one of them or the result`,
+        );
       }
       this.#merges.set(a * PAIR + b, rank * PAIR + merged);
     });
@@ -151,12 +155,15 @@ export class Bpe {
     const next = Int32Array.from({ length: n }, (_, i) => (i + 1 < n ? i + 1 : -1));
     const previous = Int32Array.from({ length: n }, (_, i) => i - 1);
     const alive = new Uint8Array(n).fill(1);
-    const heap = new MergeHeap();
+    // Smallest merge first; equal merges from left to right.
+    const heap = new Heap<{ merge: number; place: number }>((a, b) =>
+      a.merge === b.merge ? a.place < b.place : a.merge < b.merge,
+    );
     const offer = (left: number) => {
       const right = left < 0 ? -1 : (next[left] as number);
       if (right < 0) return;
       const merge = this.#merges.get((ids[left] as number) * PAIR + (ids[right] as number));
-      if (merge !== undefined) heap.push(merge, left);
+      if (merge !== undefined) heap.push({ merge, place: left });
     };
     for (let i = 0; i + 1 < n; i++) offer(i);
     for (let top = heap.pop(); top !== undefined; top = heap.pop()) {
@@ -175,53 +182,6 @@ export class Bpe {
     }
     const kept = (_: number, i: number) => alive[i] === 1;
     return { ids: ids.filter(kept), lengths: lengths.filter(kept) };
-  }
-}
-
-/** Smallest merge first; equal merges from left to right. */
-class MergeHeap {
-  readonly #merges: number[] = [];
-  readonly #places: number[] = [];
-
-  push(merge: number, place: number): void {
-    let i = this.#merges.length;
-    this.#merges.push(merge);
-    this.#places.push(place);
-    while (i > 0) {
-      const parent = (i - 1) >> 1;
-      if (!this.#before(i, parent)) break;
-      this.#swap(i, parent);
-      i = parent;
-    }
-  }
-
-  pop(): { merge: number; place: number } | undefined {
-    if (this.#merges.length === 0) return undefined;
-    this.#swap(0, this.#merges.length - 1);
-    const top = { merge: this.#merges.pop() as number, place: this.#places.pop() as number };
-    for (let i = 0; ; ) {
-      let least = i;
-      for (const child of [2 * i + 1, 2 * i + 2]) {
-        if (child < this.#merges.length && this.#before(child, least)) least = child;
-      }
-      if (least === i) return top;
-      this.#swap(i, least);
-      i = least;
-    }
-  }
-
-  #before(i: number, j: number): boolean {
-    const a = this.#merges[i] as number;
-    const b = this.#merges[j] as number;
-    return a === b ? (this.#places[i] as number) < (this.#places[j] as number) : a < b;
-  }
-
-  #swap(i: number, j: number): void {
-    for (const list of [this.#merges, this.#places]) {
-      const kept = list[i] as number;
-      list[i] = list[j] as number;
-      list[j] = kept;
-    }
   }
 }
 

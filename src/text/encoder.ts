@@ -2,7 +2,7 @@
  * Text to token ids, synchronously, by the steps that tokenizer.json lists: cut out the added tokens, normalise, split
  * into pieces, merge. Normaliser and pre-tokenizer are the native package's own objects.
  */
-import type { Normalizer, PreTokenizer } from 'tokenizers';
+import { Tokenizer as NativeTokenizer, type Normalizer, type PreTokenizer } from 'tokenizers';
 import { AddedTokens } from './added-tokens.ts';
 import { Bpe } from './bpe.ts';
 import type { AddedToken, TokenizerJson } from './tokenizer-files.ts';
@@ -19,12 +19,14 @@ export class Encoder {
   readonly #normalised: AddedTokens;
   readonly #normalizer: Normalizer | null;
   readonly #preTokenizer: PreTokenizer | null;
+  readonly #laterPreTokenizer: PreTokenizer | null;
   readonly #bytePieces: boolean;
 
-  constructor(json: TokenizerJson, normalizer: Normalizer | null, preTokenizer: PreTokenizer | null) {
+  constructor(json: TokenizerJson, native: NativeTokenizer) {
     this.#bpe = new Bpe(json.model);
-    this.#normalizer = normalizer;
-    this.#preTokenizer = preTokenizer;
+    this.#normalizer = native.getNormalizer();
+    this.#preTokenizer = native.getPreTokenizer();
+    this.#laterPreTokenizer = preTokenizerAfterStart(json.pre_tokenizer) ?? this.#preTokenizer;
     this.#bytePieces = mentionsByteLevel(json.pre_tokenizer);
     const normalised = (token: AddedToken) => ({ ...token, content: this.#normalise(token.content) });
     this.#raw = new AddedTokens(json.added_tokens.filter((token) => !token.normalized));
@@ -48,8 +50,11 @@ export class Encoder {
       } else {
         const source = whole.slice(section.start, section.end);
         const normalised = this.#normalise(source);
-        const places = inside.map((i) => this.#placeAfterNormalising(source, normalised, (cuts[i] as number) - section.start));
-        this.#encodeNormalised(normalised, places, ids).forEach((count, k) => {
+        const places = inside.map((i) =>
+          this.#placeAfterNormalising(source, normalised, (cuts[i] as number) - section.start),
+        );
+        const preTokenizer = section.start === 0 ? this.#preTokenizer : this.#laterPreTokenizer;
+        this.#encodeNormalised(normalised, preTokenizer, places, ids).forEach((count, k) => {
           tokensBefore[inside[k] as number] = count;
         });
       }
@@ -72,7 +77,7 @@ export class Encoder {
     return Math.max(0, normalised.length - this.#normalise(source.slice(place)).length);
   }
 
-  #encodeNormalised(text: string, places: readonly number[], ids: number[]): number[] {
+  #encodeNormalised(text: string, atStart: PreTokenizer | null, places: readonly number[], ids: number[]): number[] {
     const counts = new Array<number>(places.length).fill(ids.length);
     for (const section of this.#normalised.split(text)) {
       if (section.id !== undefined) {
@@ -81,12 +86,13 @@ export class Encoder {
         continue;
       }
       const part = text.slice(section.start, section.end);
-      if (this.#preTokenizer === null) {
+      const preTokenizer = section.start === 0 ? atStart : this.#laterPreTokenizer;
+      if (preTokenizer === null) {
         this.#encodePiece(part, part, section.start, places, counts, ids);
         continue;
       }
       const units = places.length > 0 ? utf16Places(part) : undefined;
-      for (const [piece, [from, to]] of this.#preTokenizer.preTokenizeString(part)) {
+      for (const [piece, [from, to]] of preTokenizer.preTokenizeString(part)) {
         if (units === undefined) {
           for (const id of this.#bpe.encode(piece)) ids.push(id);
         } else {
@@ -99,7 +105,14 @@ export class Encoder {
   }
 
   /** One piece that stands for `source` at `start`; places inside it are counted token by token. */
-  #encodePiece(piece: string, source: string, start: number, places: readonly number[], counts: number[], ids: number[]): void {
+  #encodePiece(
+    piece: string,
+    source: string,
+    start: number,
+    places: readonly number[],
+    counts: number[],
+    ids: number[],
+  ): void {
     const before = ids.length;
     const end = start + source.length;
     const inside = places.some((place) => place > start && place < end);
@@ -143,6 +156,17 @@ function utf16Places(text: string): (codePoint: number) => number {
   }
   places.push(place);
   return (codePoint) => places[codePoint] ?? text.length;
+}
+
+/** Metaspace's "first" puts a "▁" at the start of the text only, which a pre-tokenizer that sees sections cannot know. */
+function preTokenizerAfterStart(step: TokenizerJson['pre_tokenizer']): PreTokenizer | null {
+  const text = JSON.stringify(step ?? null);
+  if (!text.includes('"prepend_scheme":"first"')) return null;
+  const pre_tokenizer = JSON.parse(text.replaceAll('"prepend_scheme":"first"', '"prepend_scheme":"never"'));
+  const model = { type: 'BPE', vocab: {}, merges: [] };
+  return NativeTokenizer.fromString(
+    JSON.stringify({ version: '1.0', added_tokens: [], pre_tokenizer, model }),
+  ).getPreTokenizer();
 }
 
 function mentionsByteLevel(step: TokenizerJson['pre_tokenizer']): boolean {

@@ -9,7 +9,11 @@ export interface SequenceEnds {
   after: number[];
 }
 
-export function sequenceEnds(files: TokenizerFiles, bosId: number | undefined, eosId: number | undefined): SequenceEnds {
+export function sequenceEnds(
+  files: TokenizerFiles,
+  bosId: number | undefined,
+  eosId: number | undefined,
+): SequenceEnds {
   if (files.addBos === undefined && files.addEos === undefined) return fromProcessor(files.json.post_processor);
   return {
     before: files.addBos && bosId !== undefined ? [bosId] : [],

@@ -52,7 +52,13 @@ export interface TokenizerFiles {
   modelEosIds: number[];
 }
 
-const COPIED = ['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json', 'chat_template.jinja'];
+const COPIED = [
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'added_tokens.json',
+  'chat_template.jinja',
+];
 
 export async function readTokenizerFiles(folder: string): Promise<TokenizerFiles> {
   const contents = new Map<string, Buffer>();
@@ -132,7 +138,9 @@ function checkedTokenizer(folder: string, value: unknown): TokenizerJson {
   if (model.vocab === undefined) throw new UserError(`${path} has no model.vocab, so it is not a tokenizer file.`);
   const type = model.type ?? (Array.isArray(model.merges) ? 'BPE' : 'unnamed');
   if (type !== 'BPE' || !Array.isArray(model.merges)) {
-    throw new UserError(`${path} holds a tokenizer of type ${type}; attune reads BPE, which all its model families use.`);
+    throw new UserError(
+      `${path} holds a tokenizer of type ${type}; attune reads BPE, which all its model families use.`,
+    );
   }
   json.added_tokens ??= [];
   return json as unknown as TokenizerJson;
@@ -148,7 +156,14 @@ function completeAddedTokens(json: TokenizerJson, decoder: unknown, named: (stri
   const add = (token: AddedToken) => {
     if (known.has(token.content)) return;
     known.add(token.content);
-    json.added_tokens.push({ single_word: false, lstrip: false, rstrip: false, normalized: false, special: true, ...token });
+    json.added_tokens.push({
+      single_word: false,
+      lstrip: false,
+      rstrip: false,
+      normalized: false,
+      special: true,
+      ...token,
+    });
   };
   for (const [id, token] of Object.entries(record(decoder))) {
     const entry = record(token);
@@ -168,10 +183,13 @@ function chatTemplates(folder: string, value: unknown, jinja: string | undefined
   if (typeof value === 'string') templates.set('default', value);
   else if (Array.isArray(value)) {
     for (const entry of value.map(record)) {
-      if (typeof entry.name === 'string' && typeof entry.template === 'string') templates.set(entry.name, entry.template);
+      if (typeof entry.name === 'string' && typeof entry.template === 'string')
+        templates.set(entry.name, entry.template);
     }
   } else if (value != null) {
-    throw new UserError(`${join(folder, 'tokenizer_config.json')}: chat_template must be a string or a list of {name, template}.`);
+    throw new UserError(
+      `${join(folder, 'tokenizer_config.json')}: chat_template must be a string or a list of {name, template}.`,
+    );
   }
   // As in transformers, the file of its own wins over the field.
   if (jinja !== undefined) templates.set('default', jinja);

@@ -62,7 +62,9 @@ export class Tokenizer {
     this.#files = files;
     this.#native = native;
     this.#decoder = native.getDecoder();
-    this.#encoder = new Encoder(json, native.getNormalizer(), native.getPreTokenizer());
+    // The native package gives added tokens its own ids where the file's do not follow on; transformers has those.
+    for (const token of json.added_tokens) token.id = native.tokenToId(token.content) ?? token.id;
+    this.#encoder = new Encoder(json, native);
     for (const token in json.model.vocab) this.#tokens[json.model.vocab[token] as number] = token;
     for (const token of json.added_tokens) {
       this.#tokens[token.id] = token.content;
@@ -76,7 +78,9 @@ export class Tokenizer {
     this.padId = (specialTokens.pad === undefined ? undefined : this.tokenId(specialTokens.pad)) ?? this.eosId;
     this.#ends = sequenceEnds(files, this.bosId, this.eosId);
     this.chatTemplate = files.chatTemplates.get('default') ?? files.chatTemplates.values().next().value;
-    this.eosIds = [...new Set([this.eosId, ...files.modelEosIds, this.#templateEosId()])].filter((id) => id !== undefined);
+    this.eosIds = [...new Set([this.eosId, ...files.modelEosIds, this.#templateEosId()])].filter(
+      (id) => id !== undefined,
+    );
     this.fingerprint = fingerprintOf(files);
   }
 
@@ -156,7 +160,10 @@ export class Tokenizer {
     // A generation prompt at the end would hide where the last turn ends.
     const closed = options.addGenerationPrompt ? render(messages, false) : text;
     const spans = assistantSpans(closed, messages, render, (tail) => this.#specialEnd(tail));
-    const { ids, tokensBefore } = this.#encoder.encodeWithCuts(text, spans.flatMap((span) => [span.start, span.end]));
+    const { ids, tokensBefore } = this.#encoder.encodeWithCuts(
+      text,
+      spans.flatMap((span) => [span.start, span.end]),
+    );
     const assistantMask = new Uint8Array(ids.length);
     for (let i = 0; i < tokensBefore.length; i += 2) assistantMask.fill(1, tokensBefore[i], tokensBefore[i + 1]);
     return { ids, assistantMask };
@@ -172,7 +179,9 @@ export class Tokenizer {
     if (token === undefined) return undefined;
     const id = this.tokenId(token);
     if (id === undefined) {
-      throw new UserError(`tokenizer_config.json names ${name} "${token}", which is not in the vocabulary of tokenizer.json.`);
+      throw new UserError(
+        `tokenizer_config.json names ${name} "${token}", which is not in the vocabulary of tokenizer.json.`,
+      );
     }
     return id;
   }
@@ -216,13 +225,18 @@ export class Tokenizer {
 }
 
 function defined(values: Record<string, string | undefined>): Record<string, string> {
-  return Object.fromEntries(Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined));
+  return Object.fromEntries(
+    Object.entries(values).filter((entry): entry is [string, string] => entry[1] !== undefined),
+  );
 }
 
 function fingerprintOf(files: TokenizerFiles): string {
   const hash = createHash('sha256');
   for (const name of [...files.contents.keys()].sort()) {
-    hash.update(`${name}\0`).update(files.contents.get(name) as Buffer).update('\0');
+    hash
+      .update(`${name}\0`)
+      .update(files.contents.get(name) as Buffer)
+      .update('\0');
   }
   return hash.digest('hex').slice(0, 32);
 }
