@@ -19,6 +19,7 @@ const commands: Record<string, CommandEntry> = {
   explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
+  tokenizer: { summary: 'train a tokenizer, or look at how one splits text', load: () => import('./tokenizer.ts'), engine: false },
 };
 
 /** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in what was asked. */
