@@ -42,7 +42,7 @@ export interface BatchState {
 /** Batches sorted by length are cut from windows of this many, so that an epoch is not one long sorted run. */
 const windowBatches = 64;
 
-type Store = Pick<TokenStore, 'length' | 'lengths' | 'record'>;
+type Store = Pick<TokenStore, 'length' | 'lengths' | 'records'>;
 
 export class Batches implements AsyncIterable<Batch> {
   readonly #store: Store;
@@ -118,7 +118,7 @@ export class Batches implements AsyncIterable<Batch> {
   }
 
   async #load(indices: Uint32Array): Promise<Batch> {
-    return packBatch(await Promise.all(Array.from(indices, (index) => this.#store.record(index))));
+    return packBatch(await this.#store.records(indices));
   }
 
   #batchesOf(epoch: number): Uint32Array[] {

@@ -4,9 +4,11 @@
  * crash or a damaged disk leads to a rebuild, never to wrong tokens.
  */
 import { randomUUID } from 'node:crypto';
+import { read } from 'node:fs';
 import { type FileHandle, mkdir, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
+import { AttuneError } from '../errors.ts';
 import { packRecord, recordTokens, type TokenRecord, unpackRecord } from './record.ts';
 import type { Tally } from './tally.ts';
 
@@ -72,12 +74,31 @@ export class TokenStore {
     }
   }
 
-  async record(index: number): Promise<TokenRecord> {
-    const start = this.#starts[index] as number;
-    const bytes = (this.#starts[index + 1] as number) - start;
-    const ints = new Int32Array(bytes / 4);
-    await this.#file.read(new Uint8Array(ints.buffer), 0, bytes, start);
-    return unpackRecord(ints);
+  /** Records by number, in the order asked. One buffer holds them all; the reads go on side by side, off this thread. */
+  async records(indices: ArrayLike<number>): Promise<TokenRecord[]> {
+    const spans = Array.from(indices, (index) => {
+      const start = this.#starts[index] as number;
+      return { start, bytes: (this.#starts[index + 1] as number) - start };
+    });
+    const buffer = new ArrayBuffer(spans.reduce((sum, { bytes }) => sum + bytes, 0));
+    let at = 0;
+    const views = spans.map(({ bytes }) => {
+      at += bytes;
+      return new Int32Array(buffer, at - bytes, bytes / 4);
+    });
+    await new Promise<void>((resolve, reject) => {
+      let open = spans.length;
+      if (open === 0) resolve();
+      for (const [place, { start, bytes }] of spans.entries()) {
+        // The callback form costs a third of the promise form, and a batch is some dozens of reads.
+        read(this.#file.fd, views[place] as Int32Array, 0, bytes, start, (error, count) => {
+          if (error !== null) reject(error);
+          else if (count !== bytes) reject(new AttuneError('The token store ended too early; was its folder changed?'));
+          else if (--open === 0) resolve();
+        });
+      }
+    });
+    return views.map(unpackRecord);
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,38 @@
+/**
+ * Runs one benchmark: `npm run bench -- data [its options]`. A benchmark is a file here that exports `run(args)` and
+ * gives readings; they are printed as JSON lines and, at the end, as a table.
+ */
+import { readdirSync } from 'node:fs';
+import { nearest } from '../src/errors.ts';
+
+/** One line of results: what was measured, and its figures. */
+export interface Reading {
+  name: string;
+  [figure: string]: string | number;
+}
+
+export type Benchmark = (args: string[]) => AsyncIterable<Reading> | Promise<void>;
+
+const [name, ...args] = process.argv.slice(2).filter((arg, index) => !(index === 0 && arg === '--'));
+const known = readdirSync(import.meta.dirname)
+  .filter((file) => file.endsWith('.ts') && file !== 'run.ts')
+  .map((file) => file.slice(0, -3));
+
+if (name === undefined || !known.includes(name)) {
+  const near = name === undefined ? undefined : nearest(name, known);
+  if (name !== undefined)
+    console.error(`No benchmark "${name}".${near === undefined ? '' : ` Did you mean "${near}"?`}`);
+  console.error(`npm run bench -- <name>; there are: ${known.join(', ')}`);
+  process.exitCode = 2;
+} else {
+  const { run } = (await import(`./${name}.ts`)) as { run: Benchmark };
+  const running = run(args);
+  if (Symbol.asyncIterator in running) {
+    const readings: Reading[] = [];
+    for await (const reading of running) {
+      console.log(JSON.stringify({ benchmark: name, ...reading }));
+      readings.push(reading);
+    }
+    console.table(Object.fromEntries(readings.map(({ name: row, ...figures }) => [row, figures])));
+  } else await running;
+}
