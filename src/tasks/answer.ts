@@ -75,7 +75,7 @@ export function squeeze(text: string): string {
   return text.trim().toLowerCase().replace(/\s+/g, ' ');
 }
 
-const number = /(?<![\w.])(?:(?<![\d)]\s?)-)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)/g;
+const number = /(?<![\w.])(?:(?<![\d)]\s?|-)-)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)/g;
 
 /**
  * All numbers in a text, canonical. A sign belongs to a number only where no operand stands before it ("5-3" has 5

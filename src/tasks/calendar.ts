@@ -49,7 +49,7 @@ export const timeArithmetic = defineTask<{ hour: number; minute: number; moves: 
     return answer;
   },
   check: (response, answer) =>
-    /(\d{1,2}:\d{2})$/.exec(readLine(response) ?? '')?.[1]?.padStart(5, '0') === answer ? 1 : 0,
+    /(?<![\d:.-])(\d{1,2}:\d{2})$/.exec(readLine(response) ?? '')?.[1]?.padStart(5, '0') === answer ? 1 : 0,
 });
 
 function clock(hour: number, minute: number): string {
@@ -153,7 +153,7 @@ export const dateArithmetic = defineTask<{ date: CalendarDate; days: number }>({
     return answer;
   },
   check(response, answer) {
-    const match = /(\d{4})-(\d{1,2})-(\d{1,2})$/.exec(readLine(response) ?? '');
+    const match = /(?<![\d.-])(\d{4})-(\d{1,2})-(\d{1,2})$/.exec(readLine(response) ?? '');
     if (match === null) return 0;
     return iso({ year: Number(match[1]), month: Number(match[2]), day: Number(match[3]) }) === answer ? 1 : 0;
   },

@@ -1,5 +1,5 @@
 /** Whole numbers: gcd, lcm, prime_factorization and fraction_simplification. */
-import { numbersIn, readLine, scoreNumber, squeeze } from './answer.ts';
+import { readLine, scoreNumber, squeeze } from './answer.ts';
 import { compute } from './arithmetic.ts';
 import type { Random } from './random.ts';
 import { nearMiss, type Pen } from './solution.ts';
@@ -167,12 +167,10 @@ export const fractionSimplification = defineTask<{ top: number; bottom: number }
     return answer;
   },
   check(response, answer, { top, bottom }) {
-    const match = /(\d{1,9})\s*\/\s*(\d{1,9})$/.exec(squeeze(readLine(response) ?? ''));
-    if (match === null) {
-      // A fraction that is a whole number may be given as one.
-      const [over, under] = answer.split('/');
-      return under === '1' && numbersIn(readLine(response) ?? '').join() === over ? 1 : 0;
-    }
+    const line = squeeze(readLine(response) ?? '');
+    const match = /(?<![\d.-])(\d{1,9})\s*\/\s*(\d{1,9})$/.exec(line);
+    // A fraction that is a whole number may be given as one.
+    if (match === null) return `${line}/1` === answer ? 1 : 0;
     const [a, b] = [Number(match[1]), Number(match[2])];
     if (`${a}/${b}` === answer) return 1;
     // Equal in value and smaller than what was given, but not reduced all the way.

@@ -64,10 +64,7 @@ export const wordSorting = defineTask<{ words: string[]; descending: boolean }>(
   },
   work: ({ words, descending }, pen) => pickInOrder(pen, words, (a, b) => (descending ? a > b : a < b)).join(' '),
   check(response, answer) {
-    const words =
-      readLine(response)
-        ?.toLowerCase()
-        .match(/[a-z]+/g) ?? [];
+    const words = (readLine(response) ?? '').toLowerCase().split(/[\s,]+/);
     return scoreItems(words, answer.split(' '));
   },
 });

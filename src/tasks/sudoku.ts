@@ -6,6 +6,10 @@ import { defineTask, level } from './task.ts';
 /** Sixteen cells, row by row; 0 is a blank. */
 type Grid = number[];
 
+/** Sixteen digits, spaced or ruled in any way, with no other digit before or after them. */
+const gridAtEnd = /(?:^|[^\d-])((?:[1-4][\s,;|]{0,9}){16})[^\d\s]?\s*$/;
+const longestGrid = 400;
+
 export const miniSudoku = defineTask<{ grid: Grid }>({
   name: 'mini_sudoku',
   summary: 'fill a 4x4 sudoku',
@@ -34,9 +38,8 @@ export const miniSudoku = defineTask<{ grid: Grid }>({
     return answer;
   },
   check(response, _answer, { grid }) {
-    const tagged = taggedAnswer(response);
-    const digits = ((tagged ?? afterThinking(response)).match(/[0-9]/g) ?? []).map(Number);
-    const answer = tagged === undefined ? digits.slice(-16) : digits;
+    const text = taggedAnswer(response) ?? afterThinking(response).slice(-longestGrid);
+    const answer = (gridAtEnd.exec(text)?.[1]?.match(/\d/g) ?? []).map(Number);
     if (answer.length !== 16 || grid.some((given, i) => given !== 0 && given !== answer[i])) return 0;
     if (isComplete(answer)) return 1;
     const solution = completed(grid) ?? [];
