@@ -59,10 +59,8 @@ export interface GradedRow extends Source {
 
 export interface LabelledStepsRow extends Source {
   prompt: string;
-  /** The last step is the answer in its tags. */
+  /** The last step is the answer in its tags; its label says whether the whole is right. */
   steps: { text: string; label: StepLabel }[];
-  correct: boolean;
-  answer: string;
 }
 
 /** Chats with a worked solution to imitate. */
@@ -119,13 +117,7 @@ export function* labelledStepsRows(options: CorpusOptions): Generator<LabelledSt
     const random = new Random('steps', options.seed ?? 0, example.seed);
     const { solution, correct } = either(random, options, example, wrong);
     const last = { text: respond(solution, 'answer'), label: correct ? 1 : -1 } as const;
-    yield {
-      prompt: example.prompt,
-      steps: [...solution.steps, last],
-      correct,
-      answer: example.answer,
-      ...source(example),
-    };
+    yield { prompt: example.prompt, steps: [...solution.steps, last], ...source(example) };
   }
 }
 
