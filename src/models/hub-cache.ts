@@ -3,6 +3,7 @@
  * whole or not there; a snapshot is a folder of links to blobs; a ref is written last, when all that was asked for is in.
  */
 import { copyFile, mkdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError } from '../errors.ts';
@@ -20,6 +21,7 @@ export interface RepoFile {
 const COMMIT = /^[0-9a-f]{40}$/;
 const LOCK_BEAT_MS = 5_000;
 const LOCK_STALE_MS = 30_000;
+const OWNER = `${hostname()} ${process.pid}`;
 
 export class RepoCache {
   readonly folder: string;
@@ -84,8 +86,7 @@ export class RepoCache {
     await mkdir(this.#locks, { recursive: true });
     while (!(await this.#claim(path))) {
       signal?.throwIfAborted();
-      const age = Date.now() - ((await stat(path).catch(() => undefined))?.mtimeMs ?? Date.now());
-      if (age > LOCK_STALE_MS) await rm(path, { force: true });
+      if (await isStale(path)) await rm(path, { force: true });
       else await sleep(100, undefined, { signal });
     }
     const beat = setInterval(() => void utimes(path, new Date(), new Date()).catch(() => {}), LOCK_BEAT_MS);
@@ -99,12 +100,29 @@ export class RepoCache {
 
   async #claim(path: string): Promise<boolean> {
     try {
-      await writeFile(path, String(process.pid), { flag: 'wx' });
+      await writeFile(path, OWNER, { flag: 'wx' });
       return true;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
       throw new AttuneError(`The hub's cache cannot be written: ${(error as Error).message}`);
     }
+  }
+}
+
+/** A holder on this machine is asked for; one elsewhere (a shared disk) must have touched its lock of late. */
+async function isStale(path: string): Promise<boolean> {
+  const [host, pid] = ((await readText(path)) ?? '').split(' ');
+  if (host === hostname() && Number(pid) !== process.pid) return !isRunning(Number(pid));
+  const touched = (await stat(path).catch(() => undefined))?.mtimeMs;
+  return touched !== undefined && Date.now() - touched > LOCK_STALE_MS;
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 

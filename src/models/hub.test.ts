@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, readlink, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, mkdtemp, readdir, readFile, readlink, rm, utimes, writeFile } from 'node:fs/promises';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fetchRepoFiles, listRepoFiles, resolveModel } from './hub.ts';
@@ -143,6 +143,33 @@ describe('fetching', () => {
     const [a, b] = await Promise.all([resolveModel('org/whole', options()), resolveModel('org/whole', options())]);
     expect(a).toBe(b);
     expect(hub.seen.filter(isWeights)).toHaveLength(1);
+  });
+
+  it.each([
+    ['of a process that ended', `${hostname()} 99999999`, 0],
+    ['of another machine that went silent', 'elsewhere 1', 60_000],
+  ])('takes over the lock %s', async (_, owner, age) => {
+    const folder = join(cache, '.locks', 'models--org--whole');
+    const lock = join(folder, `${createHash('sha256').update(weights).digest('hex')}.attune`);
+    await mkdir(folder, { recursive: true });
+    await writeFile(lock, owner);
+    await utimes(lock, new Date(Date.now() - age), new Date(Date.now() - age));
+    await resolveModel('org/whole', options());
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('waits for another process that holds the lock', async () => {
+    const folder = join(cache, '.locks', 'models--org--whole');
+    const lock = join(folder, `${createHash('sha256').update(weights).digest('hex')}.attune`);
+    await mkdir(folder, { recursive: true });
+    await writeFile(lock, `${hostname()} ${process.ppid}`);
+    let released = false;
+    setTimeout(() => {
+      released = true;
+      void rm(lock);
+    }, 300);
+    await resolveModel('org/whole', options());
+    expect(released).toBe(true);
   });
 });
 

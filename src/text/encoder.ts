@@ -4,6 +4,7 @@
  */
 import { Tokenizer as NativeTokenizer, type Normalizer, type PreTokenizer } from 'tokenizers';
 import { AddedTokens } from './added-tokens.ts';
+import { type AsciiSplitter, asciiByteLetters, asciiSplitter, isAscii } from './ascii-split.ts';
 import { Bpe } from './bpe.ts';
 import type { AddedToken, TokenizerJson } from './tokenizer-files.ts';
 
@@ -21,6 +22,7 @@ export class Encoder {
   readonly #preTokenizer: PreTokenizer | null;
   readonly #laterPreTokenizer: PreTokenizer | null;
   readonly #bytePieces: boolean;
+  readonly #splitAscii: AsciiSplitter | undefined;
 
   constructor(json: TokenizerJson, native: NativeTokenizer) {
     this.#bpe = new Bpe(json.model);
@@ -28,6 +30,7 @@ export class Encoder {
     this.#preTokenizer = native.getPreTokenizer();
     this.#laterPreTokenizer = preTokenizerAfterStart(json.pre_tokenizer) ?? this.#preTokenizer;
     this.#bytePieces = mentionsByteLevel(json.pre_tokenizer);
+    this.#splitAscii = asciiSplitter(json.pre_tokenizer);
     const normalised = (token: AddedToken) => ({ ...token, content: this.#normalise(token.content) });
     this.#raw = new AddedTokens(json.added_tokens.filter((token) => !token.normalized));
     this.#normalised = new AddedTokens(json.added_tokens.filter((token) => token.normalized).map(normalised));
@@ -89,6 +92,22 @@ export class Encoder {
       const preTokenizer = section.start === 0 ? atStart : this.#laterPreTokenizer;
       if (preTokenizer === null) {
         this.#encodePiece(part, part, section.start, places, counts, ids);
+        continue;
+      }
+      if (this.#splitAscii !== undefined && isAscii(part)) {
+        const letters = asciiByteLetters(part);
+        const starts = this.#splitAscii(part);
+        starts.forEach((start, i) => {
+          const end = starts[i + 1] ?? part.length;
+          this.#encodePiece(
+            letters.slice(start, end),
+            part.slice(start, end),
+            section.start + start,
+            places,
+            counts,
+            ids,
+          );
+        });
         continue;
       }
       const units = places.length > 0 ? utf16Places(part) : undefined;

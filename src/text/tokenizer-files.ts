@@ -17,10 +17,17 @@ export interface AddedToken {
   special?: boolean;
 }
 
-interface PipelineStep {
+export interface PipelineStep {
   type: string;
   pretokenizers?: PipelineStep[];
   processors?: PipelineStep[];
+  /** ByteLevel */
+  add_prefix_space?: boolean;
+  use_regex?: boolean;
+  /** Split */
+  pattern?: { Regex?: string; String?: string };
+  behavior?: string;
+  invert?: boolean;
   /** TemplateProcessing */
   single?: ({ SpecialToken: { id: string } } | { Sequence: { id: string } })[];
   special_tokens?: Record<string, { ids: number[] }>;

@@ -52,6 +52,15 @@ describe('encode and decode', () => {
     behavior: 'Isolated',
     invert: false,
   };
+  const bytes = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };
+  const qwen = {
+    ...words,
+    pattern: {
+      Regex:
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    },
+  };
+  const ascii = ["'LL", "'s", ' the', '\t', '\r\n', '\v\f', '\x00\x1c\x1f\x7f', '  ', '12', '.', '_', '\n', ...'abT!{'];
   const added = sentencePieceJson().added_tokens;
   it.each<[string, Record<string, unknown>]>([
     ['a normaliser and no pre-tokenizer', {}],
@@ -83,6 +92,15 @@ describe('encode and decode', () => {
         ],
       },
     ],
+    ['bytes', { normalizer: null, pre_tokenizer: bytes }],
+    [
+      'bytes after a regular expression',
+      {
+        normalizer: { type: 'NFC' },
+        pre_tokenizer: { type: 'Sequence', pretokenizers: [qwen, { ...bytes, use_regex: false }] },
+      },
+    ],
+    ['bytes with a space in front', { normalizer: null, pre_tokenizer: { ...bytes, add_prefix_space: true } }],
   ])('agrees with the native package on random text: %s', async (_, overrides) => {
     const tokenizer = await sentencePiece(overrides);
     const pieces = [
@@ -105,7 +123,7 @@ describe('encode and decode', () => {
       '<rr>',
       ...'abhelot.,T',
     ];
-    const texts = [...randomTexts(150, pieces, 7), '', ' ', 'h e'.repeat(300)];
+    const texts = [...randomTexts(150, pieces, 7), ...randomTexts(100, ascii, 11), '', ' ', 'h e'.repeat(300)];
     const native = await tokenizer.encodeBatch(texts);
     texts.forEach((text, i) => {
       expect(tokenizer.encode(text), JSON.stringify(text)).toEqual([...(native[i] as Int32Array)]);
