@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `attune` command: finds Node 24, then runs the command line from src/ (repository) or dist/ (installed package). */
+/** The `attune` command: finds Node 24, then runs the command line. */
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -16,9 +16,9 @@ if (!node) {
   process.exit(await runNode(node, [here, ...process.argv.slice(2)]));
 }
 
-// dist/ may be stale in the repository, where the sources run as they are.
-const source = join(root, 'src/cli/main.ts');
-const { main } = await import(pathToFileURL(existsSync(source) ? source : join(root, 'dist/cli/main.js')).href);
+// The repository runs its sources as they are (its dist/ may be stale), an installed package dist/, the bundle src/*.js.
+const entry = ['src/cli/main.ts', 'dist/cli/main.js', 'src/cli/main.js'].map((path) => join(root, path)).find((path) => existsSync(path));
+const { main } = await import(pathToFileURL(entry).href);
 process.exitCode = await main(process.argv.slice(2), {
   version: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version,
   prepareEngine: async (log) => (await import('../scripts/native.mjs')).ensureAddon({ log }),
