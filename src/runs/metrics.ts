@@ -16,6 +16,8 @@ export interface MetricRow {
 /** Somewhere that numbers go. Text and histograms are for those that can show them. */
 export interface MetricSink {
   scalars(step: number, values: Record<string, number>, timeMs: number): void;
+  /** The same numbers over examples seen, so that runs of different batch size compare. */
+  byExamples?(examples: number, values: Record<string, number>, timeMs: number): void;
   text?(step: number, tag: string, body: string, timeMs: number): void;
   histogram?(step: number, tag: string, values: ArrayLike<number>, timeMs: number): void;
   flush(): void | Promise<void>;
@@ -98,9 +100,12 @@ export class Metrics {
     this.#sinks = sinks;
   }
 
-  row(step: number, values: Record<string, number>): void {
+  row(step: number, values: Record<string, number>, examples?: number): void {
     const time = Date.now();
-    for (const sink of this.#sinks) sink.scalars(step, values, time);
+    for (const sink of this.#sinks) {
+      sink.scalars(step, values, time);
+      if (examples !== undefined) sink.byExamples?.(examples, values, time);
+    }
   }
 
   text(step: number, tag: string, body: string): void {

@@ -17,7 +17,7 @@ import { JsonlMetrics, Metrics, type MetricSink, readMetrics, trainingHistory } 
 import { trainingCurves } from './plots.ts';
 import { RolloutStore } from './rollouts.ts';
 import { redact, withoutSecrets } from './secrets.ts';
-import { TensorBoardWriter } from './tensorboard.ts';
+import { TensorBoardMetrics } from './tensorboard.ts';
 import { openWandb } from './wandb.ts';
 
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
@@ -51,6 +51,8 @@ export interface RunOptions {
   reportTo?: readonly string[];
   wandbProject?: string;
   rolloutsDir?: string;
+  /** Draws `training_curves.png` at the end; true unless said otherwise. */
+  curves?: boolean;
   /** Goes on in an existing run folder after this step. */
   resume?: { run: string; step: number };
   /** What to do when a run of the given name exists: pipelines write again into `<output_dir>/<model>`. */
@@ -62,15 +64,17 @@ export class Run {
   readonly metrics: Metrics;
   readonly resumedAt: number | undefined;
   readonly #rolloutsPath: string;
+  readonly #curves: boolean;
   #info: RunInfo;
   #rollouts: Promise<RolloutStore> | undefined;
 
-  constructor(folder: string, info: RunInfo, metrics: Metrics, rolloutsPath: string, resumedAt?: number) {
+  constructor(folder: string, info: RunInfo, metrics: Metrics, options: { rolloutsPath: string; resumedAt?: number; curves?: boolean }) {
     this.folder = folder;
     this.metrics = metrics;
-    this.resumedAt = resumedAt;
+    this.resumedAt = options.resumedAt;
     this.#info = info;
-    this.#rolloutsPath = rolloutsPath;
+    this.#rolloutsPath = options.rolloutsPath;
+    this.#curves = options.curves ?? true;
     this.#save();
   }
 
@@ -119,7 +123,7 @@ export class Run {
     const rows = readMetrics(this.path('metrics.jsonl'));
     if (rows.length === 0) return;
     writeWhole(this.path('training_history.json'), `${JSON.stringify(trainingHistory(rows))}\n`);
-    writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
+    if (this.#curves) writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
   }
 
   #save(): void {
@@ -141,7 +145,10 @@ export async function createRun(options: RunOptions): Promise<Run> {
 
   const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt })];
   const reportTo = options.reportTo ?? ['tensorboard'];
-  if (reportTo.includes('tensorboard')) sinks.push(new TensorBoardWriter(logDir, { resumedAt }));
+  if (reportTo.includes('tensorboard')) {
+    const examplesAt = options.resume ? readMetrics(join(folder, 'metrics.jsonl')).at(-1)?.['train/examples'] : undefined;
+    sinks.push(new TensorBoardMetrics(logDir, { resumedAt, examplesAt }));
+  }
   if (reportTo.includes('wandb')) {
     const project = options.wandbProject ?? process.env.WANDB_PROJECT ?? 'attune';
     const wandb = await openWandb({ project, name, config, resumedAt });
@@ -156,7 +163,7 @@ export async function createRun(options: RunOptions): Promise<Run> {
     step: resumedAt ?? 0,
     logDir: resolve(logDir),
   };
-  return new Run(folder, info, new Metrics(sinks), rolloutsPath, resumedAt);
+  return new Run(folder, info, new Metrics(sinks), { rolloutsPath, resumedAt, curves: options.curves });
 }
 
 /** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */

@@ -11,6 +11,7 @@
 import { closeSync, fdatasyncSync, mkdirSync, openSync, writeSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import type { MetricSink } from './metrics.ts';
 
 let filesMade = 0;
 
@@ -60,6 +61,34 @@ export class TensorBoardWriter {
   #write(fields: Buffer[], timeMs = Date.now()): void {
     if (this.#file === undefined) return;
     writeSync(this.#file, record(Buffer.concat([float64(1, timeMs / 1000), ...fields])));
+  }
+}
+
+/**
+ * A run's event files: numbers by step, and in `by_examples/` their `*_by_examples` twins. They need a file of their own:
+ * TensorBoard drops what lies beyond a resumed step by the step's number, whichever the tag.
+ */
+export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink {
+  readonly #twins: TensorBoardWriter;
+
+  constructor(folder: string, options: { resumedAt?: number; examplesAt?: number } = {}) {
+    super(folder, options);
+    this.#twins = new TensorBoardWriter(join(folder, 'by_examples'), { resumedAt: options.examplesAt });
+  }
+
+  byExamples(examples: number, values: Record<string, number>, timeMs: number): void {
+    const twins = Object.entries(values).map(([name, value]) => [`${name}_by_examples`, value] as const);
+    this.#twins.scalars(examples, Object.fromEntries(twins), timeMs);
+  }
+
+  override flush(): void {
+    super.flush();
+    this.#twins.flush();
+  }
+
+  override close(): void {
+    super.close();
+    this.#twins.close();
   }
 }
 
