@@ -36,6 +36,9 @@ const aliases = {
   source: ['source', 'classification', 'subset', 'category'],
 } as const;
 
+/** Parts that some rows of a set may have and others not. */
+const sometimes = new Set<ColumnRole>(['system', 'margin', 'scoreChosen', 'scoreRejected', 'source']);
+
 export type ColumnRole = keyof typeof aliases;
 export type ColumnNames = Partial<Record<ColumnRole, string>>;
 
@@ -70,7 +73,9 @@ export class Columns {
   }
 
   get(row: Row, role: ColumnRole): unknown {
-    const name = this.#found.get(role);
+    let name = this.#found.get(role);
+    // JSON rows leave out what they have no value for: the first row does not tell of these.
+    if (name === undefined && sometimes.has(role)) name = aliases[role].find((alias) => hasColumn(row, alias));
     return name === undefined ? undefined : valueAt(row, name);
   }
 
