@@ -9,7 +9,7 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
-import { openRepo } from './hub-repo.ts';
+import { fetchRepoFiles, listRepoFiles, openRepo } from './hub-repo.ts';
 import type { HubOptions } from './hub-settings.ts';
 
 export {
@@ -62,6 +62,21 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   const weights = await weightFiles(opened.folder, names);
   await opened.fetch(weights, options.progress);
   return opened.folder;
+}
+
+/** The hub as the datasets want it: names in, local paths out. */
+export function datasetHub(options: HubOptions & { progress?: Progress } = {}) {
+  const place = (repo: string, revision?: string) => ({ ...options, repo, revision, type: 'dataset' as const });
+  return {
+    async list(repo: string, revision?: string): Promise<string[]> {
+      return (await listRepoFiles(place(repo, revision))).files.map((file) => file.path);
+    },
+    async fetch(repo: string, files: string[], revision?: string): Promise<string[]> {
+      const wanted = (path: string) => files.includes(path);
+      const { folder } = await fetchRepoFiles({ ...place(repo, revision), patterns: wanted });
+      return files.map((file) => join(folder, file));
+    },
+  };
 }
 
 /** "org/name@revision" → both parts. */

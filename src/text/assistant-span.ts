@@ -39,18 +39,19 @@ export function assistantSpans(
         : (probe.contentStart ?? headerEnd(text, messages, i, prompt, render));
     if (start === undefined) throw impossible(i, 'what it writes before the reply depends on the reply itself');
     const contentEnd = text.length - probe.after.length;
-    if (contentEnd < start || start < (spans.at(-1)?.end ?? 0)) {
-      throw impossible(i, 'the text before and after the reply overlap');
-    }
     const specialEnd = specialTokenEnd(probe.tail);
-    spans.push({ start, end: contentEnd + (specialEnd < 0 ? probe.tail.length : specialEnd) });
+    const end = contentEnd + (specialEnd < 0 ? probe.tail.length : specialEnd);
+    // Not contentEnd: a turn of tool calls alone has no content, and all it says is in the tail.
+    if (end < start || start < (spans.at(-1)?.end ?? 0))
+      throw impossible(i, 'the text before and after the reply overlap');
+    spans.push({ start, end });
   });
   return spans;
 }
 
-/** What a template writes right after a reply that ends the chat: its end-of-turn token, mostly. */
+/** What a template writes right after the last message's content: its end-of-turn token, mostly. */
 export function replyTail(messages: readonly Message[], render: Render): string {
-  const probed = render([...messages, { role: 'assistant', content: PROBE }], false);
+  const probed = render(withProbe(messages, messages.length - 1), false);
   const place = probed.lastIndexOf(PROBE);
   return place < 0 ? '' : probed.slice(place + PROBE.length);
 }
@@ -80,7 +81,7 @@ function headerEnd(
   if (prompt === undefined || earlier === undefined || !text.startsWith(earlier)) return undefined;
   const shared = sharedPrefix(text, prompt);
   if (shared <= earlier.length) return undefined;
-  const reply = (messages[i] as Message).content.trimStart();
+  const reply = (messages[i]?.content ?? '').trimStart();
   const opening = reply.startsWith('<think>') ? '<think>' : reply.slice(0, 16);
   const place = text.indexOf(opening, earlier.length);
   return place < 0 ? undefined : Math.min(shared, place);
@@ -93,19 +94,20 @@ function sharedPrefix(a: string, b: string): number {
 }
 
 function probeTurn(text: string, messages: readonly Message[], i: number, render: Render) {
-  const probed = render(
-    messages.map((message, k) => (k === i ? { ...message, content: PROBE } : message)),
-    false,
-  );
+  const probed = render(withProbe(messages, i), false);
   const place = probed.indexOf(PROBE);
   if (place < 0) throw impossible(i, 'it leaves the reply out');
   if (probed.indexOf(PROBE, place + 1) >= 0) throw impossible(i, 'it writes the reply more than once');
   const before = probed.slice(0, place);
   const after = probed.slice(place + PROBE.length);
   if (!text.endsWith(after)) throw impossible(i, 'what it writes after the reply depends on the reply itself');
-  const own = i === messages.length - 1 ? after : replyTail(messages.slice(0, i), render);
+  const own = i === messages.length - 1 ? after : replyTail(messages.slice(0, i + 1), render);
   const tail = after.slice(0, sharedPrefix(own, after));
   return { contentStart: text.startsWith(before) ? before.length : undefined, after, tail };
+}
+
+function withProbe(messages: readonly Message[], i: number): Message[] {
+  return messages.map((message, k) => (k === i ? { ...message, content: PROBE } : message));
 }
 
 function impossible(i: number, reason: string): UserError {

@@ -123,6 +123,21 @@ describe('assistant mask', () => {
     ]);
   });
 
+  it('holds for a turn of tool calls alone', async () => {
+    const calls =
+      "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}{% for c in m.tool_calls or [] %}" +
+      "{{ ('\\n' if m.content else '') + c.name }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}" +
+      "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    const call = { role: 'assistant', content: '', tool_calls: [{ name: 'hall' }] } as Message;
+    const messages: Message[] = [
+      ...chat('a'),
+      call,
+      { role: 'tool', content: 'x' },
+      { role: 'assistant', content: 'b' },
+    ];
+    expect(spoken(await withTemplate(calls), messages)).toEqual(['hall<|im_end|>', 'b<|im_end|>']);
+  });
+
   it('finds the place inside a piece of bytes, digits and emoji', async () => {
     const vocab = { ...sentencePieceJson().model.vocab };
     const byteLevel = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };

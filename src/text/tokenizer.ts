@@ -18,6 +18,8 @@ import { type SequenceEnds, sequenceEnds } from './sequence-ends.ts';
 import { type TextStream, textStream } from './stream.ts';
 import { readTokenizerFiles, type TokenizerFiles } from './tokenizer-files.ts';
 
+export type { Message } from './chat.ts';
+
 export interface EncodeOptions {
   /** Put BOS and EOS where the model's family wants them. Off by default: a rendered chat already holds its own. */
   addSpecialTokens?: boolean;
@@ -212,9 +214,11 @@ export class Tokenizer {
     if (this.chatTemplate === undefined) return undefined;
     try {
       const template = this.#template(undefined);
-      const tail = replyTail([{ role: 'user', content: 'Hi' }], (messages, addGenerationPrompt) =>
-        template.render(messages, { addGenerationPrompt }),
-      );
+      const exchange: Message[] = [
+        { role: 'user', content: 'Hi' },
+        { role: 'assistant', content: 'Hi' },
+      ];
+      const tail = replyTail(exchange, (messages) => template.render(messages));
       return this.#special.split(tail).find((section) => section.id !== undefined)?.id;
     } catch (error) {
       // A template that needs more than a plain exchange says so when it is used.
