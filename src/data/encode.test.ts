@@ -44,7 +44,10 @@ describe('encoding with a chat template', () => {
     let rendered = 0;
     const counting = {
       ...tokenizer,
-      renderChat: (...args: Parameters<typeof tokenizer.renderChat>) => (rendered++, tokenizer.renderChat(...args)),
+      renderChat: (...args: Parameters<typeof tokenizer.renderChat>) => {
+        rendered++;
+        return tokenizer.renderChat(...args);
+      },
     };
     const encoder = new ExampleEncoder(counting, 'preference');
     const pairs = Array.from({ length: 100 }, (_, i) => ({
