@@ -1,0 +1,51 @@
+/**
+ * How token terms become one number. The denominators are those of the whole optimizer step, so the parts that
+ * micro-batches and ranks return add up to the step's value, and their gradients to the step's gradient.
+ *
+ * | token    | Σ over response tokens ÷ response tokens              |
+ * | sequence | mean over sequences of each sequence's token mean     |
+ * | constant | Σ over response tokens ÷ (sequences × maxNewTokens)   |
+ *
+ * `token` is DAPO's (Yu et al. 2025), `sequence` GRPO's (Shao et al. 2024), `constant` Dr. GRPO's (Liu et al. 2025).
+ */
+import { AttuneError } from '../errors.ts';
+import type { Tensor } from '../tensor/index.ts';
+import { type Segments, spread } from './segments.ts';
+
+export type Aggregation = 'token' | 'sequence' | 'constant';
+
+/** Counted once per optimizer step, over all its micro-batches and ranks. */
+export interface StepTotals {
+  /** Response tokens. */
+  tokens: number;
+  /** Responses. */
+  sequences: number;
+  /** The most tokens that a response may have. */
+  maxNewTokens: number;
+}
+
+/** The totals of a step whose responses have these lengths. */
+export function stepTotals(lengths: ArrayLike<number>, maxNewTokens: number): StepTotals {
+  let tokens = 0;
+  for (let i = 0; i < lengths.length; i++) tokens += lengths[i] as number;
+  return { tokens, sequences: lengths.length, maxNewTokens };
+}
+
+/** This micro-batch's share of the step's aggregate of `terms` [n]. */
+export function aggregate(terms: Tensor, kind: Aggregation, segments: Segments, totals: StepTotals): Tensor {
+  switch (kind) {
+    case 'token':
+      return share(terms, totals.tokens, 'tokens');
+    case 'sequence':
+      return share(terms.div(spread(segments.lengths, segments)), totals.sequences, 'sequences');
+    case 'constant':
+      return share(terms, totals.sequences * totals.maxNewTokens, 'sequences × maxNewTokens');
+  }
+}
+
+/** Σ values ÷ a count of the whole step. */
+export function share(values: Tensor, total: number, what: string): Tensor {
+  if (!(total > 0))
+    throw new AttuneError(`The step's number of ${what} is ${total}; count it over the whole step before the losses.`);
+  return values.sum().div(total);
+}

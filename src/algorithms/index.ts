@@ -1,0 +1,110 @@
+/**
+ * The mathematics of post-training: pure functions from tensors to `{ loss, metrics }`, and the algorithms as data.
+ *
+ *     import { policyAlgorithm, policyOptions, segmentsOf, stepTotals } from 'attune/algorithms';
+ *
+ *     const algorithm = policyAlgorithm('grpo');
+ *     const totals = stepTotals(lengths, 512);                          // of the whole optimizer step
+ *     const { loss } = algorithm.loss({ lp, lpOld, lpRef, advantages, segments }, policyOptions(algorithm), totals);
+ */
+import { findByName } from './options.ts';
+import { cispo } from './policy/cispo.ts';
+import { dapo } from './policy/dapo.ts';
+import { drgrpo } from './policy/drgrpo.ts';
+import { grpo } from './policy/grpo.ts';
+import { gspo } from './policy/gspo.ts';
+import { maxrl } from './policy/maxrl.ts';
+import type { PolicyAlgorithm } from './policy/policy.ts';
+import { ppo } from './policy/ppo.ts';
+import { reinforce } from './policy/reinforce.ts';
+import { rloo } from './policy/rloo.ts';
+import { sapo } from './policy/sapo.ts';
+import { apoDown, apoZero } from './preference/apo.ts';
+import { cdpo, dpo, dpoNorm, hinge, robust } from './preference/dpo.ts';
+import { ipo } from './preference/ipo.ts';
+import { kto, ktoPair } from './preference/kto.ts';
+import { orpo } from './preference/orpo.ts';
+import type { PreferenceLoss } from './preference/preference.ts';
+import { simpo } from './preference/simpo.ts';
+
+export const policyAlgorithms: readonly PolicyAlgorithm[] = [
+  reinforce,
+  rloo,
+  ppo,
+  grpo,
+  drgrpo,
+  gspo,
+  cispo,
+  dapo,
+  sapo,
+  maxrl,
+];
+
+export const preferenceLosses: readonly PreferenceLoss[] = [
+  dpo,
+  cdpo,
+  robust,
+  hinge,
+  ipo,
+  dpoNorm,
+  simpo,
+  orpo,
+  kto,
+  ktoPair,
+  apoZero,
+  apoDown,
+];
+
+/** By name or alias; an unknown name is a UserError with the nearest known one. */
+export function policyAlgorithm(name: string): PolicyAlgorithm {
+  return findByName(policyAlgorithms, name, 'policy algorithm');
+}
+
+/** By name or alias (`sigmoid`, `kto_pair` and the like); an unknown name is a UserError with the nearest known one. */
+export function preferenceLoss(name: string): PreferenceLoss {
+  return findByName(preferenceLosses, name, 'preference loss');
+}
+
+export * from './adaptive-kl.ts';
+export {
+  meanOf,
+  type ResponseAdvantage,
+  responseAdvantages,
+  standardised,
+  stdOf,
+  zeroSpreadShare,
+} from './advantages.ts';
+export { type Aggregation, aggregate, type StepTotals, stepTotals } from './aggregation.ts';
+export * from './gae.ts';
+export * from './kl.ts';
+export * from './metrics.ts';
+export * from './policy/advantages.ts';
+export {
+  definePolicyAlgorithm,
+  type PolicyAlgorithm,
+  type PolicyBatch,
+  type PolicyOptions,
+  policyOptions,
+  type TermInput,
+  type Terms,
+  usesReference,
+} from './policy/policy.ts';
+export { mismatchedBaseline, mismatchedPairs, pairsBaseline } from './preference/kto.ts';
+export {
+  type Baseline,
+  definePreferenceLoss,
+  logRatio,
+  meanLogProb,
+  meanLogRatio,
+  type PreferenceBatch,
+  type PreferenceLoss,
+  type PreferenceOptions,
+  type PreferenceTotals,
+  preferenceBatch,
+  preferenceOptions,
+  type Side,
+} from './preference/preference.ts';
+export * from './reward-models.ts';
+export * from './reward-shaping.ts';
+export * from './segments.ts';
+export * from './sft.ts';

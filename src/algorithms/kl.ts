@@ -1,0 +1,25 @@
+/**
+ * Estimates of KL(πθ‖πref) from one sampled token, with ℓ = lp − lpRef (Schulman, "Approximating KL Divergence", 2020).
+ *
+ *   k1 = ℓ        unbiased, noisy; what goes into rewards
+ *   k2 = ℓ²/2     biased, but its gradient is that of the KL
+ *   k3 = e^{−ℓ} + ℓ − 1   unbiased, never negative; what goes into losses
+ *
+ * k1 has no place in a loss: E[∇ lp] = 0, so it would add noise and no pull.
+ */
+import type { Tensor } from '../tensor/index.ts';
+
+export type KlEstimator = 'k1' | 'k2' | 'k3';
+
+export function klTerms(kind: KlEstimator, lp: Tensor, lpRef: Tensor): Tensor {
+  const l = lp.sub(lpRef);
+  switch (kind) {
+    case 'k1':
+      return l;
+    case 'k2':
+      return l.square().div(2);
+    case 'k3':
+      // expm1 keeps the digits that e^{−ℓ} − 1 loses near ℓ = 0
+      return l.neg().expm1().add(l);
+  }
+}

@@ -1,0 +1,33 @@
+/** Options of an algorithm: its defaults with a caller's changes, refusing a name that the algorithm does not read. */
+import { suggestion, UserError } from '../errors.ts';
+
+export function withDefaults<Options extends object>(
+  algorithm: string,
+  neutral: Options,
+  defaults: Partial<Options>,
+  changes: Partial<Options>,
+): Options {
+  for (const name of Object.keys(changes)) {
+    if (changes[name as keyof Options] === undefined || name in defaults) continue;
+    const known = Object.keys(defaults);
+    throw new UserError(
+      `"${name}" has no effect on ${algorithm}.${suggestion(name, known)} It takes: ${known.join(', ')}.`,
+    );
+  }
+  const given = Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== undefined));
+  return { ...neutral, ...defaults, ...given };
+}
+
+/** Finds by name or alias; `_` reads as `-` and capitals as small letters. */
+export function findByName<Entry extends { name: string; aliases?: readonly string[] }>(
+  entries: readonly Entry[],
+  name: string,
+  what: string,
+): Entry {
+  const wanted = name.toLowerCase().replaceAll('_', '-');
+  const found = entries.find((entry) => entry.name === wanted || entry.aliases?.includes(wanted));
+  if (found) return found;
+  const known = entries.map((entry) => entry.name);
+  const names = entries.flatMap((entry) => [entry.name, ...(entry.aliases ?? [])]);
+  throw new UserError(`There is no ${what} "${name}".${suggestion(wanted, names)} Known: ${known.join(', ')}.`);
+}

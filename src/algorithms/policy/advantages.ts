@@ -1,0 +1,92 @@
+/**
+ * From a step's rewards to its token advantages, whichever kind the algorithm takes: the KL goes into the reward where
+ * the algorithm wants it there, and one response's advantage is repeated over its tokens.
+ *
+ *     const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, { rewards, groups, lengths });
+ */
+import { AttuneError } from '../../errors.ts';
+import { meanOf, responseAdvantages } from '../advantages.ts';
+import { gae } from '../gae.ts';
+import type { PolicyAlgorithm, PolicyOptions } from './policy.ts';
+
+export interface AdvantageInput {
+  /** One reward per response, of the whole step. */
+  rewards: ArrayLike<number>;
+  /** The prompt of each response, as any number. */
+  groups: ArrayLike<number>;
+  /** Response tokens of each. */
+  lengths: ArrayLike<number>;
+  /** 0 or 1 per response: what `max-rl` takes. Without it the rewards themselves must be 0 or 1. */
+  correct?: ArrayLike<number | boolean>;
+  /** lpOld − lpRef per token, packed; needed where the KL is in the reward and klCoef is not 0. */
+  k1?: ArrayLike<number>;
+  /** V per token, packed; needed where the algorithm needs a value. */
+  values?: ArrayLike<number>;
+}
+
+export interface PolicyAdvantages {
+  /** Packed, one per response token. */
+  perToken: Float64Array;
+  /** For the records; of token-wise advantages the mean over the response. */
+  perResponse: Float64Array;
+  /** Packed, for the value loss. */
+  returns?: Float64Array;
+}
+
+export function policyAdvantages(
+  algorithm: PolicyAlgorithm,
+  options: PolicyOptions,
+  input: AdvantageInput,
+): PolicyAdvantages {
+  const inReward = algorithm.klIn === 'reward' && options.klCoef !== 0;
+  if (inReward && input.k1 === undefined)
+    throw new AttuneError(`${algorithm.name} has the KL in the reward: its advantages need "k1".`);
+  const k1 = inReward ? input.k1 : undefined;
+  if (algorithm.advantage === 'gae') return tokenWise(options, { ...input, k1 });
+
+  const signal =
+    algorithm.advantage === 'max-rl' && input.correct !== undefined
+      ? Float64Array.from(input.correct, Number)
+      : input.rewards;
+  const rewards = k1 === undefined ? signal : withKl(signal, input.lengths, k1, options.klCoef);
+  const perResponse = responseAdvantages(algorithm.advantage, rewards, input.groups);
+  return { perResponse, perToken: repeated(perResponse, input.lengths) };
+}
+
+function tokenWise(options: PolicyOptions, input: AdvantageInput): PolicyAdvantages {
+  const { values } = input;
+  if (values === undefined) throw new AttuneError('Token-wise advantages need "values".');
+  const { advantages, returns } = gae({ ...input, values }, options);
+  const perResponse = perSegment(advantages, input.lengths, meanOf);
+  return { perToken: advantages, perResponse, returns };
+}
+
+/** R − klCoef·Σ_t k1_t. */
+function withKl(
+  rewards: ArrayLike<number>,
+  lengths: ArrayLike<number>,
+  k1: ArrayLike<number>,
+  klCoef: number,
+): Float64Array {
+  const sums = perSegment(Float64Array.from(k1), lengths, (part) => part.reduce((sum, value) => sum + value, 0));
+  return sums.map((kl, i) => (rewards[i] as number) - klCoef * kl);
+}
+
+function perSegment(
+  values: Float64Array,
+  lengths: ArrayLike<number>,
+  summary: (part: Float64Array) => number,
+): Float64Array {
+  let start = 0;
+  return Float64Array.from(lengths, (length) => {
+    const part = values.subarray(start, start + length);
+    start += length;
+    return summary(part);
+  });
+}
+
+function repeated(perResponse: Float64Array, lengths: ArrayLike<number>): Float64Array {
+  return Float64Array.from(
+    Array.from(perResponse).flatMap((value, i) => new Array<number>(lengths[i] as number).fill(value)),
+  );
+}

@@ -1,0 +1,13 @@
+import { definePolicyAlgorithm } from './policy.ts';
+import { scoreTerm } from './score.ts';
+
+export const maxrl = definePolicyAlgorithm({
+  name: 'maxrl',
+  aliases: ['max-rl'],
+  summary: 'policy gradient of log pass rate: prompts that rarely succeed weigh more',
+  paper: 'Tajwar et al. 2026, "Maximum Likelihood Reinforcement Learning"',
+  advantage: 'max-rl',
+  aggregation: 'sequence',
+  klIn: 'none',
+  terms: scoreTerm,
+});

@@ -1,0 +1,206 @@
+/**
+ * What a policy-gradient algorithm is: data. A loss is a token term × an advantage × an aggregation, with the KL to the
+ * reference in the reward, in the loss, or nowhere. Adding an algorithm is one file here and one line in ../index.ts.
+ *
+ *     const algorithm = policyAlgorithm('grpo');
+ *     const options = policyOptions(algorithm, { klCoef: 0.02 });
+ *     const { loss, metrics } = algorithm.loss(batch, options, totals);
+ */
+import { AttuneError } from '../../errors.ts';
+import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import type { ResponseAdvantage } from '../advantages.ts';
+import { type Aggregation, aggregate, type StepTotals, share } from '../aggregation.ts';
+import { klTerms } from '../kl.ts';
+import type { LossResult, Metrics } from '../metrics.ts';
+import { withDefaults } from '../options.ts';
+import type { Segments } from '../segments.ts';
+
+/** The response tokens of one micro-batch, packed: every tensor is [n]. */
+export interface PolicyBatch {
+  /** log πθ of the sampled tokens, at the sampling temperature; carries the gradient. */
+  lp: Tensor;
+  /** The same under the weights that sampled. */
+  lpOld: Tensor;
+  /** The same under the reference; needed where `usesReference`. */
+  lpRef?: Tensor;
+  /** A_t; one response's advantage is repeated over its tokens. */
+  advantages: Tensor;
+  segments: Segments;
+  /** Entropy of πθ at each token: a metric, and with `entropyCoef` part of the loss. */
+  entropy?: Tensor;
+  /** V, with its gradient, and V under the weights that sampled, and the returns G; for algorithms that need a value. */
+  values?: Tensor;
+  valuesOld?: Tensor;
+  returns?: Tensor;
+}
+
+export interface PolicyOptions {
+  /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
+  klCoef: number;
+  /** Which estimate goes into the loss. */
+  klEstimator: 'k2' | 'k3';
+  /** The ratio is clipped to [1 − clipLow, 1 + clipHigh]. */
+  clipLow: number;
+  clipHigh: number;
+  aggregation: Aggregation;
+  entropyCoef: number;
+  valueCoef: number;
+  valueClip: number;
+  gamma: number;
+  lambda: number;
+  /** Whiten advantages over the step. */
+  whiten: boolean;
+  /** Temperatures of SAPO's soft gate. */
+  tauPositive: number;
+  tauNegative: number;
+  // —— read by whoever runs the loop ——
+  /** Passes over one batch of rollouts. */
+  ppoEpochs: number;
+  /** Stop the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
+  targetKl: number;
+  /** Adapt klCoef (adaptive-kl.ts). */
+  adaptiveKl: boolean;
+  /** Leave out groups whose responses are all right or all wrong. */
+  dropEqualGroups: boolean;
+  /** Length of the overlong ramp as a share of maxNewTokens; 0 = no penalty. */
+  overlongRamp: number;
+}
+
+const neutral: PolicyOptions = {
+  klCoef: 0,
+  klEstimator: 'k3',
+  clipLow: Number.POSITIVE_INFINITY,
+  clipHigh: Number.POSITIVE_INFINITY,
+  aggregation: 'sequence',
+  entropyCoef: 0,
+  valueCoef: 0,
+  valueClip: Number.POSITIVE_INFINITY,
+  gamma: 1,
+  lambda: 1,
+  whiten: false,
+  tauPositive: 1,
+  tauNegative: 1,
+  ppoEpochs: 1,
+  targetKl: 0,
+  adaptiveKl: false,
+  dropEqualGroups: false,
+  overlongRamp: 0,
+};
+
+/** What every algorithm can be asked for besides its own options. */
+const common = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
+
+export interface PolicyAlgorithm {
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly summary: string;
+  readonly paper: string;
+  readonly advantage: ResponseAdvantage | 'gae';
+  readonly aggregation: Aggregation;
+  readonly klIn: 'reward' | 'loss' | 'none';
+  /** Its formula has a KL to the reference (see `usesReference` for whether a run needs one). */
+  readonly needsReference: boolean;
+  readonly needsValue: boolean;
+  /** Exactly the options that it reads, with their defaults. */
+  readonly defaults: Partial<PolicyOptions>;
+  readonly loss: (batch: PolicyBatch, options: PolicyOptions, totals: StepTotals) => LossResult;
+}
+
+/** What an algorithm's token term is computed from. */
+export interface TermInput extends PolicyBatch {
+  /** r = exp(lp − lpOld). */
+  ratio: Tensor;
+  options: PolicyOptions;
+}
+
+export interface Terms {
+  /** [n], minimised. */
+  policy: Tensor;
+  /** [n]: 1 where clipping took effect. */
+  clipped?: Tensor;
+  /** The ratio that the term uses, where it is not the token's. */
+  ratio?: Tensor;
+  /** [n], minimised, already weighted. */
+  value?: Tensor;
+  valueClipped?: Tensor;
+}
+
+type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantage' | 'aggregation' | 'klIn'> & {
+  aliases?: readonly string[];
+  needsValue?: boolean;
+  defaults?: Partial<PolicyOptions>;
+  terms: (input: TermInput) => Terms;
+};
+
+export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
+  const { aggregation, klIn, aliases = [], needsValue = false } = definition;
+  const kl = klIn === 'none' ? {} : klIn === 'loss' ? { klCoef: 0, klEstimator: 'k3' as const } : { klCoef: 0 };
+  return {
+    ...definition,
+    aliases,
+    needsValue,
+    needsReference: klIn !== 'none',
+    defaults: { aggregation, ...common, ...kl, ...definition.defaults },
+    loss: (batch, options, totals) => scope(() => policyLoss(terms, klIn, batch, options, totals)),
+  };
+}
+
+/** The algorithm's defaults with changes; a change that it does not read is a UserError. */
+export function policyOptions(algorithm: PolicyAlgorithm, changes: Partial<PolicyOptions> = {}): PolicyOptions {
+  return withDefaults(algorithm.name, neutral, algorithm.defaults, changes);
+}
+
+/** Whether a run needs the reference's log-probs: with a weight of 0 the KL term is gone. */
+export function usesReference(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
+  return algorithm.needsReference && options.klCoef !== 0;
+}
+
+function policyLoss(
+  terms: Definition['terms'],
+  klIn: PolicyAlgorithm['klIn'],
+  batch: PolicyBatch,
+  options: PolicyOptions,
+  totals: StepTotals,
+): LossResult {
+  const { lp, lpOld, lpRef, entropy, segments } = batch;
+  const ratio = lp.sub(lpOld).exp();
+  const made = terms({ ...batch, ratio, options });
+  const gather = (values: Tensor) => aggregate(values, options.aggregation, segments, totals);
+
+  const policy = gather(made.policy);
+  let loss = policy;
+  if (klIn === 'loss' && options.klCoef !== 0) {
+    if (lpRef === undefined) throw missing('lpRef', 'klCoef');
+    loss = loss.add(gather(klTerms(options.klEstimator, lp, lpRef)).mul(options.klCoef));
+  }
+  if (options.entropyCoef !== 0) {
+    if (entropy === undefined) throw missing('entropy', 'entropyCoef');
+    loss = loss.sub(gather(entropy).mul(options.entropyCoef));
+  }
+  const value = made.value === undefined ? undefined : gather(made.value);
+  if (value !== undefined) loss = loss.add(value);
+
+  const metrics = noGrad(() => {
+    const mean = (values: Tensor) => share(values.detach(), totals.tokens, 'tokens');
+    const used = (made.ratio ?? ratio).detach();
+    const out: Metrics = {
+      loss: loss.detach(),
+      policy_loss: policy.detach(),
+      ratio_mean: mean(used),
+      ratio_max: used.max(),
+      clip_fraction: made.clipped === undefined ? policy.detach().mul(0) : mean(made.clipped),
+      // samples come from πold, so KL(πold‖πθ) has ℓ = lpOld − lp
+      old_kl: mean(klTerms('k3', lpOld, lp)),
+    };
+    if (lpRef !== undefined) out.kl = mean(klTerms('k3', lp, lpRef));
+    if (entropy !== undefined) out.entropy = mean(entropy);
+    if (value !== undefined) out.value_loss = value.detach();
+    if (made.valueClipped !== undefined) out.value_clip_fraction = mean(made.valueClipped);
+    return out;
+  });
+  return { loss, metrics };
+}
+
+function missing(field: string, option: string): AttuneError {
+  return new AttuneError(`The policy loss needs "${field}" in its batch because ${option} is not 0.`);
+}

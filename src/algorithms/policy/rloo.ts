@@ -1,0 +1,13 @@
+import { definePolicyAlgorithm } from './policy.ts';
+import { scoreTerm } from './score.ts';
+
+export const rloo = definePolicyAlgorithm({
+  name: 'rloo',
+  summary: 'policy gradient with the other responses to the prompt as baseline',
+  paper: 'Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE Style Optimization for RLHF"',
+  advantage: 'leave-one-out',
+  aggregation: 'sequence',
+  klIn: 'reward',
+  defaults: { klCoef: 0.01 },
+  terms: scoreTerm,
+});

@@ -1,0 +1,18 @@
+/** −(4/τ)·σ(τ(r − 1))·A: a soft gate in place of the clip; its slope at r = 1 is that of r itself. */
+import { where } from '../../tensor/index.ts';
+import { definePolicyAlgorithm } from './policy.ts';
+
+export const sapo = definePolicyAlgorithm({
+  name: 'sapo',
+  summary: 'GRPO with a smooth gate on the ratio, tighter for negative advantages',
+  paper: 'Gao et al. 2025, "Soft Adaptive Policy Optimization"',
+  advantage: 'group-z',
+  aggregation: 'sequence',
+  klIn: 'none',
+  defaults: { tauPositive: 1, tauNegative: 1.05 },
+  terms: ({ ratio, advantages, options }) => {
+    const tau = where(advantages.gt(0), options.tauPositive, options.tauNegative).to(ratio.dtype);
+    const gate = ratio.sub(1).mul(tau).sigmoid().mul(4).div(tau);
+    return { policy: gate.mul(advantages).neg() };
+  },
+});

@@ -1,0 +1,15 @@
+/** (h − 1/(2β))², h = d_w − d_l: a margin to reach instead of one to grow without end. β is not applied to h (eq. 17). */
+import { definePreferenceLoss, logRatio, meanLogRatio } from './preference.ts';
+
+export const ipo = definePreferenceLoss({
+  name: 'ipo',
+  summary: 'regression of the log-ratio difference onto 1/(2β); `lengthNormalize` takes token means',
+  paper: 'Azar et al. 2023, "A General Theoretical Paradigm to Understand Learning from Human Preferences"',
+  defaults: { beta: 0.1, lengthNormalize: false },
+  score: (side, options) => (options.lengthNormalize ? meanLogRatio : logRatio)(side, options),
+  terms: ({ w, l, options }) =>
+    w
+      .sub(l)
+      .sub(1 / (2 * options.beta))
+      .square(),
+});

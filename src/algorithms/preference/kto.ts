@@ -1,0 +1,64 @@
+/**
+ * λ_w(1 − σ(β(d_w − z0))) for desirable responses and λ_l(1 − σ(β(z0 − d_l))) for undesirable ones. z0 estimates
+ * KL(πθ‖πref) from the whole step, without gradient; it is the reference point of prospect theory.
+ */
+import { AttuneError } from '../../errors.ts';
+import { meanOf } from '../advantages.ts';
+import { type Baseline, definePreferenceLoss, type PairTerms } from './preference.ts';
+
+export const kto = definePreferenceLoss({
+  name: 'kto',
+  summary: 'good and bad responses judged one by one against the policy’s drift; takes unpaired data',
+  paper: 'Ethayarajh et al. 2024, "KTO: Model Alignment as Prospect Theoretic Optimization"',
+  paired: false,
+  baseline: 'mismatched',
+  defaults: { beta: 0.1, desirableWeight: 1, undesirableWeight: 1 },
+  terms: valueTerms,
+});
+
+export const ktoPair = definePreferenceLoss({
+  name: 'kto-pair',
+  summary: 'KTO on pairs: each side is measured against the drift of the other; half of both per pair',
+  paper: 'Ethayarajh et al. 2024, "KTO: Model Alignment as Prospect Theoretic Optimization"',
+  baseline: 'pairs',
+  defaults: { beta: 0.1 },
+  terms: (input) => valueTerms(input).map((part) => part.div(2)),
+});
+
+function valueTerms({ w, l, options, totals }: PairTerms) {
+  const z0 = totals.baseline;
+  if (z0 === undefined) throw new AttuneError('KTO needs z0 of the whole step: put `baseline` into its totals.');
+  const { beta, desirableWeight, undesirableWeight } = options;
+  // 1 − σ(x) = σ(−x)
+  const desirable = w.sub(z0.chosen).mul(-beta).sigmoid().mul(desirableWeight);
+  const undesirable = l.sub(z0.rejected).mul(beta).sigmoid().mul(undesirableWeight);
+  return [desirable, undesirable];
+}
+
+/** z0 = max(0, mean d) over responses put to other prompts. Nothing to measure (a step of one example) counts as no drift. */
+export function mismatchedBaseline(logRatios: ArrayLike<number>): Baseline {
+  const z0 = Math.max(0, meanOf(logRatios));
+  return { chosen: z0, rejected: z0 };
+}
+
+/** Each side's z0 is the KL estimate of the other side, from the log-ratios of the step's pairs. */
+export function pairsBaseline(chosenLogRatios: ArrayLike<number>, rejectedLogRatios: ArrayLike<number>): Baseline {
+  return { chosen: Math.max(0, meanOf(rejectedLogRatios)), rejected: Math.max(0, meanOf(chosenLogRatios)) };
+}
+
+/**
+ * For each example the index of the one whose response its prompt is put with: the next whose prompt is another. Examples
+ * for which there is none (all prompts equal) are left out, so the result is a list of [prompt, response].
+ */
+export function mismatchedPairs(prompts: ArrayLike<string | number>): [prompt: number, response: number][] {
+  const out: [number, number][] = [];
+  for (let i = 0; i < prompts.length; i++) {
+    for (let step = 1; step < prompts.length; step++) {
+      const j = (i + step) % prompts.length;
+      if (prompts[j] === prompts[i]) continue;
+      out.push([i, j]);
+      break;
+    }
+  }
+  return out;
+}

@@ -1,0 +1,210 @@
+/**
+ * What a direct-alignment loss is: data. Each response gets a score (its log-ratio to the reference, or its own mean
+ * log-prob), and a few lines make a loss of the two sides. Adding one is one file here and one line in ../index.ts.
+ *
+ *     const algorithm = preferenceLoss('dpo');
+ *     const batch = preferenceBatch({ lp, lpRef, lengths, chosen: [0, 2], rejected: [1, 3] });
+ *     algorithm.loss(batch, preferenceOptions(algorithm, { beta: 0.2 }), { chosen: 2, rejected: 2 });
+ */
+import { AttuneError, UserError } from '../../errors.ts';
+import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { share } from '../aggregation.ts';
+import type { LossResult, Metrics } from '../metrics.ts';
+import { withDefaults } from '../options.ts';
+import { segmentSum, segmentsOf } from '../segments.ts';
+
+/** One side's responses: every tensor is [responses]. */
+export interface Side {
+  /** Σ lp over the response; carries the gradient. */
+  lp: Tensor;
+  /** Σ lpRef; needed where the loss needs a reference. */
+  lpRef?: Tensor;
+  /** Response tokens. */
+  lengths: Tensor;
+}
+
+/** In a paired loss the i-th of both sides belong together; in an unpaired one either side may be empty. */
+export interface PreferenceBatch {
+  chosen: Side;
+  rejected: Side;
+}
+
+/** z0 of KTO for each side, of the whole step. */
+export interface Baseline {
+  chosen: number;
+  rejected: number;
+}
+
+/** Counted once per optimizer step, over all its micro-batches and ranks. */
+export interface PreferenceTotals {
+  chosen: number;
+  rejected: number;
+  /** Needed by losses with a `baseline`. */
+  baseline?: Baseline;
+}
+
+export interface PreferenceOptions {
+  beta: number;
+  labelSmoothing: number;
+  lengthNormalize: boolean;
+  /** SimPO's target margin γ, as a multiple of β. */
+  gammaBetaRatio: number;
+  desirableWeight: number;
+  undesirableWeight: number;
+}
+
+const neutral: PreferenceOptions = {
+  beta: 1,
+  labelSmoothing: 0,
+  lengthNormalize: false,
+  gammaBetaRatio: 0,
+  desirableWeight: 1,
+  undesirableWeight: 1,
+};
+
+export interface PreferenceLoss {
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly summary: string;
+  readonly paper: string;
+  readonly needsReference: boolean;
+  readonly paired: boolean;
+  /**
+   * Where z0 of the step comes from, before its losses (kto.ts): `mismatched` = the log-ratios of responses put to other
+   * prompts, `pairs` = those of the step's own pairs. Both without gradient.
+   */
+  readonly baseline?: 'mismatched' | 'pairs';
+  readonly defaults: Partial<PreferenceOptions>;
+  readonly loss: (batch: PreferenceBatch, options: PreferenceOptions, totals: PreferenceTotals) => LossResult;
+}
+
+/** A response's score: the implicit reward is β times it. */
+export type Score = (side: Side, options: PreferenceOptions) => Tensor;
+
+/** d = Σ lp − Σ lpRef. */
+export const logRatio: Score = ({ lp, lpRef }) => lp.sub(reference(lpRef));
+/** d / |y|. */
+export const meanLogRatio: Score = (side, options) => logRatio(side, options).div(side.lengths);
+/** Σ lp / |y|. */
+export const meanLogProb: Score = ({ lp, lengths }) => lp.div(lengths);
+
+export interface PairTerms {
+  /** Scores of the two sides. */
+  w: Tensor;
+  l: Tensor;
+  batch: PreferenceBatch;
+  options: PreferenceOptions;
+  totals: PreferenceTotals;
+}
+
+type Definition = Pick<PreferenceLoss, 'name' | 'summary' | 'paper' | 'baseline' | 'defaults'> & {
+  aliases?: readonly string[];
+  paired?: boolean;
+  needsReference?: boolean;
+  score?: Score;
+  /** The terms that are summed over the step and divided by its pairs (unpaired: by its responses). */
+  terms: (input: PairTerms) => Tensor | readonly Tensor[];
+};
+
+export function definePreferenceLoss({ terms, score = logRatio, ...definition }: Definition): PreferenceLoss {
+  const { aliases = [], paired = true, needsReference = true } = definition;
+  return {
+    ...definition,
+    aliases,
+    paired,
+    needsReference,
+    loss: (batch, options, totals) =>
+      scope(() => {
+        const w = score(batch.chosen, options);
+        const l = score(batch.rejected, options);
+        if (paired && w.numel !== l.numel)
+          throw new AttuneError(`${definition.name} takes pairs: ${w.numel} chosen and ${l.numel} rejected.`);
+        const made = terms({ w, l, batch, options, totals });
+        const total = paired ? totals.chosen : totals.chosen + totals.rejected;
+        const loss = (Array.isArray(made) ? made : [made as Tensor])
+          .map((part) => share(part, total, paired ? 'pairs' : 'responses'))
+          .reduce((sum, part) => sum.add(part));
+        const metrics = noGrad(() => metricsOf(loss, w, l, batch, options, totals, paired));
+        return { loss, metrics };
+      }),
+  };
+}
+
+/** The loss's defaults with changes; a change that it does not read is a UserError. */
+export function preferenceOptions(
+  algorithm: PreferenceLoss,
+  changes: Partial<PreferenceOptions> = {},
+): PreferenceOptions {
+  const options = withDefaults(algorithm.name, neutral, algorithm.defaults, changes);
+  if (!(options.beta > 0)) throw new UserError(`beta of ${algorithm.name} is ${options.beta}; it must be above 0.`);
+  if (!(options.labelSmoothing >= 0 && options.labelSmoothing < 0.5)) {
+    throw new UserError(`labelSmoothing is ${options.labelSmoothing}; it is a share of wrong labels, from 0 to below 0.5.`);
+  }
+  return options;
+}
+
+/** Sides from packed token log-probs [n]: `chosen` and `rejected` list the sequences of each. */
+export function preferenceBatch(input: {
+  lp: Tensor;
+  lpRef?: Tensor;
+  lengths: readonly number[];
+  chosen: readonly number[];
+  rejected: readonly number[];
+}): PreferenceBatch {
+  return scope(() => {
+    const segments = segmentsOf(input.lengths, input.lp);
+    const sums = segmentSum(input.lp, segments);
+    const refSums = input.lpRef === undefined ? undefined : segmentSum(input.lpRef, segments);
+    const side = (members: readonly number[]): Side => {
+      const index = tensor(BigInt64Array.from(members, BigInt), { device: input.lp.device });
+      const pick = (values: Tensor) => values.indexSelect(0, index);
+      return { lp: pick(sums), lpRef: refSums && pick(refSums), lengths: pick(segments.lengths) };
+    };
+    return { chosen: side(input.chosen), rejected: side(input.rejected) };
+  });
+}
+
+function reference(lpRef: Tensor | undefined): Tensor {
+  if (lpRef === undefined) throw new AttuneError('This loss needs the reference’s log-probs ("lpRef") of both sides.');
+  return lpRef;
+}
+
+function metricsOf(
+  loss: Tensor,
+  w: Tensor,
+  l: Tensor,
+  { chosen, rejected }: PreferenceBatch,
+  { beta }: PreferenceOptions,
+  totals: PreferenceTotals,
+  paired: boolean,
+): Metrics {
+  const out: Metrics = { loss: loss.detach() };
+  const both = totals.chosen + totals.rejected;
+  const sides = [
+    ['chosen', chosen, w, totals.chosen],
+    ['rejected', rejected, l, totals.rejected],
+  ] as const;
+  for (const [name, side, score, total] of sides) {
+    if (total === 0) continue;
+    const mean = (values: Tensor) => share(values.detach(), total, `${name} responses`);
+    out[`${name}_reward`] = mean(score).mul(beta);
+    out[`${name}_lp`] = mean(side.lp);
+    out[`${name}_length`] = mean(side.lengths);
+    if (side.lpRef !== undefined) {
+      // on data that the policy did not sample this is a drift, not an unbiased KL
+      const drift = share(side.lp.detach().sub(side.lpRef), both, 'responses');
+      out.kl = out.kl === undefined ? drift : out.kl.add(drift);
+    }
+  }
+  if (out.chosen_reward && out.rejected_reward) out.margin = out.chosen_reward.sub(out.rejected_reward);
+  const right = (difference: Tensor) => difference.sign().add(1).div(2);
+  if (paired) {
+    out.accuracy = share(right(w.detach().sub(l)), totals.chosen, 'pairs');
+  } else {
+    const z0 = totals.baseline ?? { chosen: 0, rejected: 0 };
+    const up = right(w.detach().sub(z0.chosen)).sum();
+    const down = right(l.detach().sub(z0.rejected).neg()).sum();
+    out.accuracy = up.add(down).div(both);
+  }
+  return out;
+}

@@ -1,0 +1,31 @@
+/** What is done to rewards and groups before advantages are taken. */
+import { membersOf } from './advantages.ts';
+
+/**
+ * Soft overlong punishment (DAPO, Yu et al. 2025, eq. 13), added to R: 0 up to L − C tokens, then falling in a straight
+ * line to −1 at L. L is the longest response allowed, C the length of the ramp.
+ */
+export function overlongPenalty(lengthTokens: number, maxTokens: number, rampTokens: number): number {
+  const over = lengthTokens - (maxTokens - rampTokens);
+  if (over <= 0) return 0;
+  return over >= rampTokens ? -1 : -over / rampTokens;
+}
+
+/** R less the penalty where a response was cut at maxNewTokens instead of ending by itself. */
+export function withEosPenalty(reward: number, endedProperly: boolean, penalty: number): number {
+  return endedProperly ? reward : reward - penalty;
+}
+
+/**
+ * DAPO's dynamic sampling: true for the responses worth training on. A group that is right throughout, or wrong
+ * throughout, has no advantage to give and would only dilute the step.
+ */
+export function informative(correct: ArrayLike<number | boolean>, groups: ArrayLike<number>): boolean[] {
+  const kept = new Array<boolean>(groups.length).fill(false);
+  for (const group of membersOf(groups)) {
+    const first = Number(correct[group[0] as number]);
+    const varied = group.some((i) => Number(correct[i]) !== first);
+    for (const i of group) kept[i] = varied;
+  }
+  return kept;
+}

@@ -1,0 +1,58 @@
+/**
+ * Which response a packed token belongs to. All per-token tensors of a micro-batch are [n]: the response tokens of its
+ * sequences one after another, without padding.
+ *
+ *     const segments = segmentsOf([3, 5], lp);      // two responses, of 3 and 5 tokens
+ *     segmentSum(lp, segments);                     // [2]: log-prob of each response
+ */
+import { AttuneError } from '../errors.ts';
+import { aten, type Device, type DType, type Tensor, tensor, zeros } from '../tensor/index.ts';
+
+export interface Segments {
+  /** [n], int64: the index of each token's response. */
+  readonly ids: Tensor;
+  /** [count]: response lengths in the dtype of the log-probs, at least 1 so that a mean over nothing is 0. */
+  readonly lengths: Tensor;
+  readonly count: number;
+  readonly tokens: number;
+}
+
+/** From the number of response tokens of each sequence; `like` gives dtype and device (the log-probs will do). */
+export function segmentsOf(lengths: ArrayLike<number>, like: { dtype: DType; device: Device }): Segments {
+  const ids: bigint[] = [];
+  for (let i = 0; i < lengths.length; i++) {
+    const length = lengths[i] as number;
+    if (!Number.isInteger(length) || length < 0) throw new AttuneError(`A response cannot have ${length} tokens.`);
+    for (let t = 0; t < length; t++) ids.push(BigInt(i));
+  }
+  const atLeastOne = Float64Array.from(lengths, (length) => Math.max(1, length));
+  return {
+    ids: tensor(BigInt64Array.from(ids), { device: like.device }),
+    lengths: tensor(atLeastOne, { dtype: like.dtype, device: like.device }),
+    count: lengths.length,
+    tokens: ids.length,
+  };
+}
+
+/** The differences of cumulative lengths: [0, 3, 8] → [3, 5]. */
+export function lengthsOf(cuSeqlens: ArrayLike<number>): number[] {
+  return Array.from(
+    { length: cuSeqlens.length - 1 },
+    (_, i) => (cuSeqlens[i + 1] as number) - (cuSeqlens[i] as number),
+  );
+}
+
+/** [n] → [count]. */
+export function segmentSum(values: Tensor, segments: Segments): Tensor {
+  return aten('index_add', zeros([segments.count], values), 0, segments.ids, values);
+}
+
+/** [n] → [count]. */
+export function segmentMean(values: Tensor, segments: Segments): Tensor {
+  return segmentSum(values, segments).div(segments.lengths);
+}
+
+/** [count] → [n]: each token gets its response's value. */
+export function spread(perResponse: Tensor, segments: Segments): Tensor {
+  return perResponse.indexSelect(0, segments.ids);
+}
