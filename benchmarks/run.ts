@@ -14,8 +14,10 @@ export interface Reading {
 export type Benchmark = (args: string[]) => AsyncIterable<Reading> | Promise<void>;
 
 const [name, ...args] = process.argv.slice(2).filter((arg, index) => !(index === 0 && arg === '--'));
+// .js in the bundle
+const extension = import.meta.filename.slice(-3);
 const known = readdirSync(import.meta.dirname)
-  .filter((file) => file.endsWith('.ts') && file !== 'run.ts')
+  .filter((file) => file.endsWith(extension) && file !== `run${extension}`)
   .map((file) => file.slice(0, -3));
 
 if (name === undefined || !known.includes(name)) {
@@ -25,7 +27,7 @@ if (name === undefined || !known.includes(name)) {
   console.error(`npm run bench -- <name>; there are: ${known.join(', ')}`);
   process.exitCode = 2;
 } else {
-  const { run } = (await import(`./${name}.ts`)) as { run: Benchmark };
+  const { run } = (await import(`./${name}${extension}`)) as { run: Benchmark };
   const running = run(args);
   if (Symbol.asyncIterator in running) {
     const readings: Reading[] = [];

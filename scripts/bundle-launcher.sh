@@ -39,7 +39,7 @@ fi
 case ${1-} in
 node | bench)
   # Programs find the addon by build/addon.json, so it has to be there before they start.
-  "$home/node" "$home/scripts/native.mjs" >&2
+  "$home/node" "$home/scripts/native.mjs" --quiet
   [ "$1" = node ] && exec "$home/node" "${@:2}"
   exec "$home/node" "$home/benchmarks/run.js" "${@:2}"
   ;;

@@ -86,15 +86,23 @@ function packRuntimePackages() {
   mkdirSync(join(modules, 'vitest'), { recursive: true });
   cpSync(join(root, 'scripts/minitest.mjs'), join(modules, 'vitest/index.js'));
   writeFileSync(join(modules, 'vitest/package.json'), '{ "name": "vitest", "type": "module", "exports": "./index.js" }\n');
+  if (arch === process.arch) checkPackages();
   execFileSync('tar', ['-C', bundle, '-cJf', join(bundle, 'packages.tar.xz'), 'node_modules']);
   rmSync(modules, { recursive: true });
+}
+
+/** Imports every package from the bundle's own copy, to notice a file that was taken for dispensable and is not. */
+function checkPackages() {
+  const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const imports = Object.keys(dependencies).filter((name) => name !== 'node-api-headers');
+  execFileSync(process.execPath, ['--input-type=module', '-e', imports.map((name) => `import '${name}';`).join('')], { cwd: bundle });
 }
 
 /** Whether Node needs a package's file on the target: not types, maps, documents or binaries for other machines. */
 function isNeeded(path, entries) {
   const name = basename(path);
   if (/\.(map|md|markdown|ts|mts|cts|flow|tsbuildinfo)$/.test(name) || /\.min\.m?js$/.test(name)) return false;
-  if (/(^|\/)(tests?|__tests__|docs?|examples?)$/.test(path)) return false;
+  if (/^(tests?|docs?|examples?)$/.test(path)) return false;
   if (/^tokenizers\..*\.node$/.test(name)) return name === `tokenizers.linux-${arch}-gnu.node`;
   if (/(^|\/)node_modules$/.test(path)) return false;
   return path !== 'src' || entries.some((entry) => entry.startsWith('./src/'));

@@ -2,7 +2,7 @@
  * Builds the addon, `build/attune-<fingerprint>.node`, from native/ against the libtorch found here, and only when there
  * is none yet for these sources and that libtorch. Direct compiler calls: neither cmake nor node-gyp is needed.
  *
- *     node scripts/native.mjs                          builds and says what it found
+ *     node scripts/native.mjs [--quiet]                builds and says what it found
  *     const { path } = await ensureAddon({ log });     the same from a program
  *
  * Plain JavaScript for Node 20 without packages: it runs at install time, in the bundle and on closed machines.
@@ -334,7 +334,8 @@ function digest(...parts) {
 if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   const started = Date.now();
   try {
-    const { built, ...record } = await ensureAddon({ log: (line) => console.log(line) });
+    const { built, ...record } = await ensureAddon({ log: (line) => console.error(line) });
+    if (process.argv.includes('--quiet')) process.exit();
     console.log(`${built ? 'built' : 'up to date'} in ${((Date.now() - started) / 1000).toFixed(1)} s`);
     console.log(JSON.stringify(record, null, 2));
   } catch (error) {
