@@ -1,0 +1,95 @@
+/** GPT-Neo (Black et al. 2021): GPT-2 with separate projections, unscaled scores, and local attention in some layers. */
+import type { ConfigReader, Family } from '../spec.ts';
+import { headSize } from './heads.ts';
+
+export const gptNeo: Family = {
+  modelType: 'gpt_neo',
+  architectures: {
+    causal: 'GPTNeoForCausalLM',
+    sequence: 'GPTNeoForSequenceClassification',
+    token: 'GPTNeoForTokenClassification',
+  },
+  aliases: { num_heads: ['num_attention_heads'], num_layers: ['num_hidden_layers'] },
+  spec(config) {
+    const hiddenSize = config.size('hidden_size', 2048);
+    const layers = config.size('num_layers', 24);
+    const heads = config.size('num_heads', 16);
+    const maxPositions = config.size('max_position_embeddings', 2048);
+    const window = config.size('window_size', 256);
+    return {
+      family: 'gpt_neo',
+      vocabSize: config.size('vocab_size', 50257),
+      hiddenSize,
+      layers,
+      maxPositions,
+      positions: { kind: 'learned', count: maxPositions },
+      norm: { kind: 'layer', eps: config.number('layer_norm_epsilon', 1e-5), bias: true },
+      embeddingNorm: false,
+      normPlace: 'pre',
+      parallel: false,
+      attention: {
+        heads,
+        kvHeads: heads,
+        headDim: headSize(config, heads, hiddenSize),
+        scale: 1,
+        scaleByLayer: false,
+        layout: 'blocked',
+        qkvBias: false,
+        outBias: true,
+        windows: attentionLayers(config, layers).map((kind) => (kind === 'local' ? window : null)),
+        dropout: config.number('attention_dropout', 0),
+      },
+      mlp: {
+        size: config.sizeOrNull('intermediate_size', null) ?? 4 * hiddenSize,
+        gated: false,
+        activation: config.activation('activation_function', 'gelu_new'),
+        bias: true,
+      },
+      tied: config.bool('tie_word_embeddings', true),
+      headBias: false,
+      dropout: { embedding: config.number('embed_dropout', 0), residual: config.number('resid_dropout', 0) },
+      initializerRange: config.number('initializer_range', 0.02),
+    };
+  },
+  names: {
+    basePrefix: 'transformer',
+    embedding: 'transformer.wte',
+    positions: 'transformer.wpe',
+    layer: (index) => `transformer.h.${index}`,
+    attentionNorm: 'ln_1',
+    mlpNorm: 'ln_2',
+    qkv: ['attn.attention.q_proj', 'attn.attention.k_proj', 'attn.attention.v_proj'],
+    out: 'attn.attention.out_proj',
+    up: ['mlp.c_fc'],
+    down: 'mlp.c_proj',
+    finalNorm: 'transformer.ln_f',
+    head: 'lm_head',
+    transposed: false,
+    ignored: /\.attn\.attention\.(masked_)?bias$/,
+  },
+  loraTargets: ['q_proj', 'v_proj'],
+};
+
+/** `[[["global", "local"], 12]]` → the kind of each layer. `attention_layers` repeats the result in saved configs. */
+function attentionLayers(config: ConfigReader, layers: number): string[] {
+  const types = config.optional('attention_types') ?? [[['global', 'local'], 12]];
+  const expanded: string[] = [];
+  for (const item of Array.isArray(types) ? types : [types]) {
+    const [kinds, times] = Array.isArray(item) ? item : [];
+    if (!Array.isArray(kinds) || !Number.isSafeInteger(times)) {
+      config.fail('attention_types', `must look like [[["global", "local"], 12]], not ${JSON.stringify(types)}`);
+    }
+    for (let i = 0; i < times; i++) expanded.push(...kinds);
+  }
+  const other = expanded.find((kind) => kind !== 'global' && kind !== 'local');
+  if (other !== undefined)
+    config.fail('attention_types', `holds ${JSON.stringify(other)}: "global" and "local" are known`);
+  if (expanded.length !== layers) {
+    config.fail('attention_types', `describes ${expanded.length} layers, but num_layers is ${layers}`);
+  }
+  const saved = config.optional('attention_layers');
+  if (saved !== null && JSON.stringify(saved) !== JSON.stringify(expanded)) {
+    config.fail('attention_layers', `is ${JSON.stringify(saved)}, which is not what attention_types gives`);
+  }
+  return expanded;
+}

@@ -1,0 +1,85 @@
+/** GPT-NeoX and Pythia (Black et al. 2022; Biderman et al. 2023): rope on a share of each head, parallel residual. */
+import type { Family } from '../spec.ts';
+import { headSize, unlimited } from './heads.ts';
+
+export const gptNeox: Family = {
+  modelType: 'gpt_neox',
+  architectures: {
+    causal: 'GPTNeoXForCausalLM',
+    sequence: 'GPTNeoXForSequenceClassification',
+    token: 'GPTNeoXForTokenClassification',
+  },
+  spec(config) {
+    const hiddenSize = config.size('hidden_size', 6144);
+    const layers = config.size('num_hidden_layers', 44);
+    const heads = config.size('num_attention_heads', 64);
+    const headDim = headSize(config, heads, hiddenSize);
+    const maxPositions = config.size('max_position_embeddings', 2048);
+    config.only(
+      'head_dim',
+      [headDim, null],
+      `a head of this family has hidden_size / num_attention_heads = ${headDim}`,
+    );
+    const bias = config.bool('attention_bias', true);
+    const dropout = config.number('hidden_dropout', 0);
+    return {
+      family: 'gpt_neox',
+      vocabSize: config.size('vocab_size', 50432),
+      hiddenSize,
+      layers,
+      maxPositions,
+      positions: {
+        kind: 'rope',
+        interleaved: false,
+        ...config.rope({
+          headDim,
+          maxPositions,
+          thetaField: 'rotary_emb_base',
+          partial: { field: 'rotary_pct', fallback: 0.25 },
+        }),
+      },
+      norm: { kind: 'layer', eps: config.number('layer_norm_eps', 1e-5), bias: true },
+      embeddingNorm: false,
+      normPlace: 'pre',
+      parallel: config.bool('use_parallel_residual', true) ? 'two-norms' : false,
+      attention: {
+        heads,
+        kvHeads: heads,
+        headDim,
+        scale: headDim ** -0.5,
+        scaleByLayer: false,
+        layout: 'grouped',
+        qkvBias: bias,
+        outBias: bias,
+        windows: unlimited(layers),
+        dropout: config.number('attention_dropout', 0),
+      },
+      mlp: {
+        size: config.size('intermediate_size', 24576),
+        gated: false,
+        activation: config.activation('hidden_act', 'gelu'),
+        bias: true,
+      },
+      tied: config.bool('tie_word_embeddings', false),
+      headBias: false,
+      dropout: { embedding: dropout, residual: dropout },
+      initializerRange: config.number('initializer_range', 0.02),
+    };
+  },
+  names: {
+    basePrefix: 'gpt_neox',
+    embedding: 'gpt_neox.embed_in',
+    layer: (index) => `gpt_neox.layers.${index}`,
+    attentionNorm: 'input_layernorm',
+    mlpNorm: 'post_attention_layernorm',
+    qkv: ['attention.query_key_value'],
+    out: 'attention.dense',
+    up: ['mlp.dense_h_to_4h'],
+    down: 'mlp.dense_4h_to_h',
+    finalNorm: 'gpt_neox.final_layer_norm',
+    head: 'embed_out',
+    transposed: false,
+    ignored: /\.attention\.((masked_)?bias|rotary_emb\.inv_freq)$/,
+  },
+  loraTargets: ['query_key_value'],
+};

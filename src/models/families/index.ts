@@ -1,0 +1,42 @@
+/**
+ * The decoder families, and which of them a config.json describes. Adding one is one file beside this and one line here.
+ *
+ *   const { family, spec, names } = familyOf(JSON.parse(text), 'models/tiny/config.json');
+ */
+import { suggestion, UserError } from '../../errors.ts';
+import type { DecoderSpec, Family, WeightNames } from '../spec.ts';
+import { bloom } from './bloom.ts';
+import { falcon } from './falcon.ts';
+import { refuseForeignFields } from './foreign.ts';
+import { gptNeo } from './gpt-neo.ts';
+import { gptNeox } from './gpt-neox.ts';
+import { gpt2 } from './gpt2.ts';
+import { gptj } from './gptj.ts';
+import { llama } from './llama.ts';
+import { mistral } from './mistral.ts';
+import { olmo2 } from './olmo2.ts';
+import { qwen2 } from './qwen2.ts';
+import { qwen3 } from './qwen3.ts';
+import { Reader } from './reader.ts';
+
+export const families: readonly Family[] = [
+  ...[gpt2, gptNeo, gptj, gptNeox, llama, mistral, qwen2, qwen3, olmo2, bloom, falcon],
+];
+
+/** `source` is where the config came from, for messages. */
+export function familyOf(config: object, source: string): { family: Family; spec: DecoderSpec; names: WeightNames } {
+  const type = (config as { model_type?: unknown }).model_type;
+  const known = families.map((family) => family.modelType);
+  if (typeof type !== 'string') {
+    throw new UserError(`${source}: model_type is missing, so the family is not known. Known: ${known.join(', ')}.`);
+  }
+  const family = families.find((candidate) => candidate.modelType === type);
+  if (!family) {
+    const near = suggestion(type, known);
+    throw new UserError(`${source}: model_type "${type}" is not supported.${near} Supported: ${known.join(', ')}.`);
+  }
+  const reader = new Reader(config, source, family.aliases);
+  const spec = family.spec(reader);
+  refuseForeignFields(reader);
+  return { family, spec, names: typeof family.names === 'function' ? family.names(spec) : family.names };
+}

@@ -1,0 +1,74 @@
+/**
+ * Rotary frequencies (Su et al. 2021, arXiv:2104.09864) and the scalings that stretch them to longer contexts, with the
+ * constants of the published checkpoints. Pure numbers: the decoder turns them into cosines and sines.
+ *
+ *   const { inverseFrequencies, attentionScale } = ropeFrequencies(spec.positions, longest);
+ *   // angle of pair i at position p: p · inverseFrequencies[i]; cos and sin are multiplied by attentionScale
+ */
+import type { Positions, RopeScaling } from './spec.ts';
+
+export type RopePositions = Extract<Positions, { kind: 'rope' }>;
+
+export interface RopeFrequencies {
+  /** One per turning pair: rotaryDim / 2. */
+  inverseFrequencies: Float64Array;
+  /** Multiplies cosines and sines (YaRN's temperature); 1 elsewhere. */
+  attentionScale: number;
+}
+
+/** `lengthTokens` is the longest sequence at hand; only dynamic scaling looks at it. */
+export function ropeFrequencies(positions: RopePositions, lengthTokens = 0): RopeFrequencies {
+  const { scaling } = positions;
+  const dim = positions.exponentDim ?? positions.rotaryDim;
+  const theta =
+    scaling?.kind === 'dynamic' ? stretchedTheta(positions.theta, scaling, dim, lengthTokens) : positions.theta;
+  const inverseFrequencies = new Float64Array(positions.rotaryDim / 2);
+  for (let i = 0; i < inverseFrequencies.length; i++) inverseFrequencies[i] = theta ** ((-2 * i) / dim);
+  if (scaling?.kind === 'linear')
+    return { inverseFrequencies: inverseFrequencies.map((f) => f / scaling.factor), attentionScale: 1 };
+  if (scaling?.kind === 'llama3')
+    return { inverseFrequencies: inverseFrequencies.map((f) => llama3(f, scaling)), attentionScale: 1 };
+  if (scaling?.kind === 'yarn') return yarn(inverseFrequencies, theta, dim, scaling);
+  return { inverseFrequencies, attentionScale: 1 };
+}
+
+/** Whether the frequencies depend on the length of the sequence, so that a table cannot be kept for all lengths. */
+export function ropeDependsOnLength(positions: RopePositions): boolean {
+  return positions.scaling?.kind === 'dynamic';
+}
+
+type Scaling<Kind extends RopeScaling['kind']> = Extract<RopeScaling, { kind: Kind }>;
+
+/** NTK-aware: the base grows with the length, θ·(factor·length/original − (factor − 1))^(d/(d−2)), beyond the original. */
+function stretchedTheta(theta: number, scaling: Scaling<'dynamic'>, dim: number, lengthTokens: number): number {
+  const { factor, originalMax } = scaling;
+  const length = Math.max(lengthTokens, originalMax);
+  return theta * ((factor * length) / originalMax - (factor - 1)) ** (dim / (dim - 2));
+}
+
+/** Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between blended linearly. */
+function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
+  const { factor, lowFrequencyFactor: low, highFrequencyFactor: high, originalMax } = scaling;
+  const wavelength = (2 * Math.PI) / frequency;
+  if (wavelength < originalMax / high) return frequency;
+  if (wavelength > originalMax / low) return frequency / factor;
+  const smooth = (originalMax / wavelength - low) / (high - low);
+  return ((1 - smooth) * frequency) / factor + smooth * frequency;
+}
+
+/** YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn often are kept, those that turn rarely are interpolated. */
+function yarn(frequencies: Float64Array, theta: number, dim: number, scaling: Scaling<'yarn'>): RopeFrequencies {
+  const { factor, originalMax, betaFast, betaSlow, truncate } = scaling;
+  // The (fractional) pair that makes this many turns within the original context.
+  const pairWith = (turns: number) => (dim * Math.log(originalMax / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
+  const first = truncate ? Math.floor(pairWith(betaFast)) : pairWith(betaFast);
+  const last = truncate ? Math.ceil(pairWith(betaSlow)) : pairWith(betaSlow);
+  const low = Math.max(first, 0);
+  const high = Math.min(last, dim - 1);
+  const width = high === low ? 0.001 : high - low;
+  const inverseFrequencies = frequencies.map((frequency, i) => {
+    const interpolated = Math.min(Math.max((i - low) / width, 0), 1);
+    return (frequency / factor) * interpolated + frequency * (1 - interpolated);
+  });
+  return { inverseFrequencies, attentionScale: scaling.attentionFactor };
+}

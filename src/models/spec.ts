@@ -1,0 +1,172 @@
+/**
+ * What one decoder is told about its parts. A family (src/models/families) reads a Hugging Face config.json into this and
+ * says how its weights are named; the decoder knows no family.
+ */
+
+export type Activation = 'silu' | 'gelu' | 'gelu_tanh' | 'quick_gelu' | 'relu' | 'relu2' | 'tanh';
+
+export type RopeScaling =
+  | { kind: 'linear'; factor: number }
+  | { kind: 'dynamic'; factor: number; originalMax: number }
+  | { kind: 'llama3'; factor: number; lowFrequencyFactor: number; highFrequencyFactor: number; originalMax: number }
+  | {
+      kind: 'yarn';
+      factor: number;
+      originalMax: number;
+      betaFast: number;
+      betaSlow: number;
+      attentionFactor: number;
+      truncate: boolean;
+    };
+
+export type Positions =
+  | {
+      kind: 'rope';
+      theta: number;
+      /** How many of a head's dimensions turn; the rest pass through. */
+      rotaryDim: number;
+      /** Neighbouring pairs (GPT-J) instead of two halves. */
+      interleaved: boolean;
+      /** What the frequencies' exponents divide by where it is not rotaryDim: an odd share of a head turns one more. */
+      exponentDim?: number;
+      scaling?: RopeScaling;
+    }
+  | { kind: 'learned'; count: number }
+  /**
+   * `scale·slope·key position` is added to the scaled scores (alibi.ts). BLOOM: scale 1. Falcon: scale 1/√headDim, and the
+   * slope and its product with the position are rounded to bfloat16 whatever the model's dtype.
+   */
+  | { kind: 'alibi'; scale: number; bfloat16: boolean }
+  | { kind: 'none' };
+
+export interface NormSpec {
+  kind: 'rms' | 'layer';
+  eps: number;
+  bias: boolean;
+}
+
+export interface AttentionSpec {
+  heads: number;
+  kvHeads: number;
+  headDim: number;
+  /** 1/√headDim for most; 1 for GPT-Neo. */
+  scale: number;
+  /** GPT-2's scale_attn_by_inverse_layer_idx. */
+  scaleByLayer: boolean;
+  /**
+   * Rows of the fused projection: `blocked` = all q, then all k, then all v; `grouped` = for each kv head its q heads, its
+   * k and its v (GPT-NeoX, BLOOM, Falcon's new decoder).
+   */
+  layout: 'blocked' | 'grouped';
+  qkvBias: boolean;
+  outBias: boolean;
+  /** RMS norm of q and k: over each head (Qwen3) or over all heads at once (OLMo-2). */
+  qkNorm?: { over: 'head' | 'all'; eps: number };
+  /** Per layer: how many tokens back a query sees, itself included; null = all. */
+  windows: (number | null)[];
+  dropout: number;
+}
+
+export interface MlpSpec {
+  size: number;
+  /** act(gate)·up → down, instead of act(up) → down. */
+  gated: boolean;
+  activation: Activation;
+  bias: boolean;
+}
+
+export interface DecoderSpec {
+  family: string;
+  vocabSize: number;
+  hiddenSize: number;
+  layers: number;
+  maxPositions: number;
+  positions: Positions;
+  norm: NormSpec;
+  /** A norm right after the embedding (BLOOM). */
+  embeddingNorm: boolean;
+  /**
+   * `pre`: x + f(norm(x)). `post`: x + norm(f(x)) (OLMo-2). `pre-residual`: BLOOM's and Falcon's option in which the
+   * residual is the normed input: n + f(n).
+   */
+  normPlace: 'pre' | 'post' | 'pre-residual';
+  /** Attention and MLP read the same input and are added together: through one shared norm or a norm each. */
+  parallel: false | 'one-norm' | 'two-norms';
+  attention: AttentionSpec;
+  mlp: MlpSpec;
+  /** The language-model head uses the embedding's weight. */
+  tied: boolean;
+  headBias: boolean;
+  /** `attentionOutput` where the attention's output has its own rate (Falcon without parallel attention). */
+  dropout: { embedding: number; residual: number; attentionOutput?: number };
+  initializerRange: number;
+}
+
+/** Weight names as Hugging Face writes them; layer names are relative to `layer(i)`. */
+export interface WeightNames {
+  /** The module that AutoModel loads: its names lack this prefix in headless checkpoints. */
+  basePrefix: string;
+  embedding: string;
+  positions?: string;
+  embeddingNorm?: string;
+  layer: (index: number) => string;
+  attentionNorm?: string;
+  mlpNorm?: string;
+  /** Separate projections, or one name when the family fuses them. */
+  qkv: [q: string, k: string, v: string] | [fused: string];
+  out: string;
+  qNorm?: string;
+  kNorm?: string;
+  /** Gated: [gate, up]; plain: [up]. */
+  up: [gate: string, up: string] | [up: string];
+  down: string;
+  finalNorm: string;
+  head: string;
+  /** GPT-2's Conv1D keeps its matrices as [in, out]. */
+  transposed: boolean;
+  /** Tensors in old checkpoints that hold nothing to learn (masks, rope tables): accepted and ignored. */
+  ignored?: RegExp;
+}
+
+export interface Family {
+  /** The `model_type` of its config.json. */
+  modelType: string;
+  /** The `architectures` entry of a causal LM, a sequence classifier and a token classifier. */
+  architectures: { causal: string; sequence?: string; token?: string };
+  spec: (config: ConfigReader) => DecoderSpec;
+  names: WeightNames | ((spec: DecoderSpec) => WeightNames);
+  /** LoRA's default target modules. */
+  loraTargets: string[];
+  /** Other names of a field (transformers' attribute_map and names of older configs): canonical name → others. */
+  aliases?: Record<string, string[]>;
+}
+
+/** Reads a config.json strictly (families/reader.ts): every field that is looked at is noted, wrong kinds and unsupported values are refused by name. */
+export interface ConfigReader {
+  /** Where the config came from, for messages. */
+  readonly source: string;
+  int(name: string, fallback?: number): number;
+  /** An integer above zero. */
+  size(name: string, fallback?: number): number;
+  /** As `size`, where null has a meaning of its own: an absent field gives `absent`. */
+  sizeOrNull(name: string, absent: number | null): number | null;
+  number(name: string, fallback?: number): number;
+  bool(name: string, fallback?: boolean): boolean;
+  string(name: string, fallback?: string): string;
+  optional<T = unknown>(name: string): T | null;
+  /** The field must have one of these values (or be absent); anything else is refused with the reason. */
+  only(name: string, values: readonly unknown[], why: string): void;
+  activation(name: string, fallback: string): Activation;
+  /** Rope in transformers' dialects 4 (`rope_theta`, `rope_scaling`) and 5 (`rope_parameters`). */
+  rope(options: RopeOptions): { theta: number; rotaryDim: number; exponentDim?: number; scaling?: RopeScaling };
+  fail(name: string, message: string): never;
+}
+
+export interface RopeOptions {
+  headDim: number;
+  maxPositions: number;
+  thetaDefault?: number;
+  thetaField?: string;
+  /** Where a part of the head may turn (GPT-NeoX): the old name of that share and its default. */
+  partial?: { field: string; fallback: number };
+}
