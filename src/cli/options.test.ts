@@ -10,7 +10,9 @@ const schema = z.object({
   model: field(z.string(), { description: 'model to start from', group: 'Model', examples: ['Qwen/Qwen3-0.6B'] }),
   lr: field(z.number().positive().default(1e-5), { description: 'learning rate', group: 'Optimiser' }),
   gradAccum: field(z.number().int().positive().default(4), {
-    description: 'micro-batches per step', group: 'Optimiser', aliases: ['gradAccumSteps'],
+    description: 'micro-batches per step',
+    group: 'Optimiser',
+    aliases: ['gradAccumSteps'],
   }),
   lora: field(z.boolean().default(false), { description: 'train adapters', group: 'LoRA' }),
   shuffle: field(z.boolean().default(true), { description: 'shuffle every epoch' }),
@@ -35,8 +37,23 @@ describe('options from a schema', () => {
   });
 
   it('converts numbers, lists and switches, and leaves the rest at its default', () => {
-    const config = resolved('--lr', '3e-4', '--targets', 'q_proj, k_proj', '--lora', '--no-shuffle', '--eval-steps', '-1');
-    expect(config).toMatchObject({ lr: 3e-4, targets: ['q_proj', 'k_proj'], lora: true, shuffle: false, evalSteps: -1 });
+    const config = resolved(
+      '--lr',
+      '3e-4',
+      '--targets',
+      'q_proj, k_proj',
+      '--lora',
+      '--no-shuffle',
+      '--eval-steps',
+      '-1',
+    );
+    expect(config).toMatchObject({
+      lr: 3e-4,
+      targets: ['q_proj', 'k_proj'],
+      lora: true,
+      shuffle: false,
+      evalSteps: -1,
+    });
     expect(parse('--model', 'm')).toEqual({ model: 'm' });
     expect(resolved()).toMatchObject({ lr: 1e-5, gradAccum: 4, lora: false, shuffle: true, kind: 'preference' });
   });

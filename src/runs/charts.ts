@@ -7,7 +7,18 @@
 /** A Vega-Lite view. Kept loose: the library's own type takes the compiler seconds to check. */
 export type Chart = Record<string, unknown>;
 
-export const palette = ['#2563eb', '#ea580c', '#16a34a', '#9333ea', '#dc2626', '#0891b2', '#ca8a04', '#64748b', '#db2777', '#4d7c0f'];
+export const palette = [
+  '#2563eb',
+  '#ea580c',
+  '#16a34a',
+  '#9333ea',
+  '#dc2626',
+  '#0891b2',
+  '#ca8a04',
+  '#64748b',
+  '#db2777',
+  '#4d7c0f',
+];
 
 interface Labels {
   title?: string;
@@ -18,7 +29,12 @@ interface Labels {
 }
 
 const sized = ({ title, width = 380, height = 240 }: Labels): Chart => ({ ...(title ? { title } : {}), width, height });
-const quantitative = (field: string, title: string | null, extra: Chart = {}): Chart => ({ field, type: 'quantitative', title, ...extra });
+const quantitative = (field: string, title: string | null, extra: Chart = {}): Chart => ({
+  field,
+  type: 'quantitative',
+  title,
+  ...extra,
+});
 /** Axes that start where the data do: a loss between 0.61 and 0.69 must not look flat. */
 const fitted: Chart = { scale: { zero: false, nice: true } };
 
@@ -64,12 +80,26 @@ export function lineChart(options: LineOptions): Chart {
       axis: { tickCount: 6, ...(tiny ? { format: '.2~e' } : {}) },
     });
   const few = options.series.every((series) => series.x.length <= 25);
-  const color = { field: 'series', type: 'nominal', title: null, scale: { domain: names, range: palette }, legend: names.length > 1 ? {} : null };
-  const x = quantitative('x', options.xLabel ?? 'step', { scale: { zero: false, nice: false }, axis: { tickCount: 6 } });
+  const color = {
+    field: 'series',
+    type: 'nominal',
+    title: null,
+    scale: { domain: names, range: palette },
+    legend: names.length > 1 ? {} : null,
+  };
+  const x = quantitative('x', options.xLabel ?? 'step', {
+    scale: { zero: false, nice: false },
+    axis: { tickCount: 6 },
+  });
   const layer: Chart[] = [];
-  if (options.bands) layer.push({ mark: { type: 'area', opacity: 0.15 }, encoding: { x, y: y('low'), y2: { field: 'high' }, color } });
-  if (smoothed) layer.push({ mark: { type: 'line', strokeWidth: 1, opacity: 0.25 }, encoding: { x, y: y('y'), color } });
-  layer.push({ mark: { type: 'line', strokeWidth: 2, point: few ? { size: 24 } : false }, encoding: { x, y: y('mean'), color } });
+  if (options.bands)
+    layer.push({ mark: { type: 'area', opacity: 0.15 }, encoding: { x, y: y('low'), y2: { field: 'high' }, color } });
+  if (smoothed)
+    layer.push({ mark: { type: 'line', strokeWidth: 1, opacity: 0.25 }, encoding: { x, y: y('y'), color } });
+  layer.push({
+    mark: { type: 'line', strokeWidth: 2, point: few ? { size: 24 } : false },
+    encoding: { x, y: y('mean'), color },
+  });
   return { ...sized(options), data: { values: rows }, layer };
 }
 
@@ -97,7 +127,10 @@ export interface HistogramOptions extends Labels {
 
 export function histogram(options: HistogramOptions): Chart {
   const groups = isList(options.values) ? { '': options.values } : options.values;
-  const lists = Object.entries(groups).map(([name, values]) => ({ name, values: Array.from(values).filter(Number.isFinite) }));
+  const lists = Object.entries(groups).map(([name, values]) => ({
+    name,
+    values: Array.from(values).filter(Number.isFinite),
+  }));
   const all = lists.flatMap((list) => list.values);
   const low = all.reduce((a, b) => Math.min(a, b), all[0] ?? 0);
   const high = all.reduce((a, b) => Math.max(a, b), all[0] ?? 1);
@@ -119,14 +152,21 @@ export function histogram(options: HistogramOptions): Chart {
       x: quantitative('from', options.xLabel ?? null, { bin: { binned: true }, scale: { zero: false } }),
       x2: { field: 'to' },
       y: quantitative('n', options.yLabel ?? (options.share ? 'share' : 'count'), { stack: null }),
-      color: { field: 'group', type: 'nominal', title: null, scale: { domain: names, range: palette }, legend: names.length > 1 ? {} : null },
+      color: {
+        field: 'group',
+        type: 'nominal',
+        title: null,
+        scale: { domain: names, range: palette },
+        legend: names.length > 1 ? {} : null,
+      },
     },
   };
   const layer = [bars, ...(options.rule === undefined ? [] : [ruleAt('x', options.rule)])];
   return { ...sized(options), data: { values: rows }, layer };
 }
 
-const isList = (values: HistogramOptions['values']): values is ArrayLike<number> => typeof (values as ArrayLike<number>).length === 'number';
+const isList = (values: HistogramOptions['values']): values is ArrayLike<number> =>
+  typeof (values as ArrayLike<number>).length === 'number';
 
 const ruleAt = (axis: 'x' | 'y', at: number): Chart => ({
   mark: { type: 'rule', strokeDash: [5, 4], color: '#475569' },
@@ -147,7 +187,9 @@ export function scatter(options: ScatterOptions): Chart {
     encoding: {
       x: quantitative('x', options.xLabel ?? null, fitted),
       y: quantitative('y', options.yLabel ?? null, fitted),
-      color: grouped ? { field: 'group', type: 'nominal', title: null, scale: { range: palette } } : { value: palette[0] },
+      color: grouped
+        ? { field: 'group', type: 'nominal', title: null, scale: { range: palette } }
+        : { value: palette[0] },
     },
   };
   const ends = values.flatMap((point) => [point.x, point.y]);
@@ -157,38 +199,62 @@ export function scatter(options: ScatterOptions): Chart {
 }
 
 const diagonalLine = (low: number, high: number): Chart => ({
-  data: { values: [{ x: low, y: low }, { x: high, y: high }] },
+  data: {
+    values: [
+      { x: low, y: low },
+      { x: high, y: high },
+    ],
+  },
   mark: { type: 'line', strokeDash: [5, 4], color: '#94a3b8' },
   encoding: { x: quantitative('x', null), y: quantitative('y', null) },
 });
 
 export interface BarOptions extends Labels {
-  bars: readonly { label: string; value: number; group?: string; /** Half-width of the error bar. */ error?: number }[];
+  bars: readonly { label: string; value: number; group?: string /** Half-width of the error bar. */; error?: number }[];
   horizontal?: boolean;
   /** How values are written on the bars (d3-format). */
   format?: string;
 }
 
 export function bars(options: BarOptions): Chart {
-  const values = options.bars.map((bar) => ({ ...bar, low: bar.value - (bar.error ?? 0), high: bar.value + (bar.error ?? 0) }));
+  const values = options.bars.map((bar) => ({
+    ...bar,
+    low: bar.value - (bar.error ?? 0),
+    high: bar.value + (bar.error ?? 0),
+  }));
   const grouped = values.some((bar) => bar.group !== undefined);
   const category = {
-    field: 'label', type: 'nominal', sort: null, title: options.xLabel ?? null,
-    axis: { labelAngle: options.horizontal || new Set(values.map((bar) => bar.label)).size <= 5 ? 0 : -35, labelLimit: 180 },
+    field: 'label',
+    type: 'nominal',
+    sort: null,
+    title: options.xLabel ?? null,
+    axis: {
+      labelAngle: options.horizontal || new Set(values.map((bar) => bar.label)).size <= 5 ? 0 : -35,
+      labelLimit: 180,
+    },
   };
   const amount = (field: string) => quantitative(field, options.yLabel ?? null);
   const [main, cross] = options.horizontal ? (['x', 'y'] as const) : (['y', 'x'] as const);
   const offset = grouped ? { [`${cross}Offset`]: { field: 'group', sort: null } } : {};
   const shared = { [cross]: category, ...offset };
-  const color = grouped ? { field: 'group', type: 'nominal', sort: null, title: null, scale: { range: palette } } : { value: palette[0] };
+  const color = grouped
+    ? { field: 'group', type: 'nominal', sort: null, title: null, scale: { range: palette } }
+    : { value: palette[0] };
   const layer: Chart[] = [{ mark: { type: 'bar' }, encoding: { ...shared, [main]: amount('value'), color } }];
   if (values.some((bar) => bar.error !== undefined)) {
-    layer.push({ mark: { type: 'rule', strokeWidth: 1.5 }, encoding: { ...shared, [main]: amount('low'), [`${main}2`]: { field: 'high' } } });
+    layer.push({
+      mark: { type: 'rule', strokeWidth: 1.5 },
+      encoding: { ...shared, [main]: amount('low'), [`${main}2`]: { field: 'high' } },
+    });
   } else {
     const place = options.horizontal ? { align: 'left', dx: 3 } : { baseline: 'bottom', dy: -2 };
     layer.push({
       mark: { type: 'text', fontSize: 10, ...place },
-      encoding: { ...shared, [main]: amount('value'), text: { field: 'value', type: 'quantitative', format: options.format ?? '.3~g' } },
+      encoding: {
+        ...shared,
+        [main]: amount('value'),
+        text: { field: 'value', type: 'quantitative', format: options.format ?? '.3~g' },
+      },
     });
   }
   return { ...sized(options), data: { values }, layer };
@@ -208,7 +274,10 @@ export function reliability(options: ReliabilityOptions): Chart {
   const layer = [
     { ...diagonalLine(0, 1), encoding: { x: quantitative('x', null, unit), y: quantitative('y', null, unit) } },
     { mark: { type: 'line', color: palette[0], strokeWidth: 2 }, encoding: { x, y } },
-    { mark: { type: 'circle', color: palette[0], opacity: 0.8 }, encoding: { x, y, size: quantitative('count', 'cases', { scale: { range: [20, 300] } }) } },
+    {
+      mark: { type: 'circle', color: palette[0], opacity: 0.8 },
+      encoding: { x, y, size: quantitative('count', 'cases', { scale: { range: [20, 300] } }) },
+    },
   ];
   return { ...sized({ width: 300, height: 300, ...options }), data: { values }, layer };
 }
@@ -222,17 +291,26 @@ export interface HeatmapOptions extends Labels {
 }
 
 export function heatmap(options: HeatmapOptions): Chart {
-  const values = options.rows.flatMap((row, i) => options.columns.map((column, j) => ({ row, column, value: options.values[i]?.[j] ?? Number.NaN })));
+  const values = options.rows.flatMap((row, i) =>
+    options.columns.map((column, j) => ({ row, column, value: options.values[i]?.[j] ?? Number.NaN })),
+  );
   const cells = values.filter((cell) => Number.isFinite(cell.value));
   const middle = (Math.min(...cells.map((cell) => cell.value)) + Math.max(...cells.map((cell) => cell.value))) / 2;
-  const x = { field: 'column', type: 'nominal', sort: null, title: options.xLabel ?? null, axis: { labelAngle: options.columns.length > 6 ? -35 : 0 } };
+  const x = {
+    field: 'column',
+    type: 'nominal',
+    sort: null,
+    title: options.xLabel ?? null,
+    axis: { labelAngle: options.columns.length > 6 ? -35 : 0 },
+  };
   const y = { field: 'row', type: 'nominal', sort: null, title: options.yLabel ?? null };
   const layer = [
     { mark: 'rect', encoding: { x, y, color: quantitative('value', null, { scale: { scheme: 'blues' } }) } },
     {
       mark: { type: 'text', fontSize: 10 },
       encoding: {
-        x, y,
+        x,
+        y,
         text: { field: 'value', type: 'quantitative', format: options.format ?? '.2~f' },
         color: { condition: { test: `datum.value > ${middle}`, value: 'white' }, value: '#0f172a' },
       },
@@ -242,7 +320,10 @@ export function heatmap(options: HeatmapOptions): Chart {
 }
 
 /** Several charts on one sheet. */
-export function grid(charts: readonly Chart[], options: { columns?: number; title?: string; subtitle?: string } = {}): Chart {
+export function grid(
+  charts: readonly Chart[],
+  options: { columns?: number; title?: string; subtitle?: string } = {},
+): Chart {
   const heading = options.subtitle ? { text: options.title ?? '', subtitle: options.subtitle } : options.title;
   return {
     ...(heading ? { title: heading } : {}),

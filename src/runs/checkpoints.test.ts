@@ -1,8 +1,26 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { checkpointFault, cleanStale, DiskFullError, findCheckpoint, listCheckpoints, pruneCheckpoints, saveCheckpoint, supersedeAfter } from './checkpoints.ts';
+import {
+  checkpointFault,
+  cleanStale,
+  DiskFullError,
+  findCheckpoint,
+  listCheckpoints,
+  pruneCheckpoints,
+  saveCheckpoint,
+  supersedeAfter,
+} from './checkpoints.ts';
 
 let folder = '';
 beforeEach(() => {
@@ -29,8 +47,16 @@ describe('saving', () => {
     expect(readdirSync(folder)).toEqual(['step-10']);
     const manifest = JSON.parse(readFileSync(join(path, 'manifest.json'), 'utf8'));
     // The CRC-32 of "weights 10", from Python's zlib.
-    expect(manifest.files.find((file: { path: string }) => file.path === 'model.safetensors')).toEqual({ path: 'model.safetensors', size: 10, crc32: 703090227 });
-    expect(manifest.files.map((file: { path: string }) => file.path)).toEqual(['model.safetensors', 'tokenizer/tokenizer.json', 'trainer_state.json']);
+    expect(manifest.files.find((file: { path: string }) => file.path === 'model.safetensors')).toEqual({
+      path: 'model.safetensors',
+      size: 10,
+      crc32: 703090227,
+    });
+    expect(manifest.files.map((file: { path: string }) => file.path)).toEqual([
+      'model.safetensors',
+      'tokenizer/tokenizer.json',
+      'trainer_state.json',
+    ]);
   });
 
   it('replaces one of the same name', async () => {

@@ -5,7 +5,17 @@
  *     await saveCheckpoint(run, 'step-100', { step: 100, write: (dir) => model.save(dir), json: { 'trainer_state.json': state } });
  *     const { path, skipped } = await findCheckpoint('latest', { outputDir: './checkpoints/rm' });
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { open } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -54,7 +64,8 @@ export async function saveCheckpoint(folder: string, name: string, parts: Checkp
       const { writeSafetensors } = await import('../tensor/safetensors.ts');
       for (const [file, tensors] of Object.entries(parts.tensors)) writeSafetensors(join(temporary, file), tensors);
     }
-    for (const [file, value] of Object.entries(parts.json ?? {})) writeFileSync(join(temporary, file), `${JSON.stringify(value, null, 2)}\n`);
+    for (const [file, value] of Object.entries(parts.json ?? {}))
+      writeFileSync(join(temporary, file), `${JSON.stringify(value, null, 2)}\n`);
     await seal(temporary, parts.step);
     const old = join(folder, `.old-${suffix}`);
     if (existsSync(target)) renameSync(target, old);
@@ -119,14 +130,19 @@ async function syncFolder(folder: string): Promise<void> {
 }
 
 const isDiskFull = (error: unknown) =>
-  ['ENOSPC', 'EDQUOT'].includes((error as NodeJS.ErrnoException).code ?? '') || /no space left|quota exceeded/i.test(String(error));
+  ['ENOSPC', 'EDQUOT'].includes((error as NodeJS.ErrnoException).code ?? '') ||
+  /no space left|quota exceeded/i.test(String(error));
 
 function diskFull(folder: string, name: string): DiskFullError {
   const disk = statfsSync(folder);
   const last = listCheckpoints(folder).at(-1);
-  const rest = last ? `The last good checkpoint, ${last.path}, is whole: free some space and resume from it.` : 'Nothing was saved before it.';
+  const rest = last
+    ? `The last good checkpoint, ${last.path}, is whole: free some space and resume from it.`
+    : 'Nothing was saved before it.';
   const freeMiB = Math.floor((disk.bavail * disk.bsize) / 2 ** 20);
-  return new DiskFullError(`The disk is full: ${join(folder, name)} could not be written (${freeMiB} MiB free). ${rest}`);
+  return new DiskFullError(
+    `The disk is full: ${join(folder, name)} could not be written (${freeMiB} MiB free). ${rest}`,
+  );
 }
 
 export interface CheckpointEntry {
@@ -166,7 +182,8 @@ export async function checkpointFault(path: string): Promise<string | undefined>
     if (size !== file.size) return `${file.path} has ${size} bytes instead of ${file.size}`;
   }
   for (const file of manifest.files) {
-    if ((await checksum(join(path, file.path), false)).crc32 !== file.crc32) return `${file.path} does not match its checksum`;
+    if ((await checksum(join(path, file.path), false)).crc32 !== file.crc32)
+      return `${file.path} does not match its checksum`;
   }
   return undefined;
 }
@@ -187,7 +204,9 @@ export async function findCheckpoint(target: string, options: { outputDir?: stri
   if (existsSync(join(target, manifestName)) || stepName.test(basename(resolve(target)))) return oneCheckpoint(target);
   const found = await newestWhole(target);
   if ('path' in found) return found;
-  throw new UserError(`Cannot resume from ${target}: ${found.skipped.length > 0 ? damaged(found.skipped) : 'it holds no checkpoints (step-N folders).'}`);
+  throw new UserError(
+    `Cannot resume from ${target}: ${found.skipped.length > 0 ? damaged(found.skipped) : 'it holds no checkpoints (step-N folders).'}`,
+  );
 }
 
 async function oneCheckpoint(path: string): Promise<FoundCheckpoint> {
@@ -196,7 +215,8 @@ async function oneCheckpoint(path: string): Promise<FoundCheckpoint> {
   const step = readManifest(path)?.step ?? Number(stepName.exec(basename(resolve(path)))?.[1] ?? 0);
   if (fault === undefined) return { path, step, run, skipped: [] };
   const before = await newestWhole(run, (entry) => entry.step < step);
-  const offer = 'path' in before ? `The one before it is whole: --resume-from ${before.path}` : 'There is no earlier whole one.';
+  const offer =
+    'path' in before ? `The one before it is whole: --resume-from ${before.path}` : 'There is no earlier whole one.';
   throw new UserError(`The checkpoint ${path} is damaged: ${fault}. ${offer}`);
 }
 
@@ -226,7 +246,9 @@ async function findLatest(outputDir: string): Promise<FoundCheckpoint> {
     if ('path' in found) return { ...found, skipped: [...skipped, ...found.skipped] };
     skipped.push(...found.skipped);
   }
-  throw new UserError(`Cannot resume from the latest run: ${skipped.length > 0 ? damaged(skipped) : `no run under ${outputDir} has a checkpoint.`}`);
+  throw new UserError(
+    `Cannot resume from the latest run: ${skipped.length > 0 ? damaged(skipped) : `no run under ${outputDir} has a checkpoint.`}`,
+  );
 }
 
 const damaged = (skipped: FoundCheckpoint['skipped']) =>
@@ -275,7 +297,12 @@ export function cleanStale(folder: string): string[] {
     // Another machine may be writing on a shared disk: give it a day.
     if (match[3] !== hostname() && Date.now() - statSync(path).mtimeMs < 86_400_000) continue;
     const target = join(folder, match[2] ?? '');
-    if (match[1] === 'old' && !existsSync(target) && existsSync(join(path, manifestName)) && !stepName.test(match[2] ?? '')) {
+    if (
+      match[1] === 'old' &&
+      !existsSync(target) &&
+      existsSync(join(path, manifestName)) &&
+      !stepName.test(match[2] ?? '')
+    ) {
       renameSync(path, target);
     } else {
       rmSync(path, { recursive: true, force: true });
@@ -285,7 +312,8 @@ export function cleanStale(folder: string): string[] {
   return removed;
 }
 
-function isAlive(pid: number): boolean {
+/** Whether a process of this machine runs. */
+export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return true;

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe as suite, expect, it } from 'vitest';
+import { afterAll, expect, it, describe as suite } from 'vitest';
 import { z } from 'zod';
 import { ConfigError, describe, resolveConfig, savedConfig } from './config.ts';
 import { loadDotenv } from './dotenv.ts';
@@ -23,11 +23,13 @@ const schema = z.object({
   warmup: field(z.union([z.number(), z.literal('auto')]).default('auto'), { description: 'warm-up steps' }),
   models: field(z.array(z.object({ name: z.string(), huggingfaceId: z.string() })).min(1), { description: 'models' }),
   training: field(
-    z.object({
-      learningRate: field(z.number().positive().default(5e-7), { description: 'lr', aliases: ['lr'] }),
-      numEpochs: z.number().positive().default(3),
-      maxNewTokens: z.number().int().default(8),
-    }).prefault({}),
+    z
+      .object({
+        learningRate: field(z.number().positive().default(5e-7), { description: 'lr', aliases: ['lr'] }),
+        numEpochs: z.number().positive().default(3),
+        maxNewTokens: z.number().int().default(8),
+      })
+      .prefault({}),
     { description: 'training' },
   ),
 });
@@ -36,19 +38,31 @@ const models = [{ name: 'a', huggingface_id: 'x/a' }];
 suite('resolveConfig', () => {
   it('takes defaults < checkpoint < file < command line, merging nested fields', () => {
     const { config, sources } = resolveConfig(schema, {
-      checkpoint: { output_dir: 'ckpt', seed: 1, resume_from: 'old', models, training: { learning_rate: 1e-3, num_epochs: 1 } },
+      checkpoint: {
+        output_dir: 'ckpt',
+        seed: 1,
+        resume_from: 'old',
+        models,
+        training: { learning_rate: 1e-3, num_epochs: 1 },
+      },
       file: file('a.yaml', 'seed: 2\ntraining:\n  num-epochs: 2\n'),
       flags: { seed: '3' },
     });
     expect(config).toEqual({
-      outputDir: 'ckpt', seed: 3, warmup: 'auto', models: [{ name: 'a', huggingfaceId: 'x/a' }],
+      outputDir: 'ckpt',
+      seed: 3,
+      warmup: 'auto',
+      models: [{ name: 'a', huggingfaceId: 'x/a' }],
       training: { learningRate: 1e-3, numEpochs: 2, maxNewTokens: 8 },
     });
     expect(sources).toMatchObject({ outputDir: 'the checkpoint', seed: 'command line', warmup: 'default' });
   });
 
   it('reads JSON and camelCase, and aliases inside objects', () => {
-    const path = file('a.json', JSON.stringify({ models: [{ name: 'a', huggingfaceId: 'b' }], training: { lr: 1e-4 } }));
+    const path = file(
+      'a.json',
+      JSON.stringify({ models: [{ name: 'a', huggingfaceId: 'b' }], training: { lr: 1e-4 } }),
+    );
     expect(resolveConfig(schema, { file: path }).config.training.learningRate).toBe(1e-4);
   });
 
@@ -58,10 +72,20 @@ suite('resolveConfig', () => {
   });
 
   it('reports all faults of all sources with path, expectation and nearest name', () => {
-    const path = file('bad.yaml', [
-      'sead: 1', 'warmup: soon', 'models:', '  - name: a', '    hugingface_id: x',
-      'training:', '  learning_rate: fast', '  num_epoch: 2', '  lr: 1',
-    ].join('\n'));
+    const path = file(
+      'bad.yaml',
+      [
+        'sead: 1',
+        'warmup: soon',
+        'models:',
+        '  - name: a',
+        '    hugingface_id: x',
+        'training:',
+        '  learning_rate: fast',
+        '  num_epoch: 2',
+        '  lr: 1',
+      ].join('\n'),
+    );
     let error: ConfigError | undefined;
     try {
       resolveConfig(schema, { file: path, flags: { seed: 'x', outputDir: 'ok' } });
@@ -85,7 +109,9 @@ suite('resolveConfig', () => {
 
   it('names a missing or broken file', () => {
     expect(() => resolveConfig(schema, { file: 'none.yaml' })).toThrow('There is no config file none.yaml.');
-    expect(() => resolveConfig(schema, { file: file('c.yaml', 'a: [1\nb: 2') })).toThrow(/not valid YAML or JSON.*line 2/s);
+    expect(() => resolveConfig(schema, { file: file('c.yaml', 'a: [1\nb: 2') })).toThrow(
+      /not valid YAML or JSON.*line 2/s,
+    );
     expect(() => resolveConfig(schema, { file: file('d.yaml', '- 1') })).toThrow(/must hold fields/);
   });
 });
@@ -97,7 +123,10 @@ suite('saved config', () => {
   it('is snake_case, round-trips, and holds neither secrets nor one-time fields', () => {
     const saved = savedConfig(schema, resolved.config);
     expect(saved).toEqual({
-      output_dir: 'https://me:[redacted]@host/x', seed: 42, warmup: 'auto', models,
+      output_dir: 'https://me:[redacted]@host/x',
+      seed: 42,
+      warmup: 'auto',
+      models,
       training: { learning_rate: 5e-7, num_epochs: 3, max_new_tokens: 8 },
     });
     expect(resolveConfig(schema, { checkpoint: saved }).config.training).toEqual(resolved.config.training);
@@ -114,8 +143,10 @@ suite('saved config', () => {
 
 suite('secrets', () => {
   it('tells credentials from vocabulary', () => {
-    for (const name of ['hf_token', 'api_key', 'wandb_api_key', 'password', 'client_secret']) expect(isSecretName(name)).toBe(true);
-    for (const name of ['max_new_tokens', 'eos_token', 'pad_token', 'tokenizer', 'step_token', 'key']) expect(isSecretName(name)).toBe(false);
+    for (const name of ['hf_token', 'api_key', 'wandb_api_key', 'password', 'client_secret'])
+      expect(isSecretName(name)).toBe(true);
+    for (const name of ['max_new_tokens', 'eos_token', 'pad_token', 'tokenizer', 'step_token', 'key'])
+      expect(isSecretName(name)).toBe(false);
   });
   it('takes environment credentials out of any text', () => {
     const environment = { HF_TOKEN: 'abcdefgh12345', OTHER: 'visible-value' };

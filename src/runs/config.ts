@@ -8,9 +8,19 @@
  */
 import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { nearest, UserError } from '../errors.ts';
-import { acceptedNames, type ConfigSchema, camelCase, fieldKind, fieldMeta, fromText, inner, kebabCase, snakeCase } from './fields.ts';
+import {
+  acceptedNames,
+  type ConfigSchema,
+  camelCase,
+  fieldKind,
+  fieldMeta,
+  fromText,
+  inner,
+  kebabCase,
+  snakeCase,
+} from './fields.ts';
 import { isSecretName, redacted, withoutSecrets } from './secrets.ts';
 
 export interface Fault {
@@ -70,7 +80,8 @@ export function resolveConfig<S extends ConfigSchema>(schema: S, given: ConfigSo
     merged = merge(merged, renamed);
   }
   const parsed = schema.safeParse(merged, { reportInput: true });
-  if (!parsed.success) for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins));
+  if (!parsed.success)
+    for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins));
   if (faults.length > 0) throw new ConfigError(faults);
   const sources: Record<string, string> = {};
   for (const name of Object.keys(schema.shape)) sources[name] = origins.get(name) ?? 'default';
@@ -84,7 +95,9 @@ export function readConfigFile(path: string): Tree {
     text = readFileSync(path, 'utf8');
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new UserError(code === 'ENOENT' ? `There is no config file ${path}.` : `Cannot read ${path}: ${(error as Error).message}`);
+    throw new UserError(
+      code === 'ENOENT' ? `There is no config file ${path}.` : `Cannot read ${path}: ${(error as Error).message}`,
+    );
   }
   const document = parseDocument(text, { prettyErrors: true });
   const fault = document.errors[0];
@@ -92,7 +105,9 @@ export function readConfigFile(path: string): Tree {
   const value: unknown = document.toJS();
   if (value === null || value === undefined) return {};
   if (typeof value !== 'object' || Array.isArray(value)) {
-    throw new UserError(`${path} must hold fields ("name: value"), not ${Array.isArray(value) ? 'a list' : typeof value}.`);
+    throw new UserError(
+      `${path} must hold fields ("name: value"), not ${Array.isArray(value) ? 'a list' : typeof value}.`,
+    );
   }
   return value as Tree;
 }
@@ -116,9 +131,17 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
     if (name === undefined) {
       const near = nearest(snakeCase(camelCase(written)), [...names.keys()].map(snakeCase));
       const hint = near ? ` Did you mean "${shownName(near, context)}"?` : '';
-      context.faults.push({ path: shownPath(at.path, context.source), source: context.source, message: `is not a known field.${hint}` });
+      context.faults.push({
+        path: shownPath(at.path, context.source),
+        source: context.source,
+        message: `is not a known field.${hint}`,
+      });
     } else if (name in result) {
-      context.faults.push({ path: shownPath(at.path, context.source), source: context.source, message: `is given twice (also as "${written}").` });
+      context.faults.push({
+        path: shownPath(at.path, context.source),
+        source: context.source,
+        message: `is given twice (also as "${written}").`,
+      });
     } else {
       context.origins.set(at.path.join('.'), context.source);
       const type = object.shape[name] as z.ZodType;
@@ -211,7 +234,13 @@ function expectation(issue: Issue, value: unknown, secret: boolean): string {
 }
 
 const kindNames: Record<string, string> = {
-  number: 'a number', int: 'a whole number', string: 'text', boolean: 'true or false', array: 'a list', object: 'fields', record: 'fields',
+  number: 'a number',
+  int: 'a whole number',
+  string: 'text',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'fields',
+  record: 'fields',
 };
 
 function wantedBy(issue: Issue): string {
@@ -221,7 +250,8 @@ function wantedBy(issue: Issue): string {
   }
   if (issue.code === 'too_small') return bound(issue.origin, issue.inclusive ? 'at least' : 'more than', issue.minimum);
   if (issue.code === 'too_big') return bound(issue.origin, issue.inclusive ? 'at most' : 'less than', issue.maximum);
-  if (issue.code === 'invalid_union') return [...new Set(issue.errors.flat().map((part) => wantedBy(part as Issue)))].join(' or ');
+  if (issue.code === 'invalid_union')
+    return [...new Set(issue.errors.flat().map((part) => wantedBy(part as Issue)))].join(' or ');
   return issue.message;
 }
 
@@ -266,7 +296,11 @@ export function describe<S extends ConfigSchema>(schema: S, resolved: ResolvedCo
     const group = fieldMeta(schema.shape[name] as z.ZodType).group ?? 'Options';
     const source = resolved.sources[name] ?? 'default';
     const entries = groups.get(group) ?? [];
-    entries.push([key, value === undefined ? redacted : JSON.stringify(value), source === 'default' ? '' : `  (${source})`]);
+    entries.push([
+      key,
+      value === undefined ? redacted : JSON.stringify(value),
+      source === 'default' ? '' : `  (${source})`,
+    ]);
     groups.set(group, entries);
   }
   const lines: string[] = [];

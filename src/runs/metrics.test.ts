@@ -19,7 +19,12 @@ describe('metrics.jsonl', () => {
       { step: 1, 'train/loss': Number.NaN, 'train/lr': 1e-5 },
       { step: 2, 'train/loss': Number.NEGATIVE_INFINITY },
     ]);
-    expect(() => readFileSync(path, 'utf8').trim().split('\n').map((line) => JSON.parse(line))).not.toThrow();
+    expect(() =>
+      readFileSync(path, 'utf8')
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line)),
+    ).not.toThrow();
   });
 
   it('cuts rows past the resumed step and a torn line', () => {
@@ -36,7 +41,10 @@ describe('metrics.jsonl', () => {
   });
 
   it('becomes a history of one list per metric', () => {
-    const rows: MetricRow[] = [{ step: 1, time: 0, a: 1 }, { step: 2, time: 0, a: 2, b: 5 }];
+    const rows: MetricRow[] = [
+      { step: 1, time: 0, a: 1 },
+      { step: 2, time: 0, a: 2, b: 5 },
+    ];
     expect(trainingHistory(rows)).toEqual({ a: { step: [1, 2], value: [1, 2] }, b: { step: [2], value: [5] } });
   });
 });
@@ -45,27 +53,38 @@ describe('W&B', () => {
   const options = { project: 'p', name: 'n', config: { lr: 1 } };
   it('says what is missing', async () => {
     const load = () => Promise.reject(Object.assign(new Error('no'), { code: 'ERR_MODULE_NOT_FOUND' }));
-    await expect(openWandb({ ...options, load, environment: { WANDB_API_KEY: 'k' } })).rejects.toThrow(/npm install @wandb\/sdk/);
+    await expect(openWandb({ ...options, load, environment: { WANDB_API_KEY: 'k' } })).rejects.toThrow(
+      /npm install @wandb\/sdk/,
+    );
     const present = () => Promise.resolve({ init: async () => {}, log: () => {}, finish: async () => {} });
     await expect(openWandb({ ...options, load: present, environment: {} })).rejects.toThrow(/WANDB_API_KEY is not set/);
-    await expect(openWandb({ ...options, load, environment: { WANDB_MODE: 'offline' } })).rejects.toThrow(/WANDB_MODE=disabled/);
+    expect(await openWandb({ ...options, load, environment: { WANDB_MODE: 'offline' } })).toBeUndefined();
     expect(await openWandb({ ...options, load, environment: { WANDB_MODE: 'disabled' } })).toBeUndefined();
   });
 
-  it('sends finite numbers in order and survives a failing connection', async () => {
+  it('sends finite numbers in order, survives a failing connection, and leaves Ctrl-C to us', async () => {
     const calls: unknown[] = [];
     const wandb = {
-      init: async (given: unknown) => void calls.push(given),
-      log: async (values: Record<string, number>) => {
-        calls.push(values);
-        if (values['trainer/step'] === 1) throw new Error('offline');
+      init: async (given: unknown) => {
+        process.once('SIGINT', () => process.exit());
+        calls.push(given);
+      },
+      log: async (values: Record<string, number>, step: number) => {
+        calls.push([step, values]);
+        if (step === 1) throw new Error('offline');
       },
       finish: async () => void calls.push('finish'),
     };
-    const sink = await openWandb({ ...options, load: async () => ({ default: wandb }), environment: { WANDB_API_KEY: 'k' } });
+    const listeners = process.listenerCount('SIGINT');
+    const sink = await openWandb({
+      ...options,
+      load: async () => ({ default: wandb }),
+      environment: { WANDB_API_KEY: 'k' },
+    });
     sink?.scalars(1, { loss: 1, bad: Number.NaN }, 0);
     sink?.scalars(2, { loss: 2 }, 0);
     await sink?.close();
-    expect(calls).toEqual([options, { loss: 1, 'trainer/step': 1 }, { loss: 2, 'trainer/step': 2 }, 'finish']);
+    expect(calls).toEqual([{ ...options, settings: { silent: true } }, [1, { loss: 1 }], [2, { loss: 2 }], 'finish']);
+    expect(process.listenerCount('SIGINT')).toBe(listeners);
   });
 });

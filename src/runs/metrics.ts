@@ -52,7 +52,11 @@ export class JsonlMetrics implements MetricSink {
 const spellNonFinite = (_: string, value: unknown) =>
   typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 
-const nonFinite: Record<string, number> = { NaN: Number.NaN, Infinity: Number.POSITIVE_INFINITY, '-Infinity': Number.NEGATIVE_INFINITY };
+const nonFinite: Record<string, number> = {
+  NaN: Number.NaN,
+  Infinity: Number.POSITIVE_INFINITY,
+  '-Infinity': Number.NEGATIVE_INFINITY,
+};
 
 /** Rows of a `metrics.jsonl`, in order; safe while a run is writing it. */
 export function readMetrics(path: string): MetricRow[] {
@@ -86,7 +90,9 @@ function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }
 
 function parseRow(line: string): MetricRow | undefined {
   try {
-    const row = JSON.parse(line, (_, value: unknown) => (typeof value === 'string' ? (nonFinite[value] ?? value) : value));
+    const row = JSON.parse(line, (_, value: unknown) =>
+      typeof value === 'string' ? (nonFinite[value] ?? value) : value,
+    );
     return typeof row === 'object' && row !== null && typeof row.step === 'number' ? row : undefined;
   } catch {
     return undefined;

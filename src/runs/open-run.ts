@@ -5,12 +5,13 @@
  *     run.metrics().at(-1)?.['train/loss'];
  */
 import { existsSync, readdirSync, statSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
-import { type CheckpointEntry, listCheckpoints } from './checkpoints.ts';
+import { type CheckpointEntry, isAlive, listCheckpoints } from './checkpoints.ts';
 import { type MetricRow, readMetrics, trainingHistory } from './metrics.ts';
 import { openRollouts, type RolloutReader } from './rollouts.ts';
-import { isRunFolder, type RunInfo, readJson } from './run.ts';
+import { isRunFolder, type RunInfo, type RunStatus, readJson } from './run.ts';
 
 export class OpenRun {
   readonly folder: string;
@@ -24,6 +25,13 @@ export class OpenRun {
   }
   get info(): RunInfo | undefined {
     return readJson<RunInfo>(join(this.folder, 'run.json'));
+  }
+  /** As the run says, except that one whose process is gone was `killed`. */
+  get status(): RunStatus | 'killed' | 'unknown' {
+    const { info } = this;
+    if (!info) return 'unknown';
+    const isGone = info.process?.host === hostname() && !isAlive(info.process.pid);
+    return info.status === 'running' && isGone ? 'killed' : info.status;
   }
   get config(): Record<string, unknown> {
     return readJson(join(this.folder, 'config.json')) ?? {};
@@ -41,7 +49,9 @@ export class OpenRun {
 
   /** Step checkpoints, then `best_model` and `final` where they are. */
   checkpoints(): (Omit<CheckpointEntry, 'step'> & { step?: number })[] {
-    const named = ['best_model', 'final'].map((name) => ({ name, path: join(this.folder, name) })).filter(({ path }) => existsSync(path));
+    const named = ['best_model', 'final']
+      .map((name) => ({ name, path: join(this.folder, name) }))
+      .filter(({ path }) => existsSync(path));
     return [...listCheckpoints(this.folder), ...named];
   }
 
@@ -63,7 +73,9 @@ export function openRun(folder: string): OpenRun {
   if (isRunFolder(folder)) return new OpenRun(folder);
   const parent = resolve(folder, '..');
   const known = existsSync(parent) ? listRuns(parent).map((run) => run.name) : [];
-  throw new UserError(`${folder} is not a run folder: it has neither run.json nor metrics.jsonl.${suggestion(basename(folder), known)}`);
+  throw new UserError(
+    `${folder} is not a run folder: it has neither run.json nor metrics.jsonl.${suggestion(basename(folder), known)}`,
+  );
 }
 
 /** Runs under a folder, newest first. */

@@ -1,9 +1,21 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { inflateSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { join } from 'node:path';
-import { bars, curveCharts, grid, heatmap, histogram, lineChart, reliability, scatter, toPng, toSvg, trainingCurves } from './plots.ts';
+import {
+  bars,
+  curveCharts,
+  grid,
+  heatmap,
+  histogram,
+  lineChart,
+  reliability,
+  scatter,
+  toPng,
+  toSvg,
+  trainingCurves,
+} from './plots.ts';
 import { Report } from './report.ts';
 
 // A temporary folder of its own shows that no font has to be installed beforehand.
@@ -46,7 +58,8 @@ function darkPixels(png: Uint8Array): number {
       const paeth = pa <= pb && pa <= pc ? a : pb <= pc ? b : c;
       line[i] = (raw[start + 1 + i] ?? 0) + ([0, a, b, (a + b) >> 1, paeth][filter] ?? 0);
     }
-    for (let i = 0; i < stride; i += 4) if ((line[i] ?? 255) < 90 && (line[i + 1] ?? 255) < 90 && (line[i + 2] ?? 255) < 100) dark++;
+    for (let i = 0; i < stride; i += 4)
+      if ((line[i] ?? 255) < 90 && (line[i + 1] ?? 255) < 90 && (line[i + 2] ?? 255) < 100) dark++;
     above = line;
   }
   return dark;
@@ -61,21 +74,43 @@ describe('pictures', () => {
   });
 
   it('draws every kind, together', async () => {
-    const png = await toPng(grid([
-      histogram({ title: 'h', values: { a: [1, 2, 3], b: [2, 3, 4] }, rule: 2 }),
-      histogram({ values: [5, 5, 5], share: true }),
-      scatter({ points: [{ x: 1, y: 2 }, { x: Number.NaN, y: 1 }], diagonal: true }),
-      bars({ bars: [{ label: 'a', value: 1, error: 0.1 }] }),
-      bars({ bars: [{ label: 'a', value: 1, group: 'x' }, { label: 'a', value: 2, group: 'y' }], horizontal: true }),
-      reliability({ bins: [{ confidence: 0.5, accuracy: 0.4, count: 3 }] }),
-      heatmap({ rows: ['r'], columns: ['c', 'd'], values: [[1, 2]] }),
-      lineChart({ series: [{ name: 'empty', x: [], y: [] }], yScale: 'log' }),
-    ]));
+    const png = await toPng(
+      grid([
+        histogram({ title: 'h', values: { a: [1, 2, 3], b: [2, 3, 4] }, rule: 2 }),
+        histogram({ values: [5, 5, 5], share: true }),
+        scatter({
+          points: [
+            { x: 1, y: 2 },
+            { x: Number.NaN, y: 1 },
+          ],
+          diagonal: true,
+        }),
+        bars({ bars: [{ label: 'a', value: 1, error: 0.1 }] }),
+        bars({
+          bars: [
+            { label: 'a', value: 1, group: 'x' },
+            { label: 'a', value: 2, group: 'y' },
+          ],
+          horizontal: true,
+        }),
+        reliability({ bins: [{ confidence: 0.5, accuracy: 0.4, count: 3 }] }),
+        heatmap({ rows: ['r'], columns: ['c', 'd'], values: [[1, 2]] }),
+        lineChart({ series: [{ name: 'empty', x: [], y: [] }], yScale: 'log' }),
+      ]),
+    );
     expect(png.length).toBeGreaterThan(10_000);
   });
 
   it('puts train and eval of one metric into one panel, the known ones first', async () => {
-    const rows = [1, 2, 3].map((step) => ({ step, time: 0, 'train/zeta': 1, 'train/loss': 1 / step, 'eval/loss': 2 / step, 'train/epoch': 0, 'train/loss_by_examples': 1 }));
+    const rows = [1, 2, 3].map((step) => ({
+      step,
+      time: 0,
+      'train/zeta': 1,
+      'train/loss': 1 / step,
+      'eval/loss': 2 / step,
+      'train/epoch': 0,
+      'train/loss_by_examples': 1,
+    }));
     const charts = curveCharts(rows);
     expect(charts.map((chart) => chart.title)).toEqual(['loss', 'zeta']);
     const svg = await toSvg(charts[0] ?? {});
@@ -85,7 +120,10 @@ describe('pictures', () => {
   });
 
   it('survives NaN and infinity', async () => {
-    const rows = [{ step: 1, time: 0, 'train/loss': Number.NaN }, { step: 2, time: 0, 'train/loss': Number.POSITIVE_INFINITY }];
+    const rows = [
+      { step: 1, time: 0, 'train/loss': Number.NaN },
+      { step: 2, time: 0, 'train/loss': Number.POSITIVE_INFINITY },
+    ];
     expect((await trainingCurves(rows)).length).toBeGreaterThan(500);
   });
 });
@@ -93,7 +131,8 @@ describe('pictures', () => {
 describe('report', () => {
   it('is one file that loads nothing and trusts no text', async () => {
     const html = await new Report('Title <b>', 'sub')
-      .section('Curves').charts([lineChart({ title: 'loss', series: [{ name: 'a', x: [1, 2], y: [3, 4] }] })])
+      .section('Curves')
+      .charts([lineChart({ title: 'loss', series: [{ name: 'a', x: [1, 2], y: [3, 4] }] })])
       .table(['name', 'value'], [['<script>alert(1)</script>', 0.123456]])
       .samples([{ prompt: '1 < 2?', answers: [{ label: 'before', text: '<img src=x>', values: { reward: 0.5 } }] }])
       .html();

@@ -18,9 +18,35 @@ const theme = {
   font: fontFamily,
   padding: 14,
   view: { stroke: null },
-  title: { fontSize: 14, fontWeight: 'normal', anchor: 'start', frame: 'group', offset: 8, subtitleFontSize: 11, subtitleColor: '#475569', color: '#0f172a' },
-  axis: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: 'normal', gridColor: '#e2e8f0', domainColor: '#94a3b8', tickColor: '#94a3b8', labelColor: '#334155', titleColor: '#334155' },
-  legend: { labelFontSize: 11, titleFontSize: 11, titleFontWeight: 'normal', orient: 'bottom', offset: 4, symbolStrokeWidth: 3, symbolOpacity: 1 },
+  title: {
+    fontSize: 14,
+    fontWeight: 'normal',
+    anchor: 'start',
+    frame: 'group',
+    offset: 8,
+    subtitleFontSize: 11,
+    subtitleColor: '#475569',
+    color: '#0f172a',
+  },
+  axis: {
+    labelFontSize: 11,
+    titleFontSize: 11,
+    titleFontWeight: 'normal',
+    gridColor: '#e2e8f0',
+    domainColor: '#94a3b8',
+    tickColor: '#94a3b8',
+    labelColor: '#334155',
+    titleColor: '#334155',
+  },
+  legend: {
+    labelFontSize: 11,
+    titleFontSize: 11,
+    titleFontWeight: 'normal',
+    orient: 'bottom',
+    offset: 4,
+    symbolStrokeWidth: 3,
+    symbolOpacity: 1,
+  },
 };
 
 /** The chart as an SVG document, with its text as text. */
@@ -39,7 +65,12 @@ export async function toPng(chart: Chart, options: { scale?: number } = {}): Pro
   const [{ Resvg }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
   const picture = new Resvg(svg, {
     fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
-    font: { fontFiles: [installedFont()], loadSystemFonts: false, defaultFontFamily: fontFamily, sansSerifFamily: fontFamily },
+    font: {
+      fontFiles: [installedFont()],
+      loadSystemFonts: false,
+      defaultFontFamily: fontFamily,
+      sansSerifFamily: fontFamily,
+    },
   });
   return picture.render().asPng();
 }
@@ -89,7 +120,9 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
   return [...panels]
     .sort(([a], [b]) => rank(a) - rank(b))
     .slice(0, mostPanels)
-    .map(([title, series]) => lineChart({ title, series: [...series].map(([name, points]) => ({ name, ...points })), width: 320, height: 190 }));
+    .map(([title, series]) =>
+      lineChart({ title, series: [...series].map(([name, points]) => ({ name, ...points })), width: 320, height: 190 }),
+    );
 }
 
 /** `training_curves.png`. */

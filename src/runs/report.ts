@@ -49,16 +49,28 @@ export class Report {
 
   table(head: readonly string[], rows: readonly (readonly Cell[])[]): this {
     const cells = (tag: string, row: readonly Cell[]) =>
-      row.map((cell) => `<${tag}${typeof cell === 'number' ? ' class="number"' : ''}>${escapeHtml(cellText(cell))}</${tag}>`).join('');
+      row
+        .map(
+          (cell) =>
+            `<${tag}${typeof cell === 'number' ? ' class="number"' : ''}>${escapeHtml(cellText(cell))}</${tag}>`,
+        )
+        .join('');
     const body = rows.map((row) => `<tr>${cells('td', row)}</tr>`).join('\n');
     return this.#add(`<table><thead><tr>${cells('th', head)}</tr></thead>\n<tbody>${body}</tbody></table>`);
   }
 
   /** A prompt with one or more answers, each with whatever numbers belong to it. */
-  samples(samples: readonly { prompt: string; answers: readonly { label: string; text: string; values?: Record<string, number> }[] }[]): this {
+  samples(
+    samples: readonly {
+      prompt: string;
+      answers: readonly { label: string; text: string; values?: Record<string, number> }[];
+    }[],
+  ): this {
     const parts = samples.map(({ prompt, answers }) => {
       const columns = answers.map(({ label, text, values }) => {
-        const numbers = Object.entries(values ?? {}).map(([name, value]) => `<span class="tag">${escapeHtml(name)} ${escapeHtml(cellText(value))}</span>`);
+        const numbers = Object.entries(values ?? {}).map(
+          ([name, value]) => `<span class="tag">${escapeHtml(name)} ${escapeHtml(cellText(value))}</span>`,
+        );
         return `<div class="answer"><h4>${escapeHtml(label)} ${numbers.join(' ')}</h4><pre>${escapeHtml(text)}</pre></div>`;
       });
       return `<div class="sample"><pre class="prompt">${escapeHtml(prompt)}</pre><div class="answers">${columns.join('')}</div></div>`;
@@ -68,7 +80,8 @@ export class Report {
 
   async html(): Promise<string> {
     const body: string[] = [];
-    for (const block of this.#blocks) body.push('html' in block ? block.html : `<figure>${await toSvg(block.chart)}</figure>`);
+    for (const block of this.#blocks)
+      body.push('html' in block ? block.html : `<figure>${await toSvg(block.chart)}</figure>`);
     return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(this.#title)}</title><style>${style}</style></head>
@@ -92,7 +105,9 @@ export function escapeHtml(text: string): string {
 function cellText(cell: Cell): string {
   if (typeof cell === 'string') return cell;
   if (Number.isInteger(cell)) return String(cell);
-  return Math.abs(cell) >= 1e-3 && Math.abs(cell) < 1e6 ? cell.toPrecision(4).replace(/\.?0+$/, '') : cell.toExponential(2);
+  return Math.abs(cell) >= 1e-3 && Math.abs(cell) < 1e6
+    ? cell.toPrecision(4).replace(/\.?0+$/, '')
+    : cell.toExponential(2);
 }
 
 const style = `

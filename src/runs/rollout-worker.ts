@@ -25,10 +25,11 @@ const insertTokens = database.prepare(
 parentPort?.on('message', (request: RolloutRequest) => {
   const reply: RolloutReply = { number: request.number };
   try {
-    if (request.kind === 'rows') transaction(() => {
-      for (const rollout of request.rollouts ?? []) addRollout(rollout);
-      for (const rollout of request.evalRollouts ?? []) addEval(rollout);
-    });
+    if (request.kind === 'rows')
+      transaction(() => {
+        for (const rollout of request.rollouts ?? []) addRollout(rollout);
+        for (const rollout of request.evalRollouts ?? []) addEval(rollout);
+      });
     else if (request.kind === 'flush') database.exec('pragma wal_checkpoint(passive)');
     else {
       database.exec('pragma wal_checkpoint(truncate)');
@@ -54,14 +55,26 @@ function transaction(body: () => void): void {
 
 function addRollout(r: Rollout): void {
   const { lastInsertRowid: id } = insertRollout.run(
-    r.step, r.epoch, r.promptIndex, r.rolloutIndex, r.prompt, r.completion, r.reward, r.advantage,
+    r.step,
+    r.epoch,
+    r.promptIndex,
+    r.rolloutIndex,
+    r.prompt,
+    r.completion,
+    r.reward,
+    r.advantage,
   );
   for (const [name, value] of Object.entries(r.parts ?? {})) insertPart.run(id, name, value);
   if (r.tokens) {
     const t = r.tokens;
     insertTokens.run(
-      id, blob(t.promptIds), blob(t.completionIds), blob(t.logprobs),
-      t.refLogprobs ? blob(t.refLogprobs) : null, t.values ? blob(t.values) : null, t.advantages ? blob(t.advantages) : null,
+      id,
+      blob(t.promptIds),
+      blob(t.completionIds),
+      blob(t.logprobs),
+      t.refLogprobs ? blob(t.refLogprobs) : null,
+      t.values ? blob(t.values) : null,
+      t.advantages ? blob(t.advantages) : null,
     );
   }
 }

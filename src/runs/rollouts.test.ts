@@ -9,9 +9,20 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-rollouts-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const rollout = (step: number, promptIndex: number, reward: number): Rollout => ({
-  step, epoch: 0, promptIndex, rolloutIndex: 1, prompt: `p${promptIndex}`, completion: `c${step}`, reward, advantage: reward / 2,
+  step,
+  epoch: 0,
+  promptIndex,
+  rolloutIndex: 1,
+  prompt: `p${promptIndex}`,
+  completion: `c${step}`,
+  reward,
+  advantage: reward / 2,
   parts: { verifier: reward, format: 1 },
-  tokens: { promptIds: Int32Array.of(1, 2), completionIds: Int32Array.of(3, 4, 5), logprobs: Float32Array.of(-0.5, -0.25, -2) },
+  tokens: {
+    promptIds: Int32Array.of(1, 2),
+    completionIds: Int32Array.of(3, 4, 5),
+    logprobs: Float32Array.of(-0.5, -0.25, -2),
+  },
 });
 
 describe('rollouts.db', () => {
@@ -19,17 +30,34 @@ describe('rollouts.db', () => {
     const path = join(folder, 'sub', 'rollouts.db');
     const store = await RolloutStore.open(path);
     await store.add([rollout(1, 0, 0.5), rollout(1, 1, 0.9)]);
-    await store.addEval([{ step: 1, epoch: 0, promptIndex: 3, prompt: 'q', completion: 'a', reward: 1, parts: { verifier: 1 } }]);
+    await store.addEval([
+      { step: 1, epoch: 0, promptIndex: 3, prompt: 'q', completion: 'a', reward: 1, parts: { verifier: 1 } },
+    ]);
     await store.flush();
     using reader = openRollouts(path);
     expect(reader.query().length).toBe(2);
     await store.add([rollout(2, 0, 0.1)]);
     await store.flush();
-    expect(reader.best(1)).toEqual([{ id: 2, step: 1, epoch: 0, promptIndex: 1, rolloutIndex: 1, prompt: 'p1', completion: 'c1', reward: 0.9, advantage: 0.45 }]);
+    expect(reader.best(1)).toEqual([
+      {
+        id: 2,
+        step: 1,
+        epoch: 0,
+        promptIndex: 1,
+        rolloutIndex: 1,
+        prompt: 'p1',
+        completion: 'c1',
+        reward: 0.9,
+        advantage: 0.45,
+      },
+    ]);
     expect(reader.worst(1)[0]?.step).toBe(2);
     expect(reader.promptOverTime(0).map((row) => row.completion)).toEqual(['c1', 'c2']);
     expect(reader.atStep(2).length).toBe(1);
-    expect(reader.steps()).toEqual([{ step: 1, count: 2, mean: 0.7, min: 0.5, max: 0.9 }, { step: 2, count: 1, mean: 0.1, min: 0.1, max: 0.1 }]);
+    expect(reader.steps()).toEqual([
+      { step: 1, count: 2, mean: 0.7, min: 0.5, max: 0.9 },
+      { step: 2, count: 1, mean: 0.1, min: 0.1, max: 0.1 },
+    ]);
     expect(reader.parts(2)).toEqual({ format: 1, verifier: 0.9 });
     expect(reader.evalQuery()[0]).toMatchObject({ promptIndex: 3, completion: 'a' });
     const tokens = reader.tokens(1);
@@ -38,8 +66,22 @@ describe('rollouts.db', () => {
     expect(tokens?.refLogprobs).toBeUndefined();
     await store.close();
 
-    const names = (table: string) => new DatabaseSync(path).prepare(`pragma table_info(${table})`).all().map((row) => row.name);
-    expect(names('rollouts')).toEqual(['id', 'step', 'epoch', 'prompt_index', 'rollout_index', 'prompt', 'completion', 'reward', 'advantage']);
+    const names = (table: string) =>
+      new DatabaseSync(path)
+        .prepare(`pragma table_info(${table})`)
+        .all()
+        .map((row) => row.name);
+    expect(names('rollouts')).toEqual([
+      'id',
+      'step',
+      'epoch',
+      'prompt_index',
+      'rollout_index',
+      'prompt',
+      'completion',
+      'reward',
+      'advantage',
+    ]);
     expect(names('eval_rollouts')).toEqual(['id', 'step', 'epoch', 'prompt_index', 'prompt', 'completion', 'reward']);
   });
 

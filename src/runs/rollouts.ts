@@ -129,7 +129,8 @@ export interface StoredEvalRollout extends Omit<EvalRollout, 'parts'> {
   id: number;
 }
 
-const columns = 'id, step, epoch, prompt_index as promptIndex, rollout_index as rolloutIndex, prompt, completion, reward, advantage';
+const columns =
+  'id, step, epoch, prompt_index as promptIndex, rollout_index as rolloutIndex, prompt, completion, reward, advantage';
 const evalColumns = 'id, step, epoch, prompt_index as promptIndex, prompt, completion, reward';
 
 export interface RolloutQuery {
@@ -216,7 +217,8 @@ export class RolloutReader implements Disposable {
 }
 
 export function openRollouts(path: string): RolloutReader {
-  if (!existsSync(path)) throw new UserError(`There is no rollout database ${path}. Policy runs write one with --save-rollouts.`);
+  if (!existsSync(path))
+    throw new UserError(`There is no rollout database ${path}. Policy runs write one with --save-rollouts.`);
   return new RolloutReader(path);
 }
 

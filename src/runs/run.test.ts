@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -12,7 +12,13 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-const options = () => ({ command: 'train reward', outputDir: join(folder, 'out'), logDir: join(folder, 'logs'), config: { lr: 1e-5, hf_token: 'abc' }, seed: 7 });
+const options = () => ({
+  command: 'train reward',
+  outputDir: join(folder, 'out'),
+  logDir: join(folder, 'logs'),
+  config: { lr: 1e-5, hf_token: 'abc' },
+  seed: 7,
+});
 
 describe('a run folder', () => {
   it('names runs by date and time, unique under concurrency', async () => {
@@ -29,19 +35,30 @@ describe('a run folder', () => {
     run.reached(3);
     await saveCheckpoint(run.folder, 'step-3', { step: 3 });
     const store = await run.rollouts();
-    await store.add([{ step: 1, epoch: 0, promptIndex: 0, rolloutIndex: 0, prompt: 'p', completion: 'c', reward: 1, advantage: 0 }]);
+    await store.add([
+      { step: 1, epoch: 0, promptIndex: 0, rolloutIndex: 0, prompt: 'p', completion: 'c', reward: 1, advantage: 0 },
+    ]);
     await run.finish('finished');
 
     const opened = openRun(run.folder);
     expect(opened.config).toEqual({ lr: 1e-5 });
-    expect(opened.versions).toMatchObject({ attune: expect.stringMatching(/^\d/), node: process.version, libtorch: expect.stringMatching(/^\d/), seed: 7 });
+    expect(opened.versions).toMatchObject({
+      attune: expect.stringMatching(/^\d/),
+      node: process.version,
+      libtorch: expect.stringMatching(/^\d/),
+      seed: 7,
+    });
     expect(opened.info).toMatchObject({ name: 'first', command: 'train reward', status: 'finished', step: 3 });
     expect(opened.metrics().map((row) => row['train/loss'])).toEqual([1, 1 / 2, 1 / 3]);
     expect(opened.checkpoints().map(({ name }) => name)).toEqual(['step-3']);
     using rollouts = opened.rollouts();
     expect(rollouts.query().length).toBe(1);
     expect(opened.sizeBytes()).toBeGreaterThan(1000);
-    expect(JSON.parse(readFileSync(run.path('training_history.json'), 'utf8'))['train/loss'].value).toEqual([1, 1 / 2, 1 / 3]);
+    expect(JSON.parse(readFileSync(run.path('training_history.json'), 'utf8'))['train/loss'].value).toEqual([
+      1,
+      1 / 2,
+      1 / 3,
+    ]);
     expect(existsSync(run.path('training_curves.png'))).toBe(true);
     expect(readdirSync(join(folder, 'logs', 'first'))[0]).toMatch(/^events\.out\.tfevents/);
     expect(latestRun(join(folder, 'out'))?.name).toBe('first');
@@ -61,11 +78,25 @@ describe('a run folder', () => {
     expect(opened.checkpoints().map(({ name }) => name)).toEqual(['step-1', 'step-2']);
   });
 
+  it('knows a run whose process is gone', async () => {
+    const run = await createRun({ ...options(), runName: 'r' });
+    expect(openRun(run.folder).status).toBe('running');
+    const path = run.path('run.json');
+    const info = JSON.parse(readFileSync(path, 'utf8'));
+    writeFileSync(path, JSON.stringify({ ...info, process: { ...info.process, pid: 4194999 } }));
+    expect(openRun(run.folder).status).toBe('killed');
+    await run.finish('finished');
+    await run.finish('failed');
+    expect(openRun(run.folder).status).toBe('finished');
+  });
+
   it('refuses a taken or impossible name, and a folder that is no run', async () => {
     const run = await createRun({ ...options(), runName: 'taken' });
     await run.finish('failed', 'token=hf_abcdefghijklmnopqrstuv');
     expect(openRun(run.folder).info?.reason).toBe('token=[redacted]');
-    await expect(createRun({ ...options(), runName: 'taken' })).rejects.toThrow(/exists\. Choose another --run-name, or go on with --resume-from/);
+    await expect(createRun({ ...options(), runName: 'taken' })).rejects.toThrow(
+      /exists\. Choose another --run-name, or go on with --resume-from/,
+    );
     await expect(createRun({ ...options(), runName: '../x' })).rejects.toThrow(/single folder name/);
     await (await createRun({ ...options(), runName: 'taken', existing: 'reuse' })).finish('finished');
     expect(() => openRun(join(folder, 'out', 'takn'))).toThrow(/not a run folder.*Did you mean "taken"/);

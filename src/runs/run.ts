@@ -10,10 +10,11 @@
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { cleanStale, supersedeAfter } from './checkpoints.ts';
-import { JsonlMetrics, Metrics, type MetricSink, readMetrics, trainingHistory } from './metrics.ts';
+import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics.ts';
 import { trainingCurves } from './plots.ts';
 import { RolloutStore } from './rollouts.ts';
 import { redact, withoutSecrets } from './secrets.ts';
@@ -35,6 +36,8 @@ export interface RunInfo {
   rollouts?: string;
   /** Why it failed. */
   reason?: string;
+  /** Who writes it: a run whose process is gone was killed, whatever its status says. */
+  process: { host: string; pid: number };
 }
 
 export interface RunOptions {
@@ -68,7 +71,12 @@ export class Run {
   #info: RunInfo;
   #rollouts: Promise<RolloutStore> | undefined;
 
-  constructor(folder: string, info: RunInfo, metrics: Metrics, options: { rolloutsPath: string; resumedAt?: number; curves?: boolean }) {
+  constructor(
+    folder: string,
+    info: RunInfo,
+    metrics: Metrics,
+    options: { rolloutsPath: string; resumedAt?: number; curves?: boolean },
+  ) {
     this.folder = folder;
     this.metrics = metrics;
     this.resumedAt = options.resumedAt;
@@ -116,9 +124,15 @@ export class Run {
 
   /** Closes the run and writes `training_history.json` and `training_curves.png` from its metrics. */
   async finish(status: Exclude<RunStatus, 'running'>, reason?: string): Promise<void> {
+    if (this.#info.status !== 'running') return;
     await this.metrics.close();
     await (await this.#rollouts)?.close();
-    this.#info = { ...this.#info, status, ended: new Date().toISOString(), ...(reason ? { reason: redact(reason) } : {}) };
+    this.#info = {
+      ...this.#info,
+      status,
+      ended: new Date().toISOString(),
+      ...(reason ? { reason: redact(reason) } : {}),
+    };
     this.#save();
     const rows = readMetrics(this.path('metrics.jsonl'));
     if (rows.length === 0) return;
@@ -138,7 +152,9 @@ export async function createRun(options: RunOptions): Promise<Run> {
   if (options.resume) supersedeAfter(folder, options.resume.step);
   cleanStale(folder);
   const logDir = options.logDir ? join(options.logDir, name) : join(folder, 'tensorboard');
-  const rolloutsPath = options.rolloutsDir ? join(options.rolloutsDir, name, 'rollouts.db') : join(folder, 'rollouts.db');
+  const rolloutsPath = options.rolloutsDir
+    ? join(options.rolloutsDir, name, 'rollouts.db')
+    : join(folder, 'rollouts.db');
   const config = withoutSecrets(options.config) as Record<string, unknown>;
   writeWhole(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
   writeWhole(join(folder, 'versions.json'), `${JSON.stringify(await versions(options.seed), null, 2)}\n`);
@@ -146,7 +162,9 @@ export async function createRun(options: RunOptions): Promise<Run> {
   const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt })];
   const reportTo = options.reportTo ?? ['tensorboard'];
   if (reportTo.includes('tensorboard')) {
-    const examplesAt = options.resume ? readMetrics(join(folder, 'metrics.jsonl')).at(-1)?.['train/examples'] : undefined;
+    const examplesAt = options.resume
+      ? readMetrics(join(folder, 'metrics.jsonl')).at(-1)?.['train/examples']
+      : undefined;
     sinks.push(new TensorBoardMetrics(logDir, { resumedAt, examplesAt }));
   }
   if (reportTo.includes('wandb')) {
@@ -162,6 +180,7 @@ export async function createRun(options: RunOptions): Promise<Run> {
     created: before?.created ?? new Date().toISOString(),
     step: resumedAt ?? 0,
     logDir: resolve(logDir),
+    process: { host: hostname(), pid: process.pid },
   };
   return new Run(folder, info, new Metrics(sinks), { rolloutsPath, resumedAt, curves: options.curves });
 }
@@ -222,7 +241,11 @@ export async function versions(seed?: number): Promise<Record<string, unknown>> 
 
 function gitCommit(): string | undefined {
   try {
-    return execFileSync('git', ['rev-parse', 'HEAD'], { encoding: 'utf8', timeout: 2000, stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    return execFileSync('git', ['rev-parse', 'HEAD'], {
+      encoding: 'utf8',
+      timeout: 2000,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
   } catch {
     return undefined;
   }
@@ -244,4 +267,5 @@ function writeWhole(path: string, content: string | Uint8Array): void {
   renameSync(temporary, path);
 }
 
-export const isRunFolder = (folder: string) => existsSync(join(folder, 'run.json')) || existsSync(join(folder, 'metrics.jsonl'));
+export const isRunFolder = (folder: string) =>
+  existsSync(join(folder, 'run.json')) || existsSync(join(folder, 'metrics.jsonl'));

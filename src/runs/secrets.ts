@@ -2,7 +2,8 @@
  * What must never reach a saved file or a log: values under telling names, values of well-known environment
  * variables, and credentials inside addresses.
  */
-const secretWords = /(^|_)(token|api_?key|apikey|password|passwd|passphrase|secret|credentials?|access_key|private_key)$/;
+const secretWords =
+  /(^|_)(token|api_?key|apikey|password|passwd|passphrase|secret|credentials?|access_key|private_key)$/;
 /** `eos_token` and its like are vocabulary, not credentials. */
 const vocabulary = /(^|_)(eos|bos|pad|unk|sep|cls|mask|stop|end|step|special|think|image|per)_token$/;
 const environmentNames = /(TOKEN|API_?KEY|PASSWORD|SECRET)$/;
@@ -21,7 +22,8 @@ export function isSecretName(name: string): boolean {
 export function redact(text: string, environment: NodeJS.ProcessEnv = process.env): string {
   let clean = text;
   for (const [name, value] of Object.entries(environment)) {
-    if (value && value.length >= shortestSecret && environmentNames.test(name)) clean = clean.replaceAll(value, redacted);
+    if (value && value.length >= shortestSecret && environmentNames.test(name))
+      clean = clean.replaceAll(value, redacted);
   }
   return clean
     .replace(/\bhf_[A-Za-z0-9]{16,}\b/g, redacted)

@@ -23,7 +23,10 @@ export class TensorBoardWriter {
   constructor(folder: string, options: { resumedAt?: number } = {}) {
     mkdirSync(folder, { recursive: true });
     const seconds = Math.floor(Date.now() / 1000);
-    this.path = join(folder, `events.out.tfevents.${String(seconds).padStart(10, '0')}.${hostname()}.${process.pid}.${filesMade++}`);
+    this.path = join(
+      folder,
+      `events.out.tfevents.${String(seconds).padStart(10, '0')}.${hostname()}.${process.pid}.${filesMade++}`,
+    );
     this.#file = openSync(this.path, 'ax');
     this.#write([text(3, 'brain.Event:2')]);
     if (options.resumedAt !== undefined) {
@@ -45,7 +48,8 @@ export class TensorBoardWriter {
 
   histogram(step: number, tag: string, values: ArrayLike<number>, timeMs = Date.now()): void {
     const finite = Array.from(values).filter(Number.isFinite);
-    if (finite.length > 0) this.#write([varint(2, step), message(5, [message(1, [text(1, tag), histogramProto(finite)])])], timeMs);
+    if (finite.length > 0)
+      this.#write([varint(2, step), message(5, [message(1, [text(1, tag), histogramProto(finite)])])], timeMs);
   }
 
   flush(): void {
@@ -69,26 +73,28 @@ export class TensorBoardWriter {
  * TensorBoard drops what lies beyond a resumed step by the step's number, whichever the tag.
  */
 export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink {
-  readonly #twins: TensorBoardWriter;
+  readonly #makeTwins: () => TensorBoardWriter;
+  #twins: TensorBoardWriter | undefined;
 
   constructor(folder: string, options: { resumedAt?: number; examplesAt?: number } = {}) {
     super(folder, options);
-    this.#twins = new TensorBoardWriter(join(folder, 'by_examples'), { resumedAt: options.examplesAt });
+    this.#makeTwins = () => new TensorBoardWriter(join(folder, 'by_examples'), { resumedAt: options.examplesAt });
   }
 
   byExamples(examples: number, values: Record<string, number>, timeMs: number): void {
+    this.#twins ??= this.#makeTwins();
     const twins = Object.entries(values).map(([name, value]) => [`${name}_by_examples`, value] as const);
     this.#twins.scalars(examples, Object.fromEntries(twins), timeMs);
   }
 
   override flush(): void {
     super.flush();
-    this.#twins.flush();
+    this.#twins?.flush();
   }
 
   override close(): void {
     super.close();
-    this.#twins.close();
+    this.#twins?.close();
   }
 }
 
@@ -111,8 +117,13 @@ function histogramProto(values: number[]): Buffer {
   // A left edge with nothing below it, or readers would stretch the first bucket down to -infinity.
   const edges = [min, ...counts.map((_, i) => min + width * (i + 1))];
   return message(5, [
-    float64(1, min), float64(2, max), float64(3, values.length), float64(4, sum), float64(5, squares),
-    bytes(6, doubles(edges)), bytes(7, doubles([0, ...counts])),
+    float64(1, min),
+    float64(2, max),
+    float64(3, values.length),
+    float64(4, sum),
+    float64(5, squares),
+    bytes(6, doubles(edges)),
+    bytes(7, doubles([0, ...counts])),
   ]);
 }
 

@@ -30,7 +30,15 @@ export interface LoopState {
 }
 
 export const freshState = (): LoopState => ({
-  step: 0, examples: 0, skipped: 0, skippedInRow: 0, sinceBest: 0, evaluationDue: false, window: { count: 0, sums: {} }, rng: {}, task: undefined,
+  step: 0,
+  examples: 0,
+  skipped: 0,
+  skippedInRow: 0,
+  sinceBest: 0,
+  evaluationDue: false,
+  window: { count: 0, sums: {} },
+  rng: {},
+  task: undefined,
 });
 
 /** The generators of the CPU and of every device that holds a parameter. */
@@ -40,5 +48,6 @@ export function captureRng(parameters: readonly Tensor[]): Record<string, string
 }
 
 export function restoreRng(states: Record<string, string>): void {
-  for (const [device, state] of Object.entries(states)) setRngState(Uint8Array.from(Buffer.from(state, 'base64')), device);
+  for (const [device, state] of Object.entries(states))
+    setRngState(Uint8Array.from(Buffer.from(state, 'base64')), device);
 }

@@ -1,5 +1,5 @@
 /** Numbers gathered over micro-batches, updates and steps. Those on a device are read back once, together. */
-import { scope, stack, Tensor } from '../tensor/index.ts';
+import { scope, stack, type Tensor } from '../tensor/index.ts';
 
 export type Sums = Record<string, number | Tensor>;
 
@@ -28,7 +28,10 @@ export class UpdateSums {
   read(): Record<string, number> {
     const names = [...this.#tensors.keys()];
     const tensors = [...this.#tensors.values()];
-    const values = names.length === 0 ? [] : scope(() => stack(tensors.map((value) => value.detach().to('float32').reshape())).numbers());
+    const values =
+      names.length === 0
+        ? []
+        : scope(() => stack(tensors.map((value) => value.detach().to('float32').reshape())).numbers());
     this.dispose();
     return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, values[i] ?? Number.NaN])) };
   }

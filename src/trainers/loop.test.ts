@@ -39,19 +39,28 @@ async function train(taskOptions: MlpOptions, options: Partial<LoopOptions> = {}
   }
 }
 
-const newRun = (runName = 'run') => createRun({ command: 'test', outputDir: folder, runName, config: { a: 1 }, reportTo: [], curves: false });
+const newRun = (runName = 'run') =>
+  createRun({ command: 'test', outputDir: folder, runName, config: { a: 1 }, reportTo: [], curves: false });
 
 /** Resumes the newest checkpoint of `run` and trains to the end. */
 async function goOn(taskOptions: MlpOptions, options: Partial<LoopOptions> = {}): Promise<Outcome> {
   const found = await findCheckpoint(join(folder, 'run'));
-  const run = await createRun({ command: 'test', outputDir: folder, config: {}, reportTo: [], curves: false, resume: { run: found.run, step: found.step } });
+  const run = await createRun({
+    command: 'test',
+    outputDir: folder,
+    config: {},
+    reportTo: [],
+    curves: false,
+    resume: { run: found.run, step: found.step },
+  });
   return train(taskOptions, { ...options, run, resumeFrom: found.path });
 }
 
 describe('training', () => {
   it('learns, and follows the schedule', async () => {
     const { steps, result } = await train({ totalSteps: 200 });
-    const mean = (from: number, to: number) => steps.slice(from, to).reduce((sum, step) => sum + (step.metrics['train/loss'] ?? 0), 0) / (to - from);
+    const mean = (from: number, to: number) =>
+      steps.slice(from, to).reduce((sum, step) => sum + (step.metrics['train/loss'] ?? 0), 0) / (to - from);
     expect(mean(190, 200)).toBeLessThan(mean(0, 10) / 2);
     const rates = steps.slice(0, 4).map((step) => step.metrics['train/lr'] ?? 0);
     for (const [i, expected] of [0.01 / 3, 0.02 / 3, 0.01, 0.01].entries()) expect(rates[i]).toBeCloseTo(expected, 12);
@@ -93,11 +102,15 @@ describe('stop and resume', () => {
     await train(shape, { ...options, run: await newRun(), saveSteps: 1 });
     rmSync(join(folder, 'run', 'final'), { recursive: true });
     for (const step of [11, 7, 4]) {
-      for (const { path, step: at } of listCheckpoints(join(folder, 'run'))) if (at > step) rmSync(path, { recursive: true });
+      for (const { path, step: at } of listCheckpoints(join(folder, 'run')))
+        if (at > step) rmSync(path, { recursive: true });
       const resumed = await goOn(shape, options);
       expect(resumed.steps[0]?.step).toBe(step + 1);
       expect(resumed.task.weights()).toEqual(whole.task.weights());
-      const rows = (name: string) => openRun(join(folder, name)).metrics().map((row) => [row.step, row['train/loss'], row['eval/loss']]);
+      const rows = (name: string) =>
+        openRun(join(folder, name))
+          .metrics()
+          .map((row) => [row.step, row['train/loss'], row['eval/loss']]);
       expect(rows('run')).toEqual(rows('whole'));
     }
   });
@@ -132,7 +145,8 @@ describe('stop and resume', () => {
 
   it('saves when the consumer leaves its loop', async () => {
     const whole = await train({ totalSteps: 6 });
-    for await (const step of trainLoop(mlpTask({ totalSteps: 6, microBatch: 4 }), { ...base, run: await newRun() })) if (step.step === 4) break;
+    for await (const step of trainLoop(mlpTask({ totalSteps: 6, microBatch: 4 }), { ...base, run: await newRun() }))
+      if (step.step === 4) break;
     expect(listCheckpoints(join(folder, 'run')).map(({ step }) => step)).toEqual([4]);
     expect((await goOn({ totalSteps: 6 })).task.weights()).toEqual(whole.task.weights());
   });
@@ -140,7 +154,7 @@ describe('stop and resume', () => {
   it.each([
     ['planning', { onPlan: (step: number) => fail(step === 5) }],
     ['the backward pass', { onBackward: (step: number) => fail(step === 5) }],
-    ['evaluation', { evalLoss: (step: number) => (fail(step === 4), 1) }],
+    ['evaluation', { evalLoss: (step: number) => fail(step === 4) ?? 1 }],
   ])('saves after an exception in %s', async (_, faulty) => {
     const options = { evalSteps: 2 };
     const whole = await train({ totalSteps: 8 }, options);
@@ -159,7 +173,7 @@ describe('stop and resume', () => {
   });
 });
 
-function fail(when: boolean): void {
+function fail(when: boolean): undefined {
   if (when) throw new Error('boom');
 }
 
@@ -180,7 +194,10 @@ describe('guard against non-finite numbers', () => {
   });
 
   it('stops after several in a row and gives the cause', async () => {
-    const { error, steps } = await train({ totalSteps: 20, poison: (step) => (step > 4 ? Number.POSITIVE_INFINITY : 1) }, { maxSkippedSteps: 3 });
+    const { error, steps } = await train(
+      { totalSteps: 20, poison: (step) => (step > 4 ? Number.POSITIVE_INFINITY : 1) },
+      { maxSkippedSteps: 3 },
+    );
     expect(steps.length).toBe(6);
     expect(error?.message).toMatch(/3 updates in a row .*step 7: loss Infinity.*lower learning rate/);
   });
@@ -188,21 +205,43 @@ describe('guard against non-finite numbers', () => {
 
 describe('cadence', () => {
   it('evaluates, saves and logs when asked, and keeps few checkpoints', async () => {
-    const { steps, result } = await train({ totalSteps: 10 }, { run: await newRun(), evalSteps: 4, saveSteps: 3, logSteps: 2, saveTotalLimit: 2, config: { lr: 1 } });
+    const { steps, result } = await train(
+      { totalSteps: 10 },
+      { run: await newRun(), evalSteps: 4, saveSteps: 3, logSteps: 2, saveTotalLimit: 2, config: { lr: 1 } },
+    );
     expect(steps.filter((step) => step.evaluated).map((step) => step.step)).toEqual([4, 8, 10]);
     expect(steps.filter((step) => step.checkpoint).map((step) => step.step)).toEqual([3, 6, 9]);
     expect(listCheckpoints(join(folder, 'run')).map(({ step }) => step)).toEqual([6, 9]);
-    expect(openRun(join(folder, 'run')).metrics().map((row) => row.step)).toEqual([2, 4, 6, 8, 10]);
+    expect(
+      openRun(join(folder, 'run'))
+        .metrics()
+        .map((row) => row.step),
+    ).toEqual([2, 4, 6, 8, 10]);
     expect(result?.checkpoint).toBe(join(folder, 'run', 'final'));
-    expect(readdirSync(join(folder, 'run', 'step-9')).sort()).toEqual(['manifest.json', 'model.safetensors', 'optimizer.safetensors', 'train_config.json', 'trainer_state.json']);
-    expect(readdirSync(join(folder, 'run', 'final')).sort()).toEqual(['manifest.json', 'model.safetensors', 'train_config.json']);
+    expect(readdirSync(join(folder, 'run', 'step-9')).sort()).toEqual([
+      'manifest.json',
+      'model.safetensors',
+      'optimizer.safetensors',
+      'train_config.json',
+      'trainer_state.json',
+    ]);
+    expect(readdirSync(join(folder, 'run', 'final')).sort()).toEqual([
+      'manifest.json',
+      'model.safetensors',
+      'train_config.json',
+    ]);
   });
 
   it('keeps the best model, stops early, and ends with the best weights', async () => {
     const losses = [5, 3, 4, 3.5, 6, 1];
     const best: number[][] = [];
     const task = mlpTask({ totalSteps: 6, microBatch: 4, evalLoss: (step) => losses[step - 1] ?? 0 });
-    const options: LoopOptions = { ...base, run: await newRun(), evalSteps: 1, best: { metric: 'eval/loss', patience: 3, loadAtEnd: true } };
+    const options: LoopOptions = {
+      ...base,
+      run: await newRun(),
+      evalSteps: 1,
+      best: { metric: 'eval/loss', patience: 3, loadAtEnd: true },
+    };
     const loop = trainLoop(task, options);
     let result: TrainResult | undefined;
     for (;;) {
@@ -229,7 +268,10 @@ describe('cadence', () => {
     const progress = {
       start: (...args: unknown[]) => {
         told.push(args);
-        return { advance: (n?: number, values?: object) => told.push([n, Object.keys(values ?? {})]), done: () => told.push('done') };
+        return {
+          advance: (n?: number, values?: object) => told.push([n, Object.keys(values ?? {})]),
+          done: () => told.push('done'),
+        };
       },
     };
     await train({ totalSteps: 2 }, { progress: progress as unknown as LoopOptions['progress'] });

@@ -11,116 +11,28 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AttuneError } from '../errors.ts';
-import { type AdamW, clipGradNorm, type ScheduleOptions, scheduleFactor } from '../nn/index.ts';
-import type { Progress, ProgressTask } from '../progress.ts';
+import { clipGradNorm, scheduleFactor } from '../nn/index.ts';
+import type { ProgressTask } from '../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../runs/checkpoints.ts';
-import type { Run } from '../runs/run.ts';
 import { scope, Tensor } from '../tensor/index.ts';
-import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './loop-state.ts';
+import {
+  captureRng,
+  configFile,
+  freshState,
+  type LoopState,
+  optimizerFile,
+  restoreRng,
+  stateFile,
+} from './loop-state.ts';
 import { meanOf, type Sums, UpdateSums } from './loop-sums.ts';
+import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './loop-task.ts';
 
-/** One optimiser update: its micro-batches, and the denominators of all of them together. */
-export interface Update<Batch, Totals> {
-  batches: readonly Batch[];
-  totals: Totals;
-}
+export type * from './loop-task.ts';
 
-/** One step: usually one update; several where a batch of rollouts is used more than once. */
-export interface StepPlan<Batch, Totals> {
-  updates: Iterable<Update<Batch, Totals>> | AsyncIterable<Update<Batch, Totals>>;
-  /** Examples (pairs, prompts) that this step consumes. */
-  examples: number;
-  epoch: number;
-  /** Known before any update, such as rollout statistics. */
-  metrics?: Record<string, number>;
-}
-
-export interface TrainTask<Batch, Totals> {
-  readonly optimizer: Optimizer;
-  readonly totalSteps: number;
-  /** The work of a step, counted from 1. May look at the signal where it takes long. */
-  plan(step: number, signal?: AbortSignal): StepPlan<Batch, Totals> | Promise<StepPlan<Batch, Totals>>;
-  /**
-   * Forward and backward of a micro-batch, inside a `scope`. Adds to the gradients its share of the step's loss (divided by
-   * `totals`, so that the shares add up whatever the split) and returns its share of each metric; `loss` is required.
-   */
-  backward(batch: Batch, totals: Totals): Sums & { loss: Sums[string] };
-  /** Adds to, or corrects, an update's summed metrics; for maxima and the like. */
-  afterUpdate?(metrics: Record<string, number>, step: number): Record<string, number>;
-  /** Metrics without prefix; the loop files them under `eval/`. The generators are put back after it. */
-  evaluate?(step: number): Record<string, number> | Promise<Record<string, number>>;
-  saveModel(folder: string): void | Promise<void>;
-  loadModel(folder: string): void | Promise<void>;
-  /** Data position and whatever else decides the next step, as JSON. Called at every step: keep it small. */
-  state(): unknown;
-  restore(state: unknown): void | Promise<void>;
-}
-
-export type Optimizer = Pick<AdamW, 'lr' | 'parameters' | 'step' | 'zeroGrad' | 'save' | 'load'>;
-
-export interface LoopOptions {
-  /** Where to write; without one nothing is written (tests, ranks other than 0). */
-  run?: Run;
-  /** Saved with each checkpoint as train_config.json. */
-  config?: Record<string, unknown>;
-  /** The peak learning rate. */
-  lr: number;
-  schedule?: Omit<ScheduleOptions, 'totalSteps'>;
-  /** 0 = off. */
-  maxGradNorm?: number;
-  /** Steps between; 0 or −1 = never. */
-  evalSteps?: number;
-  saveSteps?: number;
-  logSteps?: number;
-  saveTotalLimit?: number;
-  checkpointName?: (step: number) => string;
-  /** Saves `final/` at the end. */
-  saveFinal?: boolean;
-  best?: BestOptions;
-  /** A whole checkpoint, as `findCheckpoint` gives it. */
-  resumeFrom?: string;
-  signal?: AbortSignal;
-  progress?: Progress;
-  label?: string;
-  /** Non-finite steps in a row that end the run. */
-  maxSkippedSteps?: number;
-}
-
-export interface BestOptions {
-  /** `eval/loss`. */
-  metric: string;
-  greaterIsBetter?: boolean;
-  /** Ends the run after this many evaluations without a better one. */
-  patience?: number;
-  /** The best weights are those that `final/` gets. */
-  loadAtEnd?: boolean;
-}
-
-export interface TrainStep {
-  step: number;
-  totalSteps: number;
-  epoch: number;
-  /** `train/…`, and `eval/…` where the step was evaluated. */
-  metrics: Record<string, number>;
-  /** The update was left out: a number was not finite. */
-  skipped: boolean;
-  evaluated: boolean;
-  /** This evaluation is the best so far. */
-  improved: boolean;
-  /** The checkpoint written after this step. */
-  checkpoint?: string;
-}
-
-export interface TrainResult {
-  step: number;
-  ended: 'finished' | 'interrupted' | 'early-stopping';
-  best?: LoopState['best'];
-  /** Where to resume from, or the final model. */
-  checkpoint?: string;
-  skipped: number;
-}
-
-export async function* trainLoop<Batch, Totals>(task: TrainTask<Batch, Totals>, options: LoopOptions): AsyncGenerator<TrainStep, TrainResult, void> {
+export async function* trainLoop<Batch, Totals>(
+  task: TrainTask<Batch, Totals>,
+  options: LoopOptions,
+): AsyncGenerator<TrainStep, TrainResult, void> {
   const loop = new Loop(task, options);
   if (options.resumeFrom) await loop.resume(options.resumeFrom);
   const bar = options.progress?.start(options.label ?? 'training', task.totalSteps - loop.state.step, 'steps');
@@ -176,7 +88,10 @@ class Loop<Batch, Totals> {
 
   get shouldStop(): boolean {
     const patience = this.#options.best?.patience;
-    return Boolean(this.#options.signal?.aborted) || (patience !== undefined && patience > 0 && this.state.sinceBest >= patience);
+    return (
+      Boolean(this.#options.signal?.aborted) ||
+      (patience !== undefined && patience > 0 && this.state.sinceBest >= patience)
+    );
   }
 
   async resume(path: string): Promise<void> {
@@ -224,7 +139,16 @@ class Loop<Batch, Totals> {
     const improved = evaluated ? await this.#evaluate(metrics) : false;
     this.#log(metrics, isLast || evaluated);
     const checkpoint = due(this.#options.saveSteps, number, false) ? await this.#save() : undefined;
-    return { step: number, totalSteps: this.#task.totalSteps, epoch: trained.epoch, metrics, skipped: trained.skipped, evaluated, improved, checkpoint };
+    return {
+      step: number,
+      totalSteps: this.#task.totalSteps,
+      epoch: trained.epoch,
+      metrics,
+      skipped: trained.skipped,
+      evaluated,
+      improved,
+      checkpoint,
+    };
   }
 
   /** The evaluation that an interrupted run still owed. */
@@ -239,11 +163,16 @@ class Loop<Batch, Totals> {
     if (this.#options.signal?.aborted && state.step < this.#task.totalSteps) return this.interrupt();
     if (state.evaluationDue) await this.evaluateLate();
     const { run, best, saveFinal } = this.#options;
-    if (best?.loadAtEnd && state.best && run && state.best.step !== state.step) await this.#task.loadModel(run.path('best_model'));
+    if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
+      await this.#task.loadModel(run.path('best_model'));
     let checkpoint = this.#lastSaved;
     if (run && saveFinal !== false) {
       await run.flush();
-      checkpoint = await saveCheckpoint(run.folder, 'final', { step: state.step, write: (folder) => this.#task.saveModel(folder), json: this.#configFile() });
+      checkpoint = await saveCheckpoint(run.folder, 'final', {
+        step: state.step,
+        write: (folder) => this.#task.saveModel(folder),
+        json: this.#configFile(),
+      });
     }
     run?.reached(state.step);
     await run?.finish('finished');
@@ -254,7 +183,13 @@ class Loop<Batch, Totals> {
   async interrupt(): Promise<TrainResult> {
     const checkpoint = await this.#save();
     await this.#options.run?.finish('interrupted');
-    return { step: this.state.step, ended: 'interrupted', best: this.state.best, checkpoint, skipped: this.state.skipped };
+    return {
+      step: this.state.step,
+      ended: 'interrupted',
+      best: this.state.best,
+      checkpoint,
+      skipped: this.state.skipped,
+    };
   }
 
   /** Saves under the step really reached; a failure to save must not hide the reason for it. */
@@ -371,18 +306,28 @@ class Loop<Batch, Totals> {
     if (!best) return false;
     const value = metrics[best.metric];
     if (value === undefined) {
-      const names = Object.keys(metrics).filter((name) => name.startsWith('eval/')).join(', ');
-      throw new AttuneError(`The best model is chosen by ${best.metric}, which evaluation does not give. It gives: ${names}.`);
+      const names = Object.keys(metrics)
+        .filter((name) => name.startsWith('eval/'))
+        .join(', ');
+      throw new AttuneError(
+        `The best model is chosen by ${best.metric}, which evaluation does not give. It gives: ${names}.`,
+      );
     }
     const before = state.best?.value;
-    const better = Number.isFinite(value) && (before === undefined || (best.greaterIsBetter ? value > before : value < before));
+    const better =
+      Number.isFinite(value) && (before === undefined || (best.greaterIsBetter ? value > before : value < before));
     if (!better) {
       state.sinceBest++;
       return false;
     }
     state.best = { metric: best.metric, value, step: state.step };
     state.sinceBest = 0;
-    if (run) await saveCheckpoint(run.folder, 'best_model', { step: state.step, write: (folder) => this.#task.saveModel(folder), json: this.#configFile() });
+    if (run)
+      await saveCheckpoint(run.folder, 'best_model', {
+        step: state.step,
+        write: (folder) => this.#task.saveModel(folder),
+        json: this.#configFile(),
+      });
     return true;
   }
 
@@ -431,16 +376,20 @@ class Loop<Batch, Totals> {
   }
 }
 
-const due = (every: number | undefined, step: number, isLast: boolean) => every !== undefined && every > 0 && (step % every === 0 || isLast);
+const due = (every: number | undefined, step: number, isLast: boolean) =>
+  every !== undefined && every > 0 && (step % every === 0 || isLast);
 
 /** Counters and the rate are told as they are; everything measured is averaged over the steps of a row. */
-const averaged = (name: string) => name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
+const averaged = (name: string) =>
+  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
 
 const prefixed = (prefix: string, values: Record<string, number>) =>
   Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
 
 /** A metric must not keep a graph alive. */
 const detached = (sums: Sums): Sums =>
-  Object.fromEntries(Object.entries(sums).map(([name, value]) => [name, value instanceof Tensor ? value.detach() : value]));
+  Object.fromEntries(
+    Object.entries(sums).map(([name, value]) => [name, value instanceof Tensor ? value.detach() : value]),
+  );
 
 const isAbort = (error: unknown) => (error as Error).name === 'AbortError';

@@ -7,6 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
+import { listCheckpoints } from '../../src/runs/checkpoints.ts';
 import { openRun } from '../../src/runs/open-run.ts';
 
 const totalSteps = 60;
@@ -39,7 +40,8 @@ function outcome(output: string) {
     best: readFileSync(join(output, 'run', 'best_model', 'model.safetensors')).toString('base64'),
     losses: run.metrics().map((row) => [row.step, row['train/loss'], row['eval/loss']]),
     rollouts: rollouts.query().map((row) => [row.step, row.completion]),
-    checkpoints: readdirSync(join(output, 'run')).filter((name) => /^\.|step-/.test(name)),
+    leftovers: readdirSync(join(output, 'run')).filter((name) => name.startsWith('.') || name.startsWith('superseded')),
+    newest: listCheckpoints(join(output, 'run')).at(-1)?.step,
   };
 }
 
@@ -48,6 +50,7 @@ it(`ends the same after ${killsWanted} kills`, async () => {
   expect(await life(whole)).toEqual({ ended: true, errors: '' });
   const reference = outcome(whole);
   expect(reference.losses.length).toBe(totalSteps);
+  expect(reference).toMatchObject({ leftovers: [], newest: totalSteps });
 
   let kills = 0;
   for (let attempt = 0; kills < killsWanted; attempt++) {

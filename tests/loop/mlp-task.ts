@@ -1,7 +1,16 @@
 /** A small regression task for the loop's tests: dropout and shuffling make every step depend on all saved state. */
 import { join } from 'node:path';
 import { AdamW, Linear, Module } from '../../src/nn/index.ts';
-import { dropout, noGrad, openSafetensors, scope, seed, type Tensor, tensor, writeSafetensors } from '../../src/tensor/index.ts';
+import {
+  dropout,
+  noGrad,
+  openSafetensors,
+  scope,
+  seed,
+  type Tensor,
+  tensor,
+  writeSafetensors,
+} from '../../src/tensor/index.ts';
 import type { TrainTask } from '../../src/trainers/loop.ts';
 
 class Mlp extends Module {
@@ -70,7 +79,11 @@ export function mlpTask(options: MlpOptions): MlpTask {
     backward(batch, totals) {
       options.onBackward?.(current);
       const error = model.forward(tensor(batch.inputs)).reshape(-1).sub(tensor(batch.targets));
-      const loss = error.mul(error).sum().div(totals).mul(options.poison?.(current) ?? 1);
+      const loss = error
+        .mul(error)
+        .sum()
+        .div(totals)
+        .mul(options.poison?.(current) ?? 1);
       loss.backward();
       return { loss, count: batch.targets.length };
     },

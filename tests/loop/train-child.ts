@@ -10,7 +10,13 @@ import { mlpTask } from './mlp-task.ts';
 const [folder = '', totalSteps = '100'] = process.argv.slice(2);
 setThreads(1);
 const run = join(folder, 'run');
-const common = { command: 'test', outputDir: folder, config: { steps: totalSteps }, reportTo: ['tensorboard'], curves: false };
+const common = {
+  command: 'test',
+  outputDir: folder,
+  config: { steps: totalSteps },
+  reportTo: ['tensorboard'],
+  curves: false,
+};
 const found = listCheckpoints(run).length > 0 ? await findCheckpoint(run) : undefined;
 const resume = found ? { run, step: found.step } : existsSync(run) ? { run, step: 0 } : undefined;
 const open = await createRun({ ...common, runName: 'run', resume });
@@ -20,7 +26,18 @@ const task = mlpTask({
   totalSteps: Number(totalSteps),
   microBatch: 4,
   onPlan: (step) =>
-    rollouts.add([{ step, epoch: 0, promptIndex: step, rolloutIndex: 0, prompt: 'p', completion: `c${step}`, reward: step, advantage: 0 }]),
+    rollouts.add([
+      {
+        step,
+        epoch: 0,
+        promptIndex: step,
+        rolloutIndex: 0,
+        prompt: 'p',
+        completion: `c${step}`,
+        reward: step,
+        advantage: 0,
+      },
+    ]),
 });
 const options = {
   run: open,

@@ -1,0 +1,50 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { saveCheckpoint } from './checkpoints.ts';
+import { savedConfig } from './config.ts';
+import { resolveRun } from './resume.ts';
+import { cadenceFields, loraFields, optimizerFields, runFields } from './training-fields.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-resume-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const schema = z.object({
+  ...runFields({ outputDir: join(folder, 'out'), logDir: './logs' }),
+  ...optimizerFields({ lr: 1e-5 }),
+  ...cadenceFields(),
+  ...loraFields(),
+});
+
+describe('resolveRun', () => {
+  it('needs no checkpoint', async () => {
+    const { config, resume } = await resolveRun(schema, { lr: '2e-5', learning_rate: undefined });
+    expect(resume).toBeUndefined();
+    expect(config).toMatchObject({
+      lr: 2e-5,
+      logDir: './logs',
+      gradAccum: 4,
+      maxGradNorm: 10,
+      seed: 42,
+      loraR: 16,
+      evalSteps: 50,
+      saveSteps: 500,
+    });
+  });
+
+  it('puts the config of the resumed checkpoint under the file and the flags', async () => {
+    const first = await resolveRun(schema, { lr: '3e-4', epochs: '7', seed: '1', runName: 'r' });
+    await saveCheckpoint(join(folder, 'out', 'r'), 'step-5', {
+      step: 5,
+      json: { 'train_config.json': savedConfig(schema, first.config) },
+    });
+    const file = join(folder, 'a.yaml');
+    writeFileSync(file, 'resume_from: latest\nnum_epochs: 8\n');
+    const again = await resolveRun(schema, { config: file, seed: '2' });
+    expect(again.resume).toMatchObject({ step: 5, path: join(folder, 'out', 'r', 'step-5') });
+    expect(again.config).toMatchObject({ lr: 3e-4, epochs: 8, seed: 2, runName: 'r' });
+    expect(again.sources).toMatchObject({ lr: 'the checkpoint', epochs: file, seed: 'command line' });
+  });
+});
