@@ -16,7 +16,7 @@ import {
   type TextTokenizer,
 } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { datasetHub } from '../models/dataset-hub.ts';
+import { datasetHub } from '../models/hub.ts';
 import type { Progress } from '../progress.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
 import { drawExploration } from './explore-plot.ts';
