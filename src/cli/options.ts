@@ -64,22 +64,24 @@ function optionsFor(name: string, type: z.ZodType, kind: FieldKind): Option[] {
     (defaultValue(type) === true ? yes : no).hideHelp();
     return [yes, no];
   }
-  return [new Option(`--${flag} <${placeholder(kind)}>`, text)];
+  return [new Option(`--${flag} <${argumentName(kind)}>`, text)];
 }
 
-function placeholder(kind: FieldKind): string {
+function argumentName(kind: FieldKind): string {
   if (kind.kind === 'number') return kind.integer ? 'n' : 'number';
   if (kind.kind === 'enum') return 'name';
-  if (kind.kind === 'list') return `${placeholder(fieldKind(kind.element))},...`;
+  if (kind.kind === 'list') return `${argumentName(fieldKind(kind.element))},...`;
   return 'value';
 }
 
 function helpText(type: z.ZodType, kind: FieldKind): string {
   const meta = fieldMeta(type);
   const notes: string[] = [];
-  if (kind.kind === 'enum') notes.push(`one of: ${kind.values.join(', ')}`);
+  const element = kind.kind === 'list' ? fieldKind(kind.element) : kind;
+  if (element.kind === 'enum') notes.push(`${kind.kind === 'list' ? 'any' : 'one'} of: ${element.values.join(', ')}`);
   const standard = defaultValue(type);
   if (isRequired(type)) notes.push('required');
+  else if (standard === true) notes.push('on by default; this turns it off');
   else if (standard !== undefined && standard !== null && standard !== false) notes.push(`default: ${shown(standard)}`);
   if (meta.examples?.length) notes.push(`e.g. ${meta.examples.join(', ')}`);
   if (meta.aliases?.length) notes.push(`also ${meta.aliases.map((alias) => `--${kebabCase(alias)}`).join(', ')}`);

@@ -324,7 +324,9 @@ export function grid(
   charts: readonly Chart[],
   options: { columns?: number; title?: string; subtitle?: string } = {},
 ): Chart {
-  const heading = options.subtitle ? { text: options.title ?? '', subtitle: options.subtitle } : options.title;
+  const heading = options.title
+    ? { text: options.title, fontSize: 18, offset: 16, ...(options.subtitle ? { subtitle: options.subtitle } : {}) }
+    : undefined;
   return {
     ...(heading ? { title: heading } : {}),
     columns: options.columns ?? (charts.length > 4 ? 3 : Math.min(2, charts.length)),

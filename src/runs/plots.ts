@@ -15,7 +15,7 @@ export * from './charts.ts';
 
 const theme = {
   background: 'white',
-  font: fontFamily,
+  font: `${fontFamily}, sans-serif`,
   padding: 14,
   view: { stroke: null },
   title: {

@@ -53,3 +53,17 @@ export function meanOf(rows: readonly Record<string, number>[]): Record<string, 
   }
   return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
 }
+
+/** Counters and the rate are told as they are; everything measured is averaged over the steps of a row. */
+export const averaged = (name: string) =>
+  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
+
+/** `loss` becomes `train/loss`; a name that has a prefix keeps it. */
+export const prefixed = (prefix: string, values: Record<string, number>) =>
+  Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
+
+/** A metric must not keep a graph alive. */
+export const detached = (sums: Sums): Sums =>
+  Object.fromEntries(
+    Object.entries(sums).map(([name, value]) => [name, value instanceof Tensor ? value.detach() : value]),
+  );

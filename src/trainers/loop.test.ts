@@ -165,6 +165,12 @@ describe('stop and resume', () => {
     expect((await goOn({ totalSteps: 8 }, options)).task.weights()).toEqual(whole.task.weights());
   });
 
+  it('refuses to resume from a model alone', async () => {
+    await train({ totalSteps: 1 }, { run: await newRun() });
+    const { error } = await train({ totalSteps: 2 }, { resumeFrom: join(folder, 'run', 'final') });
+    expect(error?.message).toMatch(/final holds a model, but neither optimiser nor trainer state/);
+  });
+
   it('says when a checkpoint was cut between two updates of one step', async () => {
     let calls = 0;
     await train({ totalSteps: 4, updatesPerStep: 2, onBackward: () => fail(++calls === 11) }, { run: await newRun() });

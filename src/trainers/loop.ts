@@ -7,14 +7,14 @@
  * Stop and resume give the same numbers as no stop: a checkpoint holds the state at the boundary between two steps, and
  * whatever a broken-off step had drawn from generators or data is put back.
  */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { AttuneError } from '../errors.ts';
+import { AttuneError, UserError } from '../errors.ts';
 import { clipGradNorm, scheduleFactor } from '../nn/index.ts';
 import type { ProgressTask } from '../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../runs/checkpoints.ts';
-import { scope, Tensor } from '../tensor/index.ts';
+import { scope } from '../tensor/index.ts';
 import {
   captureRng,
   configFile,
@@ -24,7 +24,7 @@ import {
   restoreRng,
   stateFile,
 } from './loop-state.ts';
-import { meanOf, type Sums, UpdateSums } from './loop-sums.ts';
+import { averaged, detached, meanOf, prefixed, UpdateSums } from './loop-sums.ts';
 import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './loop-task.ts';
 
 export type * from './loop-task.ts';
@@ -95,7 +95,13 @@ class Loop<Batch, Totals> {
   }
 
   async resume(path: string): Promise<void> {
-    const state = JSON.parse(readFileSync(join(path, stateFile), 'utf8')) as LoopState;
+    const file = join(path, stateFile);
+    if (!existsSync(file)) {
+      throw new UserError(
+        `${path} holds a model, but neither optimiser nor trainer state: start a new run from it, or resume from a step-N folder.`,
+      );
+    }
+    const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
     await this.#task.loadModel(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
@@ -378,18 +384,5 @@ class Loop<Batch, Totals> {
 
 const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);
-
-/** Counters and the rate are told as they are; everything measured is averaged over the steps of a row. */
-const averaged = (name: string) =>
-  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
-
-const prefixed = (prefix: string, values: Record<string, number>) =>
-  Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
-
-/** A metric must not keep a graph alive. */
-const detached = (sums: Sums): Sums =>
-  Object.fromEntries(
-    Object.entries(sums).map(([name, value]) => [name, value instanceof Tensor ? value.detach() : value]),
-  );
 
 const isAbort = (error: unknown) => (error as Error).name === 'AbortError';
