@@ -1,5 +1,5 @@
 /** Numbers gathered over micro-batches, updates and steps. Those on a device are read back once, together. */
-import { scope, stack, type Tensor } from '../tensor/index.ts';
+import { scope, stack, Tensor } from '../tensor/index.ts';
 
 export type Sums = Record<string, number | Tensor>;
 
