@@ -16,10 +16,9 @@ export const bloom: Family = {
     const heads = config.size('n_head', 8);
     const headDim = headSize(config, heads, hiddenSize);
     // Slices of tensor parallelism only change the order of a sum, but their slow path leaves the biases out.
-    if (config.size('pretraining_tp', 1) > 1 && config.bool('slow_but_exact', false)) {
+    if (config.bool('slow_but_exact', false) && config.size('pretraining_tp', 1) > 1) {
       config.fail('slow_but_exact', 'is true with pretraining_tp above 1, which is not supported: set it to false');
     }
-    config.optional('slow_but_exact');
     return {
       family: 'bloom',
       vocabSize: config.size('vocab_size', 250880),
