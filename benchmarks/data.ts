@@ -31,10 +31,10 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     const tokenizer = await (values.tokenizer === undefined ? trained(folder) : Tokenizer.load(values.tokenizer));
     const dataset = await openDataset(file, { shape: 'preference' });
 
-    let seconds = await timed(async () => {
+    let took = await timed(async () => {
       for await (const _ of dataset);
     });
-    yield reading('read', seconds, { pairsPerSecond: pairs / seconds, megabytesPerSecond: megabytes / seconds });
+    yield reading('read', took, { pairsPerSecond: pairs / took.seconds, megabytesPerSecond: megabytes / took.seconds });
 
     const cache = join(folder, 'cache');
     let tokens = await tokenise(
@@ -43,30 +43,30 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       { cache },
     );
     await tokens.close();
-    seconds = await timed(async () => {
+    took = await timed(async () => {
       tokens = await tokenise(dataset, tokenizer, { cache, maxLength: 2048 });
     });
-    yield reading('tokenise', seconds, {
-      pairsPerSecond: pairs / seconds,
-      tokensPerSecond: tokens.totalTokens / seconds,
+    yield reading('tokenise', took, {
+      pairsPerSecond: pairs / took.seconds,
+      tokensPerSecond: tokens.totalTokens / took.seconds,
     });
 
     await tokens.close();
-    seconds = await timed(async () => {
+    took = await timed(async () => {
       tokens = await tokenise(dataset, tokenizer, { cache, maxLength: 2048 });
     });
-    yield reading('open the cache again', seconds, {
-      pairsPerSecond: pairs / seconds,
-      tokensPerSecond: tokens.totalTokens / seconds,
+    yield reading('open the cache again', took, {
+      pairsPerSecond: pairs / took.seconds,
+      tokensPerSecond: tokens.totalTokens / took.seconds,
     });
 
     for (const options of [{ batchSize: 32 }, { tokenBudget: 16_384, lengthAware: true }]) {
       let batches = 0;
-      seconds = await timed(async () => {
+      took = await timed(async () => {
         for await (const _ of new Batches(tokens, options)) batches++;
       });
       const label = options.batchSize === undefined ? 'batches of 16,384 tokens' : 'batches of 32 pairs';
-      yield reading(label, seconds, { pairsPerSecond: pairs / seconds, batchesPerSecond: batches / seconds });
+      yield reading(label, took, { pairsPerSecond: pairs / took.seconds, batchesPerSecond: batches / took.seconds });
     }
     yield await waiting(new Batches(tokens, { batchSize: 32 }));
     await tokens.close();
@@ -78,26 +78,29 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
 /** How long a loop whose steps take `stepMs` waits for its batches. */
 async function waiting(batches: Batches): Promise<Reading> {
   const waits: number[] = [];
-  let asked = performance.now();
-  for await (const _ of batches) {
-    waits.push(performance.now() - asked);
-    if (waits.length > timedSteps) break;
-    await new Promise((resolve) => setTimeout(resolve, stepMs));
-    asked = performance.now();
-  }
+  const took = await timed(async () => {
+    let asked = performance.now();
+    for await (const _ of batches) {
+      waits.push(performance.now() - asked);
+      if (waits.length > timedSteps) break;
+      await new Promise((resolve) => setTimeout(resolve, stepMs));
+      asked = performance.now();
+    }
+  });
   const steady = waits.slice(1).sort((a, b) => a - b);
-  const mean = steady.reduce((sum, wait) => sum + wait, 0) / steady.length;
-  return reading(`waiting of a ${stepMs} ms step`, (mean * steady.length) / 1000, {
-    meanWaitMs: round(mean),
-    worstWaitMs: round(steady.at(-1) ?? 0),
+  return reading(`${timedSteps} steps of ${stepMs} ms`, took, {
+    meanWaitMs: steady.reduce((sum, wait) => sum + wait, 0) / steady.length,
+    worstWaitMs: steady.at(-1) ?? 0,
   });
 }
 
-function reading(name: string, seconds: number, figures: Record<string, number>): Reading {
+/** CPU seconds stand beside the wall clock: on a shared machine only they compare from run to run. */
+function reading(name: string, { seconds, cpuSeconds }: Timing, figures: Record<string, number>): Reading {
   const rounded = Object.entries(figures).map(([figure, value]) => [figure, round(value)]);
   return {
     name,
     seconds: round(seconds),
+    cpuSeconds: round(cpuSeconds),
     ...Object.fromEntries(rounded),
     peakMiB: round(process.resourceUsage().maxRSS / 1024),
   };
@@ -105,10 +108,17 @@ function reading(name: string, seconds: number, figures: Record<string, number>)
 
 const round = (value: number) => Number(value.toPrecision(3));
 
-async function timed(work: () => Promise<void>): Promise<number> {
+interface Timing {
+  seconds: number;
+  cpuSeconds: number;
+}
+
+async function timed(work: () => Promise<void>): Promise<Timing> {
   const start = performance.now();
+  const cpu = process.cpuUsage();
   await work();
-  return (performance.now() - start) / 1000;
+  const { user, system } = process.cpuUsage(cpu);
+  return { seconds: (performance.now() - start) / 1000, cpuSeconds: (user + system) / 1e6 };
 }
 
 async function writePairs(file: string, pairs: number): Promise<void> {

@@ -85,6 +85,15 @@ describe('split', () => {
     expect(prompts(await validation.toArray()).some((prompt) => trained.has(prompt))).toBe(false);
   });
 
+  it('divides the sample where only some examples are taken', async () => {
+    const dataset = await openDataset(pairs(500), { shape: 'preference', maxSamples: 100 });
+    const { train, validation } = dataset.split(0.3);
+    const both = [...prompts(await train.toArray()), ...prompts(await validation.toArray())];
+    expect(both.sort()).toEqual(prompts(await dataset.toArray()).sort());
+    expect(both).toHaveLength(100);
+    expect(dataset.tally.toJSON()).toMatchObject({ rows: 500, examples: 100, dropped: { 'not sampled': 400 } });
+  });
+
   it('refuses shares that make no sense, and says when a side is empty', async () => {
     const dataset = await openDataset(pairs(2), { shape: 'preference' });
     expect(() => dataset.split(1)).toThrow(/between 0 and 1/);

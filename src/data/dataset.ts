@@ -119,19 +119,16 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     return { train: part(false), validation: part(true) };
   }
 
-  /** Examples in the order of the rows, however many were sampled. */
+  /** Examples in the order of the rows, however they were sampled. A split divides the sample, not the whole set. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ExampleOf[S]> {
-    const { maxSamples, sample = 'random', seed = 42 } = this.#options;
     const tally = new Tally();
     this.tally = tally;
-    if (maxSamples === undefined || sample === 'first') {
-      for await (const example of this.#usable(tally)) {
-        tally.examples++;
-        yield example;
-        if (tally.examples === maxSamples) return;
-      }
-    } else {
-      yield* await reservoir(this.#usable(tally), maxSamples, seed, tally);
+    const side = this.#side;
+    for await (const example of this.#sampled(tally)) {
+      const key = side === undefined ? '' : promptKey(await this.shape(), example);
+      if (side !== undefined && unitHash(key, side.seed) < side.fraction !== side.validation) continue;
+      tally.examples++;
+      yield example;
     }
     if (tally.examples === 0) throw this.#empty(tally);
   }
@@ -150,10 +147,22 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
       .digest('hex');
   }
 
+  async *#sampled(tally: Tally): AsyncGenerator<ExampleOf[S]> {
+    const { maxSamples, sample = 'random', seed = 42 } = this.#options;
+    if (maxSamples !== undefined && sample === 'random')
+      yield* await reservoir(this.#usable(tally), maxSamples, seed, tally);
+    else {
+      let taken = 0;
+      for await (const example of this.#usable(tally)) {
+        yield example;
+        if (++taken === maxSamples) return;
+      }
+    }
+  }
+
   async *#usable(tally: Tally): AsyncGenerator<ExampleOf[S]> {
     const wanted = await this.shape();
     const mappings = new Map<string, Mapping>();
-    const side = this.#side;
     const drop = (reason: string) => tally.drop(reason);
     const bad = (file: string, line: number, problem: string) => {
       const message = `${file}:${line}: ${problem}`;
@@ -179,8 +188,6 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
       }
       tally.rows++;
       for (const example of examples) {
-        if (side !== undefined && unitHash(promptKey(wanted, example), side.seed) < side.fraction !== side.validation)
-          continue;
         if (this.#rows.manyFiles) example.source ??= sourceName(file);
         if (this.#keep(wanted, example, drop)) yield example as ExampleOf[S];
       }
@@ -247,7 +254,6 @@ async function reservoir<T>(items: AsyncIterable<T>, size: number, seed: number,
     }
     seen++;
   }
-  tally.examples = kept.length;
   if (seen > kept.length) tally.dropped['not sampled'] = seen - kept.length;
   return kept.sort((a, b) => a.place - b.place).map(({ item }) => item);
 }
