@@ -51,7 +51,8 @@ describe('response advantages', () => {
         expect(Array.from(made), `${kind} of ${value}`).toEqual(new Array(7).fill(0));
       }
     }
-    for (const bit of [0, 1]) expect(Array.from(responseAdvantages('max-rl', [bit, bit, bit], [0, 0, 0]))).toEqual([0, 0, 0]);
+    for (const bit of [0, 1])
+      expect(Array.from(responseAdvantages('max-rl', [bit, bit, bit], [0, 0, 0]))).toEqual([0, 0, 0]);
   });
 
   it('groups need not lie together or be of one size', () => {

@@ -12,7 +12,9 @@ function direct(gamma: number, lambda: number, klCoef: number): number[] {
   let start = 0;
   lengths.forEach((length, i) => {
     const V = [...values.slice(start, start + length), 0];
-    const r = k1.slice(start, start + length).map((kl, t) => -klCoef * kl + (t === length - 1 ? (rewards[i] as number) : 0));
+    const r = k1
+      .slice(start, start + length)
+      .map((kl, t) => -klCoef * kl + (t === length - 1 ? (rewards[i] as number) : 0));
     for (let t = 0; t < length; t++) {
       let sum = 0;
       for (let k = 0; t + k < length; k++) {

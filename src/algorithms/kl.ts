@@ -2,10 +2,11 @@
  * Estimates of KL(πθ‖πref) from one sampled token, with ℓ = lp − lpRef (Schulman, "Approximating KL Divergence", 2020).
  *
  *   k1 = ℓ        unbiased, noisy; what goes into rewards
- *   k2 = ℓ²/2     biased, but its gradient is that of the KL
+ *   k2 = ℓ²/2     biased, never negative
  *   k3 = e^{−ℓ} + ℓ − 1   unbiased, never negative; what goes into losses
  *
- * k1 has no place in a loss: E[∇ lp] = 0, so it would add noise and no pull.
+ * k1 has no place in a loss: E[∇ lp] = 0, so it would add noise and no pull. In a loss k2 pulls as KL(πθ‖πref) does and
+ * k3 as KL(πref‖πθ) does.
  */
 import type { Tensor } from '../tensor/index.ts';
 

@@ -19,18 +19,24 @@ export interface Segments {
 
 /** From the number of response tokens of each sequence; `like` gives dtype and device (the log-probs will do). */
 export function segmentsOf(lengths: ArrayLike<number>, like: { dtype: DType; device: Device }): Segments {
-  const ids: bigint[] = [];
+  let tokens = 0;
   for (let i = 0; i < lengths.length; i++) {
     const length = lengths[i] as number;
     if (!Number.isInteger(length) || length < 0) throw new AttuneError(`A response cannot have ${length} tokens.`);
-    for (let t = 0; t < length; t++) ids.push(BigInt(i));
+    tokens += length;
+  }
+  const ids = new BigInt64Array(tokens);
+  for (let i = 0, start = 0; i < lengths.length; i++) {
+    const end = start + (lengths[i] as number);
+    ids.fill(BigInt(i), start, end);
+    start = end;
   }
   const atLeastOne = Float64Array.from(lengths, (length) => Math.max(1, length));
   return {
-    ids: tensor(BigInt64Array.from(ids), { device: like.device }),
+    ids: tensor(ids, { device: like.device }),
     lengths: tensor(atLeastOne, { dtype: like.dtype, device: like.device }),
     count: lengths.length,
-    tokens: ids.length,
+    tokens,
   };
 }
 

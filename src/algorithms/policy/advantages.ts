@@ -86,7 +86,12 @@ function perSegment(
 }
 
 function repeated(perResponse: Float64Array, lengths: ArrayLike<number>): Float64Array {
-  return Float64Array.from(
-    Array.from(perResponse).flatMap((value, i) => new Array<number>(lengths[i] as number).fill(value)),
-  );
+  const out = new Float64Array(Array.from(lengths).reduce((total, length) => total + length, 0));
+  let start = 0;
+  perResponse.forEach((value, i) => {
+    const end = start + (lengths[i] as number);
+    out.fill(value, start, end);
+    start = end;
+  });
+  return out;
 }

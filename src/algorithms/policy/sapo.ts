@@ -1,5 +1,5 @@
 /** −(4/τ)·σ(τ(r − 1))·A: a soft gate in place of the clip; its slope at r = 1 is that of r itself. */
-import { where } from '../../tensor/index.ts';
+import { full, where } from '../../tensor/index.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
 export const sapo = definePolicyAlgorithm({
@@ -11,7 +11,7 @@ export const sapo = definePolicyAlgorithm({
   klIn: 'none',
   defaults: { tauPositive: 1, tauNegative: 1.05 },
   terms: ({ ratio, advantages, options }) => {
-    const tau = where(advantages.gt(0), options.tauPositive, options.tauNegative).to(ratio.dtype);
+    const tau = where(advantages.gt(0), full([], options.tauPositive, ratio), full([], options.tauNegative, ratio));
     const gate = ratio.sub(1).mul(tau).sigmoid().mul(4).div(tau);
     return { policy: gate.mul(advantages).neg() };
   },

@@ -138,7 +138,9 @@ export function preferenceOptions(
   const options = withDefaults(algorithm.name, neutral, algorithm.defaults, changes);
   if (!(options.beta > 0)) throw new UserError(`beta of ${algorithm.name} is ${options.beta}; it must be above 0.`);
   if (!(options.labelSmoothing >= 0 && options.labelSmoothing < 0.5)) {
-    throw new UserError(`labelSmoothing is ${options.labelSmoothing}; it is a share of wrong labels, from 0 to below 0.5.`);
+    throw new UserError(
+      `labelSmoothing is ${options.labelSmoothing}; it is a share of wrong labels, from 0 to below 0.5.`,
+    );
   }
   return options;
 }
