@@ -10,6 +10,13 @@ namespace {
 
 std::vector<at::Tensor> tensorsOf(napi_env env, napi_value value) {
   std::vector<at::Tensor> out;
+  for (napi_value item : elements(env, value)) out.push_back(toTensor(env, item));
+  return out;
+}
+
+// null where an output has no incoming gradient of its own (a scalar starts from 1).
+std::vector<at::Tensor> gradientsOf(napi_env env, napi_value value) {
+  std::vector<at::Tensor> out;
   for (napi_value item : elements(env, value)) out.push_back(isNullish(env, item) ? at::Tensor() : toTensor(env, item));
   return out;
 }
@@ -23,7 +30,7 @@ napi_value backward(napi_env env, Args& args) {
   const auto outputs = tensorsOf(env, args[0]);
   std::vector<at::Tensor> gradients;
   if (!isNullish(env, args[1])) {
-    gradients = tensorsOf(env, args[1]);
+    gradients = gradientsOf(env, args[1]);
     checkGradients(outputs, gradients);
   }
   const bool retain = toBool(env, args[2]);
@@ -36,7 +43,7 @@ napi_value gradients(napi_env env, Args& args) {
   const auto outputs = tensorsOf(env, args[0]), inputs = tensorsOf(env, args[1]);
   std::vector<at::Tensor> incoming;
   if (!isNullish(env, args[2])) {
-    incoming = tensorsOf(env, args[2]);
+    incoming = gradientsOf(env, args[2]);
     checkGradients(outputs, incoming);
   }
   const auto found =

@@ -4,6 +4,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <deque>
+
 #include "generators.h"
 #include "handles.h"
 
@@ -16,8 +18,10 @@ using c10::TypeKind;
 struct Argument {
   std::string name;
   TypeKind kind = TypeKind::NoneType;     // of the value, or of a list's elements
+  TypeKind named = TypeKind::NoneType;    // dtype, layout or memory format: an int in the schema's eyes, a name in ours
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
   bool single = false;                    // a fixed-size list such as int[2], which also takes one bare number
+  bool written = false;                   // the operator changes it
   std::string type;                       // as the schema writes it
   std::shared_ptr<IValue> fallback;       // the schema's default
   c10::TypePtr elementType;
@@ -29,8 +33,9 @@ struct Operator {
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
 };
 
-std::vector<Operator>& operators() {
-  static auto* list = new std::vector<Operator>();
+// A deque: references into it hold when a getter of the caller's resolves another operator in the middle of a call.
+std::deque<Operator>& operators() {
+  static auto* list = new std::deque<Operator>();
   return *list;
 }
 
@@ -55,18 +60,46 @@ Argument describe(const c10::Argument& source) {
   }
   out.kind = type->kind();
   out.elementType = type;
+  c10::TypePtr real = source.real_type();
+  if (const auto* optional = real->castRaw<c10::OptionalType>()) real = optional->getElementType();
+  if (real->kind() == TypeKind::ScalarTypeType || real->kind() == TypeKind::LayoutType || real->kind() == TypeKind::MemoryFormatType)
+    out.named = real->kind();
+  out.written = source.alias_info() != nullptr && source.alias_info()->isWrite();
   if (source.default_value().has_value()) out.fallback = std::make_shared<IValue>(*source.default_value());
   return out;
 }
 
-// dtype, layout and memory format are integers in a schema and names in JavaScript.
-int64_t enumerationValue(const std::string& name) {
-  if (name == "contiguous_format") return static_cast<int64_t>(c10::MemoryFormat::Contiguous);
-  if (name == "preserve_format") return static_cast<int64_t>(c10::MemoryFormat::Preserve);
-  if (name == "channels_last") return static_cast<int64_t>(c10::MemoryFormat::ChannelsLast);
-  if (name == "strided") return static_cast<int64_t>(c10::kStrided);
-  if (name == "sparse_coo") return static_cast<int64_t>(c10::kSparse);
-  if (name == "sparse_csr") return static_cast<int64_t>(c10::kSparseCsr);
+struct Named {
+  const char* name;
+  int64_t value;
+};
+
+constexpr Named kLayouts[] = {{"strided", static_cast<int64_t>(c10::kStrided)},
+                              {"sparse_coo", static_cast<int64_t>(c10::kSparse)},
+                              {"sparse_csr", static_cast<int64_t>(c10::kSparseCsr)},
+                              {"sparse_csc", static_cast<int64_t>(c10::kSparseCsc)},
+                              {"sparse_bsr", static_cast<int64_t>(c10::kSparseBsr)},
+                              {"sparse_bsc", static_cast<int64_t>(c10::kSparseBsc)}};
+
+constexpr Named kMemoryFormats[] = {{"contiguous_format", static_cast<int64_t>(c10::MemoryFormat::Contiguous)},
+                                    {"preserve_format", static_cast<int64_t>(c10::MemoryFormat::Preserve)},
+                                    {"channels_last", static_cast<int64_t>(c10::MemoryFormat::ChannelsLast)},
+                                    {"channels_last_3d", static_cast<int64_t>(c10::MemoryFormat::ChannelsLast3d)}};
+
+template <size_t N>
+int64_t valueNamed(const Named (&known)[N], const std::string& name, const char* kind) {
+  std::string names;
+  for (const auto& entry : known) {
+    if (name == entry.name) return entry.value;
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw ArgumentError("unknown " + std::string(kind) + " \"" + name + "\": one of " + names);
+}
+
+// By name only: libtorch believes any integer to be one of its enumeration, and a wrong one takes it out of bounds.
+int64_t enumerationValue(TypeKind kind, const std::string& name) {
+  if (kind == TypeKind::LayoutType) return valueNamed(kLayouts, name, "layout");
+  if (kind == TypeKind::MemoryFormatType) return valueNamed(kMemoryFormats, name, "memory format");
   return static_cast<int64_t>(dtypeFromName(name));
 }
 
@@ -76,7 +109,7 @@ IValue single(napi_env env, napi_value value, const Argument& argument) {
       return IValue(toTensor(env, value));
     case TypeKind::IntType:
     case TypeKind::SymIntType:
-      if (typeOf(env, value) == napi_string) return IValue(enumerationValue(toString(env, value)));
+      if (argument.named != TypeKind::NoneType) return IValue(enumerationValue(argument.named, toString(env, value)));
       return IValue(toInt(env, value));
     case TypeKind::FloatType:
     case TypeKind::SymFloatType:
@@ -193,7 +226,9 @@ napi_value resolve(napi_env env, Args& args) {
         {"name", fromString(env, argument.name)},
         {"type", fromString(env, argument.type)},
         {"tensor", fromBool(env, argument.kind == TypeKind::TensorType || argument.kind == TypeKind::StorageType)},
+        {"generator", fromBool(env, argument.kind == TypeKind::GeneratorType)},
         {"list", fromBool(env, argument.list)},
+        {"written", fromBool(env, argument.written)},
         {"kwargOnly", fromBool(env, argument.kwargOnly)},
         {"required", fromBool(env, !argument.fallback && !argument.optional)},
     }));
@@ -226,7 +261,6 @@ napi_value call(napi_env env, Args& args) {
   int32_t id = -1;
   napi_get_value_int32(env, args[0], &id);
   if (id < 0 || static_cast<size_t>(id) >= operators().size()) throw ArgumentError("not an operator");
-  // A copy of what is needed: the table may grow if a getter of the caller's resolves another operator meanwhile.
   const Operator& op = operators()[id];
   const size_t wanted = op.arguments.size();
   if (args.count - 1 > wanted)
@@ -234,9 +268,8 @@ napi_value call(napi_env env, Args& args) {
   torch::jit::Stack stack;
   stack.reserve(wanted);
   for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i + 1 < args.count ? args.values[i + 1] : nullptr);
-  const auto handle = op.handle;
   const std::vector<int>& returns = op.returnsArgument;
-  handle.callBoxed(&stack);
+  op.handle.callBoxed(&stack);
   if (stack.size() == 1) return returns[0] >= 0 ? undefined(env) : wrap(env, stack[0]);
   std::vector<napi_value> out;
   for (size_t i = 0; i < stack.size(); i++) out.push_back(returns[i] >= 0 ? undefined(env) : wrap(env, stack[i]));

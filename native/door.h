@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -49,11 +50,17 @@ using Body = napi_value (*)(napi_env, Args&);
 /** libtorch's messages without the C++ frames that follow them. */
 std::string plainMessage(const c10::Error& error);
 
+/** Set when a mapped file turned out to be shorter than it was (mapping.cc). */
+extern std::atomic<bool> fileTorn;
+[[noreturn]] void throwTorn();
+
 template <Body body>
 napi_value door(napi_env env, napi_callback_info info) {
   try {
     Args args(env, info);
-    return body(env, args);
+    napi_value result = body(env, args);
+    if (fileTorn.load(std::memory_order_relaxed)) throwTorn();
+    return result;
   } catch (const PendingException&) {
   } catch (const c10::Error& error) {
     napi_throw_error(env, "ATTUNE_NATIVE", plainMessage(error).c_str());
@@ -75,6 +82,7 @@ struct Export {
 /** Each source file contributes its functions through one of these. */
 std::vector<Export> dispatchExports();
 std::vector<Export> memoryExports();
+std::vector<Export> mappingExports();
 std::vector<Export> autogradExports();
 std::vector<Export> runtimeExports();
 std::vector<Export> cudaExports();

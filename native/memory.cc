@@ -1,29 +1,13 @@
-// Bytes in and bytes out: typed arrays (copied), memory-mapped files (not copied), read-back.
+// Bytes in and bytes out: typed arrays (copied), read-back, and the books of what is held.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
-#include <memory>
-#include <unordered_map>
 
 #include "handles.h"
 
 namespace attune {
 namespace {
-
-int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
-  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  for (int64_t size : shape) {
-    if (size < 0) throw ArgumentError("a shape has a negative size");
-    if (__builtin_mul_overflow(bytes, size, &bytes)) throw ArgumentError("a shape is too large");
-  }
-  return bytes;
-}
 
 struct Span {
   void* data;
@@ -73,6 +57,14 @@ Span spanOf(napi_env env, napi_value value) {
   return span;
 }
 
+// Any byte but 0 and 1 is undefined behaviour in a C++ bool, and libtorch's kernels count on that.
+void copyBytes(const at::Tensor& target, const void* source) {
+  std::memcpy(target.data_ptr(), source, target.nbytes());
+  if (target.scalar_type() != at::kBool) return;
+  auto* bytes = static_cast<uint8_t*>(target.data_ptr());
+  for (size_t i = 0; i < target.nbytes(); i++) bytes[i] = bytes[i] != 0;
+}
+
 // fromBytes(typedArray, dtype, shape)
 napi_value fromBytes(napi_env env, Args& args) {
   const auto dtype = dtypeFromName(toString(env, args[1]));
@@ -82,7 +74,7 @@ napi_value fromBytes(napi_env env, Args& args) {
   if (static_cast<int64_t>(span.bytes) != bytes)
     throw ArgumentError("the data has " + std::to_string(span.bytes) + " bytes, its shape and dtype need " + std::to_string(bytes));
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype));
-  if (bytes > 0) std::memcpy(tensor.data_ptr(), span.data, bytes);
+  if (bytes > 0) copyBytes(tensor, span.data);
   return fromTensor(env, tensor);
 }
 
@@ -92,13 +84,18 @@ napi_value writeInto(napi_env env, Args& args) {
   const Span span = spanOf(env, args[1]);
   if (!tensor.device().is_cpu() || !tensor.is_contiguous()) throw ArgumentError("only a contiguous CPU tensor can be written to");
   if (span.bytes != tensor.nbytes()) throw ArgumentError("the data and the tensor differ in size");
-  if (span.bytes > 0) std::memcpy(tensor.data_ptr(), span.data, span.bytes);
+  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) throw ArgumentError("this tensor has no memory of its own to write to");
+  if (span.bytes > 0) copyBytes(tensor, span.data);
   return undefined(env);
 }
 
 napi_value bytesOf(napi_env env, Args& args) {
   at::NoGradGuard guard;
-  const at::Tensor tensor = toTensor(env, args[0]).detach().to(at::kCPU).contiguous();
+  at::Tensor tensor = toTensor(env, args[0]).detach();
+  if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
+  // Lazy conjugates, negatives and zeros have other bytes in memory than they stand for.
+  if (tensor._is_zerotensor()) tensor = tensor.clone();
+  tensor = tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   void* data = nullptr;
   napi_value buffer;
   ok(env, napi_create_arraybuffer(env, tensor.nbytes(), &data, &buffer), "cannot make an ArrayBuffer: out of memory");
@@ -108,7 +105,7 @@ napi_value bytesOf(napi_env env, Args& args) {
 
 napi_value item(napi_env env, Args& args) { return fromScalar(env, toTensor(env, args[0]).item()); }
 
-// [dtype, device, requiresGrad, isLeaf, ...shape]
+// [dtype, device, ...shape]
 napi_value meta(napi_env env, Args& args) {
   const at::Tensor& tensor = toTensor(env, args[0]);
   std::vector<napi_value> out{fromString(env, dtypeName(tensor.scalar_type())), fromString(env, tensor.device().str())};
@@ -128,77 +125,14 @@ napi_value free(napi_env env, Args& args) {
 // freeAll(Int32Array, count): what a scope lets go of, in one call.
 napi_value freeAll(napi_env env, Args& args) {
   const Span span = spanOf(env, args[0]);
-  const auto count = static_cast<size_t>(toInt(env, args[1]));
-  if (count * sizeof(int32_t) > span.bytes) throw ArgumentError("fewer handles than said");
-  const auto* handles = static_cast<const int32_t*>(span.data);
-  for (size_t i = 0; i < count; i++) release(handles[i]);
-  return undefined(env);
-}
-
-struct Mapping {
-  char* data = nullptr;
-  size_t bytes = 0;
-  ~Mapping() {
-    if (data != nullptr) munmap(data, bytes);
+  const int64_t count = toInt(env, args[1]);
+  if (count < 0 || static_cast<size_t>(count) > span.bytes / sizeof(int32_t)) throw ArgumentError("fewer handles than said");
+  const auto* handles = static_cast<const char*>(span.data);
+  for (int64_t i = 0; i < count; i++) {
+    int32_t handle;
+    std::memcpy(&handle, handles + i * sizeof(int32_t), sizeof(int32_t));  // a Uint8Array may start anywhere
+    release(handle);
   }
-};
-
-std::unordered_map<int64_t, std::shared_ptr<Mapping>>& mappings() {
-  static auto* table = new std::unordered_map<int64_t, std::shared_ptr<Mapping>>();
-  return *table;
-}
-int64_t nextMapping = 1;
-
-napi_value mapFile(napi_env env, Args& args) {
-  const std::string path = toString(env, args[0]);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw ArgumentError(path + ": " + std::strerror(errno));
-  struct stat info;
-  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(file);
-    throw ArgumentError(path + ": not a regular file");
-  }
-  auto mapping = std::make_shared<Mapping>();
-  if (info.st_size > 0) {
-    // private and writable: an in-place op on a mapped tensor changes memory, never the file
-    void* data = mmap(nullptr, info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
-    const int fault = errno;
-    close(file);
-    if (data == MAP_FAILED) throw ArgumentError(path + ": cannot map: " + std::strerror(fault));
-    mapping->data = static_cast<char*>(data);
-    mapping->bytes = info.st_size;
-  } else {
-    close(file);
-  }
-  const int64_t id = nextMapping++;
-  mappings()[id] = mapping;
-  return object(env, {{"id", fromInt(env, id)}, {"bytes", fromInt(env, static_cast<int64_t>(mapping->bytes))}});
-}
-
-// mapTensor(mapping, offset, dtype, shape)
-napi_value mapTensor(napi_env env, Args& args) {
-  const auto found = mappings().find(toInt(env, args[0]));
-  if (found == mappings().end()) throw ArgumentError("the file is closed");
-  const std::shared_ptr<Mapping> mapping = found->second;
-  const int64_t offset = toInt(env, args[1]);
-  const auto dtype = dtypeFromName(toString(env, args[2]));
-  const auto shape = toInts(env, args[3]);
-  const int64_t bytes = checkedBytes(shape, dtype);
-  if (offset < 0 || bytes > static_cast<int64_t>(mapping->bytes) || offset > static_cast<int64_t>(mapping->bytes) - bytes)
-    throw ArgumentError("the region lies outside the file");
-  const auto options = at::TensorOptions().dtype(dtype);
-  if (bytes == 0) return fromTensor(env, at::empty(shape, options));
-  char* data = mapping->data + offset;
-  if (reinterpret_cast<uintptr_t>(data) % c10::elementSize(dtype) != 0) {
-    at::Tensor copy = at::empty(shape, options);  // unaligned in the file: copied
-    std::memcpy(copy.data_ptr(), data, bytes);
-    return fromTensor(env, copy);
-  }
-  return fromTensor(env, at::from_blob(data, shape, [mapping](void*) {}, options));
-}
-
-napi_value unmapFile(napi_env env, Args& args) {
-  mappings().erase(toInt(env, args[0]));  // tensors made from it keep it alive
   return undefined(env);
 }
 
@@ -218,10 +152,9 @@ napi_value reportBytes(napi_env env, Args&) {
 }  // namespace
 
 std::vector<Export> memoryExports() {
-  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>}, {"bytesOf", door<bytesOf>},   {"item", door<item>},
-          {"meta", door<meta>},           {"free", door<free>},           {"freeAll", door<freeAll>},   {"mapFile", door<mapFile>},
-          {"mapTensor", door<mapTensor>}, {"unmapFile", door<unmapFile>}, {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>},
-          {"reportBytes", door<reportBytes>}};
+  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>}, {"bytesOf", door<bytesOf>}, {"item", door<item>},
+          {"meta", door<meta>},           {"free", door<free>},           {"freeAll", door<freeAll>},
+          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>},   {"reportBytes", door<reportBytes>}};
 }
 
 }  // namespace attune

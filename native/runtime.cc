@@ -4,9 +4,13 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#ifdef ATTUNE_CUDA
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#endif
 #include <torch/version.h>
 
 #include <mutex>
+#include <unordered_map>
 
 #include "generators.h"
 #include "handles.h"
@@ -14,10 +18,11 @@
 namespace attune {
 namespace {
 
-std::vector<at::Generator>& generators() {
-  static auto* list = new std::vector<at::Generator>();
-  return *list;
+std::unordered_map<int64_t, at::Generator>& generators() {
+  static auto* table = new std::unordered_map<int64_t, at::Generator>();
+  return *table;
 }
+int64_t nextGenerator = 1;
 
 napi_value setThreads(napi_env env, Args& args) {
   const int64_t count = toInt(env, args[0]);
@@ -67,10 +72,29 @@ napi_value setRngState(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// A CPU generator of the caller's own, for ops with a `generator` argument.
+at::Generator newGenerator(const c10::Device& device, uint64_t seed) {
+#ifdef ATTUNE_CUDA
+  if (device.is_cuda()) {
+    at::Generator generator = at::cuda::detail::createCUDAGenerator(device.index());
+    generator.set_current_seed(seed);
+    return generator;
+  }
+#endif
+  if (!device.is_cpu()) throw ArgumentError("no generator for the device " + device.str());
+  return at::detail::createCPUGenerator(seed);
+}
+
+// makeGenerator(device, seed): one of the caller's own, for ops with a `generator` argument.
 napi_value makeGenerator(napi_env env, Args& args) {
-  generators().push_back(at::detail::createCPUGenerator(static_cast<uint64_t>(toInt(env, args[0]))));
-  return fromInt(env, static_cast<int64_t>(generators().size()) - 1);
+  const auto seed = static_cast<uint64_t>(toInt(env, args[1]));
+  const int64_t id = nextGenerator++;
+  generators().emplace(id, newGenerator(c10::Device(toString(env, args[0])), seed));
+  return fromInt(env, id);
+}
+
+napi_value freeGenerator(napi_env env, Args& args) {
+  generators().erase(toInt(env, args[0]));
+  return undefined(env);
 }
 
 napi_value info(napi_env env, Args&) {
@@ -94,8 +118,9 @@ napi_value info(napi_env env, Args&) {
 }  // namespace
 
 at::Generator generatorAt(int64_t id) {
-  if (id < 0 || static_cast<size_t>(id) >= generators().size()) throw ArgumentError("not a generator");
-  return generators()[id];
+  const auto found = generators().find(id);
+  if (found == generators().end()) throw ArgumentError("not a generator");
+  return found->second;
 }
 
 std::vector<Export> runtimeExports() {
@@ -107,6 +132,7 @@ std::vector<Export> runtimeExports() {
           {"rngState", door<rngState>},
           {"setRngState", door<setRngState>},
           {"makeGenerator", door<makeGenerator>},
+          {"freeGenerator", door<freeGenerator>},
           {"info", door<info>}};
 }
 

@@ -1,9 +1,11 @@
 #include "values.h"
 
-#include <c10/core/Layout.h>
+#include <torch/version.h>
 
 #include <cmath>
 #include <limits>
+
+#define ATTUNE_TORCH (TORCH_VERSION_MAJOR * 10000 + TORCH_VERSION_MINOR * 100)
 
 namespace attune {
 
@@ -194,18 +196,37 @@ static constexpr NamedType kTypes[] = {
     {"int16", c10::ScalarType::Short},            {"int8", c10::ScalarType::Char},
     {"uint8", c10::ScalarType::Byte},             {"bool", c10::ScalarType::Bool},
     {"complex64", c10::ScalarType::ComplexFloat}, {"complex128", c10::ScalarType::ComplexDouble},
+#if ATTUNE_TORCH >= 20100
+    {"float8_e4m3fn", c10::ScalarType::Float8_e4m3fn}, {"float8_e5m2", c10::ScalarType::Float8_e5m2},
+#endif
+#if ATTUNE_TORCH >= 20300
+    {"uint16", c10::ScalarType::UInt16},          {"uint32", c10::ScalarType::UInt32},
+    {"uint64", c10::ScalarType::UInt64},
+#endif
 };
 
 c10::ScalarType dtypeFromName(const std::string& name) {
   for (const auto& entry : kTypes)
     if (name == entry.name) return entry.type;
-  throw ArgumentError("unknown dtype \"" + name + "\"");
+  // the others by the names that ATen prints, such as QInt8
+  for (int i = 0; i < static_cast<int>(c10::ScalarType::Undefined); i++)
+    if (name == c10::toString(static_cast<c10::ScalarType>(i))) return static_cast<c10::ScalarType>(i);
+  throw ArgumentError("this libtorch has no dtype \"" + name + "\"");
 }
 
 const char* dtypeName(c10::ScalarType type) {
   for (const auto& entry : kTypes)
     if (type == entry.type) return entry.name;
   return c10::toString(type);
+}
+
+int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (int64_t size : shape) {
+    if (size < 0) throw ArgumentError("a shape has a negative size");
+    if (__builtin_mul_overflow(bytes, size, &bytes)) throw ArgumentError("a shape is too large");
+  }
+  return bytes;
 }
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 /** Grad mode and gradients as values. */
+import { attempt, TensorError } from './error.ts';
 import { native } from './native.ts';
-import { TensorError } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
 /** Runs without recording for backward. */
@@ -42,21 +42,16 @@ export interface GradOptions {
 export function gradients(outputs: readonly Tensor[], inputs: readonly Tensor[], options: GradOptions = {}): (Tensor | null)[] {
   const live = (list: readonly Tensor[]) => list.map((tensor) => tensor.live('gradients'));
   const create = options.createGraph ?? false;
-  try {
-    return native
-      .gradients(live(outputs), live(inputs), options.incoming ? live(options.incoming) : null, options.retainGraph ?? create, create)
-      .map((handle) => (handle === null ? null : new Tensor(handle)));
-  } catch (error) {
-    throw new TensorError('gradients', `gradients: ${(error as Error).message}`);
-  }
+  const incoming = options.incoming ? live(options.incoming) : null;
+  return attempt(
+    'gradients',
+    () => native.gradients(live(outputs), live(inputs), incoming, options.retainGraph ?? create, create),
+    [...outputs, ...(options.incoming ?? []), 'for', ...inputs],
+  ).map((handle) => (handle === null ? null : new Tensor(handle)));
 }
 
 /** Backward from several outputs at once, each with its incoming gradient. */
 export function backwardAll(outputs: readonly Tensor[], incoming: readonly Tensor[]): void {
   const live = (list: readonly Tensor[]) => list.map((tensor) => tensor.live('backward'));
-  try {
-    native.backward(live(outputs), live(incoming), false);
-  } catch (error) {
-    throw new TensorError('backward', `backward: ${(error as Error).message}`);
-  }
+  attempt('backward', () => native.backward(live(outputs), live(incoming), false), [...outputs, ...incoming]);
 }

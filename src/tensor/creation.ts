@@ -1,7 +1,8 @@
 /** Tensors out of nothing, out of numbers, and out of other tensors. */
 import { type Device, type DType, dtypeOfArray } from './dtype.ts';
+import { attempt, TensorError } from './error.ts';
 import { native } from './native.ts';
-import { aten, TensorError } from './operator.ts';
+import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
 export interface TensorOptions {
@@ -24,9 +25,13 @@ export function tensor(data: Nested | ArrayBufferView, options: TensorOptions & 
   const dtype = options.dtype ?? natural;
   // int64 through BigInt64Array, everything else exactly through float64
   if (dtype === 'int64') {
-    return finish(native.fromBytes(BigInt64Array.from(flat, (value) => wholeNumber(value)), 'int64', shape), 'int64', options);
+    return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', options);
   }
-  return finish(native.fromBytes(Float64Array.from(flat, Number), 'float64', shape), dtype, options);
+  return finish(fromBytes(Float64Array.from(flat, Number), 'float64', shape), dtype, options);
+}
+
+function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]): number {
+  return attempt('tensor', () => native.fromBytes(view, dtype, shape), [`${dtype}[${shape}]`]);
 }
 
 function wholeNumber(value: number | boolean | bigint): bigint {
@@ -35,10 +40,16 @@ function wholeNumber(value: number | boolean | bigint): bigint {
 }
 
 function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: readonly number[] }): Tensor {
-  // Uint16Array holds raw bfloat16 bits, as `data()` gives them
-  const own: DType = view instanceof Uint16Array ? 'bfloat16' : view instanceof Uint8Array && options.dtype === 'bool' ? 'bool' : dtypeOfArray(view);
+  const own = dtypeOfView(view, options.dtype);
   const length = (view as unknown as ArrayLike<unknown>).length;
-  return finish(native.fromBytes(plain(view), own, options.shape ?? [length]), options.dtype ?? own, options);
+  return finish(fromBytes(plain(view), own, options.shape ?? [length]), options.dtype ?? own, options);
+}
+
+/** Bits of a type that JavaScript has no array for come in an unsigned one, as `data()` gives them. */
+function dtypeOfView(view: ArrayBufferView, wanted: DType | undefined): DType {
+  if (view instanceof Uint16Array) return wanted === 'uint16' ? 'uint16' : 'bfloat16';
+  if (view instanceof Uint8Array && (wanted === 'bool' || wanted?.startsWith('float8'))) return wanted;
+  return dtypeOfArray(view);
 }
 
 // Node-API does not know Float16Array yet; its bytes do as well.

@@ -1,4 +1,5 @@
 /** CUDA's own matters. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
+import { attempt } from './error.ts';
 import { type CudaMemory, native } from './native.ts';
 
 export function cudaCount(): number {
@@ -6,17 +7,17 @@ export function cudaCount(): number {
 }
 /** Waits until all queued work on the device is done. */
 export function synchronize(device = 0): void {
-  native.cudaSynchronize(device);
+  attempt('synchronize', () => native.cudaSynchronize(device));
 }
 /** Bytes allocated now, at the peak, and reserved from the driver. */
 export function cudaMemory(device = 0): CudaMemory {
-  return native.cudaMemory(device);
+  return attempt('cudaMemory', () => native.cudaMemory(device));
 }
 export function resetPeakMemory(device = 0): void {
-  native.cudaResetPeak(device);
+  attempt('resetPeakMemory', () => native.cudaResetPeak(device));
 }
 export function emptyCache(): void {
-  native.cudaEmptyCache();
+  attempt('emptyCache', () => native.cudaEmptyCache());
 }
 
 const DEFAULT_STREAM = -1;
@@ -24,7 +25,7 @@ const DEFAULT_STREAM = -1;
 export class Stream {
   readonly #id: number;
   constructor(device = 0) {
-    this.#id = native.cudaStream(device);
+    this.#id = attempt('Stream', () => native.cudaStream(device));
   }
   /** Queues the work of `body` here; this stream first waits for what is queued on the default one, and the reverse after. */
   run<T>(body: () => T): T {
@@ -55,7 +56,7 @@ export class Graph {
 
   /** Graphs captured with the same `pool` share their working memory and must not run at the same time. */
   static capture(body: () => void, options: { pool?: Graph; warmups?: number; stream?: Stream } = {}): Graph {
-    const graph = new Graph(native.graphMake());
+    const graph = new Graph(attempt('Graph', () => native.graphMake()));
     const stream = options.stream ?? new Stream();
     stream.run(() => {
       for (let i = 0; i < (options.warmups ?? 2); i++) body();

@@ -1,4 +1,6 @@
 /** Element types and devices, by their PyTorch names. */
+import { TensorError } from './error.ts';
+
 export type DType =
   | 'float32'
   | 'float64'
@@ -11,7 +13,14 @@ export type DType =
   | 'uint8'
   | 'bool'
   | 'complex64'
-  | 'complex128';
+  | 'complex128'
+  // libtorch 2.1 and later
+  | 'float8_e4m3fn'
+  | 'float8_e5m2'
+  // libtorch 2.3 and later
+  | 'uint16'
+  | 'uint32'
+  | 'uint64';
 
 /** `cpu`, `cuda`, `cuda:1`. */
 export type Device = string;
@@ -29,19 +38,26 @@ export const dtypeBytes: Readonly<Record<DType, number>> = {
   bool: 1,
   complex64: 8,
   complex128: 16,
+  float8_e4m3fn: 1,
+  float8_e5m2: 1,
+  uint16: 2,
+  uint32: 4,
+  uint64: 8,
 };
 
 export function isFloating(dtype: DType): boolean {
   return dtype === 'float32' || dtype === 'bfloat16' || dtype === 'float16' || dtype === 'float64';
 }
 
-/** A read-back array. bfloat16 has no JavaScript array: its raw 16 bits come as Uint16Array. */
+/** A read-back array. bfloat16 and float8 have no JavaScript array: their raw bits come as Uint16Array and Uint8Array. */
 export type TypedArray =
   | Float32Array
   | Float64Array
   | Float16Array
   | Uint16Array
   | BigInt64Array
+  | BigUint64Array
+  | Uint32Array
   | Int32Array
   | Int16Array
   | Int8Array
@@ -58,7 +74,12 @@ export function viewOf(buffer: ArrayBuffer, dtype: DType): TypedArray {
     case 'float16':
       return new Float16Array(buffer);
     case 'bfloat16':
+    case 'uint16':
       return new Uint16Array(buffer);
+    case 'uint32':
+      return new Uint32Array(buffer);
+    case 'uint64':
+      return new BigUint64Array(buffer);
     case 'int64':
       return new BigInt64Array(buffer);
     case 'int32':
@@ -82,5 +103,7 @@ export function dtypeOfArray(array: ArrayBufferView): DType {
   if (array instanceof Int16Array) return 'int16';
   if (array instanceof Int8Array) return 'int8';
   if (array instanceof Uint8Array) return 'uint8';
-  throw new TypeError(`${array.constructor.name} has no tensor dtype; say which with { dtype }`);
+  if (array instanceof Uint32Array) return 'uint32';
+  if (array instanceof BigUint64Array) return 'uint64';
+  throw new TensorError('tensor', `tensor(): ${array.constructor.name} has no dtype of its own; copy it into another typed array`);
 }

@@ -1,5 +1,6 @@
 /** Indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
-import { aten, TensorError } from './operator.ts';
+import { TensorError } from './error.ts';
+import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
 /**
@@ -10,6 +11,7 @@ export type Index = number | readonly [start?: number, end?: number, step?: numb
 
 export function index(self: Tensor, indices: readonly Index[]): Tensor {
   const taken = indices.filter((entry) => entry !== null && entry !== '...').length;
+  if (indices.length - indices.filter((entry) => entry !== '...').length > 1) throw new TensorError('at', "at(): '...' can stand for the rest only once");
   if (taken > self.ndim) throw new TensorError('at', `at(): ${taken} indices for ${self}`);
   let result = self;
   let dim = 0;

@@ -89,14 +89,14 @@ function release(made: Disposable[], depth: number, survivors: Set<Disposable>):
   if (count > 0) native.freeAll(handles, count);
 }
 
-/** The tensors inside a returned value: itself, array and Map members, fields of plain objects. */
+/** The tensors inside a returned value: itself, members of arrays, Maps and Sets, fields of plain objects. */
 function collect(value: unknown, into: Set<Disposable>, depth: number): void {
   if (value === null || typeof value !== 'object' || depth > 8) return;
   if (isDisposable(value)) {
     into.add(value);
   } else if (Array.isArray(value)) {
     for (const item of value) collect(item, into, depth + 1);
-  } else if (value instanceof Map) {
+  } else if (value instanceof Map || value instanceof Set) {
     for (const item of value.values()) collect(item, into, depth + 1);
   } else if (!ArrayBuffer.isView(value)) {
     for (const item of Object.values(value)) collect(item, into, depth + 1);

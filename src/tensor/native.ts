@@ -14,7 +14,10 @@ export interface ArgumentInfo {
   name: string;
   type: string;
   tensor: boolean;
+  generator: boolean;
   list: boolean;
+  /** The operator changes it. */
+  written: boolean;
   kwargOnly: boolean;
   required: boolean;
 }
@@ -52,7 +55,7 @@ export interface Native {
   fromBytes(data: Bytes, dtype: string, shape: readonly number[]): number;
   writeInto(handle: number, data: Bytes): void;
   bytesOf(handle: number): ArrayBuffer;
-  item(handle: number): number | bigint | boolean;
+  item(handle: number): number | bigint | boolean | { re: number; im: number };
   meta(handle: number): [dtype: string, device: string, ...shape: number[]];
   free(...handles: number[]): void;
   freeAll(handles: Int32Array, count: number): void;
@@ -87,7 +90,8 @@ export interface Native {
   seed(device: string, seed: number): void;
   rngState(device: string): number;
   setRngState(device: string, state: number): void;
-  makeGenerator(seed: number): number;
+  makeGenerator(device: string, seed: number): number;
+  freeGenerator(id: number): void;
   info(): { libtorch: string; config: string; parallel: string; cuda: boolean; kernels: boolean };
 
   cudaCount(): number;

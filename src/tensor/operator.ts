@@ -2,20 +2,14 @@
  * Any ATen operator by its name: `aten('add.Tensor', x, y)`, keyword arguments in a last plain object:
  * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The schema of the operator says what it takes.
  */
-import { AttuneError, suggestion } from '../errors.ts';
-import type { ArgumentInfo } from './native.ts';
+import { suggestion } from '../errors.ts';
+import { TensorError } from './error.ts';
+import { Generator } from './generator.ts';
+import type { ArgumentInfo, OperatorInfo } from './native.ts';
 import { native } from './native.ts';
 import { Tensor } from './tensor.ts';
 
-/** An operator refused its arguments. The message names the operator and what it was given. */
-export class TensorError extends AttuneError {
-  override name = 'TensorError';
-  readonly operator: string;
-  constructor(operator: string, message: string) {
-    super(message);
-    this.operator = operator;
-  }
-}
+export { TensorError };
 
 export interface Operator {
   readonly name: string;
@@ -23,6 +17,8 @@ export interface Operator {
   readonly schema: string;
   readonly arguments: readonly ArgumentInfo[];
   readonly returns: readonly { type: string; argument: number }[];
+  /** The arguments that it changes. */
+  readonly written: readonly number[];
   /** The commonest kind, returning one new tensor, is wrapped without looking at `returns`. */
   readonly simple: boolean;
 }
@@ -33,15 +29,18 @@ const known = new Map<string, Operator | null>();
 export function findOperator(name: string): Operator | null {
   const cached = known.get(name);
   if (cached !== undefined) return cached;
+  if (typeof name !== 'string') throw new TensorError(String(name), `An operator is called by its name, not by ${kindOf(name)}.`);
   const full = name.includes('::') ? name : `aten::${name}`;
   const dot = full.indexOf('.');
   const found = native.resolve(dot < 0 ? full : full.slice(0, dot), dot < 0 ? '' : full.slice(dot + 1));
-  const operator =
-    found === null
-      ? null
-      : { ...found, name, simple: found.returns.length === 1 && found.returns[0]?.type === 'Tensor' && found.returns[0].argument < 0 };
+  const operator = found === null ? null : { ...found, name, ...shapeOfResult(found) };
   known.set(name, operator);
   return operator;
+}
+
+function shapeOfResult(found: OperatorInfo): { simple: boolean; written: number[] } {
+  const written = found.arguments.flatMap((info, i) => (info.written ? [i] : []));
+  return { written, simple: written.length === 0 && found.returns.length === 1 && found.returns[0]?.type === 'Tensor' && found.returns[0].argument < 0 };
 }
 
 export function operator(name: string): Operator {
@@ -68,6 +67,10 @@ export function invoke(op: Operator, args: readonly unknown[]): unknown {
       raw[i] = value.handle;
     } else if (info?.tensor && value !== undefined && value !== null) {
       raw[i] = info.list && Array.isArray(value) ? value.map((item) => handleOf(op, info, item)) : fail(wrongKind(op, i, args));
+    } else if (value instanceof Generator) {
+      raw[i] = info?.generator ? value.id : fail(wrongKind(op, i, args));
+    } else if (info?.generator && value !== undefined && value !== null) {
+      throw wrongKind(op, i, args);
     } else {
       raw[i] = value;
     }
@@ -92,6 +95,11 @@ function handleOf(op: Operator, info: ArgumentInfo, item: unknown): number | nul
 }
 
 function unwrap(op: Operator, args: readonly unknown[], result: unknown): unknown {
+  for (const index of op.written) {
+    const target = args[index];
+    if (target instanceof Tensor) target.forgetShape();
+    else if (Array.isArray(target)) for (const item of target) (item as Tensor).forgetShape();
+  }
   if (op.returns.length === 0) return undefined;
   if (op.returns.length === 1) return unwrapOne(op, 0, args, result);
   return (result as unknown[]).map((value, i) => unwrapOne(op, i, args, value));
@@ -99,11 +107,7 @@ function unwrap(op: Operator, args: readonly unknown[], result: unknown): unknow
 
 function unwrapOne(op: Operator, i: number, args: readonly unknown[], value: unknown): unknown {
   const info = op.returns[i] as { type: string; argument: number };
-  if (info.argument >= 0) {
-    const same = args[info.argument];
-    if (same instanceof Tensor) same.forgetShape();
-    return same;
-  }
+  if (info.argument >= 0) return args[info.argument];
   return wrapByType(info.type, value);
 }
 
@@ -140,7 +144,7 @@ export function kindOf(value: unknown): string {
   }
   if (typeof value === 'string') return JSON.stringify(value);
   if (typeof value === 'object' && value !== null) return value.constructor?.name ?? 'object';
-  return String(value);
+  return typeof value === 'symbol' || typeof value === 'function' ? typeof value : String(value);
 }
 
 /** What an operator of ATen (or of ours, `attune::…`) returns depends on its schema; name it in `T`. */

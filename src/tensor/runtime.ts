@@ -1,11 +1,12 @@
 /** The engine around the tensors: threads, determinism, random numbers, what was found. */
 import { totalmem } from 'node:os';
 import type { Device } from './dtype.ts';
+import { attempt } from './error.ts';
 import { type CudaDevice, native } from './native.ts';
 import { Tensor } from './tensor.ts';
 
 export function setThreads(count: number): void {
-  native.setThreads(count);
+  attempt('setThreads', () => native.setThreads(count), [count]);
 }
 export function threads(): number {
   return native.threads();
@@ -16,23 +17,23 @@ export function setDeterministic(value: boolean): void {
 }
 /** float32 matrix products: `highest` is exact f32, `high` may use TF32 on CUDA. */
 export function setMatmulPrecision(precision: 'highest' | 'high' | 'medium'): void {
-  native.setMatmulPrecision(precision);
+  attempt('setMatmulPrecision', () => native.setMatmulPrecision(precision), [precision]);
 }
 
 /** Seeds the CPU's generator and every CUDA device's. */
 export function seed(value: number): void {
-  native.seed('cpu', value);
+  attempt('seed', () => native.seed('cpu', value), [value]);
   for (let i = 0; i < native.cudaCount(); i++) native.seed(`cuda:${i}`, value);
 }
 
 /** The state of a device's random generator, as bytes that can be stored. */
 export function rngState(device: Device = 'cpu'): Uint8Array {
-  using state = new Tensor(native.rngState(device));
+  using state = new Tensor(attempt('rngState', () => native.rngState(device), [device]));
   return state.data() as Uint8Array;
 }
 export function setRngState(state: Uint8Array, device: Device = 'cpu'): void {
-  using tensor = new Tensor(native.fromBytes(state, 'uint8', [state.length]));
-  native.setRngState(device, tensor.handle);
+  using tensor = new Tensor(attempt('setRngState', () => native.fromBytes(state, 'uint8', [state.length])));
+  attempt('setRngState', () => native.setRngState(device, tensor.handle), [tensor, device]);
 }
 
 export interface EngineInfo {

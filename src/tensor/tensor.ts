@@ -6,14 +6,14 @@
  *     x.matmul(w).relu().sum().backward();
  *     x.grad;
  */
-import { AttuneError } from '../errors.ts';
 import { type Device, type DType, type TypedArray, viewOf } from './dtype.ts';
+import { attempt, TensorError } from './error.ts';
 import { formatTensor } from './format.ts';
 import { type Index, index } from './indexing.ts';
 import { adopt, type Disposable, dispose } from './lifetime.ts';
 import { type Methods, methods } from './methods.ts';
 import { native } from './native.ts';
-import { aten, TensorError } from './operator.ts';
+import { aten } from './operator.ts';
 
 export class Tensor implements Disposable {
   /** @internal */
@@ -66,7 +66,7 @@ export class Tensor implements Disposable {
   }
   /** @internal The handle, or a clear error after it was freed. */
   live(doing: string): number {
-    if (this.handle < 0) throw new AttuneError(`This tensor was already freed (${doing}). Keep it with keep(), or return it from its scope().`);
+    if (this.handle < 0) throw new TensorError(doing, `This tensor was already freed (${doing}). Keep it with keep(), or return it from its scope().`);
     return this.handle;
   }
 
@@ -81,22 +81,29 @@ export class Tensor implements Disposable {
   /** The one value of a one-element tensor. */
   item(): number {
     if (this.numel !== 1) throw new TensorError('item', `item() wants one element; this is ${this}`);
-    return Number(native.item(this.live('item')));
+    const value = attempt('item', () => native.item(this.live('item')), [this]);
+    if (typeof value === 'object') throw new TensorError('item', `item() gives a number; this is ${this}. tolist() gives {re, im}.`);
+    return Number(value);
   }
   /** A copy of all elements in row order (bfloat16 as raw bits; see `numbers`). */
   data(): TypedArray {
-    return viewOf(native.bytesOf(this.live('reading its data')), this.dtype);
+    return viewOf(
+      attempt('data', () => native.bytesOf(this.live('reading its data')), [this]),
+      this.dtype,
+    );
   }
-  /** A copy of all elements as plain numbers. */
+  /** A copy of all elements as plain numbers; a complex one gives two, its parts. */
   numbers(): number[] {
-    const source = this.dtype === 'bfloat16' ? this.to('float32') : this;
+    const source = this.dtype === 'bfloat16' || this.dtype.startsWith('float8') ? this.to('float32') : this;
     const values = Array.from(source.data() as ArrayLike<number | bigint>, Number);
     if (source !== this) source.dispose();
     return values;
   }
-  /** Nested arrays in the tensor's shape. */
+  /** Nested arrays in the tensor's shape; complex elements as {re, im}. */
   tolist(): unknown {
-    const flat = this.numbers();
+    const parts = this.numbers();
+    const complex = this.dtype.startsWith('complex');
+    const flat = complex ? Array.from({ length: this.numel }, (_, i) => ({ re: parts[2 * i], im: parts[2 * i + 1] })) : parts;
     const build = (depth: number, offset: number, stride: number): unknown => {
       const size = this.shape[depth];
       if (size === undefined) return flat[offset];
@@ -117,7 +124,7 @@ export class Tensor implements Disposable {
     return native.requiresGrad(this.live('requiresGrad'));
   }
   requiresGrad_(value = true): this {
-    native.setRequiresGrad(this.live('requiresGrad_'), value);
+    attempt('requiresGrad_', () => native.setRequiresGrad(this.live('requiresGrad_'), value), [this]);
     return this;
   }
   get isLeaf(): boolean {
@@ -129,19 +136,16 @@ export class Tensor implements Disposable {
     return handle === null ? null : new Tensor(handle);
   }
   set grad(value: Tensor | null) {
-    native.setGrad(this.live('grad'), value === null ? null : value.live('grad'));
+    attempt('grad', () => native.setGrad(this.live('grad'), value === null ? null : value.live('grad')), [this, value]);
   }
   retainGrad(): this {
-    native.retainGrad(this.live('retainGrad'));
+    attempt('retainGrad', () => native.retainGrad(this.live('retainGrad')), [this]);
     return this;
   }
   backward(gradient?: Tensor, options: { retainGraph?: boolean } = {}): void {
     const incoming = gradient === undefined ? null : [gradient.live('backward')];
-    try {
-      native.backward([this.live('backward')], incoming, options.retainGraph ?? false);
-    } catch (error) {
-      throw new TensorError('backward', `backward: ${(error as Error).message}\n  given: ${this}${gradient ? `, gradient ${gradient}` : ''}`);
-    }
+    const retain = options.retainGraph ?? false;
+    attempt('backward', () => native.backward([this.live('backward')], incoming, retain), gradient ? [this, gradient] : [this]);
   }
 
   // —— dtype and device ——————————————————————————————————————————————————————————————

@@ -1,0 +1,28 @@
+/**
+ * A random generator of one's own, apart from the default one that `seed` sets: what draws from it does not disturb, and is
+ * not disturbed by, the numbers of others.
+ *
+ *     const own = generator(7);
+ *     aten('randn.generator', [3], own);
+ *     aten('multinomial', weights, 1, { generator: own });
+ */
+import type { Device } from './dtype.ts';
+import { attempt } from './error.ts';
+import { native } from './native.ts';
+
+const finalizer = new FinalizationRegistry<number>((id) => native.freeGenerator(id));
+
+export class Generator {
+  /** @internal */
+  readonly id: number;
+  readonly device: Device;
+  constructor(seed: number, device: Device = 'cpu') {
+    this.id = attempt('generator', () => native.makeGenerator(device, seed), [seed, device]);
+    this.device = device;
+    finalizer.register(this, this.id);
+  }
+}
+
+export function generator(seed: number, device: Device = 'cpu'): Generator {
+  return new Generator(seed, device);
+}
