@@ -17,8 +17,8 @@ export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null,
 
 /** x / √(mean x² + ε) · weight, the mean in f32 (Zhang & Sennrich, 2019; rounding as in Llama). */
 export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
-  const fused = x.device !== 'cpu' && findOperator('_fused_rms_norm') !== null;
-  if (fused) return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
+  if (x.device === 'cpu') return aten('attune::rms_norm', x, weight, eps);
+  if (findOperator('_fused_rms_norm') !== null) return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
   const wide = x.dtype === 'float32' || x.dtype === 'float64' ? x : x.to('float32');
   const scale = wide.square().mean(-1, true).add(eps).rsqrt();
   const normed = wide.mul(scale);

@@ -1,0 +1,35 @@
+// Loops that the compiler can turn into vector instructions, shared by the CPU operators.
+#pragma once
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace attune {
+
+// e^x to f32 rounding by range reduction and a polynomial (Cephes' coefficients), without branches, so that a loop of
+// them is vectorised; std::exp is not.
+inline float vexp(float x) {
+  const float limited = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
+  const float k = std::nearbyintf(limited * 1.44269504088896341f);
+  float r = limited - k * 0.693359375f;
+  r -= k * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const int32_t bits = (static_cast<int32_t>(k) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return x < -87.0f ? 0.0f : p * power;
+}
+
+/** Rows per parallel task such that a task is worth a thread. */
+inline int64_t grain(int64_t workPerRow) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, workPerRow)); }
+
+}  // namespace attune

@@ -1,0 +1,310 @@
+/**
+ * A decoder-only transformer that is told its parts (spec.ts). Packed tokens in, hidden states out; heads are beside it.
+ *
+ *     const hidden = decoder.forward(packSequences([[1, 2, 3]]));   // [3, hiddenSize], after the final norm
+ *     const logits = decoder.logits(hidden);
+ */
+import { UserError } from '../errors.ts';
+import {
+  type Device,
+  type DType,
+  dropout,
+  embedding,
+  keep,
+  linear,
+  noGrad,
+  rngState,
+  scope,
+  setRngState,
+  type Tensor,
+  tensor,
+} from '../tensor/index.ts';
+import { alibiBias } from './alibi.ts';
+import { packedAttention } from './attention.ts';
+import type { PackedBatch } from './batch.ts';
+import type { Layer, Pass } from './layer.ts';
+import { applyNorm, type Norm } from './norm.ts';
+import type { Projection } from './projection.ts';
+import { packedRopeTable, ropeTable, ropeTableLength } from './rope-table.ts';
+import { ropeDependsOnLength } from './rope.ts';
+import type { DecoderSpec } from './spec.ts';
+
+export interface DecoderWeights {
+  embedding: { name: string; weight: Tensor };
+  positions: { name: string; weight: Tensor } | null;
+  embeddingNorm: Norm | null;
+  layers: Layer[];
+  finalNorm: Norm;
+  /** null where the embedding's weight serves, without a bias of its own. */
+  head: { name: string; weight: Tensor | null; bias: Tensor | null } | null;
+}
+
+/** A weight by its checkpoint name: the tensor (a view where several share one matrix), and its gradient. */
+export interface NamedWeight {
+  name: string;
+  tensor: () => Tensor;
+  grad: () => Tensor | null;
+}
+
+export class Decoder {
+  readonly spec: DecoderSpec;
+  readonly weights: DecoderWeights;
+  /** Dropout is active, where the config has any. */
+  training = false;
+  #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
+  #bias: Tensor | null = null;
+
+  constructor(spec: DecoderSpec, weights: DecoderWeights) {
+    this.spec = spec;
+    this.weights = weights;
+  }
+
+  get device(): Device {
+    return this.weights.embedding.weight.device;
+  }
+  get dtype(): DType {
+    return this.weights.embedding.weight.dtype;
+  }
+  get layers(): readonly Layer[] {
+    return this.weights.layers;
+  }
+
+  /** The final hidden states of every token, [total, hiddenSize]. */
+  forward(batch: PackedBatch): Tensor {
+    const pass = this.pass(batch);
+    let x = this.embed(batch.ids, batch.positions);
+    for (const layer of this.layers) x = layer.forward(x, pass);
+    return applyNorm(this.weights.finalNorm, x);
+  }
+
+  /**
+   * Forward, `loss` of the final hidden states, and backward through everything. With `checkpointing` only the blocks' inputs
+   * are kept and each block runs again when its gradient is due: memory for one block's activations instead of all.
+   */
+  backward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor, options: { checkpointing?: boolean } = {}): Tensor {
+    if (!options.checkpointing) {
+      const value = loss(this.forward(batch));
+      value.backward();
+      return value.detach();
+    }
+    return this.#checkpointedBackward(batch, loss);
+  }
+
+  #checkpointedBackward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor): Tensor {
+    const pass = this.pass(batch);
+    const embedded = this.embed(batch.ids, batch.positions);
+    const inputs: Tensor[] = [];
+    const states: Uint8Array[] = [];
+    const random = this.training && this.#hasDropout();
+    let x = embedded.detach();
+    noGrad(() => {
+      for (const layer of this.layers) {
+        inputs.push(x);
+        if (random) states.push(rngState(this.device));
+        const input = x;
+        x = scope(() => layer.forward(input, pass));
+      }
+    });
+    const last = x.detach().requiresGrad_();
+    const value = loss(applyNorm(this.weights.finalNorm, last));
+    value.backward();
+    let gradient = last.grad;
+    const resumed = random ? rngState(this.device) : null;
+    for (let i = this.layers.length - 1; i >= 0 && gradient !== null; i--) {
+      const incoming: Tensor = gradient;
+      gradient = scope(() => {
+        const input = (inputs[i] as Tensor).detach().requiresGrad_();
+        if (random) setRngState(states[i] as Uint8Array, this.device);
+        (this.layers[i] as Layer).forward(input, pass).backward(incoming);
+        return input.grad;
+      });
+    }
+    if (resumed !== null) setRngState(resumed, this.device);
+    if (gradient !== null && embedded.requiresGrad) embedded.backward(gradient);
+    return value.detach();
+  }
+
+  #hasDropout(): boolean {
+    const { dropout: rates, attention } = this.spec;
+    return Math.max(rates.residual, rates.embedding, rates.attentionOutput ?? 0, attention.dropout) > 0;
+  }
+
+  /** Token (and learned position) embeddings: what enters the first block. */
+  embed(ids: Tensor, positions: Tensor): Tensor {
+    const { embedding: table, positions: learned, embeddingNorm } = this.weights;
+    let x = embedding(table.weight, ids);
+    if (learned !== null) x = x.add(embedding(learned.weight, positions));
+    if (embeddingNorm !== null) x = applyNorm(embeddingNorm, x);
+    const p = this.spec.dropout.embedding;
+    return this.training && p > 0 ? dropout(x, p, true) : x;
+  }
+
+  /** What the layers share for a packed batch. */
+  pass(batch: PackedBatch): Pass {
+    this.checkLength(batch.longest);
+    const bias = this.biasUpTo(batch.longest);
+    return {
+      rope: this.#ropeOf(batch),
+      training: this.training,
+      attend: (layer, q, k, v) =>
+        packedAttention({
+          q,
+          k,
+          v,
+          batch,
+          scale: this.attentionScale(layer),
+          window: this.spec.attention.windows[layer] ?? null,
+          bias,
+          dropout: this.training ? this.spec.attention.dropout : 0,
+        }),
+    };
+  }
+
+  attentionScale(layer: number): number {
+    const { scale, scaleByLayer } = this.spec.attention;
+    return scaleByLayer ? scale / (layer + 1) : scale;
+  }
+
+  checkLength(tokens: number): void {
+    if (this.spec.positions.kind === 'learned' && tokens > this.spec.positions.count) {
+      throw new UserError(`A sequence of ${tokens} tokens is longer than the ${this.spec.positions.count} positions this model has.`);
+    }
+  }
+
+  /** For a packed batch. Where the frequencies follow the length, each sequence has its own, whatever lies beside it. */
+  #ropeOf(batch: PackedBatch): Pass['rope'] {
+    const { positions } = this.spec;
+    if (positions.kind !== 'rope' || !ropeDependsOnLength(positions)) return this.ropeFor(batch.positions, batch.longest);
+    const { cos, sin } = packedRopeTable(positions, batch.starts);
+    const shape = [batch.ids.size(0), positions.rotaryDim / 2];
+    const onDevice = (values: Float32Array) => tensor(values, { shape, device: this.device });
+    return { cos: onDevice(cos), sin: onDevice(sin), interleaved: positions.interleaved };
+  }
+
+  /** cos and sin for tokens at `positions`, all below `count`. */
+  ropeFor(positions: Tensor, count: number): Pass['rope'] {
+    const { positions: spec } = this.spec;
+    if (spec.kind !== 'rope') return null;
+    const table = this.ropeUpTo(count);
+    return { cos: table.cos.indexSelect(0, positions), sin: table.sin.indexSelect(0, positions), interleaved: spec.interleaved };
+  }
+
+  /** The rope tables for at least `count` positions, made when first needed and grown by doubling. */
+  ropeUpTo(count: number): { cos: Tensor; sin: Tensor; count: number } {
+    const { positions: spec, maxPositions } = this.spec;
+    if (spec.kind !== 'rope') throw new UserError('This model has no rotary positions.');
+    const grown = ropeTableLength(spec, count, maxPositions);
+    const enough = this.#rope !== null && (ropeDependsOnLength(spec) ? this.#rope.count === grown : this.#rope.count >= count);
+    if (this.#rope !== null && enough && this.#rope.cos.device === this.device) return this.#rope;
+    const { cos, sin } = ropeTable(spec, grown);
+    const half = spec.rotaryDim / 2;
+    this.#rope?.cos.dispose();
+    this.#rope?.sin.dispose();
+    const onDevice = (values: Float32Array) => keep(tensor(values, { shape: [grown, half], device: this.device }));
+    this.#rope = { cos: onDevice(cos), sin: onDevice(sin), count: grown };
+    return this.#rope;
+  }
+
+  /** ALiBi's bias for keys at positions below `count`, [heads, ≥ count]; null for other kinds of positions. */
+  biasUpTo(count: number): Tensor | null {
+    const { positions, attention } = this.spec;
+    if (positions.kind !== 'alibi') return null;
+    if (this.#bias !== null && this.#bias.size(1) >= count && this.#bias.device === this.device) return this.#bias;
+    const grown = 2 ** Math.ceil(Math.log2(Math.max(count, 256)));
+    this.#bias?.dispose();
+    this.#bias = keep(tensor(alibiBias(positions, attention.heads, grown), { shape: [attention.heads, grown], device: this.device }));
+    return this.#bias;
+  }
+
+  /** The matrix that turns hidden states into logits. */
+  get headWeight(): Tensor {
+    return this.weights.head?.weight ?? this.weights.embedding.weight;
+  }
+
+  /** Next-token logits, [rows, vocabulary]. */
+  logits(hidden: Tensor): Tensor {
+    return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
+  }
+
+  *projections(): Iterable<Projection> {
+    for (const { weights } of this.layers) {
+      yield weights.qkv;
+      yield weights.out;
+      yield weights.up;
+      yield weights.down;
+    }
+  }
+
+  /** The tensors that are trained, each once, under a stable name of our own. */
+  *parameters(): Iterable<[string, Tensor]> {
+    const { embedding: table, positions, embeddingNorm, finalNorm, head } = this.weights;
+    yield [table.name, table.weight];
+    if (positions !== null) yield [positions.name, positions.weight];
+    if (embeddingNorm !== null) yield* normParameters(embeddingNorm);
+    for (const { weights } of this.layers) {
+      for (const norm of [weights.attentionNorm, weights.mlpNorm, weights.qNorm, weights.kNorm]) if (norm !== null) yield* normParameters(norm);
+      for (const projection of [weights.qkv, weights.out, weights.up, weights.down]) {
+        const name = projection.parts.map((part) => part.name).join('+');
+        yield [`${name}.weight`, projection.weight];
+        if (projection.bias !== null) yield [`${name}.bias`, projection.bias];
+      }
+    }
+    yield* normParameters(finalNorm);
+    if (head !== null) {
+      if (head.weight !== null) yield [`${head.name}.weight`, head.weight];
+      if (head.bias !== null) yield [`${head.name}.bias`, head.bias];
+    }
+  }
+
+  /** Every weight under its checkpoint name; parts of a joined matrix one by one. */
+  *namedWeights(): Iterable<NamedWeight> {
+    const joined = new Map<string, [Projection, 'weight' | 'bias']>();
+    for (const projection of this.projections()) {
+      const name = projection.parts.map((part) => part.name).join('+');
+      joined.set(`${name}.weight`, [projection, 'weight']).set(`${name}.bias`, [projection, 'bias']);
+    }
+    for (const [name, parameter] of this.parameters()) {
+      const found = joined.get(name);
+      if (found === undefined) {
+        yield { name, tensor: () => parameter, grad: () => parameter.grad };
+        continue;
+      }
+      const [projection, which] = found;
+      for (const [i, part] of projection.parts.entries()) {
+        yield {
+          name: `${part.name}.${which}`,
+          tensor: () => (which === 'weight' ? projection.weightOf(i) : (projection.biasOf(i) as Tensor)),
+          grad: () => projection.gradOf(i, which),
+        };
+      }
+    }
+  }
+
+  requiresGrad_(value = true): this {
+    for (const [, parameter] of this.parameters()) parameter.requiresGrad_(value);
+    return this;
+  }
+
+  train(value = true): this {
+    this.training = value;
+    return this;
+  }
+
+  parameterCount(): number {
+    let count = 0;
+    for (const [, parameter] of this.parameters()) count += parameter.numel;
+    return count;
+  }
+
+  dispose(): void {
+    for (const [, parameter] of this.parameters()) parameter.dispose();
+    this.#rope?.cos.dispose();
+    this.#rope?.sin.dispose();
+    this.#bias?.dispose();
+  }
+}
+
+function* normParameters(norm: Norm): Iterable<[string, Tensor]> {
+  yield [`${norm.name}.weight`, norm.weight];
+  if (norm.bias !== null) yield [`${norm.name}.bias`, norm.bias];
+}

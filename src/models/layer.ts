@@ -1,0 +1,129 @@
+/**
+ * One decoder block, told by its spec where its norms stand and what its MLP is. It is the same block for training, scoring,
+ * prefill and decoding: only `Pass.attend`, which sees q, k and v, differs.
+ */
+import { aten, dropout, type Tensor } from '../tensor/index.ts';
+import { applyNorm, type Norm } from './norm.ts';
+import type { Projection } from './projection.ts';
+import type { DecoderSpec, MlpSpec } from './spec.ts';
+
+/** What all layers of one forward share. */
+export interface Pass {
+  /** cos and sin of the rotary angles, [tokens, rotaryDim / 2]; null for other kinds of positions. */
+  rope: { cos: Tensor; sin: Tensor; interleaved: boolean } | null;
+  training: boolean;
+  /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
+  attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
+}
+
+export interface LayerWeights {
+  attentionNorm: Norm | null;
+  mlpNorm: Norm | null;
+  qkv: Projection;
+  qNorm: Norm | null;
+  kNorm: Norm | null;
+  out: Projection;
+  up: Projection;
+  down: Projection;
+}
+
+export class Layer {
+  readonly index: number;
+  readonly spec: DecoderSpec;
+  readonly weights: LayerWeights;
+
+  constructor(index: number, spec: DecoderSpec, weights: LayerWeights) {
+    this.index = index;
+    this.spec = spec;
+    this.weights = weights;
+  }
+
+  forward(x: Tensor, pass: Pass): Tensor {
+    const { spec } = this;
+    const { attentionNorm, mlpNorm } = this.weights;
+    const after = spec.normPlace === 'post';
+    const normed = after ? x : normOr(attentionNorm, x);
+    const attended = this.#drop(this.#attention(normed, pass), pass, spec.dropout.attentionOutput);
+    if (spec.parallel !== false) {
+      const second = spec.parallel === 'two-norms' ? normOr(mlpNorm, x) : normed;
+      return x.add(attended).add(this.#drop(this.#mlp(second), pass));
+    }
+    const normedResidual = spec.normPlace === 'pre-residual';
+    const middle = (normedResidual ? normed : x).add(after ? normOr(attentionNorm, attended) : attended);
+    const inner = after ? middle : normOr(mlpNorm, middle);
+    const result = this.#drop(this.#mlp(inner), pass);
+    return (normedResidual ? inner : middle).add(after ? normOr(mlpNorm, result) : result);
+  }
+
+  #attention(x: Tensor, pass: Pass): Tensor {
+    const { heads, headDim } = this.spec.attention;
+    let [q, k, v] = this.#split(this.weights.qkv.forward(x));
+    [q, k] = this.#normQk(q, k);
+    if (pass.rope !== null) {
+      const { cos, sin, interleaved } = pass.rope;
+      q = aten('attune::rope', q, cos, sin, interleaved);
+      k = aten('attune::rope', k, cos, sin, interleaved);
+    }
+    const attended = pass.attend(this.index, q, k, v);
+    return this.weights.out.forward(attended.reshape(x.size(0), heads * headDim));
+  }
+
+  /** The fused projection's output as q, k and v of [tokens, heads, headDim]. */
+  #split(fused: Tensor): [Tensor, Tensor, Tensor] {
+    const { heads, kvHeads, headDim, layout } = this.spec.attention;
+    const tokens = fused.size(0);
+    if (layout === 'grouped') {
+      const share = heads / kvHeads;
+      const groups = fused.view(tokens, kvHeads, share + 2, headDim);
+      return [groups.narrow(2, 0, share).reshape(tokens, heads, headDim), groups.select(2, share), groups.select(2, share + 1)];
+    }
+    const [q, k, v] = fused.split([heads * headDim, kvHeads * headDim, kvHeads * headDim], 1) as [Tensor, Tensor, Tensor];
+    return [q.view(tokens, heads, headDim), k.view(tokens, kvHeads, headDim), v.view(tokens, kvHeads, headDim)];
+  }
+
+  #normQk(q: Tensor, k: Tensor): [Tensor, Tensor] {
+    const { qNorm, kNorm } = this.weights;
+    if (qNorm === null || kNorm === null) return [q, k];
+    if (this.spec.attention.qkNorm?.over === 'head') return [applyNorm(qNorm, q), applyNorm(kNorm, k)];
+    return [applyNorm(qNorm, q.flatten(1)).view(...q.shape), applyNorm(kNorm, k.flatten(1)).view(...k.shape)];
+  }
+
+  #mlp(x: Tensor): Tensor {
+    return this.weights.down.forward(activate(this.weights.up.forward(x), this.spec.mlp));
+  }
+
+  #drop(x: Tensor, pass: Pass, p = this.spec.dropout.residual): Tensor {
+    return pass.training && p > 0 ? dropout(x, p, true) : x;
+  }
+}
+
+function normOr(norm: Norm | null, x: Tensor): Tensor {
+  return norm === null ? x : applyNorm(norm, x);
+}
+
+/** act(gate)·up of the fused [gate, up], or act(x). */
+function activate(x: Tensor, mlp: MlpSpec): Tensor {
+  if (!mlp.gated) return activation(x, mlp.activation);
+  if (mlp.activation === 'silu') return aten('attune::swiglu', x);
+  const [gate, up] = x.chunk(2, 1) as [Tensor, Tensor];
+  return activation(gate, mlp.activation).mul(up);
+}
+
+function activation(x: Tensor, kind: MlpSpec['activation']): Tensor {
+  switch (kind) {
+    case 'silu':
+      return x.silu();
+    case 'gelu':
+      return x.gelu();
+    case 'gelu_tanh':
+      return x.gelu('tanh');
+    case 'relu':
+      return x.relu();
+    case 'relu2':
+      return x.relu().square();
+    case 'quick_gelu':
+      return x.mul(x.mul(1.702).sigmoid());
+    case 'tanh':
+      return x.tanh();
+  }
+}

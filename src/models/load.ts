@@ -1,0 +1,201 @@
+/**
+ * A Hugging Face folder into a Decoder, and a Decoder with fresh random weights out of a config alone.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { UserError } from '../errors.ts';
+import {
+  cat,
+  Checkpoint,
+  type Device,
+  type DType,
+  empty,
+  keep,
+  noGrad,
+  ones,
+  scope,
+  type Tensor,
+  zeros,
+} from '../tensor/index.ts';
+import { Decoder } from './decoder.ts';
+import { familyOf } from './families/index.ts';
+import { Layer } from './layer.ts';
+import type { Norm } from './norm.ts';
+import { Projection, type ProjectionPart } from './projection.ts';
+import type { DecoderSpec, WeightNames } from './spec.ts';
+
+export interface LoadOptions {
+  dtype?: DType;
+  device?: Device;
+}
+
+/** Where a decoder's weights come from: a checkpoint, or the initial distribution. */
+interface WeightSource {
+  /** A tensor of this shape under this name. */
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
+  has(name: string): boolean;
+}
+
+export function readConfig(folder: string): Record<string, unknown> {
+  const path = join(folder, 'config.json');
+  if (!existsSync(path)) throw new UserError(`${folder}: there is no config.json; this is not a model folder.`);
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+  } catch (error) {
+    throw new UserError(`${path}: not valid JSON (${(error as Error).message}).`);
+  }
+}
+
+/** The dtype that a config names, under its old or new key. */
+export function configDtype(config: Record<string, unknown>): DType {
+  const named = config.dtype ?? config.torch_dtype;
+  return named === 'bfloat16' || named === 'float16' ? named : 'float32';
+}
+
+export function loadDecoder(folder: string, options: LoadOptions = {}): Decoder {
+  const config = readConfig(folder);
+  const { spec, names } = familyOf(config, join(folder, 'config.json'));
+  const { dtype = configDtype(config), device = 'cpu' } = options;
+  using checkpoint = new Checkpoint(folder);
+  return scope(() =>
+    noGrad(() => buildDecoder(spec, names, new CheckpointSource(checkpoint, names, folder, { dtype, device }))),
+  );
+}
+
+/** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
+export function initDecoder(config: Record<string, unknown>, source: string, options: LoadOptions = {}): Decoder {
+  const { spec, names } = familyOf(config, source);
+  const { dtype = configDtype(config), device = 'cpu' } = options;
+  return scope(() => noGrad(() => buildDecoder(spec, names, new InitialSource(spec, { dtype, device }))));
+}
+
+class CheckpointSource implements WeightSource {
+  readonly #checkpoint: Checkpoint;
+  readonly #names: WeightNames;
+  readonly #folder: string;
+  readonly #options: Required<LoadOptions>;
+  constructor(checkpoint: Checkpoint, names: WeightNames, folder: string, options: Required<LoadOptions>) {
+    this.#checkpoint = checkpoint;
+    this.#names = names;
+    this.#folder = folder;
+    this.#options = options;
+  }
+  /** Headless checkpoints (GPT-2's on the hub) lack the base model's prefix. */
+  #find(name: string): string | undefined {
+    if (this.#checkpoint.has(name)) return name;
+    const prefix = `${this.#names.basePrefix}.`;
+    const bare = name.startsWith(prefix) ? name.slice(prefix.length) : undefined;
+    return bare !== undefined && this.#checkpoint.has(bare) ? bare : undefined;
+  }
+  has(name: string): boolean {
+    return this.#find(name) !== undefined;
+  }
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
+    const found = this.#find(name);
+    if (found === undefined)
+      throw new UserError(`${this.#folder}: the checkpoint has no "${name}", which its config calls for.`);
+    const stored = this.#checkpoint.tensor(found);
+    const transposed = kind === 'matrix' && this.#names.transposed && isConv1d(name, this.#names);
+    const tensor = transposed ? stored.t() : stored;
+    if (tensor.shape.join() !== shape.join()) {
+      throw new UserError(`${this.#folder}: "${found}" is [${tensor.shape}], but its config calls for [${shape}].`);
+    }
+    // a copy of our own: the file's pages are mapped, and weights are trained in place
+    return tensor.to({ ...this.#options, copy: true }).contiguous();
+  }
+}
+
+/** Conv1D matrices are those of the blocks; embeddings and the head are ordinary. */
+function isConv1d(name: string, names: WeightNames): boolean {
+  return (
+    name !== `${names.embedding}.weight` && name !== `${names.positions}.weight` && name !== `${names.head}.weight`
+  );
+}
+
+class InitialSource implements WeightSource {
+  readonly #spec: DecoderSpec;
+  readonly #options: Required<LoadOptions>;
+  constructor(spec: DecoderSpec, options: Required<LoadOptions>) {
+    this.#spec = spec;
+    this.#options = options;
+  }
+  has(): boolean {
+    return false;
+  }
+  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
+    if (kind === 'gain') return ones(shape, this.#options);
+    if (kind === 'bias') return zeros(shape, this.#options);
+    // drawn in f32, so that a seed gives the same weights in every dtype
+    const drawn = empty(shape, { device: this.#options.device }).normal_(0, this.#spec.initializerRange);
+    return drawn.to(this.#options.dtype);
+  }
+}
+
+function buildDecoder(spec: DecoderSpec, names: WeightNames, source: WeightSource): Decoder {
+  const { hiddenSize: hidden, vocabSize } = spec;
+  const weight = (name: string, shape: number[]) => keep(source.get(`${name}.weight`, shape, 'matrix'));
+  const norm = (name: string, size: number, kind = spec.norm): Norm => ({
+    name,
+    kind: kind.kind,
+    eps: kind.eps,
+    weight: keep(source.get(`${name}.weight`, [size], 'gain')),
+    bias: kind.bias ? keep(source.get(`${name}.bias`, [size], 'bias')) : null,
+  });
+  const layers = Array.from({ length: spec.layers }, (_, i) => buildLayer(i, spec, names, source, norm));
+  return new Decoder(spec, {
+    embedding: { name: `${names.embedding}.weight`, weight: weight(names.embedding, [vocabSize, hidden]) },
+    positions:
+      spec.positions.kind === 'learned' && names.positions !== undefined
+        ? { name: `${names.positions}.weight`, weight: weight(names.positions, [spec.positions.count, hidden]) }
+        : null,
+    embeddingNorm: spec.embeddingNorm && names.embeddingNorm !== undefined ? norm(names.embeddingNorm, hidden) : null,
+    layers,
+    finalNorm: norm(names.finalNorm, hidden),
+    head:
+      spec.tied && !spec.headBias
+        ? null
+        : {
+            name: names.head,
+            weight: spec.tied ? null : weight(names.head, [vocabSize, hidden]),
+            bias: spec.headBias ? keep(source.get(`${names.head}.bias`, [vocabSize], 'bias')) : null,
+          },
+  });
+}
+
+type MakeNorm = (name: string, size: number, kind?: DecoderSpec['norm']) => Norm;
+
+function buildLayer(index: number, spec: DecoderSpec, names: WeightNames, source: WeightSource, norm: MakeNorm): Layer {
+  const { hiddenSize: hidden, attention, mlp } = spec;
+  const { heads, kvHeads, headDim, qkNorm } = attention;
+  const path = (name: string) => `${names.layer(index)}.${name}`;
+  const projection = (parts: ProjectionPart[], inputs: number, bias: boolean): Projection => {
+    const matrices = parts.map((part) => source.get(`${part.name}.weight`, [part.outputs, inputs], 'matrix'));
+    const biases = bias ? parts.map((part) => source.get(`${part.name}.bias`, [part.outputs], 'bias')) : null;
+    return new Projection(parts, joined(matrices), biases === null ? null : joined(biases));
+  };
+  const sizes = [heads * headDim, kvHeads * headDim, kvHeads * headDim];
+  const qkv =
+    names.qkv.length === 1
+      ? [{ name: path(names.qkv[0]), outputs: sizes.reduce((a, b) => a + b) }]
+      : names.qkv.map((name, i) => ({ name: path(name), outputs: sizes[i] as number }));
+  const headNorm = { kind: 'rms', eps: qkNorm?.eps ?? 0, bias: false } as const;
+  const qkNormSizes = qkNorm?.over === 'head' ? [headDim, headDim] : [heads * headDim, kvHeads * headDim];
+  return new Layer(index, spec, {
+    attentionNorm: names.attentionNorm === undefined ? null : norm(path(names.attentionNorm), hidden),
+    mlpNorm: names.mlpNorm === undefined ? null : norm(path(names.mlpNorm), hidden),
+    qkv: projection(qkv, hidden, attention.qkvBias),
+    qNorm: qkNorm && names.qNorm ? norm(path(names.qNorm), qkNormSizes[0] as number, headNorm) : null,
+    kNorm: qkNorm && names.kNorm ? norm(path(names.kNorm), qkNormSizes[1] as number, headNorm) : null,
+    out: projection([{ name: path(names.out), outputs: hidden }], heads * headDim, attention.outBias),
+    up: projection(
+      names.up.map((name) => ({ name: path(name), outputs: mlp.size })),
+      hidden,
+      mlp.bias,
+    ),
+    down: projection([{ name: path(names.down), outputs: hidden }], mlp.size, mlp.bias),
+  });
+}
+
+function joined(tensors: Tensor[]): Tensor {
+  return tensors.length === 1 ? (tensors[0] as Tensor) : cat(tensors);
+}
