@@ -26,13 +26,36 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
     const { cuSeqlens, longest } = batch;
     const back = window === null || window >= longest ? -1 : window - 1;
     const ahead = back < 0 ? -1 : 0;
-    return aten<Tensor[]>('_flash_attention_forward', q, k, v, cuSeqlens, cuSeqlens, longest, longest, dropout, true, false, {
-      scale,
-      window_size_left: back < 0 ? null : back,
-      window_size_right: back < 0 ? null : ahead,
-    })[0] as Tensor;
+    return aten<Tensor[]>(
+      '_flash_attention_forward',
+      q,
+      k,
+      v,
+      cuSeqlens,
+      cuSeqlens,
+      longest,
+      longest,
+      dropout,
+      true,
+      false,
+      {
+        scale,
+        window_size_left: back < 0 ? null : back,
+        window_size_right: back < 0 ? null : ahead,
+      },
+    )[0] as Tensor;
   }
-  return aten('attune::packed_attention', q, k, v, batch.starts, scale, window === null || window >= batch.longest ? 0 : window, bias, dropout);
+  return aten(
+    'attune::packed_attention',
+    q,
+    k,
+    v,
+    batch.starts,
+    scale,
+    window === null || window >= batch.longest ? 0 : window,
+    bias,
+    dropout,
+  );
 }
 
 function isHalf(x: Tensor): boolean {
@@ -41,5 +64,8 @@ function isHalf(x: Tensor): boolean {
 
 /** The window arguments came with 2.4; older ones take the other path. */
 function hasFlash(): boolean {
-  return findOperator('_flash_attention_forward')?.arguments.some((argument) => argument.name === 'window_size_left') ?? false;
+  return (
+    findOperator('_flash_attention_forward')?.arguments.some((argument) => argument.name === 'window_size_left') ??
+    false
+  );
 }

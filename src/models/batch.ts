@@ -42,7 +42,12 @@ export function packedBatch(ids: BigInt64Array, starts: readonly number[], devic
     longest = Math.max(longest, end - start);
     for (let i = start; i < end; i++) positions[i] = BigInt(i - start);
   }
-  const batch: PackedBatch = { ids: tensor(ids, { device }), positions: tensor(positions, { device }), starts, longest };
+  const batch: PackedBatch = {
+    ids: tensor(ids, { device }),
+    positions: tensor(positions, { device }),
+    starts,
+    longest,
+  };
   if (device !== 'cpu') batch.cuSeqlens = tensor(Int32Array.from(starts), { device });
   return batch;
 }

@@ -6,13 +6,16 @@
  */
 import { UserError } from '../errors.ts';
 import {
+  cat,
   type Device,
   type DType,
   dropout,
   embedding,
   keep,
   linear,
+  linearLogprob,
   noGrad,
+  ones,
   rngState,
   scope,
   setRngState,
@@ -35,6 +38,8 @@ export interface DecoderWeights {
   embeddingNorm: Norm | null;
   layers: Layer[];
   finalNorm: Norm;
+  /** Whether it is a language model at all; a reward model's checkpoint may hold no such head. */
+  lm: boolean;
   /** null where the embedding's weight serves, without a bias of its own. */
   head: { name: string; weight: Tensor | null; bias: Tensor | null } | null;
 }
@@ -167,14 +172,17 @@ export class Decoder {
 
   checkLength(tokens: number): void {
     if (this.spec.positions.kind === 'learned' && tokens > this.spec.positions.count) {
-      throw new UserError(`A sequence of ${tokens} tokens is longer than the ${this.spec.positions.count} positions this model has.`);
+      throw new UserError(
+        `A sequence of ${tokens} tokens is longer than the ${this.spec.positions.count} positions this model has.`,
+      );
     }
   }
 
   /** For a packed batch. Where the frequencies follow the length, each sequence has its own, whatever lies beside it. */
   #ropeOf(batch: PackedBatch): Pass['rope'] {
     const { positions } = this.spec;
-    if (positions.kind !== 'rope' || !ropeDependsOnLength(positions)) return this.ropeFor(batch.positions, batch.longest);
+    if (positions.kind !== 'rope' || !ropeDependsOnLength(positions))
+      return this.ropeFor(batch.positions, batch.longest);
     const { cos, sin } = packedRopeTable(positions, batch.starts);
     const shape = [batch.ids.size(0), positions.rotaryDim / 2];
     const onDevice = (values: Float32Array) => tensor(values, { shape, device: this.device });
@@ -186,7 +194,11 @@ export class Decoder {
     const { positions: spec } = this.spec;
     if (spec.kind !== 'rope') return null;
     const table = this.ropeUpTo(count);
-    return { cos: table.cos.indexSelect(0, positions), sin: table.sin.indexSelect(0, positions), interleaved: spec.interleaved };
+    return {
+      cos: table.cos.indexSelect(0, positions),
+      sin: table.sin.indexSelect(0, positions),
+      interleaved: spec.interleaved,
+    };
   }
 
   /** The rope tables for at least `count` positions, made when first needed and grown by doubling. */
@@ -194,7 +206,8 @@ export class Decoder {
     const { positions: spec, maxPositions } = this.spec;
     if (spec.kind !== 'rope') throw new UserError('This model has no rotary positions.');
     const grown = ropeTableLength(spec, count, maxPositions);
-    const enough = this.#rope !== null && (ropeDependsOnLength(spec) ? this.#rope.count === grown : this.#rope.count >= count);
+    const enough =
+      this.#rope !== null && (ropeDependsOnLength(spec) ? this.#rope.count === grown : this.#rope.count >= count);
     if (this.#rope !== null && enough && this.#rope.cos.device === this.device) return this.#rope;
     const { cos, sin } = ropeTable(spec, grown);
     const half = spec.rotaryDim / 2;
@@ -212,18 +225,33 @@ export class Decoder {
     if (this.#bias !== null && this.#bias.size(1) >= count && this.#bias.device === this.device) return this.#bias;
     const grown = 2 ** Math.ceil(Math.log2(Math.max(count, 256)));
     this.#bias?.dispose();
-    this.#bias = keep(tensor(alibiBias(positions, attention.heads, grown), { shape: [attention.heads, grown], device: this.device }));
+    this.#bias = keep(
+      tensor(alibiBias(positions, attention.heads, grown), { shape: [attention.heads, grown], device: this.device }),
+    );
     return this.#bias;
   }
 
   /** The matrix that turns hidden states into logits. */
   get headWeight(): Tensor {
+    if (!this.weights.lm)
+      throw new UserError(
+        'This checkpoint has no language-model head (it is a reward model): it can score text, not write it.',
+      );
     return this.weights.head?.weight ?? this.weights.embedding.weight;
   }
 
   /** Next-token logits, [rows, vocabulary]. */
   logits(hidden: Tensor): Tensor {
     return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
+  }
+
+  /** log π(target) and entropy at a temperature for rows of hidden states, without ever holding all logits. */
+  logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
+    const bias = this.weights.head?.bias ?? null;
+    if (bias === null) return linearLogprob(hidden, this.headWeight, targets, { temperature });
+    // GPT-J's head has a bias: one more input that is always 1 carries it
+    const one = ones([hidden.size(0), 1], { dtype: hidden.dtype, device: hidden.device });
+    return linearLogprob(cat([hidden, one], 1), cat([this.headWeight, bias.unsqueeze(1)], 1), targets, { temperature });
   }
 
   *projections(): Iterable<Projection> {
@@ -242,7 +270,8 @@ export class Decoder {
     if (positions !== null) yield [positions.name, positions.weight];
     if (embeddingNorm !== null) yield* normParameters(embeddingNorm);
     for (const { weights } of this.layers) {
-      for (const norm of [weights.attentionNorm, weights.mlpNorm, weights.qNorm, weights.kNorm]) if (norm !== null) yield* normParameters(norm);
+      for (const norm of [weights.attentionNorm, weights.mlpNorm, weights.qNorm, weights.kNorm])
+        if (norm !== null) yield* normParameters(norm);
       for (const projection of [weights.qkv, weights.out, weights.up, weights.down]) {
         const name = projection.parts.map((part) => part.name).join('+');
         yield [`${name}.weight`, projection.weight];

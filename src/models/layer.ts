@@ -75,9 +75,17 @@ export class Layer {
     if (layout === 'grouped') {
       const share = heads / kvHeads;
       const groups = fused.view(tokens, kvHeads, share + 2, headDim);
-      return [groups.narrow(2, 0, share).reshape(tokens, heads, headDim), groups.select(2, share), groups.select(2, share + 1)];
+      return [
+        groups.narrow(2, 0, share).reshape(tokens, heads, headDim),
+        groups.select(2, share),
+        groups.select(2, share + 1),
+      ];
     }
-    const [q, k, v] = fused.split([heads * headDim, kvHeads * headDim, kvHeads * headDim], 1) as [Tensor, Tensor, Tensor];
+    const [q, k, v] = fused.split([heads * headDim, kvHeads * headDim, kvHeads * headDim], 1) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
     return [q.view(tokens, heads, headDim), k.view(tokens, kvHeads, headDim), v.view(tokens, kvHeads, headDim)];
   }
 

@@ -24,6 +24,9 @@ import type { Norm } from './norm.ts';
 import { Projection, type ProjectionPart } from './projection.ts';
 import type { DecoderSpec, WeightNames } from './spec.ts';
 
+/** The weight of a head that is not the language model's, in every family. */
+export const scoreWeightName = 'score.weight';
+
 export interface LoadOptions {
   dtype?: DType;
   device?: Device;
@@ -31,9 +34,10 @@ export interface LoadOptions {
 
 /** Where a decoder's weights come from: a checkpoint, or the initial distribution. */
 interface WeightSource {
+  /** Whether it holds a language-model head where one is not tied. */
+  readonly hasHead: boolean;
   /** A tensor of this shape under this name. */
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
-  has(name: string): boolean;
 }
 
 export function readConfig(folder: string): Record<string, unknown> {
@@ -52,14 +56,22 @@ export function configDtype(config: Record<string, unknown>): DType {
   return named === 'bfloat16' || named === 'float16' ? named : 'float32';
 }
 
-export function loadDecoder(folder: string, options: LoadOptions = {}): Decoder {
-  const config = readConfig(folder);
+/** The decoder of an open checkpoint. A checkpoint with a head of another kind may lack the language model's. */
+export function readDecoder(
+  checkpoint: Checkpoint,
+  config: Record<string, unknown>,
+  folder: string,
+  options: LoadOptions = {},
+): Decoder {
   const { spec, names } = familyOf(config, join(folder, 'config.json'));
   const { dtype = configDtype(config), device = 'cpu' } = options;
+  const source = new CheckpointSource(checkpoint, names, folder, { dtype, device });
+  return scope(() => noGrad(() => buildDecoder(spec, names, source)));
+}
+
+export function loadDecoder(folder: string, options: LoadOptions = {}): Decoder {
   using checkpoint = new Checkpoint(folder);
-  return scope(() =>
-    noGrad(() => buildDecoder(spec, names, new CheckpointSource(checkpoint, names, folder, { dtype, device }))),
-  );
+  return readDecoder(checkpoint, readConfig(folder), folder, options);
 }
 
 /** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
@@ -87,8 +99,8 @@ class CheckpointSource implements WeightSource {
     const bare = name.startsWith(prefix) ? name.slice(prefix.length) : undefined;
     return bare !== undefined && this.#checkpoint.has(bare) ? bare : undefined;
   }
-  has(name: string): boolean {
-    return this.#find(name) !== undefined;
+  get hasHead(): boolean {
+    return this.#find(`${this.#names.head}.weight`) !== undefined || !this.#checkpoint.has(scoreWeightName);
   }
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
     const found = this.#find(name);
@@ -119,9 +131,7 @@ class InitialSource implements WeightSource {
     this.#spec = spec;
     this.#options = options;
   }
-  has(): boolean {
-    return false;
-  }
+  readonly hasHead = true;
   get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
     if (kind === 'gain') return ones(shape, this.#options);
     if (kind === 'bias') return zeros(shape, this.#options);
@@ -151,8 +161,9 @@ function buildDecoder(spec: DecoderSpec, names: WeightNames, source: WeightSourc
     embeddingNorm: spec.embeddingNorm && names.embeddingNorm !== undefined ? norm(names.embeddingNorm, hidden) : null,
     layers,
     finalNorm: norm(names.finalNorm, hidden),
+    lm: spec.tied || source.hasHead,
     head:
-      spec.tied && !spec.headBias
+      (spec.tied && !spec.headBias) || !source.hasHead
         ? null
         : {
             name: names.head,

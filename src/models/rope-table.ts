@@ -37,6 +37,7 @@ export function packedRopeTable(positions: RopePositions, starts: readonly numbe
 
 /** How many positions to make a table for: rounded up so that it is seldom made again, exact where the angles depend on the length. */
 export function ropeTableLength(positions: RopePositions, needed: number, maxPositions: number): number {
-  if (ropeDependsOnLength(positions)) return Math.max(needed, positions.scaling?.kind === 'dynamic' ? positions.scaling.originalMax : 0);
+  if (ropeDependsOnLength(positions))
+    return Math.max(needed, positions.scaling?.kind === 'dynamic' ? positions.scaling.originalMax : 0);
   return Math.max(needed, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(Math.max(needed, 256)))));
 }
