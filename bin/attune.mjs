@@ -17,7 +17,9 @@ if (!node) {
 }
 
 // The repository runs its sources as they are (its dist/ may be stale), an installed package dist/, the bundle src/*.js.
-const entry = ['src/cli/main.ts', 'dist/cli/main.js', 'src/cli/main.js'].map((path) => join(root, path)).find((path) => existsSync(path));
+const entry = ['src/cli/main.ts', 'dist/cli/main.js', 'src/cli/main.js']
+  .map((path) => join(root, path))
+  .find((path) => existsSync(path));
 const { main } = await import(pathToFileURL(entry).href);
 process.exitCode = await main(process.argv.slice(2), {
   version: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version,

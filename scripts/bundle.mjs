@@ -5,7 +5,18 @@
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { parseArgs } from 'node:util';
 import { compile } from './compile.mjs';
@@ -32,8 +43,10 @@ mkdirSync(app, { recursive: true });
 say('JavaScript');
 compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
-for (const part of ['bin', 'native', 'package.json', 'LICENSE', 'README.md']) cpSync(join(root, part), join(app, part), { recursive: true });
-for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs']) cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
+for (const part of ['bin', 'native', 'package.json', 'LICENSE', 'README.md'])
+  cpSync(join(root, part), join(app, part), { recursive: true });
+for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
+  cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
 
 say('packages');
 packRuntimePackages();
@@ -78,14 +91,22 @@ function packRuntimePackages() {
   const modules = join(bundle, 'node_modules');
   for (const [path, { version }] of runtimePackages()) {
     const installed = join(root, path);
-    const source = existsSync(installed) ? installed : fetchPackage(path.slice(path.lastIndexOf('node_modules/') + 13), version);
+    const source = existsSync(installed)
+      ? installed
+      : fetchPackage(path.slice(path.lastIndexOf('node_modules/') + 13), version);
     const entries = entryPoints(join(source, 'package.json'));
-    cpSync(source, join(bundle, path), { recursive: true, filter: (file) => isNeeded(relative(source, file), entries) });
+    cpSync(source, join(bundle, path), {
+      recursive: true,
+      filter: (file) => isNeeded(relative(source, file), entries),
+    });
   }
   // The engine's tests import vitest, which is far too large to go along; this stands in for the part they use.
   mkdirSync(join(modules, 'vitest'), { recursive: true });
   cpSync(join(root, 'scripts/minitest.mjs'), join(modules, 'vitest/index.js'));
-  writeFileSync(join(modules, 'vitest/package.json'), '{ "name": "vitest", "type": "module", "exports": "./index.js" }\n');
+  writeFileSync(
+    join(modules, 'vitest/package.json'),
+    '{ "name": "vitest", "type": "module", "exports": "./index.js" }\n',
+  );
   if (arch === process.arch) checkPackages();
   execFileSync('tar', ['-C', bundle, '-cJf', join(bundle, 'packages.tar.xz'), 'node_modules']);
   rmSync(modules, { recursive: true });
@@ -95,7 +116,9 @@ function packRuntimePackages() {
 function checkPackages() {
   const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const imports = Object.keys(dependencies).filter((name) => name !== 'node-api-headers');
-  execFileSync(process.execPath, ['--input-type=module', '-e', imports.map((name) => `import '${name}';`).join('')], { cwd: bundle });
+  execFileSync(process.execPath, ['--input-type=module', '-e', imports.map((name) => `import '${name}';`).join('')], {
+    cwd: bundle,
+  });
 }
 
 /** Whether Node needs a package's file on the target: not types, maps, documents or binaries for other machines. */
@@ -114,8 +137,11 @@ function entryPoints(manifest) {
   const collect = (value) => {
     if (typeof value === 'string') return [value];
     if (value === null || typeof value !== 'object') return [];
-    const used = ([key]) => key.startsWith('.') || ['node', 'import', 'require', 'default', 'module-sync'].includes(key);
-    return (Array.isArray(value) ? value.map((item) => ['default', item]) : Object.entries(value)).filter(used).flatMap(([, item]) => collect(item));
+    const used = ([key]) =>
+      key.startsWith('.') || ['node', 'import', 'require', 'default', 'module-sync'].includes(key);
+    return (Array.isArray(value) ? value.map((item) => ['default', item]) : Object.entries(value))
+      .filter(used)
+      .flatMap(([, item]) => collect(item));
   };
   return [...collect(exports), ...(main ? [main.startsWith('./') ? main : `./${main}`] : [])];
 }
@@ -127,7 +153,10 @@ function fetchPackage(name, version) {
   const temporary = `${folder}.${process.pid}`;
   mkdirSync(temporary, { recursive: true });
   say(`fetching ${name}@${version}`);
-  execFileSync('npm', ['pack', `${name}@${version}`, '--silent', '--pack-destination', temporary], { cwd: temporary, stdio: ['ignore', 'ignore', 'inherit'] });
+  execFileSync('npm', ['pack', `${name}@${version}`, '--silent', '--pack-destination', temporary], {
+    cwd: temporary,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
   const [tarball] = readdirSync(temporary);
   execFileSync('tar', ['-C', temporary, '-xzf', join(temporary, tarball)]);
   renameSync(join(temporary, 'package'), folder);
@@ -144,7 +173,11 @@ function compressedNode() {
   const installed = join(root, 'node_modules', name);
   const folder = existsSync(installed) ? installed : fetchPackage(name, version);
   mkdirSync(dirname(kept), { recursive: true });
-  const result = spawnSync('sh', ['-c', 'xz -T0 -6 -c "$0" > "$1"', join(folder, 'bin/node'), `${kept}.${process.pid}`], { stdio: 'inherit' });
+  const result = spawnSync(
+    'sh',
+    ['-c', 'xz -T0 -6 -c "$0" > "$1"', join(folder, 'bin/node'), `${kept}.${process.pid}`],
+    { stdio: 'inherit' },
+  );
   if (result.status !== 0) throw new Error('xz could not compress Node (apt-get install -y xz-utils)');
   renameSync(`${kept}.${process.pid}`, kept);
   return kept;

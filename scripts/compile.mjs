@@ -8,7 +8,10 @@ import { packageRoot } from './native.mjs';
 export function compile(project, folder) {
   rmSync(join(packageRoot, folder), { recursive: true, force: true });
   const tsc = join(packageRoot, 'node_modules/typescript/lib/tsc.js');
-  const result = spawnSync(process.execPath, [tsc, '-p', project, '--outDir', folder], { cwd: packageRoot, stdio: 'inherit' });
+  const result = spawnSync(process.execPath, [tsc, '-p', project, '--outDir', folder], {
+    cwd: packageRoot,
+    stdio: 'inherit',
+  });
   if (result.status !== 0) throw new Error(`tsc -p ${project} found errors`);
 }
 

@@ -88,7 +88,8 @@ function fromFolder(folder, source) {
 function faultOfFolder(folder) {
   if (!isFolder(folder)) return 'there is no such folder';
   if (!existsSync(join(folder, 'lib/libtorch_cpu.so'))) return 'it has no lib/libtorch_cpu.so';
-  if (!existsSync(join(folder, 'include/torch/csrc/api/include/torch/torch.h'))) return 'its include/ has no torch headers';
+  if (!existsSync(join(folder, 'include/torch/csrc/api/include/torch/torch.h')))
+    return 'its include/ has no torch headers';
   const version = versionOf(folder, join(folder, 'include'));
   if (!version) return 'its version cannot be read';
   if (!atLeast(version, OLDEST)) return `it is libtorch ${version}, and ${OLDEST.join('.')} is the oldest that works`;
@@ -162,17 +163,24 @@ export function findCuda(libtorch, env = process.env) {
   ].filter(Boolean);
   const home = homes.find((folder) => cudaHeaders(folder));
   if (!home) return undefined;
-  const libraries = homes.flatMap((folder) => ['lib64', 'lib', 'targets/x86_64-linux/lib', 'targets/sbsa-linux/lib'].map((name) => join(folder, name)));
+  const libraries = homes.flatMap((folder) =>
+    ['lib64', 'lib', 'targets/x86_64-linux/lib', 'targets/sbsa-linux/lib'].map((name) => join(folder, name)),
+  );
   let cudart;
   for (const folder of libraries) {
-    const name = children(folder).map((path) => path.slice(folder.length + 1)).filter((file) => /^libcudart\.so(\.\d+)*$/.test(file)).sort()[0];
+    const name = children(folder)
+      .map((path) => path.slice(folder.length + 1))
+      .filter((file) => /^libcudart\.so(\.\d+)*$/.test(file))
+      .sort()[0];
     if (name) {
       cudart = { folder, name };
       break;
     }
   }
   if (!cudart) return undefined;
-  const nvcc = [...homes.map((folder) => join(folder, 'bin/nvcc')), nvccOnPath && join(nvccOnPath, 'nvcc')].find((path) => path && existsSync(path));
+  const nvcc = [...homes.map((folder) => join(folder, 'bin/nvcc')), nvccOnPath && join(nvccOnPath, 'nvcc')].find(
+    (path) => path && existsSync(path),
+  );
   return { include: cudaHeaders(home), cudart, nvcc };
 }
 

@@ -2,13 +2,15 @@
  * Stands in for `vitest` in the bundle, where the engine's tests run without it: vitest's names over node:test, and the
  * matchers that those tests use. `./attune node --test app/src/tensor` runs them.
  */
-import { isDeepStrictEqual, format, inspect } from 'node:util';
+
 import { AssertionError } from 'node:assert';
 import * as runner from 'node:test';
+import { format, inspect, isDeepStrictEqual } from 'node:util';
 
 /** vitest's (name, body, timeout | options) as node:test's (name, options, body). */
 function arranged(define) {
-  return (name, body, extra) => define(String(name), typeof extra === 'number' ? { timeout: extra } : (extra ?? {}), body && (() => body()));
+  return (name, body, extra) =>
+    define(String(name), typeof extra === 'number' ? { timeout: extra } : (extra ?? {}), body && (() => body()));
 }
 
 function withEach(define) {
@@ -44,9 +46,13 @@ class Asymmetric {
 /** Deep equality; `loose` treats keys that are undefined as absent, as toEqual does, and `partial` allows further keys. */
 function same(actual, expected, { loose = true, partial = false } = {}) {
   if (expected instanceof Asymmetric) return expected.accepts(actual);
-  const plain = (value) => value !== null && typeof value === 'object' && [Object.prototype, null].includes(Object.getPrototypeOf(value));
+  const plain = (value) =>
+    value !== null && typeof value === 'object' && [Object.prototype, null].includes(Object.getPrototypeOf(value));
   if (Array.isArray(expected) && Array.isArray(actual)) {
-    return expected.length === actual.length && expected.every((item, index) => same(actual[index], item, { loose, partial }));
+    return (
+      expected.length === actual.length &&
+      expected.every((item, index) => same(actual[index], item, { loose, partial }))
+    );
   }
   if (plain(expected) && actual !== null && typeof actual === 'object' && (partial || plain(actual))) {
     const keys = partial ? Object.keys(expected) : [...new Set([...Object.keys(expected), ...Object.keys(actual)])];
@@ -117,7 +123,12 @@ export function expect(actual, message) {
 function check(name, passed, negated, actual, args, message) {
   if (passed !== negated) return;
   const words = `expected ${inspect(actual, { depth: 4 })} ${negated ? 'not ' : ''}${name} ${args.map((arg) => inspect(arg, { depth: 4 })).join(', ')}`;
-  throw new AssertionError({ message: message ? `${message}: ${words}` : words, actual, expected: args[0], stackStartFn: check });
+  throw new AssertionError({
+    message: message ? `${message}: ${words}` : words,
+    actual,
+    expected: args[0],
+    stackStartFn: check,
+  });
 }
 
 function matchersFor(actual, message, negated) {
@@ -157,11 +168,19 @@ function settled(actual, message, negated, settle) {
 expect.fail = (message = 'expect.fail()') => {
   throw new AssertionError({ message });
 };
-expect.any = (type) => new Asymmetric((value) => value instanceof type || Object(value) instanceof type, `any ${type.name}`);
+expect.any = (type) =>
+  new Asymmetric((value) => value instanceof type || Object(value) instanceof type, `any ${type.name}`);
 expect.anything = () => new Asymmetric((value) => value !== null && value !== undefined, 'anything');
-expect.closeTo = (number, digits = 2) => new Asymmetric((value) => matchers.toBeCloseTo(value, number, digits), `close to ${number}`);
-expect.stringMatching = (pattern) => new Asymmetric((value) => matchers.toMatch(value, pattern), `a string matching ${pattern}`);
-expect.stringContaining = (part) => new Asymmetric((value) => String(value).includes(part), `a string containing ${part}`);
-expect.objectContaining = (part) => new Asymmetric((value) => same(value, part, { partial: true }), `an object containing ${inspect(part)}`);
+expect.closeTo = (number, digits = 2) =>
+  new Asymmetric((value) => matchers.toBeCloseTo(value, number, digits), `close to ${number}`);
+expect.stringMatching = (pattern) =>
+  new Asymmetric((value) => matchers.toMatch(value, pattern), `a string matching ${pattern}`);
+expect.stringContaining = (part) =>
+  new Asymmetric((value) => String(value).includes(part), `a string containing ${part}`);
+expect.objectContaining = (part) =>
+  new Asymmetric((value) => same(value, part, { partial: true }), `an object containing ${inspect(part)}`);
 expect.arrayContaining = (items) =>
-  new Asymmetric((value) => items.every((item) => value.some((each) => same(each, item))), `an array containing ${inspect(items)}`);
+  new Asymmetric(
+    (value) => items.every((item) => value.some((each) => same(each, item))),
+    `an array containing ${inspect(items)}`,
+  );

@@ -55,7 +55,7 @@ One of these gives one:
  * @param {string} [options.root] the folder of the package
  * @param {NodeJS.ProcessEnv} [options.env]
  * @returns {Promise<{ path: string, libtorch: string, lib: string, version: string, libtorchHasCuda: boolean,
- *   cuda: boolean, kernels: boolean, source: string, fingerprint: string, built: boolean }>}
+ *   cuda: boolean, kernels: boolean, kernelsLeftOut: boolean, source: string, fingerprint: string, built: boolean }>}
  */
 export async function ensureAddon(options = {}) {
   const { log = () => {}, around = (work) => work(log), root = packageRoot, env = process.env } = options;
@@ -73,6 +73,7 @@ export async function ensureAddon(options = {}) {
     libtorchHasCuda: libtorch.cuda,
     cuda: plan.cuda !== undefined,
     kernels: plan.kernels,
+    kernelsLeftOut: plan.kernelsLeftOut,
     source: libtorch.source,
     fingerprint: plan.fingerprint,
   };
@@ -116,7 +117,8 @@ function planBuild(root, build, libtorch, env) {
   const folder = join(root, 'native');
   const files = existsSync(folder) ? readdirSync(folder).sort() : [];
   const cuda = findCuda(libtorch, env);
-  const kernelSources = cuda?.nvcc ? files.filter((name) => name.endsWith('.cu')) : [];
+  const cudaSources = cuda ? files.filter((name) => name.endsWith('.cu')) : [];
+  const kernelSources = cuda?.nvcc ? cudaSources : [];
   const kernels = kernelSources.length > 0;
   const sources = [...files.filter((name) => name.endsWith('.cc')), ...kernelSources].map((name) => join(folder, name));
   if (sources.length === 0) throw new BuildError(`there are no native sources in ${folder}.`);
@@ -138,7 +140,16 @@ function planBuild(root, build, libtorch, env) {
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
     cc: [compiler(env), '-O2', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
     cu: kernels
-      ? [cuda.nvcc, '-O3', '-Xcompiler', '-fPIC', '--expt-relaxed-constexpr', '--expt-extended-lambda', ...gencode(build, env), ...shared]
+      ? [
+          cuda.nvcc,
+          '-O3',
+          '-Xcompiler',
+          '-fPIC',
+          '--expt-relaxed-constexpr',
+          '--expt-extended-lambda',
+          ...gencode(build, env),
+          ...shared,
+        ]
       : [],
   };
   const link = [
@@ -165,14 +176,25 @@ function planBuild(root, build, libtorch, env) {
     return { source, command: [...command, `-I${nodeApi}`], object: join(shelf, name) };
   });
   const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
-  return { libtorch, cuda, kernels, shelf, objects, link, fingerprint };
+  return {
+    libtorch,
+    cuda,
+    kernels,
+    kernelsLeftOut: cudaSources.length > kernelSources.length,
+    shelf,
+    objects,
+    link,
+    fingerprint,
+  };
 }
 
 async function compile(plan, path, log) {
   const { objects, libtorch } = plan;
   const missing = objects.filter((each) => !existsSync(each.object));
   checkCompiler(plan.link[0]);
-  log(`building the addon against libtorch ${libtorch.version} (${libtorch.root}): ${missing.length} of ${objects.length} files to compile`);
+  log(
+    `building the addon against libtorch ${libtorch.version} (${libtorch.root}): ${missing.length} of ${objects.length} files to compile`,
+  );
   const waiting = [...missing];
   let done = 0;
   const worker = async () => {
@@ -206,7 +228,8 @@ function call([command, ...args], what) {
       // The first error is the cause; what follows it is mostly its echo through torch's templates.
       const lines = errors.trimEnd().split('\n');
       const first = Math.max(0, lines.findIndex((line) => /error[: ]/.test(line)) - 2);
-      const shown = lines.length - first > 40 ? [...lines.slice(first, first + 25), '…', ...lines.slice(-14)] : lines.slice(first);
+      const shown =
+        lines.length - first > 40 ? [...lines.slice(first, first + 25), '…', ...lines.slice(-14)] : lines.slice(first);
       reject(new BuildError(`${what} failed (${basename(command)} ended with ${status}):\n${shown.join('\n')}`));
     });
   });
@@ -282,7 +305,8 @@ function compiler(env) {
 
 function checkCompiler(command) {
   const answer = spawnSync(command, ['--version'], { encoding: 'utf8' });
-  if (answer.error) throw new BuildError(`there is no C++ compiler (${command})\nOn Debian or Ubuntu, as root: apt-get install -y g++`);
+  if (answer.error)
+    throw new BuildError(`there is no C++ compiler (${command})\nOn Debian or Ubuntu, as root: apt-get install -y g++`);
 }
 
 /**
@@ -303,7 +327,11 @@ function gencode(build, env) {
   }
   if (!arch) {
     const answer = spawnSync('nvidia-smi', ['--query-gpu=compute_cap', '--format=csv,noheader'], { encoding: 'utf8' });
-    arch = /^(\d+)\.(\d+)/.exec(answer.stdout ?? '')?.slice(1).join('') ?? '90';
+    arch =
+      /^(\d+)\.(\d+)/
+        .exec(answer.stdout ?? '')
+        ?.slice(1)
+        .join('') ?? '90';
     writeIfChanged(kept, JSON.stringify({ cards, arch }));
   }
   return ['-gencode', `arch=compute_${arch},code=sm_${arch}`];
@@ -312,7 +340,9 @@ function gencode(build, env) {
 function readCards() {
   const folder = '/proc/driver/nvidia/gpus';
   try {
-    return readdirSync(folder).map((name) => readFileSync(join(folder, name, 'information'), 'utf8')).join('');
+    return readdirSync(folder)
+      .map((name) => readFileSync(join(folder, name, 'information'), 'utf8'))
+      .join('');
   } catch {
     return '';
   }

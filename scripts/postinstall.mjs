@@ -11,6 +11,8 @@ if (!existsSync(join(packageRoot, 'src'))) {
   try {
     await ensureAddon({ log: (line) => console.log(`attune: ${line}`) });
   } catch (error) {
-    console.warn(`attune: the addon was not built: ${error.message}\nattune: once that is mended, \`npx attune doctor\` builds it.`);
+    console.warn(
+      `attune: the addon was not built: ${error.message}\nattune: once that is mended, \`npx attune doctor\` builds it.`,
+    );
   }
 }

@@ -8,7 +8,15 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import { APT_PACKAGES, BuildError, ensureAddon, findLibtorch, LibtorchError, NO_LIBTORCH, packageRoot as root } from './native.mjs';
+import {
+  APT_PACKAGES,
+  BuildError,
+  ensureAddon,
+  findLibtorch,
+  LibtorchError,
+  NO_LIBTORCH,
+  packageRoot as root,
+} from './native.mjs';
 import { modernNode, NO_NODE, runNode } from './node24.mjs';
 
 /** Something the person has to do before this can go on. */
@@ -59,13 +67,16 @@ function packagesAreInstalled() {
   if (!existsSync(installed)) return false;
   const have = JSON.parse(readFileSync(installed, 'utf8')).packages;
   const wanted = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages;
-  return Object.entries(wanted).every(([path, { version, optional }]) => path === '' || optional || have[path]?.version === version);
+  return Object.entries(wanted).every(
+    ([path, { version, optional }]) => path === '' || optional || have[path]?.version === version,
+  );
 }
 
 async function installPackages() {
   if (packagesAreInstalled()) return;
   await step('packages: npm ci', () => runQuietly('npm', ['ci', '--no-audit', '--no-fund'], {}));
-  if (!packagesAreInstalled()) throw new Stop('npm ci ended well, and yet packages are missing: remove node_modules and try again.');
+  if (!packagesAreInstalled())
+    throw new Stop('npm ci ended well, and yet packages are missing: remove node_modules and try again.');
 }
 
 /** apt-get's words before its arguments: nothing for root, sudo where it asks no password, undefined where neither is so. */
@@ -83,7 +94,11 @@ async function installLibtorch() {
   if (wanted.length === 0) return;
   const what = wanted.includes('libtorch-dev') ? 'libtorch' : 'a C++ compiler';
   if (spawnSync('apt-get', ['--version'], { stdio: 'ignore' }).error) {
-    throw new Stop(what === 'libtorch' ? NO_LIBTORCH : `there is no C++ compiler (${compiler}): install one, or name yours with CXX=…`);
+    throw new Stop(
+      what === 'libtorch'
+        ? NO_LIBTORCH
+        : `there is no C++ compiler (${compiler}): install one, or name yours with CXX=…`,
+    );
   }
   const prefix = administrator();
   const install = ['apt-get', 'install', '-y', '--no-install-recommends', ...wanted];
@@ -102,7 +117,11 @@ async function installLibtorch() {
 
 function runQuietly(command, args, env) {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd: root, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(command, args, {
+      cwd: root,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let output = '';
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding('utf8').on('data', (text) => {

@@ -3,7 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 
 function attune(args: string[], env: Record<string, string> = {}) {
-  const result = spawnSync(process.execPath, ['bin/attune.mjs', ...args], { encoding: 'utf8', env: { ...process.env, ...env } });
+  const result = spawnSync(process.execPath, ['bin/attune.mjs', ...args], {
+    encoding: 'utf8',
+    env: { ...process.env, ...env },
+  });
   return { status: result.status, output: result.stdout, errors: result.stderr };
 }
 
@@ -11,8 +14,14 @@ describe('attune', () => {
   it('gives help and version without the engine', () => {
     // A libtorch that cannot be used would stop anything that asks for the engine.
     const broken = { ATTUNE_LIBTORCH: '/nowhere', ATTUNE_ADDON: '' };
-    expect(attune(['--help'], broken)).toMatchObject({ status: 0, output: expect.stringMatching(/doctor .*what was found/) });
-    expect(attune(['--version'], broken)).toMatchObject({ status: 0, output: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) });
+    expect(attune(['--help'], broken)).toMatchObject({
+      status: 0,
+      output: expect.stringMatching(/doctor .*what was found/),
+    });
+    expect(attune(['--version'], broken)).toMatchObject({
+      status: 0,
+      output: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
+    });
     expect(attune(['help', 'doctor'], broken)).toMatchObject({ status: 0, output: expect.stringContaining('--json') });
   });
 
@@ -24,7 +33,10 @@ describe('attune', () => {
   it('ends with 1 for a failure, with a stack trace only when asked', () => {
     const broken = { ATTUNE_LIBTORCH: '/nowhere', ATTUNE_ADDON: '' };
     const plain = attune(['demo'], broken);
-    expect(plain).toMatchObject({ status: 1, errors: expect.stringMatching(/^attune: ATTUNE_LIBTORCH=\/nowhere cannot be used: there is no such folder/) });
+    expect(plain).toMatchObject({
+      status: 1,
+      errors: expect.stringMatching(/^attune: ATTUNE_LIBTORCH=\/nowhere cannot be used: there is no such folder/),
+    });
     expect(plain.errors).not.toMatch(/^\s+at /m);
     expect(attune(['demo'], { ...broken, ATTUNE_DEBUG: '1' }).errors).toMatch(/^\s+at /m);
   });
@@ -43,7 +55,9 @@ describe('attune doctor', () => {
   it('works without an engine, and says what to do', () => {
     const { status, output } = attune(['doctor'], { ATTUNE_LIBTORCH: '/nowhere', ATTUNE_ADDON: '' });
     expect(status).toBe(1);
-    expect(output).toMatch(/error: ATTUNE_LIBTORCH=\/nowhere cannot be used: there is no such folder\n {2}remedy: Give the folder/);
+    expect(output).toMatch(
+      /error: ATTUNE_LIBTORCH=\/nowhere cannot be used: there is no such folder\n {2}remedy: Give the folder/,
+    );
     expect(output).toContain('attune cannot run here yet.');
   });
 

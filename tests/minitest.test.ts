@@ -17,9 +17,30 @@ const cases: [name: string, assertion: (expect: Expect) => unknown, passes: bool
   ['maps', (e) => e(new Map([['a', 1]])).toEqual(new Map([['a', 1]])), true],
   ['close numbers', (e) => e(0.1 + 0.2).toBeCloseTo(0.3, 10), true],
   ['not so close numbers', (e) => e(0.301).toBeCloseTo(0.3, 3), false],
-  ['a message', (e) => e(() => { throw new TypeError('bad shape [2, 3]'); }).toThrow(/shape \[2/), true],
-  ['another message', (e) => e(() => { throw new Error('x'); }).toThrow('y'), false],
-  ['a class of error', (e) => e(() => { throw new TypeError('x'); }).toThrow(TypeError), true],
+  [
+    'a message',
+    (e) =>
+      e(() => {
+        throw new TypeError('bad shape [2, 3]');
+      }).toThrow(/shape \[2/),
+    true,
+  ],
+  [
+    'another message',
+    (e) =>
+      e(() => {
+        throw new Error('x');
+      }).toThrow('y'),
+    false,
+  ],
+  [
+    'a class of error',
+    (e) =>
+      e(() => {
+        throw new TypeError('x');
+      }).toThrow(TypeError),
+    true,
+  ],
   ['nothing thrown', (e) => e(() => 1).toThrow(), false],
   ['nothing thrown, as wanted', (e) => e(() => 1).not.toThrow(), true],
   ['a rejection', (e) => e(Promise.reject(new Error('gone'))).rejects.toThrow('gone'), true],

@@ -1,6 +1,17 @@
 /** Finding libtorch and building the addon: on file systems made for the purpose, and with toy sources for the build. */
 import { execFile } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -50,9 +61,17 @@ describe('findLibtorch', () => {
     const python = wheel('python/torch', '2.13.0+cpu');
     const cached = wheel('.cache/attune/libtorch', '2.5.1');
     debian();
-    expect(find({ ATTUNE_LIBTORCH: named }, python)).toMatchObject({ source: 'environment', root: named, version: '2.11.0+cu130' });
+    expect(find({ ATTUNE_LIBTORCH: named }, python)).toMatchObject({
+      source: 'environment',
+      root: named,
+      version: '2.11.0+cu130',
+    });
     expect(find({}, python)).toMatchObject({ source: 'python', root: python, lib: join(python, 'lib'), cuda: false });
-    expect(find()).toMatchObject({ source: 'system', version: '1.13.0', lib: join(folder, 'usr/lib/x86_64-linux-gnu') });
+    expect(find()).toMatchObject({
+      source: 'system',
+      version: '1.13.0',
+      lib: join(folder, 'usr/lib/x86_64-linux-gnu'),
+    });
     rmSync(join(folder, 'usr'), { recursive: true });
     expect(find()).toMatchObject({ source: 'cache', root: cached });
     rmSync(cached, { recursive: true });
@@ -97,7 +116,8 @@ describe('findCuda', () => {
     file('site/nvidia/cu13/lib/libcudart.so.13');
     const found = findCuda(find({ ATTUNE_LIBTORCH: torch }), { CUDA_HOME: join(folder, 'none'), PATH: '' });
     // This machine may have a toolkit of its own in /usr/local/cuda, which goes first.
-    if (!existsSync('/usr/local/cuda/include/cuda_runtime.h')) expect(found).toMatchObject({ include, nvcc: undefined });
+    if (!existsSync('/usr/local/cuda/include/cuda_runtime.h'))
+      expect(found).toMatchObject({ include, nvcc: undefined });
     expect(found.cudart.name).toMatch(/^libcudart\.so/);
   });
 
@@ -109,13 +129,20 @@ describe('findCuda', () => {
     const env = { CUDA_HOME: join(folder, 'cuda'), PATH: '' };
     expect(findCuda(find({ ATTUNE_LIBTORCH: torch }), env)).toBeUndefined();
     file('torch/lib/libtorch_cuda.so');
-    expect(findCuda(find({ ATTUNE_LIBTORCH: torch }), env)).toMatchObject({ include, nvcc, cudart: { name: 'libcudart.so' } });
+    expect(findCuda(find({ ATTUNE_LIBTORCH: torch }), env)).toMatchObject({
+      include,
+      nvcc,
+      cudart: { name: 'libcudart.so' },
+    });
   });
 });
 
 /** A package of toy sources and a compiler that notes each call, so that what is rebuilt when can be counted. */
 describe('ensureAddon', () => {
-  function toyPackage(): { build: (env?: Record<string, string>) => Promise<{ path: string; built: boolean; version: string }>; calls: () => string[] } {
+  function toyPackage(): {
+    build: (env?: Record<string, string>) => Promise<{ path: string; built: boolean; version: string }>;
+    calls: () => string[];
+  } {
     const root = join(folder, 'package');
     cpSync('scripts', join(root, 'scripts'), { recursive: true });
     symlinkSync(join(process.cwd(), 'node_modules'), join(root, 'node_modules'));

@@ -26,7 +26,15 @@ afterAll(() => rmSync(project, { recursive: true, force: true }));
 
 describe('the package', () => {
   it('holds what it needs and no more', () => {
-    for (const part of ['bin/attune.mjs', 'dist/cli/main.js', 'dist/tensor/index.d.ts', 'native/addon.cc', 'scripts/native.mjs', 'README.md', 'LICENSE']) {
+    for (const part of [
+      'bin/attune.mjs',
+      'dist/cli/main.js',
+      'dist/tensor/index.d.ts',
+      'native/addon.cc',
+      'scripts/native.mjs',
+      'README.md',
+      'LICENSE',
+    ]) {
       expect(existsSync(join(installed(), part)), part).toBe(true);
     }
     for (const part of ['src', 'tests', 'scripts/start.mjs', 'dist/cli/demo.test.js']) {
@@ -55,7 +63,17 @@ console.log(total);
 export const wrong: string = total;
 `,
     );
-    const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2024', '--lib', 'es2024,esnext'];
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--skipLibCheck',
+      '--module',
+      'nodenext',
+      '--target',
+      'es2024',
+      '--lib',
+      'es2024,esnext',
+    ];
     const types = ['--types', 'node', '--typeRoots', resolve('node_modules/@types')];
     run(process.execPath, [resolve('node_modules/typescript/lib/tsc.js'), ...options, ...types, program], project);
     expect(run(process.execPath, [program], project)).toBe('10\n');

@@ -4,7 +4,10 @@ import { consoleProgress, duration } from './console.ts';
 function fakeConsole(isTTY: boolean, columns = 100) {
   const written: string[] = [];
   let time = 0;
-  const progress = consoleProgress({ stream: { write: (text) => written.push(text), isTTY, columns }, now: () => time });
+  const progress = consoleProgress({
+    stream: { write: (text) => written.push(text), isTTY, columns },
+    now: () => time,
+  });
   return { written, progress, pass: (milliseconds: number) => (time += milliseconds) };
 }
 
@@ -14,7 +17,9 @@ describe('consoleProgress', () => {
     const task = progress.start('training', 200, 'steps');
     pass(4_000);
     task.advance(50, { loss: 0.123456 });
-    expect(written.at(-1)).toBe(`\r\u001b[2Ktraining  █████${'░'.repeat(15)}  25%  50/200 steps  12.5/s  12 s left  loss 0.1235`);
+    expect(written.at(-1)).toBe(
+      `\r\u001b[2Ktraining  █████${'░'.repeat(15)}  25%  50/200 steps  12.5/s  12 s left  loss 0.1235`,
+    );
   });
 
   it('does not redraw more often than an eye can follow', () => {

@@ -74,13 +74,18 @@ function describe(task: Task, done: number, seconds: number, values: Values, liv
   }
   if (rate > 0) parts.push(`${count(rate)}/s`);
   if (rate > 0 && total !== undefined && done < total) parts.push(`${duration((total - done) / rate)} left`);
-  for (const [name, value] of Object.entries(values)) parts.push(`${name} ${typeof value === 'number' ? short(value) : value}`);
+  for (const [name, value] of Object.entries(values))
+    parts.push(`${name} ${typeof value === 'number' ? short(value) : value}`);
   return parts.join('  ');
 }
 
 /** 950, 12.5k, 3.2M: four characters say enough on a line that changes ten times a second. */
 function count(value: number): string {
-  for (const [size, suffix] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']] as const) {
+  for (const [size, suffix] of [
+    [1e9, 'G'],
+    [1e6, 'M'],
+    [1e4, 'k'],
+  ] as const) {
     if (value >= size) return `${trim(value / (suffix === 'k' ? 1e3 : size))}${suffix}`;
   }
   return trim(value);

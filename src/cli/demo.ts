@@ -18,11 +18,14 @@ export function register(program: Command): void {
     .description('train a small network on data it makes, and print what happened')
     .action(() => {
       const { libtorch, threads } = engineInfo();
-      console.log(`Two spirals, ${TRAINING_POINTS} points to learn from and ${TEST_POINTS} to test on; libtorch ${libtorch}, ${threads} threads.\n`);
+      console.log(
+        `Two spirals, ${TRAINING_POINTS} points to learn from and ${TEST_POINTS} to test on; libtorch ${libtorch}, ${threads} threads.\n`,
+      );
       const started = performance.now();
       const story = learnSpirals(consoleProgress());
       const seconds = (performance.now() - started) / 1000;
-      const row = (name: string, loss: number, accuracy: number) => `${name}  ${loss.toFixed(3).padStart(6)}  ${(accuracy * 100).toFixed(1).padStart(7)} %`;
+      const row = (name: string, loss: number, accuracy: number) =>
+        `${name}  ${loss.toFixed(3).padStart(6)}  ${(accuracy * 100).toFixed(1).padStart(7)} %`;
       console.log(`
                 loss   accuracy   (on points it has not seen)
 ${row('before      ', story.before.loss, story.before.accuracy)}
@@ -96,7 +99,11 @@ export function learnSpirals(progress?: Progress): SpiralStory {
 
 /** Binary cross-entropy from logits z: the mean of −log σ(z) + (1 − y)·z, which does not overflow. */
 function crossEntropy(logits: Tensor, labels: Tensor): Tensor {
-  return logits.logSigmoid().neg().add(logits.mul(labels.neg().add(1))).mean();
+  return logits
+    .logSigmoid()
+    .neg()
+    .add(logits.mul(labels.neg().add(1)))
+    .mean();
 }
 
 interface Points {
@@ -162,6 +169,9 @@ function draw(net: SpiralNet, test: Points): string {
     const row = Math.round(((1 - (test.points[2 * i + 1] ?? 0) / EDGE) / 2) * (HEIGHT - 1));
     cells[row * WIDTH + column] = test.labels[i] === 1 ? 'x' : 'O';
   }
-  const rows = Array.from({ length: HEIGHT }, (_, row) => `    ${cells.slice(row * WIDTH, (row + 1) * WIDTH).join('')}`);
+  const rows = Array.from(
+    { length: HEIGHT },
+    (_, row) => `    ${cells.slice(row * WIDTH, (row + 1) * WIDTH).join('')}`,
+  );
   return rows.join('\n');
 }

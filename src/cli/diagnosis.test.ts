@@ -23,6 +23,7 @@ function healthy(): Findings {
       libtorchHasCuda: false,
       cuda: false,
       kernels: false,
+      kernelsLeftOut: false,
     },
     engine: {
       libtorch: '1.13.0',
@@ -86,12 +87,12 @@ describe('diagnose', () => {
   it.each([
     ['a CPU libtorch beside a card', false, false, false, /has no CUDA inside.*pip install torch/],
     ['a CUDA libtorch without the toolkit', true, false, false, /cuda_runtime.h.*CUDA_HOME/],
-    ['a toolkit without nvcc', true, true, false, /nvcc was not found/],
-    ['a card that the driver hides', true, true, true, /sees no card.*nvidia-smi/],
-  ])('sees %s', (_, libtorchHasCuda, cuda, kernels, wanted) => {
+    ['a toolkit without nvcc', true, true, true, /nvcc was not found/],
+    ['a card that the driver hides', true, true, false, /sees no card.*nvidia-smi/],
+  ])('sees %s', (_, libtorchHasCuda, cuda, kernelsLeftOut, wanted) => {
     const [problem] = spoiled((findings) => {
       findings.nvidiaCard = true;
-      Object.assign(findings.addon ?? {}, { libtorchHasCuda, cuda, kernels });
+      Object.assign(findings.addon ?? {}, { libtorchHasCuda, cuda, kernelsLeftOut });
     });
     expect(problem).toMatch(wanted);
   });
@@ -109,7 +110,8 @@ describe('diagnose', () => {
 describe('blasOf', () => {
   it('knows MKL inside a wheel by its build description', () => {
     const findings = healthy();
-    if (findings.engine) Object.assign(findings.engine, { libraries: [], config: 'Intel(R) oneAPI Math Kernel Library Version 2024.2' });
+    if (findings.engine)
+      Object.assign(findings.engine, { libraries: [], config: 'Intel(R) oneAPI Math Kernel Library Version 2024.2' });
     expect(blasOf(findings)).toEqual({ name: 'MKL', fits: true });
   });
 });
@@ -130,7 +132,11 @@ describe('the machine', () => {
   });
 
   it('finds the hub cache by the same variables as Python', () => {
-    expect(readHubCache({ HF_HOME: '/nowhere/hf' })).toMatchObject({ folder: '/nowhere/hf/hub', exists: false, sizeBytes: 0 });
+    expect(readHubCache({ HF_HOME: '/nowhere/hf' })).toMatchObject({
+      folder: '/nowhere/hf/hub',
+      exists: false,
+      sizeBytes: 0,
+    });
     expect(readHubCache({ HOME: '/nowhere' }).folder).toBe('/nowhere/.cache/huggingface/hub');
   });
 

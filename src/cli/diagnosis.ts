@@ -46,8 +46,10 @@ export function blasOf(findings: Findings): Blas {
   const libraries = engine?.libraries ?? [];
   const generic = libraries.find((path) => /\/libblas[^/]*$/.test(path));
   if (generic && !/openblas|mkl|blis/.test(generic)) return { name: 'reference BLAS', path: generic, fits: false };
-  const openblas = libraries.find((path) => /\/libopenblas[^/]*$/.test(path)) ?? libraries.find((path) => path.includes('openblas'));
-  if (openblas) return { name: 'OpenBLAS', path: openblas, core, fits: core === undefined ? undefined : coreFits(core, cpu) };
+  const openblas =
+    libraries.find((path) => /\/libopenblas[^/]*$/.test(path)) ?? libraries.find((path) => path.includes('openblas'));
+  if (openblas)
+    return { name: 'OpenBLAS', path: openblas, core, fits: core === undefined ? undefined : coreFits(core, cpu) };
   const names = { libmkl: 'MKL', libnvpl: 'NVPL', libarmpl: 'Arm Performance Libraries', libblis: 'BLIS' } as const;
   for (const [file, name] of Object.entries(names)) {
     const path = libraries.find((library) => library.includes(`/${file}`));
@@ -69,13 +71,23 @@ function coreFits(core: string, cpu: Cpu): boolean {
 }
 
 export function diagnose(findings: Findings): Problem[] {
-  return [...engineProblems(findings), ...blasProblems(findings), ...threadProblems(findings), ...cudaProblems(findings), ...spaceProblems(findings)];
+  return [
+    ...engineProblems(findings),
+    ...blasProblems(findings),
+    ...threadProblems(findings),
+    ...cudaProblems(findings),
+    ...spaceProblems(findings),
+  ];
 }
 
 function engineProblems({ node, buildError, engineError }: Findings): Problem[] {
   const problems: Problem[] = [];
   if (Number.parseInt(node, 10) < 24) {
-    problems.push({ severity: 'error', what: `Node ${node} is too old`, remedy: 'install Node 24, or start attune by its launcher, which brings one' });
+    problems.push({
+      severity: 'error',
+      what: `Node ${node} is too old`,
+      remedy: 'install Node 24, or start attune by its launcher, which brings one',
+    });
   }
   if (buildError) {
     const [what = '', ...rest] = buildError.split('\n');
@@ -85,7 +97,8 @@ function engineProblems({ node, buildError, engineError }: Findings): Problem[] 
     problems.push({
       severity: 'error',
       what: `the engine does not load: ${engineError}`,
-      remedy: 'remove the folder build/ and run attune doctor again; if that changes nothing, install libtorch again or name another with ATTUNE_LIBTORCH',
+      remedy:
+        'remove the folder build/ and run attune doctor again; if that changes nothing, install libtorch again or name another with ATTUNE_LIBTORCH',
     });
   }
   return problems;
@@ -150,7 +163,7 @@ function cudaProblems({ nvidiaCard, addon, engine }: Findings): Problem[] {
       },
     ];
   }
-  if (!addon.kernels) {
+  if (addon.kernelsLeftOut) {
     return [
       {
         severity: 'warning',
@@ -160,7 +173,13 @@ function cudaProblems({ nvidiaCard, addon, engine }: Findings): Problem[] {
     ];
   }
   if (engine.cards.length === 0) {
-    return [{ severity: 'warning', what: 'the engine has CUDA but sees no card', remedy: 'check nvidia-smi and CUDA_VISIBLE_DEVICES' }];
+    return [
+      {
+        severity: 'warning',
+        what: 'the engine has CUDA but sees no card',
+        remedy: 'check nvidia-smi and CUDA_VISIBLE_DEVICES',
+      },
+    ];
   }
   return [];
 }

@@ -46,7 +46,10 @@ async function examine(): Promise<Findings> {
 function probe(): Promise<Pick<Findings, 'engine' | 'engineError' | 'openblasCore'>> {
   const script = fileURLToPath(new URL(import.meta.url.endsWith('.ts') ? './probe.ts' : './probe.js', import.meta.url));
   return new Promise((resolve) => {
-    const child = spawn(process.execPath, [script], { env: { ...process.env, OPENBLAS_VERBOSE: '2' }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [script], {
+      env: { ...process.env, OPENBLAS_VERBOSE: '2' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let output = '';
     let errors = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -73,30 +76,68 @@ function causeOf(errors: string): string | undefined {
 function describe(findings: Findings, problems: Problem[]): string {
   const { addon, engine, cpu, memory, hub } = findings;
   const blas = blasOf(findings);
-  const features = Object.entries(cpu.features).map(([name, has]) => `${has ? '' : 'no '}${FEATURE_NAMES[name] ?? name}`);
+  const features = Object.entries(cpu.features).map(
+    ([name, has]) => `${has ? '' : 'no '}${FEATURE_NAMES[name] ?? name}`,
+  );
   const rows: [string, string][] = [
     ['Node', findings.node],
-    ['libtorch', addon ? `${addon.version} in ${addon.lib} (${SOURCES[addon.source]})` : (engine?.libtorch ?? 'not found')],
-    ['engine', engine ? (addon?.path ?? process.env.ATTUNE_ADDON ?? 'loaded') : findings.buildError ? 'not built' : 'does not load'],
+    [
+      'libtorch',
+      addon ? `${addon.version} in ${addon.lib} (${SOURCES[addon.source]})` : (engine?.libtorch ?? 'not found'),
+    ],
+    [
+      'engine',
+      engine
+        ? (addon?.path ?? process.env.ATTUNE_ADDON ?? 'loaded')
+        : findings.buildError
+          ? 'not built'
+          : 'does not load',
+    ],
     ['CPU', `${cpu.model}, ${cpu.cores} ${cpu.cores === 1 ? 'core' : 'cores'} (${features.join(', ')})`],
     ['memory', `${gib(memory.availableBytes)} available of ${gib(memory.totalBytes)}`],
   ];
   if (engine) {
     const fit = blas.fits === undefined ? '' : blas.fits ? ', fits this CPU' : ', does not fit this CPU';
-    rows.push(['BLAS', `${blas.name}${blas.core ? `, kernels for ${blas.core}` : ''}${fit}${blas.path ? ` (${blas.path})` : ''}`]);
+    rows.push([
+      'BLAS',
+      `${blas.name}${blas.core ? `, kernels for ${blas.core}` : ''}${fit}${blas.path ? ` (${blas.path})` : ''}`,
+    ]);
     rows.push(['threads', String(engine.threads)]);
-    const cards = engine.cards.map((card, index) => `cuda:${index} ${card.name}, ${gib(card.freeBytes)} free of ${gib(card.totalBytes)}`);
-    rows.push(['CUDA', (addon?.cuda ?? engine.cuda) ? cards.join('\n') || 'built in, no card seen' : addon?.libtorchHasCuda ? 'not in this engine' : 'not in this libtorch']);
+    const cards = engine.cards.map(
+      (card, index) => `cuda:${index} ${card.name}, ${gib(card.freeBytes)} free of ${gib(card.totalBytes)}`,
+    );
+    rows.push([
+      'CUDA',
+      (addon?.cuda ?? engine.cuda)
+        ? cards.join('\n') || 'built in, no card seen'
+        : addon?.libtorchHasCuda
+          ? 'not in this engine'
+          : 'not in this libtorch',
+    ]);
   }
-  rows.push(['hub cache', `${hub.folder} (${hub.exists ? gib(hub.sizeBytes) : 'not made yet'}${hub.freeBytes === undefined ? '' : `, ${gib(hub.freeBytes)} free`})`]);
+  rows.push([
+    'hub cache',
+    `${hub.folder} (${hub.exists ? gib(hub.sizeBytes) : 'not made yet'}${hub.freeBytes === undefined ? '' : `, ${gib(hub.freeBytes)} free`})`,
+  ]);
   const table = rows.map(([name, value]) => name.padEnd(11) + value.replaceAll('\n', `\n${' '.repeat(11)}`));
-  const advice = problems.flatMap((problem) => ['', `${problem.severity}: ${problem.what}`, `  remedy: ${problem.remedy.replaceAll('\n', '\n  ')}`]);
+  const advice = problems.flatMap((problem) => [
+    '',
+    `${problem.severity}: ${problem.what}`,
+    `  remedy: ${problem.remedy.replaceAll('\n', '\n  ')}`,
+  ]);
   const errors = problems.filter((problem) => problem.severity === 'error').length;
-  const verdict = problems.length === 0 ? 'All well.' : errors > 0 ? 'attune cannot run here yet.' : 'attune runs here.';
+  const verdict =
+    problems.length === 0 ? 'All well.' : errors > 0 ? 'attune cannot run here yet.' : 'attune runs here.';
   return [...table, ...advice, '', verdict].join('\n');
 }
 
-const FEATURE_NAMES: Record<string, string> = { avx2: 'AVX2', avx512: 'AVX-512', amx: 'AMX', asimd: 'ASIMD', sve: 'SVE' };
+const FEATURE_NAMES: Record<string, string> = {
+  avx2: 'AVX2',
+  avx512: 'AVX-512',
+  amx: 'AMX',
+  asimd: 'ASIMD',
+  sve: 'SVE',
+};
 
 const SOURCES: Record<Addon['source'], string> = {
   environment: 'ATTUNE_LIBTORCH',

@@ -16,6 +16,8 @@ export interface Addon {
   cuda: boolean;
   /** Whether the CUDA kernels of native/*.cu are inside. */
   kernels: boolean;
+  /** There are such kernels, and no nvcc to compile them with. */
+  kernelsLeftOut: boolean;
 }
 
 export type EnginePreparer = (log: (line: string) => void) => Promise<Addon>;

@@ -15,15 +15,26 @@ interface CommandEntry {
 }
 
 const commands: Record<string, CommandEntry> = {
-  doctor: { summary: 'what was found on this machine, and what to do about it', load: () => import('./doctor.ts'), engine: false },
+  doctor: {
+    summary: 'what was found on this machine, and what to do about it',
+    load: () => import('./doctor.ts'),
+    engine: false,
+  },
   explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
-  tokenizer: { summary: 'train a tokenizer, or look at how one splits text', load: () => import('./tokenizer.ts'), engine: false },
+  tokenizer: {
+    summary: 'train a tokenizer, or look at how one splits text',
+    load: () => import('./tokenizer.ts'),
+    engine: false,
+  },
 };
 
 /** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in what was asked. */
-export async function main(argv: string[], launcher: { version: string; prepareEngine: EnginePreparer }): Promise<number> {
+export async function main(
+  argv: string[],
+  launcher: { version: string; prepareEngine: EnginePreparer },
+): Promise<number> {
   setEnginePreparer(launcher.prepareEngine);
   const program = new Command('attune')
     .description('LLM post-training for TypeScript, on libtorch')
