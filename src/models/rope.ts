@@ -16,19 +16,22 @@ export interface RopeFrequencies {
   attentionScale: number;
 }
 
+/**
+ * Models are trained with tables in float32, and thousands of positions multiply the rounding of a frequency: each step is
+ * rounded as it is there.
+ */
+const round = Math.fround;
+
 /** `lengthTokens` is the longest sequence at hand; only dynamic scaling looks at it. */
 export function ropeFrequencies(positions: RopePositions, lengthTokens = 0): RopeFrequencies {
   const { scaling } = positions;
   const dim = positions.exponentDim ?? positions.rotaryDim;
-  const theta =
-    scaling?.kind === 'dynamic' ? stretchedTheta(positions.theta, scaling, dim, lengthTokens) : positions.theta;
-  const inverseFrequencies = new Float64Array(positions.rotaryDim / 2);
-  for (let i = 0; i < inverseFrequencies.length; i++) inverseFrequencies[i] = theta ** ((-2 * i) / dim);
-  if (scaling?.kind === 'linear')
-    return { inverseFrequencies: inverseFrequencies.map((f) => f / scaling.factor), attentionScale: 1 };
-  if (scaling?.kind === 'llama3')
-    return { inverseFrequencies: inverseFrequencies.map((f) => llama3(f, scaling)), attentionScale: 1 };
-  if (scaling?.kind === 'yarn') return yarn(inverseFrequencies, theta, dim, scaling);
+  const stretched = scaling?.kind === 'dynamic' && lengthTokens > scaling.originalMax;
+  const theta = stretched ? stretchedTheta(positions.theta, scaling, dim, lengthTokens) : positions.theta;
+  const periods = new Float64Array(positions.rotaryDim / 2);
+  for (let i = 0; i < periods.length; i++) periods[i] = round(theta ** round((2 * i) / dim));
+  if (scaling?.kind === 'yarn') return yarn(periods, theta, dim, scaling);
+  const inverseFrequencies = periods.map((period) => scaled(round(1 / period), scaling));
   return { inverseFrequencies, attentionScale: 1 };
 }
 
@@ -37,27 +40,37 @@ export function ropeDependsOnLength(positions: RopePositions): boolean {
   return positions.scaling?.kind === 'dynamic';
 }
 
+/** The angle of a pair at a position. */
+export function ropeAngle(position: number, inverseFrequency: number): number {
+  return round(position * inverseFrequency);
+}
+
 type Scaling<Kind extends RopeScaling['kind']> = Extract<RopeScaling, { kind: Kind }>;
+
+function scaled(frequency: number, scaling: RopeScaling | undefined): number {
+  if (scaling?.kind === 'linear') return round(frequency / scaling.factor);
+  return scaling?.kind === 'llama3' ? llama3(frequency, scaling) : frequency;
+}
 
 /** NTK-aware: the base grows with the length, θ·(factor·length/original − (factor − 1))^(d/(d−2)), beyond the original. */
 function stretchedTheta(theta: number, scaling: Scaling<'dynamic'>, dim: number, lengthTokens: number): number {
   const { factor, originalMax } = scaling;
-  const length = Math.max(lengthTokens, originalMax);
-  return theta * ((factor * length) / originalMax - (factor - 1)) ** (dim / (dim - 2));
+  const ratio = round(round(round(factor * lengthTokens) / originalMax) - (factor - 1));
+  return round(theta * round(ratio ** (dim / (dim - 2))));
 }
 
 /** Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between blended linearly. */
 function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
   const { factor, lowFrequencyFactor: low, highFrequencyFactor: high, originalMax } = scaling;
-  const wavelength = (2 * Math.PI) / frequency;
+  const wavelength = round((2 * Math.PI) / frequency);
   if (wavelength < originalMax / high) return frequency;
-  if (wavelength > originalMax / low) return frequency / factor;
-  const smooth = (originalMax / wavelength - low) / (high - low);
-  return ((1 - smooth) * frequency) / factor + smooth * frequency;
+  if (wavelength > originalMax / low) return round(frequency / factor);
+  const smooth = round(round(round(originalMax / wavelength) - low) / (high - low));
+  return round(round(round(round(1 - smooth) * frequency) / factor) + round(smooth * frequency));
 }
 
 /** YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn often are kept, those that turn rarely are interpolated. */
-function yarn(frequencies: Float64Array, theta: number, dim: number, scaling: Scaling<'yarn'>): RopeFrequencies {
+function yarn(periods: Float64Array, theta: number, dim: number, scaling: Scaling<'yarn'>): RopeFrequencies {
   const { factor, originalMax, betaFast, betaSlow, truncate } = scaling;
   // The (fractional) pair that makes this many turns within the original context.
   const pairWith = (turns: number) => (dim * Math.log(originalMax / (turns * 2 * Math.PI))) / (2 * Math.log(theta));
@@ -66,9 +79,10 @@ function yarn(frequencies: Float64Array, theta: number, dim: number, scaling: Sc
   const low = Math.max(first, 0);
   const high = Math.min(last, dim - 1);
   const width = high === low ? 0.001 : high - low;
-  const inverseFrequencies = frequencies.map((frequency, i) => {
-    const interpolated = Math.min(Math.max((i - low) / width, 0), 1);
-    return (frequency / factor) * interpolated + frequency * (1 - interpolated);
+  const inverseFrequencies = periods.map((period, i) => {
+    const kept = round(1 - round(Math.min(Math.max(round(round(i - low) / width), 0), 1)));
+    const interpolated = round(round(1 / round(factor * period)) * round(1 - kept));
+    return round(interpolated + round(round(1 / period) * kept));
   });
   return { inverseFrequencies, attentionScale: scaling.attentionFactor };
 }

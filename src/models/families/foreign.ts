@@ -42,8 +42,8 @@ const faults: Record<string, Fault> = {
 for (const name of [
   ...['attn_logit_softcapping', 'final_logit_softcapping', 'query_pre_attn_scalar', 'clip_qkv', 'attention_multiplier'],
   ...['embedding_multiplier', 'residual_multiplier', 'logits_scaling', 'logit_scale', 'no_rope_layers', 'kv_lora_rank'],
-  ...['num_experts', 'num_local_experts', 'n_routed_experts', 'use_qk_norm', 'qk_layernorm', 'vision_config'],
-  ...['text_config', 'attention_chunk_size'],
+  ...['num_experts', 'num_local_experts', 'n_routed_experts', 'use_qk_norm', 'qk_layernorm', 'use_mrope'],
+  ...['text_config', 'vision_config', 'attention_chunk_size'],
 ]) {
   faults[name] = otherArchitecture;
 }
