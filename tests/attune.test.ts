@@ -43,7 +43,8 @@ describe('attune', () => {
 });
 
 describe('attune doctor', () => {
-  it('finds this machine usable and says by what', () => {
+  // Outside of `npm test`, which has built the addon before, this may have to compile it.
+  it('finds this machine usable and says by what', { timeout: 300_000 }, () => {
     const { status, output } = attune(['doctor', '--json']);
     const found = JSON.parse(output);
     expect({ status, usable: found.usable }).toEqual({ status: 0, usable: true });
