@@ -75,7 +75,10 @@ napi_value setGrad(napi_env env, Args& args) {
 napi_value requiresGrad(napi_env env, Args& args) { return fromBool(env, toTensor(env, args[0]).requires_grad()); }
 
 napi_value setRequiresGrad(napi_env env, Args& args) {
-  toTensor(env, args[0]).set_requires_grad(toBool(env, args[1]));
+  const at::Tensor& tensor = toTensor(env, args[0]);
+  const bool wanted = toBool(env, args[1]);
+  if (!tensor.is_leaf() && !wanted) throw ArgumentError("the result of an operator cannot stop requiring grad; detach() it");
+  tensor.set_requires_grad(wanted);
   return undefined(env);
 }
 

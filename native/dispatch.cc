@@ -20,7 +20,7 @@ struct Argument {
   TypeKind kind = TypeKind::NoneType;     // of the value, or of a list's elements
   TypeKind named = TypeKind::NoneType;    // dtype, layout or memory format: an int in the schema's eyes, a name in ours
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
-  bool single = false;                    // a fixed-size list such as int[2], which also takes one bare number
+  int32_t length = 0;                     // of a fixed-size list such as int[2], which also takes one number for all; else 0
   bool written = false;                   // the operator changes it
   std::string type;                       // as the schema writes it
   std::shared_ptr<IValue> fallback;       // the schema's default
@@ -43,9 +43,9 @@ Argument describe(const c10::Argument& source) {
   Argument out;
   out.name = source.name();
   out.kwargOnly = source.kwarg_only();
-  out.single = source.N().has_value();
+  out.length = source.N().value_or(0);
   c10::TypePtr type = source.type();
-  out.type = type->str();
+  out.type = source.real_type()->str();
   if (const auto* optional = type->castRaw<c10::OptionalType>()) {
     out.optional = true;
     type = optional->getElementType();
@@ -97,7 +97,9 @@ int64_t valueNamed(const Named (&known)[N], const std::string& name, const char*
 }
 
 // By name only: libtorch believes any integer to be one of its enumeration, and a wrong one takes it out of bounds.
-int64_t enumerationValue(TypeKind kind, const std::string& name) {
+int64_t enumerationValue(TypeKind kind, napi_env env, napi_value value) {
+  if (typeOf(env, value) != napi_string) throw ArgumentError("expected a name, such as float32, strided or contiguous_format");
+  const std::string name = toString(env, value);
   if (kind == TypeKind::LayoutType) return valueNamed(kLayouts, name, "layout");
   if (kind == TypeKind::MemoryFormatType) return valueNamed(kMemoryFormats, name, "memory format");
   return static_cast<int64_t>(dtypeFromName(name));
@@ -109,7 +111,7 @@ IValue single(napi_env env, napi_value value, const Argument& argument) {
       return IValue(toTensor(env, value));
     case TypeKind::IntType:
     case TypeKind::SymIntType:
-      if (argument.named != TypeKind::NoneType) return IValue(enumerationValue(argument.named, toString(env, value)));
+      if (argument.named != TypeKind::NoneType) return IValue(enumerationValue(argument.named, env, value));
       return IValue(toInt(env, value));
     case TypeKind::FloatType:
     case TypeKind::SymFloatType:
@@ -139,12 +141,21 @@ IValue typedList(napi_env env, const std::vector<napi_value>& items, Read read) 
   return IValue(std::move(list));
 }
 
+// The items of a list. libtorch's kernels read all of an int[2] whatever its length is, so the length is seen to here: one
+// number stands for all of them, and an empty list is right only where it is the default (a pool's stride).
+std::vector<napi_value> itemsOf(napi_env env, napi_value value, const Argument& argument) {
+  if (argument.length == 0) return elements(env, value);
+  std::vector<napi_value> items = isArray(env, value) ? elements(env, value) : std::vector<napi_value>{value};
+  if (argument.length == 1) return items;  // int[1] is "one or any number of"
+  const auto length = static_cast<size_t>(argument.length);
+  if (items.size() == 1) items.resize(length, items[0]);
+  const bool emptyDefault = items.empty() && argument.fallback && argument.fallback->isList() && argument.fallback->toListRef().empty();
+  if (items.size() != length && !emptyDefault) throw ArgumentError("expected " + std::to_string(length) + " elements, got " + std::to_string(items.size()));
+  return items;
+}
+
 IValue list(napi_env env, napi_value value, const Argument& argument) {
-  std::vector<napi_value> items;
-  if (!isArray(env, value) && argument.single)
-    items.push_back(value);
-  else
-    items = elements(env, value);
+  const std::vector<napi_value> items = itemsOf(env, value, argument);
   if (argument.optionalElements) {
     c10::impl::GenericList out(c10::OptionalType::create(argument.elementType));
     for (napi_value item : items) out.push_back(isNullish(env, item) ? IValue() : single(env, item, argument));

@@ -97,6 +97,27 @@ napi_value freeGenerator(napi_env env, Args& args) {
   return undefined(env);
 }
 
+// libtorch writes its warnings (deprecations, mostly) to stderr; a library keeps quiet unless it is asked.
+struct Quiet : c10::WarningHandler {
+#if TORCH_VERSION_MAJOR == 1
+  void process(const c10::SourceLocation&, const std::string&, bool) override {}
+#else
+  void process(const c10::Warning&) override {}
+#endif
+};
+
+napi_value setWarnings(napi_env env, Args& args) {
+#if TORCH_VERSION_MAJOR == 1
+  namespace handling = c10::Warning;
+#else
+  namespace handling = c10::WarningUtils;
+#endif
+  static auto* quiet = new Quiet();
+  static auto* usual = handling::get_warning_handler();
+  handling::set_warning_handler(toBool(env, args[0]) ? usual : quiet);
+  return undefined(env);
+}
+
 napi_value info(napi_env env, Args&) {
 #ifdef ATTUNE_CUDA
   const bool builtForCuda = true;
@@ -133,6 +154,7 @@ std::vector<Export> runtimeExports() {
           {"setRngState", door<setRngState>},
           {"makeGenerator", door<makeGenerator>},
           {"freeGenerator", door<freeGenerator>},
+          {"setWarnings", door<setWarnings>},
           {"info", door<info>}};
 }
 

@@ -11,8 +11,11 @@ namespace attune {
 
 std::string plainMessage(const c10::Error& error) {
   std::string text = error.what_without_backtrace();
-  const auto cut = text.find("\nException raised from");
-  if (cut != std::string::npos) text.resize(cut);
+  // its frames, its list of all backends, and its advice to its own staff
+  for (const char* tail : {"\nException raised from", " This could be because the operator doesn't exist for this backend"}) {
+    const auto cut = text.find(tail);
+    if (cut != std::string::npos) text.resize(cut);
+  }
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
 }

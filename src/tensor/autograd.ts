@@ -19,7 +19,10 @@ function withGrad<T>(enabled: boolean, body: () => T): T {
     const result = body();
     if (result instanceof Promise) {
       result.catch(() => {});
-      throw new TensorError('noGrad', 'noGrad()/enableGrad() take a synchronous function: what runs after an await is outside it.');
+      throw new TensorError(
+        'noGrad',
+        'noGrad()/enableGrad() take a synchronous function: what runs after an await is outside it.',
+      );
     }
     return result;
   } finally {
@@ -39,7 +42,11 @@ export interface GradOptions {
 }
 
 /** ∂outputs/∂inputs without touching `.grad`; null where an input has no part in the outputs. */
-export function gradients(outputs: readonly Tensor[], inputs: readonly Tensor[], options: GradOptions = {}): (Tensor | null)[] {
+export function gradients(
+  outputs: readonly Tensor[],
+  inputs: readonly Tensor[],
+  options: GradOptions = {},
+): (Tensor | null)[] {
   const live = (list: readonly Tensor[]) => list.map((tensor) => tensor.live('gradients'));
   const create = options.createGraph ?? false;
   const incoming = options.incoming ? live(options.incoming) : null;

@@ -16,7 +16,10 @@ type Nested = number | boolean | bigint | readonly Nested[];
  * From nested arrays, a number or a typed array (copied). Plain numbers become float32, booleans bool and bigints int64
  * unless `dtype` says otherwise; a typed array keeps its own type. `shape` gives a flat array its dimensions.
  */
-export function tensor(data: Nested | ArrayBufferView, options: TensorOptions & { shape?: readonly number[] } = {}): Tensor {
+export function tensor(
+  data: Nested | ArrayBufferView,
+  options: TensorOptions & { shape?: readonly number[] } = {},
+): Tensor {
   if (ArrayBuffer.isView(data)) return fromView(data, options);
   const shape = options.shape ?? shapeOf(data);
   const flat = flatten(data);
@@ -35,7 +38,8 @@ function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]
 }
 
 function wholeNumber(value: number | boolean | bigint): bigint {
-  if (typeof value === 'number' && !Number.isInteger(value)) throw new TensorError('tensor', `tensor(): ${value} is not an integer`);
+  if (typeof value === 'number' && !Number.isInteger(value))
+    throw new TensorError('tensor', `tensor(): ${value} is not an integer`);
   return BigInt(value);
 }
 
@@ -140,6 +144,13 @@ export function stack(tensors: readonly Tensor[], dim = 0): Tensor {
 }
 /** `condition ? a : b`, element by element. */
 export function where(condition: Tensor, a: Tensor | number, b: Tensor | number): Tensor {
-  const overload = typeof a === 'number' ? (typeof b === 'number' ? 'Scalar' : 'ScalarSelf') : typeof b === 'number' ? 'ScalarOther' : 'self';
+  const overload =
+    typeof a === 'number'
+      ? typeof b === 'number'
+        ? 'Scalar'
+        : 'ScalarSelf'
+      : typeof b === 'number'
+        ? 'ScalarOther'
+        : 'self';
   return aten(`where.${overload}`, condition, a, b);
 }

@@ -105,5 +105,8 @@ export function dtypeOfArray(array: ArrayBufferView): DType {
   if (array instanceof Uint8Array) return 'uint8';
   if (array instanceof Uint32Array) return 'uint32';
   if (array instanceof BigUint64Array) return 'uint64';
-  throw new TensorError('tensor', `tensor(): ${array.constructor.name} has no dtype of its own; copy it into another typed array`);
+  throw new TensorError(
+    'tensor',
+    `tensor(): ${array.constructor.name} has no dtype of its own; copy it into another typed array`,
+  );
 }

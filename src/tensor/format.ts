@@ -13,25 +13,40 @@ export function formatTensor(tensor: Tensor): string {
 }
 
 function block(tensor: Tensor, whole: boolean, depth: number): string {
-  if (tensor.ndim === 0) return number(tensor.item(), tensor.dtype);
+  if (tensor.ndim === 0) return element(tensor.tolist(), tensor.dtype);
   const size = tensor.size(0);
-  const picked = whole || size <= 2 * EDGE ? range(0, size) : [...range(0, EDGE), -1, ...range(size - EDGE, size)];
+  const cut = !whole && size > 2 * EDGE;
   if (tensor.ndim === 1) {
-    const values = tensor.numbers();
-    const cells = picked.map((i) => (i < 0 ? '…' : number(values[i] as number, tensor.dtype)));
+    const cells = cut ? [...row(tensor, 0, EDGE), '…', ...row(tensor, size - EDGE, EDGE)] : elements(tensor);
     const width = Math.max(...cells.map((cell) => cell.length));
     return `[${cells.map((cell) => (cell === '…' ? cell : cell.padStart(width))).join(', ')}]`;
   }
+  const picked = cut ? [...range(0, EDGE), -1, ...range(size - EDGE, size)] : range(0, size);
   const rows = picked.map((i) => {
     if (i < 0) return '…';
-    using row = tensor.select(0, i);
-    return block(row, whole, depth + 1);
+    using part = tensor.select(0, i);
+    return block(part, whole, depth + 1);
   });
   return `[${rows.join(`,\n${' '.repeat(depth + 1)}`)}]`;
 }
 
+function row(tensor: Tensor, start: number, length: number): string[] {
+  using part = tensor.narrow(0, start, length);
+  return elements(part);
+}
+
+function elements(tensor: Tensor): string[] {
+  return (tensor.tolist() as unknown[]).map((value) => element(value, tensor.dtype));
+}
+
 function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, i) => start + i);
+}
+
+function element(value: unknown, dtype: string): string {
+  if (typeof value === 'number') return number(value, dtype);
+  const { re, im } = value as { re: number; im: number };
+  return `${number(re, 'float')}${im < 0 ? '-' : '+'}${number(Math.abs(im), 'float')}i`;
 }
 
 function number(value: number, dtype: string): string {

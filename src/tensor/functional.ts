@@ -17,8 +17,10 @@ export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null,
 
 /** x / √(mean x² + ε) · weight, the mean in f32 (Zhang & Sennrich, 2019; rounding as in Llama). */
 export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
-  if (x.device === 'cpu') return aten('attune::rms_norm', x, weight, eps);
-  if (findOperator('_fused_rms_norm') !== null) return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
+  // the fused one computes in f32, which would spoil f64
+  if (x.device === 'cpu' && x.dtype !== 'float64') return aten('attune::rms_norm', x, weight, eps);
+  if (findOperator('_fused_rms_norm') !== null)
+    return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
   const wide = x.dtype === 'float32' || x.dtype === 'float64' ? x : x.to('float32');
   const scale = wide.square().mean(-1, true).add(eps).rsqrt();
   const normed = wide.mul(scale);
@@ -45,6 +47,13 @@ export function linearLogprob(
   options: { temperature?: number; chunk?: number } = {},
 ): { logp: Tensor; entropy: Tensor } {
   const chunk = options.chunk ?? logprobChunk(weight.size(0));
-  const [logp, entropy] = aten<[Tensor, Tensor]>('attune::linear_logprob', hidden, weight, targets, options.temperature ?? 1, chunk);
+  const [logp, entropy] = aten<[Tensor, Tensor]>(
+    'attune::linear_logprob',
+    hidden,
+    weight,
+    targets,
+    options.temperature ?? 1,
+    chunk,
+  );
   return { logp, entropy };
 }

@@ -11,7 +11,8 @@ export type Index = number | readonly [start?: number, end?: number, step?: numb
 
 export function index(self: Tensor, indices: readonly Index[]): Tensor {
   const taken = indices.filter((entry) => entry !== null && entry !== '...').length;
-  if (indices.length - indices.filter((entry) => entry !== '...').length > 1) throw new TensorError('at', "at(): '...' can stand for the rest only once");
+  if (indices.length - indices.filter((entry) => entry !== '...').length > 1)
+    throw new TensorError('at', "at(): '...' can stand for the rest only once");
   if (taken > self.ndim) throw new TensorError('at', `at(): ${taken} indices for ${self}`);
   let result = self;
   let dim = 0;

@@ -66,7 +66,9 @@ export function scope<T>(body: () => T): T {
     result = body();
     if (result instanceof Promise) {
       result.catch(() => {});
-      throw new AttuneError('scope() takes a synchronous function: what runs after an await is outside it. Use scopes between the awaits.');
+      throw new AttuneError(
+        'scope() takes a synchronous function: what runs after an await is outside it. Use scopes between the awaits.',
+      );
     }
     collect(result, survivors, 0);
   } finally {

@@ -92,6 +92,8 @@ export interface Native {
   setRngState(device: string, state: number): void;
   makeGenerator(device: string, seed: number): number;
   freeGenerator(id: number): void;
+  /** Whether libtorch writes its warnings to stderr. */
+  setWarnings(shown: boolean): void;
   info(): { libtorch: string; config: string; parallel: string; cuda: boolean; kernels: boolean };
 
   cudaCount(): number;
@@ -117,7 +119,9 @@ function addonPath(): string {
   if (process.env.ATTUNE_ADDON) return process.env.ATTUNE_ADDON;
   const record = join(packageRoot, 'build', 'addon.json');
   if (!existsSync(record)) {
-    throw new AttuneError('The engine is not built yet. Run "npm run setup" in the project, or "npx attune doctor" where it is installed.');
+    throw new AttuneError(
+      'The engine is not built yet. Run "npm run setup" in the project, or "npx attune doctor" where it is installed.',
+    );
   }
   return (JSON.parse(readFileSync(record, 'utf8')) as { path: string }).path;
 }
@@ -157,6 +161,7 @@ function load(): Native {
     );
   }
   addon.setThreads(wantedThreads());
+  addon.setWarnings(process.env.ATTUNE_WARNINGS === '1');
   return addon;
 }
 

@@ -29,7 +29,8 @@ const known = new Map<string, Operator | null>();
 export function findOperator(name: string): Operator | null {
   const cached = known.get(name);
   if (cached !== undefined) return cached;
-  if (typeof name !== 'string') throw new TensorError(String(name), `An operator is called by its name, not by ${kindOf(name)}.`);
+  if (typeof name !== 'string')
+    throw new TensorError(String(name), `An operator is called by its name, not by ${kindOf(name)}.`);
   const full = name.includes('::') ? name : `aten::${name}`;
   const dot = full.indexOf('.');
   const found = native.resolve(dot < 0 ? full : full.slice(0, dot), dot < 0 ? '' : full.slice(dot + 1));
@@ -40,16 +41,26 @@ export function findOperator(name: string): Operator | null {
 
 function shapeOfResult(found: OperatorInfo): { simple: boolean; written: number[] } {
   const written = found.arguments.flatMap((info, i) => (info.written ? [i] : []));
-  return { written, simple: written.length === 0 && found.returns.length === 1 && found.returns[0]?.type === 'Tensor' && found.returns[0].argument < 0 };
+  return {
+    written,
+    simple:
+      written.length === 0 &&
+      found.returns.length === 1 &&
+      found.returns[0]?.type === 'Tensor' &&
+      found.returns[0].argument < 0,
+  };
 }
 
 export function operator(name: string): Operator {
   const found = findOperator(name);
   if (found) return found;
   const base = name.replace(/^aten::/, '').split('.')[0] as string;
-  const overloads = native.overloads(base.includes('::') ? base : `aten::${base}`).map((full) => full.replace(/^aten::/, ''));
-  if (overloads.length > 0) throw new TensorError(name, `There is no operator "${name}". Its overloads are: ${overloads.join(', ')}.`);
-  const bases = new Set(native.overloads('').map((full) => (full.replace(/^aten::/, '').split('.')[0] ?? full)));
+  const overloads = native
+    .overloads(base.includes('::') ? base : `aten::${base}`)
+    .map((full) => full.replace(/^aten::/, ''));
+  if (overloads.length > 0)
+    throw new TensorError(name, `There is no operator "${name}". Its overloads are: ${overloads.join(', ')}.`);
+  const bases = new Set(native.overloads('').map((full) => full.replace(/^aten::/, '').split('.')[0] ?? full));
   throw new TensorError(name, `There is no operator "${name}" in this libtorch.${suggestion(base, bases)}`);
 }
 
@@ -63,10 +74,14 @@ export function invoke(op: Operator, args: readonly unknown[]): unknown {
     const info = infos[i];
     if (value instanceof Tensor) {
       if (info === undefined || !info.tensor || info.list) throw wrongKind(op, i, args);
-      if (value.handle < 0) throw new TensorError(op.name, `${op.name}: argument "${info.name}" is a tensor that was already freed.`);
+      if (value.handle < 0)
+        throw new TensorError(op.name, `${op.name}: argument "${info.name}" is a tensor that was already freed.`);
       raw[i] = value.handle;
     } else if (info?.tensor && value !== undefined && value !== null) {
-      raw[i] = info.list && Array.isArray(value) ? value.map((item) => handleOf(op, info, item)) : fail(wrongKind(op, i, args));
+      raw[i] =
+        info.list && Array.isArray(value)
+          ? value.map((item) => handleOf(op, info, item))
+          : fail(wrongKind(op, i, args));
     } else if (value instanceof Generator) {
       raw[i] = info?.generator ? value.id : fail(wrongKind(op, i, args));
     } else if (info?.generator && value !== undefined && value !== null) {
@@ -87,11 +102,15 @@ export function invoke(op: Operator, args: readonly unknown[]): unknown {
 
 function handleOf(op: Operator, info: ArgumentInfo, item: unknown): number | null {
   if (item instanceof Tensor) {
-    if (item.handle < 0) throw new TensorError(op.name, `${op.name}: "${info.name}" holds a tensor that was already freed.`);
+    if (item.handle < 0)
+      throw new TensorError(op.name, `${op.name}: "${info.name}" holds a tensor that was already freed.`);
     return item.handle;
   }
   if (item === null && info.type.includes('?')) return null;
-  throw new TensorError(op.name, `${op.name}: "${info.name}" is a list of tensors (${info.type}); it holds ${kindOf(item)}.`);
+  throw new TensorError(
+    op.name,
+    `${op.name}: "${info.name}" is a list of tensors (${info.type}); it holds ${kindOf(item)}.`,
+  );
 }
 
 function unwrap(op: Operator, args: readonly unknown[], result: unknown): unknown {
@@ -114,7 +133,9 @@ function unwrapOne(op: Operator, i: number, args: readonly unknown[], value: unk
 function wrapByType(type: string, value: unknown): unknown {
   if (value === null || value === undefined) return value;
   if (type.startsWith('Tensor')) {
-    return Array.isArray(value) ? value.map((item) => (item === null ? null : new Tensor(item as number))) : new Tensor(value as number);
+    return Array.isArray(value)
+      ? value.map((item) => (item === null ? null : new Tensor(item as number)))
+      : new Tensor(value as number);
   }
   if (type.startsWith('List[Tensor]') && Array.isArray(value)) return value.map((item) => new Tensor(item as number));
   return value;
@@ -157,9 +178,13 @@ export function aten<T = Tensor>(name: string, ...args: unknown[]): T {
       const index = op.arguments.findIndex((info) => info.name === key);
       if (index < 0) {
         const names = op.arguments.map((info) => info.name);
-        throw new TensorError(name, `${name} has no argument "${key}".${suggestion(key, names)}\n  schema: ${op.schema}`);
+        throw new TensorError(
+          name,
+          `${name} has no argument "${key}".${suggestion(key, names)}\n  schema: ${op.schema}`,
+        );
       }
-      if (index < positional.length && positional[index] !== undefined) throw new TensorError(name, `${name}: argument "${key}" is given twice.`);
+      if (index < positional.length && positional[index] !== undefined)
+        throw new TensorError(name, `${name}: argument "${key}" is given twice.`);
       positional[index] = value;
     }
     for (let i = 0; i < positional.length; i++) positional[i] ??= positional[i] === null ? null : undefined;

@@ -61,6 +61,9 @@ export function defaultDevice(): Device {
 
 /** [major, minor] of the libtorch in use. */
 export function libtorchVersion(): [number, number] {
-  const [major, minor] = native.info().libtorch.split('.').map((part) => Number.parseInt(part, 10));
+  const [major, minor] = native
+    .info()
+    .libtorch.split('.')
+    .map((part) => Number.parseInt(part, 10));
   return [major ?? 0, minor ?? 0];
 }

@@ -66,7 +66,8 @@ export function parseHeader(path: string, text: Uint8Array, fileBytes: number): 
   let metadata: Record<string, string> = {};
   for (const [name, entry] of Object.entries(parsed)) {
     if (name === '__metadata__') {
-      if (!isRecord(entry) || Object.values(entry).some((value) => typeof value !== 'string')) fail('__metadata__ is not a map of strings');
+      if (!isRecord(entry) || Object.values(entry).some((value) => typeof value !== 'string'))
+        fail('__metadata__ is not a map of strings');
       metadata = entry as Record<string, string>;
       continue;
     }
@@ -97,10 +98,13 @@ function tensorInfo(name: string, entry: unknown, start: number, available: numb
   const { dtype: code, shape, data_offsets: offsets } = entry;
   const dtype = typeof code === 'string' && Object.hasOwn(fromCode, code) ? fromCode[code] : undefined;
   if (dtype === undefined) return fail(`${its} has the dtype ${shown(code)}, which is not supported`);
-  if (!Array.isArray(shape) || shape.length > MAX_DIMENSIONS || !shape.every(isSize)) return fail(`${its} has the shape ${shown(shape)}`);
-  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize)) return fail(`${its} has the data_offsets ${shown(offsets)}`);
+  if (!Array.isArray(shape) || shape.length > MAX_DIMENSIONS || !shape.every(isSize))
+    return fail(`${its} has the shape ${shown(shape)}`);
+  if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize))
+    return fail(`${its} has the data_offsets ${shown(offsets)}`);
   const [from, to] = offsets as [number, number];
-  if (from > to || to > available) return fail(`${its} lies at ${from}–${to}, but the file holds ${available} bytes of data (is it cut short?)`);
+  if (from > to || to > available)
+    return fail(`${its} lies at ${from}–${to}, but the file holds ${available} bytes of data (is it cut short?)`);
   const sizes = shape as number[];
   // without the zeros first: strides are products too, and overflow where the size is none
   const extent = sizes.reduce((product, size) => product * Math.max(size, 1), dtypeBytes[dtype]);
@@ -134,7 +138,10 @@ function isSize(value: unknown): value is number {
 /** A value of the file's in a message: short, and whatever its nesting. */
 function shown(value: unknown): string {
   if (Array.isArray(value) && value.some((item) => typeof item === 'object')) return 'a nested array';
-  const text = typeof value === 'object' && !Array.isArray(value) && value !== null ? 'an object' : (JSON.stringify(value) ?? 'missing');
+  const text =
+    typeof value === 'object' && !Array.isArray(value) && value !== null
+      ? 'an object'
+      : (JSON.stringify(value) ?? 'missing');
   return text.length > 200 ? `${text.slice(0, 200)}…` : text;
 }
 
@@ -173,17 +180,24 @@ export function readHeader(path: string): Header {
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK); // a named pipe would wait for its writer
   } catch (error) {
-    throw new SafetensorsError(`${path}: ${(error as NodeJS.ErrnoException).code === 'ENOENT' ? 'there is no such file' : (error as Error).message}`);
+    throw new SafetensorsError(
+      `${path}: ${(error as NodeJS.ErrnoException).code === 'ENOENT' ? 'there is no such file' : (error as Error).message}`,
+    );
   }
   try {
     const stat = fstatSync(file);
     if (!stat.isFile()) throw new SafetensorsError(`${path}: not a regular file`);
     const { size } = stat;
     const prefix = new Uint8Array(8);
-    if (size < 8 || readSync(file, prefix, 0, 8, 0) !== 8) throw new SafetensorsError(`${path}: ${size} bytes are too few for a safetensors file`);
+    if (size < 8 || readSync(file, prefix, 0, 8, 0) !== 8)
+      throw new SafetensorsError(`${path}: ${size} bytes are too few for a safetensors file`);
     const length = new DataView(prefix.buffer).getBigUint64(0, true);
-    if (length > BigInt(MAX_HEADER)) throw new SafetensorsError(`${path}: the header claims ${length} bytes; at most ${MAX_HEADER} are allowed`);
-    if (length > BigInt(size - 8)) throw new SafetensorsError(`${path}: the header claims ${length} bytes, the file has ${size} in all (is it cut short?)`);
+    if (length > BigInt(MAX_HEADER))
+      throw new SafetensorsError(`${path}: the header claims ${length} bytes; at most ${MAX_HEADER} are allowed`);
+    if (length > BigInt(size - 8))
+      throw new SafetensorsError(
+        `${path}: the header claims ${length} bytes, the file has ${size} in all (is it cut short?)`,
+      );
     const text = new Uint8Array(Number(length));
     let read = 0;
     while (read < text.length) {

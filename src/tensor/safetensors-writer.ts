@@ -8,15 +8,21 @@ import { codeOf, SafetensorsError } from './safetensors-header.ts';
 import type { Tensor } from './tensor.ts';
 
 /** Writes to a temporary file beside `path`, flushes it to the disk and renames it: a crash leaves the old file or the new one. */
-export function writeSafetensors(path: string, tensors: Iterable<readonly [string, Tensor]>, metadata: Record<string, string> = { format: 'pt' }): void {
+export function writeSafetensors(
+  path: string,
+  tensors: Iterable<readonly [string, Tensor]>,
+  metadata: Record<string, string> = { format: 'pt' },
+): void {
   const entries = [...tensors];
   const header: Record<string, unknown> = Object.create(null); // a tensor may be called "__proto__"
   if (Object.keys(metadata).length > 0) header.__metadata__ = metadata;
   let offset = 0;
   for (const [name, tensor] of entries) {
     const code = codeOf(tensor.dtype);
-    if (name === '__metadata__' || !name.isWellFormed()) throw new SafetensorsError(`${path}: a tensor cannot be named ${JSON.stringify(name)}`);
-    if (code === undefined) throw new SafetensorsError(`${path}: tensor "${name}" is ${tensor.dtype}, which the format cannot hold`);
+    if (name === '__metadata__' || !name.isWellFormed())
+      throw new SafetensorsError(`${path}: a tensor cannot be named ${JSON.stringify(name)}`);
+    if (code === undefined)
+      throw new SafetensorsError(`${path}: tensor "${name}" is ${tensor.dtype}, which the format cannot hold`);
     if (Object.hasOwn(header, name)) throw new SafetensorsError(`${path}: two tensors are named "${name}"`);
     const bytes = tensor.numel * dtypeBytes[tensor.dtype];
     header[name] = { dtype: code, shape: tensor.shape, data_offsets: [offset, offset + bytes] };
@@ -31,7 +37,8 @@ export function writeSafetensors(path: string, tensors: Iterable<readonly [strin
   writeAtomically(path, (write) => {
     write(prefix);
     write(padded);
-    for (const [, tensor] of entries) write(new Uint8Array(attempt('writeSafetensors', () => native.bytesOf(tensor.live('writing it')), [tensor])));
+    for (const [, tensor] of entries)
+      write(new Uint8Array(attempt('writeSafetensors', () => native.bytesOf(tensor.live('writing it')), [tensor])));
   });
 }
 

@@ -45,14 +45,19 @@ export class SafetensorsFile {
   }
   info(name: string): TensorInfo {
     const info = this.#tensors.get(name);
-    if (info === undefined) throw new SafetensorsError(`${this.path}: no tensor "${name}".${suggestion(name, this.#tensors.keys())}`);
+    if (info === undefined)
+      throw new SafetensorsError(`${this.path}: no tensor "${name}".${suggestion(name, this.#tensors.keys())}`);
     return info;
   }
   /** The tensor, on the file's own bytes (no copy; changing it does not change the file). */
   tensor(name: string): Tensor {
     const info = this.info(name);
     if (!this.#open) throw new SafetensorsError(`${this.path}: the file is closed`);
-    return new Tensor(refused(`${this.path}: tensor "${name}"`, () => native.mapTensor(this.#mapping, info.offset, info.dtype, info.shape)));
+    return new Tensor(
+      refused(`${this.path}: tensor "${name}"`, () =>
+        native.mapTensor(this.#mapping, info.offset, info.dtype, info.shape),
+      ),
+    );
   }
   close(): void {
     if (this.#open) native.unmapFile(this.#mapping);
@@ -92,7 +97,9 @@ export class Checkpoint {
       } else if (existsSync(index)) {
         this.#addShards(folder, index);
       } else {
-        throw new SafetensorsError(`${folder}: neither ${base}.safetensors nor ${base}.safetensors.index.json is there`);
+        throw new SafetensorsError(
+          `${folder}: neither ${base}.safetensors nor ${base}.safetensors.index.json is there`,
+        );
       }
     } catch (error) {
       this.close();
@@ -113,9 +120,11 @@ export class Checkpoint {
     }
     if (!isRecord(map)) throw new SafetensorsError(`${index}: no weight_map`);
     for (const [name, shard] of Object.entries(map)) {
-      if (typeof shard !== 'string' || !shard.endsWith('.safetensors') || basename(shard) !== shard) throw new SafetensorsError(`${index}: "${name}" points to ${JSON.stringify(shard)}`);
+      if (typeof shard !== 'string' || !shard.endsWith('.safetensors') || basename(shard) !== shard)
+        throw new SafetensorsError(`${index}: "${name}" points to ${JSON.stringify(shard)}`);
       const file = this.#files.get(shard) ?? this.#add(join(folder, shard));
-      if (!file.has(name)) throw new SafetensorsError(`${index}: says "${name}" is in ${shard}, which has no such tensor`);
+      if (!file.has(name))
+        throw new SafetensorsError(`${index}: says "${name}" is in ${shard}, which has no such tensor`);
       this.#where.set(name, file);
     }
   }
@@ -133,7 +142,8 @@ export class Checkpoint {
   }
   #fileOf(name: string): SafetensorsFile {
     const file = this.#where.get(name);
-    if (file === undefined) throw new SafetensorsError(`no tensor "${name}" in the checkpoint.${suggestion(name, this.#where.keys())}`);
+    if (file === undefined)
+      throw new SafetensorsError(`no tensor "${name}" in the checkpoint.${suggestion(name, this.#where.keys())}`);
     return file;
   }
   close(): void {

@@ -66,7 +66,11 @@ export class Tensor implements Disposable {
   }
   /** @internal The handle, or a clear error after it was freed. */
   live(doing: string): number {
-    if (this.handle < 0) throw new TensorError(doing, `This tensor was already freed (${doing}). Keep it with keep(), or return it from its scope().`);
+    if (this.handle < 0)
+      throw new TensorError(
+        doing,
+        `This tensor was already freed (${doing}). Keep it with keep(), or return it from its scope().`,
+      );
     return this.handle;
   }
 
@@ -82,7 +86,8 @@ export class Tensor implements Disposable {
   item(): number {
     if (this.numel !== 1) throw new TensorError('item', `item() wants one element; this is ${this}`);
     const value = attempt('item', () => native.item(this.live('item')), [this]);
-    if (typeof value === 'object') throw new TensorError('item', `item() gives a number; this is ${this}. tolist() gives {re, im}.`);
+    if (typeof value === 'object')
+      throw new TensorError('item', `item() gives a number; this is ${this}. tolist() gives {re, im}.`);
     return Number(value);
   }
   /** A copy of all elements in row order (bfloat16 as raw bits; see `numbers`). */
@@ -103,7 +108,9 @@ export class Tensor implements Disposable {
   tolist(): unknown {
     const parts = this.numbers();
     const complex = this.dtype.startsWith('complex');
-    const flat = complex ? Array.from({ length: this.numel }, (_, i) => ({ re: parts[2 * i], im: parts[2 * i + 1] })) : parts;
+    const flat = complex
+      ? Array.from({ length: this.numel }, (_, i) => ({ re: parts[2 * i], im: parts[2 * i + 1] }))
+      : parts;
     const build = (depth: number, offset: number, stride: number): unknown => {
       const size = this.shape[depth];
       if (size === undefined) return flat[offset];
@@ -113,7 +120,9 @@ export class Tensor implements Disposable {
     return build(0, 0, flat.length);
   }
   toString(): string {
-    return this.handle < 0 ? 'freed tensor' : `${this.dtype}[${this.shape.join(', ')}]${this.device === 'cpu' ? '' : ` on ${this.device}`}`;
+    return this.handle < 0
+      ? 'freed tensor'
+      : `${this.dtype}[${this.shape.join(', ')}]${this.device === 'cpu' ? '' : ` on ${this.device}`}`;
   }
   [Symbol.for('nodejs.util.inspect.custom')](): string {
     return formatTensor(this);
@@ -145,15 +154,29 @@ export class Tensor implements Disposable {
   backward(gradient?: Tensor, options: { retainGraph?: boolean } = {}): void {
     const incoming = gradient === undefined ? null : [gradient.live('backward')];
     const retain = options.retainGraph ?? false;
-    attempt('backward', () => native.backward([this.live('backward')], incoming, retain), gradient ? [this, gradient] : [this]);
+    attempt(
+      'backward',
+      () => native.backward([this.live('backward')], incoming, retain),
+      gradient ? [this, gradient] : [this],
+    );
   }
 
   // —— dtype and device ——————————————————————————————————————————————————————————————
   /** To another dtype and/or device; itself (a new handle) where nothing changes. */
   to(target: DType | Device | { dtype?: DType; device?: Device; nonBlocking?: boolean; copy?: boolean }): Tensor {
-    const wanted = typeof target === 'string' ? (isDevice(target) ? { device: target } : { dtype: target as DType }) : target;
+    const wanted =
+      typeof target === 'string' ? (isDevice(target) ? { device: target } : { dtype: target as DType }) : target;
     const { nonBlocking = false, copy = false } = wanted as { nonBlocking?: boolean; copy?: boolean };
-    return aten('to.dtype_layout', this, wanted.dtype ?? this.dtype, undefined, wanted.device ?? this.device, undefined, nonBlocking, copy);
+    return aten(
+      'to.dtype_layout',
+      this,
+      wanted.dtype ?? this.dtype,
+      undefined,
+      wanted.device ?? this.device,
+      undefined,
+      nonBlocking,
+      copy,
+    );
   }
   cpu(): Tensor {
     return this.to('cpu');
