@@ -1,5 +1,5 @@
 /** Examples to token records, a few hundred at a time, so that the tokenizer's threads have work. */
-import { ChatFormat, type FormatOptions, type TextTokenizer } from './format.ts';
+import { ChatFormat, type FormatOptions, type TextTokenizer } from '../text/chat-format.ts';
 import { sequence, type TokenRecord, type TokenSequence } from './record.ts';
 import type {
   Conversation,
@@ -113,9 +113,8 @@ export class ExampleEncoder<S extends Shape = Shape> {
   }
 
   #steps({ prompt, steps }: LabelledSteps): Draft {
-    const { stepSeparator = '\n' } = this.#options;
-    const lead = this.#format.chat ? '' : ' ';
-    const texts = steps.map(({ text }, index) => `${index === 0 ? lead : ''}${text.trim()}${stepSeparator}`);
+    const { stepSeparator } = this.#options;
+    const texts = steps.map(({ text }, index) => this.#format.step(text, index, stepSeparator));
     return {
       texts: [this.#format.prompt(prompt), ...texts],
       sequences: ([promptIds, ...stepIds]) => {

@@ -5,12 +5,13 @@
  *     await using tokens = await tokenise(pairs, tokenizer, { maxLength: 2048 });
  *     for await (const batch of new Batches(tokens, { batchSize: 32 })) …
  */
+
+export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer } from '../text/chat-format.ts';
 export { type Batch, packBatch } from './batch.ts';
 export { Batches, type BatchOptions, type BatchState } from './batches.ts';
 export { type ColumnNames, type ColumnRole, columnRoles } from './columns.ts';
 export { Dataset, type DatasetOptions, type DatasetSpec, openDataset } from './dataset.ts';
 export { type EncodeOptions, ExampleEncoder } from './encode.ts';
-export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer } from './format.ts';
 export { knownNames } from './known.ts';
 export { Random, unitHash } from './random.ts';
 export type { TokenRecord, TokenSequence } from './record.ts';

@@ -2,10 +2,10 @@
  * Prompts and replies as the text a model reads. A reply is always tokenised apart from its prompt, as it is when it is
  * sampled, so that training and generation see the same tokens at the seam.
  */
-import type { Message } from '../text/chat.ts';
-import type { Tokenizer } from '../text/tokenizer.ts';
+import type { Message } from './chat.ts';
+import type { Tokenizer } from './tokenizer.ts';
 
-/** What this layer needs of a tokenizer. */
+/** What is needed of a tokenizer. */
 export type TextTokenizer = Pick<
   Tokenizer,
   'fingerprint' | 'encode' | 'encodeBatch' | 'encodeChat' | 'renderChat' | 'chatTemplate' | 'bosId' | 'eosId' | 'eosIds'
@@ -82,6 +82,11 @@ export class ChatFormat {
       this.#checksLeft--;
     }
     return exact;
+  }
+
+  /** One step of a reply that is labelled, or scored, step by step. */
+  step(text: string, index: number, separator = '\n'): string {
+    return `${index === 0 && !this.chat ? ' ' : ''}${text.trim()}${separator}`;
   }
 
   /** The reply's ids: up to the first token that ends a turn, which is added where the text has none. */

@@ -1,0 +1,212 @@
+/**
+ * What every trainer needs before its first step: the model ready to be trained, its tokenizer, its data.
+ *
+ *     const { model, tokenizer, device } = await loadForTraining(config, { head: { kind: 'reward', outputs: 1 } });
+ *     const { train, validation } = await openForTraining(config, { shape: 'preference' });
+ *     …
+ *     await saveForTraining(model, tokenizer, folder);        // transformers (or PEFT) loads it
+ *     restoreForTraining(model, folder);                      // the same weights back, in place
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import {
+  datasetHub,
+  type HeadKind,
+  initModel,
+  loadModel,
+  loadModelFolder,
+  type Model,
+  readConfig,
+  resolveModel,
+} from '../models/index.ts';
+import type { Progress } from '../progress.ts';
+import { readJson } from '../runs/index.ts';
+import { type Device, type DType, defaultDevice, isDevice, noGrad, scope, seed } from '../tensor/index.ts';
+import { Tokenizer } from '../text/index.ts';
+import { columnsOf } from './fields.ts';
+
+export interface ModelConfig {
+  model: string;
+  tokenizer?: string;
+  /** Fresh weights from this config.json instead of `model`. */
+  fromConfig?: string;
+  dtype: 'auto' | 'float32' | 'bfloat16';
+  device: string;
+  seed: number;
+  lora: boolean;
+  loraR: number;
+  loraAlpha: number;
+  loraDropout: number;
+  loraTargetModules?: string[];
+}
+
+export interface SetupOptions {
+  /** A fresh head N(0, 0.02²), unless the model comes with one of the same kind and size. */
+  head?: { kind: HeadKind; outputs: number };
+  progress?: Progress;
+}
+
+export interface Setup {
+  model: Model;
+  tokenizer: Tokenizer;
+  device: Device;
+}
+
+/** The same seed gives the same head and adapters, whatever was drawn before. */
+export async function loadForTraining(config: ModelConfig, options: SetupOptions = {}): Promise<Setup> {
+  const device = deviceOf(config.device);
+  const dtype = dtypeOf(config.dtype, device);
+  const tokenizer = await loadTokenizer(config, options.progress);
+  seed(config.seed);
+  const model =
+    config.fromConfig === undefined
+      ? await loadModel(config.model, { dtype, device, progress: options.progress })
+      : freshModel(config.fromConfig, tokenizer, { dtype, device, seed: config.seed });
+  checkVocabulary(model, tokenizer);
+  if (options.head !== undefined) {
+    const { kind, outputs } = options.head;
+    if (model.head?.kind !== kind || model.head.outputs !== outputs) {
+      seed(config.seed);
+      model.addHead(kind, outputs);
+    }
+  }
+  model.decoder.requiresGrad_();
+  model.head?.weight.requiresGrad_();
+  model.train();
+  return { model, tokenizer, device };
+}
+
+export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder: string): Promise<void> {
+  model.save(folder);
+  await tokenizer.save(folder);
+}
+
+/** Copies a checkpoint's weights into a model that is already there, with whatever is being trained on it. */
+export function restoreForTraining(model: Model, folder: string): void {
+  using saved = loadModelFolder(folder, { dtype: model.decoder.dtype, device: 'cpu' });
+  const weights = new Map(saved.parameters());
+  scope(() =>
+    noGrad(() => {
+      for (const [name, parameter] of model.parameters()) {
+        const source = weights.get(name);
+        if (source === undefined) throw new UserError(`${folder}: the checkpoint has no "${name}".`);
+        if (source.shape.join() !== parameter.shape.join()) {
+          throw new UserError(`${folder}: "${name}" is [${source.shape}], but this model's is [${parameter.shape}].`);
+        }
+        parameter.copy_(source);
+      }
+    }),
+  );
+  Object.assign(model.notes, saved.notes);
+}
+
+export function deviceOf(name: string): Device {
+  if (name === 'auto') return defaultDevice();
+  const device = name === 'cuda' ? 'cuda:0' : name;
+  if (!isDevice(device)) throw new UserError(`There is no device "${name}": take auto, cpu, cuda or cuda:N.`);
+  if (device.startsWith('cuda') && defaultDevice() === 'cpu') {
+    throw new UserError(`The device "${name}" was asked for, but libtorch finds no GPU (see: attune doctor).`);
+  }
+  return device as Device;
+}
+
+export function dtypeOf(name: ModelConfig['dtype'], device: Device): DType {
+  if (name !== 'auto') return name;
+  return device === 'cpu' ? 'float32' : 'bfloat16';
+}
+
+/** The tokenizer asked for, or the model's own. */
+export async function loadTokenizer(
+  config: Pick<ModelConfig, 'model' | 'tokenizer' | 'fromConfig'>,
+  progress?: Progress,
+): Promise<Tokenizer> {
+  if (config.tokenizer === undefined && config.fromConfig !== undefined) {
+    throw new UserError('A model from scratch needs a tokenizer: --tokenizer FOLDER (made by attune tokenizer train).');
+  }
+  const folder = await resolveModel(config.tokenizer ?? config.model, { tokenizerOnly: true, progress });
+  if (existsSync(join(folder, 'tokenizer.json'))) return Tokenizer.load(folder);
+  // An adapter's folder may lack one; its base model has it.
+  const base = readJson<{ base_model_name_or_path?: string }>(join(folder, 'adapter_config.json'));
+  if (base?.base_model_name_or_path === undefined) return Tokenizer.load(folder);
+  return loadTokenizer({ model: base.base_model_name_or_path }, progress);
+}
+
+function freshModel(
+  path: string,
+  tokenizer: Tokenizer,
+  options: { dtype: DType; device: Device; seed: number },
+): Model {
+  const config: Record<string, unknown> = path.endsWith('.json')
+    ? (readJson<Record<string, unknown>>(path) ?? missingConfig(path))
+    : readConfig(path);
+  // The vocabulary is the tokenizer's; a config that leaves it out, or leaves room at the end, is as good.
+  const vocabulary = Number(config.vocab_size ?? tokenizer.vocabSize);
+  const ids = { eos_token_id: tokenizer.eosId, pad_token_id: tokenizer.padId, bos_token_id: tokenizer.bosId ?? null };
+  return initModel({ ...config, vocab_size: vocabulary, ...ids }, { ...options, source: path });
+}
+
+function missingConfig(path: string): never {
+  throw new UserError(`${path} is not there, or not valid JSON. It must be a config.json as transformers writes it.`);
+}
+
+function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
+  const { vocabSize } = model.decoder.spec;
+  if (tokenizer.vocabSize <= vocabSize) return;
+  throw new UserError(
+    `The tokenizer has ${tokenizer.vocabSize} tokens, the model only ${vocabSize}: they do not belong together.`,
+  );
+}
+
+export interface DataConfig {
+  dataset?: string;
+  split?: string;
+  subset?: string;
+  evalDataset?: string;
+  evalSplit?: string;
+  validationSplit: number;
+  subsetSize?: number;
+  columns?: Partial<Record<string, string>>;
+  onBadRow: 'fail' | 'skip';
+  seed: number;
+}
+
+/** Rows that a program holds take the place of the names in the config. */
+export interface GivenData {
+  dataset?: DatasetSpec;
+  evalDataset?: DatasetSpec;
+}
+
+/** Training and held-out examples; the latter undefined where nothing is held out. */
+export async function openForTraining<S extends Shape>(
+  config: DataConfig,
+  options: { given?: GivenData; progress?: Progress } & DatasetOptions<S>,
+): Promise<{ train: Dataset<S>; validation: Dataset<S> | undefined }> {
+  const { given = {}, progress, ...reading } = options;
+  const source = given.dataset ?? config.dataset;
+  if (source === undefined) throw new UserError('There is no data to train on: name some with --dataset.');
+  const shared: DatasetOptions<S> = {
+    ...reading,
+    columns: columnsOf(config),
+    onBadRow: config.onBadRow,
+    seed: config.seed,
+    hub: datasetHub({ progress }),
+  };
+  const open = (spec: DatasetSpec, more: DatasetOptions<S>) =>
+    openDataset(spec, { ...shared, ...more }) as Promise<Dataset<S>>;
+  const { split, subset, subsetSize: maxSamples } = config;
+  const whole = await open(await rereadable(source), { split, subset, maxSamples });
+  const held = given.evalDataset ?? config.evalDataset;
+  if (held !== undefined) {
+    return { train: whole, validation: await open(await rereadable(held), { split: config.evalSplit }) };
+  }
+  if (config.validationSplit === 0) return { train: whole, validation: undefined };
+  return whole.split(config.validationSplit, config.seed);
+}
+
+/** Both sides of a split read all rows, so rows that come only once are gathered first. */
+async function rereadable(spec: DatasetSpec): Promise<DatasetSpec> {
+  if (typeof spec === 'string' || typeof spec === 'function' || Array.isArray(spec)) return spec;
+  return Array.fromAsync(spec);
+}
