@@ -1,5 +1,5 @@
 /** Cosines and sines of the rotary angles for the first `count` positions, row by row. */
-import { type RopePositions, ropeDependsOnLength, ropeFrequencies } from './rope.ts';
+import { type RopePositions, ropeAngle, ropeDependsOnLength, ropeFrequencies } from './rope.ts';
 
 export interface RopeTable {
   cos: Float32Array;
@@ -13,7 +13,7 @@ export function ropeTable(positions: RopePositions, count: number): RopeTable {
   const sin = new Float32Array(count * half);
   for (let position = 0; position < count; position++) {
     for (let i = 0; i < half; i++) {
-      const angle = position * (inverseFrequencies[i] as number);
+      const angle = ropeAngle(position, inverseFrequencies[i] as number);
       cos[position * half + i] = Math.cos(angle) * attentionScale;
       sin[position * half + i] = Math.sin(angle) * attentionScale;
     }

@@ -62,10 +62,10 @@ function stretchedTheta(theta: number, scaling: Scaling<'dynamic'>, dim: number,
 /** Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between blended linearly. */
 function llama3(frequency: number, scaling: Scaling<'llama3'>): number {
   const { factor, lowFrequencyFactor: low, highFrequencyFactor: high, originalMax } = scaling;
-  const wavelength = round((2 * Math.PI) / frequency);
+  const wavelength = round(round(1 / frequency) * round(2 * Math.PI));
   if (wavelength < originalMax / high) return frequency;
   if (wavelength > originalMax / low) return round(frequency / factor);
-  const smooth = round(round(round(originalMax / wavelength) - low) / (high - low));
+  const smooth = round(round(round(round(1 / wavelength) * originalMax) - low) / (high - low));
   return round(round(round(round(1 - smooth) * frequency) / factor) + round(smooth * frequency));
 }
 
@@ -78,9 +78,9 @@ function yarn(periods: Float64Array, theta: number, dim: number, scaling: Scalin
   const last = truncate ? Math.ceil(pairWith(betaSlow)) : pairWith(betaSlow);
   const low = Math.max(first, 0);
   const high = Math.min(last, dim - 1);
-  const width = high === low ? 0.001 : high - low;
+  const width = round(high === low ? 0.001 : high - low);
   const inverseFrequencies = periods.map((period, i) => {
-    const kept = round(1 - round(Math.min(Math.max(round(round(i - low) / width), 0), 1)));
+    const kept = round(1 - round(Math.min(Math.max(round(round(i - round(low)) / width), 0), 1)));
     const interpolated = round(round(1 / round(factor * period)) * round(1 - kept));
     return round(interpolated + round(round(1 / period) * kept));
   });
