@@ -3,7 +3,8 @@
  * decoder: grouped heads, a norm each), RW-1B and 7B (ALiBi, one after the other, biases).
  */
 import type { ConfigReader, DecoderSpec, Family } from '../spec.ts';
-import { groupedHeads, headSize, unlimited } from './heads.ts';
+import { classic, megatronNames } from './classic.ts';
+import { groupedHeads, headSize } from './heads.ts';
 
 export const falcon: Family = {
   modelType: 'falcon',
@@ -30,62 +31,48 @@ export const falcon: Family = {
     const attentionDropout = config.number('attention_dropout', 0);
     config.only('apply_residual_connection_post_layernorm', [false, null], 'Falcon adds to the input before its norm');
     const rope = config.rope({ headDim, maxPositions });
-    return {
+    const spec = classic(config, {
       family: 'falcon',
       vocabSize: config.size('vocab_size', 65024),
       hiddenSize,
       layers,
+      heads,
+      headDim,
       maxPositions,
       positions: alibi
         ? { kind: 'alibi', scale: headDim ** -0.5, bfloat16: true }
         : { kind: 'rope', interleaved: false, ...rope },
-      norm: { kind: 'layer', eps: config.number('layer_norm_epsilon', 1e-5), bias: true },
-      embeddingNorm: false,
-      normPlace: 'pre',
+      eps: config.number('layer_norm_epsilon', 1e-5),
+      mlp: {
+        size: config.sizeOrNull('ffn_hidden_size', null) ?? 4 * hiddenSize,
+        activation: config.activation('activation', 'gelu'),
+      },
+      tied: config.bool('tie_word_embeddings', true),
+    });
+    return {
+      ...spec,
       parallel,
       attention: {
-        heads,
+        ...spec.attention,
         kvHeads: kvHeads(config, heads),
-        headDim,
-        scale: headDim ** -0.5,
-        scaleByLayer: false,
         layout: 'grouped',
         qkvBias: bias,
         outBias: bias,
-        windows: unlimited(layers),
         // With rope transformers drops no attention weights, with ALiBi it does.
         dropout: alibi ? attentionDropout : 0,
       },
-      mlp: {
-        size: config.sizeOrNull('ffn_hidden_size', null) ?? 4 * hiddenSize,
-        gated: false,
-        activation: config.activation('activation', 'gelu'),
-        bias,
-      },
-      tied: config.bool('tie_word_embeddings', true),
-      headBias: false,
+      mlp: { ...spec.mlp, bias },
       dropout: {
         embedding: 0,
         residual: config.number('hidden_dropout', 0),
         ...(parallel ? {} : { attentionOutput: attentionDropout }),
       },
-      initializerRange: config.number('initializer_range', 0.02),
     };
   },
-  names: (spec) => ({
-    basePrefix: 'transformer',
-    embedding: 'transformer.word_embeddings',
-    layer: (index) => `transformer.h.${index}`,
-    attentionNorm: spec.parallel === 'two-norms' ? 'ln_attn' : 'input_layernorm',
-    ...(spec.parallel === 'two-norms' ? { mlpNorm: 'ln_mlp' } : {}),
-    ...(spec.parallel === false ? { mlpNorm: 'post_attention_layernorm' } : {}),
-    qkv: ['self_attention.query_key_value'],
-    out: 'self_attention.dense',
-    up: ['mlp.dense_h_to_4h'],
-    down: 'mlp.dense_4h_to_h',
-    finalNorm: 'transformer.ln_f',
-    head: 'lm_head',
-    transposed: false,
+  names: ({ parallel }) => ({
+    ...megatronNames,
+    ...(parallel === 'two-norms' ? { attentionNorm: 'ln_attn', mlpNorm: 'ln_mlp' } : {}),
+    ...(parallel === false ? { mlpNorm: 'post_attention_layernorm' } : {}),
     ignored: /\.self_attention\.(rotary_emb|maybe_rotary)\.inv_freq$/,
   }),
   loraTargets: ['query_key_value'],

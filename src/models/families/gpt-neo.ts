@@ -1,5 +1,6 @@
 /** GPT-Neo (Black et al. 2021): GPT-2 with separate projections, unscaled scores, and local attention in some layers. */
 import type { ConfigReader, Family } from '../spec.ts';
+import { classic, gpt2Names } from './classic.ts';
 import { headSize } from './heads.ts';
 
 export const gptNeo: Family = {
@@ -16,55 +17,38 @@ export const gptNeo: Family = {
     const heads = config.size('num_heads', 16);
     const maxPositions = config.size('max_position_embeddings', 2048);
     const window = config.size('window_size', 256);
-    return {
+    const spec = classic(config, {
       family: 'gpt_neo',
       vocabSize: config.size('vocab_size', 50257),
       hiddenSize,
       layers,
+      heads,
+      headDim: headSize(config, heads, hiddenSize),
       maxPositions,
       positions: { kind: 'learned', count: maxPositions },
-      norm: { kind: 'layer', eps: config.number('layer_norm_epsilon', 1e-5), bias: true },
-      embeddingNorm: false,
-      normPlace: 'pre',
-      parallel: false,
+      eps: config.number('layer_norm_epsilon', 1e-5),
+      mlp: {
+        size: config.sizeOrNull('intermediate_size', null) ?? 4 * hiddenSize,
+        activation: config.activation('activation_function', 'gelu_new'),
+      },
+      tied: config.bool('tie_word_embeddings', true),
+    });
+    return {
+      ...spec,
       attention: {
-        heads,
-        kvHeads: heads,
-        headDim: headSize(config, heads, hiddenSize),
+        ...spec.attention,
         scale: 1,
-        scaleByLayer: false,
-        layout: 'blocked',
         qkvBias: false,
-        outBias: true,
         windows: attentionLayers(config, layers).map((kind) => (kind === 'local' ? window : null)),
         dropout: config.number('attention_dropout', 0),
       },
-      mlp: {
-        size: config.sizeOrNull('intermediate_size', null) ?? 4 * hiddenSize,
-        gated: false,
-        activation: config.activation('activation_function', 'gelu_new'),
-        bias: true,
-      },
-      tied: config.bool('tie_word_embeddings', true),
-      headBias: false,
       dropout: { embedding: config.number('embed_dropout', 0), residual: config.number('resid_dropout', 0) },
-      initializerRange: config.number('initializer_range', 0.02),
     };
   },
   names: {
-    basePrefix: 'transformer',
-    embedding: 'transformer.wte',
-    positions: 'transformer.wpe',
-    layer: (index) => `transformer.h.${index}`,
-    attentionNorm: 'ln_1',
-    mlpNorm: 'ln_2',
+    ...gpt2Names,
     qkv: ['attn.attention.q_proj', 'attn.attention.k_proj', 'attn.attention.v_proj'],
     out: 'attn.attention.out_proj',
-    up: ['mlp.c_fc'],
-    down: 'mlp.c_proj',
-    finalNorm: 'transformer.ln_f',
-    head: 'lm_head',
-    transposed: false,
     ignored: /\.attn\.attention\.(masked_)?bias$/,
   },
   loraTargets: ['q_proj', 'v_proj'],

@@ -1,6 +1,7 @@
 /** GPT-NeoX and Pythia (Black et al. 2022; Biderman et al. 2023): rope on a share of each head, parallel residual. */
 import type { Family } from '../spec.ts';
-import { headSize, unlimited } from './heads.ts';
+import { classic } from './classic.ts';
+import { headSize } from './heads.ts';
 
 export const gptNeox: Family = {
   modelType: 'gpt_neox',
@@ -21,49 +22,28 @@ export const gptNeox: Family = {
       `a head of this family has hidden_size / num_attention_heads = ${headDim}`,
     );
     const bias = config.bool('attention_bias', true);
-    const dropout = config.number('hidden_dropout', 0);
-    return {
+    const hiddenDropout = config.number('hidden_dropout', 0);
+    const partial = { field: 'rotary_pct', fallback: 0.25 };
+    const ropeOptions = { headDim, maxPositions, thetaField: 'rotary_emb_base', partial };
+    const spec = classic(config, {
       family: 'gpt_neox',
       vocabSize: config.size('vocab_size', 50432),
       hiddenSize,
       layers,
+      heads,
+      headDim,
       maxPositions,
-      positions: {
-        kind: 'rope',
-        interleaved: false,
-        ...config.rope({
-          headDim,
-          maxPositions,
-          thetaField: 'rotary_emb_base',
-          partial: { field: 'rotary_pct', fallback: 0.25 },
-        }),
-      },
-      norm: { kind: 'layer', eps: config.number('layer_norm_eps', 1e-5), bias: true },
-      embeddingNorm: false,
-      normPlace: 'pre',
-      parallel: config.bool('use_parallel_residual', true) ? 'two-norms' : false,
-      attention: {
-        heads,
-        kvHeads: heads,
-        headDim,
-        scale: headDim ** -0.5,
-        scaleByLayer: false,
-        layout: 'grouped',
-        qkvBias: bias,
-        outBias: bias,
-        windows: unlimited(layers),
-        dropout: config.number('attention_dropout', 0),
-      },
-      mlp: {
-        size: config.size('intermediate_size', 24576),
-        gated: false,
-        activation: config.activation('hidden_act', 'gelu'),
-        bias: true,
-      },
+      positions: { kind: 'rope', interleaved: false, ...config.rope(ropeOptions) },
+      eps: config.number('layer_norm_eps', 1e-5),
+      mlp: { size: config.size('intermediate_size', 24576), activation: config.activation('hidden_act', 'gelu') },
       tied: config.bool('tie_word_embeddings', false),
-      headBias: false,
-      dropout: { embedding: dropout, residual: dropout },
-      initializerRange: config.number('initializer_range', 0.02),
+    });
+    const dropout = config.number('attention_dropout', 0);
+    return {
+      ...spec,
+      parallel: config.bool('use_parallel_residual', true) ? 'two-norms' : false,
+      attention: { ...spec.attention, layout: 'grouped', qkvBias: bias, outBias: bias, dropout },
+      dropout: { embedding: hiddenDropout, residual: hiddenDropout },
     };
   },
   names: {
