@@ -5,9 +5,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packSequences } from '../../src/models/batch.ts';
-import type { Decoder } from '../../src/models/decoder.ts';
-import { loadDecoder } from '../../src/models/load.ts';
+import { type Decoder, loadModel, packSequences } from '../../src/models/index.ts';
 import { aten, liveTensors, noGrad, openSafetensors, scope, type Tensor, tensor } from '../../src/tensor/index.ts';
 
 const own = join(import.meta.dirname, 'fixtures');
@@ -78,9 +76,10 @@ function largestDifference(found: number[][][], expected: number[][][]): number 
 /** transformers calls GPT-NeoX's head lm_head in memory and embed_out in files. */
 const inFiles = (name: string) => (name === 'lm_head.weight' ? /^(lm_head|embed_out)\.weight$/ : undefined);
 
-function compare(folder: string): void {
+async function compare(folder: string): Promise<void> {
   const expected = reference(folder);
-  const decoder = loadDecoder(folder, { dtype: 'float32' });
+  using model = await loadModel(folder, { dtype: 'float32' });
+  const { decoder } = model;
   const before = liveTensors();
   expect(largestDifference(logitsOf(decoder, expected.ids), expected.logits), 'logits').toBeLessThan(1e-4);
   const packed = logitsOf(decoder, expected.unevenIds);
@@ -120,7 +119,6 @@ function compare(folder: string): void {
       for (const [, parameter] of decoder.parameters()) parameter.grad = null;
     });
   }
-  decoder.dispose();
 }
 
 describe('tiny random models of every family', () => {
