@@ -7,7 +7,20 @@
  * would vanish otherwise. libtorch's fused kernel is used where it has one, its foreach operators elsewhere.
  */
 import { UserError } from '../errors.ts';
-import { aten, empty, findOperator, isFloating, keep, noGrad, openSafetensors, scope, type Tensor, tensor, writeSafetensors, zerosLike } from '../tensor/index.ts';
+import {
+  aten,
+  empty,
+  findOperator,
+  isFloating,
+  keep,
+  noGrad,
+  openSafetensors,
+  scope,
+  type Tensor,
+  tensor,
+  writeSafetensors,
+  zerosLike,
+} from '../tensor/index.ts';
 
 export interface AdamWOptions {
   lr: number;
@@ -16,6 +29,8 @@ export interface AdamWOptions {
   weightDecay?: number;
   /** Which parameters decay; by default matrices do and vectors (biases, norms) do not. */
   decays?: (name: string, parameter: Tensor) => boolean;
+  /** libtorch's one-kernel update; by default wherever it runs. */
+  fused?: boolean;
 }
 
 interface Slot {
@@ -26,29 +41,49 @@ interface Slot {
   average: Tensor;
   square: Tensor;
   decay: number;
+  /** Updates so far: a parameter whose first gradient comes late starts its bias correction then. */
+  steps: number;
 }
 
 export class AdamW {
   lr: number;
   readonly #betas: readonly [number, number];
   readonly #eps: number;
+  readonly #fused: boolean;
   readonly #slots: Slot[];
   #steps = 0;
 
   constructor(parameters: Iterable<readonly [string, Tensor]>, options: AdamWOptions) {
-    const { lr, betas = [0.9, 0.999], eps = 1e-8, weightDecay = 0, decays = (_, parameter) => parameter.ndim >= 2 } = options;
+    const {
+      lr,
+      betas = [0.9, 0.999],
+      eps = 1e-8,
+      weightDecay = 0,
+      decays = (_, parameter) => parameter.ndim >= 2,
+    } = options;
     if (!(lr >= 0) || !(eps > 0) || !(weightDecay >= 0) || betas.some((beta) => !(beta >= 0 && beta < 1))) {
-      throw new UserError(`AdamW: lr ${lr}, betas ${betas}, eps ${eps}, weight decay ${weightDecay} are not possible together.`);
+      throw new UserError(
+        `AdamW: lr ${lr}, betas ${betas}, eps ${eps}, weight decay ${weightDecay} are not possible together.`,
+      );
     }
     this.lr = lr;
     this.#betas = betas;
     this.#eps = eps;
+    this.#fused = options.fused ?? true;
+    const seen = new Set<Tensor>();
     this.#slots = noGrad(() =>
       Array.from(parameters, ([name, parameter]) => {
-        if (!isFloating(parameter.dtype)) throw new UserError(`AdamW: "${name}" is ${parameter.dtype}; only floating-point tensors are trained.`);
-        const master = parameter.dtype === 'float32' || parameter.dtype === 'float64' ? parameter : keep(parameter.detach().to('float32'));
+        if (!isFloating(parameter.dtype))
+          throw new UserError(`AdamW: "${name}" is ${parameter.dtype}; only floating-point tensors are trained.`);
+        if (seen.has(parameter)) throw new UserError(`AdamW: "${name}" is given twice; it would be updated twice.`);
+        seen.add(parameter);
+        const master =
+          parameter.dtype === 'float32' || parameter.dtype === 'float64'
+            ? parameter
+            : keep(parameter.detach().to('float32'));
         const decay = decays(name, parameter) ? weightDecay : 0;
-        return { name, parameter, master, average: keep(zerosLike(master)), square: keep(zerosLike(master)), decay };
+        const [average, square] = [keep(zerosLike(master)), keep(zerosLike(master))];
+        return { name, parameter, master, average, square, decay, steps: 0 };
       }),
     );
   }
@@ -69,7 +104,8 @@ export class AdamW {
         for (const slot of this.#slots) {
           const gradient = slot.parameter.grad;
           if (gradient === null) continue;
-          const key = `${slot.decay} ${slot.master.dtype} ${slot.master.device}`;
+          slot.steps++;
+          const key = `${slot.steps} ${slot.decay} ${slot.master.dtype} ${slot.master.device}`;
           const group = groups.get(key) ?? [];
           group.push({ slot, gradient });
           groups.set(key, group);
@@ -84,22 +120,24 @@ export class AdamW {
     const masters = group.map(({ slot }) => slot.master);
     const averages = group.map(({ slot }) => slot.average);
     const squares = group.map(({ slot }) => slot.square);
-    const gradients = group.map(({ slot, gradient }) => (gradient.dtype === slot.master.dtype ? gradient : gradient.to(slot.master.dtype)));
-    if (fusedRuns(first.master)) {
-      const step = tensor(this.#steps, { device: first.master.device });
+    const gradients = group.map(({ slot, gradient }) =>
+      gradient.dtype === slot.master.dtype ? gradient : gradient.to(slot.master.dtype),
+    );
+    if (this.#fused && fusedRuns(first.master)) {
+      const step = tensor(first.steps, { device: first.master.device });
       const steps = masters.map(() => step);
-      aten('_fused_adamw_', masters, gradients, averages, squares, [], steps, this.lr, ...this.#betas, first.decay, this.#eps, false, false);
+      fusedUpdate(masters, gradients, averages, squares, steps, this.lr, this.#betas, first.decay, this.#eps);
     } else {
-      this.#foreach(masters, gradients, averages, squares, first.decay);
+      this.#foreach(masters, gradients, averages, squares, first);
     }
-    const half = group.filter(({ slot }) => slot.parameter !== slot.master);
-    for (const { slot } of half) slot.parameter.copy_(slot.master);
+    const half = group.filter(({ slot }) => slot.parameter !== slot.master).map(({ slot }) => slot);
+    if (half.length > 0) copyAll(half.map((slot) => slot.parameter), half.map((slot) => slot.master));
   }
 
-  #foreach(masters: Tensor[], gradients: Tensor[], averages: Tensor[], squares: Tensor[], decay: number): void {
+  #foreach(masters: Tensor[], gradients: Tensor[], averages: Tensor[], squares: Tensor[], { decay, steps }: Slot): void {
     const [beta1, beta2] = this.#betas;
-    const correction1 = 1 - beta1 ** this.#steps;
-    const correction2 = 1 - beta2 ** this.#steps;
+    const correction1 = 1 - beta1 ** steps;
+    const correction2 = 1 - beta2 ** steps;
     if (decay !== 0) aten('_foreach_mul_.Scalar', masters, 1 - this.lr * decay);
     aten('_foreach_mul_.Scalar', averages, beta1);
     aten('_foreach_add_.List', averages, gradients, 1 - beta1);
@@ -115,32 +153,46 @@ export class AdamW {
     for (const slot of this.#slots) slot.parameter.grad = null;
   }
 
-  /** Everything needed to go on exactly: moments, masters of half-precision parameters, the step count. */
-  save(path: string): void {
-    const tensors: [string, Tensor][] = [];
-    for (const slot of this.#slots) {
-      tensors.push([`${slot.name}.exp_avg`, slot.average], [`${slot.name}.exp_avg_sq`, slot.square]);
-      if (slot.master !== slot.parameter) tensors.push([`${slot.name}.master`, slot.master]);
-    }
-    writeSafetensors(path, tensors, { steps: String(this.#steps) });
+  /** The state of one parameter under the names it has in a file. */
+  static #parts(slot: Slot): [string, Tensor][] {
+    const moments: [string, Tensor][] = [
+      [`${slot.name}.exp_avg`, slot.average],
+      [`${slot.name}.exp_avg_sq`, slot.square],
+    ];
+    return slot.master === slot.parameter ? moments : [...moments, [`${slot.name}.master`, slot.master]];
   }
 
+  /** Everything needed to go on exactly: moments, masters of half-precision parameters, step counts. */
+  save(path: string): void {
+    const parts = this.#slots.flatMap((slot) => AdamW.#parts(slot));
+    const each = this.#slots.map((slot) => slot.steps);
+    writeSafetensors(path, parts, { steps: String(this.#steps), parameter_steps: JSON.stringify(each) });
+  }
+
+  /** Goes on from a saved state. A state that does not fit leaves this one as it was. */
   load(path: string): void {
     using file = openSafetensors(path);
     const steps = Number(file.metadata.steps);
-    if (!Number.isInteger(steps) || steps < 0) throw new UserError(`${path}: no step count; this is not an optimiser's state.`);
+    const each = stepList(file.metadata.parameter_steps);
+    if (!isCount(steps) || each === undefined) throw new UserError(`${path}: no step count; this is not an optimiser's state.`);
+    const parts = this.#slots.flatMap((slot) => AdamW.#parts(slot));
+    const faults = parts.flatMap(([name, own]) => {
+      if (!file.has(name)) return [`"${name}" is missing`];
+      const { shape, dtype } = file.info(name);
+      const fits = shape.join() === own.shape.join() && dtype === own.dtype;
+      return fits ? [] : [`"${name}" is ${dtype}[${shape}], expected ${own.dtype}[${own.shape}]`];
+    });
+    const names = new Set(parts.map(([name]) => name));
+    for (const name of file.names) if (!names.has(name)) faults.push(`"${name}" is of no parameter here`);
+    if (each.length !== this.#slots.length) faults.push(`${each.length} parameters, expected ${this.#slots.length}`);
+    if (faults.length > 0) throw new UserError(`${path} does not fit the parameters: ${faults.join('; ')}.`);
     scope(() =>
       noGrad(() => {
-        for (const slot of this.#slots) {
-          slot.average.copy_(file.tensor(`${slot.name}.exp_avg`));
-          slot.square.copy_(file.tensor(`${slot.name}.exp_avg_sq`));
-          if (slot.master !== slot.parameter) {
-            slot.master.copy_(file.tensor(`${slot.name}.master`));
-            slot.parameter.copy_(slot.master);
-          }
-        }
+        for (const [name, own] of parts) own.copy_(file.tensor(name));
+        for (const slot of this.#slots) if (slot.master !== slot.parameter) slot.parameter.copy_(slot.master);
       }),
     );
+    for (const [i, slot] of this.#slots.entries()) slot.steps = each[i] as number;
     this.#steps = steps;
   }
 
@@ -153,9 +205,42 @@ export class AdamW {
   }
 }
 
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function stepList(text: string | undefined): number[] | undefined {
+  try {
+    const list: unknown = JSON.parse(text ?? '');
+    return Array.isArray(list) && list.every(isCount) ? list : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** All at once where libtorch can (2.1 and later). */
+function copyAll(targets: Tensor[], sources: Tensor[]): void {
+  if (findOperator('_foreach_copy_') !== null) aten('_foreach_copy_', targets, sources);
+  else for (const [i, target] of targets.entries()) target.copy_(sources[i] as Tensor);
+}
+
+function fusedUpdate(
+  masters: Tensor[],
+  gradients: Tensor[],
+  averages: Tensor[],
+  squares: Tensor[],
+  steps: Tensor[],
+  lr: number,
+  betas: readonly [number, number],
+  decay: number,
+  eps: number,
+): void {
+  aten('_fused_adamw_', masters, gradients, averages, squares, [], steps, lr, ...betas, decay, eps, false, false);
+}
+
 const fusedDevices = new Map<string, boolean>();
 
-/** Whether the fused kernel runs on this device (2.0 has it for CUDA only): tried once on an empty parameter. */
+/** Whether the fused kernel runs on this device (2.0 has it for CUDA only): tried once on a parameter of one element. */
 function fusedRuns(like: Tensor): boolean {
   const key = `${like.device} ${like.dtype}`;
   const known = fusedDevices.get(key);
@@ -164,7 +249,7 @@ function fusedRuns(like: Tensor): boolean {
     if (findOperator('_fused_adamw_') === null) return false;
     const one = () => [empty([1], { dtype: like.dtype, device: like.device }).fill_(1)];
     try {
-      aten('_fused_adamw_', one(), one(), one(), one(), [], [tensor(1, { device: like.device })], 0, 0.9, 0.99, 0, 1e-8, false, false);
+      fusedUpdate(one(), one(), one(), one(), [tensor(1, { device: like.device })], 0, [0.9, 0.99], 0, 1e-8);
       return true;
     } catch {
       return false;

@@ -1,5 +1,16 @@
 /** The layers that decoders and heads are made of. */
-import { type Device, type DType, empty, embedding, layerNorm, linear, ones, rmsNorm, type Tensor, zeros } from '../tensor/index.ts';
+import {
+  type Device,
+  type DType,
+  empty,
+  embedding,
+  layerNorm,
+  linear,
+  ones,
+  rmsNorm,
+  type Tensor,
+  zeros,
+} from '../tensor/index.ts';
 import { kaiming, normal } from './initialisers.ts';
 import { Module, parameter } from './module.ts';
 

@@ -1,7 +1,8 @@
 /**
  * A module is a class whose fields are its parts: a Tensor field is a parameter, a Module field (or an array of them) is a
- * child, and `buffer()` registers tensors that are saved but not trained. Names come from the field names in the order in
- * which they are declared, which is how Hugging Face names its weights.
+ * child, and `buffer()` registers tensors that are saved but not trained (they may be fields too). Names come from the field
+ * names in the order in which they are declared, which is how Hugging Face names its weights; a tensor that is in two places
+ * (tied weights) has the first name only.
  *
  *     class Mlp extends Module {
  *       up = new Linear(8, 32);
@@ -10,7 +11,7 @@
  *     }
  */
 import { UserError } from '../errors.ts';
-import { type Device, type DType, isFloating, keep, noGrad, Tensor } from '../tensor/index.ts';
+import { type Device, type DType, isFloating, keep, noGrad, scope, Tensor } from '../tensor/index.ts';
 
 export abstract class Module {
   training = true;
@@ -36,13 +37,17 @@ export abstract class Module {
     for (const [name, child] of this.children()) yield* child.namedModules(join(prefix, name));
   }
 
-  *namedParameters(prefix = ''): Iterable<[string, Tensor]> {
+  *namedParameters(prefix = '', seen: Set<Tensor> = new Set()): Iterable<[string, Tensor]> {
+    const buffers = new Set(this.#buffers.values());
     for (const [name, value] of Object.entries(this)) {
-      if (value instanceof Tensor) yield [join(prefix, name), value];
-      else if (value instanceof Module) yield* value.namedParameters(join(prefix, name));
-      else if (Array.isArray(value)) {
+      if (value instanceof Tensor) {
+        if (!buffers.has(value) && !seen.has(value)) yield [join(prefix, name), value];
+        seen.add(value);
+      } else if (value instanceof Module) {
+        yield* value.namedParameters(join(prefix, name), seen);
+      } else if (Array.isArray(value)) {
         for (const [i, item] of value.entries()) {
-          if (item instanceof Module) yield* item.namedParameters(join(prefix, `${name}.${i}`));
+          if (item instanceof Module) yield* item.namedParameters(join(prefix, `${name}.${i}`), seen);
         }
       }
     }
@@ -69,7 +74,8 @@ export abstract class Module {
     for (const [name, tensor] of own) {
       const source = state.get(name);
       if (source === undefined) faults.push(`"${name}" is missing`);
-      else if (source.shape.join() !== tensor.shape.join()) faults.push(`"${name}" is [${source.shape}], expected [${tensor.shape}]`);
+      else if (source.shape.join() !== tensor.shape.join())
+        faults.push(`"${name}" is [${source.shape}], expected [${tensor.shape}]`);
     }
     for (const name of state.keys()) if (!own.has(name)) faults.push(`"${name}" is not a part of this module`);
     if (faults.length > 0) throw new UserError(`The weights do not fit the module: ${faults.join('; ')}.`);
@@ -96,17 +102,21 @@ export abstract class Module {
 
   /** Moves and converts everything (integer buffers keep their dtype). Gradients and optimisers made before are void. */
   to(target: { dtype?: DType; device?: Device }): this {
-    for (const [, module] of this.namedModules()) module.#convert(target);
+    const done = new Map<Tensor, Tensor>(); // a tied tensor is moved once
+    const move = (tensor: Tensor) => {
+      const result = done.get(tensor) ?? moved(tensor, target);
+      done.set(tensor, result).set(result, result);
+      return result;
+    };
+    for (const [, module] of this.namedModules()) module.#convert(move);
+    for (const [before, after] of done) if (before !== after) before.dispose();
     return this;
   }
-  #convert(target: { dtype?: DType; device?: Device }): void {
+  #convert(move: (tensor: Tensor) => Tensor): void {
     for (const [name, value] of Object.entries(this)) {
-      if (value instanceof Tensor) (this as Record<string, unknown>)[name] = moved(value, target);
+      if (value instanceof Tensor) (this as Record<string, unknown>)[name] = move(value);
     }
-    for (const [name, value] of this.#buffers) {
-      const buffer = moved(value, target);
-      this.#buffers.set(name, buffer);
-    }
+    for (const [name, value] of this.#buffers) this.#buffers.set(name, move(value));
   }
 
   dispose(): void {
@@ -131,7 +141,5 @@ function moved(tensor: Tensor, target: { dtype?: DType; device?: Device }): Tens
   const device = target.device ?? tensor.device;
   if (dtype === tensor.dtype && device === tensor.device) return tensor;
   const trained = tensor.requiresGrad;
-  const result = keep(noGrad(() => tensor.detach().to({ dtype, device }))).requiresGrad_(trained);
-  tensor.dispose();
-  return result;
+  return scope(() => keep(noGrad(() => tensor.detach().to({ dtype, device }))).requiresGrad_(trained));
 }

@@ -14,7 +14,8 @@ export interface ScheduleOptions {
 /** The factor on the peak rate at a step counted from 0. Step 0 of a warm-up of W trains at 1/W, not at 0. */
 export function scheduleFactor(step: number, options: ScheduleOptions): number {
   const { kind, totalSteps, warmupSteps = 0, floor = 0 } = options;
-  if (!(totalSteps > 0) || warmupSteps < 0) throw new UserError(`A schedule of ${totalSteps} steps with ${warmupSteps} of warm-up is not possible.`);
+  if (!(totalSteps > 0) || warmupSteps < 0)
+    throw new UserError(`A schedule of ${totalSteps} steps with ${warmupSteps} of warm-up is not possible.`);
   if (step < warmupSteps) return (step + 1) / warmupSteps;
   if (kind === 'constant') return 1;
   const progress = Math.min(1, (step - warmupSteps) / Math.max(1, totalSteps - warmupSteps));
