@@ -16,8 +16,6 @@ namespace {
 
 #ifdef ATTUNE_CUDA
 
-using c10::cuda::CUDACachingAllocator::StatType;
-
 c10::DeviceIndex deviceIndex(napi_env env, napi_value value) {
   const int64_t index = toInt(env, value);
   if (index < 0 || index >= c10::cuda::device_count()) throw ArgumentError("there is no cuda:" + std::to_string(index));
@@ -47,7 +45,7 @@ napi_value cudaSynchronize(napi_env env, Args& args) {
 
 napi_value cudaMemory(napi_env env, Args& args) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(deviceIndex(env, args[0]));
-  const auto aggregate = static_cast<size_t>(StatType::AGGREGATE);
+  constexpr size_t aggregate = 0;  // StatType::AGGREGATE, whose namespace has moved between versions
   return object(env, {{"allocated", fromInt(env, stats.allocated_bytes[aggregate].current)},
                       {"peak", fromInt(env, stats.allocated_bytes[aggregate].peak)},
                       {"reserved", fromInt(env, stats.reserved_bytes[aggregate].current)},

@@ -8,6 +8,11 @@ namespace attune {
 at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines, bool interleaved, float direction);
 at::Tensor cudaSwiglu(const at::Tensor& x);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
+bool cudaDecodeFits(int64_t headSize, c10::ScalarType dtype);
+at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
+                               const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);
+void cudaSample(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& topK, const at::Tensor& topP, const at::Tensor& minP,
+                const at::Tensor& seeds, const at::Tensor& counters, at::Tensor& ids, at::Tensor& logp);
 #endif
 
 }  // namespace attune

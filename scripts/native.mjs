@@ -137,8 +137,9 @@ function planBuild(root, build, libtorch, env) {
     ...includes.flatMap((path) => ['-isystem', path]),
   ];
   const compilers = {
+    // Built where it runs, so for this CPU's own vector instructions (`cpuKind` keeps a shared cache honest).
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
-    cc: [compiler(env), '-O2', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
+    cc: [compiler(env), '-O3', '-march=native', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
     cu: kernels
       ? [
           cuda.nvcc,
@@ -166,7 +167,7 @@ function planBuild(root, build, libtorch, env) {
 
   const headers = files.filter((name) => /\.(h|hpp|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
-  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, ...headers];
+  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind(), ...headers];
   // Objects are shared by every installation of this user: a second project with attune only links.
   const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
   const nodeApi = nodeApiHeaders(root);
@@ -186,6 +187,15 @@ function planBuild(root, build, libtorch, env) {
     link,
     fingerprint,
   };
+}
+
+/** What -march=native sees: two machines with one home folder must not share objects if their CPUs differ. */
+function cpuKind() {
+  try {
+    return readFileSync('/proc/cpuinfo', 'utf8').match(/^(?:flags|Features)\s*:.*$/m)?.[0] ?? '';
+  } catch {
+    return '';
+  }
 }
 
 async function compile(plan, path, log) {
