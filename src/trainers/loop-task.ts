@@ -41,6 +41,9 @@ export interface TrainTask<Batch, Totals> {
   evaluate?(step: number): Record<string, number> | Promise<Record<string, number>>;
   saveModel(folder: string): void | Promise<void>;
   loadModel(folder: string): void | Promise<void>;
+  /** Tensors besides the model that the next step depends on, such as a moved reference: into checkpoints only. */
+  saveExtras?(folder: string): void | Promise<void>;
+  loadExtras?(folder: string): void | Promise<void>;
   /** Data position and whatever else decides the next step, as JSON. Called at every step: keep it small. */
   state(): unknown;
   restore(state: unknown): void | Promise<void>;

@@ -103,6 +103,7 @@ class Loop<Batch, Totals> {
     }
     const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
     await this.#task.loadModel(path);
+    await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
     restoreRng(state.rng);
@@ -365,6 +366,7 @@ class Loop<Batch, Totals> {
       step: state.step,
       write: async (folder) => {
         await this.#task.saveModel(folder);
+        await this.#task.saveExtras?.(folder);
         this.#task.optimizer.save(join(folder, optimizerFile));
       },
       json: { [stateFile]: state, ...this.#configFile() },
