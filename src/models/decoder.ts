@@ -26,10 +26,10 @@ import { alibiBias } from './alibi.ts';
 import { packedAttention } from './attention.ts';
 import type { PackedBatch } from './batch.ts';
 import type { Layer, Pass } from './layer.ts';
-import { applyNorm, type Norm } from './norm.ts';
+import { applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
-import { packedRopeTable, ropeTable, ropeTableLength } from './rope-table.ts';
 import { ropeDependsOnLength } from './rope.ts';
+import { packedRopeTable, ropeTable, ropeTableLength } from './rope-table.ts';
 import type { DecoderSpec } from './spec.ts';
 
 export interface DecoderWeights {
@@ -115,22 +115,26 @@ export class Decoder {
     value.backward();
     let gradient = last.grad;
     const resumed = random ? rngState(this.device) : null;
-    for (let i = this.layers.length - 1; i >= 0 && gradient !== null; i--) {
+    // below the first layer that is trained (adapters, frozen layers) no gradient is of use
+    const wanted = embedded.requiresGrad;
+    const first = wanted ? 0 : this.layers.findIndex((layer) => layer.isTrained());
+    for (let i = this.layers.length - 1; first >= 0 && i >= first && gradient !== null; i--) {
       const incoming: Tensor = gradient;
       gradient = scope(() => {
-        const input = (inputs[i] as Tensor).detach().requiresGrad_();
+        const input = (inputs[i] as Tensor).detach().requiresGrad_(wanted || i > first);
         if (random) setRngState(states[i] as Uint8Array, this.device);
         (this.layers[i] as Layer).forward(input, pass).backward(incoming);
         return input.grad;
       });
     }
     if (resumed !== null) setRngState(resumed, this.device);
-    if (gradient !== null && embedded.requiresGrad) embedded.backward(gradient);
+    if (gradient !== null && wanted) embedded.backward(gradient);
     return value.detach();
   }
 
   #hasDropout(): boolean {
     const { dropout: rates, attention } = this.spec;
+    for (const { adapter } of this.projections()) if (adapter?.random) return true;
     return Math.max(rates.residual, rates.embedding, rates.attentionOutput ?? 0, attention.dropout) > 0;
   }
 
@@ -255,12 +259,7 @@ export class Decoder {
   }
 
   *projections(): Iterable<Projection> {
-    for (const { weights } of this.layers) {
-      yield weights.qkv;
-      yield weights.out;
-      yield weights.up;
-      yield weights.down;
-    }
+    for (const layer of this.layers) yield* layer.projections;
   }
 
   /** The tensors that are trained, each once, under a stable name of our own. */
@@ -269,15 +268,7 @@ export class Decoder {
     yield [table.name, table.weight];
     if (positions !== null) yield [positions.name, positions.weight];
     if (embeddingNorm !== null) yield* normParameters(embeddingNorm);
-    for (const { weights } of this.layers) {
-      for (const norm of [weights.attentionNorm, weights.mlpNorm, weights.qNorm, weights.kNorm])
-        if (norm !== null) yield* normParameters(norm);
-      for (const projection of [weights.qkv, weights.out, weights.up, weights.down]) {
-        const name = projection.parts.map((part) => part.name).join('+');
-        yield [`${name}.weight`, projection.weight];
-        if (projection.bias !== null) yield [`${name}.bias`, projection.bias];
-      }
-    }
+    for (const layer of this.layers) yield* layer.parameters();
     yield* normParameters(finalNorm);
     if (head !== null) {
       if (head.weight !== null) yield [`${head.name}.weight`, head.weight];
@@ -331,9 +322,4 @@ export class Decoder {
     this.#rope?.sin.dispose();
     this.#bias?.dispose();
   }
-}
-
-function* normParameters(norm: Norm): Iterable<[string, Tensor]> {
-  yield [`${norm.name}.weight`, norm.weight];
-  if (norm.bias !== null) yield [`${norm.name}.bias`, norm.bias];
 }

@@ -3,7 +3,7 @@
  * prefill and decoding: only `Pass.attend`, which sees q, k and v, differs.
  */
 import { aten, dropout, type Tensor } from '../tensor/index.ts';
-import { applyNorm, type Norm } from './norm.ts';
+import { applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
 import type { DecoderSpec, MlpSpec } from './spec.ts';
 
@@ -36,6 +36,31 @@ export class Layer {
     this.index = index;
     this.spec = spec;
     this.weights = weights;
+  }
+
+  get norms(): Norm[] {
+    const { attentionNorm, mlpNorm, qNorm, kNorm } = this.weights;
+    return [attentionNorm, mlpNorm, qNorm, kNorm].filter((norm) => norm !== null);
+  }
+  get projections(): Projection[] {
+    const { qkv, out, up, down } = this.weights;
+    return [qkv, out, up, down];
+  }
+
+  *parameters(): Iterable<[string, Tensor]> {
+    for (const norm of this.norms) yield* normParameters(norm);
+    for (const projection of this.projections) {
+      const name = projection.parts.map((part) => part.name).join('+');
+      yield [`${name}.weight`, projection.weight];
+      if (projection.bias !== null) yield [`${name}.bias`, projection.bias];
+    }
+  }
+
+  /** Whether anything in it is to be trained, adapters included. */
+  isTrained(): boolean {
+    if (this.projections.some(({ adapter }) => adapter?.isTrained())) return true;
+    for (const [, parameter] of this.parameters()) if (parameter.requiresGrad) return true;
+    return false;
   }
 
   forward(x: Tensor, pass: Pass): Tensor {

@@ -4,7 +4,11 @@
  *     const model = await loadModel('Qwen/Qwen3-0.6B', { dtype: 'bfloat16' });
  *     model.save('./out');                                  // transformers loads it
  */
+import { existsSync } from 'node:fs';
+import { UserError } from '../errors.ts';
 import { Checkpoint, type Device, seed, type Tensor } from '../tensor/index.ts';
+import { loadAdapter, readAdapterConfig, saveAdapters } from './adapter-files.ts';
+import type { Adapters } from './adapters.ts';
 import type { Decoder } from './decoder.ts';
 import { familyOf } from './families/index.ts';
 import { type HeadKind, ScoreHead } from './head.ts';
@@ -28,8 +32,18 @@ export class Model {
   readonly notes: ModelNotes;
   /** Where it was loaded from; undefined for fresh weights. */
   readonly folder: string | undefined;
+  /** The name it was asked for by (`org/name[@revision]`), where that is not the folder. */
+  readonly hubName: string | undefined;
+  /** The adapters that lie on it (lora.ts); null: it is a plain model. */
+  adapters: Adapters | null = null;
 
-  constructor(decoder: Decoder, config: Record<string, unknown>, head: ScoreHead | null, folder?: string) {
+  constructor(
+    decoder: Decoder,
+    config: Record<string, unknown>,
+    head: ScoreHead | null,
+    folder?: string,
+    hubName?: string,
+  ) {
     const { family, names } = familyOf(config, folder ?? 'config');
     this.decoder = decoder;
     this.config = config;
@@ -38,6 +52,7 @@ export class Model {
     this.head = head;
     this.notes = { ...(config.attune as ModelNotes | undefined) };
     this.folder = folder;
+    this.hubName = hubName;
   }
 
   get device(): Device {
@@ -49,6 +64,7 @@ export class Model {
     this.head?.dispose();
     this.head = ScoreHead.init(kind, outputs, this.decoder.spec.hiddenSize, this.device);
     this.notes.head = kind;
+    this.adapters?.adoptHead(this.head);
     return this.head;
   }
 
@@ -59,12 +75,14 @@ export class Model {
 
   *parameters(): Iterable<[string, Tensor]> {
     yield* this.decoder.parameters();
+    if (this.adapters !== null) yield* this.adapters.parameters();
     if (this.head !== null) yield [scoreWeightName, this.head.weight];
   }
 
-  /** Writes config.json and safetensors as Hugging Face does. */
+  /** Writes config.json and safetensors as Hugging Face does; of a model with adapters only these, as PEFT does. */
   save(folder: string): void {
-    saveModel(this, folder);
+    if (this.adapters === null || this.adapters.active === null || this.adapters.merged) saveModel(this, folder);
+    else saveAdapters(this, folder);
   }
 
   train(value = true): this {
@@ -73,6 +91,7 @@ export class Model {
   }
 
   dispose(): void {
+    this.adapters?.unload();
     this.decoder.dispose();
     this.head?.dispose();
   }
@@ -81,18 +100,45 @@ export class Model {
   }
 }
 
-/** From a folder or the hub (`org/name[@revision]`). */
+/** From a folder or the hub (`org/name[@revision]`). The folder of an adapter gives its base with the adapter on it. */
 export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
-  return loadModelFolder(await resolveModel(name, options), options);
+  const folder = await resolveModel(name, options);
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null)
+    return loadPlainModel(folder, options, /^[./~]/.test(name) || existsSync(name) ? undefined : name);
+  const { base } = adapter;
+  return withAdapter(await loadModel(base.folder ?? base.name, options), folder);
 }
 
+/** The same without the hub: what it needs must lie on this disk. */
 export function loadModelFolder(folder: string, options: LoadOptions = {}): Model {
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null) return loadPlainModel(folder, options);
+  const { base } = adapter;
+  if (base.folder === undefined)
+    throw new UserError(
+      `${folder}: its base model "${base.name}" is not a folder here. Load the adapter by loadModel().`,
+    );
+  return withAdapter(loadModelFolder(base.folder, options), folder);
+}
+
+function loadPlainModel(folder: string, options: LoadOptions, hubName?: string): Model {
   const config = readConfig(folder);
   using checkpoint = new Checkpoint(folder);
   const decoder = readDecoder(checkpoint, config, folder, options);
   const notes = config.attune as ModelNotes | undefined;
   const head = checkpoint.has(scoreWeightName) ? readHead(checkpoint, notes, decoder.device) : null;
-  return new Model(decoder, config, head, folder);
+  return new Model(decoder, config, head, folder, hubName);
+}
+
+function withAdapter(base: Model, folder: string): Model {
+  try {
+    loadAdapter(base, folder);
+  } catch (error) {
+    base.dispose();
+    throw error;
+  }
+  return base;
 }
 
 function readHead(checkpoint: Checkpoint, notes: ModelNotes | undefined, device: Device): ScoreHead {

@@ -12,3 +12,8 @@ export interface Norm {
 export function applyNorm(norm: Norm, x: Tensor): Tensor {
   return norm.kind === 'rms' ? rmsNorm(x, norm.weight, norm.eps) : layerNorm(x, norm.weight, norm.bias, norm.eps);
 }
+
+export function* normParameters(norm: Norm): Iterable<[string, Tensor]> {
+  yield [`${norm.name}.weight`, norm.weight];
+  if (norm.bias !== null) yield [`${norm.name}.bias`, norm.bias];
+}

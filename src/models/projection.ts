@@ -2,7 +2,7 @@
  * A linear layer as decoders use it: one matrix that may hold several of the checkpoint's (q, k and v; gate and up), so that
  * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
-import { aten, keep, linear, type Tensor } from '../tensor/index.ts';
+import { keep, linear, type Tensor } from '../tensor/index.ts';
 
 export interface ProjectionPart {
   /** The checkpoint's module name, e.g. `model.layers.0.self_attn.q_proj`. */
@@ -10,10 +10,13 @@ export interface ProjectionPart {
   outputs: number;
 }
 
-/** What an adapter adds to one part's output (src/models/lora.ts). */
-export interface PartAdapter {
-  /** The change to `output`, the part's own result for `input`; null adds nothing. */
-  delta(input: Tensor, output: Tensor, weight: Tensor, bias: Tensor | null): Tensor | null;
+/** What changes a projection's result (src/models/lora-projection.ts). */
+export interface ProjectionAdapter {
+  /** `output` is the projection's own result for `input`, fresh and of no other use: where no gradient is recorded it may be changed in place. */
+  apply(input: Tensor, output: Tensor): Tensor;
+  /** Draws random numbers now, so that a second run of the same forward needs the generator's state. */
+  readonly random: boolean;
+  isTrained(): boolean;
 }
 
 export class Projection {
@@ -22,8 +25,8 @@ export class Projection {
   readonly parts: readonly (ProjectionPart & { start: number })[];
   weight: Tensor;
   bias: Tensor | null;
-  /** By part index; set by src/models/lora.ts. */
-  readonly adapters: (PartAdapter | undefined)[] = [];
+  /** The active one; set by src/models/adapters.ts. */
+  adapter: ProjectionAdapter | null = null;
   /** Replaces the product where the matrix is not a plain tensor (quantised weights). */
   multiply: ((input: Tensor) => Tensor) | undefined;
 
@@ -42,21 +45,7 @@ export class Projection {
 
   forward(input: Tensor): Tensor {
     const output = this.multiply === undefined ? linear(input, this.weight, this.bias) : this.multiply(input);
-    return this.adapters.length === 0 ? output : this.#adapted(input, output);
-  }
-
-  #adapted(input: Tensor, output: Tensor): Tensor {
-    let result = output;
-    this.parts.forEach((part, i) => {
-      const adapter = this.adapters[i];
-      if (adapter === undefined) return;
-      const whole = part.outputs === this.outputs;
-      const own = whole ? output : output.narrow(1, part.start, part.outputs);
-      const delta = adapter.delta(input, own, this.weightOf(i), this.biasOf(i));
-      if (delta === null) return;
-      result = whole ? result.add(delta) : addColumns(result, delta, part.start, this.outputs);
-    });
-    return result;
+    return this.adapter === null ? output : this.adapter.apply(input, output);
   }
 
   /** The rows of one part: a view. */
@@ -79,9 +68,4 @@ export class Projection {
 
 function rows(tensor: Tensor, part: { start: number; outputs: number }): Tensor {
   return part.outputs === tensor.size(0) ? tensor : tensor.narrow(0, part.start, part.outputs);
-}
-
-/** `result` with `delta` added to some of its columns, as a tensor of its own (autograd forbids doing it in place on a view). */
-function addColumns(result: Tensor, delta: Tensor, start: number, width: number): Tensor {
-  return result.add(aten('constant_pad_nd', delta, [start, width - start - delta.size(1)], 0));
 }
