@@ -1,0 +1,75 @@
+/**
+ * A head's outputs at chosen tokens of many sequences, without gradient: what scoring by a reward model is.
+ *
+ *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
+ */
+import { UserError } from '../errors.ts';
+import { noGrad, scope, tensor } from '../tensor/index.ts';
+import { packSequences } from './batch.ts';
+import type { Model } from './model.ts';
+
+export interface ScoredSequence {
+  ids: ArrayLike<number>;
+  /** Tokens at which the head is asked. */
+  places: readonly number[];
+}
+
+export interface HeadOutputOptions {
+  /** Tokens that go through the model at once; one longer sequence goes alone. */
+  tokenBudget?: number;
+}
+
+/** For each sequence the outputs at its places, one place after another. */
+export function headOutputs(
+  model: Model,
+  sequences: readonly ScoredSequence[],
+  { tokenBudget = 16384 }: HeadOutputOptions = {},
+): Float32Array[] {
+  const { head, decoder } = model;
+  if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
+  const results = new Array<Float32Array>(sequences.length);
+  const { training } = decoder;
+  model.train(false);
+  try {
+    for (const batch of within(sequences, tokenBudget)) {
+      const packed = batch.map((index) => sequences[index] as ScoredSequence);
+      const values = scope(() =>
+        noGrad(() => {
+          const tokens = packSequences(
+            packed.map(({ ids }) => ids),
+            model.device,
+          );
+          const places = packed.flatMap((sequence, s) =>
+            sequence.places.map((place) => BigInt((tokens.starts[s] as number) + place)),
+          );
+          const rows = tensor(BigInt64Array.from(places), { device: model.device });
+          return head.forward(decoder.forward(tokens).indexSelect(0, rows)).numbers();
+        }),
+      );
+      let at = 0;
+      for (const [i, { places }] of packed.entries()) {
+        const end = at + places.length * head.outputs;
+        results[batch[i] as number] = Float32Array.from(values.slice(at, end));
+        at = end;
+      }
+    }
+  } finally {
+    model.train(training);
+  }
+  return results;
+}
+
+/** Indices in runs that fit the budget. */
+function within(sequences: readonly ScoredSequence[], budget: number): number[][] {
+  const batches: number[][] = [];
+  let tokens = Number.POSITIVE_INFINITY;
+  for (const [index, { ids }] of sequences.entries()) {
+    if (tokens + ids.length > budget) {
+      batches.push([]);
+      tokens = 0;
+    }
+    batches.at(-1)?.push(index);
+    tokens += ids.length;
+  }
+  return batches;
+}

@@ -1,0 +1,34 @@
+/**
+ * Right or wrong by a known final answer, for datasets that carry one (GSM8K): the last number, or the last line, of a
+ * response against the answer.
+ *
+ *     await answerVerifier().score([{ prompt, response: 'So it is 42.', fields: { answer: '42' } }]);      // [1]
+ */
+import { UserError } from '../errors.ts';
+import { numbersIn, scoreLine, scoreNumber } from '../tasks/answer.ts';
+import type { RewardItem, RewardScorer } from './scorer.ts';
+
+export function answerVerifier(name = 'answer'): RewardScorer {
+  return {
+    name,
+    score: async (items) =>
+      items.map((item, index) => {
+        const { fields } = item;
+        if (typeof fields?.answer !== 'string')
+          throw new UserError(`Sample ${index} has no known answer, so it cannot be verified.`);
+        return agreement(item.response, fields.answer);
+      }),
+  };
+}
+
+/** 1 for the same number or words, 0.5 for the right number in an untidy answer, 0 otherwise. */
+export function agreement(response: string, answer: string): number {
+  const isNumber = numbersIn(answer).length === 1 && /^[-+\d.,\s]+$/.test(answer);
+  return isNumber ? scoreNumber(response, answer) : scoreLine(response, answer);
+}
+
+/** Whether a response is right, by its task's verifier or its known answer; undefined where neither is there. */
+export function isRight(item: RewardItem, verify: (item: RewardItem) => number): boolean | undefined {
+  if (item.example !== undefined) return verify(item) === 1;
+  return typeof item.fields?.answer === 'string' ? agreement(item.response, item.fields.answer) === 1 : undefined;
+}

@@ -1,0 +1,46 @@
+/**
+ * A task's own verifier as a scorer, with a reward for the form of a response beside the one for its answer. Items of
+ * several tasks may be mixed: each carries the problem it belongs to.
+ *
+ *     const scorer = taskVerifier({ format: 0.1 });
+ *     await scorer.score([{ prompt: example.prompt, response, example }]);
+ */
+import { UserError } from '../errors.ts';
+import { type FormatOptions, formatReward, task } from '../tasks/index.ts';
+import type { RewardItem, RewardParts, RewardScorer } from './scorer.ts';
+
+export interface VerifierOptions extends FormatOptions {
+  name?: string;
+  /** Weight of the answer; 1 unless given. */
+  answer?: number;
+  /** Weight of the form (think and answer tags); 0 unless given. */
+  format?: number;
+  /** Counts only whole answers, without partial credit. */
+  exact?: boolean;
+}
+
+export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
+  const { name = 'verifier', answer = 1, format = 0, exact = false, ...form } = options;
+  const parts = async (items: readonly RewardItem[]): Promise<RewardParts> => {
+    const answers = items.map((item, index) => {
+      const score = verified(item, index);
+      return exact ? Number(score === 1) : score;
+    });
+    if (format === 0) return { total: answers.map((score) => answer * score), parts: { answer: answers } };
+    const forms = items.map(({ response }) => formatReward(response, form));
+    const total = answers.map((score, i) => answer * score + format * (forms[i] as number));
+    return { total, parts: { answer: answers, format: forms } };
+  };
+  return { name, parts, score: async (items) => (await parts(items)).total };
+}
+
+/** How right a response is, from 0 to 1. */
+export function verified(item: RewardItem, index = 0): number {
+  const { example } = item;
+  if (example === undefined) {
+    throw new UserError(
+      `Sample ${index} belongs to no task, so no verifier can judge it. Rows of tasks carry task, seed and difficulty.`,
+    );
+  }
+  return task(example.task).score(item.response, example);
+}
