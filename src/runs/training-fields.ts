@@ -209,5 +209,14 @@ export function loraFields(defaults: { r?: number; alpha?: number } = {}) {
       group: group.lora,
       examples: ['q_proj,k_proj,v_proj,o_proj'],
     }),
+    loraBias: field(z.enum(['none', 'all', 'lora_only']).default('none'), {
+      description: "which of the base's biases are trained too",
+      group: group.lora,
+    }),
+    useRslora: field(z.boolean().default(false), { description: 'scale by alpha/√r', group: group.lora }),
+    useDora: field(z.boolean().default(false), {
+      description: 'train the length of each row of a matrix apart from its direction',
+      group: group.lora,
+    }),
   };
 }

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import {
+  addLora,
   datasetHub,
   type HeadKind,
   initModel,
@@ -20,6 +21,7 @@ import {
   type Model,
   readConfig,
   resolveModel,
+  restoreAdapter,
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
@@ -40,6 +42,9 @@ export interface ModelConfig {
   loraAlpha: number;
   loraDropout: number;
   loraTargetModules?: string[];
+  loraBias: 'none' | 'all' | 'lora_only';
+  useRslora: boolean;
+  useDora: boolean;
 }
 
 export interface SetupOptions {
@@ -72,10 +77,27 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
       model.addHead(kind, outputs);
     }
   }
-  model.decoder.requiresGrad_();
-  model.head?.weight.requiresGrad_();
+  makeTrainable(model, config);
   model.train();
   return { model, tokenizer, device };
+}
+
+/** All weights, or adapters on a frozen base. A model that comes with an adapter goes on with that one. */
+function makeTrainable(model: Model, config: ModelConfig): void {
+  model.head?.weight.requiresGrad_();
+  if (model.adapters !== null) return;
+  model.decoder.requiresGrad_();
+  if (!config.lora) return;
+  seed(config.seed);
+  addLora(model, {
+    r: config.loraR,
+    alpha: config.loraAlpha,
+    dropout: config.loraDropout,
+    targetModules: config.loraTargetModules,
+    bias: config.loraBias,
+    useRslora: config.useRslora,
+    useDora: config.useDora,
+  });
 }
 
 export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder: string): Promise<void> {
@@ -85,6 +107,10 @@ export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder
 
 /** Copies a checkpoint's weights into a model that is already there, with whatever is being trained on it. */
 export function restoreForTraining(model: Model, folder: string): void {
+  if (model.adapters !== null) {
+    restoreAdapter(model, folder);
+    return;
+  }
   using saved = loadModelFolder(folder, { dtype: model.decoder.dtype, device: 'cpu' });
   const weights = new Map(saved.parameters());
   scope(() =>
