@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { task } from '../tasks/index.ts';
 import { agreement, answerVerifier, isRight } from './answer.ts';
 import { tolerant } from './tolerant.ts';
 
@@ -16,9 +17,11 @@ describe('known answers', () => {
   });
 
   it('says what is right where anything is known', () => {
-    expect(isRight({ prompt: '', response: '5' }, () => 1)).toBeUndefined();
-    expect(isRight({ prompt: '', response: '5', fields: { answer: '5' } }, () => 0)).toBe(true);
-    expect(isRight({ prompt: '', response: '5', example: { task: 'x', answer: '', meta: 0 } }, () => 0.5)).toBe(false);
+    expect(isRight({ prompt: '', response: '5' })).toBeUndefined();
+    expect(isRight({ prompt: '', response: '5', fields: { answer: '5' } })).toBe(true);
+    const example = task('chain_sum').generate(3, 1);
+    expect(isRight({ prompt: '', response: `<answer>${example.answer}</answer>`, example })).toBe(true);
+    expect(isRight({ prompt: '', response: '<answer>-1000</answer>', example })).toBe(false);
   });
 });
 

@@ -7,6 +7,7 @@
 import { UserError } from '../errors.ts';
 import { numbersIn, scoreLine, scoreNumber } from '../tasks/answer.ts';
 import type { RewardItem, RewardScorer } from './scorer.ts';
+import { verified } from './verifier.ts';
 
 export function answerVerifier(name = 'answer'): RewardScorer {
   return {
@@ -28,7 +29,7 @@ export function agreement(response: string, answer: string): number {
 }
 
 /** Whether a response is right, by its task's verifier or its known answer; undefined where neither is there. */
-export function isRight(item: RewardItem, verify: (item: RewardItem) => number): boolean | undefined {
-  if (item.example !== undefined) return verify(item) === 1;
+export function isRight(item: RewardItem): boolean | undefined {
+  if (item.example !== undefined) return verified(item) === 1;
   return typeof item.fields?.answer === 'string' ? agreement(item.response, item.fields.answer) === 1 : undefined;
 }

@@ -91,20 +91,19 @@ export class RewardModelScorer implements RewardScorer {
 
   /** P(+1) of each step of each response; a PRM only. */
   async stepScores(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<number[][]> {
+    return (await this.stepLogits(items, options)).map(stepProbabilities);
+  }
+
+  /** The logits of −1, 0 and +1 at each step, one step after another; a PRM only. */
+  async stepLogits(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<Float32Array[]> {
     if (this.notes.type !== 'process')
       throw new UserError(`A model of type ${this.notes.type} scores whole responses, not their steps.`);
-    const outputs = await this.#outputs(items, options);
-    return outputs.map((logits) =>
-      Array.from({ length: logits.length / 3 }, (_, i) => rightProbability(logits.subarray(3 * i, 3 * i + 3))),
-    );
+    return this.#outputs(items, options);
   }
 
   async #scores(items: readonly RewardItem[], options: ScoreOptions): Promise<number[]> {
-    const { type } = this.notes;
-    if (type === 'process')
-      return (await this.stepScores(items, options)).map((steps) => aggregateSteps(steps, this.#options.steps));
     const outputs = await this.#outputs(items, options);
-    return outputs.map(([output = 0]) => (type === 'outcome' ? 1 / (1 + Math.exp(-output)) : output));
+    return outputs.map((output) => scoreOf(this.notes.type, output, this.#options.steps));
   }
 
   async #outputs(items: readonly RewardItem[], { signal }: ScoreOptions): Promise<Float32Array[]> {
@@ -127,7 +126,10 @@ export class RewardModelScorer implements RewardScorer {
       const messages = promptMessages(item.prompt);
       const prompt = this.#format.prompt(messages);
       const response = this.notes.stripThinking ? stripThinking(item.response) : item.response;
-      return { prompt, replies: process ? this.#steps(response) : [this.#format.reply(messages, prompt, response)] };
+      return {
+        prompt,
+        replies: process ? this.#steps(item.steps ?? response) : [this.#format.reply(messages, prompt, response)],
+      };
     });
     const ids = await this.tokenizer.encodeBatch(drafts.flatMap(({ prompt, replies }) => [prompt, ...replies]));
     let at = 0;
@@ -140,9 +142,10 @@ export class RewardModelScorer implements RewardScorer {
     });
   }
 
-  #steps(response: string): string[] {
+  #steps(response: string | readonly string[]): string[] {
     const { stepSeparator } = this.notes;
-    const steps = response.split(stepSeparator).filter((step) => step.trim() !== '');
+    const steps =
+      typeof response === 'string' ? response.split(stepSeparator).filter((step) => step.trim() !== '') : response;
     return (steps.length > 0 ? steps : ['']).map((step, index) => this.#format.step(step, index, stepSeparator));
   }
 
@@ -168,6 +171,17 @@ export class RewardModelScorer implements RewardScorer {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** The score of a response from what the head says of it. */
+export function scoreOf(type: RewardType, outputs: Float32Array, steps: StepAggregation = 'min'): number {
+  if (type === 'process') return aggregateSteps(stepProbabilities(outputs), steps);
+  const [output = 0] = outputs;
+  return type === 'outcome' ? 1 / (1 + Math.exp(-output)) : output;
+}
+
+function stepProbabilities(logits: Float32Array): number[] {
+  return Array.from({ length: logits.length / 3 }, (_, i) => rightProbability(logits.subarray(3 * i, 3 * i + 3)));
 }
 
 function rightProbability(logits: Float32Array): number {
@@ -227,7 +241,7 @@ export function rewardNotes(model: Model, name: string): RewardNotes {
     );
   }
   if (!(notes.step > 0)) throw new UserError(`${name} has a reward head that was never trained. ${advice}`);
-  if (!head.weight.detach().isfinite().all().item())
+  if (!head.weight.numbers().every(Number.isFinite))
     throw new UserError(`${name}: the head holds numbers that are not finite; its training diverged.`);
   return notes;
 }

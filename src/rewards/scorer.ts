@@ -10,6 +10,8 @@ import type { Message } from '../text/index.ts';
 export interface RewardItem {
   prompt: string | readonly Message[];
   response: string;
+  /** The response's steps, where they are known; else its lines are. */
+  steps?: readonly string[];
   /** The problem behind the prompt, where it is a task's: what a verifier needs to judge the response. */
   example?: Pick<Example, 'task' | 'answer' | 'meta'>;
   /** Further columns of the row, for programs of the user's. */

@@ -1,0 +1,170 @@
+/**
+ * What a reward model decided on labelled examples, in one form for all three types: a margin that is above 0 where it was
+ * right, and how sure it was.
+ */
+import type { Message } from '../text/index.ts';
+import type { GradedScore } from './ranking.ts';
+import type { RewardModelScorer } from './reward-model.ts';
+import type { RewardItem, ScoreOptions } from './scorer.ts';
+
+export interface Decision {
+  /** Above 0: right. In log-odds, so that σ(margin) is the chance that the model gave the truth. */
+  margin: number;
+  /** Pairs: how much longer the chosen response is. Otherwise the response's own length. In characters. */
+  length: number;
+  source?: string;
+  prompt: string;
+  /** Every response that took part, with its score. */
+  responses: { label: string; text: string; score: number }[];
+}
+
+/** A stated probability and whether it came true. */
+export interface Forecast {
+  probability: number;
+  happened: boolean;
+}
+
+export interface Decisions {
+  decisions: Decision[];
+  forecasts: Forecast[];
+  /** Scores of all responses, with their lengths in characters. */
+  scores: { score: number; length: number }[];
+  /** Responses by problem, where each is right or wrong by itself. */
+  groups: GradedScore[][];
+}
+
+interface Pair {
+  prompt: Message[];
+  chosen: string;
+  rejected: string;
+  source?: string;
+}
+
+interface Graded {
+  prompt: Message[];
+  solution: string;
+  correct: boolean;
+  group: number;
+  source?: string;
+}
+
+interface Stepped {
+  prompt: Message[];
+  steps: { text: string; label: -1 | 0 | 1 | null }[];
+  source?: string;
+}
+
+export async function preferenceDecisions(
+  scorer: RewardModelScorer,
+  pairs: readonly Pair[],
+  options?: ScoreOptions,
+): Promise<Decisions> {
+  const items = pairs.flatMap(({ prompt, chosen, rejected }): RewardItem[] => [
+    { prompt, response: chosen },
+    { prompt, response: rejected },
+  ]);
+  const values = await scorer.score(items, options);
+  const decisions = pairs.map(({ prompt, chosen, rejected, source }, i): Decision => {
+    const [better, worse] = [values[2 * i] as number, values[2 * i + 1] as number];
+    return {
+      margin: better - worse,
+      length: chosen.length - rejected.length,
+      ...(source === undefined ? {} : { source }),
+      prompt: lastMessage(prompt),
+      responses: [
+        { label: 'chosen', text: chosen, score: better },
+        { label: 'rejected', text: rejected, score: worse },
+      ],
+    };
+  });
+  return {
+    decisions,
+    // A pair has no side that is "the event": what is forecast is that the preferred one is the chosen one.
+    forecasts: decisions.map(({ margin }) => ({ probability: sigmoid(Math.abs(margin)), happened: margin > 0 })),
+    scores: items.map(({ response }, i) => ({ score: values[i] as number, length: response.length })),
+    groups: [],
+  };
+}
+
+export async function outcomeDecisions(
+  scorer: RewardModelScorer,
+  graded: readonly Graded[],
+  options?: ScoreOptions,
+): Promise<Decisions> {
+  const values = await scorer.score(
+    graded.map(({ prompt, solution }) => ({ prompt, response: solution })),
+    options,
+  );
+  const groups = new Map<number, GradedScore[]>();
+  const decisions = graded.map(({ prompt, solution, correct, source, group }, i): Decision => {
+    const score = values[i] as number;
+    groups.set(group, [...(groups.get(group) ?? []), { score, correct }]);
+    const logit = Math.log(score) - Math.log1p(-score);
+    return {
+      margin: correct ? logit : -logit,
+      length: solution.length,
+      ...(source === undefined ? {} : { source }),
+      prompt: lastMessage(prompt),
+      responses: [{ label: correct ? 'right' : 'wrong', text: solution, score }],
+    };
+  });
+  return {
+    decisions,
+    forecasts: graded.map(({ correct }, i) => ({ probability: values[i] as number, happened: correct })),
+    scores: graded.map(({ solution }, i) => ({ score: values[i] as number, length: solution.length })),
+    groups: [...groups.values()],
+  };
+}
+
+/** One decision per labelled step. A solution is right where none of its steps is labelled wrong. */
+export async function processDecisions(
+  scorer: RewardModelScorer,
+  solutions: readonly Stepped[],
+  options?: ScoreOptions,
+): Promise<Decisions> {
+  const items = solutions.map(({ prompt, steps }): RewardItem => {
+    const texts = steps.map(({ text }) => text);
+    return { prompt, response: texts.join('\n'), steps: texts };
+  });
+  const outputs = await scorer.stepLogits(items, options);
+  const scores = await scorer.score(items, options);
+  const decisions: Decision[] = [];
+  const forecasts: Forecast[] = [];
+  const groups = new Map<string, GradedScore[]>();
+  for (const [i, { prompt, steps, source }] of solutions.entries()) {
+    const logits = outputs[i] as Float32Array;
+    const key = lastMessage(prompt);
+    const correct = steps.every(({ label }) => label !== -1);
+    groups.set(key, [...(groups.get(key) ?? []), { score: scores[i] as number, correct }]);
+    for (const [step, { text, label }] of steps.entries()) {
+      if (label === null) continue;
+      const probabilities = softmax(logits.subarray(3 * step, 3 * step + 3));
+      const given = probabilities[label + 1] as number;
+      decisions.push({
+        margin: Math.log(given) - Math.log(Math.max(...probabilities.filter((_, c) => c !== label + 1))),
+        length: text.length,
+        ...(source === undefined ? {} : { source }),
+        prompt: [key, ...steps.slice(0, step).map((before) => before.text)].join('\n'),
+        responses: [{ label: `step labelled ${label}`, text, score: probabilities[2] as number }],
+      });
+      forecasts.push({ probability: probabilities[2] as number, happened: label === 1 });
+    }
+  }
+  return {
+    decisions,
+    forecasts,
+    scores: items.map(({ response }, i) => ({ score: scores[i] as number, length: response.length })),
+    groups: [...groups.values()],
+  };
+}
+
+const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
+
+function softmax(logits: Float32Array): number[] {
+  const top = Math.max(...logits);
+  const exps = Array.from(logits, (logit) => Math.exp(logit - top));
+  const sum = exps.reduce((a, b) => a + b, 0);
+  return exps.map((value) => value / sum);
+}
+
+const lastMessage = (messages: readonly Message[]) => messages.at(-1)?.content ?? '';
