@@ -78,6 +78,7 @@ export { type Aggregation, aggregate, type StepTotals, stepTotals } from './aggr
 export * from './gae.ts';
 export * from './kl.ts';
 export * from './metrics.ts';
+export { meanPassAtK, passAtK } from './pass-at-k.ts';
 export * from './policy/advantages.ts';
 export {
   definePolicyAlgorithm,

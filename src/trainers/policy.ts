@@ -1,0 +1,210 @@
+/**
+ * Online RL with any of the policy-gradient algorithms, against reward models, verifiers and functions of one's own.
+ *
+ *     const run = await trainPolicy({ model: 'Qwen/Qwen3-0.6B', algorithm: 'grpo', task: 'chain_sum:1-3', lora: true });
+ *     for await (const { step, metrics } of run) console.log(step, metrics['train/reward'], metrics['eval/accuracy']);
+ *
+ * Dropout is off throughout: the trainer must give the tokens the probabilities that the sampler drew them with.
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { usesReference } from '../algorithms/index.ts';
+import type { DatasetSpec } from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import { loadModel, type Model, resolveModel, Sampler, withoutAdapters } from '../models/index.ts';
+import { AdamW } from '../nn/index.ts';
+import { type RewardFunction, type RewardScorer, rewardFunction } from '../rewards/index.ts';
+import { type ResolvedRun, type RunOptions, resolveRun, savedConfig } from '../runs/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import { type LoopOptions, trainLoop } from './loop.ts';
+import { loopOptions, startRun } from './loop-config.ts';
+import { algorithmOf, checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './policy-config.ts';
+import { Critic } from './policy-critic.ts';
+import { evaluatePrompts } from './policy-evaluation.ts';
+import {
+  datasetPrompts,
+  ListPrompts,
+  type PolicyPrompt,
+  type PromptSource,
+  PromptWriter,
+  TaskPrompts,
+  taskEvalPrompts,
+} from './policy-prompts.ts';
+import { storedEvaluation } from './policy-records.ts';
+import { writePolicyReport } from './policy-report.ts';
+import { configuredScorer } from './policy-rewards.ts';
+import type { RolloutSampler } from './policy-rollout.ts';
+import { PolicyTask } from './policy-task.ts';
+import { loadForTraining } from './setup.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
+
+export interface PolicyTrainerOptions extends TrainerOptions {
+  /** Rewards that the program brings along: functions of a batch, or scorers; summed with those of the config. */
+  rewards?: readonly (RewardFunction | RewardScorer)[];
+  /** How the run's folder differs from the usual one. */
+  run?: Partial<RunOptions>;
+  checkpointName?: LoopOptions['checkpointName'];
+  /** Makes the sampler; the models' own unless given. */
+  sampler?: (model: Model, tokenizer: Tokenizer) => RolloutSampler;
+  /** A sample that a reward module failed on, with --on-reward-error score. */
+  onRewardFailure?: (error: Error) => void;
+}
+
+export async function trainPolicy(
+  input: ProgramConfig<PolicyInput>,
+  options: PolicyTrainerOptions = {},
+): Promise<TrainingRun> {
+  const { flags, given } = separateRows(input, options);
+  return startPolicy(await resolveRun(policySchema, flags), { ...options, ...given });
+}
+
+/** The same from a config that is already resolved, as commands have it. */
+export async function startPolicy(
+  resolved: ResolvedRun<typeof policySchema>,
+  options: PolicyTrainerOptions = {},
+): Promise<TrainingRun> {
+  const { config, resume } = resolved;
+  const { progress, signal } = options;
+  checkPolicyConfig(config, options.dataset !== undefined);
+  const { algorithm, options: algorithmOptions } = algorithmOf(config);
+  if (algorithm.advantage !== 'gae' && config.groupSize < 2 && algorithm.advantage.startsWith('group'))
+    throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
+
+  const { model, tokenizer, device } = await loadForTraining(config, { progress });
+  model.train(false);
+  const { prompts, evaluation } = await openPrompts(config, tokenizer, options.dataset);
+  const extra = (options.rewards ?? []).map((reward, i) =>
+    typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
+  );
+  const onFailure = options.onRewardFailure;
+  const scorer = await configuredScorer(config, { device, prompts: evaluation, extra, onFailure });
+  const frozen = usesReference(algorithm, algorithmOptions) ? await openFrozen(config, model) : null;
+  const backbone =
+    algorithm.needsValue && config.valueBackbone === 'own'
+      ? await loadModel(config.model, { dtype: model.decoder.dtype, device })
+      : null;
+  const critic = algorithm.needsValue ? new Critic(model, backbone, config.seed) : null;
+  const maxLength = config.promptMaxLength + config.maxNewTokens;
+  const sampler =
+    options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots: config.rolloutSlots, maxLength, tokenizer });
+  const optimizer = new AdamW([...model.trainable(), ...(critic?.parameters() ?? [])], {
+    lr: config.lr,
+    weightDecay: config.weightDecay,
+  });
+  const run = await startRun('train policy', policySchema, resolved, {
+    rolloutsDir: config.rolloutsDir,
+    ...options.run,
+  });
+  const store = config.saveRollouts ? await run.rollouts() : undefined;
+  const task = new PolicyTask({
+    config,
+    algorithm,
+    options: algorithmOptions,
+    model,
+    tokenizer,
+    sampler,
+    reference: frozen?.use ?? null,
+    critic,
+    prompts,
+    scorer,
+    optimizer,
+    totalSteps: stepsOf(config, prompts),
+    store,
+    ...(evaluation.length === 0 ? {} : { evaluate }),
+  });
+
+  async function evaluate(step: number): Promise<Record<string, number>> {
+    const drawn = { ...config, samples: config.evalSamples };
+    const { metrics, greedy, sampled } = await evaluatePrompts(sampler, tokenizer, scorer, evaluation, drawn);
+    await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
+    return metrics;
+  }
+
+  return new TrainingRun({
+    run,
+    model,
+    tokenizer,
+    totalSteps: task.totalSteps,
+    onStep: options.onStep,
+    steps: trainLoop(task, {
+      ...loopOptions(config, task.totalSteps),
+      run,
+      config: savedConfig(policySchema, config),
+      resumeFrom: resume?.path,
+      checkpointName: options.checkpointName,
+      signal,
+      progress,
+      label: algorithm.name,
+    }),
+    after: async () => {
+      await writePolicyReport(run.folder);
+    },
+    close() {
+      optimizer.dispose();
+      sampler.dispose();
+      frozen?.dispose();
+      critic?.dispose();
+      scorer.dispose?.();
+    },
+  });
+}
+
+interface Frozen {
+  use: <T>(body: (model: Model) => T) => T;
+  dispose(): void;
+}
+
+/**
+ * The reference: with fresh adapters the policy's own base, adapters off; else a second copy of the starting model (a
+ * policy that starts from trained adapters is compared with those, not with the bare base).
+ */
+async function openFrozen(config: PolicyConfig, policy: Model): Promise<Frozen> {
+  const startsFromAdapter = existsSync(join(await resolveModel(config.model), 'adapter_config.json'));
+  if (config.refModel === undefined && policy.adapters !== null && !startsFromAdapter)
+    return { use: (body) => withoutAdapters(policy, () => body(policy)), dispose: () => {} };
+  const { dtype } = policy.decoder;
+  const model = await loadModel(config.refModel ?? config.model, { dtype, device: policy.device });
+  model.train(false);
+  model.decoder.requiresGrad_(false);
+  return { use: (body) => body(model), dispose: () => model.dispose() };
+}
+
+async function openPrompts(
+  config: PolicyConfig,
+  tokenizer: Tokenizer,
+  rows: DatasetSpec | undefined,
+): Promise<{ prompts: PromptSource; evaluation: PolicyPrompt[] }> {
+  const { task, seed, evalNumPrompts: count, curriculumUp: up, curriculumDown: down } = config;
+  const writer = new PromptWriter(tokenizer, {
+    format: config.promptFormat,
+    maxLength: config.promptMaxLength,
+    system: config.system,
+    templateVariables: config.templateVariables,
+  });
+  const evaluated = config.evalSteps > 0 ? count : 0;
+  if (task !== undefined) {
+    const curriculum = config.curriculum ? { up, down } : undefined;
+    return {
+      prompts: new TaskPrompts(writer, { tasks: task, seed, curriculum }),
+      evaluation: taskEvalPrompts(writer, { tasks: task, seed, count: evaluated }),
+    };
+  }
+  const { train, evaluation } = await datasetPrompts(writer, {
+    dataset: rows ?? (config.dataset as string),
+    subset: config.subset,
+    trainPrompts: config.trainPrompts,
+    testPrompts: config.testPrompts,
+    evalPrompts: evaluated,
+    seed,
+  });
+  return { prompts: new ListPrompts(train, seed), evaluation };
+}
+
+const endlessSteps = 500;
+
+function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
+  if (config.maxSteps !== undefined) return config.maxSteps;
+  if (prompts.size === undefined) return endlessSteps;
+  return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
+}
+
