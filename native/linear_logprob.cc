@@ -20,13 +20,59 @@ namespace {
 
 using at::Tensor;
 
+bool isHalf(const Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+
+// libtorch 1.13's CPU products of bf16 add up in bf16 itself for many shapes (a sum of ones stops at 256), and it has none
+// of f16 at all: there the products are made in f32. 2.x adds up in f32.
+bool needsWidening(const Tensor& tensor) { return TORCH_VERSION_MAJOR < 2 && isHalf(tensor) && tensor.is_cpu(); }
+
+// The head in f32, some rows at a time, so that no second copy of it exists.
+template <typename Use>
+void eachWideBlock(const Tensor& weight, Use use) {
+  constexpr int64_t block = 8192;
+  for (int64_t start = 0; start < weight.size(0); start += block) {
+    const int64_t length = std::min(block, weight.size(0) - start);
+    use(start, length, weight.narrow(0, start, length).to(at::kFloat));
+  }
+}
+
 // hidden·weightᵀ in f32. Half-precision CUDA products write f32 directly where libtorch can (2.8 and later).
 Tensor logitsOf(const Tensor& hidden, const Tensor& weight) {
-  if (hidden.scalar_type() == at::kFloat || hidden.scalar_type() == at::kDouble) return at::mm(hidden, weight.t());
+  if (!isHalf(hidden)) return at::mm(hidden, weight.t());
+  if (needsWidening(hidden)) {
+    const Tensor wide = hidden.to(at::kFloat);
+    Tensor z = at::empty({hidden.size(0), weight.size(0)}, wide.options());
+    eachWideBlock(weight, [&](int64_t start, int64_t length, const Tensor& rows) {
+      Tensor columns = z.narrow(1, start, length);
+      at::mm_out(columns, wide, rows.t());
+    });
+    return z;
+  }
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
   if (hidden.is_cuda()) return at::mm(hidden, weight.t(), at::kFloat);
 #endif
   return at::mm(hidden, weight.t()).to(at::kFloat);
+}
+
+// into[n, D] = gradient[n, V]·weight[V, D]
+void gradientOfHidden(Tensor into, const Tensor& gradient, const Tensor& weight) {
+  if (!needsWidening(weight)) {
+    at::mm_out(into, gradient.to(weight.scalar_type()), weight);
+    return;
+  }
+  Tensor sum = at::zeros(into.sizes(), gradient.options());
+  eachWideBlock(weight, [&](int64_t start, int64_t length, const Tensor& rows) { sum.addmm_(gradient.narrow(1, start, length), rows); });
+  into.copy_(sum);
+}
+
+// into[V, D] += gradient[n, V]ᵀ·hidden[n, D], into in f32 (f64)
+void addGradientOfWeight(Tensor& into, const Tensor& gradient, const Tensor& hidden) {
+  if (hidden.scalar_type() == into.scalar_type())
+    into.addmm_(gradient.t(), hidden);
+  else if (needsWidening(hidden))
+    into.addmm_(gradient.t(), hidden.to(at::kFloat));
+  else
+    into.add_(logitsOf(gradient.to(hidden.scalar_type()).t(), hidden.t()));
 }
 
 class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
@@ -90,17 +136,8 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       }
       gradient.scatter_add_(1, target.clamp_min(0).unsqueeze(1), scale.unsqueeze(1));
       if (temperature != 1.0) gradient.div_(temperature);
-      const Tensor typed = gradient.to(hidden.scalar_type());
-      if (wantHidden) {
-        Tensor slice = gradHidden.narrow(0, start, length);
-        at::mm_out(slice, typed, weight);
-      }
-      if (wantWeight) {
-        if (hidden.scalar_type() == gradWeight.scalar_type())
-          gradWeight.addmm_(typed.t(), part);
-        else
-          gradWeight.add_(logitsOf(typed.t(), part.t()));
-      }
+      if (wantHidden) gradientOfHidden(gradHidden.narrow(0, start, length), gradient, weight);
+      if (wantWeight) addGradientOfWeight(gradWeight, gradient, part);
     }
     if (wantWeight) gradWeight = gradWeight.to(weight.scalar_type());
     return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor()};

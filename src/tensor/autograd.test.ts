@@ -102,10 +102,9 @@ describe('leaves and backward', () => {
     const x = leaf([1, 2]);
     expect(() => x.add_(1)).toThrow(/in-place operation/);
     expect(() => x.mul(2).requiresGrad_(false)).toThrow(/detach\(\)/);
-    const y = x.exp();
-    const z = y.mul(2);
+    const y = x.mul(2);
     y.add_(1);
-    expect(() => z.sum().backward()).not.toThrow(); // mul by a number needs no y
+    expect(() => y.sum().backward()).not.toThrow(); // the gradient of a product with a number does not need it
     const w = x.exp();
     w.add_(1);
     expect(() => w.sum().backward()).toThrow(/modified by an inplace operation/);

@@ -1,0 +1,223 @@
+/** linear_logprob against the whole computation: numbers of PyTorch 2.13, log_softmax + gather + entropy, differences. */
+import { describe, expect, it } from 'vitest';
+import {
+  dropout,
+  embedding,
+  gradients,
+  linear,
+  linearLogprob,
+  liveTensors,
+  logprobChunk,
+  noGrad,
+  ones,
+  randint,
+  randn,
+  rmsNorm,
+  scope,
+  seed,
+  type Tensor,
+  TensorError,
+  tensor,
+  where,
+  zeros,
+} from './index.ts';
+
+const sines = (i: number, shape: number[], scale = 1) =>
+  tensor(Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => scale * Math.sin(i * 10 + j * 1.7)), { shape });
+
+/** The same with all logits in memory. */
+function whole(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: number): { logp: Tensor; entropy: Tensor } {
+  const wide = hidden.dtype === 'float64' ? 'float64' : 'float32';
+  const log = hidden.to(wide).matmul(weight.to(wide).t()).div(temperature).logSoftmax(-1);
+  const picked = log.gather(1, targets.clamp(0).unsqueeze(1)).squeeze(1);
+  return { logp: where(targets.ge(0), picked, 0), entropy: log.exp().mul(log).sum(-1).neg() };
+}
+
+const spread = (a: Tensor, b: Tensor) => a.to('float64').sub(b.to('float64')).abs().max().item();
+
+describe('linearLogprob', () => {
+  it('gives the numbers that PyTorch gives', () => {
+    const hidden = sines(0, [4, 3]).requiresGrad_();
+    const weight = sines(1, [6, 3], 2).requiresGrad_();
+    const { logp, entropy } = linearLogprob(hidden, weight, tensor([0n, 5n, -1n, 2n]), { temperature: 0.7, chunk: 3 });
+    logp.mul(tensor([1, -2, 3, 0.5])).add(entropy.mul(tensor([0.1, 0.2, 0.3, -0.4]))).sum().backward();
+    const expected: [Tensor | null, number[]][] = [
+      [logp, [-5.992627, -1.457956, 0, -2.222936]],
+      [entropy, [0.7748294, 0.7652302, 0.8492838, 0.8068419]],
+      [hidden.grad, [-1.874554, -4.564007, 3.050648, -0.01353875, 4.293845, -1.092937, 0.03237638, 0.08257471, -0.05365496, 0.998818, 0.9220611, -1.236423]],
+      [weight.grad, [-0.2414978, 1.631175, -0.1788381, -0.1293377, 0.29276, 0.05389666, 0.2175052, -0.647692, -0.05060209, -0.0284711, -1.098588, 0.3115651, -1.835044, 0.7711515, 1.636327, 2.016846, -0.9488068, -1.772349]],
+    ];
+    for (const [actual, numbers] of expected) {
+      for (const [i, value] of (actual as Tensor).numbers().entries()) expect(value).toBeCloseTo(numbers[i] as number, 5);
+    }
+  });
+
+  it.each([
+    [1, 1], [3, 1], [7, 0.5], [16, 2], [1000, 1.3],
+  ])('agrees with the whole computation to 1e-5 (chunk %i, temperature %f)', (chunk, temperature) => {
+    seed(chunk);
+    const make = () => {
+      seed(7);
+      return [randn([16, 24]).requiresGrad_(), randn([97, 24]).requiresGrad_()] as const;
+    };
+    const targets = randint(-1, 97, [16]);
+    const outer = [randn([16]), randn([16])] as const;
+    const run = (f: (h: Tensor, w: Tensor) => { logp: Tensor; entropy: Tensor }) => {
+      const [hidden, weight] = make();
+      const { logp, entropy } = f(hidden, weight);
+      logp.mul(outer[0]).add(entropy.mul(outer[1])).sum().backward();
+      return [logp, entropy, hidden.grad as Tensor, weight.grad as Tensor];
+    };
+    const chunked = run((h, w) => linearLogprob(h, w, targets, { temperature, chunk }));
+    const complete = run((h, w) => whole(h, w, targets, temperature));
+    for (const [i, item] of chunked.entries()) {
+      const other = complete[i] as Tensor;
+      expect(spread(item, other) / Math.max(1, other.abs().max().item())).toBeLessThan(1e-5);
+    }
+  });
+
+  it('has the gradients that differences give, in f64', () => {
+    seed(5);
+    const targets = tensor([2n, -1n, 0n]);
+    const outer = [tensor([0.3, 1, -2], { dtype: 'float64' }), tensor([1, -0.5, 0.7], { dtype: 'float64' })] as const;
+    const f = (h: Tensor, w: Tensor) => {
+      const { logp, entropy } = linearLogprob(h, w, targets, { temperature: 1.7, chunk: 2 });
+      return logp.mul(outer[0]).add(entropy.mul(outer[1])).sum();
+    };
+    const at = [randn([3, 4], { dtype: 'float64' }), randn([5, 4], { dtype: 'float64' })] as const;
+    const leaves = at.map((item) => item.detach().clone().requiresGrad_()) as [Tensor, Tensor];
+    f(...leaves).backward();
+    for (const which of [0, 1] as const) {
+      const values = at[which].numbers();
+      const gradient = (leaves[which].grad as Tensor).numbers();
+      for (const i of values.keys()) {
+        const value = (shift: number) =>
+          noGrad(() => {
+            const moved = tensor(values.with(i, (values[i] as number) + shift), { dtype: 'float64', shape: at[which].shape });
+            return (which === 0 ? f(moved, at[1]) : f(at[0], moved)).item();
+          });
+        expect(gradient[i]).toBeCloseTo((value(1e-6) - value(-1e-6)) / 2e-6, 6);
+      }
+    }
+  });
+
+  it('a target of −1 gives 0 and no gradient, but has its entropy', () => {
+    const hidden = sines(2, [2, 3]).requiresGrad_();
+    const weight = sines(3, [4, 3]).requiresGrad_();
+    const { logp, entropy } = linearLogprob(hidden, weight, tensor([-1n, -100n]));
+    expect(logp.tolist()).toEqual([0, 0]);
+    expect(entropy.gt(0).all().item()).toBe(1);
+    logp.sum().backward(undefined, { retainGraph: true });
+    expect(hidden.grad?.abs().max().item()).toBe(0);
+    expect(weight.grad?.abs().max().item()).toBe(0);
+    entropy.sum().backward();
+    expect(hidden.grad?.abs().max().item()).toBeGreaterThan(0);
+  });
+
+  it('keeps to what is asked for: one output, one input', () => {
+    const [hidden, weight] = [sines(2, [3, 3]), sines(3, [4, 3])];
+    const targets = tensor([0n, 1n, 2n]);
+    const frozen = linearLogprob(hidden.requiresGrad_(), weight, targets);
+    frozen.logp.sum().backward();
+    expect(weight.grad).toBeNull();
+    const byLogp = hidden.grad?.numbers();
+    const full = weight.detach().clone().requiresGrad_();
+    const [again] = gradients([linearLogprob(hidden, full, targets).logp.sum()], [hidden]);
+    expect(again?.numbers()).toEqual(byLogp);
+    const [head] = gradients([linearLogprob(hidden.detach(), full, targets).entropy.sum()], [full]);
+    const [expected] = gradients([whole(hidden.detach(), full, targets, 1).entropy.sum()], [full]);
+    expect(spread(head as Tensor, expected as Tensor)).toBeLessThan(1e-5);
+    expect(noGrad(() => linearLogprob(hidden, weight, targets)).logp.requiresGrad).toBe(false);
+  });
+
+  it('bf16: logp and entropy in f32, the gradient of the head summed in f32 over chunks', () => {
+    seed(9);
+    const [h, w] = [randn([256, 16]).div(4).to('bfloat16'), randn([50, 16]).to('bfloat16')];
+    const targets = randint(0, 50, [256]);
+    const run = (chunk: number) => {
+      const [hidden, weight] = [h.detach().requiresGrad_(), w.detach().requiresGrad_()];
+      const { logp, entropy } = linearLogprob(hidden, weight, targets, { chunk });
+      expect([logp.dtype, entropy.dtype]).toEqual(['float32', 'float32']);
+      logp.sum().backward();
+      expect([hidden.grad?.dtype, weight.grad?.dtype]).toEqual(['bfloat16', 'bfloat16']);
+      return { logp, weight: weight.grad as Tensor };
+    };
+    const [one, all] = [run(1), run(256)];
+    const [wideH, wideW] = [h.to('float32'), w.to('float32').requiresGrad_()];
+    const exact = whole(wideH, wideW, targets, 1);
+    exact.logp.sum().backward();
+    const size = (wideW.grad as Tensor).abs().max().item();
+    expect(spread(one.logp, exact.logp)).toBeLessThan(0.03); // logits of ~4 rounded to 8 bits
+    // 256 single rows added in bf16 would lose more than a unit in the last place; both ways end within one of the truth
+    expect(spread(one.weight, wideW.grad as Tensor) / size).toBeLessThan(2 ** -7);
+    expect(spread(all.weight, wideW.grad as Tensor) / size).toBeLessThan(2 ** -7);
+  });
+
+  it('is stable where exp would overflow', () => {
+    const hidden = tensor([[1000, -1000]]);
+    const { logp, entropy } = linearLogprob(hidden, tensor([[1, 0], [0, 1]]), tensor([0n]));
+    expect([logp.item(), entropy.item()]).toEqual([0, 0]);
+    expect(linearLogprob(hidden, tensor([[1, 0], [0, 1]]), tensor([1n])).logp.item()).toBe(-2000);
+  });
+
+  it('takes no rows, strided inputs, and leaves nothing behind', () => {
+    expect(linearLogprob(zeros([0, 3]), ones([4, 3]), zeros([0], { dtype: 'int64' })).logp.shape).toEqual([0]);
+    const [h, w] = [sines(1, [3, 4]).t(), sines(2, [3, 5]).t()];
+    const targets = tensor([0n, 1n, 2n, 3n]);
+    expect(spread(linearLogprob(h, w, targets).logp, whole(h, w, targets, 1).logp)).toBeLessThan(1e-6);
+    const leaf = w.contiguous().requiresGrad_();
+    leaf.grad = zeros([5, 3]);
+    const before = liveTensors();
+    for (let i = 0; i < 10; i++) {
+      scope(() => {
+        const { logp, entropy } = linearLogprob(h, leaf, targets);
+        logp.add(entropy).sum().backward();
+      });
+    }
+    expect(liveTensors()).toBe(before);
+  });
+
+  it.each<[string, () => unknown, RegExp]>([
+    ['shapes', () => linearLogprob(ones([2, 3]), ones([4, 5]), tensor([0n, 0n])), /last size[\s\S]*given: \(float32\[2, 3\], float32\[4, 5\], int64\[2\]/],
+    ['rows', () => linearLogprob(ones([2, 3]), ones([4, 3]), tensor([0n])), /one target per row/],
+    ['dimensions', () => linearLogprob(ones([3]), ones([4, 3]), tensor([0n])), /expected hidden/],
+    ['target dtype', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0])), /targets are int64/],
+    ['mixed dtypes', () => linearLogprob(ones([1, 3]), ones([4, 3]).to('float64'), tensor([0n])), /differ in dtype/],
+    ['integers', () => linearLogprob(tensor([[1n]]), tensor([[1n]]), tensor([0n])), /floating-point/],
+    ['a target out of range', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([4n])), /out of bounds/],
+    ['temperature', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0n]), { temperature: 0 }), /temperature/],
+    ['chunk', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0n]), { chunk: 0 }), /chunk/],
+  ])('refuses wrong %s', (_, use, message) => {
+    expect(use).toThrow(TensorError);
+    expect(use).toThrow(message);
+  });
+
+  it('cannot be differentiated twice, and says so instead of being wrong', () => {
+    const hidden = sines(1, [2, 3]).requiresGrad_();
+    const twice = () => {
+      const [first] = gradients([linearLogprob(hidden, sines(2, [4, 3]), tensor([0n, 1n])).logp.sum()], [hidden], { createGraph: true });
+      return gradients([(first as Tensor).sum()], [hidden]);
+    };
+    expect(twice).toThrow(TensorError);
+  });
+
+  it('chunks to about 64 MiB of logits', () => {
+    expect(logprobChunk(151_936)).toBe(110);
+    expect(logprobChunk(50)).toBe(4096);
+    expect(logprobChunk(1e9)).toBe(16);
+  });
+});
+
+describe('the others', () => {
+  it('linear, embedding, rms norm, dropout', () => {
+    expect(linear(tensor([[1, 2]]), tensor([[3, 4]]), tensor([5])).tolist()).toEqual([[16]]);
+    expect(embedding(tensor([[1], [2]]), tensor([1n, 0n])).tolist()).toEqual([[2], [1]]);
+    const x = tensor([[3, 4]]);
+    for (const [i, value] of rmsNorm(x, tensor([1, 2]), 0).numbers().entries()) expect(value).toBeCloseTo([3, 8][i] as number / Math.sqrt(12.5), 6);
+    expect(rmsNorm(x.to('bfloat16'), ones([2], { dtype: 'bfloat16' }), 1e-6).dtype).toBe('bfloat16');
+    expect(dropout(x, 0.5, false).tolist()).toEqual([[3, 4]]);
+    seed(1);
+    const dropped = dropout(ones([1000]), 0.25, true).numbers();
+    expect(new Set(dropped.map((value) => value.toFixed(4)))).toEqual(new Set(['0.0000', '1.3333']));
+  });
+});

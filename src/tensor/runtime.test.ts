@@ -1,0 +1,114 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import {
+  aten,
+  defaultDevice,
+  engineInfo,
+  libtorchVersion,
+  ones,
+  openblasCoreType,
+  randn,
+  rngState,
+  seed,
+  setDeterministic,
+  setMatmulPrecision,
+  setRngState,
+  setThreads,
+  TensorError,
+  tensor,
+  threads,
+} from './index.ts';
+
+describe('random numbers', () => {
+  it('a seed gives the same numbers, as in PyTorch', () => {
+    seed(42);
+    // torch.manual_seed(42); torch.randn(3)
+    const expected = [0.3366904, 0.1288094, 0.2344624];
+    for (const [i, value] of randn([3]).numbers().entries()) expect(value).toBeCloseTo(expected[i] as number, 6);
+    seed(43);
+    const other = randn([3]).numbers();
+    seed(42);
+    expect(randn([3]).numbers()).not.toEqual(other);
+  });
+
+  it('a saved state goes on where it was', () => {
+    seed(1);
+    randn([5]);
+    const state = rngState();
+    expect(state).toBeInstanceOf(Uint8Array);
+    const next = randn([20]).numbers();
+    randn([7]);
+    setRngState(state);
+    expect(randn([20]).numbers()).toEqual(next);
+  });
+
+  it('refuses states and seeds that are none', () => {
+    expect(() => setRngState(new Uint8Array(3))).toThrow(TensorError);
+    expect(() => rngState('cuda:7')).toThrow(TensorError);
+    expect(() => rngState('nonsense')).toThrow(TensorError);
+    expect(() => seed(1.5)).toThrow(/seed: expected an integer, got 1.5/);
+    expect(() => seed('x' as never)).toThrow(TensorError);
+  });
+});
+
+describe('threads', () => {
+  const before = threads();
+  afterEach(() => setThreads(before));
+
+  it('can be set, within reason', () => {
+    setThreads(2);
+    expect(threads()).toBe(2);
+    expect(ones([64, 64]).matmul(ones([64, 64])).sum().item()).toBe(64 ** 3);
+    expect(() => setThreads(0)).toThrow(/1 to 1024/);
+    expect(() => setThreads(1e9)).toThrow(/1 to 1024/);
+    expect(() => setThreads(1.5)).toThrow(TensorError);
+  });
+});
+
+describe('determinism', () => {
+  afterEach(() => setDeterministic(false));
+
+  it('refuses an operator without a deterministic form, and only then', () => {
+    const put = () => aten('index_put_', ones([4]), [tensor([1n, 1n])], tensor([2, 3]), true);
+    setDeterministic(true);
+    expect(() => aten('kthvalue', ones([3]).neg(), 1)).not.toThrow();
+    expect(put().tolist()).toEqual([1, 6, 1, 1]);
+    // resize_ fills with NaN or refuses, by version; the mode itself is what is asked for here
+    setDeterministic(false);
+    expect(put().tolist()).toEqual([1, 6, 1, 1]);
+    expect(() => setDeterministic('yes' as never)).toThrow(/true or false/);
+  });
+
+  it('gives the same bits twice', () => {
+    setDeterministic(true);
+    seed(3);
+    const x = randn([64, 64]);
+    const once = x.matmul(x).softmax(-1).data();
+    expect(x.matmul(x).softmax(-1).data()).toEqual(once);
+  });
+});
+
+describe('what is here', () => {
+  it('says it', () => {
+    const info = engineInfo();
+    expect(info.libtorch).toMatch(/^\d+\.\d+/);
+    expect(info.devices[0]).toMatchObject({ name: 'cpu' });
+    expect(info.threads).toBe(threads());
+    const [major, minor] = libtorchVersion();
+    expect(info.libtorch.startsWith(`${major}.${minor}`)).toBe(true);
+    expect(defaultDevice()).toBe(info.cuda ? 'cuda:0' : 'cpu');
+  });
+
+  it('precision has three names', () => {
+    setMatmulPrecision('high');
+    setMatmulPrecision('highest');
+    expect(() => setMatmulPrecision('lowest' as never)).toThrow(/highest, high or medium/);
+  });
+
+  it('picks the OpenBLAS kernel that Debian misses', () => {
+    const flags = (text: string) => new Set(text.split(' '));
+    expect(openblasCoreType('x64', flags('avx2 avx512f avx512bw avx512vl'))).toBe('SkylakeX');
+    expect(openblasCoreType('x64', flags('avx2 avx512f'))).toBe('Haswell');
+    expect(openblasCoreType('x64', flags('sse4_2'))).toBeUndefined();
+    expect(openblasCoreType('arm64', flags('asimd'))).toBeUndefined();
+  });
+});
