@@ -33,7 +33,7 @@ const aliases = {
     'rejected_avg_rating',
     'metadata.score_rejected',
   ],
-  source: ['source', 'classification', 'subset', 'category'],
+  source: ['source', 'classification', 'subset', 'category', 'task'],
 } as const;
 
 /** Parts that some rows of a set may have and others not. */

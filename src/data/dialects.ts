@@ -5,6 +5,7 @@
 import { toFlag } from './columns.ts';
 import type { Dialect, Reading } from './dialect.ts';
 import { commonMessages, isTranscript, RowProblem, splitTranscripts, toMessages, toText } from './messages.ts';
+import { unitHash } from './random.ts';
 import type { GradedSolution, Message, PreferencePair, PromptExample } from './shapes.ts';
 import { isRow, type Row } from './sources/row.ts';
 import { stepDialects } from './steps.ts';
@@ -90,11 +91,17 @@ const graded: Dialect = {
   needs: ['prompt', 'completion', 'label'],
   speaks: (_row, columns) =>
     columns.has('prompt', 'completion', 'label') && ['is_correct', 'correct'].includes(columns.name('label')),
-  read(row, { columns, index }) {
+  read(row, { columns }) {
     const solution = toText(columns.need(row, 'completion'), columns.name('completion'));
-    return [{ prompt: columns.prompt(row), solution, correct: columns.flag(row, 'label'), group: index }];
+    const prompt = columns.prompt(row);
+    return [{ prompt, solution, correct: columns.flag(row, 'label'), group: promptNumber(prompt) }];
   },
 };
+
+/** Solutions of one problem may lie on rows far apart: its number is a hash of the prompt. */
+function promptNumber(prompt: Message[]): number {
+  return Math.floor(unitHash(JSON.stringify(prompt), 0) * 2 ** 31);
+}
 
 const unpaired: Dialect = {
   name: 'unpaired answers',

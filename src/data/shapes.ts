@@ -46,7 +46,7 @@ export interface TextExample {
   source?: string;
 }
 
-/** A solution known to be right or wrong. Solutions of one question share `group`, its number in the set. */
+/** A solution known to be right or wrong. Solutions of one question share `group`, its number. */
 export interface GradedSolution {
   prompt: Message[];
   solution: string;

@@ -103,6 +103,25 @@ const stepwise: Dialect = {
   },
 };
 
+/** Steps that carry their labels themselves: what `attune tasks generate --kind steps` writes. */
+const labelledSteps: Dialect = {
+  name: 'labelled steps',
+  shape: 'steps',
+  needs: ['prompt', 'steps'],
+  speaks: (row, columns) =>
+    columns.has('prompt', 'steps') && listOf(columns.get(row, 'steps')).some((step) => isRow(step) && 'label' in step),
+  read(row, { columns, drop }) {
+    const steps = listOf(columns.need(row, 'steps')).map((step) => {
+      if (!isRow(step)) throw new RowProblem('a step must have "text" and "label"');
+      return { text: stepText(step.text), label: stepLabel(step.label ?? null) };
+    });
+    if (steps.length === 0) drop('no labelled steps');
+    return steps.length === 0 ? [] : [{ prompt: columns.prompt(row), steps }];
+  },
+};
+
+const listOf = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
+
 function stepText(value: unknown): string {
   if (typeof value !== 'string') throw new RowProblem('a step must be text');
   return value;
@@ -117,4 +136,4 @@ function stepLabel(value: unknown): StepLabel | null {
 
 const verdict = (right: boolean): StepLabel => (right ? 1 : -1);
 
-export const stepDialects: readonly Dialect[] = [prm800k, prmbench, mistakes, stepwise];
+export const stepDialects: readonly Dialect[] = [prm800k, prmbench, mistakes, stepwise, labelledSteps];

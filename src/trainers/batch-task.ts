@@ -19,7 +19,7 @@ export interface BatchTaskParts<Totals> {
   checkpointing: boolean;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   /** Notes to leave in the checkpoint's config.json. */
-  beforeSave?: () => void | Promise<void>;
+  beforeSave?: (optimizerSteps: number) => void | Promise<void>;
 }
 
 export type BatchTask<Totals> = TrainTask<Batch, Totals> & { readonly optimizer: AdamW };
@@ -28,8 +28,9 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask<Tota
   const { model, objective, steps, checkpointing } = parts;
   let started = 0;
   let tokens = 0;
+  const optimizer = new AdamW(model.trainable(), parts.optimizer);
   return {
-    optimizer: new AdamW(model.trainable(), parts.optimizer),
+    optimizer,
     totalSteps: steps.totalSteps,
     async plan(step) {
       started = performance.now();
@@ -44,7 +45,7 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask<Tota
     },
     ...(parts.evaluate === undefined ? {} : { evaluate: parts.evaluate }),
     async saveModel(folder) {
-      await parts.beforeSave?.();
+      await parts.beforeSave?.(optimizer.steps);
       await saveForTraining(model, parts.tokenizer, folder);
     },
     loadModel: (folder) => restoreForTraining(model, folder),
