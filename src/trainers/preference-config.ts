@@ -94,6 +94,10 @@ export const preferenceSchema = z.object({
     group: group.data,
     aliases: ['maxResponseLength'],
   }),
+  evalBatchSize: field(positive().optional(), {
+    description: 'examples per evaluation batch; batch-size when left out',
+    group: group.data,
+  }),
   evalSubsetSize: field(positive().optional(), {
     description: 'evaluate on this many held-out examples at most',
     group: group.data,

@@ -44,6 +44,15 @@ export type PreferenceExample = readonly JudgedResponse[];
 /** Reference log-probs that are known beforehand, by the number of the dataset's example. */
 export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 
+/** What every loss measures, in training and in evaluation; those of a reference or a class only where there is one. */
+export const preferenceMetrics: readonly string[] = [
+  'loss',
+  'accuracy',
+  'margin',
+  ...['chosen', 'rejected'].flatMap((side) => [`${side}_reward`, `${side}_lp`, `${side}_length`]),
+  'kl',
+];
+
 export interface ObjectiveOptions {
   model: Model;
   algorithm: PreferenceLoss;
@@ -51,6 +60,8 @@ export interface ObjectiveOptions {
   /** null where the loss needs none, or all that it asks for is known beforehand. */
   reference: Reference | null;
   limits: MicroBatchLimits;
+  /** The same for evaluation, where nothing is kept for a backward pass. */
+  evalLimits?: MicroBatchLimits;
   /** The longest sequence: mismatched prompts and responses are cut to it. */
   maxLength: number;
   checkpointing?: boolean;
@@ -108,10 +119,11 @@ export class PreferenceObjective {
 
   /** The same numbers without a gradient, over all the examples as one step. */
   async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
+    const { model, limits, evalLimits = limits } = this.#options;
     const totals = this.totals(examples);
     const sums = new UpdateSums();
-    await withoutDropout(this.#options.model, async () => {
-      for (const part of microBatches(examples, this.#options.limits, tokensOf)) {
+    await withoutDropout(model, async () => {
+      for (const part of microBatches(examples, evalLimits, tokensOf)) {
         sums.add(scope(() => noGrad(() => this.#lossOf(part, totals).metrics)));
         await nextTurn();
       }

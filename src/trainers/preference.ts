@@ -63,6 +63,7 @@ export async function startPreference(
     options: lossOptions,
     reference: needed ? reference : null,
     limits,
+    evalLimits: config.evalBatchSize === undefined ? limits : { examples: config.evalBatchSize },
     maxLength: Math.min(config.maxLength, model.decoder.spec.maxPositions),
     checkpointing: config.gradientCheckpointing,
   });
