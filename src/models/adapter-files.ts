@@ -8,19 +8,22 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import {
+  keep,
   noGrad,
   openSafetensors,
   type SafetensorsFile,
   scope,
   type Tensor,
   writeSafetensors,
+  zeros,
 } from '../tensor/index.ts';
 import { fromPeftConfig, type PeftConfig, toPeftConfig } from './adapter-config.ts';
 import type { Adapter } from './adapters.ts';
-import type { HeadKind } from './head.ts';
+import type { HeadKind, ScoreHead } from './head.ts';
 import { scoreWeightName } from './load.ts';
 import { addLora, DEFAULT_ADAPTER } from './lora.ts';
 import type { Model } from './model.ts';
+import { headTensors } from './save.ts';
 
 const CONFIG = 'adapter_config.json';
 const WEIGHTS = 'adapter_model.safetensors';
@@ -57,9 +60,9 @@ function writeWeights(folder: string, model: Model, adapter: Adapter): void {
   const tensors = new Map<string, Tensor>();
   for (const [name, tensor] of adapterTensors(model, adapter)) tensors.set(`${PREFIX}${name}`, tensor.detach());
   const { head } = adapter;
-  const own = head?.kind === 'value' ? head : null;
-  if (head !== null && own === null) tensors.set(`${PREFIX}${scoreWeightName}`, head.weight.detach());
-  if (own !== null) writeSafetensors(join(folder, VALUE_HEAD), [[scoreWeightName, own.weight.detach()]]);
+  if (head?.kind === 'value') writeSafetensors(join(folder, VALUE_HEAD), [[scoreWeightName, head.weight.detach()]]);
+  else if (head !== null)
+    for (const [name, tensor] of headTensors(model, head)) tensors.set(`${PREFIX}${name}`, tensor.detach());
   const metadata: Record<string, string> = { format: 'pt' };
   if (Object.keys(model.notes).length > 0) metadata.attune = JSON.stringify(model.notes);
   writeSafetensors(join(folder, WEIGHTS), tensors, metadata);
@@ -140,7 +143,7 @@ export function restoreAdapter(model: Model, folder: string, task: string | null
         if (stored === undefined) throw new UserError(`${file.path}: there is no "${PREFIX}${name}".`);
         copyInto(tensor, file, stored);
       }
-      restoreHead(model, folder, file, take(unused, scoreWeightName), task);
+      restoreHead(model, folder, file, [take(unused, scoreWeightName), take(unused, 'score.bias')], task);
       if (unused.size > 0) {
         const shown = [...unused.values()].slice(0, 3).join(', ');
         throw new UserError(`${file.path}: ${unused.size} tensors have no place in this model: ${shown}.`);
@@ -161,7 +164,7 @@ function plainName(stored: string, model: Model): string {
   const { basePrefix, head } = model.names;
   const known = [`${basePrefix}.`, `${head}.`, 'score.', 'classifier.'].some((prefix) => name.startsWith(prefix));
   const whole = known ? name : `${basePrefix}.${name}`;
-  return whole === 'classifier.weight' ? scoreWeightName : whole;
+  return whole.replace(/^classifier\./, 'score.');
 }
 
 function copyInto(tensor: Tensor, file: SafetensorsFile, stored: string): void {
@@ -175,7 +178,7 @@ function restoreHead(
   model: Model,
   folder: string,
   file: SafetensorsFile,
-  stored: string | undefined,
+  [stored, bias]: (string | undefined)[],
   task: string | null,
 ): void {
   const notes = file.metadata.attune === undefined ? {} : (JSON.parse(file.metadata.attune) as Record<string, unknown>);
@@ -184,16 +187,22 @@ function restoreHead(
   if (stored !== undefined) {
     const outputs = file.info(stored).shape[0] as number;
     const kind = (notes.head as HeadKind | undefined) ?? (task === 'TOKEN_CLS' ? 'classes' : 'reward');
-    copyInto(headFor(model, kind, outputs), file, stored);
+    const head = headFor(model, kind, outputs);
+    copyInto(head.weight, file, stored);
+    if (bias !== undefined && file.tensor(bias).any().item() !== 0) {
+      head.bias ??= keep(zeros([outputs], { device: model.device })).requiresGrad_();
+      copyInto(head.bias, file, bias);
+    }
   } else if (existsSync(value)) {
     using heads = openSafetensors(value);
-    copyInto(headFor(model, 'value', heads.info(scoreWeightName).shape[0] as number), heads, scoreWeightName);
+    const head = headFor(model, 'value', heads.info(scoreWeightName).shape[0] as number);
+    copyInto(head.weight, heads, scoreWeightName);
   }
 }
 
-function headFor(model: Model, kind: HeadKind, outputs: number): Tensor {
-  const fits = model.head !== null && model.head.kind === kind && model.head.outputs === outputs;
-  return (fits ? model.head : model.addHead(kind, outputs))?.weight as Tensor;
+function headFor(model: Model, kind: HeadKind, outputs: number): ScoreHead {
+  const { head } = model;
+  return head !== null && head.kind === kind && head.outputs === outputs ? head : model.addHead(kind, outputs);
 }
 
 function openWeights(folder: string): SafetensorsFile {

@@ -6,7 +6,7 @@
 import { UserError } from '../errors.ts';
 import { keep, noGrad, type Tensor } from '../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
-import { ScoreHead } from './head.ts';
+import type { ScoreHead } from './head.ts';
 import type { LoraConfig } from './lora-config.ts';
 import type { ProjectionLora } from './lora-projection.ts';
 import type { Model } from './model.ts';
@@ -100,17 +100,10 @@ export class Adapters {
   headForNew(): ScoreHead | null {
     const head = this.#baseHead;
     if (head === null) return null;
-    const copy = new ScoreHead(
-      head.kind,
-      noGrad(() => head.weight.detach().clone()),
-    );
-    if (this.#byName.size > 0) {
-      copy.weight.requiresGrad_();
-      return copy;
-    }
+    const copy = head.copy();
+    if (this.#byName.size > 0) return copy.requiresGrad_();
     this.#baseHead = copy;
-    head.weight.requiresGrad_();
-    return head;
+    return head.requiresGrad_();
   }
 
   add(adapter: Adapter): void {
@@ -134,6 +127,7 @@ export class Adapters {
     if (this.#active !== null) this.#putOff(this.#active);
     if (next !== null) this.#putOn(next);
     this.#active = next;
+    this.#model.decoder.arrangement++;
     this.#model.head = next?.head ?? this.#baseHead;
   }
 
@@ -164,6 +158,7 @@ export class Adapters {
       lora.merge();
       lora.projection.adapter = null;
     }
+    this.#model.decoder.arrangement++;
     this.#merged = true;
   }
 
@@ -173,6 +168,7 @@ export class Adapters {
       lora.unmerge();
       lora.projection.adapter = lora;
     }
+    this.#model.decoder.arrangement++;
     this.#merged = false;
   }
 

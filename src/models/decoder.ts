@@ -56,6 +56,8 @@ export class Decoder {
   readonly weights: DecoderWeights;
   /** Dropout is active, where the config has any. */
   training = false;
+  /** Counts changes of what a forward runs through (adapters on, off, merged): a captured graph holds for one count only. */
+  arrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
   #bias: Tensor | null = null;
 

@@ -5,8 +5,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
 import {
-  cat,
   Checkpoint,
+  cat,
   type Device,
   type DType,
   empty,
@@ -26,6 +26,11 @@ import type { DecoderSpec, WeightNames } from './spec.ts';
 
 /** The weight of a head that is not the language model's, in every family. */
 export const scoreWeightName = 'score.weight';
+
+/** The module of such a head in a checkpoint, where it has one. */
+export function storedHead(checkpoint: Checkpoint): string | undefined {
+  return ['score', 'classifier'].find((module) => checkpoint.has(`${module}.weight`));
+}
 
 export interface LoadOptions {
   dtype?: DType;
@@ -66,7 +71,9 @@ export function readDecoder(
   const { spec, names } = familyOf(config, join(folder, 'config.json'));
   const { dtype = configDtype(config), device = 'cpu' } = options;
   const source = new CheckpointSource(checkpoint, names, folder, { dtype, device });
-  return scope(() => noGrad(() => buildDecoder(spec, names, source)));
+  const decoder = scope(() => noGrad(() => buildDecoder(spec, names, source)));
+  source.refuseLeftovers();
+  return decoder;
 }
 
 export function loadDecoder(folder: string, options: LoadOptions = {}): Decoder {
@@ -86,6 +93,7 @@ class CheckpointSource implements WeightSource {
   readonly #names: WeightNames;
   readonly #folder: string;
   readonly #options: Required<LoadOptions>;
+  readonly #used = new Set<string>();
   constructor(checkpoint: Checkpoint, names: WeightNames, folder: string, options: Required<LoadOptions>) {
     this.#checkpoint = checkpoint;
     this.#names = names;
@@ -100,12 +108,13 @@ class CheckpointSource implements WeightSource {
     return bare !== undefined && this.#checkpoint.has(bare) ? bare : undefined;
   }
   get hasHead(): boolean {
-    return this.#find(`${this.#names.head}.weight`) !== undefined || !this.#checkpoint.has(scoreWeightName);
+    return this.#find(`${this.#names.head}.weight`) !== undefined || storedHead(this.#checkpoint) === undefined;
   }
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
     const found = this.#find(name);
     if (found === undefined)
       throw new UserError(`${this.#folder}: the checkpoint has no "${name}", which its config calls for.`);
+    this.#used.add(found);
     const stored = this.#checkpoint.tensor(found);
     const transposed = kind === 'matrix' && this.#names.transposed && isConv1d(name, this.#names);
     const tensor = transposed ? stored.t() : stored;
@@ -114,6 +123,22 @@ class CheckpointSource implements WeightSource {
     }
     // a copy of our own: the file's pages are mapped, and weights are trained in place
     return tensor.to({ ...this.#options, copy: true }).contiguous();
+  }
+  /** A tensor that nothing read would change the model silently: a bias that the config denies, another architecture's part. */
+  refuseLeftovers(): void {
+    const head = storedHead(this.#checkpoint) ?? 'score';
+    const harmless = new Set([`${head}.weight`, `${head}.bias`, `${this.#names.head}.weight`]);
+    const left = this.#checkpoint.names.filter(
+      (name) => !this.#used.has(name) && !harmless.has(name) && !this.#names.ignored?.test(name),
+    );
+    if (left.length === 0) return;
+    const shown = left
+      .slice(0, 4)
+      .map((name) => `"${name}"`)
+      .join(', ');
+    throw new UserError(
+      `${this.#folder}: the checkpoint holds ${left.length} tensors that its config has no place for: ${shown}${left.length > 4 ? ', …' : ''}.`,
+    );
   }
 }
 

@@ -13,7 +13,7 @@ import type { Decoder } from './decoder.ts';
 import { familyOf } from './families/index.ts';
 import { type HeadKind, ScoreHead } from './head.ts';
 import { type ResolveOptions, resolveModel } from './hub.ts';
-import { initDecoder, type LoadOptions, readConfig, readDecoder, scoreWeightName } from './load.ts';
+import { initDecoder, type LoadOptions, readConfig, readDecoder, scoreWeightName, storedHead } from './load.ts';
 import { saveModel } from './save.ts';
 import type { Family, WeightNames } from './spec.ts';
 
@@ -77,6 +77,7 @@ export class Model {
     yield* this.decoder.parameters();
     if (this.adapters !== null) yield* this.adapters.parameters();
     if (this.head !== null) yield [scoreWeightName, this.head.weight];
+    if (this.head !== null && this.head.bias !== null) yield ['score.bias', this.head.bias];
   }
 
   /** Writes config.json and safetensors as Hugging Face does; of a model with adapters only these, as PEFT does. */
@@ -127,7 +128,7 @@ function loadPlainModel(folder: string, options: LoadOptions, hubName?: string):
   using checkpoint = new Checkpoint(folder);
   const decoder = readDecoder(checkpoint, config, folder, options);
   const notes = config.attune as ModelNotes | undefined;
-  const head = checkpoint.has(scoreWeightName) ? readHead(checkpoint, notes, decoder.device) : null;
+  const head = readHead(checkpoint, notes, decoder.device);
   return new Model(decoder, config, head, folder, hubName);
 }
 
@@ -141,9 +142,13 @@ function withAdapter(base: Model, folder: string): Model {
   return base;
 }
 
-function readHead(checkpoint: Checkpoint, notes: ModelNotes | undefined, device: Device): ScoreHead {
-  const stored = checkpoint.tensor(scoreWeightName).to({ dtype: 'float32', device, copy: true });
-  return new ScoreHead(notes?.head ?? (stored.size(0) === 1 ? 'reward' : 'classes'), stored);
+function readHead(checkpoint: Checkpoint, notes: ModelNotes | undefined, device: Device): ScoreHead | null {
+  const module = storedHead(checkpoint);
+  if (module === undefined) return null;
+  const read = (name: string) => checkpoint.tensor(name).to({ dtype: 'float32', device, copy: true });
+  const weight = read(`${module}.weight`);
+  const bias = checkpoint.has(`${module}.bias`) ? read(`${module}.bias`) : null;
+  return new ScoreHead(notes?.head ?? (weight.size(0) === 1 ? 'reward' : 'classes'), weight, bias);
 }
 
 /** Fresh random weights from a config, under a seed. */

@@ -1,8 +1,8 @@
 /** A model into a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors } from '../tensor/index.ts';
-import { scoreWeightName } from './load.ts';
+import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors, zeros } from '../tensor/index.ts';
+import type { ScoreHead } from './head.ts';
 import type { Model } from './model.ts';
 
 const SHARD_BYTES = 5e9; // transformers' default
@@ -24,8 +24,17 @@ export function weightsOf(model: Model): Map<string, Tensor> {
     const tensor = weight.tensor().detach();
     weights.set(weight.name, names.transposed && blocks.has(weight.name) ? tensor.t() : tensor);
   }
-  if (head !== null) weights.set(scoreWeightName, head.weight.detach());
+  if (head !== null) for (const [name, tensor] of headTensors(model, head)) weights.set(name, tensor.detach());
   return weights;
+}
+
+/** A head's tensors under the names that transformers' classifier of that family gives them; token classifiers want a bias. */
+export function* headTensors(model: Model, head: ScoreHead): Iterable<[string, Tensor]> {
+  const ofTokens = head.kind !== 'reward';
+  const module = ofTokens ? (model.family.tokenHead ?? 'score') : 'score';
+  yield [`${module}.weight`, head.weight];
+  if (head.bias !== null) yield [`${module}.bias`, head.bias];
+  else if (ofTokens) yield [`${module}.bias`, zeros([head.outputs])];
 }
 
 function configOf(model: Model): Record<string, unknown> {

@@ -133,6 +133,8 @@ export interface Family {
   modelType: string;
   /** The `architectures` entry of a causal LM, a sequence classifier and a token classifier. */
   architectures: { causal: string; sequence?: string; token?: string };
+  /** What its token classifier calls its head; `score` where left out, as sequence classifiers do everywhere. */
+  tokenHead?: string;
   spec: (config: ConfigReader) => DecoderSpec;
   names: WeightNames | ((spec: DecoderSpec) => WeightNames);
   /** LoRA's default target modules. */

@@ -10,6 +10,7 @@ export const bloom: Family = {
     sequence: 'BloomForSequenceClassification',
     token: 'BloomForTokenClassification',
   },
+  tokenHead: 'classifier',
   aliases: { hidden_size: ['n_embed'], n_layer: ['num_hidden_layers'], n_head: ['num_attention_heads'] },
   spec(config) {
     const hiddenSize = config.size('hidden_size', 64);

@@ -13,6 +13,7 @@ export const falcon: Family = {
     sequence: 'FalconForSequenceClassification',
     token: 'FalconForTokenClassification',
   },
+  tokenHead: 'classifier',
   aliases: {
     hidden_size: ['n_embed'],
     num_hidden_layers: ['n_layer'],

@@ -10,6 +10,7 @@ export const gptNeo: Family = {
     sequence: 'GPTNeoForSequenceClassification',
     token: 'GPTNeoForTokenClassification',
   },
+  tokenHead: 'classifier',
   aliases: { num_heads: ['num_attention_heads'], num_layers: ['num_hidden_layers'] },
   spec(config) {
     const hiddenSize = config.size('hidden_size', 2048);

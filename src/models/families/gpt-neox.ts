@@ -10,6 +10,7 @@ export const gptNeox: Family = {
     sequence: 'GPTNeoXForSequenceClassification',
     token: 'GPTNeoXForTokenClassification',
   },
+  tokenHead: 'classifier',
   spec(config) {
     const hiddenSize = config.size('hidden_size', 6144);
     const layers = config.size('num_hidden_layers', 44);

@@ -10,6 +10,7 @@ export const gpt2: Family = {
     sequence: 'GPT2ForSequenceClassification',
     token: 'GPT2ForTokenClassification',
   },
+  tokenHead: 'classifier',
   aliases: gptAliases,
   spec(config) {
     const hiddenSize = config.size('n_embd', 768);
