@@ -91,7 +91,8 @@ export const policySchema = z.object({
     group: group.algorithm,
   }),
   maxSamplerGap: field(z.number().positive().optional(), {
-    description: 'largest |lp − lpOld| with unchanged weights; 1e-3 in float32, 2 in bfloat16 (mean 0.05) when left out',
+    description:
+      'largest |lp − lpOld| with unchanged weights; 1e-3 in float32, 2 in bfloat16 (mean 0.05) when left out',
     group: group.algorithm,
   }),
 
@@ -104,7 +105,10 @@ export const policySchema = z.object({
     description: "raise a task's difficulty within its range as its success rate grows",
     group: group.prompts,
   }),
-  curriculumUp: field(share().default(0.8), { description: 'success rate at which a task gets harder', group: group.prompts }),
+  curriculumUp: field(share().default(0.8), {
+    description: 'success rate at which a task gets harder',
+    group: group.prompts,
+  }),
   curriculumDown: field(share().default(0.2), { description: 'and below which it gets easier', group: group.prompts }),
   dataset: field(z.string().optional(), { description: 'file, folder or hub name with prompts', group: group.prompts }),
   subset: field(z.string().optional(), { description: 'subset of a hub dataset', group: group.prompts }),
@@ -186,10 +190,22 @@ export const policySchema = z.object({
   groupSize: field(count().default(8), { description: 'responses per prompt', group: group.rollout }),
   maxNewTokens: field(count().default(512), { description: 'tokens of a response at most', group: group.rollout }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
-  topP: field(z.number().positive().max(1).default(0.9), { description: 'nucleus sampling; 1 = off', group: group.rollout }),
-  topK: field(z.number().int().min(0).default(0), { description: 'most likely tokens only; 0 = off', group: group.rollout }),
-  minP: field(share().default(0), { description: 'tokens of at least this share of the best; 0 = off', group: group.rollout }),
-  rolloutSlots: field(count().default(64), { description: 'responses sampled at the same time', group: group.rollout }),
+  topP: field(z.number().positive().max(1).default(0.9), {
+    description: 'nucleus sampling; 1 = off',
+    group: group.rollout,
+  }),
+  topK: field(z.number().int().min(0).default(0), {
+    description: 'most likely tokens only; 0 = off',
+    group: group.rollout,
+  }),
+  minP: field(share().default(0), {
+    description: 'tokens of at least this share of the best; 0 = off',
+    group: group.rollout,
+  }),
+  rolloutSlots: field(count().optional(), {
+    description: 'responses sampled at the same time; 32 on a CPU, 128 on a GPU when left out',
+    group: group.rollout,
+  }),
   maxSamplingRounds: field(count().default(3), {
     description: 'where equal groups are dropped: batches of prompts tried to fill a step',
     group: group.rollout,
@@ -199,7 +215,10 @@ export const policySchema = z.object({
     description: 'write token ids and per-token log-probs too, which attune replay needs',
     group: group.rollout,
   }),
-  rolloutsDir: field(z.string().optional(), { description: 'folder for rollouts.db; the run folder', group: group.rollout }),
+  rolloutsDir: field(z.string().optional(), {
+    description: 'folder for rollouts.db; the run folder',
+    group: group.rollout,
+  }),
 
   ...cadenceFields({ evalSteps: 50, saveSteps: 500 }),
   evalNumPrompts: field(z.number().int().min(0).default(128), {
@@ -223,7 +242,19 @@ export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm;
   const { klCoef, klEstimator, aggregation, entropyCoef, valueCoef, valueClip, gamma, whiten } = config;
   const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative } = config;
   const options = policyOptions(algorithm, {
-    ...{ klCoef, klEstimator, clipLow, clipHigh, aggregation, entropyCoef, valueCoef, valueClip, gamma, lambda, whiten },
+    ...{
+      klCoef,
+      klEstimator,
+      clipLow,
+      clipHigh,
+      aggregation,
+      entropyCoef,
+      valueCoef,
+      valueClip,
+      gamma,
+      lambda,
+      whiten,
+    },
     ...{ ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative },
   });
   return { algorithm, options };
@@ -242,7 +273,11 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
   if (config.task === undefined && !hasDataset)
-    throw new UserError('There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.');
+    throw new UserError(
+      'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
+    );
   if (config.curriculum && config.task === undefined)
-    throw new UserError('A curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.');
+    throw new UserError(
+      'A curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
+    );
 }

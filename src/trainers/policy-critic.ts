@@ -7,7 +7,15 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
 import { type Model, ScoreHead } from '../models/index.ts';
-import { noGrad, openSafetensors, scope, seed as seedEngine, type Tensor, tensor, writeSafetensors } from '../tensor/index.ts';
+import {
+  noGrad,
+  openSafetensors,
+  scope,
+  seed as seedEngine,
+  type Tensor,
+  tensor,
+  writeSafetensors,
+} from '../tensor/index.ts';
 import type { PackedResponses } from './responses.ts';
 import { restoreForTraining } from './setup.ts';
 
@@ -49,7 +57,8 @@ export class Critic {
 
   restore(folder: string): void {
     const file = join(folder, headFile);
-    if (!existsSync(file)) throw new UserError(`${folder}: there is no ${headFile}, which this algorithm goes on from.`);
+    if (!existsSync(file))
+      throw new UserError(`${folder}: there is no ${headFile}, which this algorithm goes on from.`);
     scope(() =>
       noGrad(() => {
         using saved = openSafetensors(file);
@@ -64,4 +73,3 @@ export class Critic {
     this.backbone?.dispose();
   }
 }
-

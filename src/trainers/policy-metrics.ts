@@ -16,7 +16,9 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
     reward: meanOf(rewards),
     reward_std: stdOf(rewards),
     score: meanOf(of(({ score }) => score)),
-    ...Object.fromEntries(partNames.map((name) => [`reward_${name.replaceAll('/', '_')}`, meanOf(of(({ parts }) => parts[name] ?? 0))])),
+    ...Object.fromEntries(
+      partNames.map((name) => [`reward_${name.replaceAll('/', '_')}`, meanOf(of(({ parts }) => parts[name] ?? 0))]),
+    ),
     ...(judged.length === 0 ? {} : { accuracy: meanOf(judged.map(({ correct }) => Number(correct))) }),
     advantage_std: stdOf(advantages),
     zero_spread: zeroSpreadShare(rewards, groups),

@@ -220,7 +220,7 @@ export class ListPrompts implements PromptSource {
   }
 }
 
-/** Held-out problems of a mixture, without repetitions where the tasks have enough of them. */
+/** Held-out problems of a mixture, each once; fewer than asked for where the tasks have fewer. */
 export function taskEvalPrompts(
   writer: PromptWriter,
   options: { tasks: string; seed: number; count: number; testShare?: number },

@@ -32,7 +32,8 @@ export function addSamples(report: Report, rollouts: RolloutReader, count = 6): 
   const evaluated = rollouts.evalQuery();
   const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
   if (first !== undefined && last !== undefined) {
-    const at = (step: number) => new Map(evaluated.filter((row) => row.step === step).map((row) => [row.promptIndex, row]));
+    const at = (step: number) =>
+      new Map(evaluated.filter((row) => row.step === step).map((row) => [row.promptIndex, row]));
     const [before, after] = [at(first), at(last)];
     const answer = (label: string, row: StoredEvalRollout | undefined) =>
       row === undefined ? [] : [{ label, text: row.completion, values: { reward: row.reward } }];

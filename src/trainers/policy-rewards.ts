@@ -3,6 +3,7 @@
  * taken — normalisation, then penalties for responses that did not end or ran long.
  */
 import { meanOf, overlongPenalty, stdOf, withEosPenalty } from '../algorithms/index.ts';
+import { suggestion, UserError } from '../errors.ts';
 import {
   answerVerifier,
   isRight,
@@ -16,7 +17,6 @@ import {
   tolerant,
   type WeightedScorer,
 } from '../rewards/index.ts';
-import { suggestion, UserError } from '../errors.ts';
 import type { Device } from '../tensor/index.ts';
 import type { PolicyConfig } from './policy-config.ts';
 import type { PolicyPrompt } from './policy-prompts.ts';
@@ -144,7 +144,9 @@ export async function configuredScorer(config: RewardConfig, options: ScorerOpti
   const names = scorers.map(({ name }) => name);
   for (const name of weights.keys()) {
     if (name !== 'format' && !names.includes(name))
-      throw new UserError(`--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`);
+      throw new UserError(
+        `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
+      );
   }
   return sumOfRewards(scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })));
 }

@@ -41,7 +41,7 @@ import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } fr
 export interface PolicyTrainerOptions extends TrainerOptions {
   /** Rewards that the program brings along: functions of a batch, or scorers; summed with those of the config. */
   rewards?: readonly (RewardFunction | RewardScorer)[];
-  /** How the run's folder differs from the usual one. */
+  /** How the run's folder differs from the usual one; `curves: false` leaves out pictures and report. */
   run?: Partial<RunOptions>;
   checkpointName?: LoopOptions['checkpointName'];
   /** Makes the sampler; the models' own unless given. */
@@ -84,9 +84,7 @@ export async function startPolicy(
       ? await loadModel(config.model, { dtype: model.decoder.dtype, device })
       : null;
   const critic = algorithm.needsValue ? new Critic(model, backbone, config.seed) : null;
-  const maxLength = config.promptMaxLength + config.maxNewTokens;
-  const sampler =
-    options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots: config.rolloutSlots, maxLength, tokenizer });
+  const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots: config.rolloutSlots, tokenizer });
   const optimizer = new AdamW([...model.trainable(), ...(critic?.parameters() ?? [])], {
     lr: config.lr,
     weightDecay: config.weightDecay,
@@ -137,7 +135,7 @@ export async function startPolicy(
       label: algorithm.name,
     }),
     after: async () => {
-      await writePolicyReport(run.folder);
+      if (options.run?.curves !== false) await writePolicyReport(run.folder);
     },
     close() {
       optimizer.dispose();
@@ -207,4 +205,3 @@ function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
   if (prompts.size === undefined) return endlessSteps;
   return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
 }
-

@@ -1,0 +1,218 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { policyAlgorithms } from '../algorithms/index.ts';
+import { Sampler } from '../models/index.ts';
+import type { RewardItem } from '../rewards/index.ts';
+import { openRun } from '../runs/index.ts';
+import { liveTensors } from '../tensor/index.ts';
+import type { TrainStep } from './loop.ts';
+import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
+import type { PolicyInput } from './policy-config.ts';
+import type { ProgramConfig } from './training-run.ts';
+
+let folder = '';
+let model = '';
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'attune-policy-'));
+  model = await tinyModel(join(folder, 'model'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const rows = [{ prompt: 'red' }, { prompt: 'blue' }];
+const base: ProgramConfig<PolicyInput> = {
+  dataset: rows,
+  promptFormat: 'raw',
+  maxNewTokens: 2,
+  groupSize: 8,
+  batchSize: 2,
+  gradAccum: 1,
+  lr: 0.01,
+  lrSchedule: 'constant',
+  eosPenalty: 0,
+  topP: 1,
+  evalSteps: -1,
+  saveSteps: -1,
+  reportTo: [],
+  saveModel: false,
+};
+/** Right where the last character has an even code: about 3 in 10 answers of a random model. */
+const even = (items: readonly RewardItem[]) =>
+  items.map(({ response }) => ((response.codePointAt(response.length - 1) ?? 1) % 2 === 0 ? 1 : 0));
+
+let runs = 0;
+async function start(config: ProgramConfig<PolicyInput>, options: PolicyTrainerOptions = {}) {
+  const runName = config.runName ?? `run-${runs++}`;
+  return trainPolicy(
+    { model, outputDir: join(folder, 'runs'), ...base, ...config, runName },
+    { rewards: [even], run: { curves: false }, ...options },
+  );
+}
+
+async function train(config: ProgramConfig<PolicyInput>, options: PolicyTrainerOptions = {}) {
+  const steps: TrainStep[] = [];
+  using run = await start(config, options);
+  for await (const step of run) steps.push(step);
+  return { steps, metrics: steps.map((step) => step.metrics), folder: run.folder };
+}
+
+const last = (values: Record<string, number>[], name: string, count: number) =>
+  values.slice(-count).reduce((sum, row) => sum + (row[name] as number), 0) / count;
+
+describe('learning', () => {
+  // What is best is known: an even last character, always.
+  it.each(policyAlgorithms.map(({ name }) => name))('%s reaches the optimum', async (algorithm) => {
+    const { metrics } = await train({ algorithm, maxSteps: 40, ...(algorithm === 'ppo' ? { ppoEpochs: 2 } : {}) });
+    expect(metrics[0]?.['train/score']).toBeLessThan(0.7);
+    expect(last(metrics, 'train/score', 5)).toBeGreaterThan(0.9);
+  });
+});
+
+describe('exactness', () => {
+  const timed = /time|seconds|per_second/;
+  const steady = (metrics: Record<string, number>[]) =>
+    metrics.map((row) => Object.fromEntries(Object.entries(row).filter(([name]) => !timed.test(name))));
+  const rolloutsOf = (run: string) => {
+    using reader = openRun(run).rollouts();
+    return reader.query().map((row) => ({ ...row, tokens: reader.tokens(row.id), parts: reader.parts(row.id) }));
+  };
+  const weightsOf = (run: string) => readFileSync(join(run, 'final', 'model.safetensors'));
+
+  // Everything that a step can depend on: a critic, an adaptive KL, a running mean of scores, a curriculum, minibatches.
+  const eventful: ProgramConfig<PolicyInput> = {
+    algorithm: 'ppo',
+    dataset: undefined,
+    task: 'chain_sum:1-2',
+    promptFormat: 'chat',
+    curriculum: true,
+    curriculumUp: 0,
+    adaptiveKl: true,
+    klTarget: 0.01,
+    nMinibatches: 2,
+    ppoEpochs: 2,
+    rewardNormalization: 'running',
+    groupSize: 4,
+    saveTokens: true,
+    saveModel: true,
+    evalSteps: 2,
+    evalNumPrompts: 4,
+    evalSamples: 2,
+    lr: 0.003,
+    maxSteps: 4,
+  };
+
+  it('stops and goes on as if nothing had happened, rollouts included', async () => {
+    const whole = await train({ ...eventful, runName: 'whole' });
+    const stopped = await start({ ...eventful, runName: 'stopped' });
+    for await (const { step } of stopped) if (step === 2) break;
+    stopped.dispose();
+    const resumed = await train({ ...eventful, runName: undefined, resumeFrom: stopped.folder });
+    expect(resumed.folder).toBe(stopped.folder);
+    expect(steady(resumed.metrics)).toEqual(steady(whole.metrics.slice(2)));
+    expect(rolloutsOf(stopped.folder)).toEqual(rolloutsOf(whole.folder));
+    expect(weightsOf(stopped.folder).equals(weightsOf(whole.folder))).toBe(true);
+    expect(whole.metrics.at(-1)).toMatchObject({ 'eval/pass_at_2': expect.any(Number), 'train/updates': 4 });
+    expect(whole.metrics.at(-1)?.['train/level_chain_sum']).toBe(2);
+  });
+
+  it('does not depend on how a step is split into micro-batches', async () => {
+    for (const algorithm of ['grpo', 'ppo', 'drgrpo']) {
+      const one = await train({ algorithm, ppoEpochs: 1, maxSteps: 1 });
+      const many = await train({ algorithm, ppoEpochs: 1, maxSteps: 1, microBatchTokens: 12 });
+      for (const name of ['loss', 'grad_norm', 'entropy', 'ratio_max'])
+        expect(many.metrics[0]?.[`train/${name}`]).toBeCloseTo(one.metrics[0]?.[`train/${name}`] as number, 5);
+    }
+  });
+
+  it('starts each step on-policy: to rounding with the sampler’s log-probs, exactly with the trainer’s', async () => {
+    const sampled = await train({ maxSteps: 2 });
+    expect(sampled.metrics[1]?.['train/sampler_gap_max']).toBeLessThan(1e-4);
+    expect(sampled.metrics[1]?.['train/ratio_max']).toBeCloseTo(1, 4);
+    const own = await train({ maxSteps: 2, oldLogprobs: 'trainer' });
+    for (const row of own.metrics)
+      expect(row).toMatchObject({ 'train/ratio_mean': 1, 'train/ratio_max': 1, 'train/old_kl': 0 });
+  });
+
+  it('learns nothing from groups of equal rewards', async () => {
+    const { metrics } = await train(
+      { algorithm: 'drgrpo', maxSteps: 2 },
+      { rewards: [(items) => items.map(() => 0.3)] },
+    );
+    for (const row of metrics)
+      expect(row).toMatchObject({ 'train/grad_norm': 0, 'train/zero_spread': 1, 'train/advantage_std': 0 });
+    const dropped = await train({ algorithm: 'dapo', maxSteps: 1 }, { rewards: [(items) => items.map(() => 0.3)] });
+    expect(dropped.metrics[0]).toMatchObject({ 'train/updates': 0, 'train/dropped_share': 1 });
+  });
+
+  it('leaves no tensor behind from step to step', async () => {
+    for (const config of [{ algorithm: 'ppo', valueBackbone: 'own', ppoEpochs: 2 }, { algorithm: 'grpo' }] as const) {
+      const before = liveTensors();
+      const counts: number[] = [];
+      using run = await start({ ...config, maxSteps: 5 });
+      for await (const _ of run) counts.push(liveTensors());
+      expect(new Set(counts.slice(1)).size).toBe(1);
+      run.dispose();
+      expect(liveTensors()).toBe(before);
+    }
+  });
+
+  it('stops before the update where the sampler’s log-probs are not the trainer’s', async () => {
+    const wrong: PolicyTrainerOptions['sampler'] = (policy) => {
+      const sampler = new Sampler(policy);
+      return {
+        dispose: () => sampler.dispose(),
+        generate: async (requests) =>
+          (await sampler.generate(requests)).map((group) =>
+            group.map((one) => ({ ...one, logprobs: one.logprobs.map((value) => value - 0.01) })),
+          ),
+      };
+    };
+    await expect(train({ maxSteps: 1 }, { sampler: wrong })).rejects.toThrow(
+      /Step 1: the sampler and the trainer disagree.*mean 1.00e-2 \(allowed 0.001\)/s,
+    );
+    await train({ maxSteps: 1, maxSamplerGap: 0.02 }, { sampler: wrong });
+  });
+});
+
+describe('what is asked for', () => {
+  it('adds up rewards by weight and logs every part', async () => {
+    const named = (items: readonly RewardItem[]) => items.map(() => ({ a: 1, b: 2 }));
+    const { metrics, folder: run } = await train(
+      {
+        ...{ maxSteps: 1, dataset: undefined, task: 'chain_sum:1', promptFormat: 'chat' },
+        ...{ verifierReward: true, rewardWeights: ['verifier=2', 'named=0.5'] },
+      },
+      { rewards: [named] },
+    );
+    const row = metrics[0] as Record<string, number>;
+    expect(row['train/score']).toBeCloseTo(2 * (row['train/reward_verifier_answer'] as number) + 0.5 * 3, 6);
+    using rollouts = openRun(run).rollouts();
+    expect(rollouts.parts(1)).toMatchObject({ 'named/a': 1, 'named/b': 2, correct: expect.any(Number) });
+  });
+
+  it('keeps evaluation prompts out of training', async () => {
+    const many = Array.from({ length: 12 }, (_, i) => ({ prompt: `number ${i % 8}` }));
+    const { folder: run } = await train({ dataset: many, evalNumPrompts: 3, evalSteps: 1, maxSteps: 6 });
+    using rollouts = openRun(run).rollouts();
+    const trained = new Set(rollouts.query().map(({ prompt }) => prompt));
+    const held = new Set(rollouts.evalQuery().map(({ prompt }) => prompt));
+    expect([trained.size, held.size]).toEqual([5, 3]);
+    expect([...held].filter((prompt) => trained.has(prompt))).toEqual([]);
+  });
+
+  it('says what is wrong', async () => {
+    await expect(start({ rmQuantType: 'int8' })).rejects.toThrow(
+      '--rm-quant-type int8: quantised models are not there yet',
+    );
+    await expect(start({ dataset: undefined })).rejects.toThrow('There are no prompts');
+    await expect(start({ algorithm: 'grop' })).rejects.toThrow('Did you mean "grpo"');
+    await expect(start({ algorithm: 'grpo', gamma: 0.9 })).rejects.toThrow('"gamma" has no effect on grpo');
+    await expect(start({}, { rewards: [] })).rejects.toThrow('There is no reward');
+    await expect(start({ rewardWeights: ['evne=1'] })).rejects.toThrow(
+      'there is no reward "evne". Did you mean "even"',
+    );
+    await expect(start({ rewardModelPath: model }, { rewards: [] })).rejects.toThrow('it has no reward head');
+  });
+});
