@@ -24,14 +24,12 @@ void attendRow(const T* query, const T* keys, const T* values, T* out, const flo
                float scale, float* scores, float* sum) {
   float peak = -INFINITY;
   for (int64_t t = first; t <= last; t++) {
-    const T* key = keys + t * stride;
-    float dot = 0;
-    for (int64_t i = 0; i < size; i++) dot += static_cast<float>(query[i]) * static_cast<float>(key[i]);
-    const float score = dot * scale + (bias == nullptr ? 0.0f : bias[t]);
+    const float score = dotProduct(query, keys + t * stride, size) * scale + (bias == nullptr ? 0.0f : bias[t]);
     scores[t - first] = score;
     peak = std::max(peak, score);
   }
   float total = 0;
+#pragma omp simd reduction(+ : total)
   for (int64_t i = 0; i <= last - first; i++) {
     scores[i] = vexp(scores[i] - peak);
     total += scores[i];

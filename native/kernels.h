@@ -13,7 +13,11 @@ namespace attune {
 // them is vectorised; std::exp is not.
 inline float vexp(float x) {
   const float limited = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
-  const float k = std::nearbyintf(limited * 1.44269504088896341f);
+  // adding 1.5·2²³ rounds to a whole number and leaves it in the low bits
+  const float shifted = limited * 1.44269504088896341f + 12582912.0f;
+  int32_t whole;
+  std::memcpy(&whole, &shifted, sizeof whole);
+  const float k = shifted - 12582912.0f;
   float r = limited - k * 0.693359375f;
   r -= k * -2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -23,10 +27,19 @@ inline float vexp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(k) + 127) << 23;
+  const int32_t bits = (whole - 0x4B400000 + 127) << 23;
   float power;
   std::memcpy(&power, &bits, sizeof power);
   return x < -87.0f ? 0.0f : p * power;
+}
+
+/** Σ a·b. The order of a sum is ours to choose (omp simd): so it runs in vectors. */
+template <typename A, typename B>
+inline float dotProduct(const A* a, const B* b, int64_t size) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < size; i++) sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);
+  return sum;
 }
 
 /** Rows per parallel task such that a task is worth a thread. */

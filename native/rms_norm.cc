@@ -18,8 +18,7 @@ void forwardRows(const T* x, const T* weight, T* y, float* scale, int64_t rows, 
     for (int64_t row = begin; row < end; row++) {
       const T* in = x + row * size;
       T* out = y + row * size;
-      float squares = 0;
-      for (int64_t i = 0; i < size; i++) squares += static_cast<float>(in[i]) * static_cast<float>(in[i]);
+      const float squares = dotProduct(in, in, size);
       const float factor = 1.0f / std::sqrt(squares / static_cast<float>(size) + eps);
       scale[row] = factor;
       // rounded to the model's dtype before the weight, as Llama does
@@ -41,6 +40,7 @@ void backwardRows(const T* x, const T* weight, const float* scale, const T* grad
         const T *in = x + row * size, *g = gradient + row * size;
         const float s = scale[row];
         float dot = 0;
+#pragma omp simd reduction(+ : dot)
         for (int64_t i = 0; i < size; i++) dot += static_cast<float>(g[i]) * static_cast<float>(weight[i]) * static_cast<float>(in[i]);
         const float mean = dot * s * s / static_cast<float>(size);
         T* out = dx + row * size;

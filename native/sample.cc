@@ -31,54 +31,102 @@ float fromBits(int32_t bits) {
   return value;
 }
 
-// The largest threshold t with measure{w ≥ t} ≥ wanted, the measure being count or mass. Positive floats are ordered as
-// their bits are; candidates on one side of each half are dropped, so all halvings together look at some 2·V numbers.
-float threshold(std::vector<float>& candidates, double wanted, bool byMass) {
-  int32_t low = 0, high = 0x3F800001;  // 0 and just above 1
-  double above = 0;
-  while (high - low > 1) {
-    const int32_t middle = low + (high - low) / 2;
-    const float cut = fromBits(middle);
-    double measure = 0;
-    for (float w : candidates) measure += w >= cut ? (byMass ? static_cast<double>(w) : 1.0) : 0.0;
-    const bool enough = above + measure >= wanted;
-    size_t kept = 0;
-    for (float w : candidates)
-      if ((w >= cut) == enough) candidates[kept++] = w;
-    candidates.resize(kept);
-    if (enough) {
-      low = middle;
+int32_t toBits(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+// Σ w (or how many) over w ≥ cut; short runs in f32, their sums in f64.
+double measure(const float* weights, int64_t count, float cut, bool byMass) {
+  double total = 0;
+  for (int64_t start = 0; start < count; start += 1024) {
+    const int64_t end = std::min(count, start + 1024);
+    float part = 0;
+    if (byMass) {
+#pragma omp simd reduction(+ : part)
+      for (int64_t i = start; i < end; i++) part += weights[i] >= cut ? weights[i] : 0.0f;
     } else {
-      above += measure;
-      high = middle;
+#pragma omp simd reduction(+ : part)
+      for (int64_t i = start; i < end; i++) part += weights[i] >= cut ? 1.0f : 0.0f;
     }
-    if (candidates.empty()) break;
+    total += part;
+  }
+  return total;
+}
+
+// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are,
+// so halving the range of bits finds it; candidates that fall outside the range are dropped now and then.
+float threshold(std::vector<float>& candidates, double wanted, bool byMass) {
+  float least = INFINITY;
+  for (float w : candidates) least = std::min(least, w);
+  int32_t low = toBits(least), high = toBits(1.0f) + 1;
+  double above = 0;
+  for (int halvings = 1; high - low > 1 && !candidates.empty(); halvings++) {
+    const int32_t middle = low + (high - low) / 2;
+    const double found = measure(candidates.data(), static_cast<int64_t>(candidates.size()), fromBits(middle), byMass);
+    if (above + found >= wanted)
+      low = middle;
+    else
+      high = middle;
+    if (halvings % 3 == 0) {
+      const float floor = fromBits(low), ceiling = fromBits(high);
+      above += measure(candidates.data(), static_cast<int64_t>(candidates.size()), ceiling, byMass);
+      size_t kept = 0;
+      for (float w : candidates) {
+        candidates[kept] = w;
+        kept += w >= floor && w < ceiling;
+      }
+      candidates.resize(kept);
+    }
   }
   return fromBits(low);
+}
+
+// The token at which the running sum over w ≥ cut first exceeds u of the whole.
+int64_t pick(const float* weights, int64_t size, float cut, double u) {
+  constexpr int64_t kRun = 1024;
+  const double target = u * measure(weights, size, cut, true);
+  double reached = 0;
+  int64_t id = 0;
+  for (int64_t start = 0; start < size; start += kRun) {
+    const int64_t count = std::min(kRun, size - start);
+    const double run = measure(weights + start, count, cut, true);
+    if (reached + run <= target && start + kRun < size) {
+      reached += run;
+      continue;
+    }
+    for (int64_t i = start; i < start + count; i++) {
+      if (weights[i] < cut) continue;
+      id = i;
+      reached += weights[i];
+      if (reached > target) return id;
+    }
+  }
+  return id;  // rounding left the target just beyond the last one
 }
 
 void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
                std::vector<float>& scratch, int64_t& id, float& logp) {
   float peak = -INFINITY;
-  int64_t best = 0;
-  for (int64_t i = 0; i < size; i++)
-    if (logits[i] > peak) {
-      peak = logits[i];
-      best = i;
-    }
+#pragma omp simd reduction(max : peak)
+  for (int64_t i = 0; i < size; i++) peak = std::max(peak, logits[i]);
   const float inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
   for (int64_t start = 0; start < size; start += 1024) {
     float part = 0;
     const int64_t end = std::min(size, start + 1024);
+#pragma omp simd reduction(+ : part)
     for (int64_t i = start; i < end; i++) {
       weights[i] = vexp((logits[i] - peak) * inverse);
       part += weights[i];
     }
     total += part;
   }
-  id = best;
-  if (temperature > 0) {
+  id = 0;
+  if (temperature <= 0) {
+    while (id + 1 < size && !(logits[id] >= peak)) id++;
+  } else {
     float cut = static_cast<float>(cuts.minP);
     double mass = total;
     if (cuts.topK > 0 && cuts.topK < size) {
@@ -87,25 +135,17 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
     }
     if (cuts.topP < 1) {
       scratch.clear();
-      mass = 0;
-      const float kCut = cuts.topK > 0 && cuts.topK < size ? cut : 0.0f;
-      for (int64_t i = 0; i < size; i++)
-        if (weights[i] >= kCut) {
-          scratch.push_back(weights[i]);
-          mass += weights[i];
-        }
+      const bool narrowed = cuts.topK > 0 && cuts.topK < size;
+      if (narrowed) {
+        mass = measure(weights.data(), size, cut, true);
+        for (int64_t i = 0; i < size; i++)
+          if (weights[i] >= cut) scratch.push_back(weights[i]);
+      } else {
+        scratch.assign(weights.begin(), weights.begin() + size);
+      }
       cut = std::max(cut, threshold(scratch, cuts.topP * mass, true));
     }
-    double kept = 0;
-    for (int64_t i = 0; i < size; i++) kept += weights[i] >= cut ? static_cast<double>(weights[i]) : 0.0;
-    const double target = uniformAt(seed, counter) * kept;
-    double reached = 0;
-    for (int64_t i = 0; i < size; i++) {
-      if (weights[i] < cut) continue;
-      reached += weights[i];
-      id = i;
-      if (reached > target) break;
-    }
+    id = pick(weights.data(), size, cut, uniformAt(seed, counter));
   }
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }

@@ -139,7 +139,7 @@ function planBuild(root, build, libtorch, env) {
   const compilers = {
     // Built where it runs, so for this CPU's own vector instructions (`cpuKind` keeps a shared cache honest).
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
-    cc: [compiler(env), '-O3', '-march=native', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
+    cc: [compiler(env), '-O3', '-march=native', '-fno-math-errno', '-fno-trapping-math', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
     cu: kernels
       ? [
           cuda.nvcc,

@@ -3,8 +3,10 @@ export { loadAdapter, restoreAdapter, saveAdapter } from './adapter-files.ts';
 export type { Adapter, Adapters } from './adapters.ts';
 export * from './batch.ts';
 export { Decoder, type NamedWeight } from './decoder.ts';
+export type { Generation, GenerationRequest } from './generation.ts';
 export * from './head.ts';
 export * from './hub.ts';
+export { type InspectOptions, type Inspection, inspectModel } from './inspect.ts';
 export { type LoadOptions, readConfig } from './load.ts';
 export * from './logprobs.ts';
 export {
@@ -16,6 +18,9 @@ export {
   unmergeAdapters,
   withoutAdapters,
 } from './lora.ts';
+export { type MemoryEstimate, type MemoryOptions, trainingMemory } from './memory.ts';
 export * from './model.ts';
 export * from './score.ts';
+export * from './sampler.ts';
+export type { SamplingOptions } from './sampling.ts';
 export type { DecoderSpec } from './spec.ts';

@@ -2,9 +2,9 @@
 import { aten, findOperator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
 
-/** x·weightᵀ + bias, with weight [out, in]. */
+/** x·weightᵀ + bias, with weight [out, in] (native/linear.cc). */
 export function linear(x: Tensor, weight: Tensor, bias?: Tensor | null): Tensor {
-  return aten('linear', x, weight, bias ?? null);
+  return aten('attune::linear', x, weight, bias ?? null);
 }
 
 export function embedding(weight: Tensor, ids: Tensor): Tensor {

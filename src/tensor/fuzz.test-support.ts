@@ -1,0 +1,123 @@
+/**
+ * Run by hostile.test.ts in a process of its own: random calls of ATen's public operators, with arguments that are mostly of
+ * the right kind and mostly of the wrong value. The name of the operator is written down before each call, so that a crash
+ * has a name.
+ *
+ *     node src/tensor/fuzz.test-support.ts <seed> <calls> <log>
+ */
+import { openSync, writeSync } from 'node:fs';
+import type { DType } from './dtype.ts';
+import { generator, liveTensors, noGrad, scope, setThreads, Tensor, TensorError, tensor } from './index.ts';
+import { type ArgumentInfo, native } from './native.ts';
+import { invoke, operator } from './operator.ts';
+
+/** Operators that are not called, and why. */
+const LEFT_OUT: [RegExp, string][] = [
+  [/^_(?!foreach|fused)/, "libtorch's internals: called by its own code with arguments that it has checked"],
+  [/_backward/, 'internals too: autograd calls them with what the forward has checked'],
+  [/^special_\w*polynomial/, 'the degree is a loop count: 10¹⁵ of them take years, rightly'],
+  [/^(quantized_|fbgemm_|q_|mkldnn|cudnn|miopen|\w*_mkldnn)/, 'take packed weights that only their own makers make'],
+  [/^(align_|rename|refine_names|names)/, 'named tensors: abandoned by libtorch half done'],
+  [/^(from_file|record_stream|set_data|set_|set)$/, 'give a tensor the memory of another thing: files, streams, storages'],
+];
+
+const [seedText, callsText, log] = process.argv.slice(2);
+const calls = Number(callsText);
+setThreads(1);
+
+// mulberry32
+let state = Number(seedText) >>> 0;
+function random(): number {
+  state = (state + 0x6d2b79f5) >>> 0;
+  let t = Math.imul(state ^ (state >>> 15), state | 1);
+  t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+  return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+}
+function pick<T>(list: readonly T[]): T {
+  return list[Math.floor(random() * list.length)] as T;
+}
+function several<T>(make: () => T): T[] {
+  return Array.from({ length: Math.floor(random() * 4) }, make);
+}
+
+const names = native
+  .overloads('')
+  .filter((name) => /^(aten|attune)::/.test(name))
+  .filter((name) => !LEFT_OUT.some(([pattern]) => pattern.test(name.replace(/^aten::/, '').split('.')[0] as string)))
+  .sort();
+
+const FLOATS: DType[] = ['float32', 'float32', 'float64', 'bfloat16', 'float16'];
+const OTHERS: DType[] = ['int64', 'int64', 'bool', 'uint8', 'int32', 'int8', 'complex64'];
+const SHAPES = [[], [0], [1], [3], [2, 3], [3, 3], [2, 3, 4], [1, 1], [0, 3], [2, 2, 3, 3], [4], [5, 1, 2], [1, 2, 3, 4, 5]];
+const INTEGERS = [0, 1, 2, 3, -1, -2, 4, 7, 1, 2, 0, 1, 100, -100, 1e15, -1e15, Number.MAX_SAFE_INTEGER];
+const GARBAGE = [1, -1, 'x', [], {}, true, Number.NaN, [1, 2], 1n, Symbol('s'), [null], Number.POSITIVE_INFINITY, '', new Map(), () => 1, [[1]]];
+
+function randomTensor(): Tensor {
+  const dtype = pick(random() < 0.6 ? FLOATS : OTHERS);
+  const shape = pick(SHAPES);
+  const count = shape.reduce((product, size) => product * size, 1);
+  const fractions = dtype === 'int64' ? [0, 1, 2, -1, 3, 100, -3] : [0, 1, 2, -1, 3, 0.5, 100, -3];
+  let made = tensor(Array.from({ length: count }, () => pick(fractions)), { dtype, shape });
+  if (random() < 0.1 && dtype.startsWith('float')) made.requiresGrad_();
+  if (random() < 0.1 && shape.length >= 2) made = made.transpose(0, 1);
+  return made;
+}
+
+function element(type: string): unknown {
+  if (type.startsWith('float')) return pick([0, 1, 0.5, -1, 1e300, Number.NaN, 1e-8]);
+  if (type.startsWith('bool')) return random() < 0.5;
+  if (type.startsWith('str')) return pick(['mean', 'sum', 'none', 'ij', '', 'tanh', 'linear', 'reflect', 'L', 'floor', 'fro', 'a,b->ab', 'x'.repeat(100)]);
+  if (type.startsWith('Scalar') && !type.startsWith('ScalarType')) return pick([0, 1, -1, 2.5, Number.NaN, 3n, true, { re: 1, im: 2 }, 1e15]);
+  if (type.startsWith('ScalarType')) return pick(['float32', 'int64', 'bool', 'QInt8', 'float99', 7]);
+  if (type.startsWith('Layout')) return pick(['strided', 'sparse_coo', 1]);
+  if (type.startsWith('MemoryFormat')) return pick(['contiguous_format', 'channels_last', 'preserve_format']);
+  if (type.startsWith('Device')) return pick(['cpu', 'meta', 'cuda', 'gibberish', 'cuda:99', 'cpu:3']);
+  if (type.startsWith('Generator')) return random() < 0.5 ? generator(1) : 3;
+  return pick(INTEGERS);
+}
+
+function argument(info: ArgumentInfo): unknown {
+  const chance = random();
+  if (chance < 0.04) return undefined;
+  if (chance < 0.06) return null;
+  if (chance < 0.09) return random() < 0.2 ? [randomTensor()] : pick(GARBAGE);
+  if (!info.required && chance < 0.4) return undefined;
+  if (info.tensor && info.list) return several(() => (info.type.includes('?[') && random() < 0.3 ? null : randomTensor()));
+  if (info.tensor) return randomTensor();
+  return info.list && random() < 0.8 ? several(() => element(info.type)) : element(info.type);
+}
+
+/** What comes back is looked at: reading it would find memory that is not its own. */
+function read(value: unknown): void {
+  if (Array.isArray(value)) for (const item of value) read(item);
+  if (!(value instanceof Tensor) || value.isFreed || value.numel > 10_000) return;
+  try {
+    value.numbers();
+  } catch (error) {
+    if (!(error instanceof TensorError)) throw error;
+  }
+}
+
+const file = openSync(log as string, 'w');
+const unexpected = new Set<string>();
+const before = liveTensors();
+let succeeded = 0;
+for (let i = 0; i < calls; i++) {
+  const op = operator(pick(names));
+  const start = state;
+  scope(() => {
+    const args = op.arguments.map(argument);
+    writeSync(file, `${op.name} ${start}`.padEnd(120), 0);
+    const body = () => read(invoke(op, args));
+    try {
+      if (random() < 0.5) noGrad(body);
+      else body();
+      succeeded++;
+    } catch (error) {
+      const { name, message } = error as Error;
+      if (name !== 'TensorError') unexpected.add(`${op.name}: ${name}: ${message.slice(0, 200)}`);
+      else if (/Exception raised|frame #\d/.test(message)) unexpected.add(`${op.name}: frames in ${message.slice(0, 200)}`);
+    }
+  });
+}
+console.log(JSON.stringify({ operators: names.length, calls, succeeded, unexpected: [...unexpected], left: liveTensors() - before }));

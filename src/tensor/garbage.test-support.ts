@@ -1,0 +1,86 @@
+/** Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. */
+import { native } from './native.ts';
+
+const cyclic: unknown[] = [];
+cyclic.push(cyclic);
+const tensors = [0, 1, 2].map((i) => native.fromBytes(new Float32Array(4).fill(i), 'float32', [2, 2]));
+
+const garbage: unknown[] = [
+  undefined,
+  null,
+  true,
+  0,
+  -1,
+  1.5,
+  Number.NaN,
+  Number.POSITIVE_INFINITY,
+  2 ** 31,
+  2 ** 53,
+  -(2 ** 53),
+  1n,
+  2n ** 63n - 1n,
+  2n ** 80n,
+  '',
+  'float32',
+  'cpu',
+  'cuda:0',
+  '\u0000',
+  '\ud800',
+  'x'.repeat(10_000),
+  Symbol('s'),
+  () => 1,
+  {},
+  Object.create(null),
+  [],
+  [1, 2],
+  [null],
+  [[1]],
+  [-1],
+  [2 ** 53 - 1, 2 ** 53 - 1],
+  cyclic,
+  new Array(100).fill(0),
+  new Float32Array(4),
+  new Uint8Array(0),
+  new ArrayBuffer(16),
+  new DataView(new ArrayBuffer(8)),
+  new SharedArrayBuffer(16),
+  new BigInt64Array(2),
+  new Date(),
+  new Map(),
+  new Proxy([], {}),
+  new Proxy({}, { get: () => { throw new Error('trap'); } }),
+  ...tensors,
+  tensors,
+];
+
+// Deterministic: the same calls every time.
+let state = 12_345;
+const random = () => {
+  state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+  return state / 2 ** 32;
+};
+const pick = () => garbage[Math.floor(random() * garbage.length)];
+
+let calls = 0;
+let accepted = 0;
+// setThreads would start a thousand threads; the tensors above stay for the others
+const left = new Set(['setThreads', 'free', 'freeAll']);
+for (const name of Object.keys(native).filter((key) => !left.has(key))) {
+  const call = native[name as keyof typeof native] as (...args: unknown[]) => unknown;
+  for (let i = 0; i < 300; i++) {
+    const args = Array.from({ length: Math.floor(random() * 7) }, pick);
+    calls++;
+    try {
+      call(...args);
+      accepted++;
+    } catch {
+      // refused: right
+    }
+  }
+  try {
+    call(...new Array(60).fill(0));
+  } catch {
+    // too many arguments
+  }
+}
+console.log(JSON.stringify({ calls, accepted, crashed: false, sane: native.bytesOf(tensors[1] as number).byteLength === 16 }));

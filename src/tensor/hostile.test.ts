@@ -1,0 +1,206 @@
+/**
+ * Wrong use, however wrong, ends in a TensorError that says what was wrong: never in a crash. What might crash is tried in a
+ * child process.
+ *
+ * Not tried: operators whose names begin with an underscore (other than _foreach and _fused) and those ending in _backward.
+ * They are libtorch's internals, which its own code calls with arguments it has checked, and some of them read out of bounds
+ * when they get others (`_reshape_alias` believes any stride). `fuzz.test-support.ts` holds the list and the reasons.
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { aten, liveTensors, ones, TensorError, tensor, zeros } from './index.ts';
+import { native, packageRoot } from './native.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-hostile-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+describe('messages', () => {
+  const use = (body: () => unknown): TensorError => {
+    try {
+      body();
+    } catch (error) {
+      expect(error).toBeInstanceOf(TensorError);
+      return error as TensorError;
+    }
+    throw new Error('nothing was thrown');
+  };
+
+  it('name the operator, shapes, dtypes and the schema, without C++ frames', () => {
+    const error = use(() => ones([2, 3]).matmul(ones([4, 5], { dtype: 'float64' })));
+    expect(error.operator).toBe('matmul');
+    expect(error.message).toMatch(/^matmul: .*\n {2}given: \(float32\[2, 3\], float64\[4, 5\]\)\n {2}schema: aten::matmul\(/);
+    expect(error.message).not.toMatch(/Exception raised|frame #|0x[0-9a-f]{6}|\.cpp/);
+  });
+
+  it('leave out what libtorch tells its own staff', () => {
+    const { message } = use(() => aten('narrow', aten('to_sparse', ones([2])), 0, 0, 1));
+    expect(message).not.toMatch(/Facebook|registered at|available for these backends/);
+  });
+
+  it.each<[string, () => unknown, RegExp]>([
+    ['a number for a tensor', () => aten('matmul', ones([1]), 3), /argument "other" is Tensor, got 3/],
+    ['a tensor for a number', () => aten('add.Scalar', ones([1]), ones([1])), /argument "other" is Scalar, got float32\[1\]/],
+    ['a tensor for a list', () => aten('cat', ones([1])), /argument "tensors" is Tensor\[\], got float32\[1\]/],
+    ['a list for a tensor', () => aten('neg', [ones([1])]), /argument "self" is Tensor, got \[float32\[1\]\]/],
+    ['a list with something else', () => aten('cat', [ones([1]), 'x']), /"tensors" is a list of tensors.*holds "x"/],
+    ['a list with null', () => aten('cat', [ones([1]), null]), /holds null/],
+    ['a string for a number', () => aten('select.int', ones([1]), '0', 0), /"dim" \((Sym)?[Ii]nt\): expected an integer/],
+    ['a fraction for an integer', () => aten('select.int', ones([1]), 0.5, 0), /expected an integer, got 0.5/],
+    ['NaN for an integer', () => ones([2]).narrow(0, Number.NaN, 1), /expected an integer/],
+    ['a bigint of 65 bits', () => aten('add.Scalar', tensor([1n]), 2n ** 64n), /64 bits/],
+    ['a number for a flag', () => aten('sum.dim_IntList', ones([1]), [0], 1), /"keepdim" \(bool\): expected true or false/],
+    ['a number for a name', () => aten('gelu', ones([1]), { approximate: 3 }), /expected a string/],
+    ['a device that is none', () => ones([1]).to({ device: 'tpu:0' }), /tpu/],
+    ['a CUDA device without CUDA', () => zeros([1], { device: 'cuda:99' }), /CUDA|cuda/],
+    ['a dtype that is none', () => ones([1]).to('float33' as never), /dtype "float33"/],
+    ['an object', () => aten('add.Scalar', ones([1]), new Date(0)), /expected a number/],
+    ['a symbol', () => aten('add.Scalar', ones([1]), Symbol('s')), /expected a number/],
+    ['a function', () => aten('view', ones([1]), () => [1]), /expected an array/],
+    ['shapes that do not broadcast', () => ones([2]).add(ones([3])), /size of tensor a \(2\) must match/],
+    ['a view that cannot be', () => ones([2, 3]).t().view(6), /view/],
+    ['an index out of range', () => aten('gather', ones([2]), 0, tensor([5n])), /out of bounds/],
+    ['embedding rows that are not there', () => aten('embedding', ones([2, 2]), tensor([-1n])), /out of range/],
+    ['integers where floats are wanted', () => tensor([1n]).softmax(0), /softmax/],
+  ])('%s', (_, body, message) => {
+    expect(use(body).message).toMatch(message);
+  });
+
+  it.each([1e15, 2 ** 53 - 1])('an allocation of %f elements', (size) => {
+    const before = liveTensors();
+    expect(use(() => zeros([size])).message).toMatch(/zeros/);
+    expect(use(() => ones([2]).expand(2).repeatInterleave(size, 0)).message).toMatch(/./);
+    expect(use(() => zeros([size, size])).message).toMatch(/zeros/);
+    expect(liveTensors()).toBeLessThanOrEqual(before + 4);
+  });
+
+  it('an exception of the caller\'s own comes through as it is', () => {
+    const trap = Object.defineProperty([1, 2], 0, {
+      get() {
+        throw new RangeError('mine');
+      },
+    });
+    expect(() => aten('view', ones([2]), trap)).toThrow(RangeError);
+  });
+
+  it('a getter that resolves other operators, or frees the tensor in use, does no harm', () => {
+    const victim = ones([2]);
+    const shape = Object.defineProperty([0], 0, {
+      get() {
+        for (const name of native.overloads('').slice(0, 500)) native.resolve(...(split(name) as [string, string]));
+        victim.dispose();
+        return 2;
+      },
+    });
+    expect(aten('view', victim, shape).shape).toEqual([2]);
+    expect(victim.isFreed).toBe(true);
+  });
+});
+
+function split(name: string): string[] {
+  const dot = name.indexOf('.');
+  return dot < 0 ? [name, ''] : [name.slice(0, dot), name.slice(dot + 1)];
+}
+
+describe('the addon itself', () => {
+  it('made-up handles are errors', () => {
+    for (const handle of [-1, -(2 ** 31), 2 ** 31 - 1, 123_456_789, 2 ** 40, Number.NaN + 4e6, {}, null, undefined, 'x', 1n, [], Symbol('s')]) {
+      expect(() => native.bytesOf(handle as number), String(handle)).toThrow();
+      expect(() => native.free(handle as number)).toThrow();
+    }
+    expect(() => native.call(10 ** 6)).toThrow(/not an operator/);
+    expect(() => native.call(-1)).toThrow(/not an operator/);
+  });
+
+  it('counts that lie are errors', () => {
+    expect(() => native.freeAll(new Int32Array(2), 3)).toThrow(/fewer handles/);
+    expect(() => native.freeAll(new Int32Array(2), -1)).toThrow(/fewer handles/);
+    expect(() => native.freeAll(new Int32Array(2), (-(2n ** 62n)) as never)).toThrow(/fewer handles/);
+  });
+
+  it('every function takes every kind of garbage', () => {
+    const result = run('src/tensor/garbage.test-support.ts');
+    expect(result.signal).toBeNull();
+    expect(result.stderr).toBe('');
+    expect(JSON.parse(result.stdout)).toMatchObject({ crashed: false });
+  });
+});
+
+describe('fuzz', () => {
+  it.each([1, 2])('5,000 calls of public operators with random arguments (seed %i)', (seed) => {
+    const log = join(folder, `log-${seed}`);
+    const result = run('src/tensor/fuzz.test-support.ts', String(seed), '5000', log);
+    expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}`).toBeNull();
+    expect(result.stderr).toBe('');
+    const report = JSON.parse(result.stdout) as { calls: number; succeeded: number; unexpected: string[]; left: number };
+    expect(report.unexpected).toEqual([]);
+    expect(report.calls).toBe(5000);
+    expect(report.succeeded).toBeGreaterThan(300); // else it only tries the first check of each
+    expect(report.left).toBe(0);
+  });
+});
+
+describe('other threads', () => {
+  it('a worker is told that the engine is taken, and may have it when the owner is gone', () => {
+    const result = inline(`
+      import { Worker } from 'node:worker_threads';
+      import { ones } from './src/tensor/index.ts';
+      const inWorker = (code) => new Promise((done) => {
+        const worker = new Worker(code, { eval: true });
+        worker.on('message', done);
+        worker.on('error', (error) => done(error.message));
+      });
+      const load = "import('./src/tensor/index.ts').then((m) => m.ones([2]).sum().item(), (e) => e.message).then((r) => require('node:worker_threads').parentPort.postMessage(r))";
+      const refused = await inWorker(load);
+      console.log(JSON.stringify({ refused, still: ones([3]).sum().item() }));
+    `);
+    expect(result.signal).toBeNull();
+    expect(JSON.parse(result.stdout)).toEqual({ refused: expect.stringMatching(/already loaded in another thread/), still: 3 });
+  });
+
+  it('a worker may be the owner', () => {
+    const result = inline(`
+      import { Worker } from 'node:worker_threads';
+      const load = "import('./src/tensor/index.ts').then((m) => m.ones([2]).sum().item(), (e) => e.message).then((r) => require('node:worker_threads').parentPort.postMessage(r))";
+      const one = () => new Promise((done) => { let got; new Worker(load, { eval: true }).on('message', (m) => { got = m; }).on('exit', () => done(got)); });
+      console.log(JSON.stringify([await one(), await one()]));
+    `);
+    expect(result.signal).toBeNull();
+    expect(JSON.parse(result.stdout)).toEqual([2, 2]);
+  });
+});
+
+it('a mapped file that another program cuts short is an error, not the end of the process', () => {
+  const result = inline(`
+    import { truncateSync } from 'node:fs';
+    import { ones, openSafetensors, randn, writeSafetensors } from './src/tensor/index.ts';
+    const path = ${JSON.stringify(join(folder, 'shrinking.safetensors'))};
+    writeSafetensors(path, [['a', randn([300, 300])], ['b', ones([300, 300])]]);
+    const file = openSafetensors(path);
+    const [a, b] = [file.tensor('a'), file.tensor('b')];
+    truncateSync(path, 4096);
+    const tried = [() => b.sum(), () => a.matmul(a), () => b.data(), () => file.tensor('b').add(1)].map((use) => {
+      try { use(); return 'worked'; } catch (error) { return error.name + ': ' + error.message; }
+    });
+    console.log(JSON.stringify({ tried, after: ones([2]).sum().item() }));
+  `);
+  expect(result.signal).toBeNull();
+  const { tried, after } = JSON.parse(result.stdout) as { tried: string[]; after: number };
+  expect(tried[0]).toMatch(/^TensorError: sum: a file that is mapped into memory was cut short/);
+  expect(tried[1]).toMatch(/cut short/);
+  expect(after).toBe(2);
+});
+
+function run(file: string, ...args: string[]) {
+  return spawnSync(process.execPath, ['--no-warnings', file, ...args], { cwd: packageRoot, encoding: 'utf8', timeout: 60_000 });
+}
+
+function inline(program: string) {
+  return spawnSync(process.execPath, ['--no-warnings', '--input-type=module-typescript', '-e', program], {
+    cwd: packageRoot,
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+}
