@@ -46,7 +46,11 @@ export class AdapterReference implements Reference {
     if (!existsSync(path)) return;
     this.update();
     using saved = openSafetensors(path);
-    scope(() => noGrad(() => this.#kept?.forEach((own, name) => own.copy_(saved.tensor(name)))));
+    scope(() =>
+      noGrad(() => {
+        for (const [name, own] of this.#kept ?? []) own.copy_(saved.tensor(name));
+      }),
+    );
   }
 
   fingerprint(): string {
@@ -65,7 +69,9 @@ export class AdapterReference implements Reference {
       const trained = [...this.#policy.trainable()];
       const now = noGrad(() => trained.map(([, parameter]) => parameter.detach().clone()));
       const put = (values: (name: string, i: number) => Tensor) =>
-        noGrad(() => trained.forEach(([name, parameter], i) => parameter.copy_(values(name, i))));
+        noGrad(() => {
+          for (const [i, [name, parameter]] of trained.entries()) parameter.copy_(values(name, i));
+        });
       put((name) => kept.get(name) as Tensor);
       try {
         return body();

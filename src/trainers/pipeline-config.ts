@@ -6,7 +6,7 @@
  */
 import { z } from 'zod';
 import { suggestion } from '../errors.ts';
-import { ConfigError, field, type Fault, type ResolvedConfig, resolveConfig } from '../runs/index.ts';
+import { ConfigError, type Fault, field, type ResolvedConfig, resolveConfig } from '../runs/index.ts';
 import { evalName } from './loop-config.ts';
 import { lossName, lossOptionFields, preferenceSchema } from './preference-config.ts';
 import { preferenceMetrics } from './preference-objective.ts';
@@ -71,7 +71,10 @@ const loraSchema = z.object({
 
 const trainingSchema = z.object({
   outputDir: z.string().default('./outputs'),
-  numEpochs: field(z.number().positive().default(3), { description: 'passes over the data', aliases: ['numTrainEpochs'] }),
+  numEpochs: field(z.number().positive().default(3), {
+    description: 'passes over the data',
+    aliases: ['numTrainEpochs'],
+  }),
   maxSteps: positive().optional(),
   perDeviceTrainBatchSize: positive().default(4),
   perDeviceEvalBatchSize: positive().default(4),
@@ -180,16 +183,19 @@ export function readPipeline(
   const flags = outputDir === undefined ? undefined : { training: { outputDir } };
   const resolved = resolveConfig(pipelineSchema, { file, ...(flags ? { flags } : {}) });
   const source = typeof file === 'string' ? file : 'the config';
-  const faults = Array.from(
-    crossFaults(resolved.config),
-    ([path, message]): Fault => ({ path, message, source }),
-  );
+  const faults = Array.from(crossFaults(resolved.config), ([path, message]): Fault => ({ path, message, source }));
   if (faults.length > 0) throw new ConfigError(faults);
   return resolved;
 }
 
 /** What no single field shows. */
-function* crossFaults({ models, postTraining, training, dataset, finetuning }: PipelineConfig): Iterable<[string, string]> {
+function* crossFaults({
+  models,
+  postTraining,
+  training,
+  dataset,
+  finetuning,
+}: PipelineConfig): Iterable<[string, string]> {
   const seen = new Map<string, number>();
   for (const [i, { name }] of models.entries()) {
     const other = seen.get(name);
@@ -211,7 +217,12 @@ function* crossFaults({ models, postTraining, training, dataset, finetuning }: P
       'finetuning.resume_from_checkpoint',
       'is one checkpoint, but there are several models. Write true: each goes on from its own newest one.',
     ];
-  if (dataset.validationSplit === 0 && finetuning.earlyStoppingPatience > 0 && finetuning.metricForBestModel !== undefined && finetuning.loadBestModelAtEnd)
+  if (
+    dataset.validationSplit === 0 &&
+    finetuning.earlyStoppingPatience > 0 &&
+    finetuning.metricForBestModel !== undefined &&
+    finetuning.loadBestModelAtEnd
+  )
     yield [
       'dataset.validation_split',
       'is 0, so there is nothing to choose the best model by. Hold some prompts out, or set finetuning.load_best_model_at_end: false.',

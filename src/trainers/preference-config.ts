@@ -55,7 +55,10 @@ export const lossOptionFields = {
     description: 'simpo: target margin as a multiple of beta',
     group: group.loss,
   }),
-  desirableWeight: field(z.number().min(0).optional(), { description: 'kto: weight of good responses', group: group.loss }),
+  desirableWeight: field(z.number().min(0).optional(), {
+    description: 'kto: weight of good responses',
+    group: group.loss,
+  }),
   undesirableWeight: field(z.number().min(0).optional(), {
     description: 'kto: weight of bad responses',
     group: group.loss,
@@ -138,8 +141,13 @@ export function configuredLoss(config: PreferenceConfig): { algorithm: Preferenc
       `${algorithm.name} compares with a reference, so it cannot go without one. Losses that can: ${free.join(', ')}.`,
     );
   }
-  if (!algorithm.needsReference && (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq)) {
-    throw new UserError(`${algorithm.name} has no reference: leave out ref_model, precompute_ref and ref_model_update_freq.`);
+  if (
+    !algorithm.needsReference &&
+    (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq)
+  ) {
+    throw new UserError(
+      `${algorithm.name} has no reference: leave out ref_model, precompute_ref and ref_model_update_freq.`,
+    );
   }
   if (config.precomputeRef && config.refModelUpdateFreq !== undefined) {
     throw new UserError('A moving reference (ref_model_update_freq) cannot be computed beforehand (precompute_ref).');

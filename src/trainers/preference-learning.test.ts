@@ -15,7 +15,11 @@ import { type PromptedResponse, responseLogprobs } from './responses.ts';
 const folder = mkdtempSync(join(tmpdir(), 'attune-preference-learning-'));
 const model = join(folder, 'model');
 // the untrained model happens to like the other answer better, so that there is everything to learn
-const rows = preferenceRows(140).map(({ prompt, chosen, rejected }) => ({ prompt, chosen: rejected, rejected: chosen }));
+const rows = preferenceRows(140).map(({ prompt, chosen, rejected }) => ({
+  prompt,
+  chosen: rejected,
+  rejected: chosen,
+}));
 const training = rows.slice(0, 100);
 let heldOut: PromptedResponse[];
 
@@ -35,7 +39,10 @@ function accuracy(policy: Model): number {
     return lp / (ids.length - promptLength);
   });
   const pairs = means.length / 2;
-  return Array.from({ length: pairs }, (_, i) => i).filter((i) => (means[2 * i] ?? 0) > (means[2 * i + 1] ?? 0)).length / pairs;
+  return (
+    Array.from({ length: pairs }, (_, i) => i).filter((i) => (means[2 * i] ?? 0) > (means[2 * i + 1] ?? 0)).length /
+    pairs
+  );
 }
 
 it.each(preferenceLosses.map(({ name }) => name))('%s', async (loss) => {

@@ -151,7 +151,10 @@ export class PreferenceObjective {
     const batch = preferenceBatch({ lp, lengths: packed.lengths, chosen, rejected });
     if (algorithm.needsReference) {
       const sums = (side: number[]) =>
-        tensor(Float64Array.from(side, (i) => responses[i]?.lpRef as number), { dtype: lp.dtype, device: lp.device });
+        tensor(
+          Float64Array.from(side, (i) => responses[i]?.lpRef as number),
+          { dtype: lp.dtype, device: lp.device },
+        );
       batch.chosen.lpRef = sums(chosen);
       batch.rejected.lpRef = sums(rejected);
     }

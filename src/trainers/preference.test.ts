@@ -114,7 +114,10 @@ describe('a step', () => {
 describe('stop and resume', () => {
   const cases: [string, Given][] = [
     ['whole, KTO', { loss: 'kto', dataset: unpairedRows(60), maxSteps: 6 }],
-    ['adapters with dropout and a moving reference', { lora: true, loraDropout: 0.2, refModelUpdateFreq: 2, maxSteps: 6 }],
+    [
+      'adapters with dropout and a moving reference',
+      { lora: true, loraDropout: 0.2, refModelUpdateFreq: 2, maxSteps: 6 },
+    ],
     ['whole with a moving reference', { loss: 'ipo', refModelUpdateFreq: 2, maxSteps: 6 }],
   ];
   it.each(cases)('bit for bit: %s', async (_, given) => {
@@ -225,7 +228,10 @@ describe('evaluation and samples', () => {
     // pushing the rejected responses down, it finds its best at the start
     expect(steps.length).toBeLessThan(12);
     expect(existsSync(join(place, 'best_model', 'model.safetensors'))).toBe(true);
-    const lines = readFileSync(join(place, 'samples.jsonl'), 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+    const lines = readFileSync(join(place, 'samples.jsonl'), 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
     expect(lines.map(({ prompt }) => prompt)).toEqual(seen);
     expect(lines[0]).toMatchObject({ step: 2, response: expect.any(String) });
     expect(seen[0]).toContain('What is');

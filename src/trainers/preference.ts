@@ -5,21 +5,27 @@
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
 import type { PreferenceLoss, PreferenceTotals } from '../algorithms/index.ts';
-import { type BatchState, packBatch, Random, type TokenStore, tokenise } from '../data/index.ts';
+import { type BatchState, packBatch, Random, type TokenStore } from '../data/index.ts';
 import type { Model } from '../models/index.ts';
 import { AdamW } from '../nn/index.ts';
 import { type ResolvedRun, type RunOptions, resolveRun, savedConfig } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { type LoopOptions, type TrainTask, trainLoop } from './loop.ts';
 import { loopOptions, startRun } from './loop-config.ts';
-import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './preference-config.ts';
-import { type PreferenceExample, PreferenceObjective, type ReferenceTable } from './preference-objective.ts';
 import { openReference } from './open-reference.ts';
+import {
+  configuredLoss,
+  type PreferenceConfig,
+  type PreferenceConfigInput,
+  preferenceSchema,
+} from './preference-config.ts';
+import { openPreferences, type PreferenceData } from './preference-data.ts';
+import { type PreferenceExample, PreferenceObjective, type ReferenceTable } from './preference-objective.ts';
 import type { Reference } from './reference.ts';
 import { referenceTable } from './reference-cache.ts';
 import type { MicroBatchLimits } from './responses.ts';
-import { type Sample, SampleGenerations } from './sample-generations.ts';
-import { loadForTraining, loadTokenizer, openForTraining, restoreForTraining, saveForTraining } from './setup.ts';
+import { type Sample, SampleGenerations, type SampleOptions } from './sample-generations.ts';
+import { loadForTraining, restoreForTraining, saveForTraining } from './setup.ts';
 import { StepBatches } from './step-batches.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
 
@@ -45,48 +51,51 @@ export async function startPreference(
   resolved: ResolvedRun<typeof preferenceSchema>,
   options: PreferenceTrainerOptions = {},
 ): Promise<TrainingRun> {
+  const opened = new AsyncDisposableStack();
+  const freed = new DisposableStack();
+  try {
+    return await setUp(resolved, options, opened, freed);
+  } catch (error) {
+    await opened.disposeAsync();
+    freed.dispose();
+    throw error;
+  }
+}
+
+/** `opened` is closed when training ends; `freed` (the model) only where it never begins. */
+async function setUp(
+  resolved: ResolvedRun<typeof preferenceSchema>,
+  options: PreferenceTrainerOptions,
+  opened: AsyncDisposableStack,
+  freed: DisposableStack,
+): Promise<TrainingRun> {
   const { config, resume } = resolved;
   const { progress, signal } = options;
   const { algorithm, options: lossOptions } = configuredLoss(config);
   const data = await openPreferences(config, algorithm, options);
+  opened.defer(() => data.close());
   const { model, tokenizer, device } = await loadForTraining(config, { progress });
+  freed.use(model);
   if (!config.dropout) silenceDropout(model);
   const limits = limitsOf(config);
-  const reference = await openReference({ config, algorithm, policy: model, device, limits, progress });
-  const known = await knownReference(config, reference, data, options);
-  // The tables hold all that most losses ask for; z0 from mismatched pairs is measured anew at every step.
-  const needed = known === undefined || algorithm.baseline === 'mismatched';
-  if (!needed) reference?.dispose();
+  const opening = { config, algorithm, policy: model, device, limits, progress };
+  const { reference, known } = await settleReference(await openReference(opening), data, config, algorithm, options);
+  opened.defer(() => reference?.dispose());
   const objective = new PreferenceObjective({
     model,
     algorithm,
     options: lossOptions,
-    reference: needed ? reference : null,
+    reference,
     limits,
     evalLimits: config.evalBatchSize === undefined ? limits : { examples: config.evalBatchSize },
     maxLength: Math.min(config.maxLength, model.decoder.spec.maxPositions),
     checkpointing: config.gradientCheckpointing,
   });
   const held = await heldOut(objective, data.validation, config, known?.validation);
-  const task = preferenceTask({
-    config,
-    model,
-    tokenizer,
-    objective,
-    reference: needed ? reference : null,
-    train: data.train,
-    held,
-    known,
-  });
+  const task = preferenceTask({ config, model, tokenizer, objective, reference, train: data.train, held, known });
+  opened.defer(() => task.optimizer.dispose());
   const run = await startRun('train preference', preferenceSchema, resolved, options.run);
-  const samples = new SampleGenerations(model, tokenizer, promptsOf(held), {
-    every: config.sampleSteps,
-    count: config.sampleCount,
-    order: config.sampleOrder,
-    maxNewTokens: config.sampleMaxNewTokens,
-    temperature: config.sampleTemperature,
-    seed: config.seed,
-  });
+  const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
   return new TrainingRun({
     run,
     model,
@@ -106,49 +115,21 @@ export async function startPreference(
       if (samples.isDue(step.step)) await options.onSamples?.(await samples.take(step.step, run, signal));
       await options.onStep?.(step);
     },
-    close: async () => {
-      task.optimizer.dispose();
-      if (needed) reference?.dispose();
-      await data.train.close();
-      await data.validation?.close();
-    },
+    close: () => opened.disposeAsync(),
   });
 }
+
+const sampleOptions = (config: PreferenceConfig): SampleOptions => ({
+  every: config.sampleSteps,
+  count: config.sampleCount,
+  order: config.sampleOrder,
+  maxNewTokens: config.sampleMaxNewTokens,
+  temperature: config.sampleTemperature,
+  seed: config.seed,
+});
 
 export function limitsOf(config: Pick<PreferenceConfig, 'batchSize' | 'tokenBudget'>): MicroBatchLimits {
   return config.tokenBudget === undefined ? { examples: config.batchSize } : { tokens: config.tokenBudget };
-}
-
-interface PreferenceData {
-  train: TokenStore;
-  validation: TokenStore | undefined;
-}
-
-/** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
-export async function openPreferences(
-  config: PreferenceConfig,
-  algorithm: PreferenceLoss,
-  options: TrainerOptions,
-): Promise<PreferenceData> {
-  const { progress, signal, cache } = options;
-  const tokenizer = await loadTokenizer(config, progress);
-  const parts = await openForTraining(config, {
-    given: options,
-    progress,
-    shape: algorithm.paired ? 'preference' : 'unpaired',
-    dropTies: algorithm.paired,
-  });
-  const encoding = {
-    maxLength: config.maxLength,
-    maxPromptLength: config.maxPromptLength,
-    maxResponseLength: config.maxCompletionLength,
-    format: config.promptFormat,
-    cache,
-    progress,
-    signal,
-  };
-  const train = await tokenise(parts.train, tokenizer, encoding);
-  return { train, validation: parts.validation && (await tokenise(parts.validation, tokenizer, encoding)) };
 }
 
 interface KnownReference {
@@ -156,15 +137,25 @@ interface KnownReference {
   validation: ReferenceTable | undefined;
 }
 
-async function knownReference(
-  config: PreferenceConfig,
+/** Where asked, all log-probs of the reference at once; it is then let go, unless the loss asks for more at every step. */
+async function settleReference(
   reference: Reference | null,
   data: PreferenceData,
+  config: PreferenceConfig,
+  algorithm: PreferenceLoss,
   { progress, signal }: TrainerOptions,
-): Promise<KnownReference | undefined> {
-  if (reference === null || !config.precomputeRef) return undefined;
-  const tableOf = async (store: TokenStore) => (await referenceTable(store, reference, { progress, signal })).table;
-  return { train: await tableOf(data.train), validation: data.validation && (await tableOf(data.validation)) };
+): Promise<{ reference: Reference | null; known?: KnownReference }> {
+  if (reference === null || !config.precomputeRef) return { reference };
+  try {
+    const tableOf = async (store: TokenStore) => (await referenceTable(store, reference, { progress, signal })).table;
+    const known = { train: await tableOf(data.train), validation: data.validation && (await tableOf(data.validation)) };
+    if (algorithm.baseline === 'mismatched') return { reference, known };
+    reference.dispose();
+    return { reference: null, known };
+  } catch (error) {
+    reference.dispose();
+    throw error;
+  }
 }
 
 async function heldOut(
@@ -204,8 +195,7 @@ type Task = TrainTask<PreferenceExample[], PreferenceTotals> & { readonly optimi
 function preferenceTask({ config, model, tokenizer, objective, reference, train, held, known }: TaskParts): Task {
   const { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps, refModelUpdateFreq } = config;
   const steps = new StepBatches(train, { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps });
-  const moves = (step: number) =>
-    refModelUpdateFreq !== undefined && step > 1 && (step - 1) % refModelUpdateFreq === 0;
+  const moves = (step: number) => refModelUpdateFreq !== undefined && step > 1 && (step - 1) % refModelUpdateFreq === 0;
   let tokens = 0;
   let started = 0;
 
@@ -242,6 +232,10 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
 /** Policy and reference start equal only where neither drops anything at random; adapters keep their own dropout. */
 function silenceDropout(model: Model): void {
   const { dropout, attention } = model.decoder.spec;
-  Object.assign(dropout, { residual: 0, embedding: 0 }, dropout.attentionOutput === undefined ? {} : { attentionOutput: 0 });
+  Object.assign(
+    dropout,
+    { residual: 0, embedding: 0 },
+    dropout.attentionOutput === undefined ? {} : { attentionOutput: 0 },
+  );
   Object.assign(attention, { dropout: 0 });
 }

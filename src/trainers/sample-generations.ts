@@ -87,7 +87,11 @@ export class SampleGenerations {
         };
       });
       appendFileSync(run.path(samplesFile), samples.map((sample) => `${JSON.stringify(sample)}\n`).join(''));
-      run.metrics.text(step, 'samples', samples.map(({ prompt, response }) => `${prompt}**${response}**`).join('\n\n---\n\n'));
+      run.metrics.text(
+        step,
+        'samples',
+        samples.map(({ prompt, response }) => `${prompt}**${response}**`).join('\n\n---\n\n'),
+      );
       return samples;
     } finally {
       sampler.dispose();

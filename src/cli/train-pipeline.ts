@@ -1,0 +1,123 @@
+/** `attune train --config pipeline.yaml`: one recipe on many models, one after another. */
+import type { Command } from 'commander';
+import { UserError } from '../errors.ts';
+import { loadDotenv } from '../runs/index.ts';
+import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../trainers/pipeline.ts';
+import { type PipelineConfig, readPipeline } from '../trainers/pipeline-config.ts';
+import { type ModelPlan, planPipeline } from '../trainers/pipeline-plan.ts';
+import { describePlan } from '../trainers/plan.ts';
+import { consoleProgress, duration } from './console.ts';
+import { onInterrupt } from './interrupt.ts';
+import { printSamples } from './train-preference.ts';
+import { evaluationLine, short, shown } from './training.ts';
+
+interface Flags {
+  config?: string;
+  modelIndex?: string;
+  dryRun?: boolean;
+  outputDir?: string;
+  resume?: boolean;
+}
+
+export function registerPipeline(train: Command): void {
+  train
+    .option('--config <file>', 'a pipeline: one recipe on many models (see recipes/)')
+    .option('--model-index <n>', 'train only this model of the pipeline, counted from 0')
+    .option('--dry-run', 'report the faults of all models, steps and memory, and stop')
+    .option('--output-dir <folder>', "in place of the pipeline's training.output_dir")
+    .option('--resume', 'go on: finished models are left alone, the others resume from their newest checkpoint')
+    .action(async (flags: Flags, command: Command) => {
+      if (flags.config === undefined) return command.help({ error: true });
+      loadDotenv();
+      const { config } = readPipeline(flags.config, { outputDir: flags.outputDir });
+      process.exitCode = flags.dryRun ? await dryRun(config, flags) : await run(config, flags);
+    });
+}
+
+async function dryRun(config: PipelineConfig, { resume, modelIndex }: Flags): Promise<number> {
+  const chosen = modelIndex === undefined ? config : { ...config, models: [modelAt(config, modelIndex)] };
+  const plans = await planPipeline(chosen, { resume, progress: consoleProgress() });
+  for (const plan of plans) console.log(`${planText(plan)}\n`);
+  const faulty = plans.filter(({ faults }) => faults.length > 0);
+  if (faulty.length === 0) return 0;
+  console.log(`${faulty.length} of ${plans.length} models cannot be trained as they are.`);
+  return 2;
+}
+
+function planText({ name, model, folder, faults, notes, training }: ModelPlan): string {
+  return [
+    `${name} (${model}) → ${shown(folder)}`,
+    ...(training ? describePlan(training).split('\n') : []),
+    ...notes.map((note) => `Note      ${note}`),
+    ...faults.map((fault) => `FAULT     ${fault}`),
+  ].join('\n  ');
+}
+
+function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['models'][number] {
+  const model = /^\d+$/.test(text) ? models[Number(text)] : undefined;
+  if (model !== undefined) return model;
+  const list = models.map(({ name }, i) => `${i} ${name}`).join(', ');
+  throw new UserError(`--model-index ${text}: models are counted from 0 (${list}).`);
+}
+
+async function run(config: PipelineConfig, flags: Flags): Promise<number> {
+  using interrupt = onInterrupt((signal) =>
+    console.error(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+  );
+  const modelIndex =
+    flags.modelIndex === undefined ? undefined : config.models.indexOf(modelAt(config, flags.modelIndex));
+  const outcomes = await trainPipeline(config, {
+    modelIndex,
+    resume: flags.resume,
+    signal: interrupt.signal,
+    ...told(config.logging.logLevel),
+  });
+  if (outcomes.length > 1 || config.models.length === 1) console.log(`\n${summary(outcomes)}`);
+  if (interrupt.signal.aborted) {
+    console.error(`Stopped. Go on with: attune train --config ${flags.config} --resume`);
+    return 130;
+  }
+  return outcomes.some(({ status }) => status === 'failed') ? 1 : 0;
+}
+
+type LogLevel = PipelineConfig['logging']['logLevel'];
+
+/** What is printed while it runs, by `logging.log_level`. */
+function told(level: LogLevel): Partial<PipelineOptions> {
+  const quiet: Partial<PipelineOptions> = {
+    onOutcome: ({ name, status, error }) => {
+      if (status === 'failed') console.error(`${name} failed: ${error?.message}`);
+    },
+  };
+  if (level === 'error' || level === 'warning') return quiet;
+  return {
+    progress: consoleProgress(),
+    onModel: ({ name }, { folder, totalSteps, resumedAt }) =>
+      console.log(`${name} → ${shown(folder)}, ${totalSteps} steps${resumedAt ? `, from step ${resumedAt}` : ''}`),
+    onStep: ({ name }, step) => {
+      if (step.evaluated) console.log(`${name}  ${evaluationLine(step.step, step.metrics)}`);
+      else if (level === 'debug')
+        console.log(`${name}  step ${step.step}  loss ${short(step.metrics['train/loss'] ?? 0)}`);
+      if (step.skipped) console.error(`${name}  step ${step.step}: a number was not finite, the update was left out`);
+    },
+    onSamples: (_, samples) => printSamples(samples),
+    ...quiet,
+  };
+}
+
+function summary(outcomes: readonly ModelOutcome[]): string {
+  const width = Math.max(...outcomes.map(({ name }) => name.length));
+  return outcomes
+    .map(({ name, status, step, best, checkpoint, seconds, error }) => {
+      const facts = [
+        status.padEnd(14),
+        ...(step === undefined ? [] : [`${step} steps`]),
+        ...(best ? [`best ${best.metric} ${short(best.value)} at step ${best.step}`] : []),
+        duration(seconds),
+        ...(checkpoint ? [shown(checkpoint)] : []),
+        ...(error ? [error.message.split('\n')[0] ?? ''] : []),
+      ];
+      return `${name.padEnd(width)}  ${facts.join('  ')}`;
+    })
+    .join('\n');
+}

@@ -1,0 +1,47 @@
+/** `attune train preference`: direct alignment on pairs or on single judged responses. */
+import type { Command } from 'commander';
+import { describePlan } from '../trainers/plan.ts';
+import { startPreference } from '../trainers/preference.ts';
+import { configuredLoss, preferenceSchema } from '../trainers/preference-config.ts';
+import { openPreferences, preferencePlan } from '../trainers/preference-data.ts';
+import type { Sample } from '../trainers/sample-generations.ts';
+import { registerTrainVerb } from './training.ts';
+
+export function registerTrainPreference(train: Command): void {
+  const command = registerTrainVerb(train, {
+    name: 'preference',
+    description: 'direct alignment: dpo and its kin on pairs, kto on single judged responses',
+    schema: preferenceSchema,
+    start: (resolved, options) => startPreference(resolved, { ...options, onSamples: printSamples }),
+    async plan({ config }, options) {
+      const { algorithm } = configuredLoss(config);
+      const data = await openPreferences(config, algorithm, options);
+      try {
+        return describePlan(await preferencePlan(config, algorithm, data, options.progress));
+      } finally {
+        await data.close();
+      }
+    },
+    examples: [
+      'attune train preference --model models/tiny --dataset pairs.jsonl --loss dpo --beta 0.1 --lr 1e-4',
+      'attune train preference --model Qwen/Qwen3-0.6B --dataset trl-lib/ultrafeedback_binarized --loss ipo --lora',
+      'attune train preference --model models/tiny --dataset judged.jsonl --loss kto --undesirable-weight 1.5',
+      'attune train preference --model models/tiny --dataset pairs.jsonl --loss simpo --no-ref-model',
+    ],
+  });
+  command.option('--no-ref-model', 'train without a reference, where the loss allows it');
+}
+
+/** What the policy writes now, a line for each prompt. */
+export function printSamples(samples: readonly Sample[]): void {
+  for (const { step, prompt, response, ended } of samples)
+    console.log(`step ${step}  ${oneLine(prompt, 60)} → ${oneLine(response, 100)}${ended ? '' : ' …'}`);
+}
+
+function oneLine(text: string, length: number): string {
+  const flat = text
+    .replace(/<\|[^|]*\|>/g, ' ')
+    .replace(/\s+/g, ' ')
+    .trim();
+  return flat.length <= length ? flat : `…${flat.slice(-length)}`;
+}
