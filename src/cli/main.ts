@@ -21,6 +21,11 @@ const commands: Record<string, CommandEntry> = {
     engine: false,
   },
   explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
+  train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
+  rollouts: { summary: 'what a policy wrote in training', load: () => import('./rollouts.ts'), engine: false },
+  replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
+  compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
+  inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
   tokenizer: {

@@ -90,7 +90,8 @@ function helpText(type: z.ZodType, kind: FieldKind): string {
 
 function shown(value: unknown): string {
   if (Array.isArray(value)) return value.join(',');
-  return typeof value === 'string' || typeof value === 'boolean' ? String(value) : numberText(value as number);
+  if (typeof value === 'string') return /\s/.test(value) ? JSON.stringify(value) : value;
+  return typeof value === 'boolean' ? String(value) : numberText(value as number);
 }
 
 const numberText = (value: number) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential() : String(value));

@@ -30,10 +30,15 @@ export const rewardSchema = z.object({
     description: 'take <think>…</think> out of the text that is scored',
     group,
   }),
-  stepSeparator: field(z.string().min(1).default('\n'), {
-    description: 'process: what stands after each step',
-    group,
-  }),
+  stepSeparator: field(
+    z
+      .string()
+      .min(1)
+      .default('\n')
+      // as it is typed in a shell
+      .transform((text) => text.replaceAll('\\n', '\n')),
+    { description: 'process: what stands after each step', group },
+  ),
   dropTies: field(z.boolean().default(false), {
     description: 'preference: leave out pairs that are equal or were graded equal',
     group: 'Data',

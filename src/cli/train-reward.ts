@@ -1,0 +1,28 @@
+/** `attune train reward`: preference, outcome and process reward models. */
+import type { Command } from 'commander';
+import { describePlan, trainingPlan } from '../trainers/plan.ts';
+import { rewardTokens, startReward } from '../trainers/reward.ts';
+import { rewardSchema } from '../trainers/reward-config.ts';
+import { loadTokenizer } from '../trainers/setup.ts';
+import { registerTrainVerb } from './training.ts';
+
+export function registerTrainReward(train: Command): void {
+  registerTrainVerb(train, {
+    name: 'reward',
+    description: 'a reward model: on pairs, on graded solutions (ORM) or on labelled steps (PRM)',
+    schema: rewardSchema,
+    start: startReward,
+    async plan({ config }, options) {
+      const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
+      try {
+        return describePlan(await trainingPlan(config, data, config, options));
+      } finally {
+        await data.close();
+      }
+    },
+    examples: [
+      'attune train reward --model models/tiny --dataset pairs.jsonl',
+      'attune train reward --type outcome --model Qwen/Qwen3-0.6B --dataset graded.jsonl --lora',
+    ],
+  });
+}

@@ -1,0 +1,27 @@
+/** `attune train sft`: chats or plain text, from a checkpoint or from scratch. */
+import type { Command } from 'commander';
+import { describePlan, trainingPlan } from '../trainers/plan.ts';
+import { loadTokenizer } from '../trainers/setup.ts';
+import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft.ts';
+import { registerTrainVerb } from './training.ts';
+
+export function registerTrainSft(train: Command): void {
+  registerTrainVerb(train, {
+    name: 'sft',
+    description: 'supervised fine-tuning on chats or plain text',
+    schema: sftSchema,
+    start: startSft,
+    async plan({ config }, options) {
+      const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
+      try {
+        return describePlan(await trainingPlan(config, data, sftBatching(config), options));
+      } finally {
+        await data.close();
+      }
+    },
+    examples: [
+      'attune train sft --model Qwen/Qwen3-0.6B --dataset chats.jsonl --lora',
+      'attune train sft --from-config config.json --tokenizer ./tokenizer --dataset chats.jsonl --lr 1e-3 --token-budget 16384',
+    ],
+  });
+}

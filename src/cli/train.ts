@@ -1,0 +1,18 @@
+/** `attune train sft|reward|preference|policy`: each verb is a file of its own beside this one. */
+import type { Command } from 'commander';
+import { registerPipeline } from './train-pipeline.ts';
+import { registerTrainPreference } from './train-preference.ts';
+import { registerTrainPolicy } from './train-policy.ts';
+import { registerTrainReward } from './train-reward.ts';
+import { registerTrainSft } from './train-sft.ts';
+
+export function register(program: Command): void {
+  const train = program.command('train').description('train a model: sft, reward, preference or policy');
+  // An option after a verb is the verb's, also where `train` itself has one of that name.
+  train.enablePositionalOptions();
+  registerTrainSft(train);
+  registerTrainReward(train);
+  registerTrainPolicy(train);
+  registerTrainPreference(train);
+  registerPipeline(train);
+}
