@@ -246,8 +246,7 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
       ...metrics,
       ratio_max: ratioMax,
       ...(first ? { sampler_gap_max: this.#gap.max } : {}),
-      ...(first && metrics.policy_loss !== undefined ? { first_policy_loss: metrics.policy_loss } : {}),
-      ...(first && metrics.value_loss !== undefined ? { first_value_loss: metrics.value_loss } : {}),
+      ...(first ? firstTerms(metrics) : {}),
     };
   }
 
@@ -302,6 +301,12 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
   #drop(): void {
     for (const value of this.#ratioMaxima.splice(0)) value.dispose();
   }
+}
+
+/** The first update's terms under names of their own: later ones move, and `attune replay` recomputes the first. */
+function firstTerms(metrics: Record<string, number>): Record<string, number> {
+  const names = ['policy_loss', 'value_loss', 'kl'].filter((name) => metrics[name] !== undefined);
+  return Object.fromEntries(names.map((name) => [`first_${name}`, metrics[name] as number]));
 }
 
 /** lpOld − lpRef per token. */

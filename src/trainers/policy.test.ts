@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { policyAlgorithms } from '../algorithms/index.ts';
@@ -11,6 +12,7 @@ import { liveTensors } from '../tensor/index.ts';
 import type { TrainStep } from './loop.ts';
 import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
 import type { PolicyInput } from './policy-config.ts';
+import { replayStep } from './replay.ts';
 import type { ProgramConfig } from './training-run.ts';
 
 let folder = '';
@@ -174,6 +176,24 @@ describe('exactness', () => {
     );
     await train({ maxSteps: 1, maxSamplerGap: 0.02 }, { sampler: wrong });
   });
+});
+
+describe('replay', () => {
+  it.each(policyAlgorithms.map(({ name }) => name))(
+    '%s: advantages and losses follow from the database',
+    async (algorithm) => {
+      const { folder: run } = await train({ algorithm, maxSteps: 2, saveTokens: true, nMinibatches: 2 });
+      for (const step of [1, 2]) {
+        const replay = replayStep(run, step);
+        expect(replay.losses.map(({ name }) => name)).toContain('policy_loss');
+        expect(replay).toMatchObject({ agrees: true, algorithm });
+        expect(replay.rollouts.some(({ stored }) => stored !== 0)).toBe(true);
+      }
+      using database = new DatabaseSync(join(run, 'rollouts.db'));
+      database.exec('update rollouts set reward = 1 - reward where id = 1');
+      expect(replayStep(run, 1).agrees).toBe(false);
+    },
+  );
 });
 
 describe('what is asked for', () => {

@@ -35,7 +35,7 @@ import { writePolicyReport } from './policy-report.ts';
 import { configuredScorer } from './policy-rewards.ts';
 import type { RolloutSampler } from './policy-rollout.ts';
 import { PolicyTask } from './policy-task.ts';
-import { loadForTraining } from './setup.ts';
+import { loadForTraining, loadTokenizer } from './setup.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
 
 export interface PolicyTrainerOptions extends TrainerOptions {
@@ -204,4 +204,21 @@ function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
   if (config.maxSteps !== undefined) return config.maxSteps;
   if (prompts.size === undefined) return endlessSteps;
   return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
+}
+
+/** What a run would do, in words. */
+export async function policyPlan(config: PolicyConfig): Promise<string> {
+  checkPolicyConfig(config);
+  const { algorithm, options } = algorithmOf(config);
+  const tokenizer = await loadTokenizer(config);
+  const { prompts, evaluation } = await openPrompts(config, tokenizer, undefined);
+  const perStep = config.batchSize * config.gradAccum;
+  const updates = options.ppoEpochs * config.nMinibatches;
+  return [
+    `${algorithm.name}: ${algorithm.summary}`,
+    `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
+    `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
+    `steps: ${stepsOf(config, prompts)}`,
+    `reference: ${usesReference(algorithm, options) ? (config.lora ? 'the base with adapters off' : 'a second copy') : 'none'}`,
+  ].join('\n');
 }

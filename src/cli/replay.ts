@@ -1,0 +1,39 @@
+/** `attune replay`: a stored step's advantages and losses, recomputed from the database and held against the record. */
+import type { Command } from 'commander';
+import { UserError } from '../errors.ts';
+import { openRun } from '../runs/index.ts';
+import { replayStep } from '../trainers/replay.ts';
+
+export function register(program: Command): void {
+  program
+    .command('replay <run>')
+    .description(
+      "recompute a step's advantages and losses from rollouts.db, and compare (needs a run with --save-tokens)",
+    )
+    .option('--step <n>', 'which step; the last when left out')
+    .option('--json', 'all numbers as JSON')
+    .action((run: string, options: { step?: string; json?: boolean }) => {
+      const step = options.step === undefined ? openRun(run).metrics().at(-1)?.step : Number(options.step);
+      if (step === undefined || !Number.isInteger(step))
+        throw new UserError(`--step ${options.step}: expected a step's number.`);
+      const replay = replayStep(run, step);
+      if (!replay.agrees) process.exitCode = 1;
+      if (options.json) {
+        console.log(JSON.stringify(replay, null, 2));
+        return;
+      }
+      const number = (value: number) => value.toFixed(6).padStart(12);
+      console.log(`${replay.algorithm}, step ${step}, ${replay.rollouts.length} rollouts\n`);
+      console.log('   id      reward    advantage   recomputed');
+      for (const { id, reward, stored, replayed } of replay.rollouts.slice(0, 16))
+        console.log(`${String(id).padStart(5)}${number(reward)} ${number(stored)} ${number(replayed)}`);
+      if (replay.rollouts.length > 16) console.log(`  … and ${replay.rollouts.length - 16} more`);
+      console.log('\nterm of the loss      recorded   recomputed');
+      for (const { name, stored, replayed } of replay.losses)
+        console.log(`${name.padEnd(18)}${number(stored)} ${number(replayed)}`);
+      console.log(
+        `\nlargest difference of an advantage ${replay.advantageGap.toExponential(1)}, sampler gap of that step ${replay.samplerGap.toExponential(1)}: ` +
+          (replay.agrees ? 'they agree.' : 'THEY DO NOT AGREE.'),
+      );
+    });
+}

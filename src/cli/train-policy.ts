@@ -1,0 +1,41 @@
+/** `attune train policy`: online RL with any of the policy-gradient algorithms. */
+import type { Command } from 'commander';
+import type { MetricRow } from '../runs/index.ts';
+import type { TrainStep } from '../trainers/loop.ts';
+import { policyPlan, startPolicy } from '../trainers/policy.ts';
+import { policySchema } from '../trainers/policy-config.ts';
+import { newSignals, type Signal } from '../trainers/signals.ts';
+import { registerTrainVerb } from './training.ts';
+
+export function registerTrainPolicy(train: Command): void {
+  registerTrainVerb(train, {
+    name: 'policy',
+    description:
+      'online RL: grpo and its kin, ppo, rloo, reinforce, against verifiers, reward models or your own function',
+    schema: policySchema,
+    start: (resolved, options) =>
+      startPolicy(resolved, {
+        ...options,
+        onStep: explainer(),
+        onRewardFailure: (error) => console.error(error.message),
+      }),
+    plan: ({ config }) => policyPlan(config),
+    examples: [
+      'attune train policy --model models/tiny --task chain_sum:1-2 --algorithm grpo --lr 1e-4 --max-new-tokens 128',
+      'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
+      'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
+      'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
+    ],
+  });
+}
+
+/** Says once, beneath the progress, what a number means where people usually misread it. */
+export function explainer(print: (line: string) => void = (line) => console.error(line)): (step: TrainStep) => void {
+  const history: MetricRow[] = [];
+  const told = new Set<Signal['kind']>();
+  return ({ step, metrics }) => {
+    history.push({ step, time: Date.now() / 1000, ...metrics } as MetricRow);
+    for (const { level, message } of newSignals(history, told))
+      print(`\n${level === 'warning' ? 'Attention' : 'Note'}, step ${step}: ${message}`);
+  };
+}
