@@ -13,11 +13,13 @@ import { trainBpe } from '../src/text/index.ts';
 const folder = process.argv[2] ?? join(import.meta.dirname, 'tiny');
 const tasks = 'chain_sum:1,gcd:1,spell_backward:1';
 const pairs = [...preferenceRows({ tasks, seed: 1, count: 240, style: 'answer' })];
-const judged = [...gradedRows({ tasks, seed: 2, count: 240, style: 'answer' })].map(({ prompt, completion, correct }) => ({
-  prompt,
-  completion,
-  label: correct,
-}));
+const judged = [...gradedRows({ tasks, seed: 2, count: 240, style: 'answer' })].map(
+  ({ prompt, completion, correct }) => ({
+    prompt,
+    completion,
+    label: correct,
+  }),
+);
 
 const rope = { hidden_size: 48, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 4 };
 const families: Record<string, Record<string, unknown>> = {

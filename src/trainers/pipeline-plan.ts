@@ -47,9 +47,10 @@ export async function planModel(
       return await body();
     } catch (error) {
       if (!(error instanceof AttuneError)) throw error;
-      plan.faults.push(
-        ...(error instanceof ConfigError ? error.faults.map((f) => `${f.path}: ${f.message}`) : [error.message]),
-      );
+      const messages =
+        error instanceof ConfigError ? error.faults.map((fault) => `${fault.path}: ${fault.message}`) : [error.message];
+      // a model that is not there is missed by its tokenizer and by its weights
+      for (const message of messages) if (!plan.faults.includes(message)) plan.faults.push(message);
       return undefined;
     }
   };
