@@ -26,6 +26,10 @@ const commands: Record<string, CommandEntry> = {
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
+  preferences: {
+    summary: "pairs from a policy's own responses",
+    load: () => import('./preferences.ts'),
+  },
   demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
   tokenizer: {

@@ -167,7 +167,8 @@ async function openFrozen(config: PolicyConfig, policy: Model): Promise<Frozen> 
   return { use: (body) => body(model), dispose: () => model.dispose() };
 }
 
-async function openPrompts(
+/** The training prompts that a config asks for, and the held-out ones. */
+export async function openPrompts(
   config: PolicyConfig,
   tokenizer: Tokenizer,
   rows: DatasetSpec | undefined,

@@ -1,0 +1,37 @@
+/** `attune compare`: several methods from one start, one report. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { compareMethods } from '../trainers/compare.ts';
+import { type CompareInput, compareSchema } from '../trainers/compare-config.ts';
+import { consoleProgress, duration } from './console.ts';
+import { onInterrupt } from './interrupt.ts';
+import { addSchemaOptions, schemaFlags } from './options.ts';
+
+export function register(program: Command): void {
+  const command = addSchemaOptions(
+    program
+      .command('compare')
+      .description('several methods from one start, the same prompts, budget and judge; one report'),
+    compareSchema,
+  );
+  command.addHelpText(
+    'after',
+    '\nExample:\n  attune compare --model models/tiny --methods ppo,grpo,dpo --task chain_sum:1 --steps 100 --group-size 4 --seeds 1,2,3',
+  );
+  command.action(async () => {
+    using interrupt = onInterrupt(() => console.error('\nstopping after this step; what is done is kept'));
+    const flags = schemaFlags(command, compareSchema) as CompareInput;
+    const { folder } = await compareMethods(flags, {
+      progress: consoleProgress(),
+      signal: interrupt.signal,
+      onRun: ({ method, seed, judgements, seconds }) => {
+        const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
+        const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
+        console.error(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
+      },
+    });
+    console.log(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
+    console.log(`picture, report and figures: ${join(folder, 'comparison')}`);
+  });
+}
