@@ -31,6 +31,7 @@ struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
+  bool inStep = false;               // goes through several lists of tensors side by side
 };
 
 // A deque: references into it hold when a getter of the caller's resolves another operator in the middle of a call.
@@ -224,11 +225,29 @@ napi_value wrap(napi_env env, const IValue& value) {
   throw ArgumentError("a result of kind " + value.tagKind() + " cannot be handed to JavaScript");
 }
 
+// The operators over lists of tensors walk through all lists by the length of the first, and not all of them compare.
+void checkInStep(const Operator& op, const torch::jit::Stack& stack) {
+  const Argument* first = nullptr;
+  size_t length = 0;
+  for (size_t i = 0; i < op.arguments.size(); i++) {
+    const Argument& argument = op.arguments[i];
+    if (!argument.list || argument.kind != TypeKind::TensorType || !stack[i].isTensorList()) continue;
+    const size_t own = stack[i].toTensorList().size();
+    if (own == 0 && argument.name == "max_exp_avg_sqs") continue;  // there only with amsgrad
+    if (first == nullptr) {
+      first = &argument;
+      length = own;
+    } else if (own != length) {
+      throw ArgumentError("\"" + first->name + "\" has " + std::to_string(length) + " tensors, \"" + argument.name + "\" " + std::to_string(own));
+    }
+  }
+}
+
 napi_value resolve(napi_env env, Args& args) {
   const std::string name = toString(env, args[0]), overload = toString(env, args[1]);
   auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
   if (!handle.has_value()) return null(env);
-  Operator op{*handle, {}, {}};
+  Operator op{*handle, {}, {}, false};
   const auto& schema = handle->schema();
   std::vector<napi_value> arguments, returns;
   for (const auto& source : schema.arguments()) {
@@ -257,6 +276,7 @@ napi_value resolve(napi_env env, Args& args) {
     op.returnsArgument.push_back(from);
     returns.push_back(object(env, {{"type", fromString(env, source.type()->str())}, {"argument", fromInt(env, from)}}));
   }
+  op.inStep = name.rfind("aten::_foreach_", 0) == 0 || name.rfind("aten::_fused_", 0) == 0;
   operators().push_back(std::move(op));
   std::ostringstream text;
   text << schema;
@@ -269,8 +289,7 @@ napi_value resolve(napi_env env, Args& args) {
 // call(id, ...arguments by position). One return comes back as it is, several as an array. A return that is one of the
 // arguments (in-place and out= ops) comes back as undefined: the caller already holds it.
 napi_value call(napi_env env, Args& args) {
-  int32_t id = -1;
-  napi_get_value_int32(env, args[0], &id);
+  const int64_t id = toInt(env, args[0]);
   if (id < 0 || static_cast<size_t>(id) >= operators().size()) throw ArgumentError("not an operator");
   const Operator& op = operators()[id];
   const size_t wanted = op.arguments.size();
@@ -279,6 +298,7 @@ napi_value call(napi_env env, Args& args) {
   torch::jit::Stack stack;
   stack.reserve(wanted);
   for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i + 1 < args.count ? args.values[i + 1] : nullptr);
+  if (op.inStep) checkInStep(op, stack);
   const std::vector<int>& returns = op.returnsArgument;
   op.handle.callBoxed(&stack);
   if (stack.size() == 1) return returns[0] >= 0 ? undefined(env) : wrap(env, stack[0]);

@@ -1,5 +1,7 @@
 #include "handles.h"
 
+#include <cmath>
+#include <limits>
 #include <unordered_set>
 
 namespace attune {
@@ -83,11 +85,16 @@ int64_t liveBytes() {
   return bytes;
 }
 
-const at::Tensor& toTensor(napi_env env, napi_value value) {
-  int32_t handle = 0;
-  if (napi_get_value_int32(env, value, &handle) != napi_ok) throw ArgumentError("expected a tensor");
-  return tensorAt(handle);
+// By way of a double: Node-API's int32 takes 2⁴⁰ and NaN for 0, which is somebody's handle.
+int32_t toHandle(napi_env env, napi_value value) {
+  double number = 0;
+  if (napi_get_value_double(env, value, &number) != napi_ok) throw ArgumentError("expected a tensor");
+  if (!(number >= 0 && number <= std::numeric_limits<int32_t>::max()) || number != std::floor(number))
+    throw ArgumentError("not a tensor handle");
+  return static_cast<int32_t>(number);
 }
+
+const at::Tensor& toTensor(napi_env env, napi_value value) { return tensorAt(toHandle(env, value)); }
 
 napi_value fromTensor(napi_env env, at::Tensor tensor) {
   if (!tensor.defined()) return null(env);

@@ -17,6 +17,7 @@ int64_t liveBytes();
 /** Running estimate of held bytes (each storage counted by its first holder), cheap enough for the garbage collector's books. */
 int64_t bookedBytes();
 
+int32_t toHandle(napi_env env, napi_value value);
 const at::Tensor& toTensor(napi_env env, napi_value value);
 /** A new handle, or null for an undefined tensor. */
 napi_value fromTensor(napi_env env, at::Tensor tensor);

@@ -114,11 +114,7 @@ napi_value meta(napi_env env, Args& args) {
 }
 
 napi_value free(napi_env env, Args& args) {
-  for (size_t i = 0; i < args.count; i++) {
-    int32_t handle = -1;
-    napi_get_value_int32(env, args.values[i], &handle);
-    release(handle);
-  }
+  for (size_t i = 0; i < args.count; i++) release(toHandle(env, args.values[i]));
   return undefined(env);
 }
 

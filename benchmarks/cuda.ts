@@ -1,0 +1,208 @@
+/**
+ * Is CUDA right? `npm run bench -- cuda` runs every operator of ours, every fixture of tests/models and the sampler on the
+ * GPU beside the CPU and prints the largest difference and the bound it is held to. Exit code 1 where one is exceeded.
+ */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { loadModel, packSequences, Sampler, scoredTokens, tokenLogprobs } from '../src/models/index.ts';
+import {
+  aten,
+  cudaCount,
+  type DType,
+  Graph,
+  keep,
+  linearLogprob,
+  noGrad,
+  openSafetensors,
+  randint,
+  randn,
+  rmsNorm,
+  scope,
+  seed,
+  synchronize,
+  type Tensor,
+  tensor,
+} from '../src/tensor/index.ts';
+import type { Reading } from './run.ts';
+
+const GPU = 'cuda:0';
+
+/** The largest |a − b| relative to the largest |b|, both read back in f32. */
+function gap(a: Tensor, b: Tensor): number {
+  const [x, y] = [a, b].map((value) => value.detach().to({ dtype: 'float32', device: 'cpu' })) as [Tensor, Tensor];
+  return x.sub(y).abs().max().item() / Math.max(1e-30, y.abs().max().item());
+}
+
+function check(name: string, worst: number, bound: number): Reading {
+  const fits = worst <= bound;
+  if (!fits) process.exitCode = 1;
+  return { name, worst: worst.toExponential(2), bound, result: fits ? 'ok' : 'WRONG' };
+}
+
+/** One differentiable function on both devices: the gap of its value and of its gradients. */
+function* both(
+  name: string,
+  inputs: Tensor[],
+  fn: (...inputs: Tensor[]) => Tensor,
+  dtype: DType,
+  bound: number,
+): Generator<Reading> {
+  const at = (device: string, type: DType) => {
+    const leaves = inputs.map((input) => input.to({ device, dtype: type, copy: true }).requiresGrad_());
+    const out = fn(...leaves);
+    const weights = tensor(
+      Float32Array.from({ length: out.numel }, (_, i) => Math.cos(i)),
+      { shape: [...out.shape] },
+    );
+    out
+      .mul(weights.to({ device, dtype: out.dtype }))
+      .sum()
+      .backward();
+    return [out, ...leaves.map((leaf) => leaf.grad as Tensor)];
+  };
+  const here = at('cpu', 'float32');
+  const there = at(GPU, dtype);
+  yield check(`${name} ${dtype}`, Math.max(...there.map((value, i) => gap(value, here[i] as Tensor))), bound);
+}
+
+function* operators(): Generator<Reading> {
+  seed(1);
+  const move = (value: Tensor, like: Tensor, dtype?: DType) =>
+    value.to({ device: like.device, ...(dtype ? { dtype } : {}) });
+  for (const [dtype, bound] of [
+    ['float32', 1e-4],
+    ['bfloat16', 4e-2],
+  ] as const) {
+    const angles = randn([40, 16]);
+    for (const interleaved of [false, true]) {
+      const rope = (x: Tensor) => aten('attune::rope', x, move(angles.cos(), x), move(angles.sin(), x), interleaved);
+      yield* both(`rope${interleaved ? ' interleaved' : ''}`, [randn([40, 6, 48])], rope, dtype, bound);
+    }
+    yield* both('swiglu', [randn([64, 256])], (x) => aten('attune::swiglu', x), dtype, bound);
+    yield* both('rms_norm', [randn([64, 128]), randn([128])], (x, w) => rmsNorm(x, w, 1e-6), dtype, bound);
+    const starts = [0, 37, 38, 300];
+    const attention = (q: Tensor, k: Tensor, v: Tensor) => aten('attune::packed_attention', q, k, v, starts, 0.125, 50);
+    yield* both(
+      'packed_attention',
+      [randn([300, 4, 64]), randn([300, 2, 64]), randn([300, 2, 64])],
+      attention,
+      dtype,
+      bound,
+    );
+    const targets = randint(0, 500, [33]);
+    const logprob = (h: Tensor, w: Tensor) => {
+      const { logp, entropy } = linearLogprob(h, w, move(targets, h), { temperature: 0.7, chunk: 8 });
+      return logp.add(entropy);
+    };
+    yield* both('linear_logprob', [randn([33, 64]).mul(0.3), randn([500, 64])], logprob, dtype, bound);
+  }
+}
+
+function* sampling(): Generator<Reading> {
+  const rows = 512;
+  const logits = randn([rows, 5000]).mul(3);
+  const rule = (device: string) => {
+    const floats = (pick: (i: number) => number) =>
+      tensor(
+        Float32Array.from({ length: rows }, (_, i) => pick(i)),
+        { device },
+      );
+    const whole = (pick: (i: number) => number) =>
+      tensor(
+        BigInt64Array.from({ length: rows }, (_, i) => BigInt(pick(i))),
+        { device },
+      );
+    const [ids, logp] = aten<[Tensor, Tensor]>(
+      'attune::sample',
+      logits.to(device),
+      floats((i) => [0, 0.7, 1, 1.3][i % 4] as number),
+      whole((i) => (i % 3 === 0 ? 50 : 0)),
+      floats((i) => (i % 2 === 0 ? 0.9 : 1)),
+      floats((i) => (i % 5 === 0 ? 0.05 : 0)),
+      whole((i) => i),
+      whole((i) => i * 7),
+    );
+    return { ids: ids.numbers(), logp };
+  };
+  const here = rule('cpu');
+  const there = rule(GPU);
+  const different = here.ids.filter((id, i) => id !== there.ids[i]).length;
+  yield check('sample: tokens that differ, of 512', different, 2);
+  if (different === 0) yield check('sample: log-probs', gap(there.logp, here.logp), 1e-4);
+}
+
+function* graphs(): Generator<Reading> {
+  const x = keep(randn([64, 64], { device: GPU }));
+  const out = keep(randn([64, 64], { device: GPU }));
+  const graph = Graph.capture(() => scope(() => void out.copy_(x.matmul(x).add(1))));
+  x.copy_(randn([64, 64], { device: GPU }));
+  graph.replay();
+  synchronize();
+  yield check('graph replay', gap(out, x.matmul(x).add(1)), 1e-5);
+  graph.dispose();
+}
+
+async function* models(): AsyncGenerator<Reading> {
+  const folder = ['tests/models/fixtures', '../tests/models/fixtures'].find((path) => existsSync(path));
+  if (folder === undefined) return;
+  for (const name of readdirSync(folder)) {
+    const path = join(folder, name);
+    using reference = openSafetensors(join(path, 'reference.safetensors'));
+    const ids = reference.tensor('input_ids').tolist() as number[][];
+    const batch = packSequences(ids, GPU);
+    const expected = reference.tensor('logits').flatten(0, 1);
+    for (const [dtype, bound] of [
+      ['float32', 2e-4],
+      ['bfloat16', 6e-2],
+    ] as const) {
+      using model = await loadModel(path, { device: GPU, dtype });
+      const logits = noGrad(() => model.decoder.logits(model.decoder.forward(batch)));
+      yield check(`${name} ${dtype}: logits`, gap(logits, expected), bound);
+    }
+    yield await sampler(path, name, ids[0] as number[]);
+  }
+}
+
+/** Greedy tokens on the GPU (through the captured graph) are the CPU's, and the sampler's log-probs are the trainer's. */
+async function sampler(path: string, name: string, prompt: number[]): Promise<Reading> {
+  const replies: number[][] = [];
+  let worst = 0;
+  for (const device of ['cpu', GPU]) {
+    using model = await loadModel(path, { device, dtype: 'float32' });
+    using engine = new Sampler(model);
+    const request = { prompt: prompt.slice(0, 5), maxNewTokens: 12 };
+    const [[greedy], [drawn]] = (await engine.generate([
+      { ...request, temperature: 0 },
+      { ...request, temperature: 0.8, seed: 3 },
+    ])) as [[{ ids: number[] }], [{ ids: number[]; logprobs: Float32Array }]];
+    replies.push(greedy.ids);
+    worst = Math.max(
+      worst,
+      scope(() =>
+        noGrad(() => {
+          const ids = [...request.prompt, ...drawn.ids];
+          const batch = packSequences([ids], device);
+          const scored = scoredTokens(
+            batch.starts,
+            ids.map((_, i) => (i >= request.prompt.length ? 1 : 0)),
+          );
+          const logp = tokenLogprobs(model.decoder, model.decoder.forward(batch), batch, scored, 0.8).logp.numbers();
+          return Math.max(...logp.map((value, i) => Math.abs(value - (drawn.logprobs[i] as number))));
+        }),
+      ),
+    );
+  }
+  return check(`${name}: sampler`, replies[0]?.join() === replies[1]?.join() ? worst : Number.POSITIVE_INFINITY, 1e-4);
+}
+
+export async function* run(): AsyncGenerator<Reading> {
+  if (cudaCount() === 0) {
+    console.error('There is no CUDA device here (attune doctor says what was found).');
+    process.exitCode = 1;
+    return;
+  }
+  yield* operators();
+  yield* sampling();
+  yield* graphs();
+  yield* models();
+}

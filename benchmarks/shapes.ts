@@ -1,0 +1,53 @@
+/** The work that attune and its peers are both given: model shapes and sequence lengths, the same numbers in every program. */
+
+/** A Llama of 15M parameters, for CPUs. */
+export const LLAMA_15M = {
+  model_type: 'llama',
+  vocab_size: 32000,
+  hidden_size: 288,
+  intermediate_size: 768,
+  num_hidden_layers: 6,
+  num_attention_heads: 6,
+  num_key_value_heads: 6,
+  max_position_embeddings: 1024,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: true,
+  dtype: 'float32',
+};
+
+/** Qwen3-0.6B's own shape, for GPUs. */
+export const QWEN3_06B = {
+  model_type: 'qwen3',
+  vocab_size: 151936,
+  hidden_size: 1024,
+  intermediate_size: 3072,
+  num_hidden_layers: 28,
+  num_attention_heads: 16,
+  num_key_value_heads: 8,
+  head_dim: 128,
+  max_position_embeddings: 40960,
+  rope_theta: 1e6,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: true,
+  dtype: 'bfloat16',
+};
+
+/** Lengths like those of HH-RLHF's replies: 64 draws of a log-normal, fixed. */
+export const GPU_LENGTHS = [
+  151, 176, 281, 161, 463, 58, 208, 74, 166, 140, 140, 39, 182, 267, 558, 309, 34, 73, 333, 82, 198, 60, 298, 392, 208,
+  208, 195, 109, 255, 167, 186, 242, 548, 623, 144, 253, 224, 472, 54, 95, 292, 262, 42, 47, 496, 215, 260, 200, 97, 63,
+  90, 66, 138, 173, 98, 963, 323, 82, 158, 162, 204, 121, 296, 185,
+];
+/** The same, shorter, for CPUs; 32 of them. */
+export const CPU_LENGTHS = [
+  87, 101, 162, 92, 267, 34, 120, 42, 95, 81, 81, 22, 105, 154, 322, 178, 19, 42, 192, 47, 114, 34, 172, 226, 120, 120,
+  113, 62, 147, 96, 107, 139,
+];
+
+/** Token ids that mean nothing, never special ones. */
+export function randomIds(length: number, vocabulary: number, salt: number): number[] {
+  return Array.from(
+    { length },
+    (_, i) => 10 + ((i * 7919 + salt * 104729 + ((i * i * 31) % 977)) % (vocabulary - 1000)),
+  );
+}

@@ -1,0 +1,312 @@
+// CUDA twins of the CPU operators: rope, swiglu, decode attention, sampling. Each says its algorithm; the formulas are in
+// the .cc of the same name.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda_raw.h"
+#include "sample.h"
+
+namespace attune {
+namespace {
+
+template <typename T>
+__device__ inline float wide(T x) { return static_cast<float>(x); }
+template <>
+__device__ inline float wide(__half x) { return __half2float(x); }
+template <>
+__device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T>
+__device__ inline T narrow(float x);
+template <>
+__device__ inline float narrow(float x) { return x; }
+template <>
+__device__ inline __half narrow(float x) { return __float2half(x); }
+template <>
+__device__ inline __nv_bfloat16 narrow(float x) { return __float2bfloat16(x); }
+
+// —— rope: one thread per pair (and per dimension that passes through) ————————————————————————————————————————
+template <typename T>
+__global__ void ropeKernel(RopeArgs a) {
+  const int64_t perHead = a.size - a.half;  // half pairs, then the rest
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= a.rows * a.heads * perHead) return;
+  const int64_t slot = i % perHead, head = i / perHead % a.heads, row = i / perHead / a.heads;
+  const T* x = static_cast<const T*>(a.x) + row * a.rowStride + head * a.headStride;
+  T* y = static_cast<T*>(a.y) + (row * a.heads + head) * a.size;
+  if (slot >= a.half) {
+    y[slot + a.half] = x[slot + a.half];
+    return;
+  }
+  const int64_t first = a.interleaved ? 2 * slot : slot, second = a.interleaved ? 2 * slot + 1 : slot + a.half;
+  const float c = a.cosines[row * a.half + slot], s = a.direction * a.sines[row * a.half + slot];
+  const float u = wide(x[first]), w = wide(x[second]);
+  y[first] = narrow<T>(u * c - w * s);
+  y[second] = narrow<T>(w * c + u * s);
+}
+
+// —— swiglu ——————————————————————————————————————————————————————————————————————————————————————————————
+template <typename T>
+__global__ void swigluKernel(const T* x, T* y, int64_t rows, int64_t size) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * size) return;
+  const T* row = x + i / size * 2 * size + i % size;
+  const float g = wide(row[0]);
+  y[i] = narrow<T>(g / (1.0f + __expf(-g)) * wide(row[size]));
+}
+
+template <typename T>
+__global__ void swigluBackwardKernel(const T* x, const T* gradient, T* dx, int64_t rows, int64_t size) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * size) return;
+  const int64_t at = i / size * 2 * size + i % size;
+  const float g = wide(x[at]), d = wide(gradient[i]);
+  const float sigmoid = 1.0f / (1.0f + __expf(-g));
+  dx[at + size] = narrow<T>(d * g * sigmoid);
+  dx[at] = narrow<T>(d * wide(x[at + size]) * sigmoid * (1.0f + g * (1.0f - sigmoid)));
+}
+
+// —— decode attention —————————————————————————————————————————————————————————————————————————————————————
+// One block per (row, query head). Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams walk the
+// keys side by side with a running maximum and sum (online softmax), and are joined through shared memory at the end.
+constexpr int kTeam = 8, kTeams = 32, kDecodeThreads = kTeam * kTeams;
+
+template <typename T, int E>
+__device__ inline void loadSlice(const T* from, float* to) {
+  if constexpr (E * sizeof(T) % 16 == 0) {
+    constexpr int per = 16 / sizeof(T);
+#pragma unroll
+    for (int i = 0; i < E; i += per) {
+      const uint4 packed = *reinterpret_cast<const uint4*>(from + i);
+      const T* values = reinterpret_cast<const T*>(&packed);
+#pragma unroll
+      for (int j = 0; j < per; j++) to[i + j] = wide(values[j]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < E; i++) to[i] = wide(from[i]);
+  }
+}
+
+template <typename T>
+__global__ void cacheKernel(DecodeArgs a) {
+  const int64_t row = blockIdx.x, stride = a.groups * a.size;
+  const int64_t target = (a.slots[row] * a.length + a.positions[row]) * stride;
+  for (int64_t i = threadIdx.x; i < stride; i += blockDim.x) {
+    static_cast<T*>(a.keys)[target + i] = static_cast<const T*>(a.k)[row * stride + i];
+    static_cast<T*>(a.values)[target + i] = static_cast<const T*>(a.v)[row * stride + i];
+  }
+}
+
+template <typename T, int E>
+__global__ void __launch_bounds__(kDecodeThreads) decodeKernel(DecodeArgs a) {
+  constexpr int D = E * kTeam;
+  const int64_t row = blockIdx.x, head = blockIdx.y, group = head / (a.heads / a.groups);
+  const int team = threadIdx.x / kTeam, lane = threadIdx.x % kTeam;
+  const int64_t stride = a.groups * D, position = a.positions[row];
+  const int64_t base = a.slots[row] * a.length * stride + group * D + lane * E;
+  const T *keys = static_cast<const T*>(a.keys) + base, *values = static_cast<const T*>(a.values) + base;
+  const float* bias = a.bias == nullptr ? nullptr : a.bias + head * a.biasLength;
+  float q[E], sum[E], slice[E];
+  loadSlice<T, E>(static_cast<const T*>(a.q) + (row * a.heads + head) * D + lane * E, q);
+#pragma unroll
+  for (int i = 0; i < E; i++) sum[i] = 0;
+  float peak = -INFINITY, total = 0;
+  const int64_t first = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+  for (int64_t t = first + team; t <= position; t += kTeams) {
+    loadSlice<T, E>(keys + t * stride, slice);
+    float dot = 0;
+#pragma unroll
+    for (int i = 0; i < E; i++) dot += q[i] * slice[i];
+#pragma unroll
+    for (int offset = kTeam / 2; offset > 0; offset /= 2) dot += __shfl_xor_sync(__activemask(), dot, offset, kTeam);
+    const float score = dot * a.scale + (bias == nullptr ? 0.0f : bias[t]);
+    const float higher = fmaxf(peak, score), fade = __expf(peak - higher), weight = __expf(score - higher);
+    loadSlice<T, E>(values + t * stride, slice);
+    total = total * fade + weight;
+#pragma unroll
+    for (int i = 0; i < E; i++) sum[i] = sum[i] * fade + weight * slice[i];
+    peak = higher;
+  }
+  __shared__ float peaks[kTeams], totals[kTeams], sums[kTeams][D];
+  if (lane == 0) {
+    peaks[team] = peak;
+    totals[team] = total;
+  }
+#pragma unroll
+  for (int i = 0; i < E; i++) sums[team][lane * E + i] = sum[i];
+  __syncthreads();
+  float top = -INFINITY;
+  for (int i = 0; i < kTeams; i++) top = fmaxf(top, peaks[i]);
+  float whole = 0;
+  for (int i = 0; i < kTeams; i++) whole += totals[i] * __expf(peaks[i] - top);
+  for (int d = threadIdx.x; d < D; d += kDecodeThreads) {
+    float value = 0;
+    for (int i = 0; i < kTeams; i++) value += sums[i][d] * __expf(peaks[i] - top);
+    static_cast<T*>(a.out)[(row * a.heads + head) * D + d] = narrow<T>(value / whole);
+  }
+}
+
+template <typename T>
+void decodeOf(const DecodeArgs& a, cudaStream_t stream) {
+  cacheKernel<T><<<static_cast<unsigned>(a.rows), 256, 0, stream>>>(a);
+  const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
+  switch (a.size) {
+    case 32: decodeKernel<T, 4><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 48: decodeKernel<T, 6><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 64: decodeKernel<T, 8><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 80: decodeKernel<T, 10><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 96: decodeKernel<T, 12><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 128: decodeKernel<T, 16><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    case 256: decodeKernel<T, 32><<<grid, kDecodeThreads, 0, stream>>>(a); break;
+    default: break;
+  }
+}
+
+// —— sampling ————————————————————————————————————————————————————————————————————————————————————————————
+// One block per row. Sums are taken over fixed slices in a fixed order, so the same logits give the same token every time.
+constexpr int kSampleThreads = 1024;
+
+template <typename Combine>
+__device__ float reduce(float value, float* shared, Combine combine) {
+  for (int offset = 16; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(0xFFFFFFFF, value, offset));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float result = shared[0];
+  for (int i = 1; i < kSampleThreads / 32; i++) result = combine(result, shared[i]);
+  __syncthreads();
+  return result;
+}
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+struct Row {
+  const float* logits;
+  int64_t size;
+  float peak, inverse;
+  __device__ float weight(int64_t i) const { return expf((logits[i] - peak) * inverse); }
+};
+
+__device__ float measure(const Row& row, float cut, bool byMass, float* shared) {
+  float part = 0;
+  for (int64_t i = threadIdx.x; i < row.size; i += kSampleThreads) {
+    const float w = row.weight(i);
+    if (w >= cut) part += byMass ? w : 1.0f;
+  }
+  return reduce(part, shared, Add());
+}
+
+// The largest cut with measure{w ≥ cut, w ≥ floor} ≥ wanted, by halving the range of bit patterns.
+__device__ float threshold(const Row& row, float floor, float wanted, bool byMass, float* shared) {
+  int low = __float_as_int(floor), high = __float_as_int(1.0f) + 1;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    if (measure(row, __int_as_float(middle), byMass, shared) >= wanted)
+      low = middle;
+    else
+      high = middle;
+  }
+  return __int_as_float(low);
+}
+
+__global__ void __launch_bounds__(kSampleThreads) sampleKernel(SampleArgs a) {
+  __shared__ float shared[kSampleThreads / 32];
+  __shared__ float runs[kSampleThreads];
+  const int64_t r = blockIdx.x;
+  const float temperature = a.temperature[r];
+  Row row{a.logits + r * a.size, a.size, 0.0f, temperature > 0 ? 1.0f / temperature : 1.0f};
+  float peak = -INFINITY;
+  for (int64_t i = threadIdx.x; i < a.size; i += kSampleThreads) peak = fmaxf(peak, row.logits[i]);
+  row.peak = reduce(peak, shared, Max());
+  const float total = measure(row, 0.0f, true, shared);
+  float cut = a.minP[r];
+  if (temperature <= 0) {
+    cut = 1.0f;  // only the likeliest; the first of them is taken below
+  } else {
+    const bool narrowed = a.topK[r] > 0 && a.topK[r] < a.size;
+    // below e^-30 of the likeliest nothing counts in f32: a narrower range to halve
+    const float least = 9.4e-14f;
+    if (narrowed) cut = fmaxf(cut, threshold(row, 0.0f, static_cast<float>(a.topK[r]), false, shared));
+    if (a.topP[r] < 1) {
+      const float floor = narrowed ? cut : 0.0f;
+      const float mass = narrowed ? measure(row, cut, true, shared) : total;
+      cut = fmaxf(cut, threshold(row, fmaxf(floor, least), a.topP[r] * mass, true, shared));
+    }
+  }
+  // each thread holds a run of neighbours, so that a running sum goes in the order of the ids
+  const int64_t run = (a.size + kSampleThreads - 1) / kSampleThreads;
+  const int64_t begin = threadIdx.x * run < a.size ? threadIdx.x * run : a.size, end = begin + run < a.size ? begin + run : a.size;
+  float part = 0;
+  for (int64_t i = begin; i < end; i++) {
+    const float w = row.weight(i);
+    if (w >= cut) part += w;
+  }
+  runs[threadIdx.x] = part;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    double kept = 0;
+    for (int i = 0; i < kSampleThreads; i++) kept += runs[i];
+    const double target = temperature > 0 ? uniformAt(a.seeds[r], a.counters[r]) * kept : 0.0;
+    double reached = 0;
+    int64_t pick = 0;
+    int at = 0;
+    while (at + 1 < kSampleThreads && reached + runs[at] <= target) reached += runs[at++];
+    const int64_t from = at * run, to = from + run < a.size ? from + run : a.size;
+    for (int64_t i = from; i < to; i++) {
+      const float w = row.weight(i);
+      if (w < cut) continue;
+      pick = i;
+      reached += w;
+      if (reached > target) break;
+    }
+    a.ids[r] = pick;
+    a.logp[r] = (row.logits[pick] - row.peak) * row.inverse - logf(total);
+  }
+}
+
+unsigned blocksFor(int64_t count) { return static_cast<unsigned>((count + 255) / 256); }
+
+}  // namespace
+
+#define ATTUNE_BY_KIND(kind, CALL)                     \
+  switch (kind) {                                      \
+    case Kind::Float32: { using T = float; CALL; } break;        \
+    case Kind::Float16: { using T = __half; CALL; } break;       \
+    case Kind::BFloat16: { using T = __nv_bfloat16; CALL; } break; \
+  }
+
+void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream) {
+  const int64_t count = args.rows * args.heads * (args.size - args.half);
+  if (count > 0) ATTUNE_BY_KIND(kind, (ropeKernel<T><<<blocksFor(count), 256, 0, stream>>>(args)))
+}
+
+void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream) {
+  if (rows * size > 0)
+    ATTUNE_BY_KIND(kind, (swigluKernel<T><<<blocksFor(rows * size), 256, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), rows, size)))
+}
+
+void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream) {
+  if (rows * size > 0)
+    ATTUNE_BY_KIND(kind, (swigluBackwardKernel<T><<<blocksFor(rows * size), 256, 0, stream>>>(
+                             static_cast<const T*>(x), static_cast<const T*>(gradient), static_cast<T*>(dx), rows, size)))
+}
+
+bool decodeFits(int64_t size) {
+  for (int64_t known : {32, 48, 64, 80, 96, 128, 256})
+    if (size == known) return true;
+  return false;
+}
+
+void launchDecode(Kind kind, const DecodeArgs& args, cudaStream_t stream) {
+  if (args.rows > 0) ATTUNE_BY_KIND(kind, (decodeOf<T>(args, stream)))
+}
+
+void launchSample(const SampleArgs& args, cudaStream_t stream) {
+  if (args.rows > 0) sampleKernel<<<static_cast<unsigned>(args.rows), kSampleThreads, 0, stream>>>(args);
+}
+
+}  // namespace attune

@@ -1,0 +1,45 @@
+// The kernels of cuda_kernels.cu by raw pointers, so that nvcc compiles no libtorch header. cuda_launch.cc puts tensors before them.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace attune {
+
+enum class Kind : int { Float32, Float16, BFloat16 };
+
+struct RopeArgs {
+  const void* x;
+  const float *cosines, *sines;
+  void* y;
+  int64_t rows, heads, size, half, rowStride, headStride;
+  bool interleaved;
+  float direction;
+};
+
+struct DecodeArgs {
+  const void *q, *k, *v;
+  void *keys, *values, *out;
+  const int64_t *slots, *positions;
+  const float* bias;  // [heads, biasLength] or null
+  int64_t biasLength, rows, heads, groups, size, length, window;
+  float scale;
+};
+
+struct SampleArgs {
+  const float* logits;
+  const float *temperature, *topP, *minP;
+  const int64_t *topK, *seeds, *counters;
+  int64_t* ids;
+  float* logp;
+  int64_t rows, size;
+};
+
+void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream);
+void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream);
+void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
+bool decodeFits(int64_t size);
+void launchDecode(Kind kind, const DecodeArgs& args, cudaStream_t stream);
+void launchSample(const SampleArgs& args, cudaStream_t stream);
+
+}  // namespace attune
