@@ -1,0 +1,94 @@
+/** A policy's evaluation for people: `policy_evaluation.json`, a picture and a page with answers side by side. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { bars, type Chart, grid, histogram, Report, scatter, toPng } from '../runs/index.ts';
+import type { Answer, PolicyEvaluation, PolicySummary } from './policy.ts';
+
+export async function writePolicyEvaluation(
+  folder: string,
+  evaluation: PolicyEvaluation,
+  names: { policy: string; opponent?: string },
+): Promise<void> {
+  mkdirSync(folder, { recursive: true });
+  const charts = evaluationCharts(evaluation, names);
+  writeFileSync(join(folder, 'policy_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeFileSync(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
+  const report = new Report(`Evaluation of ${names.policy}`, `${evaluation.summary.prompts} held-out prompts`);
+  report.section('Figures').table(['', ''], summaryRows(evaluation.summary)).section('Pictures').charts(charts);
+  const answer = (label: string, { text, reward, lengthTokens }: Answer) => ({
+    label,
+    text,
+    values: { reward, tokens: lengthTokens },
+  });
+  report.section('Answers').samples(
+    evaluation.prompts.slice(0, 12).map(({ prompt, greedy, opponent }) => ({
+      prompt,
+      answers: [
+        answer(names.policy, greedy),
+        ...(opponent === undefined ? [] : [answer(names.opponent ?? 'opponent', opponent)]),
+      ],
+    })),
+  );
+  writeFileSync(join(folder, 'policy_evaluation.html'), await report.html());
+}
+
+function evaluationCharts(
+  { prompts, summary }: PolicyEvaluation,
+  names: { policy: string; opponent?: string },
+): Chart[] {
+  const own = prompts.map(({ greedy }) => greedy);
+  const all = prompts.flatMap(({ greedy, sampled }) => [greedy, ...sampled]);
+  const passes = Object.entries(summary.pass_at_k ?? {});
+  const { win_rate: duel } = summary;
+  return [
+    histogram({ title: 'reward of all answers', values: all.map(({ reward }) => reward) }),
+    histogram({ title: 'length in tokens', values: all.map(({ lengthTokens }) => lengthTokens) }),
+    scatter({
+      title: 'reward against length (greedy)',
+      xLabel: 'tokens',
+      yLabel: 'reward',
+      points: own.map(({ lengthTokens: x, reward: y }) => ({ x, y })),
+    }),
+    ...(passes.length === 0
+      ? []
+      : [bars({ title: 'pass@k', bars: passes.map(([k, value]) => ({ label: k, value })) })]),
+    ...(duel === undefined
+      ? []
+      : [
+          bars({
+            title: `${names.policy} against ${names.opponent ?? 'the opponent'}`,
+            bars: [
+              { label: 'wins', value: duel.wins },
+              { label: 'ties', value: duel.ties },
+              { label: 'losses', value: duel.losses },
+            ],
+          }),
+        ]),
+  ];
+}
+
+export function summaryRows(summary: PolicySummary): [string, string][] {
+  const { reward, sampled_reward: sampled, length_tokens: length, kl, win_rate: duel } = summary;
+  const rows: [string, string][] = [
+    ['prompts', String(summary.prompts)],
+    ['reward, greedy', `${short(reward.mean)} ± ${short(reward.std)} (${short(reward.min)} to ${short(reward.max)})`],
+  ];
+  for (const [name, value] of Object.entries(summary.reward_parts)) rows.push([`  ${name}`, short(value)]);
+  if (sampled !== undefined) rows.push(['reward, sampled', `${short(sampled.mean)} ± ${short(sampled.std)}`]);
+  if (summary.accuracy !== undefined) rows.push(['accuracy, greedy', short(summary.accuracy)]);
+  for (const [k, value] of Object.entries(summary.pass_at_k ?? {})) rows.push([`pass@${k}`, short(value)]);
+  rows.push(
+    ['length in tokens', `${short(length.mean)} ± ${short(length.std)}`],
+    ['ended by itself', short(summary.ended)],
+  );
+  if (kl !== undefined)
+    rows.push(['KL to the reference', `${short(kl.per_response)} per response, ${short(kl.per_token)} per token`]);
+  if (duel !== undefined)
+    rows.push([
+      'win rate',
+      `${short(duel.rate)} (95 % ${short(duel.low)} to ${short(duel.high)}; ${duel.wins} wins, ${duel.ties} ties, ${duel.losses} losses)`,
+    ]);
+  return rows;
+}
+
+const short = (value: number) => String(Number(value.toPrecision(3)));
