@@ -4,14 +4,29 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
-import { findOperator, liveTensors, noGrad, ones, openSafetensors, randn, scope, seed, type Tensor, tensor, writeSafetensors } from '../tensor/index.ts';
+import {
+  findOperator,
+  liveTensors,
+  noGrad,
+  ones,
+  openSafetensors,
+  randn,
+  scope,
+  seed,
+  type Tensor,
+  tensor,
+  writeSafetensors,
+} from '../tensor/index.ts';
 import { AdamW, type AdamWOptions } from './adamw.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-adamw-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const sines = (i: number, shape: number[]) =>
-  tensor(Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => Math.sin(i * 10 + j)), { shape });
+  tensor(
+    Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => Math.sin(i * 10 + j)),
+    { shape },
+  );
 const parameter = (i: number, shape: number[]) => sines(i, shape).requiresGrad_();
 
 function close(actual: Tensor, expected: number[], digits = 6): void {
@@ -22,9 +37,18 @@ describe.each([true, false])('fused: %s', (fused) => {
   it('updates as torch.optim.AdamW does, with and without decay', () => {
     const w = parameter(0, [2, 3]);
     const b = parameter(1, [3]);
-    const optimiser = new AdamW([['w', w], ['b', b]], { lr: 0.01, betas: [0.9, 0.95], weightDecay: 0.1, fused });
+    const optimiser = new AdamW(
+      [
+        ['w', w],
+        ['b', b],
+      ],
+      { lr: 0.01, betas: [0.9, 0.95], weightDecay: 0.1, fused },
+    );
     for (let t = 0; t < 5; t++) {
-      w.grad = tensor(Array.from({ length: 6 }, (_, j) => Math.cos(t * 7 + j)), { shape: [2, 3] });
+      w.grad = tensor(
+        Array.from({ length: 6 }, (_, j) => Math.cos(t * 7 + j)),
+        { shape: [2, 3] },
+      );
       b.grad = tensor(Array.from({ length: 3 }, (_, j) => Math.cos(t * 3 + j) * 1e-3));
       optimiser.step();
       if (t === 0) {
@@ -40,7 +64,13 @@ describe.each([true, false])('fused: %s', (fused) => {
   it('starts the bias correction of a parameter with its own first gradient', () => {
     const w = parameter(0, [2]);
     const b = parameter(1, [2]);
-    const optimiser = new AdamW([['w', w], ['b', b]], { lr: 0.1, fused });
+    const optimiser = new AdamW(
+      [
+        ['w', w],
+        ['b', b],
+      ],
+      { lr: 0.1, fused },
+    );
     for (let t = 0; t < 4; t++) {
       w.grad = tensor([t + 1, -2 * (t + 1)]);
       if (t >= 2) b.grad = tensor([0.5 * (t + 1), 0.25 * (t + 1)]);
@@ -111,7 +141,17 @@ describe('its state', () => {
   const make = (dtype: 'float32' | 'bfloat16', options: Partial<AdamWOptions> = {}) => {
     seed(1);
     const [w, b] = [randn([3, 5], { dtype }).requiresGrad_(), randn([5], { dtype }).requiresGrad_()];
-    return { w, b, optimiser: new AdamW([['w', w], ['b', b]], { lr: 0.02, weightDecay: 0.1, ...options }) };
+    return {
+      w,
+      b,
+      optimiser: new AdamW(
+        [
+          ['w', w],
+          ['b', b],
+        ],
+        { lr: 0.02, weightDecay: 0.1, ...options },
+      ),
+    };
   };
   const step = ({ w, b, optimiser }: ReturnType<typeof make>, t: number) => {
     w.grad = sines(t, [3, 5]).to(w.dtype);
@@ -144,7 +184,13 @@ describe('its state', () => {
     const own = make('float32');
     step(own, 1);
     const before = own.w.numbers();
-    const other = new AdamW([['w', parameter(0, [1])], ['c', parameter(1, [5])]], { lr: 0.1 });
+    const other = new AdamW(
+      [
+        ['w', parameter(0, [1])],
+        ['c', parameter(1, [5])],
+      ],
+      { lr: 0.1 },
+    );
     other.save(path);
     expect(() => own.optimiser.load(path)).toThrow(
       /"w.exp_avg" is float32\[1\], expected float32\[3,5\].*"b.exp_avg" is missing.*"c.exp_avg" is of no parameter here/,
@@ -173,7 +219,16 @@ describe('wrong use', () => {
   it('refuses integers and a parameter given twice', () => {
     const w = ones([1]);
     expect(() => new AdamW([['ids', tensor([1n])]], { lr: 1 })).toThrow(/"ids" is int64/);
-    expect(() => new AdamW([['a', w], ['b', w]], { lr: 1 })).toThrow(/"b" is given twice/);
+    expect(
+      () =>
+        new AdamW(
+          [
+            ['a', w],
+            ['b', w],
+          ],
+          { lr: 1 },
+        ),
+    ).toThrow(/"b" is given twice/);
   });
 
   it('leaves parameters without a gradient alone, and no tensors behind', () => {

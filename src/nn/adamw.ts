@@ -131,10 +131,20 @@ export class AdamW {
       this.#foreach(masters, gradients, averages, squares, first);
     }
     const half = group.filter(({ slot }) => slot.parameter !== slot.master).map(({ slot }) => slot);
-    if (half.length > 0) copyAll(half.map((slot) => slot.parameter), half.map((slot) => slot.master));
+    if (half.length > 0)
+      copyAll(
+        half.map((slot) => slot.parameter),
+        half.map((slot) => slot.master),
+      );
   }
 
-  #foreach(masters: Tensor[], gradients: Tensor[], averages: Tensor[], squares: Tensor[], { decay, steps }: Slot): void {
+  #foreach(
+    masters: Tensor[],
+    gradients: Tensor[],
+    averages: Tensor[],
+    squares: Tensor[],
+    { decay, steps }: Slot,
+  ): void {
     const [beta1, beta2] = this.#betas;
     const correction1 = 1 - beta1 ** steps;
     const correction2 = 1 - beta2 ** steps;
@@ -174,7 +184,8 @@ export class AdamW {
     using file = openSafetensors(path);
     const steps = Number(file.metadata.steps);
     const each = stepList(file.metadata.parameter_steps);
-    if (!isCount(steps) || each === undefined) throw new UserError(`${path}: no step count; this is not an optimiser's state.`);
+    if (!isCount(steps) || each === undefined)
+      throw new UserError(`${path}: no step count; this is not an optimiser's state.`);
     const parts = this.#slots.flatMap((slot) => AdamW.#parts(slot));
     const faults = parts.flatMap(([name, own]) => {
       if (!file.has(name)) return [`"${name}" is missing`];

@@ -5,7 +5,10 @@ import { clipGradNorm, gradNorm } from './clipping.ts';
 /** A parameter whose gradient is itself times `scale`. */
 function withGradient(i: number, shape: number[]): Tensor {
   const count = shape.reduce((a, b) => a * b, 1);
-  const parameter = tensor(Array.from({ length: count }, (_, j) => Math.sin(i * 10 + j)), { shape }).requiresGrad_();
+  const parameter = tensor(
+    Array.from({ length: count }, (_, j) => Math.sin(i * 10 + j)),
+    { shape },
+  ).requiresGrad_();
   parameter.grad = parameter.detach().mul(i + 1);
   return parameter;
 }

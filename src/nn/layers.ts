@@ -2,8 +2,8 @@
 import {
   type Device,
   type DType,
-  empty,
   embedding,
+  empty,
   layerNorm,
   linear,
   ones,

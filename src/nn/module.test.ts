@@ -23,7 +23,10 @@ class Net extends Module {
 }
 
 const sines = (i: number, shape: number[]) =>
-  tensor(Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => Math.sin(i * 10 + j)), { shape });
+  tensor(
+    Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => Math.sin(i * 10 + j)),
+    { shape },
+  );
 
 const parts = ['up.weight', 'up.bias', 'down.weight'];
 
@@ -31,11 +34,23 @@ describe('names', () => {
   it('follow the fields in their order, as Hugging Face names weights', () => {
     const net = new Net();
     const names = Array.from(net.namedParameters(), ([name]) => name);
-    expect(names).toEqual(['embed.weight', ...parts.map((part) => `layers.0.${part}`), ...parts.map((part) => `layers.1.${part}`), 'scale']);
+    expect(names).toEqual([
+      'embed.weight',
+      ...parts.map((part) => `layers.0.${part}`),
+      ...parts.map((part) => `layers.1.${part}`),
+      'scale',
+    ]);
     expect(Array.from(net.namedBuffers(), ([name]) => name)).toEqual(['layers.0.positions', 'layers.1.positions']);
     expect([...net.state().keys()]).toEqual([...names, 'layers.0.positions', 'layers.1.positions']);
     expect(Array.from(net.namedModules(), ([name]) => name)).toEqual([
-      '', 'embed', 'layers.0', 'layers.0.up', 'layers.0.down', 'layers.1', 'layers.1.up', 'layers.1.down',
+      '',
+      'embed',
+      'layers.0',
+      'layers.0.up',
+      'layers.0.down',
+      'layers.1',
+      'layers.1.up',
+      'layers.1.down',
     ]);
     expect(Array.from(net.namedParameters('model'), ([name]) => name)[0]).toBe('model.embed.weight');
   });
@@ -94,7 +109,12 @@ describe('modes and moves', () => {
   it('requiresGrad_ and zeroGrad reach every parameter', () => {
     const net = new Net();
     expect(net.parameters().every((item) => item.requiresGrad)).toBe(true);
-    expect(net.requiresGrad_(false).parameters().some((item) => item.requiresGrad)).toBe(false);
+    expect(
+      net
+        .requiresGrad_(false)
+        .parameters()
+        .some((item) => item.requiresGrad),
+    ).toBe(false);
     net.requiresGrad_();
     net.scale.grad = ones([1]);
     net.zeroGrad();
@@ -134,17 +154,40 @@ describe('layers', () => {
   it('LayerNorm and RMSNorm', () => {
     const x = sines(3, [2, 4]);
     const norm = new LayerNorm(4);
-    norm.loadState(new Map([['weight', sines(4, [4])], ['bias', sines(5, [4])]]));
-    close(norm.forward(x), [-1.2435569, 0.76042873, 0.38589758, -0.62717426, 0.94335723, 0.68276626, 1.9749023, 0.77925742]);
+    norm.loadState(
+      new Map([
+        ['weight', sines(4, [4])],
+        ['bias', sines(5, [4])],
+      ]),
+    );
+    close(
+      norm.forward(x),
+      [-1.2435569, 0.76042873, 0.38589758, -0.62717426, 0.94335723, 0.68276626, 1.9749023, 0.77925742],
+    );
     const rms = new RMSNorm(4, { eps: 1e-6 });
     rms.loadState(new Map([['weight', sines(4, [4])]]));
-    close(rms.forward(x), [-0.94195479, 0.082001925, -0.64664727, -1.0641539, 0.57796025, 0.099574126, 1.3326304, 0.78475159]);
+    close(
+      rms.forward(x),
+      [-0.94195479, 0.082001925, -0.64664727, -1.0641539, 0.57796025, 0.099574126, 1.3326304, 0.78475159],
+    );
     expect(new LayerNorm(4, { bias: false }).bias).toBeNull();
   });
 
   it('Linear and Embedding', () => {
     const layer = new Linear(2, 3);
-    layer.loadState(new Map([['weight', tensor([[1, 2], [3, 4], [5, 6]])], ['bias', tensor([10, 20, 30])]]));
+    layer.loadState(
+      new Map([
+        [
+          'weight',
+          tensor([
+            [1, 2],
+            [3, 4],
+            [5, 6],
+          ]),
+        ],
+        ['bias', tensor([10, 20, 30])],
+      ]),
+    );
     expect(layer.forward(tensor([[1, -1]])).tolist()).toEqual([[9, 19, 29]]);
     const table = new Embedding(3, 2, { dtype: 'float64' });
     expect(table.forward(tensor([[2n, 0n]])).shape).toEqual([1, 2, 2]);

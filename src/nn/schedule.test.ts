@@ -4,12 +4,16 @@ import { type ScheduleOptions, scheduleFactor } from './schedule.ts';
 const factors = (options: ScheduleOptions, steps: number[]) => steps.map((step) => scheduleFactor(step, options));
 
 it('constant: warm-up from 1/W, then 1 for ever', () => {
-  expect(factors({ kind: 'constant', totalSteps: 10, warmupSteps: 4 }, [0, 1, 3, 4, 9, 50])).toEqual([0.25, 0.5, 1, 1, 1, 1]);
+  expect(factors({ kind: 'constant', totalSteps: 10, warmupSteps: 4 }, [0, 1, 3, 4, 9, 50])).toEqual([
+    0.25, 0.5, 1, 1, 1, 1,
+  ]);
   expect(factors({ kind: 'constant', totalSteps: 10 }, [0, 9])).toEqual([1, 1]);
 });
 
 it('linear: to 0 at the end, and no further', () => {
-  expect(factors({ kind: 'linear', totalSteps: 10, warmupSteps: 2 }, [0, 1, 2, 6, 10, 99])).toEqual([0.5, 1, 1, 0.5, 0, 0]);
+  expect(factors({ kind: 'linear', totalSteps: 10, warmupSteps: 2 }, [0, 1, 2, 6, 10, 99])).toEqual([
+    0.5, 1, 1, 0.5, 0, 0,
+  ]);
   expect(factors({ kind: 'linear', totalSteps: 4, floor: 0.25 }, [0, 2, 4])).toEqual([1, 0.625, 0.25]);
 });
 

@@ -19,7 +19,8 @@ import {
   tensor,
 } from './index.ts';
 
-const leaf = (data: Parameters<typeof tensor>[0], dtype: 'float32' | 'float64' = 'float32') => tensor(data, { dtype }).requiresGrad_();
+const leaf = (data: Parameters<typeof tensor>[0], dtype: 'float32' | 'float64' = 'float32') =>
+  tensor(data, { dtype }).requiresGrad_();
 
 /** ∂f/∂x by central differences in f64, for every element of x. */
 function differences(f: (x: Tensor) => Tensor, x: Tensor, step = 1e-6): number[] {
@@ -178,7 +179,9 @@ describe('gradients()', () => {
 
   it('says what it was given when it cannot', () => {
     const x = leaf([2]);
-    expect(() => gradients([x.mul(2)], [tensor([1])])).toThrow(/gradients: .*require[\s\S]*given: float32\[1\], for, float32\[1\]/);
+    expect(() => gradients([x.mul(2)], [tensor([1])])).toThrow(
+      /gradients: .*require[\s\S]*given: float32\[1\], for, float32\[1\]/,
+    );
     expect(() => gradients([x.mul(2)], [])).toThrow(/gradients/);
   });
 });
@@ -196,11 +199,21 @@ const EXPECT = {
 
 describe('against PyTorch 2.13', () => {
   it('layer norm, gelu and a product', () => {
-    const x = leaf([[0.5, -1.5, 2], [0.25, 3, -0.75]]);
+    const x = leaf([
+      [0.5, -1.5, 2],
+      [0.25, 3, -0.75],
+    ]);
     const weight = leaf([1, 0.5, -0.5]);
     const bias = leaf([0.1, 0.2, 0.3]);
     const y = layerNorm(x, weight, bias, 1e-5).gelu();
-    y.mul(tensor([[1, -2, 3], [0.5, 1.5, -1]])).sum().backward();
+    y.mul(
+      tensor([
+        [1, -2, 3],
+        [0.5, 1.5, -1],
+      ]),
+    )
+      .sum()
+      .backward();
     expect(y.sum().item()).toBeCloseTo(EXPECT.sum, 5);
     close(x.grad, EXPECT.x);
     close(weight.grad, EXPECT.weight);
@@ -209,9 +222,16 @@ describe('against PyTorch 2.13', () => {
 
   it('attention', () => {
     const [q, k, v] = [0, 1, 2].map((i) => leaf(Array.from({ length: 6 }, (_, j) => Math.sin(i * 6 + j))).view(3, 2));
-    const [leafQ, leafK, leafV] = [q, k, v].map((item) => (item as Tensor).detach().requiresGrad_()) as [Tensor, Tensor, Tensor];
+    const [leafQ, leafK, leafV] = [q, k, v].map((item) => (item as Tensor).detach().requiresGrad_()) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
     const scores = leafQ.matmul(leafK.t()).div(Math.SQRT2);
-    const out = scores.add(ones([3, 3]).triu(1).mul(-1e9)).softmax(-1).matmul(leafV);
+    const out = scores
+      .add(ones([3, 3]).triu(1).mul(-1e9))
+      .softmax(-1)
+      .matmul(leafV);
     out.square().sum().backward();
     expect(out.sum().item()).toBeCloseTo(EXPECT.attention, 5);
     close(leafQ.grad, EXPECT.q);
@@ -223,11 +243,32 @@ describe('against PyTorch 2.13', () => {
 describe('against finite differences', () => {
   const cases: [string, (x: Tensor) => Tensor][] = [
     ['log softmax', (x) => x.logSoftmax(-1).at(':', 1).sum()],
-    ['silu gate', (x) => x.silu().mul(aten('roll', x, [1], [1])).sum()],
-    ['rms norm', (x) => rmsNorm(x, tensor([1, 2, 3, 4], { dtype: 'float64' }), 1e-6).pow(3).sum()],
+    [
+      'silu gate',
+      (x) =>
+        x
+          .silu()
+          .mul(aten('roll', x, [1], [1]))
+          .sum(),
+    ],
+    [
+      'rms norm',
+      (x) =>
+        rmsNorm(x, tensor([1, 2, 3, 4], { dtype: 'float64' }), 1e-6)
+          .pow(3)
+          .sum(),
+    ],
     ['logsumexp of a product', (x) => x.matmul(x.t()).logsumexp(1).sum()],
     ['log sigmoid', (x) => x.logSigmoid().mul(x).mean()],
-    ['gather and clamp', (x) => x.clamp(-0.5, 0.9).gather(1, tensor([[0n], [3n], [1n]])).exp().sum()],
+    [
+      'gather and clamp',
+      (x) =>
+        x
+          .clamp(-0.5, 0.9)
+          .gather(1, tensor([[0n], [3n], [1n]]))
+          .exp()
+          .sum(),
+    ],
     ['cumulative sum and norm', (x) => x.cumsum(1).norm().add(x.std())],
   ];
 
@@ -236,7 +277,8 @@ describe('against finite differences', () => {
     const x = randn([3, 4], { dtype: 'float64' }).requiresGrad_();
     f(x).backward();
     const expected = differences(f, x);
-    for (const [i, value] of (x.grad as Tensor).numbers().entries()) expect(value).toBeCloseTo(expected[i] as number, 6);
+    for (const [i, value] of (x.grad as Tensor).numbers().entries())
+      expect(value).toBeCloseTo(expected[i] as number, 6);
   });
 });
 

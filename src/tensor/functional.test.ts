@@ -23,10 +23,18 @@ import {
 } from './index.ts';
 
 const sines = (i: number, shape: number[], scale = 1) =>
-  tensor(Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => scale * Math.sin(i * 10 + j * 1.7)), { shape });
+  tensor(
+    Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, j) => scale * Math.sin(i * 10 + j * 1.7)),
+    { shape },
+  );
 
 /** The same with all logits in memory. */
-function whole(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: number): { logp: Tensor; entropy: Tensor } {
+function whole(
+  hidden: Tensor,
+  weight: Tensor,
+  targets: Tensor,
+  temperature: number,
+): { logp: Tensor; entropy: Tensor } {
   const wide = hidden.dtype === 'float64' ? 'float64' : 'float32';
   const log = hidden.to(wide).matmul(weight.to(wide).t()).div(temperature).logSoftmax(-1);
   const picked = log.gather(1, targets.clamp(0).unsqueeze(1)).squeeze(1);
@@ -40,20 +48,41 @@ describe('linearLogprob', () => {
     const hidden = sines(0, [4, 3]).requiresGrad_();
     const weight = sines(1, [6, 3], 2).requiresGrad_();
     const { logp, entropy } = linearLogprob(hidden, weight, tensor([0n, 5n, -1n, 2n]), { temperature: 0.7, chunk: 3 });
-    logp.mul(tensor([1, -2, 3, 0.5])).add(entropy.mul(tensor([0.1, 0.2, 0.3, -0.4]))).sum().backward();
+    logp
+      .mul(tensor([1, -2, 3, 0.5]))
+      .add(entropy.mul(tensor([0.1, 0.2, 0.3, -0.4])))
+      .sum()
+      .backward();
     const expected: [Tensor | null, number[]][] = [
       [logp, [-5.992627, -1.457956, 0, -2.222936]],
       [entropy, [0.7748294, 0.7652302, 0.8492838, 0.8068419]],
-      [hidden.grad, [-1.874554, -4.564007, 3.050648, -0.01353875, 4.293845, -1.092937, 0.03237638, 0.08257471, -0.05365496, 0.998818, 0.9220611, -1.236423]],
-      [weight.grad, [-0.2414978, 1.631175, -0.1788381, -0.1293377, 0.29276, 0.05389666, 0.2175052, -0.647692, -0.05060209, -0.0284711, -1.098588, 0.3115651, -1.835044, 0.7711515, 1.636327, 2.016846, -0.9488068, -1.772349]],
+      [
+        hidden.grad,
+        [
+          -1.874554, -4.564007, 3.050648, -0.01353875, 4.293845, -1.092937, 0.03237638, 0.08257471, -0.05365496,
+          0.998818, 0.9220611, -1.236423,
+        ],
+      ],
+      [
+        weight.grad,
+        [
+          -0.2414978, 1.631175, -0.1788381, -0.1293377, 0.29276, 0.05389666, 0.2175052, -0.647692, -0.05060209,
+          -0.0284711, -1.098588, 0.3115651, -1.835044, 0.7711515, 1.636327, 2.016846, -0.9488068, -1.772349,
+        ],
+      ],
     ];
     for (const [actual, numbers] of expected) {
-      for (const [i, value] of (actual as Tensor).numbers().entries()) expect(value).toBeCloseTo(numbers[i] as number, 5);
+      for (const [i, value] of (actual as Tensor).numbers().entries())
+        expect(value).toBeCloseTo(numbers[i] as number, 5);
     }
   });
 
   it.each([
-    [1, 1], [3, 1], [7, 0.5], [16, 2], [1000, 1.3],
+    [1, 1],
+    [3, 1],
+    [7, 0.5],
+    [16, 2],
+    [1000, 1.3],
   ])('agrees with the whole computation to 1e-5 (chunk %i, temperature %f)', (chunk, temperature) => {
     seed(chunk);
     const make = () => {
@@ -93,7 +122,10 @@ describe('linearLogprob', () => {
       for (const i of values.keys()) {
         const value = (shift: number) =>
           noGrad(() => {
-            const moved = tensor(values.with(i, (values[i] as number) + shift), { dtype: 'float64', shape: at[which].shape });
+            const moved = tensor(values.with(i, (values[i] as number) + shift), {
+              dtype: 'float64',
+              shape: at[which].shape,
+            });
             return (which === 0 ? f(moved, at[1]) : f(at[0], moved)).item();
           });
         expect(gradient[i]).toBeCloseTo((value(1e-6) - value(-1e-6)) / 2e-6, 6);
@@ -155,9 +187,25 @@ describe('linearLogprob', () => {
 
   it('is stable where exp would overflow', () => {
     const hidden = tensor([[1000, -1000]]);
-    const { logp, entropy } = linearLogprob(hidden, tensor([[1, 0], [0, 1]]), tensor([0n]));
+    const { logp, entropy } = linearLogprob(
+      hidden,
+      tensor([
+        [1, 0],
+        [0, 1],
+      ]),
+      tensor([0n]),
+    );
     expect([logp.item(), entropy.item()]).toEqual([0, 0]);
-    expect(linearLogprob(hidden, tensor([[1, 0], [0, 1]]), tensor([1n])).logp.item()).toBe(-2000);
+    expect(
+      linearLogprob(
+        hidden,
+        tensor([
+          [1, 0],
+          [0, 1],
+        ]),
+        tensor([1n]),
+      ).logp.item(),
+    ).toBe(-2000);
   });
 
   it('takes no rows, strided inputs, and leaves nothing behind', () => {
@@ -178,7 +226,11 @@ describe('linearLogprob', () => {
   });
 
   it.each<[string, () => unknown, RegExp]>([
-    ['shapes', () => linearLogprob(ones([2, 3]), ones([4, 5]), tensor([0n, 0n])), /last size[\s\S]*given: \(float32\[2, 3\], float32\[4, 5\], int64\[2\]/],
+    [
+      'shapes',
+      () => linearLogprob(ones([2, 3]), ones([4, 5]), tensor([0n, 0n])),
+      /last size[\s\S]*given: \(float32\[2, 3\], float32\[4, 5\], int64\[2\]/,
+    ],
     ['rows', () => linearLogprob(ones([2, 3]), ones([4, 3]), tensor([0n])), /one target per row/],
     ['dimensions', () => linearLogprob(ones([3]), ones([4, 3]), tensor([0n])), /expected hidden/],
     ['target dtype', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0])), /targets are int64/],
@@ -195,7 +247,9 @@ describe('linearLogprob', () => {
   it('cannot be differentiated twice, and says so instead of being wrong', () => {
     const hidden = sines(1, [2, 3]).requiresGrad_();
     const twice = () => {
-      const [first] = gradients([linearLogprob(hidden, sines(2, [4, 3]), tensor([0n, 1n])).logp.sum()], [hidden], { createGraph: true });
+      const [first] = gradients([linearLogprob(hidden, sines(2, [4, 3]), tensor([0n, 1n])).logp.sum()], [hidden], {
+        createGraph: true,
+      });
       return gradients([(first as Tensor).sum()], [hidden]);
     };
     expect(twice).toThrow(TensorError);
@@ -213,7 +267,10 @@ describe('the others', () => {
     expect(linear(tensor([[1, 2]]), tensor([[3, 4]]), tensor([5])).tolist()).toEqual([[16]]);
     expect(embedding(tensor([[1], [2]]), tensor([1n, 0n])).tolist()).toEqual([[2], [1]]);
     const x = tensor([[3, 4]]);
-    for (const [i, value] of rmsNorm(x, tensor([1, 2]), 0).numbers().entries()) expect(value).toBeCloseTo([3, 8][i] as number / Math.sqrt(12.5), 6);
+    for (const [i, value] of rmsNorm(x, tensor([1, 2]), 0)
+      .numbers()
+      .entries())
+      expect(value).toBeCloseTo(([3, 8][i] as number) / Math.sqrt(12.5), 6);
     expect(rmsNorm(x.to('bfloat16'), ones([2], { dtype: 'bfloat16' }), 1e-6).dtype).toBe('bfloat16');
     expect(dropout(x, 0.5, false).tolist()).toEqual([[3, 4]]);
     seed(1);

@@ -18,7 +18,10 @@ const LEFT_OUT: [RegExp, string][] = [
   [/^special_\w*polynomial/, 'the degree is a loop count: 10¹⁵ of them take years, rightly'],
   [/^(quantized_|fbgemm_|q_|mkldnn|cudnn|miopen|\w*_mkldnn)/, 'take packed weights that only their own makers make'],
   [/^(align_|rename|refine_names|names)/, 'named tensors: abandoned by libtorch half done'],
-  [/^(from_file|record_stream|set_data|set_|set)$/, 'give a tensor the memory of another thing: files, streams, storages'],
+  [
+    /^(from_file|record_stream|set_data|set_|set)$/,
+    'give a tensor the memory of another thing: files, streams, storages',
+  ],
 ];
 
 const [seedText, callsText, log] = process.argv.slice(2);
@@ -48,16 +51,50 @@ const names = native
 
 const FLOATS: DType[] = ['float32', 'float32', 'float64', 'bfloat16', 'float16'];
 const OTHERS: DType[] = ['int64', 'int64', 'bool', 'uint8', 'int32', 'int8', 'complex64'];
-const SHAPES = [[], [0], [1], [3], [2, 3], [3, 3], [2, 3, 4], [1, 1], [0, 3], [2, 2, 3, 3], [4], [5, 1, 2], [1, 2, 3, 4, 5]];
+const SHAPES = [
+  [],
+  [0],
+  [1],
+  [3],
+  [2, 3],
+  [3, 3],
+  [2, 3, 4],
+  [1, 1],
+  [0, 3],
+  [2, 2, 3, 3],
+  [4],
+  [5, 1, 2],
+  [1, 2, 3, 4, 5],
+];
 const INTEGERS = [0, 1, 2, 3, -1, -2, 4, 7, 1, 2, 0, 1, 100, -100, 1e15, -1e15, Number.MAX_SAFE_INTEGER];
-const GARBAGE = [1, -1, 'x', [], {}, true, Number.NaN, [1, 2], 1n, Symbol('s'), [null], Number.POSITIVE_INFINITY, '', new Map(), () => 1, [[1]]];
+const GARBAGE = [
+  1,
+  -1,
+  'x',
+  [],
+  {},
+  true,
+  Number.NaN,
+  [1, 2],
+  1n,
+  Symbol('s'),
+  [null],
+  Number.POSITIVE_INFINITY,
+  '',
+  new Map(),
+  () => 1,
+  [[1]],
+];
 
 function randomTensor(): Tensor {
   const dtype = pick(random() < 0.6 ? FLOATS : OTHERS);
   const shape = pick(SHAPES);
   const count = shape.reduce((product, size) => product * size, 1);
   const fractions = dtype === 'int64' ? [0, 1, 2, -1, 3, 100, -3] : [0, 1, 2, -1, 3, 0.5, 100, -3];
-  let made = tensor(Array.from({ length: count }, () => pick(fractions)), { dtype, shape });
+  let made = tensor(
+    Array.from({ length: count }, () => pick(fractions)),
+    { dtype, shape },
+  );
   if (random() < 0.1 && dtype.startsWith('float')) made.requiresGrad_();
   if (random() < 0.1 && shape.length >= 2) made = made.transpose(0, 1);
   return made;
@@ -66,8 +103,24 @@ function randomTensor(): Tensor {
 function element(type: string): unknown {
   if (type.startsWith('float')) return pick([0, 1, 0.5, -1, 1e300, Number.NaN, 1e-8]);
   if (type.startsWith('bool')) return random() < 0.5;
-  if (type.startsWith('str')) return pick(['mean', 'sum', 'none', 'ij', '', 'tanh', 'linear', 'reflect', 'L', 'floor', 'fro', 'a,b->ab', 'x'.repeat(100)]);
-  if (type.startsWith('Scalar') && !type.startsWith('ScalarType')) return pick([0, 1, -1, 2.5, Number.NaN, 3n, true, { re: 1, im: 2 }, 1e15]);
+  if (type.startsWith('str'))
+    return pick([
+      'mean',
+      'sum',
+      'none',
+      'ij',
+      '',
+      'tanh',
+      'linear',
+      'reflect',
+      'L',
+      'floor',
+      'fro',
+      'a,b->ab',
+      'x'.repeat(100),
+    ]);
+  if (type.startsWith('Scalar') && !type.startsWith('ScalarType'))
+    return pick([0, 1, -1, 2.5, Number.NaN, 3n, true, { re: 1, im: 2 }, 1e15]);
   if (type.startsWith('ScalarType')) return pick(['float32', 'int64', 'bool', 'QInt8', 'float99', 7]);
   if (type.startsWith('Layout')) return pick(['strided', 'sparse_coo', 1]);
   if (type.startsWith('MemoryFormat')) return pick(['contiguous_format', 'channels_last', 'preserve_format']);
@@ -82,7 +135,8 @@ function argument(info: ArgumentInfo): unknown {
   if (chance < 0.06) return null;
   if (chance < 0.09) return random() < 0.2 ? [randomTensor()] : pick(GARBAGE);
   if (!info.required && chance < 0.4) return undefined;
-  if (info.tensor && info.list) return several(() => (info.type.includes('?[') && random() < 0.3 ? null : randomTensor()));
+  if (info.tensor && info.list)
+    return several(() => (info.type.includes('?[') && random() < 0.3 ? null : randomTensor()));
   if (info.tensor) return randomTensor();
   return info.list && random() < 0.8 ? several(() => element(info.type)) : element(info.type);
 }
@@ -116,8 +170,17 @@ for (let i = 0; i < calls; i++) {
     } catch (error) {
       const { name, message } = error as Error;
       if (name !== 'TensorError') unexpected.add(`${op.name}: ${name}: ${message.slice(0, 200)}`);
-      else if (/Exception raised|frame #\d/.test(message)) unexpected.add(`${op.name}: frames in ${message.slice(0, 200)}`);
+      else if (/Exception raised|frame #\d/.test(message))
+        unexpected.add(`${op.name}: frames in ${message.slice(0, 200)}`);
     }
   });
 }
-console.log(JSON.stringify({ operators: names.length, calls, succeeded, unexpected: [...unexpected], left: liveTensors() - before }));
+console.log(
+  JSON.stringify({
+    operators: names.length,
+    calls,
+    succeeded,
+    unexpected: [...unexpected],
+    left: liveTensors() - before,
+  }),
+);

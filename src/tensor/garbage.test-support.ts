@@ -48,7 +48,14 @@ const garbage: unknown[] = [
   new Date(),
   new Map(),
   new Proxy([], {}),
-  new Proxy({}, { get: () => { throw new Error('trap'); } }),
+  new Proxy(
+    {},
+    {
+      get: () => {
+        throw new Error('trap');
+      },
+    },
+  ),
   ...tensors,
   tensors,
 ];
@@ -83,4 +90,6 @@ for (const name of Object.keys(native).filter((key) => !left.has(key))) {
     // too many arguments
   }
 }
-console.log(JSON.stringify({ calls, accepted, crashed: false, sane: native.bytesOf(tensors[1] as number).byteLength === 16 }));
+console.log(
+  JSON.stringify({ calls, accepted, crashed: false, sane: native.bytesOf(tensors[1] as number).byteLength === 16 }),
+);

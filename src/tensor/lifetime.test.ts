@@ -1,8 +1,7 @@
 /** Who frees what, and that nothing is left over. */
-import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
+import { runProgram } from './child.test-support.ts';
 import { keep, liveBytes, liveTensors, ones, scope, type Tensor, TensorError, tensor, zeros } from './index.ts';
-import { packageRoot } from './native.ts';
 
 describe('scope', () => {
   it('frees what it does not return', () => {
@@ -189,7 +188,7 @@ describe('the books', () => {
     expect(report.live).toBe(0);
     expect(report.growth).toBeLessThan(24 * 2 ** 20);
     expect(report.last).toBeLessThan(report.first / 10);
-  });
+  }, 120_000);
 
   it('the collector frees what nobody holds', () => {
     const report = child(
@@ -201,7 +200,7 @@ describe('the books', () => {
       for (let i = 0; i < 10 && liveTensors() > before; i++) { globalThis.gc(); await new Promise((done) => setTimeout(done, 5)); }
       console.log(JSON.stringify({ made, left: liveTensors() - before }));
       `,
-      ['--expose-gc'],
+      '--expose-gc',
     );
     expect(report).toEqual({ made: 640, left: 0 });
   });
@@ -220,17 +219,18 @@ describe('the books', () => {
   });
 });
 
-function child(program: string, flags: string[] = []): unknown {
-  const result = spawnSync(process.execPath, [...flags, '--input-type=module-typescript', '-e', program], {
-    cwd: packageRoot,
-    encoding: 'utf8',
-  });
-  expect(result.stderr.replace(/.*(ExperimentalWarning|trace-warnings).*\n/g, '')).toBe('');
+function child(program: string, ...flags: string[]): unknown {
+  const result = runProgram(program, ...flags);
+  expect(result.stderr).toBe('');
   return JSON.parse(result.stdout);
 }
 
 it('tensor() leaves one tensor, whatever it converts through', () => {
   const before = liveTensors();
-  const made = [tensor([1, 2], { dtype: 'bfloat16' }), tensor([1], { dtype: 'int32' }), tensor(Float64Array.of(1), { dtype: 'float32' })];
+  const made = [
+    tensor([1, 2], { dtype: 'bfloat16' }),
+    tensor([1], { dtype: 'int32' }),
+    tensor(Float64Array.of(1), { dtype: 'float32' }),
+  ];
   expect(liveTensors()).toBe(before + made.length);
 });

@@ -155,8 +155,14 @@ function load(): Native {
   try {
     addon = createRequire(import.meta.url)(path) as Native;
   } catch (error) {
+    const { message } = error as Error;
+    if (message.includes('already loaded in another thread')) {
+      throw new AttuneError(
+        'The engine runs in one thread only, and another one of this process has it. Send that one the work.',
+      );
+    }
     throw new AttuneError(
-      `The engine could not be loaded from ${path}: ${(error as Error).message}. ` +
+      `The engine could not be loaded from ${path}: ${message}. ` +
         'If libtorch was moved or updated, "npm run setup" builds the engine again.',
     );
   }

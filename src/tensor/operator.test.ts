@@ -11,11 +11,20 @@ const close = (actual: Tensor, expected: number[], digits = 6) => {
 };
 
 describe('arguments', () => {
-  const x = tensor([[1, 2], [3, 4]]);
+  const x = tensor([
+    [1, 2],
+    [3, 4],
+  ]);
 
   it('Tensor and Scalar', () => {
-    expect(aten('add.Tensor', x, x, 0.5).tolist()).toEqual([[1.5, 3], [4.5, 6]]);
-    expect(aten('mul.Scalar', x, 2).tolist()).toEqual([[2, 4], [6, 8]]);
+    expect(aten('add.Tensor', x, x, 0.5).tolist()).toEqual([
+      [1.5, 3],
+      [4.5, 6],
+    ]);
+    expect(aten('mul.Scalar', x, 2).tolist()).toEqual([
+      [2, 4],
+      [6, 8],
+    ]);
   });
 
   it('Scalar keeps integers integral, and takes bigint, boolean and complex', () => {
@@ -26,7 +35,16 @@ describe('arguments', () => {
     expect(aten('add.Scalar', tensor([true, false]), true).tolist()).toEqual([1, 1]);
     const complex = aten('mul.Scalar', x, { re: 0, im: 2 });
     expect(complex.dtype).toBe('complex64');
-    expect(complex.tolist()).toEqual([[{ re: 0, im: 2 }, { re: 0, im: 4 }], [{ re: 0, im: 6 }, { re: 0, im: 8 }]]);
+    expect(complex.tolist()).toEqual([
+      [
+        { re: 0, im: 2 },
+        { re: 0, im: 4 },
+      ],
+      [
+        { re: 0, im: 6 },
+        { re: 0, im: 8 },
+      ],
+    ]);
     expect(Object.is(aten('full', [1], -0, 'float64').data()[0], -0)).toBe(true);
   });
 
@@ -46,12 +64,24 @@ describe('arguments', () => {
   it('int, int[] and a bare number for int[2]', () => {
     expect(aten('select.int', x, 1, 0).tolist()).toEqual([1, 3]);
     expect(aten('sum.dim_IntList', x, [0, 1]).item()).toBe(10);
-    const image = tensor(Array.from({ length: 16 }, (_, i) => i), { shape: [1, 1, 4, 4] });
+    const image = tensor(
+      Array.from({ length: 16 }, (_, i) => i),
+      { shape: [1, 1, 4, 4] },
+    );
     expect(aten('avg_pool2d', image, 2).tolist()).toEqual(aten('avg_pool2d', image, [2, 2]).tolist());
-    expect(aten('avg_pool2d', image, 2).tolist()).toEqual([[[[2.5, 4.5], [10.5, 12.5]]]]);
+    expect(aten('avg_pool2d', image, 2).tolist()).toEqual([
+      [
+        [
+          [2.5, 4.5],
+          [10.5, 12.5],
+        ],
+      ],
+    ]);
     expect(aten('avg_pool2d', image, [2]).tolist()).toEqual(aten('avg_pool2d', image, 2).tolist());
     expect(aten('reflection_pad1d', tensor([[1, 2, 3]]), 1).tolist()).toEqual([[2, 1, 2, 3, 2]]);
-    expect(() => aten('reflection_pad1d', tensor([[1, 2, 3]]), [])).toThrow(/"padding" \((Sym)?[Ii]nt\[\]\): expected 2 elements, got 0/);
+    expect(() => aten('reflection_pad1d', tensor([[1, 2, 3]]), [])).toThrow(
+      /"padding" \((Sym)?[Ii]nt\[\]\): expected 2 elements, got 0/,
+    );
     expect(() => aten('avg_pool2d', image, [1, 2, 3])).toThrow(/expected 2 elements, got 3/);
     expect(aten('avg_pool2d', image, [2, 2], []).shape).toEqual([1, 1, 2, 2]); // no stride: that of the kernel
     expect(aten('full', [2n, 1], 7, 'int64').tolist()).toEqual([[7], [7]]);
@@ -68,8 +98,18 @@ describe('arguments', () => {
   it('bool, bool[] and str', () => {
     expect(aten('sum.dim_IntList', x, [1], true).shape).toEqual([2, 1]);
     const [gradInput, gradWeight, gradBias] = aten<(Tensor | null)[]>(
-      'convolution_backward', ones([1, 1, 2, 2]), ones([1, 1, 2, 2]), ones([1, 1, 1, 1]), [1],
-      [1, 1], [0, 0], [1, 1], false, [0, 0], 1, [true, false, true],
+      'convolution_backward',
+      ones([1, 1, 2, 2]),
+      ones([1, 1, 2, 2]),
+      ones([1, 1, 1, 1]),
+      [1],
+      [1, 1],
+      [0, 0],
+      [1, 1],
+      false,
+      [0, 0],
+      1,
+      [true, false, true],
     );
     expect(gradInput?.shape).toEqual([1, 1, 2, 2]);
     expect(gradWeight).toBeNull();
@@ -111,7 +151,10 @@ describe('arguments', () => {
 
   it('keywords: in any order, keyword-only ones too, refused when twice or unknown', () => {
     expect(aten('sum.dim_IntList', x, { keepdim: true, dim: [0] }).tolist()).toEqual([[4, 6]]);
-    expect(aten('add.Tensor', x, { alpha: 2, other: x }).tolist()).toEqual([[3, 6], [9, 12]]);
+    expect(aten('add.Tensor', x, { alpha: 2, other: x }).tolist()).toEqual([
+      [3, 6],
+      [9, 12],
+    ]);
     expect(() => aten('add.Tensor', x, x, { other: x })).toThrow(/"other" is given twice/);
     expect(() => aten('add.Tensor', x, x, { aplha: 2 })).toThrow(/no argument "aplha". Did you mean "alpha"\?/);
   });
@@ -124,7 +167,10 @@ describe('arguments', () => {
 });
 
 describe('returns', () => {
-  const x = tensor([[1, 2], [3, 4]]);
+  const x = tensor([
+    [1, 2],
+    [3, 4],
+  ]);
 
   it('several', () => {
     const [values, indices] = aten<[Tensor, Tensor]>('max.dim', x, 0);
@@ -134,8 +180,20 @@ describe('returns', () => {
   });
 
   it('a list', () => {
-    expect(aten<Tensor[]>('unbind.int', x, 0).map((row) => row.tolist())).toEqual([[1, 2], [3, 4]]);
-    expect(aten<Tensor[]>('_foreach_add.Scalar', [x, x.neg()], 1).map((item) => item.tolist())).toEqual([[[2, 3], [4, 5]], [[0, -1], [-2, -3]]]);
+    expect(aten<Tensor[]>('unbind.int', x, 0).map((row) => row.tolist())).toEqual([
+      [1, 2],
+      [3, 4],
+    ]);
+    expect(aten<Tensor[]>('_foreach_add.Scalar', [x, x.neg()], 1).map((item) => item.tolist())).toEqual([
+      [
+        [2, 3],
+        [4, 5],
+      ],
+      [
+        [0, -1],
+        [-2, -3],
+      ],
+    ]);
   });
 
   it('nothing', () => {
@@ -168,16 +226,22 @@ describe('returns', () => {
     expect(aten('squeeze_.dim', y, 1)).toBe(y);
     expect(y.shape).toEqual([2]);
     const [same, also] = [zeros([2, 2]), zeros([2, 2])];
-    const [first, second] = aten<[Tensor, Tensor]>('max.dim_max', x, 0, false, { max: same, max_values: also.to('int64') });
+    const [first, second] = aten<[Tensor, Tensor]>('max.dim_max', x, 0, false, {
+      max: same,
+      max_values: also.to('int64'),
+    });
     expect(first).toBe(same);
     expect(second).toBeInstanceOf(Tensor);
   });
 
-  it('out=: written into the tensor that was given, which takes the result\'s shape', () => {
+  it("out=: written into the tensor that was given, which takes the result's shape", () => {
     const out = zeros([0]);
     expect(out.shape).toEqual([0]);
     expect(aten('add.out', x, x, { out })).toBe(out);
-    expect(out.tolist()).toEqual([[2, 4], [6, 8]]);
+    expect(out.tolist()).toEqual([
+      [2, 4],
+      [6, 8],
+    ]);
     expect(out.shape).toEqual([2, 2]);
     expect(() => aten('add.out', x, x)).toThrow(/argument "out" \(Tensor\) is missing/);
   });
@@ -206,21 +270,35 @@ describe('lookup', () => {
 
   it('helps with a name that is not there', () => {
     expect(() => aten('add')).toThrow(/no operator "add". Its overloads are: .*add\.Tensor/);
-    expect(() => aten('soft_max.int', ones([1]))).toThrow(/no operator "soft_max.int" in this libtorch. Did you mean "softmax"\?/);
+    expect(() => aten('soft_max.int', ones([1]))).toThrow(
+      /no operator "soft_max.int" in this libtorch. Did you mean "softmax"\?/,
+    );
     expect(findOperator('attune::nothing')).toBeNull();
     expect(() => operator('')).toThrow(/no operator/);
     expect(() => aten(undefined as never)).toThrow(/by its name, not by undefined/);
   });
 
   it('finds our own operator by the same door', () => {
-    expect(operator('attune::linear_logprob').arguments.map((info) => info.name)).toEqual(['hidden', 'weight', 'targets', 'temperature', 'chunk']);
+    expect(operator('attune::linear_logprob').arguments.map((info) => info.name)).toEqual([
+      'hidden',
+      'weight',
+      'targets',
+      'temperature',
+      'chunk',
+    ]);
   });
 });
 
 describe('numbers against PyTorch 2.13', () => {
   it('a composite', () => {
-    const x = tensor([[0.5, -1.5, 2], [0.25, 3, -0.75]]);
+    const x = tensor([
+      [0.5, -1.5, 2],
+      [0.25, 3, -0.75],
+    ]);
     close(x.logSoftmax(-1), [-1.7258021, -3.7258022, -0.2258021, -2.8338315, -0.0838315, -3.8338315]);
-    close(aten('layer_norm', x, [3], null, null, 1e-5), [0.1162474, -1.2787209, 1.1624736, -0.3679111, 1.3665271, -0.9986158]);
+    close(
+      aten('layer_norm', x, [3], null, null, 1e-5),
+      [0.1162474, -1.2787209, 1.1624736, -0.3679111, 1.3665271, -0.9986158],
+    );
   });
 });

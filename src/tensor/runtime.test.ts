@@ -57,7 +57,12 @@ describe('threads', () => {
   it('can be set, within reason', () => {
     setThreads(2);
     expect(threads()).toBe(2);
-    expect(ones([64, 64]).matmul(ones([64, 64])).sum().item()).toBe(64 ** 3);
+    expect(
+      ones([64, 64])
+        .matmul(ones([64, 64]))
+        .sum()
+        .item(),
+    ).toBe(64 ** 3);
     expect(() => setThreads(0)).toThrow(/1 to 1024/);
     expect(() => setThreads(1e9)).toThrow(/1 to 1024/);
     expect(() => setThreads(1.5)).toThrow(TensorError);

@@ -115,12 +115,28 @@ describe('numbers and nested arrays', () => {
   });
 
   it('gives nested arrays back', () => {
-    const nested = [[[1, 2], [3, 4], [5, 6]]];
+    const nested = [
+      [
+        [1, 2],
+        [3, 4],
+        [5, 6],
+      ],
+    ];
     expect(tensor(nested).tolist()).toEqual(nested);
     expect(tensor(7).tolist()).toBe(7);
     expect(zeros([2, 0, 3]).tolist()).toEqual([[], []]);
     expect(zeros([0, 3]).tolist()).toEqual([]);
-    expect(tensor([[1, 2], [3, 4]]).t().tolist()).toEqual([[1, 3], [2, 4]]);
+    expect(
+      tensor([
+        [1, 2],
+        [3, 4],
+      ])
+        .t()
+        .tolist(),
+    ).toEqual([
+      [1, 3],
+      [2, 4],
+    ]);
   });
 
   it.each([
@@ -143,15 +159,25 @@ describe('numbers and nested arrays', () => {
 
 describe('creation', () => {
   it('fills', () => {
-    expect(ones([2]).add(zeros([2])).tolist()).toEqual([1, 1]);
+    expect(
+      ones([2])
+        .add(zeros([2]))
+        .tolist(),
+    ).toEqual([1, 1]);
     expect(full([2], 2.5).tolist()).toEqual([2.5, 2.5]);
     expect(full([1], 3).dtype).toBe('float32');
     expect(arange(0, 7, 3).tolist()).toEqual([0, 3, 6]);
-    expect(eye(2).tolist()).toEqual([[1, 0], [0, 1]]);
+    expect(eye(2).tolist()).toEqual([
+      [1, 0],
+      [0, 1],
+    ]);
     expect(empty([2, 3], { dtype: 'bfloat16' }).dtype).toBe('bfloat16');
     expect(zerosLike(ones([2], { dtype: 'int32' })).dtype).toBe('int32');
     expect(cat([ones([1]), zeros([2])]).tolist()).toEqual([1, 0, 0]);
-    expect(stack([ones([2]), zeros([2])], 1).tolist()).toEqual([[1, 0], [1, 0]]);
+    expect(stack([ones([2]), zeros([2])], 1).tolist()).toEqual([
+      [1, 0],
+      [1, 0],
+    ]);
     const condition = tensor([true, false]);
     expect(where(condition, ones([2]), 5).tolist()).toEqual([1, 5]);
     expect(where(condition, 7, zeros([2])).tolist()).toEqual([7, 0]);
@@ -182,10 +208,24 @@ describe('reading', () => {
   it('lazy conjugates, negatives, zeros and sparse tensors are what they stand for', () => {
     const z = aten('complex', tensor([1, 2]), tensor([3, 4]));
     const conjugate = aten('_conj', z);
-    expect(conjugate.tolist()).toEqual([{ re: 1, im: -3 }, { re: 2, im: -4 }]);
+    expect(conjugate.tolist()).toEqual([
+      { re: 1, im: -3 },
+      { re: 2, im: -4 },
+    ]);
     expect(aten('imag', conjugate).tolist()).toEqual([-3, -4]);
     expect(aten('_efficientzerotensor', [2]).tolist()).toEqual([0, 0]);
-    expect(aten('to_sparse', tensor([[0, 5], [0, 0]])).tolist()).toEqual([[0, 5], [0, 0]]);
+    expect(
+      aten(
+        'to_sparse',
+        tensor([
+          [0, 5],
+          [0, 0],
+        ]),
+      ).tolist(),
+    ).toEqual([
+      [0, 5],
+      [0, 0],
+    ]);
   });
 
   it('meta tensors have a shape and no data', () => {
@@ -253,8 +293,15 @@ describe('indexing', () => {
   it('picks, slices, keeps and adds dimensions', () => {
     expect(x.at(1, 2, 3).item()).toBe(23);
     expect(x.at(-1).shape).toEqual([3, 4]);
-    expect(x.at('...', 0).tolist()).toEqual([[0, 4, 8], [12, 16, 20]]);
-    expect(x.at(0, ':', [1, 3]).tolist()).toEqual([[1, 2], [5, 6], [9, 10]]);
+    expect(x.at('...', 0).tolist()).toEqual([
+      [0, 4, 8],
+      [12, 16, 20],
+    ]);
+    expect(x.at(0, ':', [1, 3]).tolist()).toEqual([
+      [1, 2],
+      [5, 6],
+      [9, 10],
+    ]);
     expect(x.at(0, 0, [0, 4, 2]).tolist()).toEqual([0, 2]);
     expect(x.at([1]).shape).toEqual([1, 3, 4]);
     expect(x.at(null, 0, null).shape).toEqual([1, 1, 3, 4]);
@@ -263,7 +310,10 @@ describe('indexing', () => {
   });
 
   it('gathers with tensors', () => {
-    expect(x.at(0, tensor([2n, 0n])).tolist()).toEqual([[8, 9, 10, 11], [0, 1, 2, 3]]);
+    expect(x.at(0, tensor([2n, 0n])).tolist()).toEqual([
+      [8, 9, 10, 11],
+      [0, 1, 2, 3],
+    ]);
     expect(x.at(0, tensor([2n, 0n]), tensor([1n, 1n])).tolist()).toEqual([9, 1]);
     expect(x.at(x.gt(21)).tolist()).toEqual([22, 23]);
   });
@@ -271,7 +321,10 @@ describe('indexing', () => {
   it('is a view', () => {
     const y = zeros([2, 2]);
     y.at(0).fill_(5);
-    expect(y.tolist()).toEqual([[5, 5], [0, 0]]);
+    expect(y.tolist()).toEqual([
+      [5, 5],
+      [0, 0],
+    ]);
   });
 
   it('refuses what is not there', () => {
@@ -284,22 +337,45 @@ describe('indexing', () => {
 describe('shapes', () => {
   it('reshapes, permutes, splits', () => {
     const x = arange(0, 6).view(2, 3);
-    expect(x.permute(1, 0).tolist()).toEqual([[0, 3], [1, 4], [2, 5]]);
+    expect(x.permute(1, 0).tolist()).toEqual([
+      [0, 3],
+      [1, 4],
+      [2, 5],
+    ]);
     expect(x.unflatten(1, [3, 1]).shape).toEqual([2, 3, 1]);
     expect(x.unflatten(-1, [1, 3]).shape).toEqual([2, 1, 3]);
-    expect(x.split(2, 1).map((part) => part.shape)).toEqual([[2, 2], [2, 1]]);
-    expect(x.split([1, 2], 1).map((part) => part.shape)).toEqual([[2, 1], [2, 2]]);
-    expect(x.at(0).expand(2, 3).tolist()).toEqual([[0, 1, 2], [0, 1, 2]]);
+    expect(x.split(2, 1).map((part) => part.shape)).toEqual([
+      [2, 2],
+      [2, 1],
+    ]);
+    expect(x.split([1, 2], 1).map((part) => part.shape)).toEqual([
+      [2, 1],
+      [2, 2],
+    ]);
+    expect(x.at(0).expand(2, 3).tolist()).toEqual([
+      [0, 1, 2],
+      [0, 1, 2],
+    ]);
     expect(x.sum([0, 1]).item()).toBe(15);
     expect(x.to('float32').mean(1).tolist()).toEqual([1, 4]);
     expect(x.to({ dtype: 'float64', copy: true }).dtype).toBe('float64');
-    expect(x.chunk(2, 1).map((part) => part.shape)).toEqual([[2, 2], [2, 1]]);
+    expect(x.chunk(2, 1).map((part) => part.shape)).toEqual([
+      [2, 2],
+      [2, 1],
+    ]);
   });
 });
 
 describe('printing', () => {
   it('shows dtype, shape and values', () => {
-    expect(inspect(tensor([[1, 2.5], [3, 4]]))).toBe('Tensor float32[2, 2]\n[[1.0000, 2.5000],\n [3.0000, 4.0000]]');
+    expect(
+      inspect(
+        tensor([
+          [1, 2.5],
+          [3, 4],
+        ]),
+      ),
+    ).toBe('Tensor float32[2, 2]\n[[1.0000, 2.5000],\n [3.0000, 4.0000]]');
     expect(inspect(tensor([1n, -20n]))).toBe('Tensor int64[2]\n[  1, -20]');
     expect(inspect(tensor([true, false]))).toContain('[ true, false]');
     expect(inspect(tensor(2).requiresGrad_())).toBe('Tensor float32[], requires grad\n2.0000');
@@ -314,7 +390,15 @@ describe('printing', () => {
   });
 
   it.each([
-    ['freed', () => { const t = ones([1]); t.dispose(); return t; }, 'freed'],
+    [
+      'freed',
+      () => {
+        const t = ones([1]);
+        t.dispose();
+        return t;
+      },
+      'freed',
+    ],
     ['meta', () => zeros([2], { device: 'meta' }), 'float32[2] on meta'],
     ['empty', () => zeros([0, 2]), 'float32[0, 2]'],
     ['complex', () => aten('complex', tensor([1]), tensor([-2])), '1.0000-2.0000i'],

@@ -15,6 +15,7 @@ import { type Methods, methods } from './methods.ts';
 import { native } from './native.ts';
 import { aten } from './operator.ts';
 
+// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the methods are assigned to the prototype below
 export class Tensor implements Disposable {
   /** @internal */
   handle: number;

@@ -1,0 +1,29 @@
+/** Programs in a process of their own, for tests of what would end or fill up the one they run in. */
+import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
+import { packageRoot } from './native.ts';
+
+/** .ts here, .js in the bundle, which brings these tests along compiled. */
+export const extension = import.meta.filename.slice(-3);
+
+/** A program of the repository's, by its path without the extension. */
+export function runFile(path: string, ...args: string[]): SpawnSyncReturns<string> {
+  return start([`${path}${extension}`, ...args]);
+}
+
+/** A program in place, which imports from './src/…'. */
+export function runProgram(program: string, ...flags: string[]): SpawnSyncReturns<string> {
+  return start([
+    ...flags,
+    '--input-type=module',
+    '-e',
+    program.replaceAll(/'(\.\/src\/[^']+)\.ts'/g, `'$1${extension}'`),
+  ]);
+}
+
+function start(args: string[]): SpawnSyncReturns<string> {
+  return spawnSync(process.execPath, ['--no-warnings', ...args], {
+    cwd: packageRoot,
+    encoding: 'utf8',
+    timeout: 110_000,
+  });
+}
