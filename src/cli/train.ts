@@ -9,6 +9,7 @@ import { registerTrainSft } from './train-sft.ts';
 export function register(program: Command): void {
   const train = program.command('train').description('train a model: sft, reward, preference or policy');
   // An option after a verb is the verb's, also where `train` itself has one of that name.
+  program.enablePositionalOptions();
   train.enablePositionalOptions();
   registerTrainSft(train);
   registerTrainReward(train);
