@@ -53,6 +53,12 @@ function file(name: string, header: unknown, data: Uint8Array | number = 0): str
   return at(name);
 }
 
+/** A file of any bytes. */
+function raw(bytes: string | Uint8Array): string {
+  writeFileSync(at('f'), bytes);
+  return at('f');
+}
+
 describe('round trip', () => {
   const unsigned = (() => {
     const [major, minor] = libtorchVersion();
@@ -199,18 +205,14 @@ describe('faults', () => {
   const faults: [string, () => string, RegExp][] = [
     ['no file', () => at('missing'), /there is no such file/],
     ['a folder', () => folder, /not a regular file|EISDIR/],
-    ['an empty file', () => (writeFileSync(at('f'), ''), at('f')), /0 bytes are too few/],
-    ['seven bytes', () => (writeFileSync(at('f'), 'abcdefg'), at('f')), /7 bytes are too few/],
+    ['an empty file', () => raw(''), /0 bytes are too few/],
+    ['seven bytes', () => raw('abcdefg'), /7 bytes are too few/],
     [
       'a header longer than the file',
-      () => (writeFileSync(at('f'), Uint8Array.of(200, 0, 0, 0, 0, 0, 0, 0, 123)), at('f')),
+      () => raw(Uint8Array.of(200, 0, 0, 0, 0, 0, 0, 0, 123)),
       /claims 200 bytes, the file has 9/,
     ],
-    [
-      'a header of 2⁶⁴−1 bytes',
-      () => (writeFileSync(at('f'), new Uint8Array(9).fill(255)), at('f')),
-      /claims 18446744073709551615 bytes; at most/,
-    ],
+    ['a header of 2⁶⁴−1 bytes', () => raw(new Uint8Array(9).fill(255)), /claims 18446744073709551615 bytes; at most/],
     ['no JSON', () => file('f', '{"a":'), /not valid JSON/],
     ['an empty header', () => file('f', ''), /not valid JSON/],
     ['a byte order mark', () => file('f', '\ufeff{}'), /not valid JSON/],

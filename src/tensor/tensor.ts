@@ -220,7 +220,6 @@ export class Tensor implements Disposable {
   }
 }
 
-// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the methods are assigned to the prototype below
 export interface Tensor extends Methods {}
 Object.assign(Tensor.prototype, methods(Tensor));
 
