@@ -24,6 +24,7 @@ const commands: Record<string, CommandEntry> = {
   train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
   rollouts: { summary: 'what a policy wrote in training', load: () => import('./rollouts.ts'), engine: false },
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
+  evaluate: { summary: 'what a trained model is worth', load: () => import('./evaluate.ts') },
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
   preferences: {

@@ -1,0 +1,18 @@
+# bash recipes/iterated-preferences.sh [rounds] [model]
+#
+# Iterated direct alignment: the policy writes, the verifier ranks, DPO learns from the pairs, and round again from what came
+# out. With a reward model in place of the verifier: --dataset prompts.jsonl --reward-model-path … for --task ….
+set -euo pipefail
+rounds=${1:-3}
+policy=${2:-models/tiny}
+out=outputs/iterated
+attune() { npm run --silent attune -- "$@"; }
+
+for round in $(seq "$rounds"); do
+  attune preferences build --model "$policy" --task chain_sum:1,gcd:1 --seed "$round" \
+    --prompts 200 --samples 8 --max-new-tokens 96 --output "$out/round-$round/pairs.jsonl"
+  attune train preference --model "$policy" --dataset "$out/round-$round/pairs.jsonl" --loss dpo --beta 0.1 \
+    --lr 5e-5 --epochs 1 --eval-steps 10 --output-dir "$out/round-$round" --run-name policy
+  policy="$out/round-$round/policy/final"
+done
+echo "the last policy is $policy"
