@@ -26,6 +26,11 @@ export interface TrainBpeOptions {
   padToken?: string;
   bosToken?: string;
   minFrequency?: number;
+  /**
+   * A regular expression for the pieces that are never joined with one another, in place of GPT-2's: `\\p{N}` in it keeps
+   * digits apart, so that sums can be learnt digit by digit.
+   */
+  pattern?: string;
   /** `null` for none. */
   chatTemplate?: string | null;
   progress?: Progress;
@@ -66,7 +71,7 @@ export async function trainBpe(
   await mkdir(options.out, { recursive: true });
   const write = (name: string, value: unknown) =>
     writeFile(join(options.out, name), `${JSON.stringify(value, null, 2)}\n`);
-  await write('tokenizer.json', tokenizerJson(special, vocab, merges));
+  await write('tokenizer.json', tokenizerJson(special, vocab, merges, options.pattern));
   const template = options.chatTemplate === undefined ? plainChatTemplate : options.chatTemplate;
   await write('tokenizer_config.json', {
     tokenizer_class: 'PreTrainedTokenizerFast',
@@ -95,12 +100,12 @@ async function countWords(
   texts: AsyncIterable<string> | Iterable<string>,
   options: TrainBpeOptions,
 ): Promise<Map<string, number>> {
-  const preTokenizer = byteLevelPreTokenizer(false, true);
+  const pieces = piecesBy(options.pattern);
   const counts = new Map<string, number>();
   const bar = options.progress?.start('reading texts', undefined, 'texts');
   let sincePause = 0;
   for await (const text of texts) {
-    for (const [word] of preTokenizer.preTokenizeString(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
+    for (const word of pieces(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
     bar?.advance(1);
     sincePause += text.length;
     if (sincePause < CHARACTERS_BETWEEN_PAUSES) continue;
@@ -112,9 +117,44 @@ async function countWords(
   return counts;
 }
 
-function tokenizerJson(special: readonly string[], vocab: ReadonlyMap<string, number>, merges: [string, string][]) {
+/** Cuts a text into the pieces within which tokens are joined, in the letters of byte-level vocabularies. */
+function piecesBy(pattern: string | undefined): (text: string) => string[] {
+  const bytes = byteLevelPreTokenizer(false, pattern === undefined);
+  const words = (text: string) => bytes.preTokenizeString(text).map(([word]) => word);
+  if (pattern === undefined) return words;
+  let cut: RegExp;
+  try {
+    cut = new RegExp(pattern, 'gu');
+  } catch (error) {
+    throw new UserError(`The pattern for pieces is not a regular expression: ${(error as Error).message}`);
+  }
+  return (text) => {
+    const pieces: string[] = [];
+    let done = 0;
+    for (const match of text.matchAll(cut)) {
+      if (match.index > done) pieces.push(text.slice(done, match.index));
+      if (match[0] !== '') pieces.push(match[0]);
+      done = match.index + match[0].length;
+    }
+    if (done < text.length) pieces.push(text.slice(done));
+    return pieces.flatMap(words);
+  };
+}
+
+function tokenizerJson(
+  special: readonly string[],
+  vocab: ReadonlyMap<string, number>,
+  merges: [string, string][],
+  pattern: string | undefined,
+) {
   const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
-  const byteLevel = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };
+  const byteLevel = {
+    type: 'ByteLevel',
+    add_prefix_space: false,
+    trim_offsets: true,
+    use_regex: pattern === undefined,
+  };
+  const split = { type: 'Split', pattern: { Regex: pattern }, behavior: 'Isolated', invert: false };
   const ids = Object.fromEntries([...special.map((token, id): [string, number] => [token, id]), ...vocab]);
   return {
     version: '1.0',
@@ -122,7 +162,7 @@ function tokenizerJson(special: readonly string[], vocab: ReadonlyMap<string, nu
     padding: null,
     added_tokens: special.map((content, id) => ({ id, content, ...flags })),
     normalizer: null,
-    pre_tokenizer: byteLevel,
+    pre_tokenizer: pattern === undefined ? byteLevel : { type: 'Sequence', pretokenizers: [split, byteLevel] },
     post_processor: { ...byteLevel, trim_offsets: false },
     decoder: byteLevel,
     model: {
