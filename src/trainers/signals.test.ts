@@ -36,7 +36,7 @@ describe('signals', () => {
     const rows = (accuracy: number) =>
       course(20, { ...healthy, 'train/zero_spread': () => 0.75, 'train/accuracy': () => accuracy });
     expect(signals(rows(0.9))[0]?.message).toMatch(/75 % of the groups.*too easy/s);
-    expect(signals(rows(0.05))[0]?.message).toMatch(/only 5 % are right.*too hard/s);
+    expect(signals(rows(0.05))[0]?.message).toMatch(/Only 5 % are right.*too hard/s);
   });
 
   it('sees a KL that runs away, not one that is small or steady', () => {

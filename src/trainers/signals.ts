@@ -6,7 +6,14 @@
 import type { MetricRow } from '../runs/index.ts';
 
 export interface Signal {
-  kind: 'first-loss' | 'equal-groups' | 'kl-drift' | 'entropy-collapse' | 'length-growth' | 'cut-off' | 'over-optimised';
+  kind:
+    | 'first-loss'
+    | 'equal-groups'
+    | 'kl-drift'
+    | 'entropy-collapse'
+    | 'length-growth'
+    | 'cut-off'
+    | 'over-optimised';
   /** `note`: as it should be, though it may not look so. `warning`: something to act on. */
   level: 'note' | 'warning';
   step: number;
@@ -61,7 +68,7 @@ function equalGroups(history: History): Signal | undefined {
       ? 'Make the reward finer, the prompts more varied or the groups larger'
       : accuracy > 0.5
         ? `${percent(accuracy)} are right, so the prompts are too easy by now: raise the difficulty (--curriculum)`
-        : `only ${percent(accuracy)} are right, so the prompts are too hard: lower the difficulty or start from a better model`;
+        : `Only ${percent(accuracy)} are right, so the prompts are too hard: lower the difficulty or start from a better model`;
   return warn(
     'equal-groups',
     share.step,
@@ -128,7 +135,8 @@ function overOptimised(history: History): Signal | undefined {
   const [prefix, rows, size] = held.length >= 3 ? (['eval', held, 1] as const) : (['train', history, window] as const);
   const reward = change(rows, `${prefix}/${prefix === 'eval' ? 'reward' : 'score'}`, size);
   const accuracy = change(rows, `${prefix}/accuracy`, size);
-  if (reward === undefined || accuracy === undefined || reward.by <= 0.02 || accuracy.fromBest >= -0.05) return undefined;
+  if (reward === undefined || accuracy === undefined || reward.by <= 0.02 || accuracy.fromBest >= -0.05)
+    return undefined;
   return warn(
     'over-optimised',
     reward.step,

@@ -1,0 +1,8 @@
+/** `attune evaluate reward|policy`: each a file of its own beside this one. */
+import type { Command } from 'commander';
+import { registerEvaluatePolicy } from './evaluate-policy.ts';
+
+export function register(program: Command): void {
+  const evaluate = program.command('evaluate').description('what a trained model is worth: reward models and policies');
+  registerEvaluatePolicy(evaluate);
+}
