@@ -25,6 +25,7 @@ import {
   styles,
   task,
 } from '../tasks/index.ts';
+import { wholeNumber } from './numbers.ts';
 
 interface GenerateFlags {
   kind: string;
@@ -275,13 +276,6 @@ function oneOf<T extends string>(flag: string, text: string, known: readonly T[]
   const found = known.find((each) => each === text);
   if (found !== undefined) return found;
   throw new UserError(`${flag} must be one of ${known.join(', ')}, not "${text}".${suggestion(text, known)}`);
-}
-
-function wholeNumber(flag: string, text: string, least: number): number {
-  const number = Number(text);
-  if (text.trim() !== '' && Number.isSafeInteger(number) && number >= least) return number;
-  const bound = least === Number.MIN_SAFE_INTEGER ? '' : ` of ${least} or more`;
-  throw new UserError(`${flag} must be a whole number${bound}, not "${text}".`);
 }
 
 function share(flag: string, text: string): number {

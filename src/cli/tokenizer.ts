@@ -12,6 +12,7 @@ import { UserError } from '../errors.ts';
 import { resolveModel } from '../models/hub.ts';
 import { Tokenizer, trainBpe } from '../text/index.ts';
 import { consoleProgress } from './console.ts';
+import { wholeNumber, wholeNumbers } from './numbers.ts';
 
 interface TrainFlags {
   files: string[];
@@ -22,6 +23,7 @@ interface TrainFlags {
   eosToken?: string;
   chatTemplate?: string;
   field: string;
+  pattern?: string;
 }
 
 export function register(program: Command): void {
@@ -36,7 +38,8 @@ export function register(program: Command): void {
     .option('--special-tokens <list>', 'comma-separated; they get the first ids')
     .option('--eos-token <token>', 'which of them ends a reply')
     .option('--chat-template <file>', 'a Jinja file in place of ChatML')
-    .option('--field <name>', 'field of a .jsonl line that holds the text', 'text')
+    .option('--pattern <regex>', "pieces that are never joined with one another, in place of GPT-2's")
+    .option('--field <name>', 'field of a .jsonl line that holds the text, or a list of messages', 'text')
     .action(train);
   tokenizer
     .command('encode <model> [text]')
@@ -58,6 +61,7 @@ async function train(flags: TrainFlags): Promise<void> {
     minFrequency: wholeNumber('--min-frequency', flags.minFrequency),
     specialTokens: flags.specialTokens?.split(',').map((token) => token.trim()),
     eosToken: flags.eosToken,
+    pattern: flags.pattern,
     chatTemplate: flags.chatTemplate === undefined ? undefined : await readTemplate(flags.chatTemplate),
     progress: consoleProgress(),
   });
@@ -78,7 +82,7 @@ async function encode(
 
 async function decode(model: string, list: string, flags: { skipSpecialTokens?: boolean }): Promise<void> {
   const tokenizer = await load(model);
-  const ids = list.split(',').map((id) => wholeNumber('ids', id));
+  const ids = wholeNumbers('ids', list);
   const unknown = ids.find((id) => id >= tokenizer.vocabSize);
   if (unknown !== undefined)
     throw new UserError(`There is no token ${unknown}; the vocabulary ends at ${tokenizer.vocabSize - 1}.`);
@@ -116,6 +120,8 @@ function jsonText(line: string, field: string, where: string): string {
   } catch (error) {
     throw new UserError(`${where} is not JSON: ${(error as Error).message}`);
   }
+  // A chat is the text of its messages.
+  if (Array.isArray(value)) return value.map((message) => String(message?.content ?? '')).join('\n');
   if (typeof value !== 'string') throw new UserError(`${where} has no text in "${field}" (choose with --field).`);
   return value;
 }
@@ -124,9 +130,4 @@ async function readTemplate(path: string): Promise<string> {
   return readFile(path, 'utf8').catch((error) => {
     throw new UserError(`${path} cannot be read: ${error.message}`);
   });
-}
-
-function wholeNumber(name: string, value: string): number {
-  if (/^\s*\d+\s*$/.test(value)) return Number(value);
-  throw new UserError(`${name} wants whole numbers, not "${value}".`);
 }

@@ -80,7 +80,11 @@ export class Decoder {
   forward(batch: PackedBatch): Tensor {
     const pass = this.pass(batch);
     let x = this.embed(batch.ids, batch.positions);
-    for (const layer of this.layers) x = layer.forward(x, pass);
+    for (const layer of this.layers) {
+      const input = x;
+      // a block's handles go with it: only what backward itself keeps lives on
+      x = scope(() => layer.forward(input, pass));
+    }
     return applyNorm(this.weights.finalNorm, x);
   }
 
@@ -125,7 +129,8 @@ export class Decoder {
       gradient = scope(() => {
         const input = (inputs[i] as Tensor).detach().requiresGrad_(wanted || i > first);
         if (random) setRngState(states[i] as Uint8Array, this.device);
-        (this.layers[i] as Layer).forward(input, pass).backward(incoming);
+        const layer = this.layers[i] as Layer;
+        scope(() => layer.forward(input, pass)).backward(incoming);
         return input.grad;
       });
     }

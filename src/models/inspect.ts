@@ -6,7 +6,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { Checkpoint, type DType, dtypeBytes, openSafetensors } from '../tensor/index.ts';
+import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../tensor/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { readAdapterConfig } from './adapter-files.ts';
 import { type ResolveOptions, resolveModel } from './hub.ts';
@@ -22,6 +22,8 @@ export interface InspectOptions extends ResolveOptions {
   /** Tokens that go through at once in training. */
   tokens?: number;
   checkpointing?: boolean;
+  /** Where it would train; this machine's best by default. */
+  device?: Device;
   lora?: LoraOptions;
 }
 
@@ -89,6 +91,7 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
       adapters: sizes.adapters,
       total: parameters.total + sizes.head + sizes.adapters,
     },
+    memory: { ...base.memory, loadBytes: base.memory.loadBytes + 4 * (sizes.head + sizes.adapters) },
     adapter: { base: adapter.base.name, r, alpha, targetModules: [targetModules].flat(), dora: useDora },
   };
 }
@@ -106,7 +109,7 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
   const parameters = partsOf(model);
   parameters.head += stored.headParameters;
   parameters.total += stored.headParameters;
-  const memory = { dtype, tokens, checkpointing };
+  const memory = { dtype, tokens, checkpointing, device: options.device };
   return {
     name,
     folder,

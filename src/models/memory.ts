@@ -5,7 +5,7 @@
  *     using shapes = initModel(config, { device: 'meta' });
  *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
  */
-import { type DType, dtypeBytes, logprobChunk } from '../tensor/index.ts';
+import { type Device, type DType, defaultDevice, dtypeBytes, logprobChunk } from '../tensor/index.ts';
 import { type LoraOptions, loraConfig, loraTargets } from './lora-config.ts';
 import type { Model } from './model.ts';
 import type { DecoderSpec } from './spec.ts';
@@ -14,6 +14,8 @@ export interface MemoryOptions {
   dtype: DType;
   /** Adapters on a frozen base; all weights are trained without it. */
   lora?: LoraOptions | null;
+  /** Where it trains; this machine's best by default. */
+  device?: Device;
   /** The reference is another model of this size. */
   secondCopy?: boolean;
   /** Tokens that go through at once. */
@@ -49,11 +51,12 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
   const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
-  // a chunk of f32 logits and its gradient; the final norm's input and output
-  const loss = 2 * 4 * logprobChunk(spec.vocabSize) * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
+  // backward passes through about one block's size; a chunk of f32 logits goes with its softmax and gradients
+  const rows = Math.min(tokens, logprobChunk(spec.vocabSize, options.device ?? defaultDevice()));
+  const loss = 4 * 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
   // half-precision gradients are widened for the step, when the activations are gone
   const step = halved ? 4 * trainable : 0;
-  const activationBytes = Math.max(tokens * layers + loss, step);
+  const activationBytes = Math.max(tokens * (layers + perLayer) + loss, step);
   return {
     parameters,
     trainable,
@@ -69,6 +72,8 @@ interface AdapterShape {
   parameters: number;
   /** Which projections have an adapter, by the ends of their names. */
   adapted: { qkv: boolean; up: boolean; down: boolean };
+  /** Elements per token and layer that dropout adds: the adapter's input once more, and the mask. */
+  dropped: number;
 }
 
 /** Also checks the names: one that matches no module is an error that lists those there are. */
@@ -81,7 +86,12 @@ function adapterShape(model: Model, options: LoraOptions): AdapterShape {
   }, 0);
   const touched = new Set(targets.map((target) => target.projection));
   const has = (which: 'qkv' | 'up' | 'down') => model.decoder.layers.some((layer) => touched.has(layer.weights[which]));
-  return { parameters, adapted: { qkv: has('qkv'), up: has('up'), down: has('down') } };
+  const inputs = [...touched].reduce((sum, projection) => sum + projection.inputs, 0) / model.decoder.layers.length;
+  return {
+    parameters,
+    adapted: { qkv: has('qkv'), up: has('up'), down: has('down') },
+    dropped: config.dropout > 0 ? 2 * inputs : 0,
+  };
 }
 
 /**
@@ -100,5 +110,5 @@ function layerElements(spec: DecoderSpec, lora: AdapterShape | null): number {
   const normed = (wanted.qkv ? hidden : 0) + (spec.parallel !== 'one-norm' && wanted.up ? hidden : 0);
   const residuals = spec.parallel === false ? 2 * hidden : hidden;
   const inner = (mlp.gated ? 2 : 1) * mlp.size + (wanted.down ? mlp.size : 0);
-  return residuals + normed + attended + inner;
+  return residuals + normed + attended + inner + (lora?.dropped ?? 0);
 }

@@ -1,0 +1,152 @@
+/**
+ * attune inspect MODEL [--json]
+ * attune inspect MODEL --ids 1,2,3 --save-logits out.safetensors
+ */
+import { type Command, Option } from 'commander';
+import { UserError } from '../errors.ts';
+import {
+  type Inspection,
+  inspectModel,
+  loadModel,
+  type MemoryEstimate,
+  type Model,
+  packSequences,
+} from '../models/index.ts';
+import { type DType, noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
+import { consoleProgress } from './console.ts';
+import { wholeNumber, wholeNumbers } from './numbers.ts';
+
+interface Flags {
+  json?: boolean;
+  dtype?: DType;
+  tokens: string;
+  gradientCheckpointing?: boolean;
+  loraR: string;
+  loraTargetModules?: string;
+  ids?: string;
+  saveLogits?: string;
+}
+
+export function register(program: Command): void {
+  program
+    .command('inspect <model>')
+    .description('what a model is, and the memory it takes: a folder, an adapter, or a name on the hub')
+    .option('--json', 'as JSON')
+    .addOption(
+      new Option('--dtype <name>', 'to load and train in (default: as stored)').choices([
+        'float32',
+        'bfloat16',
+        'float16',
+      ]),
+    )
+    .option('--tokens <n>', 'tokens that go through at once in training', '8192')
+    .option('--gradient-checkpointing', 'count with it')
+    .option('--lora-r <n>', 'rank of the adapters that are counted with', '16')
+    .option('--lora-target-modules <names>', "comma-separated, or all-linear (default: the family's)")
+    .option('--ids <list>', 'comma-separated token ids; loads the model and computes their logits')
+    .option('--save-logits <file>', 'where to write them, as safetensors: input_ids, logits, scores of a head')
+    .action(inspect);
+}
+
+async function inspect(name: string, flags: Flags): Promise<void> {
+  const progress = consoleProgress();
+  const ids = flags.ids === undefined ? undefined : wholeNumbers('--ids', flags.ids);
+  if ((ids === undefined) !== (flags.saveLogits === undefined))
+    throw new UserError('--ids and --save-logits go together: the ids to compute, and the file for their logits.');
+  const found = await inspectModel(name, {
+    progress,
+    dtype: flags.dtype,
+    tokens: wholeNumber('--tokens', flags.tokens, 1),
+    checkpointing: flags.gradientCheckpointing,
+    lora: {
+      r: wholeNumber('--lora-r', flags.loraR),
+      targetModules: flags.loraTargetModules,
+    },
+  });
+  console.log(flags.json ? JSON.stringify(found, null, 2) : report(found));
+  if (ids === undefined || flags.saveLogits === undefined) return;
+  using model = await loadModel(name, { progress, dtype: flags.dtype });
+  saveLogits(model, ids, flags.saveLogits);
+  if (!flags.json) console.log(`logits      of ${ids.length} tokens in ${flags.saveLogits}`);
+}
+
+function saveLogits(model: Model, ids: number[], path: string): void {
+  const { vocabSize } = model.decoder.spec;
+  const unknown = ids.find((id) => id >= vocabSize);
+  if (unknown !== undefined)
+    throw new UserError(`--ids: there is no token ${unknown}; the vocabulary ends at ${vocabSize - 1}.`);
+  scope(() =>
+    noGrad(() => {
+      const hidden = model.decoder.forward(packSequences([ids]));
+      writeSafetensors(path, [
+        ['input_ids', tensor(ids, { dtype: 'int64' })],
+        ...(model.decoder.weights.lm ? [['logits', model.decoder.logits(hidden).to('float32')] as const] : []),
+        ...(model.head === null ? [] : [['scores', model.head.forward(hidden)] as const]),
+      ]);
+    }),
+  );
+}
+
+function report(found: Inspection): string {
+  const { parameters, memory, tokenizer, adapter } = found;
+  const parts = (['embedding', 'attention', 'mlp', 'norms', 'head', 'adapters'] as const).filter(
+    (part) => parameters[part],
+  );
+  const stored = Object.entries(found.storedBytes).map(([dtype, bytes]) => `${size(bytes)} of ${dtype}`);
+  const batch = `${thousands(memory.tokens)} tokens at once${memory.checkpointing ? ', gradient checkpointing' : ''}`;
+  const lines: [string, string][] = [
+    ['model', found.name],
+    ['family', `${found.family}${found.architectures.length > 0 ? ` (${found.architectures.join(', ')})` : ''}`],
+    ...(adapter === null ? [] : ([['adapter', describeAdapter(adapter)]] as [string, string][])),
+    ['parameters', thousands(parameters.total)],
+    ...parts.map((part): [string, string] => [
+      '',
+      `${part.padEnd(10)} ${thousands(parameters[part]).padStart(15)}  ${((100 * parameters[part]) / parameters.total).toFixed(1).padStart(5)} %`,
+    ]),
+    [
+      'shape',
+      `${found.layers} layers of ${found.hiddenSize}, vocabulary ${thousands(found.vocabSize)}${found.tied ? ', head tied to the embedding' : ''}`,
+    ],
+    ['attention', found.attention],
+    ['positions', found.positions],
+    ['context', `${thousands(found.contextTokens)} tokens`],
+    ...(found.head === null ? [] : ([['head', found.head]] as [string, string][])),
+    ['dtype', `${found.dtype}${stored.length > 0 ? `; on disk ${stored.join(', ')}` : ''}`],
+    ['to load', size(memory.loadBytes)],
+    ['to train', `${describeMemory(memory.train)}, ${batch}`],
+    [
+      'with LoRA',
+      `${describeMemory(memory.lora)}; r ${memory.lora.r} on ${memory.lora.targetModules.join(', ')}: ${thousands(memory.lora.trainable)} trained`,
+    ],
+    ['tokenizer', tokenizer === null ? 'none in the folder' : describeTokenizer(tokenizer)],
+  ];
+  return lines.map(([label, text]) => `${label.padEnd(12)}${text}`).join('\n');
+}
+
+function describeAdapter(adapter: NonNullable<Inspection['adapter']>): string {
+  const { base, r, alpha, targetModules, dora } = adapter;
+  const names = targetModules.length > 8 ? `${targetModules.length} modules` : targetModules.join(', ');
+  return `${dora ? 'DoRA' : 'LoRA'} r ${r}, alpha ${alpha} on ${names}; base ${base}`;
+}
+
+function describeMemory(memory: MemoryEstimate): string {
+  const { totalBytes, weightBytes, optimizerBytes, activationBytes } = memory;
+  return `about ${size(totalBytes)}: weights ${size(weightBytes)}, gradients and optimiser ${size(optimizerBytes)}, activations ${size(activationBytes)}`;
+}
+
+function describeTokenizer(tokenizer: NonNullable<Inspection['tokenizer']>): string {
+  const special = Object.entries(tokenizer.special).map(([name, token]) => `${name} ${token ?? 'none'}`);
+  const ends = tokenizer.endOfTurn.join(' ');
+  return `${thousands(tokenizer.vocabSize)} tokens; ${special.join(', ')}; a turn ends at ${ends || 'nothing'}; chat template: ${tokenizer.chatTemplate ? 'yes' : 'no'}`;
+}
+
+function size(bytes: number): string {
+  for (const [unit, name] of [
+    [2 ** 30, 'GiB'],
+    [2 ** 20, 'MiB'],
+  ] as const)
+    if (bytes >= unit) return `${(bytes / unit).toFixed(bytes >= 100 * unit ? 0 : 1)} ${name}`;
+  return `${(bytes / 1024).toFixed(1)} KiB`;
+}
+
+const thousands = (value: number) => value.toLocaleString('en-US');
