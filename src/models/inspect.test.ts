@@ -66,7 +66,7 @@ describe('inspectModel', () => {
     expect(memory.lora.trainable).toBe(28 * 16 * (3072 + 2048 + 2048 + 3072));
     expect(memory.lora.optimizerBytes).toBe(12 * memory.lora.trainable);
     const shorter = await inspectModel(temporary, { checkpointing: true, device: 'cpu' });
-    expect(shorter.memory.lora.activationBytes).toBeLessThan(memory.lora.activationBytes / 8);
+    expect(shorter.memory.lora.activationBytes).toBeLessThan(memory.lora.activationBytes / 6);
     await expect(inspectModel(temporary, { lora: { targetModules: ['c_attn'] } })).rejects.toThrow(/There are: q_proj/);
   });
 
