@@ -268,6 +268,66 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(SampleArgs a) {
   }
 }
 
+// —— linear_logprob's rows: one block each; maximum and sums in one pass (online softmax), the gradient in another ————————
+struct Running {
+  float peak, sum, weighted;  // Σ e^(z − peak) and Σ e^(z − peak)·(z − peak)
+};
+
+__device__ Running join(const Running& a, const Running& b) {
+  const float peak = fmaxf(a.peak, b.peak);
+  if (peak == -INFINITY) return a;
+  const float fadeA = __expf(a.peak - peak), fadeB = __expf(b.peak - peak);
+  const float shiftA = a.sum > 0 ? a.peak - peak : 0, shiftB = b.sum > 0 ? b.peak - peak : 0;
+  return {peak, a.sum * fadeA + b.sum * fadeB, fadeA * (a.weighted + a.sum * shiftA) + fadeB * (b.weighted + b.sum * shiftB)};
+}
+
+__global__ void __launch_bounds__(kSampleThreads) rowStatisticsKernel(RowsArgs a) {
+  __shared__ Running shared[kSampleThreads / 32];
+  const float* z = a.logits + static_cast<int64_t>(blockIdx.x) * a.size;
+  Running own{-INFINITY, 0, 0};
+  for (int64_t i = threadIdx.x; i < a.size; i += kSampleThreads) {
+    const float x = z[i] * a.inverse;
+    if (x > own.peak) {
+      const float distance = own.sum > 0 ? own.peak - x : 0, fade = __expf(distance);
+      own = {x, own.sum * fade + 1.0f, fade * (own.weighted + own.sum * distance)};
+    } else {
+      const float distance = x - own.peak, w = __expf(distance);
+      own.sum += w;
+      own.weighted += w * distance;
+    }
+  }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const Running other{__shfl_xor_sync(0xFFFFFFFF, own.peak, offset), __shfl_xor_sync(0xFFFFFFFF, own.sum, offset),
+                        __shfl_xor_sync(0xFFFFFFFF, own.weighted, offset)};
+    own = join(own, other);
+  }
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = own;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  Running all = shared[0];
+  for (int i = 1; i < kSampleThreads / 32; i++) all = join(all, shared[i]);
+  const int64_t row = blockIdx.x, target = a.targets[row];
+  const float logSum = logf(all.sum);
+  a.lse[row] = all.peak + logSum;
+  a.entropy[row] = logSum - all.weighted / all.sum;
+  // a target beyond the vocabulary cannot stop a kernel: it is not read, and shows as NaN
+  a.logp[row] = target < 0 ? 0.0f : target >= a.size ? NAN : z[target] * a.inverse - all.peak - logSum;
+}
+
+template <typename T>
+__global__ void rowGradientKernel(RowsArgs a) {
+  const int64_t row = blockIdx.x, target = a.targets[row];
+  const float* z = a.logits + row * a.size;
+  T* out = static_cast<T*>(a.gradient) + row * a.size;
+  const float g = target >= 0 && a.forLogp != nullptr ? a.forLogp[row] : 0.0f, h = a.forEntropy == nullptr ? 0.0f : a.forEntropy[row];
+  const float lse = a.lse[row], rest = a.entropy[row];
+  for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
+    const float logProbability = z[i] * a.inverse - lse;
+    const float value = -__expf(logProbability) * (g + h * (logProbability + rest)) + (i == target ? g : 0.0f);
+    out[i] = narrow<T>(value * a.inverse);
+  }
+}
+
 unsigned blocksFor(int64_t count) { return static_cast<unsigned>((count + 255) / 256); }
 
 }  // namespace
@@ -293,6 +353,14 @@ void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* 
   if (rows * size > 0)
     ATTUNE_BY_KIND(kind, (swigluBackwardKernel<T><<<blocksFor(rows * size), 256, 0, stream>>>(
                              static_cast<const T*>(x), static_cast<const T*>(gradient), static_cast<T*>(dx), rows, size)))
+}
+
+void launchRowStatistics(const RowsArgs& args, cudaStream_t stream) {
+  if (args.rows > 0) rowStatisticsKernel<<<static_cast<unsigned>(args.rows), kSampleThreads, 0, stream>>>(args);
+}
+
+void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream) {
+  if (args.rows > 0) ATTUNE_BY_KIND(kind, (rowGradientKernel<T><<<static_cast<unsigned>(args.rows), 512, 0, stream>>>(args)))
 }
 
 bool decodeFits(int64_t size) {

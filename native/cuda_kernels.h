@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "logprob_rows.h"
+
 namespace attune {
 
 #ifdef ATTUNE_KERNELS
@@ -13,6 +15,8 @@ at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const a
                                const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);
 void cudaSample(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& topK, const at::Tensor& topP, const at::Tensor& minP,
                 const at::Tensor& seeds, const at::Tensor& counters, at::Tensor& ids, at::Tensor& logp);
+void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy, at::Tensor& lse);
+at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);
 #endif
 
 }  // namespace attune

@@ -35,6 +35,18 @@ struct SampleArgs {
   int64_t rows, size;
 };
 
+struct RowsArgs {
+  float* logits;
+  const int64_t* targets;
+  float *logp, *entropy, *lse;
+  const float *forLogp, *forEntropy;  // null where there is no gradient
+  void* gradient;
+  int64_t rows, size;
+  float inverse;
+};
+
+void launchRowStatistics(const RowsArgs& args, cudaStream_t stream);
+void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream);
 void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream);
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream);
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);

@@ -15,6 +15,8 @@
 
 #include <algorithm>
 
+#include "logprob_rows.h"
+
 namespace attune {
 namespace {
 
@@ -81,12 +83,17 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
                                                 const Tensor& targets, double temperature, int64_t chunk) {
     const int64_t rows = hidden.size(0);
     const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const auto inverse = static_cast<float>(1.0 / temperature);
     Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
     for (int64_t start = 0; start < rows; start += chunk) {
       const int64_t length = std::min(chunk, rows - start);
       Tensor z = logitsOf(hidden.narrow(0, start, length), weight);
-      if (temperature != 1.0) z.div_(temperature);
       const Tensor target = targets.narrow(0, start, length);
+      if (hasRowKernels(z)) {
+        rowStatistics(z, target, inverse, logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
+        continue;
+      }
+      if (temperature != 1.0) z.div_(temperature);
       const Tensor picked = z.gather(1, target.clamp_min(0).unsqueeze(1)).squeeze(1);
       const Tensor peak = z.amax(1, true);
       z.sub_(peak);  // z − max, then e^(z − max) in place; Σ e·(z − max) needs one product row by row
@@ -113,6 +120,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0);
     const bool wantHidden = context->needs_input_grad(0), wantWeight = context->needs_input_grad(1);
     const bool forLogp = incoming[0].defined(), forEntropy = incoming[1].defined();
+    const Tensor gLogp = forLogp ? incoming[0].contiguous() : Tensor(), gEntropy = forEntropy ? incoming[1].contiguous() : Tensor();
     Tensor gradHidden, gradWeight;
     if (wantHidden) gradHidden = at::empty_like(hidden);
     // One accumulator in f32: summing thousands of chunks in bf16 would lose the small ones.
@@ -121,6 +129,15 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       const int64_t length = std::min(chunk, rows - start);
       const Tensor part = hidden.narrow(0, start, length), target = targets.narrow(0, start, length);
       Tensor z = logitsOf(part, weight);
+      if (hasRowKernels(z)) {
+        const Tensor rowsLogp = forLogp ? gLogp.narrow(0, start, length) : Tensor(), rowsEntropy = forEntropy ? gEntropy.narrow(0, start, length) : Tensor();
+        const Tensor lse = total.narrow(0, start, length), rest = entropy.narrow(0, start, length);
+        const RowGradient rule{target, lse, rest, rowsLogp, rowsEntropy, static_cast<float>(1.0 / temperature)};
+        const Tensor gradient = rowGradient(z, rule, needsWidening(hidden) ? at::kFloat : hidden.scalar_type());
+        if (wantHidden) gradientOfHidden(gradHidden.narrow(0, start, length), gradient, weight);
+        if (wantWeight) addGradientOfWeight(gradWeight, gradient, part);
+        continue;
+      }
       if (temperature != 1.0) z.div_(temperature);
       z.sub_(total.narrow(0, start, length).unsqueeze(1));  // log p
       const Tensor counted = target.ge(0).to(z.scalar_type());
@@ -155,7 +172,7 @@ std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& wei
   TORCH_CHECK(hidden.device() == weight.device() && hidden.device() == targets.device(), "all inputs are on one device");
   TORCH_CHECK(temperature > 0, "temperature is above 0");
   TORCH_CHECK(chunk > 0, "chunk is above 0");
-  const auto out = LinearLogprob::apply(hidden, weight, targets, temperature, chunk);
+  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk);
   return {out[0], out[1]};
 }
 

@@ -22,7 +22,7 @@ export interface AttentionInputs {
 /** [tokens, heads, headDim] */
 export function packedAttention(inputs: AttentionInputs): Tensor {
   const { q, k, v, batch, scale, window, bias, dropout } = inputs;
-  if (batch.cuSeqlens !== undefined && bias === null && isHalf(q) && hasFlash()) {
+  if (batch.cuSeqlens !== undefined && bias === null && flashTakes(q)) {
     const { cuSeqlens, longest } = batch;
     const back = window === null || window >= longest ? -1 : window - 1;
     const ahead = back < 0 ? -1 : 0;
@@ -58,8 +58,10 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
   );
 }
 
-function isHalf(x: Tensor): boolean {
-  return x.dtype === 'bfloat16' || x.dtype === 'float16';
+/** Half precision and head sizes that the kernels are built for. */
+function flashTakes(q: Tensor): boolean {
+  const half = q.dtype === 'bfloat16' || q.dtype === 'float16';
+  return half && q.size(2) % 8 === 0 && q.size(2) <= 256 && hasFlash();
 }
 
 /** The window arguments came with 2.4; older ones take the other path. */

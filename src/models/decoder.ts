@@ -78,14 +78,13 @@ export class Decoder {
 
   /** The final hidden states of every token, [total, hiddenSize]. */
   forward(batch: PackedBatch): Tensor {
-    const pass = this.pass(batch);
-    let x = this.embed(batch.ids, batch.positions);
-    for (const layer of this.layers) {
-      const input = x;
-      // a block's handles go with it: only what backward itself keeps lives on
-      x = scope(() => layer.forward(input, pass));
-    }
+    const x = this.blocks(this.embed(batch.ids, batch.positions), this.pass(batch));
     return applyNorm(this.weights.finalNorm, x);
+  }
+
+  /** `x` through all blocks. A block's handles go with it: only what backward itself keeps lives on. */
+  blocks(x: Tensor, pass: Pass): Tensor {
+    return this.layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
   }
 
   /**

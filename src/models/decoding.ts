@@ -28,7 +28,6 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
   const store = (slots: Tensor, rows: Tensor) => slots.flatten(0, 1).indexCopy_(0, target, rows.indexSelect(0, source));
   const pass = decoder.pass(batch);
   const { attend } = pass;
-  let x = decoder.embed(batch.ids, batch.positions);
   const filling: Pass = {
     ...pass,
     attend: (layer, q, k, v) => {
@@ -37,7 +36,7 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
       return attend(layer, q, k, v);
     },
   };
-  for (const layer of decoder.layers) x = layer.forward(x, filling);
+  const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling);
   const last = tensor(BigInt64Array.from(batch.starts.slice(1), (end) => BigInt(end - 1)), { device });
   return applyNorm(decoder.weights.finalNorm, x.indexSelect(0, last));
 }
@@ -84,7 +83,6 @@ export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions:
         bias,
       ),
   };
-  let x = decoder.embed(ids, positions);
-  for (const layer of decoder.layers) x = layer.forward(x, pass);
+  const x = decoder.blocks(decoder.embed(ids, positions), pass);
   return applyNorm(decoder.weights.finalNorm, x);
 }

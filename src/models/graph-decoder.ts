@@ -14,6 +14,8 @@ const TOKENS_PER_LOOK = 16;
 const WATCHED_TOKENS_PER_LOOK = 2;
 
 export class GraphDecoder {
+  /** The decoder's count of changes that this graph holds for. */
+  readonly arrangement: number;
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #slots: Tensor;
@@ -35,6 +37,7 @@ export class GraphDecoder {
     const { device } = decoder;
     const { slots } = cache;
     const whole = (count: number[]) => keep(zeros(count, { dtype: 'int64', device }));
+    this.arrangement = decoder.arrangement;
     this.#decoder = decoder;
     this.#cache = cache;
     this.#slots = keep(arange(0, slots, 1, { device }));

@@ -126,6 +126,11 @@ export class Sampler {
     const { decoder } = this.#model;
     const plain = groups.every((group) => group.every((reply) => reply.rule.repetitionPenalty === 1));
     if (!decoder.device.startsWith('cuda') || !plain) return null;
+    // adapters that were put on, taken off or merged since are another graph
+    if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
+      this.#graph.dispose();
+      this.#graph = null;
+    }
     this.#graph ??= new GraphDecoder(decoder, cache);
     return this.#graph;
   }

@@ -256,9 +256,9 @@ describe('linearLogprob', () => {
   });
 
   it('chunks to about 64 MiB of logits', () => {
-    expect(logprobChunk(151_936)).toBe(110);
-    expect(logprobChunk(50)).toBe(4096);
-    expect(logprobChunk(1e9)).toBe(16);
+    expect(logprobChunk(151_936, 'cpu')).toBe(110);
+    expect(logprobChunk(50, 'cpu')).toBe(4096);
+    expect(logprobChunk(1e9, 'cpu')).toBe(16);
   });
 });
 

@@ -31,9 +31,10 @@ export function dropout(x: Tensor, p: number, training: boolean): Tensor {
   return aten('dropout', x, p, training);
 }
 
-/** The vocabulary rows that go through at once: about 64 MiB of f32 logits. */
-export function logprobChunk(vocabulary: number): number {
-  return Math.max(16, Math.min(4096, Math.floor((64 * 2 ** 20) / (4 * vocabulary))));
+/** The rows that go through the vocabulary at once: 64 MiB of f32 logits on the CPU, 640 MiB on CUDA, whose products want more rows. */
+export function logprobChunk(vocabulary: number, device: string): number {
+  const bytes = (device === 'cpu' ? 64 : 640) * 2 ** 20;
+  return Math.max(16, Math.min(4096, Math.floor(bytes / (4 * vocabulary))));
 }
 
 /**
@@ -46,7 +47,7 @@ export function linearLogprob(
   targets: Tensor,
   options: { temperature?: number; chunk?: number } = {},
 ): { logp: Tensor; entropy: Tensor } {
-  const chunk = options.chunk ?? logprobChunk(weight.size(0));
+  const chunk = options.chunk ?? logprobChunk(weight.size(0), hidden.device);
   const [logp, entropy] = aten<[Tensor, Tensor]>(
     'attune::linear_logprob',
     hidden,
