@@ -1,8 +1,10 @@
 /** `attune evaluate reward|policy`: each a file of its own beside this one. */
 import type { Command } from 'commander';
 import { registerEvaluatePolicy } from './evaluate-policy.ts';
+import { registerEvaluateReward } from './evaluate-reward.ts';
 
 export function register(program: Command): void {
   const evaluate = program.command('evaluate').description('what a trained model is worth: reward models and policies');
+  registerEvaluateReward(evaluate);
   registerEvaluatePolicy(evaluate);
 }

@@ -4,8 +4,8 @@
  */
 import type { Message } from '../text/index.ts';
 import type { GradedScore } from './ranking.ts';
-import type { RewardModelScorer } from './reward-model.ts';
-import type { RewardItem, ScoreOptions } from './scorer.ts';
+import type { RewardModelScorer, RewardType } from './reward-model.ts';
+import { promptMessages, type RewardItem, type ScoreOptions } from './scorer.ts';
 
 export interface Decision {
   /** Above 0: right. In log-odds, so that σ(margin) is the chance that the model gave the truth. */
@@ -27,8 +27,8 @@ export interface Forecast {
 export interface Decisions {
   decisions: Decision[];
   forecasts: Forecast[];
-  /** Scores of all responses, with their lengths in characters. */
-  scores: { score: number; length: number }[];
+  /** Every response once, with its score. */
+  scores: { prompt: string; response: string; score: number }[];
   /** Responses by problem, where each is right or wrong by itself. */
   groups: GradedScore[][];
 }
@@ -81,7 +81,7 @@ export async function preferenceDecisions(
     decisions,
     // A pair has no side that is "the event": what is forecast is that the preferred one is the chosen one.
     forecasts: decisions.map(({ margin }) => ({ probability: sigmoid(Math.abs(margin)), happened: margin > 0 })),
-    scores: items.map(({ response }, i) => ({ score: values[i] as number, length: response.length })),
+    scores: scored(items, values),
     groups: [],
   };
 }
@@ -91,10 +91,8 @@ export async function outcomeDecisions(
   graded: readonly Graded[],
   options?: ScoreOptions,
 ): Promise<Decisions> {
-  const values = await scorer.score(
-    graded.map(({ prompt, solution }) => ({ prompt, response: solution })),
-    options,
-  );
+  const items = graded.map(({ prompt, solution }): RewardItem => ({ prompt, response: solution }));
+  const values = await scorer.score(items, options);
   const groups = new Map<number, GradedScore[]>();
   const decisions = graded.map(({ prompt, solution, correct, source, group }, i): Decision => {
     const score = values[i] as number;
@@ -111,9 +109,27 @@ export async function outcomeDecisions(
   return {
     decisions,
     forecasts: graded.map(({ correct }, i) => ({ probability: values[i] as number, happened: correct })),
-    scores: graded.map(({ solution }, i) => ({ score: values[i] as number, length: solution.length })),
+    scores: scored(items, values),
     groups: [...groups.values()],
   };
+}
+
+interface ExamplesOf {
+  preference: Pair;
+  outcome: Graded;
+  process: Stepped;
+}
+
+/** The decisions on examples of the scorer's own type. */
+export function decisionsOf(
+  scorer: RewardModelScorer,
+  examples: readonly ExamplesOf[RewardType][],
+  options?: ScoreOptions,
+): Promise<Decisions> {
+  const { type } = scorer.notes;
+  if (type === 'preference') return preferenceDecisions(scorer, examples as Pair[], options);
+  if (type === 'outcome') return outcomeDecisions(scorer, examples as Graded[], options);
+  return processDecisions(scorer, examples as Stepped[], options);
 }
 
 /** One decision per labelled step. A solution is right where none of its steps is labelled wrong. */
@@ -153,9 +169,17 @@ export async function processDecisions(
   return {
     decisions,
     forecasts,
-    scores: items.map(({ response }, i) => ({ score: scores[i] as number, length: response.length })),
+    scores: scored(items, scores),
     groups: [...groups.values()],
   };
+}
+
+function scored(items: readonly RewardItem[], values: readonly number[]): Decisions['scores'] {
+  return items.map(({ prompt, response }, i) => ({
+    prompt: lastMessage(promptMessages(prompt)),
+    response,
+    score: values[i] as number,
+  }));
 }
 
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));

@@ -1,16 +1,14 @@
 /** What a reward model's run leaves behind at its end: final_results.json and evaluation/ with the error analysis. */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import type { Dataset, ExampleOf, TokenStore } from '../data/index.ts';
+import type { Dataset, TokenStore } from '../data/index.ts';
 import type { Model } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import {
   calibration,
   type Decisions,
+  decisionsOf,
   type ErrorAnalysis,
   errorAnalysis,
-  outcomeDecisions,
-  preferenceDecisions,
-  processDecisions,
   RewardModelScorer,
 } from '../rewards/index.ts';
 import { bars, type Chart, grid, histogram, type Run, scatter, toPng } from '../runs/index.ts';
@@ -64,16 +62,12 @@ export async function writeRewardReport(input: ReportInput): Promise<void> {
 /** The decisions on the first held-out examples, as a user of the finished model would get them: from text. */
 async function heldOutDecisions(input: ReportInput, validation: Dataset): Promise<Decisions> {
   const { config, signal } = input;
-  const examples: unknown[] = [];
+  const examples: Parameters<typeof decisionsOf>[1][number][] = [];
   for await (const example of validation) {
-    examples.push(example);
+    examples.push(example as (typeof examples)[number]);
     if (examples.length >= config.analysisSamples) break;
   }
-  const scorer = new RewardModelScorer(input.model, input.tokenizer);
-  if (config.type === 'preference')
-    return preferenceDecisions(scorer, examples as ExampleOf['preference'][], { signal });
-  if (config.type === 'outcome') return outcomeDecisions(scorer, examples as ExampleOf['graded'][], { signal });
-  return processDecisions(scorer, examples as ExampleOf['steps'][], { signal });
+  return decisionsOf(new RewardModelScorer(input.model, input.tokenizer), examples, { signal });
 }
 
 const percent = (value: number | null) => (value === null ? 'no cases' : `${(100 * value).toFixed(1)} %`);

@@ -1,0 +1,107 @@
+/**
+ * attune score --checkpoint checkpoints/rm/run/final responses.jsonl > scored.jsonl
+ * echo '{"prompt": "What is 2 + 2?", "response": "4"}' | attune score --checkpoint models/rm
+ */
+import { createReadStream, createWriteStream } from 'node:fs';
+import { createInterface } from 'node:readline';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { UserError } from '../errors.ts';
+import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
+import { deviceOf, dtypeOf } from '../trainers/setup.ts';
+import { consoleProgress } from './console.ts';
+
+interface Flags {
+  checkpoint: string;
+  out?: string;
+  steps: StepAggregation;
+  normalise?: boolean;
+  promptField: string;
+  responseField: string;
+  device: string;
+  dtype: 'auto' | 'float32' | 'bfloat16';
+}
+
+const batchRows = 256;
+
+export function register(program: Command): void {
+  program
+    .command('score [file]')
+    .description('rewards of prompts and responses: lines of {prompt, response} in, the same with "reward" out')
+    .requiredOption('--checkpoint <model>', 'a trained reward model')
+    .option('--out <file>', 'where to write; standard output where left out')
+    .addOption(
+      new Option('--steps <how>', "how a process model's step scores become one")
+        .choices([...stepAggregations])
+        .default('min'),
+    )
+    .option('--normalise', 'by mean and spread on the reference set of its training')
+    .option('--prompt-field <name>', 'a text or a list of messages', 'prompt')
+    .option('--response-field <name>', 'the text that is scored', 'response')
+    .option('--device <device>', 'cpu, cuda:0, …', 'auto')
+    .addOption(
+      new Option('--dtype <dtype>', 'how weights are held').choices(['auto', 'float32', 'bfloat16']).default('auto'),
+    )
+    .action(score);
+}
+
+async function score(file: string | undefined, flags: Flags): Promise<void> {
+  const device = deviceOf(flags.device);
+  const { steps, normalise } = flags;
+  const options = { device, dtype: dtypeOf(flags.dtype, device), steps, normalise, progress: consoleProgress() };
+  using scorer = await loadRewardModel(flags.checkpoint, options);
+  const out = flags.out === undefined ? process.stdout : createWriteStream(flags.out);
+  let rows: Record<string, unknown>[] = [];
+  const flush = async () => {
+    const scores = await scorer.score(rows.map((row) => itemOf(row, flags)));
+    for (const [i, row] of rows.entries()) out.write(`${JSON.stringify({ ...row, reward: scores[i] })}\n`);
+    rows = [];
+  };
+  for await (const row of rowsIn(file)) {
+    checkRow(row, flags);
+    if (rows.push(row.value) >= batchRows) await flush();
+  }
+  await flush();
+  if (out !== process.stdout) await new Promise<void>((resolve) => out.end(resolve));
+}
+
+interface PlacedRow {
+  value: Record<string, unknown>;
+  place: string;
+}
+
+async function* rowsIn(file: string | undefined): AsyncGenerator<PlacedRow> {
+  const input = file === undefined || file === '-' ? process.stdin : createReadStream(file, 'utf8');
+  let line = 0;
+  try {
+    for await (const text of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
+      line++;
+      if (text.trim() === '') continue;
+      const place = `${file ?? 'standard input'}:${line}`;
+      yield { value: parsed(text, place), place };
+    }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new UserError(`There is no file ${file}.`);
+    throw error;
+  }
+}
+
+function parsed(text: string, place: string): Record<string, unknown> {
+  try {
+    return JSON.parse(text) as Record<string, unknown>;
+  } catch (error) {
+    throw new UserError(`${place} is not JSON: ${(error as Error).message}`);
+  }
+}
+
+function checkRow({ value, place }: PlacedRow, { promptField, responseField }: Flags): void {
+  const prompt = value[promptField];
+  if (typeof prompt !== 'string' && !Array.isArray(prompt))
+    throw new UserError(`${place} has no prompt in "${promptField}" (choose with --prompt-field).`);
+  if (typeof value[responseField] !== 'string')
+    throw new UserError(`${place} has no text in "${responseField}" (choose with --response-field).`);
+}
+
+function itemOf(row: Record<string, unknown>, { promptField, responseField }: Flags): RewardItem {
+  return { prompt: row[promptField] as RewardItem['prompt'], response: row[responseField] as string };
+}

@@ -1,0 +1,109 @@
+/** The evaluation of a reward model for people: text, and one picture. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Decisions } from '../rewards/index.ts';
+import { bars, type Chart, grid, histogram, reliability, scatter, toPng } from '../runs/index.ts';
+import type { RewardEvaluation } from './reward.ts';
+
+const percent = (value: number | null | undefined) =>
+  value === null || value === undefined ? 'no cases' : `${(100 * value).toFixed(1)} %`;
+const fixed = (value: number) => value.toFixed(3);
+
+/** reward_evaluation.json, .txt and .png in a folder. */
+export async function writeRewardEvaluation(
+  folder: string,
+  evaluation: RewardEvaluation,
+  decided: Decisions,
+): Promise<void> {
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'reward_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeFileSync(join(folder, 'reward_evaluation.txt'), `${describeReward(evaluation)}\n`);
+  writeFileSync(join(folder, 'reward_evaluation.png'), await drawReward(evaluation, decided));
+}
+
+export function describeReward(evaluation: RewardEvaluation): string {
+  const { length_bias: bias, calibration, margins, ranking, verifier } = evaluation;
+  const [low, high] = evaluation.accuracy_interval;
+  const pairs = evaluation.type === 'preference';
+  const lines = [
+    `${evaluation.model} (${evaluation.type}) on ${evaluation.dataset}: ${evaluation.examples} examples`,
+    ...Object.entries(evaluation.left_out).map(([reason, count]) => `  left out: ${reason} ${count}`),
+    '',
+    `Accuracy               ${percent(evaluation.accuracy)} (95 %: ${percent(low)} to ${percent(high)}); ${pairs ? 'the longer one' : 'the commoner label'}: ${percent(evaluation.baseline_accuracy)}`,
+    `Scores                 mean ${fixed(evaluation.score.mean)}, spread ${fixed(evaluation.score.std)}`,
+    `Margins                mean ${fixed(margins.all.mean)}, median ${fixed(margins.all.median)}, p10 ${fixed(margins.all.p10)}, p90 ${fixed(margins.all.p90)}`,
+    `Calibration            ECE ${fixed(calibration.ece)}, Brier ${fixed(calibration.brier)}`,
+    `Score against length   correlation ${fixed(bias.score_length_correlation)}`,
+  ];
+  if (pairs) {
+    lines.push(
+      `Chosen longer          right in ${percent(bias.accuracy_when_longer)}`,
+      `Chosen shorter         right in ${percent(bias.accuracy_when_shorter)}`,
+    );
+  }
+  if (ranking !== undefined) {
+    lines.push(
+      `Ranking                AUC ${percent(ranking.auc)}, within a problem ${percent(ranking.pairwise_accuracy)}, top 1 ${percent(ranking.top1_accuracy)}`,
+    );
+    const best = Object.entries(ranking.best_of_n).map(([n, share]) => `${n}: ${percent(share)}`);
+    if (best.length > 1) lines.push(`Best of n              ${best.join(', ')}`);
+  }
+  if (verifier !== undefined) {
+    lines.push(
+      `Gold verifier          agrees on ${percent(verifier.pairwise_agreement)} of pairs, AUC ${percent(verifier.auc)} over ${verifier.responses} responses`,
+    );
+  }
+  const sources = Object.entries(evaluation.by_source);
+  if (sources.length > 0) {
+    lines.push('', 'By source');
+    for (const [name, { decisions, accuracy }] of sources)
+      lines.push(`  ${name.padEnd(32)} ${percent(accuracy).padStart(8)} of ${decisions}`);
+  }
+  return lines.join('\n');
+}
+
+export async function drawReward(evaluation: RewardEvaluation, decided: Decisions): Promise<Uint8Array> {
+  const size = { width: 330, height: 220 };
+  const { decisions, scores } = decided;
+  const margins = (right: boolean) =>
+    decisions.filter(({ margin }) => margin > 0 === right).map(({ margin }) => margin);
+  const charts: Chart[] = [
+    histogram({
+      ...size,
+      title: 'Margins (above 0: right)',
+      xLabel: 'margin',
+      values: { right: margins(true), wrong: margins(false) },
+      rule: 0,
+    }),
+    reliability({
+      ...size,
+      title: `Calibration: ECE ${fixed(evaluation.calibration.ece)}`,
+      bins: evaluation.calibration.bins,
+    }),
+    scatter({
+      ...size,
+      title: 'Score against length',
+      xLabel: 'characters',
+      yLabel: 'score',
+      points: scores.slice(0, 1500).map(({ response, score }) => ({ x: response.length, y: score })),
+    }),
+  ];
+  const byLabel = Map.groupBy(
+    decisions.flatMap(({ responses }) => responses),
+    ({ label }) => label,
+  );
+  const values = Object.fromEntries([...byLabel].map(([label, list]) => [label, list.map(({ score }) => score)]));
+  charts.push(histogram({ ...size, title: 'Scores', xLabel: 'score', values, share: true }));
+  const sources = Object.entries(evaluation.by_source).slice(0, 12);
+  if (sources.length > 1) {
+    const shown = sources.map(([label, { accuracy }]) => ({ label, value: accuracy }));
+    charts.push(bars({ ...size, title: 'Accuracy by source', yLabel: 'accuracy', format: '.0%', bars: shown }));
+  }
+  const best = Object.entries(evaluation.ranking?.best_of_n ?? {});
+  if (best.length > 1) {
+    const shown = best.map(([label, value]) => ({ label, value }));
+    charts.push(bars({ ...size, title: 'Best of n', xLabel: 'n', yLabel: 'solved', format: '.1%', bars: shown }));
+  }
+  const title = `${evaluation.type} reward model: ${percent(evaluation.accuracy)} right on ${evaluation.examples} examples`;
+  return toPng(grid(charts, { columns: 3, title }));
+}

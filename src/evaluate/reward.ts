@@ -1,0 +1,182 @@
+/**
+ * What a reward model is worth on labelled examples: accuracy, calibration, length bias, ranking, agreement with the gold
+ * verifier where the problems are a task's.
+ *
+ *     const report = await evaluateReward({ checkpoint: 'checkpoints/rm/run/final', dataset: 'test-pairs.jsonl' });
+ *     report.accuracy; report.calibration.ece;
+ */
+import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
+import { datasetHub, type LoadOptions } from '../models/index.ts';
+import type { Progress } from '../progress.ts';
+import {
+  areaUnderCurve,
+  bestOfN,
+  type Calibration,
+  calibration,
+  correlation,
+  type Decisions,
+  decisionsOf,
+  type ErrorAnalysis,
+  errorAnalysis,
+  loadRewardModel,
+  pairwiseAccuracy,
+  type RewardModelScorer,
+  type RewardType,
+  type StepAggregation,
+  topAccuracy,
+} from '../rewards/index.ts';
+import { type CorpusKind, corpusRows, type Example, task } from '../tasks/index.ts';
+
+export interface RewardEvaluationOptions extends LoadOptions {
+  /** A trained reward model's folder or hub name, or the scorer itself. */
+  checkpoint: string | RewardModelScorer;
+  dataset?: DatasetSpec;
+  /** Problems to generate instead of a dataset: `chain_sum:1,gcd:2`; only those that are never in a training part. */
+  tasks?: string;
+  reading?: DatasetOptions;
+  maxSamples?: number;
+  seed?: number;
+  /** How a PRM's step scores become one. */
+  steps?: StepAggregation;
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+export interface RewardEvaluation {
+  model: string;
+  type: RewardType;
+  dataset: string;
+  examples: number;
+  left_out: Record<string, number>;
+  accuracy: number;
+  accuracy_interval: [number, number];
+  /** Pairs: how often "the longer one is better" is right; otherwise the share of the commoner label. */
+  baseline_accuracy: number;
+  score: { mean: number; std: number };
+  length_bias: ErrorAnalysis['length_bias'] & { score_length_correlation: number };
+  calibration: Calibration;
+  margins: ErrorAnalysis['margins'];
+  by_source: ErrorAnalysis['by_source'];
+  ranking?: { auc?: number; pairwise_accuracy?: number; top1_accuracy?: number; best_of_n: Record<string, number> };
+  verifier?: { responses: number; auc?: number; pairwise_agreement?: number; score_correlation: number };
+  errors: ErrorAnalysis;
+}
+
+const shapes: Record<RewardType, Shape> = { preference: 'preference', outcome: 'graded', process: 'steps' };
+const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
+
+/** The report, and the decisions behind it for pictures. */
+export async function evaluateReward(
+  options: RewardEvaluationOptions,
+): Promise<RewardEvaluation & { readonly decided: Decisions }> {
+  const { checkpoint, progress, signal, steps, dtype, device } = options;
+  const owned = typeof checkpoint === 'string';
+  const scorer = owned ? await loadRewardModel(checkpoint, { steps, dtype, device, progress }) : checkpoint;
+  try {
+    const { type } = scorer.notes;
+    const rows = options.tasks === undefined ? undefined : taskRows(type, options);
+    const { maxSamples, seed = 42 } = options;
+    const dataset = await openDataset(rows ?? options.dataset ?? [], {
+      hub: datasetHub({ progress }),
+      stripThinking: scorer.notes.stripThinking,
+      ...options.reading,
+      shape: shapes[type],
+      seed,
+      ...(rows === undefined ? { maxSamples } : {}),
+    });
+    const examples = await dataset.toArray();
+    const decided = await decisionsOf(scorer, examples as Parameters<typeof decisionsOf>[1], { signal });
+    const name = options.tasks ?? (typeof options.dataset === 'string' ? options.dataset : dataset.name);
+    const report = summary(type, decided, rows === undefined ? undefined : goldOf(rows));
+    const model = owned ? checkpoint : (scorer.model.folder ?? scorer.name);
+    const heading = { model, type, dataset: name, examples: examples.length, left_out: dataset.tally.dropped };
+    return Object.defineProperty({ ...heading, ...report }, 'decided', { value: decided }) as never;
+  } finally {
+    if (owned) scorer.dispose();
+  }
+}
+
+type TaskRow = Record<string, unknown> & { task: string; seed: number; difficulty: number };
+
+function taskRows(type: RewardType, { tasks = '', maxSamples = 500, seed = 42 }: RewardEvaluationOptions): TaskRow[] {
+  const perPrompt = type === 'outcome' ? 4 : 1;
+  const options = { tasks, seed, count: maxSamples, part: 'test', perPrompt } as const;
+  return [...corpusRows(kinds[type], options)] as unknown as TaskRow[];
+}
+
+/** The problem behind each prompt. */
+function goldOf(rows: readonly TaskRow[]): Map<string, Example> {
+  return new Map(
+    rows.map((row) => {
+      const example = task(row.task).generate(row.seed, row.difficulty);
+      return [example.prompt, example];
+    }),
+  );
+}
+
+/** All numbers of the report, from decisions alone. */
+export function summary(type: RewardType, decided: Decisions, gold?: ReadonlyMap<string, Example>) {
+  const { decisions, forecasts, scores, groups } = decided;
+  const pairs = type === 'preference';
+  const errors = errorAnalysis(decisions, { pairs });
+  const values = scores.map(({ score }) => score);
+  const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+  const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
+  const lengths = scores.map(({ response }) => response.length);
+  return {
+    accuracy: errors.accuracy,
+    accuracy_interval: errors.accuracy_interval,
+    baseline_accuracy: pairs ? longerIsBetter(decided) : commonerLabel(decided),
+    score: { mean, std: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : 0 },
+    length_bias: { ...errors.length_bias, score_length_correlation: correlation(values, lengths) },
+    calibration: calibration(forecasts, { from: pairs ? 0.5 : 0 }),
+    margins: errors.margins,
+    by_source: errors.by_source,
+    ...(groups.length > 0 ? { ranking: rankingOf(groups) } : {}),
+    ...(gold === undefined ? {} : { verifier: agreement(decided, gold) }),
+    errors,
+  };
+}
+
+function longerIsBetter({ decisions }: Decisions): number {
+  const points = decisions.reduce((sum, { length }) => sum + (length > 0 ? 1 : length === 0 ? 0.5 : 0), 0);
+  return points / Math.max(1, decisions.length);
+}
+
+function commonerLabel({ forecasts }: Decisions): number {
+  const share = forecasts.filter(({ happened }) => happened).length / Math.max(1, forecasts.length);
+  return Math.max(share, 1 - share);
+}
+
+function rankingOf(groups: Decisions['groups']): NonNullable<RewardEvaluation['ranking']> {
+  const largest = Math.max(...groups.map((group) => group.length));
+  const best: Record<string, number> = {};
+  for (let n = 1; n <= largest; n *= 2) {
+    const share = bestOfN(groups, n);
+    if (share !== undefined) best[n] = share;
+  }
+  return {
+    auc: areaUnderCurve(groups.flat()),
+    pairwise_accuracy: pairwiseAccuracy(groups),
+    top1_accuracy: topAccuracy(groups),
+    best_of_n: best,
+  };
+}
+
+/** Scores against the task's own verifier, whatever the dataset says of each response. */
+function agreement({ scores }: Decisions, gold: ReadonlyMap<string, Example>): RewardEvaluation['verifier'] {
+  const judged = scores.flatMap(({ prompt, response, score }) => {
+    const example = gold.get(prompt);
+    return example === undefined ? [] : [{ prompt, score, grade: task(example.task).score(response, example) }];
+  });
+  const graded = judged.map(({ prompt, score, grade }) => ({ prompt, score, correct: grade === 1 }));
+  return {
+    responses: judged.length,
+    auc: areaUnderCurve(graded),
+    pairwise_agreement: pairwiseAccuracy([...Map.groupBy(graded, ({ prompt }) => prompt).values()]),
+    score_correlation: correlation(
+      judged.map(({ score }) => score),
+      judged.map(({ grade }) => grade),
+    ),
+  };
+}
