@@ -37,7 +37,10 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
     },
   };
   const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling);
-  const last = tensor(BigInt64Array.from(batch.starts.slice(1), (end) => BigInt(end - 1)), { device });
+  const last = tensor(
+    BigInt64Array.from(batch.starts.slice(1), (end) => BigInt(end - 1)),
+    { device },
+  );
   return applyNorm(decoder.weights.finalNorm, x.indexSelect(0, last));
 }
 

@@ -2,9 +2,21 @@
  * Decoding on CUDA without the host: one step of all slots is captured as a graph and replayed; tokens, positions and who is
  * done live on the device, and the host looks only every few tokens. A step then costs what its kernels cost.
  */
-import { arange, Graph, keep, noGrad, ones, scope, Stream, type Tensor, tensor, where, zeros } from '../tensor/index.ts';
-import { decode } from './decoding.ts';
+import {
+  arange,
+  Graph,
+  keep,
+  noGrad,
+  ones,
+  Stream,
+  scope,
+  type Tensor,
+  tensor,
+  where,
+  zeros,
+} from '../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
+import { decode } from './decoding.ts';
 import type { Reply } from './generation.ts';
 import type { KvCache } from './kv-cache.ts';
 import { type RuleTensors, sampleNext } from './sampling.ts';
@@ -133,7 +145,16 @@ export class GraphDecoder {
 
   dispose(): void {
     this.#graph?.dispose();
-    const own = [this.#slots, this.#ids, this.#positions, this.#limits, this.#outIds, this.#outLogp, this.#tick, ...this.#tables];
+    const own = [
+      this.#slots,
+      this.#ids,
+      this.#positions,
+      this.#limits,
+      this.#outIds,
+      this.#outLogp,
+      this.#tick,
+      ...this.#tables,
+    ];
     for (const tensor of [...own, ...Object.values(this.#rule)]) tensor.dispose();
   }
 }

@@ -18,6 +18,7 @@ import {
 } from '../tensor/index.ts';
 import {
   addLora,
+  type Generation,
   initModel,
   type LoraOptions,
   loadAdapter,
@@ -25,7 +26,9 @@ import {
   type Model,
   mergeAdapters,
   packSequences,
+  Sampler,
   setAdapter,
+  tokenLogprobs,
   unloadAdapters,
   unmergeAdapters,
   withoutAdapters,
@@ -165,6 +168,42 @@ describe('an adapter', () => {
     expect(withoutAdapters(model, () => withoutAdapters(model, () => logits(model)))).toEqual(base);
     expect(logits(model)).toEqual(adapted);
   });
+});
+
+describe('the sampler', () => {
+  it.each(kinds)(
+    'writes with the adapter as the trainer sees it, and without it as the base: %s',
+    async (_name, options) => {
+      seed(6);
+      using model = fresh();
+      addLora(model, { r: 4, alpha: 8, ...options });
+      stir(model);
+      using sampler = new Sampler(model);
+      const write = async () =>
+        (await sampler.generate([{ prompt: [5, 9, 33], maxNewTokens: 6, temperature: 0 }]))[0]?.[0];
+      const adapted = await write();
+      const bare = await withoutAdapters(model, write);
+      expect(adapted?.logprobs).not.toEqual(bare?.logprobs);
+      const scored = (of: Generation | undefined) =>
+        scope(() =>
+          noGrad(() => {
+            const batch = packSequences([[5, 9, 33, ...(of?.ids ?? [])]]);
+            const tokens = [3, 4, 5, 6, 7, 8];
+            return tokenLogprobs(model.decoder, model.decoder.forward(batch), batch, tokens).logp.numbers();
+          }),
+        );
+      // greedy replies report the distribution at temperature 1
+      expect(furthest(scored(adapted), [...(adapted?.logprobs ?? [])])).toBeLessThan(1e-5);
+      expect(
+        furthest(
+          withoutAdapters(model, () => scored(bare)),
+          [...(bare?.logprobs ?? [])],
+        ),
+      ).toBeLessThan(1e-5);
+      mergeAdapters(model);
+      expect((await write())?.ids).toEqual(adapted?.ids);
+    },
+  );
 });
 
 describe('several adapters', () => {

@@ -42,7 +42,8 @@ export class Sampler {
   #graph: GraphDecoder | null = null;
 
   constructor(model: Model, options: SamplerOptions = {}) {
-    if (options.slots !== undefined && !(options.slots >= 1)) throw new UserError(`slots ${options.slots}: expected 1 or more.`);
+    if (options.slots !== undefined && !(options.slots >= 1))
+      throw new UserError(`slots ${options.slots}: expected 1 or more.`);
     this.#model = model;
     this.#options = options;
   }
@@ -56,9 +57,12 @@ export class Sampler {
     const slots = this.#options.slots ?? Math.max(1, Math.min(most, replies));
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
     if (needed > length) {
-      throw new UserError(`A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`);
+      throw new UserError(
+        `A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`,
+      );
     }
-    if (requests.some((request) => request.prompt.length === 0)) throw new UserError('A prompt needs at least one token.');
+    if (requests.some((request) => request.prompt.length === 0))
+      throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
     return { slots, length, bytes: cacheBytes(decoder.spec, { slots, length }, decoder.dtype) };
   }
@@ -84,14 +88,20 @@ export class Sampler {
   }
 
   #cacheFor(size: CacheSize): KvCache {
-    if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length) return this.#cache;
+    if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length)
+      return this.#cache;
     this.#release();
     const { spec, dtype, device } = this.#model.decoder;
     this.#cache = new KvCache(spec, size, { dtype, device });
     return this.#cache;
   }
 
-  async #run(cache: KvCache, groups: Reply[][], options: GenerateOptions, count: (tokens: number) => void): Promise<void> {
+  async #run(
+    cache: KvCache,
+    groups: Reply[][],
+    options: GenerateOptions,
+    count: (tokens: number) => void,
+  ): Promise<void> {
     const waiting = groups.map((group) => [...group]);
     const free = Array.from({ length: cache.slots }, (_, i) => cache.slots - 1 - i);
     let active: Reply[] = [];
@@ -165,7 +175,9 @@ export class Sampler {
           slots: group.map((reply) => reply.slot),
         }));
         const hidden = prefill(decoder, cache, prompts);
-        const rows = tensor(BigInt64Array.from(items.flatMap((group, i) => group.map(() => BigInt(i)))), { device: decoder.device });
+        const rows = tensor(BigInt64Array.from(items.flatMap((group, i) => group.map(() => BigInt(i)))), {
+          device: decoder.device,
+        });
         return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies);
       }),
     );
@@ -178,7 +190,10 @@ export class Sampler {
   #step(cache: KvCache, active: readonly Reply[]): void {
     const { decoder } = this.#model;
     const whole = (pick: (reply: Reply) => number) =>
-      tensor(BigInt64Array.from(active, (reply) => BigInt(pick(reply))), { device: decoder.device });
+      tensor(
+        BigInt64Array.from(active, (reply) => BigInt(pick(reply))),
+        { device: decoder.device },
+      );
     const drawn = scope(() =>
       noGrad(() => {
         const hidden = decode(
@@ -210,7 +225,10 @@ export class Sampler {
       replies.map((reply) => reply.seed),
       device,
     );
-    const counters = tensor(BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)), { device });
+    const counters = tensor(
+      BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)),
+      { device },
+    );
     const { ids, logp } = sampleNext(wide, rule, counters);
     return { ids: ids.numbers(), logprobs: logp.numbers() };
   }

@@ -4,10 +4,9 @@
  */
 import { existsSync } from 'node:fs';
 import type { TokenStore } from '../data/index.ts';
-import { initModel, readConfig, resolveModel } from '../models/index.ts';
+import { initModel, type MemoryEstimate, readConfig, resolveModel, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
-import { estimateMemory, type MemoryEstimate } from './memory-estimate.ts';
 import { deviceOf, dtypeOf, type ModelConfig } from './setup.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
@@ -66,7 +65,7 @@ export async function modelPlan(
   const checkpointing = config.gradientCheckpointing;
   return {
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
-    memory: estimateMemory(model, { dtype, lora, secondCopy, tokens, checkpointing }),
+    memory: trainingMemory(model, { dtype, device, lora, secondCopy, tokens, checkpointing }),
   };
 }
 
