@@ -75,7 +75,7 @@ void rowStatistics(const Tensor& logits, const Tensor& targets, float inverse, T
 #endif
   const int64_t* given = targets.data_ptr<int64_t>();
   for (int64_t i = 0; i < targets.size(0); i++)
-    TORCH_CHECK(given[i] < logits.size(1), "target ", given[i], " is out of range for ", logits.size(1), " classes");
+    TORCH_CHECK(given[i] < logits.size(1), "target ", given[i], " is out of bounds for ", logits.size(1), " classes");
   statisticsCpu(logits.data_ptr<float>(), targets.data_ptr<int64_t>(), inverse, logp.data_ptr<float>(), entropy.data_ptr<float>(),
                 lse.data_ptr<float>(), logits.size(0), logits.size(1));
 }

@@ -48,6 +48,12 @@ for (const part of ['bin', 'native', 'package.json', 'LICENSE', 'README.md'])
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
 
+// The peers that benchmarks run beside us, and the recipes.
+for (const name of readdirSync(join(root, 'benchmarks')).filter((file) => file.endsWith('.py')))
+  cpSync(join(root, 'benchmarks', name), join(app, 'benchmarks', name));
+for (const path of execFileSync('git', ['ls-files', 'recipes'], { cwd: root, encoding: 'utf8' }).split('\n').filter(Boolean))
+  cpSync(join(root, path), join(app, path));
+
 say('packages');
 packRuntimePackages();
 
