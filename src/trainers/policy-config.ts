@@ -225,6 +225,10 @@ export const policySchema = z.object({
     description: 'held-out prompts, answered greedily',
     group: group.evaluation,
   }),
+  evalAtStart: field(z.boolean().default(true), {
+    description: 'evaluate before the first step too',
+    group: group.evaluation,
+  }),
   evalSamples: field(z.number().int().min(0).default(0), {
     description: 'sampled answers to each of them besides, for pass@k; 0 = none',
     group: group.evaluation,

@@ -18,6 +18,7 @@ import { type ResolvedRun, type RunOptions, resolveRun, savedConfig } from '../r
 import type { Tokenizer } from '../text/index.ts';
 import { type LoopOptions, trainLoop } from './loop.ts';
 import { loopOptions, startRun } from './loop-config.ts';
+import { prefixed } from './loop-sums.ts';
 import { algorithmOf, checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './policy-config.ts';
 import { Critic } from './policy-critic.ts';
 import { evaluatePrompts } from './policy-evaluation.ts';
@@ -118,13 +119,11 @@ export async function startPolicy(
     return metrics;
   }
 
-  return new TrainingRun({
-    run,
-    model,
-    tokenizer,
-    totalSteps: task.totalSteps,
-    onStep: options.onStep,
-    steps: trainLoop(task, {
+  /** The start is judged too, so that every curve begins with what was there before. */
+  async function* steps(): ReturnType<typeof trainLoop> {
+    if (config.evalAtStart && resume === undefined && evaluation.length > 0)
+      run.metrics.row(0, prefixed('eval/', await evaluate(0)));
+    return yield* trainLoop(task, {
       ...loopOptions(config, task.totalSteps),
       run,
       config: savedConfig(policySchema, config),
@@ -133,7 +132,16 @@ export async function startPolicy(
       signal,
       progress,
       label: algorithm.name,
-    }),
+    });
+  }
+
+  return new TrainingRun({
+    run,
+    model,
+    tokenizer,
+    totalSteps: task.totalSteps,
+    onStep: options.onStep,
+    steps: steps(),
     after: async () => {
       if (options.run?.curves !== false) await writePolicyReport(run.folder);
     },
