@@ -1,0 +1,30 @@
+/**
+ * attune as a library: every command is a thin shell over a function that is exported here.
+ *
+ *     import { loadModel, trainPreference } from 'attune';
+ *
+ * The engine is `attune/tensor`, the losses are `attune/algorithms`.
+ */
+export { type Dataset, type DatasetSpec, openDataset } from './data/index.ts';
+export { AttuneError, UserError } from './errors.ts';
+export { explore } from './evaluate/explore.ts';
+export { type Generation, type GenerationRequest, loadModel, type Model, Sampler } from './models/index.ts';
+export type { Progress } from './progress.ts';
+export * from './rewards/index.ts';
+export { openRun } from './runs/index.ts';
+export { Tokenizer } from './text/index.ts';
+export {
+  type BuildPreferencesConfig,
+  type BuiltPreferences,
+  buildPreferences,
+} from './trainers/build-preferences.ts';
+export type { TrainResult, TrainStep } from './trainers/loop.ts';
+export { type ModelOutcome, type PipelineOptions, trainPipeline } from './trainers/pipeline.ts';
+export { type PipelineConfig, pipelineSchema, readPipeline } from './trainers/pipeline-config.ts';
+export { type ModelPlan, planPipeline } from './trainers/pipeline-plan.ts';
+export { trainPolicy } from './trainers/policy.ts';
+export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference.ts';
+export { type PreferenceConfig, preferenceSchema } from './trainers/preference-config.ts';
+export { trainReward } from './trainers/reward.ts';
+export { trainSft } from './trainers/sft.ts';
+export { type TrainerOptions, TrainingRun } from './trainers/training-run.ts';
