@@ -26,6 +26,8 @@ export interface PipelineOptions {
   signal?: AbortSignal;
   progress?: Progress;
   cache?: string | false;
+  /** Draws `training_curves.png` for each model; true unless said otherwise. */
+  curves?: boolean;
   onModel?: (model: PipelineModel, about: { folder: string; totalSteps: number; resumedAt?: number }) => void;
   onStep?: (model: PipelineModel, step: TrainStep) => void;
   onSamples?: (model: PipelineModel, samples: Sample[]) => void;
@@ -100,6 +102,7 @@ async function trainOne(
     run: {
       command: 'train pipeline',
       existing: 'reuse',
+      curves: options.curves,
       // rows that an attempt without checkpoints left behind are cut off
       ...(start.kind === 'fresh' ? { resume: { run: folder, step: 0 } } : {}),
     },
