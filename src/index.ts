@@ -8,6 +8,14 @@
 export { type Dataset, type DatasetSpec, openDataset } from './data/index.ts';
 export { AttuneError, UserError } from './errors.ts';
 export { explore } from './evaluate/explore.ts';
+export {
+  type EvaluatePolicyOptions,
+  type EvaluationPrompt,
+  evaluatePolicy,
+  type PolicyEvaluation,
+  type PolicySummary,
+} from './evaluate/policy.ts';
+export { writePolicyEvaluation } from './evaluate/policy-report.ts';
 export { type Generation, type GenerationRequest, loadModel, type Model, Sampler } from './models/index.ts';
 export type { Progress } from './progress.ts';
 export * from './rewards/index.ts';
@@ -18,13 +26,18 @@ export {
   type BuiltPreferences,
   buildPreferences,
 } from './trainers/build-preferences.ts';
+export { type CompareOptions, type CompareOutcome, compareMethods, type MethodRun } from './trainers/compare.ts';
+export { type CompareConfig, compareSchema } from './trainers/compare-config.ts';
 export type { TrainResult, TrainStep } from './trainers/loop.ts';
 export { type ModelOutcome, type PipelineOptions, trainPipeline } from './trainers/pipeline.ts';
 export { type PipelineConfig, pipelineSchema, readPipeline } from './trainers/pipeline-config.ts';
 export { type ModelPlan, planPipeline } from './trainers/pipeline-plan.ts';
-export { trainPolicy } from './trainers/policy.ts';
+export { type PolicyTrainerOptions, trainPolicy } from './trainers/policy.ts';
+export { type PolicyConfig, policySchema } from './trainers/policy-config.ts';
 export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference.ts';
 export { type PreferenceConfig, preferenceSchema } from './trainers/preference-config.ts';
+export { type Replay, replayStep } from './trainers/replay.ts';
 export { trainReward } from './trainers/reward.ts';
 export { trainSft } from './trainers/sft.ts';
+export { newSignals, type Signal, signals } from './trainers/signals.ts';
 export { type TrainerOptions, TrainingRun } from './trainers/training-run.ts';

@@ -1,32 +1,85 @@
 /**
- * `attune demo`: the engine's whole path on data that it makes. A small network learns which arm of two spirals a point
- * belongs to; held-out accuracy and a picture of what it learnt say whether it did.
+ * `attune demo`: the whole story of post-training with the shipped tiny model (story.ts). Without that model, or with
+ * `--engine`, the engine's own path alone: a small network learns which arm of two spirals a point belongs to.
  */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Command } from 'commander';
+import { UserError } from '../errors.ts';
 import { AdamW, Linear, Module } from '../nn/index.ts';
 import type { Progress } from '../progress.ts';
-import { engineInfo, liveTensors, noGrad, scope, seed, type Tensor, tensor } from '../tensor/index.ts';
+import { dateTimeName } from '../runs/index.ts';
+import { engineInfo, liveTensors, noGrad, packageRoot, scope, seed, type Tensor, tensor } from '../tensor/index.ts';
 import { consoleProgress, duration } from './console.ts';
+import { onInterrupt } from './interrupt.ts';
 
 const STEPS = 400;
 const TRAINING_POINTS = 1_000;
 const TEST_POINTS = 500;
 
+interface Options {
+  engine?: boolean;
+  model: string;
+  tasks: string;
+  minutes: string;
+  outputDir: string;
+}
+
+/** Shipped with the package. */
+const tinyModel = join(packageRoot, 'models', 'tiny');
+
 export function register(program: Command): void {
   program
     .command('demo')
-    .description('train a small network on data it makes, and print what happened')
-    .action(() => {
-      const { libtorch, threads } = engineInfo();
-      console.log(
-        `Two spirals, ${TRAINING_POINTS} points to learn from and ${TEST_POINTS} to test on; libtorch ${libtorch}, ${threads} threads.\n`,
-      );
-      const started = performance.now();
-      const story = learnSpirals(consoleProgress());
-      const seconds = (performance.now() - started) / 1000;
-      const row = (name: string, loss: number, accuracy: number) =>
-        `${name}  ${loss.toFixed(3).padStart(6)}  ${(accuracy * 100).toFixed(1).padStart(7)} %`;
-      console.log(`
+    .description('the whole story in minutes: data, a reward model, GRPO against it and against the verifier, a report')
+    .option('--model <folder>', 'the model to start from', tinyModel)
+    .option('--tasks <mixture>', 'the problems', 'chain_sum:2,number_sorting:1')
+    .option('--minutes <number>', 'time for all of it', '4.5')
+    .option('--output-dir <folder>', 'where runs and report go', './attune-demo')
+    .option('--engine', 'only the engine: a small network learns two spirals')
+    .action(async (options: Options) => {
+      if (options.engine || !existsSync(join(options.model, 'config.json'))) showSpirals();
+      else await showStory(options);
+    });
+}
+
+async function showStory(options: Options): Promise<void> {
+  const minutes = Number(options.minutes);
+  if (!(minutes > 0)) throw new UserError(`--minutes ${options.minutes}: expected a number above 0.`);
+  using interrupt = onInterrupt(() => console.error('\nstopping'));
+  const started = performance.now();
+  const { tellStory, whereNext } = await import('./story.ts');
+  const { accuracy, proxyReward, report } = await tellStory({
+    ...{ model: options.model, tasks: options.tasks, minutes },
+    folder: join(options.outputDir, dateTimeName(new Date())),
+    print: console.log,
+    progress: consoleProgress(),
+    signal: interrupt.signal,
+  });
+  const row = (name: string, key: keyof typeof accuracy) =>
+    `${name.padEnd(32)}${`${(100 * accuracy[key]).toFixed(0)} %`.padStart(6)}${proxyReward[key].toFixed(2).padStart(15)}`;
+  console.log(`
+policy                           right   reward model   (held-out problems)
+${row('start', 'start')}
+${row('GRPO against the reward model', 'rewardModel')}
+${row('GRPO against the verifier', 'verifier')}
+
+The report, with curves and answers before and after: ${report}
+It took ${duration((performance.now() - started) / 1000)}. Where to go next:
+${whereNext.map((line) => `  ${line}`).join('\n')}`);
+}
+
+function showSpirals(): void {
+  const { libtorch, threads } = engineInfo();
+  console.log(
+    `Two spirals, ${TRAINING_POINTS} points to learn from and ${TEST_POINTS} to test on; libtorch ${libtorch}, ${threads} threads.\n`,
+  );
+  const started = performance.now();
+  const story = learnSpirals(consoleProgress());
+  const seconds = (performance.now() - started) / 1000;
+  const row = (name: string, loss: number, accuracy: number) =>
+    `${name}  ${loss.toFixed(3).padStart(6)}  ${(accuracy * 100).toFixed(1).padStart(7)} %`;
+  console.log(`
                 loss   accuracy   (on points it has not seen)
 ${row('before      ', story.before.loss, story.before.accuracy)}
 ${row('after       ', story.after.loss, story.after.accuracy)}
@@ -36,7 +89,6 @@ What it learnt: # and . are the two arms as the network sees the plane, O and x 
 ${story.picture}
 
 ${STEPS} steps in ${duration(seconds)}; tensors alive before and after: ${story.liveBefore} and ${story.liveAfter}.`);
-    });
 }
 
 interface Score {

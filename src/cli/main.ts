@@ -32,7 +32,7 @@ const commands: Record<string, CommandEntry> = {
     summary: "pairs from a policy's own responses",
     load: () => import('./preferences.ts'),
   },
-  demo: { summary: 'train a small network, from data to picture', load: () => import('./demo.ts') },
+  demo: { summary: 'the whole story of post-training in minutes', load: () => import('./demo.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
   tokenizer: {
     summary: 'train a tokenizer, or look at how one splits text',
