@@ -125,7 +125,7 @@ function namedLists(output: RewardOutput, count: number, name: string): Record<s
     throw new AttuneError(
       `The reward "${name}" gave ${String(output)}; it must give one number per sample, or named parts.`,
     );
-  if ('length' in output) {
+  if (typeof output.length === 'number') {
     const list = Array.from(output as ArrayLike<number | Record<string, number>>);
     if (typeof list[0] !== 'object' || list[0] === null) return { [name]: list as number[] };
     if (list.length !== count)

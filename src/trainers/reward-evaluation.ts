@@ -15,6 +15,9 @@ import { lastTokens, type Objective } from './objectives.ts';
 import type { RewardConfig } from './reward-config.ts';
 
 type EvalConfig = Pick<RewardConfig, 'type' | 'evalNumBatches' | 'evalBatchSize' | 'evalSeed'>;
+/** Enough for a mean and a spread, and soon done. */
+const mostReferences = 128;
+
 type Evaluation = () => Promise<Record<string, number>>;
 
 export async function rewardEvaluation(
@@ -81,11 +84,9 @@ export function batchScores(model: Model, type: RewardType, batch: Batch): numbe
 }
 
 /** Scores of held-out responses, for the mean and spread that go into the checkpoint. Draws from no shared generator. */
-export async function referenceScores(
-  config: Pick<RewardConfig, 'type' | 'evalSeed'>,
-  model: Model,
-  store: TokenStore,
-): Promise<number[]> {
-  const sample = await evalSample(store, { batchSize: 8, batches: 16, seed: config.evalSeed + 1 });
+export async function referenceScores(config: EvalConfig, model: Model, store: TokenStore): Promise<number[]> {
+  const { evalBatchSize: batchSize, evalNumBatches, evalSeed } = config;
+  const batches = Math.min(evalNumBatches, Math.ceil(mostReferences / batchSize));
+  const sample = await evalSample(store, { batchSize, batches, seed: evalSeed + 1 });
   return sample.flatMap((batch) => batchScores(model, config.type, batch));
 }

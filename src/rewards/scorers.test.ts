@@ -1,0 +1,103 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { respond, task } from '../tasks/index.ts';
+import { loadRewardModule, rewardFunction } from './module.ts';
+import { aggregateSteps, scoreOf } from './reward-model.ts';
+import { scoreParts } from './scorer.ts';
+import { sumOfRewards } from './sum.ts';
+import { taskVerifier } from './verifier.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-scorers-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const items = ['a', 'bbb', 'cc'].map((response) => ({ prompt: 'say it', response }));
+
+describe('a function as a reward', () => {
+  it('gives numbers, lists of parts, or parts of each sample', async () => {
+    const plain = rewardFunction((batch) => batch.map(({ response }) => response.length));
+    expect(await plain.score(items)).toEqual([1, 3, 2]);
+    const lists = rewardFunction(async (batch) => ({
+      length: batch.map(({ response }) => response.length),
+      one: [1, 1, 1],
+    }));
+    expect(await scoreParts(lists, items)).toEqual({ total: [2, 4, 3], parts: { length: [1, 3, 2], one: [1, 1, 1] } });
+    const each = rewardFunction((batch) => batch.map(({ response }) => ({ x: response.length, y: -1 })));
+    expect(await scoreParts(each, items)).toEqual({ total: [0, 2, 1], parts: { x: [1, 3, 2], y: [-1, -1, -1] } });
+  });
+
+  it('names the sample that an exception comes from', async () => {
+    const failing = rewardFunction(
+      (batch) =>
+        batch.map(({ response }) => {
+          if (response === 'bbb') throw new Error('too many b');
+          return 0;
+        }),
+      { name: 'mine' },
+    );
+    await expect(failing.score(items)).rejects.toThrow(/"mine" failed on sample 1 of 3 .*"bbb".*too many b/);
+  });
+
+  it('is stopped at its time limit', async () => {
+    const endless = rewardFunction(() => new Promise<number[]>(() => {}), { timeLimitMs: 30 });
+    await expect(endless.score(items)).rejects.toThrow(/longer than 0.03 s/);
+  });
+
+  it('must give one finite number for each sample', async () => {
+    await expect(rewardFunction(() => [1, 2]).score(items)).rejects.toThrow(/gave 2 numbers .* for 3 samples/);
+    await expect(rewardFunction(() => [1, Number.NaN, 2]).score(items)).rejects.toThrow(/NaN .* for sample 1/);
+  });
+
+  it('comes from a module, whose faults are told', async () => {
+    const file = join(folder, 'by-length.ts');
+    writeFileSync(file, 'export default (batch: { response: string }[]) => batch.map((item) => item.response.length);');
+    const scorer = await loadRewardModule(file);
+    expect([scorer.name, await scorer.score(items)]).toEqual(['by-length', [1, 3, 2]]);
+    const empty = join(folder, 'empty.ts');
+    writeFileSync(empty, 'export const other = 1;');
+    await expect(loadRewardModule(empty)).rejects.toThrow(/exports no function.*other/);
+    await expect(loadRewardModule(join(folder, 'absent.ts'))).rejects.toThrow(/There is no reward module/);
+  });
+});
+
+describe('a verifier', () => {
+  const examples = [task('chain_sum').generate(3, 1), task('gcd').generate(4, 1)];
+  const responses = examples.map((example) => respond(task(example.task).solution(example)));
+  const right = examples.map((example, i) => ({ prompt: example.prompt, response: responses[i] as string, example }));
+
+  it('judges items of several tasks, and their form', async () => {
+    const wrong = { ...(right[0] as (typeof right)[0]), response: '<answer>nothing</answer>' };
+    const scored = await scoreParts(taskVerifier({ format: 0.2 }), [...right, wrong]);
+    expect(scored.parts.answer).toEqual([1, 1, 0]);
+    // two of four tags, each once: 0.75 · 2/4
+    expect(scored.parts.format).toEqual([1, 1, 0.375]);
+    expect(scored.total).toEqual([1.2, 1.2, 0.2 * 0.375]);
+  });
+
+  it('says when an item belongs to no task', async () => {
+    await expect(taskVerifier().score(items)).rejects.toThrow(/Sample 0 belongs to no task/);
+  });
+});
+
+it('adds rewards up by weight and reports each part', async () => {
+  const length = rewardFunction((batch) => batch.map(({ response }) => response.length), { name: 'length' });
+  const parts = rewardFunction(() => ({ x: [1, 1, 1], y: [0, 1, 2] }), { name: 'parts' });
+  const sum = sumOfRewards([{ scorer: length, weight: 2 }, { scorer: parts }]);
+  expect(await scoreParts(sum, items)).toEqual({
+    total: [3, 8, 7],
+    parts: { length: [1, 3, 2], 'parts/x': [1, 1, 1], 'parts/y': [0, 1, 2] },
+  });
+  expect(() => sumOfRewards([{ scorer: length }, { scorer: length }])).toThrow(/Two rewards are called "length"/);
+});
+
+it('takes scores from outputs: σ at the last token, steps by minimum, product or last', () => {
+  expect(scoreOf('preference', Float32Array.of(-2))).toBe(-2);
+  expect(scoreOf('outcome', Float32Array.of(Math.log(3)))).toBeCloseTo(0.75, 6);
+  const logits = Float32Array.of(0, 0, Math.log(2), 0, 0, Math.log(8));
+  // P(+1): 2/4 and 8/10
+  expect(scoreOf('process', logits)).toBeCloseTo(0.5, 6);
+  expect(scoreOf('process', logits, 'product')).toBeCloseTo(0.4, 6);
+  expect(scoreOf('process', logits, 'last')).toBeCloseTo(0.8, 6);
+  expect(aggregateSteps([], 'min')).toBe(1);
+});
