@@ -45,7 +45,7 @@ interface Measured {
 const model = (bench: Bench): Model => initModel(bench.shape, { seed: 0, device: bench.device });
 
 /** The fastest of some repeats after a warm-up, and CUDA's peak memory. */
-async function timed(bench: Bench, tokens: number, step: () => void | Promise<unknown>): Promise<Measured> {
+async function timed(bench: Bench, tokens: number, step: () => unknown): Promise<Measured> {
   await step();
   if (bench.cuda) {
     synchronize();

@@ -29,7 +29,7 @@ import type { Layer, Pass } from './layer.ts';
 import { applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
 import { ropeDependsOnLength } from './rope.ts';
-import { packedRopeTable, ropeTable, ropeTableLength } from './rope-table.ts';
+import { decodeRopeTable, packedRopeTable, ropeTableLength } from './rope-table.ts';
 import type { DecoderSpec } from './spec.ts';
 
 export interface DecoderWeights {
@@ -215,11 +215,9 @@ export class Decoder {
   ropeUpTo(count: number): { cos: Tensor; sin: Tensor; count: number } {
     const { positions: spec, maxPositions } = this.spec;
     if (spec.kind !== 'rope') throw new UserError('This model has no rotary positions.');
-    const grown = ropeTableLength(spec, count, maxPositions);
-    const enough =
-      this.#rope !== null && (ropeDependsOnLength(spec) ? this.#rope.count === grown : this.#rope.count >= count);
-    if (this.#rope !== null && enough && this.#rope.cos.device === this.device) return this.#rope;
-    const { cos, sin } = ropeTable(spec, grown);
+    if (this.#rope !== null && this.#rope.count >= count && this.#rope.cos.device === this.device) return this.#rope;
+    const grown = ropeTableLength(count, maxPositions);
+    const { cos, sin } = decodeRopeTable(spec, grown);
     const half = spec.rotaryDim / 2;
     this.#rope?.cos.dispose();
     this.#rope?.sin.dispose();

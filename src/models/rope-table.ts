@@ -1,11 +1,12 @@
-/** Cosines and sines of the rotary angles for the first `count` positions, row by row. */
-import { type RopePositions, ropeAngle, ropeDependsOnLength, ropeFrequencies } from './rope.ts';
+/** Cosines and sines of the rotary angles, row by row. */
+import { type RopePositions, ropeAngle, ropeFrequencies } from './rope.ts';
 
 export interface RopeTable {
   cos: Float32Array;
   sin: Float32Array;
 }
 
+/** For the `count` positions of one sequence of that length. */
 export function ropeTable(positions: RopePositions, count: number): RopeTable {
   const { inverseFrequencies, attentionScale } = ropeFrequencies(positions, count);
   const half = inverseFrequencies.length;
@@ -35,9 +36,27 @@ export function packedRopeTable(positions: RopePositions, starts: readonly numbe
   return table;
 }
 
-/** How many positions to make a table for: rounded up so that it is seldom made again, exact where the angles depend on the length. */
-export function ropeTableLength(positions: RopePositions, needed: number, maxPositions: number): number {
-  if (ropeDependsOnLength(positions))
-    return Math.max(needed, positions.scaling?.kind === 'dynamic' ? positions.scaling.originalMax : 0);
+/**
+ * For tokens that are written one by one: where the angles follow the length (dynamic scaling), a token's are those of the
+ * sequence that ends with it. Tokens before it were turned when they were newest, as in transformers' cache, so past the
+ * original context a reply's log-probs are no longer those of one forward pass over the whole.
+ */
+export function decodeRopeTable(positions: RopePositions, count: number): RopeTable {
+  const table = ropeTable(positions, count);
+  if (positions.scaling?.kind !== 'dynamic') return table;
+  const half = positions.rotaryDim / 2;
+  for (let position = 0; position < count; position++) {
+    const { inverseFrequencies, attentionScale } = ropeFrequencies(positions, position + 1);
+    for (let i = 0; i < half; i++) {
+      const angle = ropeAngle(position, inverseFrequencies[i] as number);
+      table.cos[position * half + i] = Math.cos(angle) * attentionScale;
+      table.sin[position * half + i] = Math.sin(angle) * attentionScale;
+    }
+  }
+  return table;
+}
+
+/** How many positions to make a table for: rounded up so that it is seldom made again. */
+export function ropeTableLength(needed: number, maxPositions: number): number {
   return Math.max(needed, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(Math.max(needed, 256)))));
 }
