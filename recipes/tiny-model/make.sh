@@ -27,3 +27,10 @@ $ATTUNE train sft --from-config "$here/config.json" --tokenizer "$work/tokenizer
   --token-budget "$BUDGET" --grad-accum 1 --epochs 50 --max-steps "$STEPS" --max-length 512 \
   --lr 1e-3 --lr-schedule cosine --warmup-steps 50 --weight-decay 0.1 --max-grad-norm 1 \
   --eval-steps 100 --save-steps 100 --output-dir "$work/runs" --log-dir "$work/logs" --run-name sft
+
+# Accuracy on test problems, greedily and sampled, for every checkpoint.
+for checkpoint in "$work"/runs/sft/step-* "$work"/runs/sft/final; do
+  [ -d "$checkpoint" ] || continue
+  $ATTUNE evaluate policy --model "$checkpoint" --task "$TASKS" --num-prompts "${PROMPTS:-480}" --samples 4 \
+    --max-new-tokens 160 --top-p 1 --output-dir "$work/evaluation/$(basename "$checkpoint")"
+done

@@ -198,10 +198,10 @@ export async function errorPlots(
         yLabel: 'accuracy',
         format: '.1%',
         bars: [
-          { label: 'chosen longer', value: bias.accuracy_when_longer ?? 0 },
-          { label: 'chosen shorter', value: bias.accuracy_when_shorter ?? 0 },
+          { label: 'chosen longer', value: bias.accuracy_when_longer },
+          { label: 'chosen shorter', value: bias.accuracy_when_shorter },
           { label: 'all', value: analysis.accuracy },
-        ],
+        ].flatMap(({ label, value }) => (value === null ? [] : [{ label, value }])),
       }),
     );
   }
