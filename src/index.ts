@@ -16,6 +16,8 @@ export {
   type PolicySummary,
 } from './evaluate/policy.ts';
 export { writePolicyEvaluation } from './evaluate/policy-report.ts';
+export { evaluateReward, type RewardEvaluation, type RewardEvaluationOptions } from './evaluate/reward.ts';
+export { writeRewardEvaluation } from './evaluate/reward-report.ts';
 export { type Generation, type GenerationRequest, loadModel, type Model, Sampler } from './models/index.ts';
 export type { Progress } from './progress.ts';
 export * from './rewards/index.ts';
@@ -37,7 +39,8 @@ export { type PolicyConfig, policySchema } from './trainers/policy-config.ts';
 export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference.ts';
 export { type PreferenceConfig, preferenceSchema } from './trainers/preference-config.ts';
 export { type Replay, replayStep } from './trainers/replay.ts';
-export { trainReward } from './trainers/reward.ts';
-export { trainSft } from './trainers/sft.ts';
+export { type RewardInput, trainReward } from './trainers/reward.ts';
+export { type RewardConfig, rewardSchema } from './trainers/reward-config.ts';
+export { type SftConfig, type SftInput, sftSchema, trainSft } from './trainers/sft.ts';
 export { newSignals, type Signal, signals } from './trainers/signals.ts';
 export { type TrainerOptions, TrainingRun } from './trainers/training-run.ts';
