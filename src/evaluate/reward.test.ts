@@ -1,0 +1,65 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { loadModel } from '../models/index.ts';
+import { type Decisions, RewardModelScorer, type RewardNotes, type RewardType, rewardHeads } from '../rewards/index.ts';
+import { task } from '../tasks/index.ts';
+import { Tokenizer } from '../text/index.ts';
+import { evaluateReward, summary } from './reward.ts';
+import { describeReward, writeRewardEvaluation } from './reward-report.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-evaluate-reward-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+async function scorerOf(type: RewardType): Promise<RewardModelScorer> {
+  const base = await tinyModel(join(folder, type));
+  const model = await loadModel(base);
+  const { kind, outputs } = rewardHeads[type];
+  model.addHead(kind, outputs);
+  const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 } as const;
+  model.notes.reward = { type, step: 1, mean: 0, std: 1, count: 1, ...reading } satisfies RewardNotes;
+  return new RewardModelScorer(model, await Tokenizer.load(base));
+}
+
+it.each(['preference', 'outcome', 'process'] as const)('reports on generated problems: %s', async (type) => {
+  using scorer = await scorerOf(type);
+  const report = await evaluateReward({ checkpoint: scorer, tasks: 'chain_sum:1,gcd:1', maxSamples: 24, seed: 3 });
+  expect(report.examples).toBe(24);
+  expect(Object.keys(report.by_source)).toEqual(['chain_sum', 'gcd']);
+  expect(report.verifier?.responses).toBe(type === 'preference' ? 48 : 24);
+  expect(report.accuracy).toBeGreaterThanOrEqual(report.accuracy_interval[0]);
+  // An outcome model is asked about four solutions to each problem, so that they can be ranked.
+  if (type === 'outcome') expect(report.ranking?.best_of_n).toHaveProperty('4');
+  await writeRewardEvaluation(join(folder, 'report', type), report, report.decided);
+  const saved = JSON.parse(readFileSync(join(folder, 'report', type, 'reward_evaluation.json'), 'utf8'));
+  expect(saved.calibration.ece).toBe(report.calibration.ece);
+  expect(existsSync(join(folder, 'report', type, 'reward_evaluation.png'))).toBe(true);
+  expect(describeReward(report)).toContain('Gold verifier');
+});
+
+it('measures agreement with the verifier, and the baselines, on numbers worked by hand', () => {
+  const example = task('chain_sum').generate(1, 1);
+  const right = `<answer>${example.answer}</answer>`;
+  const scored = (response: string, score: number) => ({ prompt: example.prompt, response, score });
+  const decided: Decisions = {
+    decisions: [
+      { margin: 1, length: 2, prompt: 'p', responses: [] },
+      { margin: -1, length: 3, prompt: 'p', responses: [] },
+      { margin: 2, length: 0, prompt: 'p', responses: [] },
+      { margin: 2, length: -1, prompt: 'p', responses: [] },
+    ],
+    forecasts: [{ probability: 0.75, happened: true }],
+    scores: [scored(right, 2), scored('<answer>none</answer>', 1), scored('<answer>no</answer>', 3)],
+    groups: [],
+  };
+  const report = summary('preference', decided, new Map([[example.prompt, example]]));
+  expect(report.accuracy).toBe(0.75);
+  // longer in two, as long in one, of four
+  expect(report.baseline_accuracy).toBe(2.5 / 4);
+  expect(report.calibration.ece).toBeCloseTo(0.25, 12);
+  // the right one beats one of the two wrong ones
+  expect(report.verifier).toMatchObject({ responses: 3, pairwise_agreement: 0.5, auc: 0.5, score_correlation: 0 });
+  expect(report.score).toEqual({ mean: 2, std: 1 });
+});
