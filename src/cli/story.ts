@@ -156,7 +156,7 @@ async function openJudge(options: JudgeOptions): Promise<(model: string) => Prom
   const prompts = taskEvalPrompts(new PromptWriter(tokenizer), { tasks, seed, count });
   return async (folder) => {
     using model = await loadModel(folder, { dtype: 'float32' });
-    return evaluatePolicy({ model, tokenizer, prompts, scorer, samples: 0, maxNewTokens, seed });
+    return await evaluatePolicy({ model, tokenizer, prompts, scorer, samples: 0, maxNewTokens, seed });
   };
 }
 

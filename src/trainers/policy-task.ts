@@ -91,7 +91,10 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
   async plan(step: number, signal?: AbortSignal): Promise<StepPlan<MicroBatch, StepTotals>> {
     const { prompts, store, config } = this.#parts;
     const started = performance.now();
-    const { sampled, trained, asked, seconds } = await this.#rollouts(step, signal);
+    const { sampled, trained, asked, seconds } = await this.#rollouts(step, signal).catch((error: unknown) => {
+      // A signal may be aborted with any reason; the loop knows an interrupt by its name.
+      throw signal?.aborted ? new DOMException('interrupted', 'AbortError') : error;
+    });
     this.#look(trained);
     this.#weigh(trained);
     const epoch = prompts.epoch;
@@ -124,7 +127,7 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
       const rollouts = await sampleRollouts(sampler, tokenizer, batch, { ...config, key }, signal);
       seconds += (performance.now() - started) / 1000;
       await scoreRollouts(scorer, rollouts, signal);
-      if (signal?.aborted) throw new DOMException('interrupted', 'AbortError');
+      signal?.throwIfAborted();
       this.#shaper.shape(rollouts);
       for (const rollout of rollouts) rollout.group += asked;
       asked += batch.length;

@@ -119,6 +119,25 @@ describe('exactness', () => {
     expect(whole.metrics.at(-1)?.['train/level_chain_sum']).toBe(2);
   });
 
+  it('breaks off in the middle of sampling, whatever the reason given, and goes on from the step before', async () => {
+    const stop = new AbortController();
+    const midway: PolicyTrainerOptions['sampler'] = (policy) => {
+      const sampler = new Sampler(policy);
+      let calls = 0;
+      return {
+        dispose: () => sampler.dispose(),
+        generate(requests, options) {
+          if (++calls === 3) stop.abort('SIGINT');
+          return sampler.generate(requests, options);
+        },
+      };
+    };
+    using run = await start({ maxSteps: 5 }, { sampler: midway, signal: stop.signal });
+    expect(await run.finish()).toMatchObject({ ended: 'interrupted', step: 2 });
+    const { steps } = await train({ runName: undefined, maxSteps: 3, resumeFrom: run.folder });
+    expect(steps.map(({ step }) => step)).toEqual([3]);
+  });
+
   it('does not depend on how a step is split into micro-batches', async () => {
     for (const algorithm of ['grpo', 'ppo', 'drgrpo']) {
       const one = await train({ algorithm, ppoEpochs: 1, maxSteps: 1 });
