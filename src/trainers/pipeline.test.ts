@@ -168,6 +168,13 @@ describe('a look before training', () => {
     expect(existsSync(at('dry'))).toBe(false);
   });
 
+  it('takes all linear modules in one word', async () => {
+    const given = recipe({ training: { output_dir: at('dry') }, lora: { target_modules: 'all-linear' } }, { qwen });
+    const [plan] = await planPipeline(readPipeline(given).config);
+    // attention as above, and gate, up and down of 32 and 64
+    expect(plan?.training?.memory.trainable).toBe(2 * 8 * (224 + 3 * (32 + 64)));
+  });
+
   it('has the faults of all models at once', async () => {
     const given = recipe(
       { training: { output_dir: at('dry') }, lora: { target_modules: ['q_proj'] } },

@@ -7,7 +7,7 @@ import type { TokenStore } from '../data/index.ts';
 import { initModel, type MemoryEstimate, readConfig, resolveModel, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
-import { deviceOf, dtypeOf, type ModelConfig } from './setup.ts';
+import { deviceOf, dtypeOf, loraOptions, type ModelConfig } from './setup.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
 export interface TrainingPlan {
@@ -59,9 +59,7 @@ export async function modelPlan(
   const dtype = dtypeOf(config.dtype, device);
   const described = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
-  const lora = config.lora
-    ? { r: config.loraR, alpha: config.loraAlpha, targetModules: config.loraTargetModules, useDora: config.useDora }
-    : null;
+  const lora = config.lora ? loraOptions(config) : null;
   const checkpointing = config.gradientCheckpointing;
   return {
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },

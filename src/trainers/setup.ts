@@ -16,6 +16,7 @@ import {
   datasetHub,
   type HeadKind,
   initModel,
+  type LoraOptions,
   loadModel,
   loadModelFolder,
   type Model,
@@ -89,15 +90,22 @@ function makeTrainable(model: Model, config: ModelConfig): void {
   model.decoder.requiresGrad_();
   if (!config.lora) return;
   seed(config.seed);
-  addLora(model, {
+  addLora(model, loraOptions(config));
+}
+
+/** The adapter that a config describes. */
+export function loraOptions(config: ModelConfig): LoraOptions {
+  const { loraTargetModules: names } = config;
+  return {
     r: config.loraR,
     alpha: config.loraAlpha,
     dropout: config.loraDropout,
-    targetModules: config.loraTargetModules,
+    // a single one may also be `all-linear` or a regular expression
+    targetModules: names?.length === 1 ? names[0] : names,
     bias: config.loraBias,
     useRslora: config.useRslora,
     useDora: config.useDora,
-  });
+  };
 }
 
 export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder: string): Promise<void> {
