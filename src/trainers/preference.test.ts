@@ -165,6 +165,23 @@ describe('references', () => {
     expect(computed).not.toContain('reference log-probs');
   });
 
+  it('cached is live for KTO too, whose z0 no table holds', async () => {
+    const given = { loss: 'kto', dataset: unpairedRows(40), maxSteps: 3 };
+    const live = await train(given);
+    const cached = await train({ ...given, precomputeRef: true });
+    for (const [i, step] of live.steps.entries())
+      expect(cached.steps[i]?.metrics['train/loss']).toBeCloseTo(step.metrics['train/loss'] as number, 5);
+  });
+
+  it('adapters that have learnt something are the reference as they were', async () => {
+    const lora = { lora: true, loraDropout: 0, maxSteps: 3, lr: 0.02 };
+    const { folder: place } = await train({ ...lora, saveModel: true });
+    const { steps } = await train({ ...lora, model: join(place, 'final') });
+    expect(steps[0]?.metrics['train/kl']).toBeCloseTo(0, 5);
+    const fromBase = await train({ ...lora, model: join(place, 'final'), refModel: model, maxSteps: 1 });
+    expect(Math.abs(fromBase.steps[0]?.metrics['train/kl'] as number)).toBeGreaterThan(0.01);
+  });
+
   it('a moving one becomes the policy of then', async () => {
     const { steps } = await train({ refModelUpdateFreq: 3, maxSteps: 5 });
     const margins = steps.map((step) => step.metrics['train/margin'] as number);
