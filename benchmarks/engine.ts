@@ -85,7 +85,10 @@ async function compare(each: Case, setting: Setting, peer: Peer | undefined): Pr
   let [ours, theirs] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
   for (let round = 0; round < (setting.quick ? 1 : 3); round++) {
     seed(0);
-    ours = Math.min(ours, scope(() => each.run(setting)));
+    ours = Math.min(
+      ours,
+      scope(() => each.run(setting)),
+    );
     if (peer !== undefined) theirs = Math.min(theirs, await peer.seconds(each.name));
   }
   const figure = (seconds: number) => {
@@ -126,9 +129,14 @@ function add(setting: Setting, grad: boolean): number {
   return best(setting, () => (grad ? thousand() : noGrad(thousand))) / 1000;
 }
 
+/** Where it would take seconds (bf16 on a CPU without it), the rate of a small one. */
 function product(setting: Setting, size: number, dtype: DType): number {
-  const [a, b] = [randn([size, size], setting).to(dtype), randn([size, size], setting).to(dtype)];
-  return best(setting, () => noGrad(() => scope(() => void a.matmul(b))));
+  const timed = (n: number) => {
+    const [a, b] = [randn([n, n], setting).to(dtype), randn([n, n], setting).to(dtype)];
+    return best(setting, () => noGrad(() => scope(() => void a.matmul(b))));
+  };
+  const small = timed(128) * (size / 128) ** 3;
+  return small > 4 ? small : timed(size);
 }
 
 function trainingStep(setting: Setting, model: Module, loss: () => Tensor): number {
@@ -183,7 +191,11 @@ class Block extends Module {
   /** x is packed: [tokens, dim]. */
   forward(x: Tensor, batch: ReturnType<typeof packedBatch>): Tensor {
     const size = x.size(-1) / this.#heads;
-    const [q, k, v] = this.qkv.forward(this.norm1.forward(x)).view(-1, 3, this.#heads, size).unbind(1) as [Tensor, Tensor, Tensor];
+    const [q, k, v] = this.qkv.forward(this.norm1.forward(x)).view(-1, 3, this.#heads, size).unbind(1) as [
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
     const mixed = packedAttention({ q, k, v, batch, scale: size ** -0.5, window: null, bias: null, dropout: 0 });
     const attended = x.add(this.out.forward(mixed.reshape(-1, x.size(-1))));
     return attended.add(this.down.forward(this.up.forward(this.norm2.forward(attended)).gelu()));
@@ -229,7 +241,10 @@ function logprob(setting: Setting, backward: boolean): Record<string, number | s
           logp().sum().backward();
           hidden.grad = weight.grad = null;
         });
-      return { mebibytes: peakBytes(setting, body) / 2 ** 20, seconds: best({ ...setting, seconds: setting.seconds * 3 }, body) };
+      return {
+        mebibytes: peakBytes(setting, body) / 2 ** 20,
+        seconds: best({ ...setting, seconds: setting.seconds * 3 }, body),
+      };
     };
     const ours = measure(() => linearLogprob(hidden, weight, targets).logp);
     const all = measure(whole);
