@@ -5,6 +5,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { AttuneError } from '../errors.ts';
 import { type Answer, evaluatePolicy, type PolicyEvaluation } from '../evaluate/policy.ts';
 import { loadModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
@@ -121,6 +122,9 @@ interface Chapter {
   checkpoint: string;
 }
 
+/** So many steps at least: a model that has learnt nothing has no story. */
+const fewestSteps = 2;
+
 /** Trains until it is done or its time is up; a run that is stopped has saved itself. */
 async function within(
   seconds: number,
@@ -130,14 +134,12 @@ async function within(
   const stop = new AbortController();
   const both = signal === undefined ? stop.signal : AbortSignal.any([signal, stop.signal]);
   using run = await start({ signal: both, progress });
-  const timer = setTimeout(() => stop.abort('time is up'), 1000 * seconds);
-  try {
-    const { checkpoint } = await run.finish();
-    signal?.throwIfAborted();
-    return { rows: openRun(run.folder).metrics(), checkpoint: checkpoint ?? run.folder };
-  } finally {
-    clearTimeout(timer);
+  const started = performance.now();
+  for await (const { step } of run) {
+    if (step >= fewestSteps && performance.now() - started > 1000 * seconds) stop.abort();
   }
+  if (signal?.aborted) throw new AttuneError('The demo was stopped.');
+  return { rows: openRun(run.folder).metrics(), checkpoint: run.result?.checkpoint ?? run.folder };
 }
 
 interface JudgeOptions {

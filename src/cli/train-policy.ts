@@ -5,7 +5,7 @@ import type { TrainStep } from '../trainers/loop.ts';
 import { policyPlan, startPolicy } from '../trainers/policy.ts';
 import { policySchema } from '../trainers/policy-config.ts';
 import { newSignals, type Signal } from '../trainers/signals.ts';
-import { registerTrainVerb } from './training.ts';
+import { evaluationLine, registerTrainVerb } from './training.ts';
 
 export function registerTrainPolicy(train: Command): void {
   registerTrainVerb(train, {
@@ -17,6 +17,7 @@ export function registerTrainPolicy(train: Command): void {
       startPolicy(resolved, {
         ...options,
         onStep: explainer(),
+        onStart: (metrics) => console.log(evaluationLine(0, metrics)),
         onRewardFailure: (error) => console.error(error.message),
       }),
     plan: ({ config }) => policyPlan(config),

@@ -197,6 +197,24 @@ describe('exactness', () => {
   });
 });
 
+describe('LoRA', () => {
+  it('has the base with adapters off as its reference, and resumes exactly', async () => {
+    const config: ProgramConfig<PolicyInput> = { lora: true, loraR: 4, klCoef: 0.1, maxSteps: 4, saveModel: true };
+    const whole = await train({ ...config, runName: 'lora-whole' });
+    // B is 0 at the start, so policy and reference are one; a step later they are not.
+    expect(whole.metrics[0]?.['train/kl']).toBeLessThan(1e-9);
+    expect(whole.metrics[3]?.['train/kl']).toBeGreaterThan(1e-6);
+    const stopped = await start({ ...config, runName: 'lora-stopped' });
+    for await (const { step } of stopped) if (step === 2) break;
+    stopped.dispose();
+    const resumed = await train({ ...config, runName: undefined, resumeFrom: stopped.folder });
+    const losses = (metrics: Record<string, number>[]) => metrics.map((row) => row['train/loss']);
+    expect(losses(resumed.metrics)).toEqual(losses(whole.metrics.slice(2)));
+    const adapter = (run: string) => readFileSync(join(run, 'final', 'adapter_model.safetensors'));
+    expect(adapter(stopped.folder).equals(adapter(whole.folder))).toBe(true);
+  });
+});
+
 describe('replay', () => {
   it.each(policyAlgorithms.map(({ name }) => name))(
     '%s: advantages and losses follow from the database',

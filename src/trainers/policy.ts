@@ -47,6 +47,8 @@ export interface PolicyTrainerOptions extends TrainerOptions {
   checkpointName?: LoopOptions['checkpointName'];
   /** Makes the sampler; the models' own unless given. */
   sampler?: (model: Model, tokenizer: Tokenizer) => RolloutSampler;
+  /** The evaluation before the first step. */
+  onStart?: (metrics: Record<string, number>) => void;
   /** A sample that a reward module failed on, with --on-reward-error score. */
   onRewardFailure?: (error: Error) => void;
 }
@@ -121,8 +123,11 @@ export async function startPolicy(
 
   /** The start is judged too, so that every curve begins with what was there before. */
   async function* steps(): ReturnType<typeof trainLoop> {
-    if (config.evalAtStart && resume === undefined && evaluation.length > 0)
-      run.metrics.row(0, prefixed('eval/', await evaluate(0)));
+    if (config.evalAtStart && resume === undefined && evaluation.length > 0) {
+      const metrics = prefixed('eval/', await evaluate(0));
+      run.metrics.row(0, metrics);
+      options.onStart?.(metrics);
+    }
     return yield* trainLoop(task, {
       ...loopOptions(config, task.totalSteps),
       run,
