@@ -11,7 +11,7 @@ import { loadModel } from '../src/models/index.ts';
 import { grid, lineChart, toPng } from '../src/runs/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
 import { trainPreference } from '../src/trainers/preference.ts';
-import { flagsOf, Measures, ownPairs } from './preference-measures.ts';
+import { flagsOf, openMeasures, ownPairs } from './preference-measures.ts';
 import type { Reading } from './run.ts';
 
 const defaults = {
@@ -26,6 +26,8 @@ const defaults = {
   'held-out': '200',
   'max-new-tokens': '96',
   'reward-module': '',
+  style: 'think',
+  part: 'test',
   lr: '2e-5',
   out: 'outputs/over-optimisation',
 };
@@ -44,12 +46,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const points: Point[] = [];
   const at = flags.steps.split(',').map(Number);
   try {
-    const measures = await Measures.open(await Tokenizer.load(flags.model), {
-      tasks: flags.tasks,
-      heldOut: Number(flags['held-out']),
-      maxNewTokens: Number(flags['max-new-tokens']),
-      seed: 1_000,
-    });
+    const measures = await openMeasures(await Tokenizer.load(flags.model), flags);
     const dataset = join(folder, 'pairs.jsonl');
     await ownPairs(flags, 1, dataset);
     using start = await loadModel(flags.model, { dtype: 'float32' });

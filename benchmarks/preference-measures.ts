@@ -2,10 +2,10 @@
 import { openDataset, type TokenRecord, tokenise } from '../src/data/index.ts';
 import { UserError } from '../src/errors.ts';
 import { type Model, Sampler } from '../src/models/index.ts';
-import { preferenceRows, task } from '../src/tasks/index.ts';
+import { preferenceRows, type Style, task } from '../src/tasks/index.ts';
 import type { Tokenizer } from '../src/text/index.ts';
 import { buildPreferences } from '../src/trainers/build-preferences.ts';
-import { type PolicyPrompt, PromptWriter, taskEvalPrompts } from '../src/trainers/policy-prompts.ts';
+import { type PolicyPrompt, PromptWriter, TaskPrompts, taskEvalPrompts } from '../src/trainers/policy-prompts.ts';
 import { type PromptedResponse, responseLogprobs } from '../src/trainers/responses.ts';
 
 export interface MeasureOptions {
@@ -13,6 +13,10 @@ export interface MeasureOptions {
   heldOut: number;
   maxNewTokens: number;
   seed: number;
+  /** How the held-out solutions are written: as the model was taught to. */
+  style: Style;
+  /** `test`: problems that no training sees; `train`: those it does, which tells learning from generalising. */
+  part: 'train' | 'test';
 }
 
 export class Measures {
@@ -26,13 +30,17 @@ export class Measures {
     this.#pairs = pairs;
     this.#options = options;
     const { tasks, seed, heldOut: count } = options;
-    this.#prompts = taskEvalPrompts(new PromptWriter(tokenizer), { tasks, seed, count });
+    const writer = new PromptWriter(tokenizer);
+    this.#prompts =
+      options.part === 'test'
+        ? taskEvalPrompts(writer, { tasks, seed, count })
+        : new TaskPrompts(writer, { tasks, seed }).take(count);
   }
 
   /** Right solutions beside ones with a slip, and problems, none of which training sees (the tasks' test part). */
   static async open(tokenizer: Tokenizer, options: MeasureOptions): Promise<Measures> {
-    const { tasks, seed, heldOut: count } = options;
-    const rows = Array.from(preferenceRows({ tasks, seed, count, part: 'test' }), (row) => ({ ...row }));
+    const { tasks, seed, heldOut: count, style, part } = options;
+    const rows = Array.from(preferenceRows({ tasks, seed, count, style, part }), (row) => ({ ...row }));
     await using store = await tokenise(await openDataset(rows, { shape: 'preference' }), tokenizer, { cache: false });
     const records: TokenRecord[] = await store.records(Array.from({ length: store.length }, (_, i) => i));
     return new Measures(
@@ -93,6 +101,21 @@ export class Measures {
       policy.train(wasTraining);
     }
   }
+}
+
+/** The same of both studies, from their flags. */
+export function openMeasures(
+  tokenizer: Tokenizer,
+  flags: { tasks: string; 'held-out': string; 'max-new-tokens': string; style: string; part: string },
+): Promise<Measures> {
+  return Measures.open(tokenizer, {
+    tasks: flags.tasks,
+    heldOut: Number(flags['held-out']),
+    maxNewTokens: Number(flags['max-new-tokens']),
+    seed: 1_000,
+    style: flags.style as Style,
+    part: flags.part as MeasureOptions['part'],
+  });
 }
 
 export interface PairFlags {

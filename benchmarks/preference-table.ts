@@ -11,7 +11,7 @@ import { preferenceLosses } from '../src/algorithms/index.ts';
 import { loadModel } from '../src/models/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
 import { trainPreference } from '../src/trainers/preference.ts';
-import { flagsOf, Measures, meanOf, ownPairs, spreadOf } from './preference-measures.ts';
+import { flagsOf, meanOf, openMeasures, ownPairs, spreadOf } from './preference-measures.ts';
 import type { Reading } from './run.ts';
 
 const defaults = {
@@ -26,6 +26,8 @@ const defaults = {
   'held-out': '200',
   'max-new-tokens': '96',
   'reward-module': '',
+  style: 'think',
+  part: 'test',
   lr: '2e-5',
   // losses whose gradients are of another size: name=lr,…
   'lr-of': '',
@@ -41,12 +43,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     '|---|---|---|---|---|',
   ];
   try {
-    const measures = await Measures.open(await Tokenizer.load(flags.model), {
-      tasks: flags.tasks,
-      heldOut: Number(flags['held-out']),
-      maxNewTokens: Number(flags['max-new-tokens']),
-      seed: 1_000,
-    });
+    const measures = await openMeasures(await Tokenizer.load(flags.model), flags);
     using start = await loadModel(flags.model, { dtype: 'float32' });
     const before = {
       preference: measures.preferenceAccuracy(start),
