@@ -2,7 +2,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { Dataset, TokenStore } from '../data/index.ts';
 import type { Model } from '../models/index.ts';
-import type { Progress } from '../progress.ts';
 import {
   calibration,
   type Decisions,
@@ -24,7 +23,6 @@ interface ReportInput {
   tokenizer: Tokenizer;
   validation: Dataset | undefined;
   tally: TokenStore['tally'];
-  progress?: Progress;
   signal?: AbortSignal;
 }
 

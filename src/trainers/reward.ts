@@ -5,21 +5,21 @@
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
 import type { z } from 'zod';
-import { type Dataset, type Shape, type TokenStore, tokenise } from '../data/index.ts';
+import type { Dataset, Shape, TokenStore } from '../data/index.ts';
 import type { Model } from '../models/index.ts';
 import { type RewardNotes, type RewardType, rewardHeads } from '../rewards/index.ts';
-import { type ResolvedRun, resolveRun, savedConfig } from '../runs/index.ts';
+import { type ResolvedRun, resolveRun } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
+import { startBatchRun } from './batch-run.ts';
 import { batchTask } from './batch-task.ts';
-import { trainLoop } from './loop.ts';
-import { loopOptions, startRun } from './loop-config.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from './objectives.ts';
 import { type RewardConfig, rewardSchema } from './reward-config.ts';
 import { referenceScores, rewardEvaluation } from './reward-evaluation.ts';
 import { writeRewardReport } from './reward-report.ts';
 import { loadForTraining, openForTraining } from './setup.ts';
 import { StepBatches } from './step-batches.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
+import { type TokenSets, tokenSets } from './token-sets.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
 
 export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
 
@@ -53,24 +53,11 @@ export async function startReward(
   });
   const { metricForBestModel: metric } = config;
   const greaterIsBetter = config.greaterIsBetter ?? !/loss|perplexity/.test(metric);
-  const run = await startRun('train reward', rewardSchema, resolved);
-  return new TrainingRun({
-    run,
-    model,
-    tokenizer,
-    totalSteps: task.totalSteps,
-    onStep: options.onStep,
-    steps: trainLoop(task, {
-      ...loopOptions({ ...config, greaterIsBetter }, task.totalSteps),
-      run,
-      config: savedConfig(rewardSchema, config),
-      resumeFrom: resolved.resume?.path,
-      signal,
-      progress,
-      label: 'reward model',
-    }),
-    async after(result) {
-      await writeRewardReport({
+  return startBatchRun({
+    ...{ command: 'train reward', label: 'reward model', schema: rewardSchema, resolved, options },
+    ...{ config: { ...config, greaterIsBetter }, task, model, tokenizer, data },
+    after: (run, result) =>
+      writeRewardReport({
         run,
         result,
         config,
@@ -78,14 +65,8 @@ export async function startReward(
         tokenizer,
         validation: data.heldOut,
         tally: data.train.tally,
-        progress,
         signal,
-      });
-    },
-    async close() {
-      task.optimizer.dispose();
-      await data.close();
-    },
+      }),
   });
 }
 
@@ -105,12 +86,9 @@ export const rewardShapes = { preference: 'preference', outcome: 'graded', proce
   Shape
 >;
 
-interface RewardTokens {
-  train: TokenStore;
-  validation: TokenStore | undefined;
+interface RewardTokens extends TokenSets {
   /** The held-out examples as text. */
   heldOut: Dataset | undefined;
-  close(): Promise<void>;
 }
 
 /** Training and held-out tokens. */
@@ -131,17 +109,7 @@ export async function rewardTokens(
     minResponseChars,
   });
   const encoding = { maxLength, format, stepSeparator, progress, signal, cache };
-  const train = await tokenise(sets.train, tokenizer, encoding);
-  const validation = sets.validation === undefined ? undefined : await tokenise(sets.validation, tokenizer, encoding);
-  return {
-    train,
-    validation,
-    heldOut: sets.validation as Dataset | undefined,
-    async close() {
-      await train.close();
-      await validation?.close();
-    },
-  };
+  return { ...(await tokenSets(sets, tokenizer, encoding)), heldOut: sets.validation as Dataset | undefined };
 }
 
 /** Leaves in the checkpoint how its scores are to be taken, and their mean and spread on held-out responses. */

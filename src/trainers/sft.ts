@@ -5,7 +5,7 @@
  *     for await (const step of run) console.log(step.step, step.metrics['train/loss']);
  */
 import { z } from 'zod';
-import { type Shape, type TokenStore, tokenise } from '../data/index.ts';
+import type { Shape, TokenStore } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import {
   cadenceFields,
@@ -15,17 +15,17 @@ import {
   type ResolvedRun,
   resolveRun,
   runFields,
-  savedConfig,
 } from '../runs/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import { startBatchRun } from './batch-run.ts';
 import { batchTask, evaluateBatches } from './batch-task.ts';
 import { evalSample } from './eval-sample.ts';
 import { dataFields, modelFields } from './fields.ts';
-import { trainLoop } from './loop.ts';
-import { loopOptions, startRun } from './loop-config.ts';
 import { sftObjective } from './objectives.ts';
 import { loadForTraining, openForTraining } from './setup.ts';
 import { StepBatches } from './step-batches.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
+import { type TokenSets, tokenSets } from './token-sets.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
 
 const group = 'SFT';
 
@@ -104,26 +104,9 @@ export async function startSft(
     };
   }
 
-  const run = await startRun('train sft', sftSchema, resolved);
-  return new TrainingRun({
-    run,
-    model,
-    tokenizer,
-    totalSteps: task.totalSteps,
-    onStep: options.onStep,
-    steps: trainLoop(task, {
-      ...loopOptions(config, task.totalSteps),
-      run,
-      config: savedConfig(sftSchema, config),
-      resumeFrom: resolved.resume?.path,
-      signal: options.signal,
-      progress: options.progress,
-      label: 'sft',
-    }),
-    async close() {
-      task.optimizer.dispose();
-      await data.close();
-    },
+  return startBatchRun({
+    ...{ command: 'train sft', label: 'sft', schema: sftSchema, resolved, config, options },
+    ...{ task, model, tokenizer, data },
   });
 }
 
@@ -134,11 +117,7 @@ export function sftBatching(config: SftConfig) {
 }
 
 /** Training and held-out tokens. */
-export async function sftTokens(
-  config: SftConfig,
-  tokenizer: Parameters<typeof tokenise>[1],
-  options: TrainerOptions,
-): Promise<{ train: TokenStore; validation: TokenStore | undefined; close(): Promise<void> }> {
+export async function sftTokens(config: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
   const shape = config.shape === 'auto' ? undefined : (config.shape as Shape);
   const sets = await openForTraining(config, {
     given: options,
@@ -153,14 +132,5 @@ export async function sftTokens(
   }
   const { progress, signal, cache } = options;
   const encoding = { maxLength: config.maxLength, format: config.promptFormat, progress, signal, cache };
-  const train = await tokenise(sets.train, tokenizer, encoding);
-  const validation = sets.validation === undefined ? undefined : await tokenise(sets.validation, tokenizer, encoding);
-  return {
-    train,
-    validation,
-    async close() {
-      await train.close();
-      await validation?.close();
-    },
-  };
+  return tokenSets(sets, tokenizer, encoding);
 }

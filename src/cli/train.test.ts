@@ -1,0 +1,84 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { preferenceRows } from '../tasks/index.ts';
+import { main } from './main.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-train-'));
+const pairs = join(folder, 'pairs.jsonl');
+let model: string;
+beforeAll(async () => {
+  model = await tinyModel(join(folder, 'model'));
+  const rows = [...preferenceRows({ tasks: 'chain_sum:1', count: 40 })];
+  writeFileSync(pairs, rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
+  process.env.ATTUNE_CACHE = join(folder, 'cache');
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+afterEach(() => {
+  vi.restoreAllMocks();
+  process.exitCode = undefined;
+});
+
+async function attune(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+  const told = { out: '', err: '' };
+  const gather = (to: keyof typeof told, end: string) => (text: unknown) => {
+    told[to] += `${text}${end}`;
+    return true;
+  };
+  vi.spyOn(console, 'log').mockImplementation(gather('out', '\n'));
+  vi.spyOn(console, 'error').mockImplementation(gather('err', '\n'));
+  vi.spyOn(process.stderr, 'write').mockImplementation(gather('err', ''));
+  vi.spyOn(process.stdout, 'write').mockImplementation(gather('out', ''));
+  const code = await main(args, { version: '0', prepareEngine: async () => ({}) as never });
+  vi.restoreAllMocks();
+  return { code, ...told };
+}
+
+const run = ['--output-dir', join(folder, 'rm'), '--log-dir', join(folder, 'logs'), '--report-to', 'none'];
+
+it('shows what a training would do, and does nothing', async () => {
+  const { code, out } = await attune('train', 'reward', '--model', model, '--dataset', pairs, '--lr=3e-4', '--dry_run');
+  expect(code).toBe(0);
+  expect(out).toMatch(/lr +0\.0003 +\(command line\)/);
+  expect(out).toMatch(/Model +.*qwen3, 28,096 parameters \(28,096 trained\), float32/);
+  expect(out).toMatch(/Steps +1, each of 4 micro-batches/);
+});
+
+it('trains, evaluates and scores from the command line', async () => {
+  const train = [
+    '--model',
+    model,
+    '--dataset',
+    pairs,
+    '--batch-size',
+    '8',
+    '--grad-accum',
+    '1',
+    '--eval-num-batches',
+    '2',
+  ];
+  const trained = await attune('train', 'reward', ...train, ...run, '--run-name', 'r', '--max-steps', '2');
+  expect(trained.err + trained.out).toContain('saved ');
+  expect(trained.code).toBe(0);
+  const final = join(folder, 'rm', 'r', 'final');
+  const out = join(folder, 'evaluation');
+  const sample = ['--task', 'chain_sum:1', '--subset-size', '8', '--output-dir', out];
+  const evaluated = await attune('evaluate', 'reward', '--checkpoint', final, ...sample);
+  expect(evaluated.out).toMatch(/Accuracy +\d/);
+  const items = join(folder, 'items.jsonl');
+  writeFileSync(items, '{"prompt": "What is 1 + 1?", "response": "2"}\n{"prompt": "Hi", "response": ""}\n');
+  const scored = await attune('score', '--checkpoint', final, items);
+  const rows = scored.out.trim().split('\n');
+  expect(rows.map((row) => typeof JSON.parse(row).reward)).toEqual(['number', 'number']);
+});
+
+it('tells mistakes with exit code 2', async () => {
+  const typo = await attune('train', 'reward', '--model', model, '--dataset', join(folder, 'none.jsonl'));
+  expect([typo.code, typo.err]).toEqual([2, expect.stringContaining('none.jsonl')]);
+  const untrained = await attune('score', '--checkpoint', model, pairs);
+  expect([untrained.code, untrained.err]).toEqual([2, expect.stringContaining('no reward head')]);
+  const neither = await attune('evaluate', 'reward', '--checkpoint', model);
+  expect([neither.code, neither.err]).toEqual([2, expect.stringContaining('--dataset')]);
+});
