@@ -98,6 +98,47 @@ __global__ void cacheKernel(DecodeArgs a) {
   }
 }
 
+// What stands between the fused projection and attention, in one kernel: the norm of q and k, their turn, and k and v into the
+// cache. One block per head of a row, one thread per dimension.
+template <typename T>
+__global__ void qkvKernel(QkvArgs a) {
+  extern __shared__ float turned[];  // [size], then one sum per warp
+  const int64_t row = blockIdx.x, head = blockIdx.y, d = threadIdx.x;
+  const bool isQ = head < a.heads, isK = !isQ && head < a.heads + a.groups, inside = d < a.size;
+  const T* x = static_cast<const T*>(a.fused) + (row * (a.heads + 2 * a.groups) + head) * a.size;
+  const T* weight = static_cast<const T*>(isQ ? a.qWeight : isK ? a.kWeight : nullptr);
+  float value = inside ? wide(x[d]) : 0.0f;
+  if (weight != nullptr) {
+    float squares = value * value;
+    for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(0xFFFFFFFF, squares, offset);
+    float* sums = turned + a.size;
+    if (d % 32 == 0) sums[d / 32] = squares;
+    __syncthreads();
+    squares = 0;
+    for (int i = 0; i < blockDim.x / 32; i++) squares += sums[i];
+    if (inside) value = wide(narrow<T>(wide(narrow<T>(value * rsqrtf(squares / a.size + a.eps))) * wide(weight[d])));
+  }
+  if (a.cosines != nullptr && (isQ || isK)) {
+    if (inside) turned[d] = value;
+    __syncthreads();
+    if (d < 2 * a.half) {
+      const int64_t pair = a.interleaved ? d / 2 : d % a.half;
+      const bool first = a.interleaved ? d % 2 == 0 : d < a.half;
+      const float other = turned[a.interleaved ? (d ^ 1) : (first ? d + a.half : d - a.half)];
+      const float c = a.cosines[row * a.half + pair], s = a.sines[row * a.half + pair];
+      value = first ? value * c - other * s : value * c + other * s;
+    }
+  }
+  if (!inside) return;
+  if (isQ) {
+    static_cast<T*>(a.q)[(row * a.heads + head) * a.size + d] = narrow<T>(value);
+    return;
+  }
+  const int64_t group = isK ? head - a.heads : head - a.heads - a.groups;
+  const int64_t at = ((a.slots[row] * a.length + a.positions[row]) * a.groups + group) * a.size + d;
+  static_cast<T*>(isK ? a.keys : a.values)[at] = narrow<T>(value);
+}
+
 template <typename T, int E>
 __global__ void __launch_bounds__(kDecodeThreads) decodeKernel(DecodeArgs a) {
   constexpr int D = E * kTeam;
@@ -149,7 +190,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decodeKernel(DecodeArgs a) {
 
 template <typename T>
 void decodeOf(const DecodeArgs& a, cudaStream_t stream) {
-  cacheKernel<T><<<static_cast<unsigned>(a.rows), 256, 0, stream>>>(a);
+  if (a.k != nullptr) cacheKernel<T><<<static_cast<unsigned>(a.rows), 256, 0, stream>>>(a);
   const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
   switch (a.size) {
     case 32: decodeKernel<T, 4><<<grid, kDecodeThreads, 0, stream>>>(a); break;
@@ -361,6 +402,13 @@ void launchRowStatistics(const RowsArgs& args, cudaStream_t stream) {
 
 void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream) {
   if (args.rows > 0) ATTUNE_BY_KIND(kind, (rowGradientKernel<T><<<static_cast<unsigned>(args.rows), 512, 0, stream>>>(args)))
+}
+
+void launchQkv(Kind kind, const QkvArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.rows), static_cast<unsigned>(args.heads + 2 * args.groups));
+  const unsigned threads = static_cast<unsigned>((args.size + 31) / 32 * 32);
+  const size_t shared = (args.size + threads / 32) * sizeof(float);
+  if (args.rows > 0) ATTUNE_BY_KIND(kind, (qkvKernel<T><<<grid, threads, shared, stream>>>(args)))
 }
 
 bool decodeFits(int64_t size) {

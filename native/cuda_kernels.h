@@ -10,6 +10,13 @@ namespace attune {
 at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines, bool interleaved, float direction);
 at::Tensor cudaSwiglu(const at::Tensor& x);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
+struct FusedQkv {
+  const at::Tensor &fused, &qWeight, &kWeight, &cosines, &sines, &slots, &positions;
+  double eps;
+  bool interleaved;
+  int64_t heads;
+};
+at::Tensor cudaDecodeQkv(const FusedQkv& inputs, at::Tensor& keys, at::Tensor& values);
 bool cudaDecodeFits(int64_t headSize, c10::ScalarType dtype);
 at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
                                const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);

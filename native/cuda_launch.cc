@@ -63,6 +63,21 @@ Tensor cudaSwigluBackward(const Tensor& x, const Tensor& gradient) {
   return dx;
 }
 
+Tensor cudaDecodeQkv(const FusedQkv& in, Tensor& keys, Tensor& values) {
+  const Launch launch(in.fused);
+  const int64_t groups = keys.size(2), size = keys.size(3);
+  Tensor q = at::empty({in.fused.size(0), in.heads, size}, in.fused.options());
+  const auto pointer = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
+  launchQkv(kindOf(in.fused),
+            {in.fused.data_ptr(), pointer(in.qWeight), pointer(in.kWeight), static_cast<const float*>(pointer(in.cosines)),
+             static_cast<const float*>(pointer(in.sines)), q.data_ptr(), keys.data_ptr(), values.data_ptr(), in.slots.data_ptr<int64_t>(),
+             in.positions.data_ptr<int64_t>(), in.fused.size(0), in.heads, groups, size, in.cosines.defined() ? in.cosines.size(1) : 0, keys.size(1),
+             static_cast<float>(in.eps), in.interleaved},
+            launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return q;
+}
+
 bool cudaDecodeFits(int64_t headSize, c10::ScalarType dtype) {
   return decodeFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
@@ -72,9 +87,9 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
   const Launch launch(q);
   Tensor out = at::empty_like(q);
   launchDecode(kindOf(q),
-               {q.data_ptr(), k.data_ptr(), v.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), slots.data_ptr<int64_t>(),
+               {q.data_ptr(), k.defined() ? k.data_ptr() : nullptr, v.defined() ? v.data_ptr() : nullptr, keys.data_ptr(), values.data_ptr(), out.data_ptr(), slots.data_ptr<int64_t>(),
                 positions.data_ptr<int64_t>(), bias.defined() ? bias.data_ptr<float>() : nullptr, bias.defined() ? bias.size(1) : 0, q.size(0),
-                q.size(1), k.size(1), q.size(2), keys.size(1), window, static_cast<float>(scale)},
+                q.size(1), keys.size(2), q.size(2), keys.size(1), window, static_cast<float>(scale)},
                launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;

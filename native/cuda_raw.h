@@ -26,6 +26,17 @@ struct DecodeArgs {
   float scale;
 };
 
+struct QkvArgs {
+  const void* fused;  // [rows, (heads + 2·groups)·size]
+  const void *qWeight, *kWeight;  // [size] or null: no norm
+  const float *cosines, *sines;   // [rows, half] or null: no turn
+  void *q, *keys, *values;
+  const int64_t *slots, *positions;
+  int64_t rows, heads, groups, size, half, length;
+  float eps;
+  bool interleaved;
+};
+
 struct SampleArgs {
   const float* logits;
   const float *temperature, *topP, *minP;
@@ -50,6 +61,7 @@ void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream);
 void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream);
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream);
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
+void launchQkv(Kind kind, const QkvArgs& args, cudaStream_t stream);
 bool decodeFits(int64_t size);
 void launchDecode(Kind kind, const DecodeArgs& args, cudaStream_t stream);
 void launchSample(const SampleArgs& args, cudaStream_t stream);

@@ -73,6 +73,10 @@ void addGradientOfWeight(Tensor& into, const Tensor& gradient, const Tensor& hid
     into.addmm_(gradient.t(), hidden);
   else if (needsWidening(hidden))
     into.addmm_(gradient.t(), hidden.to(at::kFloat));
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  else if (hidden.is_cuda())
+    at::addmm_out(into, into, gradient.to(hidden.scalar_type()).t(), hidden, at::kFloat);  // adds up in f32, in place
+#endif
   else
     into.add_(logitsOf(gradient.to(hidden.scalar_type()).t(), hidden.t()));
 }
@@ -170,6 +174,7 @@ std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& wei
   TORCH_CHECK(hidden.scalar_type() == weight.scalar_type(), "hidden and weight differ in dtype");
   TORCH_CHECK(at::isFloatingType(hidden.scalar_type()), "hidden is a floating-point tensor");
   TORCH_CHECK(hidden.device() == weight.device() && hidden.device() == targets.device(), "all inputs are on one device");
+  TORCH_CHECK(weight.size(0) > 0, "the vocabulary is empty");
   TORCH_CHECK(temperature > 0, "temperature is above 0");
   TORCH_CHECK(chunk > 0, "chunk is above 0");
   const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk);

@@ -46,7 +46,8 @@ export class Reply {
     this.#stops = new Set(request.stopIds ?? []);
     this.#tokenizer = tokenizer;
     const stops = request.stopStrings ?? [];
-    if (stops.length > 0 && tokenizer === undefined) throw new UserError('Stop strings need a sampler that was given a tokenizer.');
+    if (stops.length > 0 && tokenizer === undefined)
+      throw new UserError('Stop strings need a sampler that was given a tokenizer.');
     this.#text = stops.length > 0 ? tokenizer?.stream() : undefined;
   }
 
@@ -83,9 +84,14 @@ export class Reply {
 
   /** Tokens after the one that ended it never were. */
   result(): Generation {
-    const generation: Generation = { ids: this.ids, logprobs: Float32Array.from(this.#logprobs), finish: this.finish ?? 'cancelled' };
+    const generation: Generation = {
+      ids: this.ids,
+      logprobs: Float32Array.from(this.#logprobs),
+      finish: this.finish ?? 'cancelled',
+    };
     if (this.#cutAt >= 0) generation.text = this.#written.slice(0, this.#cutAt);
-    else if (this.#tokenizer !== undefined) generation.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
+    else if (this.#tokenizer !== undefined)
+      generation.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
     return generation;
   }
 }

@@ -6,7 +6,7 @@ export { Decoder, type NamedWeight } from './decoder.ts';
 export type { Generation, GenerationRequest } from './generation.ts';
 export * from './head.ts';
 export * from './hub.ts';
-export { type InspectOptions, type Inspection, inspectModel } from './inspect.ts';
+export { type Inspection, type InspectOptions, inspectModel } from './inspect.ts';
 export { type LoadOptions, readConfig } from './load.ts';
 export * from './logprobs.ts';
 export {
@@ -20,7 +20,7 @@ export {
 } from './lora.ts';
 export { type MemoryEstimate, type MemoryOptions, trainingMemory } from './memory.ts';
 export * from './model.ts';
-export * from './score.ts';
 export * from './sampler.ts';
 export type { SamplingOptions } from './sampling.ts';
+export * from './score.ts';
 export type { DecoderSpec } from './spec.ts';

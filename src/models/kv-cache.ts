@@ -32,5 +32,7 @@ export class KvCache {
 }
 
 export function cacheBytes(spec: DecoderSpec, size: CacheSize, dtype: DType): number {
-  return 2 * spec.layers * size.slots * size.length * spec.attention.kvHeads * spec.attention.headDim * dtypeBytes[dtype];
+  return (
+    2 * spec.layers * size.slots * size.length * spec.attention.kvHeads * spec.attention.headDim * dtypeBytes[dtype]
+  );
 }

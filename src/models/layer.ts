@@ -14,6 +14,8 @@ export interface Pass {
   training: boolean;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
+  /** Attention from the fused projection on, where one kernel does it all (decoding on CUDA). */
+  attendFused?: (layer: Layer, qkv: Tensor) => Tensor;
 }
 
 export interface LayerWeights {
@@ -82,15 +84,20 @@ export class Layer {
 
   #attention(x: Tensor, pass: Pass): Tensor {
     const { heads, headDim } = this.spec.attention;
-    let [q, k, v] = this.#split(this.weights.qkv.forward(x));
+    const qkv = this.weights.qkv.forward(x);
+    const attended = pass.attendFused === undefined ? this.#attend(qkv, pass) : pass.attendFused(this, qkv);
+    return this.weights.out.forward(attended.reshape(x.size(0), heads * headDim));
+  }
+
+  #attend(qkv: Tensor, pass: Pass): Tensor {
+    let [q, k, v] = this.#split(qkv);
     [q, k] = this.#normQk(q, k);
     if (pass.rope !== null) {
       const { cos, sin, interleaved } = pass.rope;
       q = aten('attune::rope', q, cos, sin, interleaved);
       k = aten('attune::rope', k, cos, sin, interleaved);
     }
-    const attended = pass.attend(this.index, q, k, v);
-    return this.weights.out.forward(attended.reshape(x.size(0), heads * headDim));
+    return pass.attend(this.index, q, k, v);
   }
 
   /** The fused projection's output as q, k and v of [tokens, heads, headDim]. */

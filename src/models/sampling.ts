@@ -34,7 +34,8 @@ export interface Rule {
 export function ruleOf(options: SamplingOptions): Rule {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, maxNewTokens } = options;
   const faults: string[] = [];
-  if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1) faults.push(`max new tokens ${maxNewTokens}: expected 1 or more`);
+  if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1)
+    faults.push(`max new tokens ${maxNewTokens}: expected 1 or more`);
   if (!(temperature >= 0)) faults.push(`temperature ${temperature}: expected 0 (greedy) or more`);
   if (!Number.isInteger(topK) || topK < 0) faults.push(`top-k ${topK}: expected a whole number, 0 for all`);
   if (!(topP > 0 && topP <= 1)) faults.push(`top-p ${topP}: expected above 0, at most 1`);
@@ -55,7 +56,11 @@ export interface RuleTensors {
 
 export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], device: Device): RuleTensors {
   const floats = (pick: (rule: Rule) => number) => tensor(Float32Array.from(rules, pick), { device });
-  const whole = (values: Iterable<number>) => tensor(BigInt64Array.from(values, (value) => BigInt(value)), { device });
+  const whole = (values: Iterable<number>) =>
+    tensor(
+      BigInt64Array.from(values, (value) => BigInt(value)),
+      { device },
+    );
   return {
     temperature: floats((rule) => rule.temperature),
     topK: whole(rules.map((rule) => rule.topK)),
@@ -83,7 +88,10 @@ export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor):
 
 /** Divides positive and multiplies negative logits of the tokens that are already there, in place on one row. */
 export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number): void {
-  const at = tensor(BigInt64Array.from(seen, (id) => BigInt(id)), { device: logits.device });
+  const at = tensor(
+    BigInt64Array.from(seen, (id) => BigInt(id)),
+    { device: logits.device },
+  );
   const before = logits.indexSelect(0, at);
   const positive = before.gt(0).to(before.dtype);
   const factor = positive.mul(1 / penalty - penalty).add(penalty);
