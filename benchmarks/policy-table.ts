@@ -15,7 +15,7 @@ import type { Reading } from './run.ts';
 
 const defaults = {
   model: 'models/tiny',
-  tasks: 'chain_sum:2;number_sorting:1;spell_backward:1',
+  tasks: 'number_sorting:1;spell_backward:1;leg_counting:1',
   algorithms: policyAlgorithms.map(({ name }) => name).join(','),
   seeds: '3',
   steps: '100',
@@ -23,9 +23,9 @@ const defaults = {
   group: '8',
   'held-out': '128',
   'max-new-tokens': '128',
-  lr: '1e-4',
+  lr: '2e-5',
   // algorithms whose gradients are of another size: name=lr,…
-  'lr-of': 'drgrpo=3e-4',
+  'lr-of': '',
   device: 'auto',
   out: 'outputs/policy-table',
 };

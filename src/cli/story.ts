@@ -65,7 +65,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
     trainReward(
       {
         ...{ ...runs, type: 'preference', dataset, outputDir: join(folder, 'reward-model'), runName: 'run' },
-        ...{ batchSize: 16, gradAccum: 1, lr: 2e-4, maxSteps: 60, evalSteps: 10, evalNumBatches: 8, evalBatchSize: 8 },
+        ...{ batchSize: 16, gradAccum: 1, lr: 1e-4, maxSteps: 60, evalSteps: 10, evalNumBatches: 8, evalBatchSize: 8 },
         ...{ stripThinking: false, maxLength: 512 },
       },
       { ...limits, cache: false },
@@ -86,7 +86,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
       trainPolicy(
         {
           ...{ ...runs, task: tasks, algorithm: 'grpo', outputDir: join(folder, 'policy'), runName, maxNewTokens },
-          ...{ batchSize: 6, gradAccum: 1, groupSize: 8, lr: 1e-4, topP: 1, maxSteps: 200, evalSteps: -1 },
+          ...{ batchSize: 6, gradAccum: 1, groupSize: 8, lr: 2e-5, topP: 1, maxSteps: 200, evalSteps: -1 },
           ...more,
         },
         limits,
@@ -95,7 +95,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
   print('\n4. GRPO against the reward model: the policy writes, the reward model pays.');
   const proxy = await policy('reward-model', shares.againstRewardModel, {
     rewardModelPath: judgeRun.checkpoint,
-    klCoef: 0.02,
+    klCoef: 0.05,
   });
   const afterProxy = await judge(proxy.checkpoint);
   print(`   ${outcome(start, afterProxy)}`);

@@ -39,6 +39,11 @@ describe('signals', () => {
     expect(signals(rows(0.05))[0]?.message).toMatch(/Only 5 % are right.*too hard/s);
   });
 
+  it('sees a reward that falls, as it does where updates are too large', () => {
+    expect(kinds(course(40, { ...healthy, 'train/score': (t) => 0.6 - 0.4 * t }))).toEqual(['falling-reward']);
+    expect(kinds(course(40, { ...healthy, 'train/score': (t) => 0.6 - 0.04 * t }))).toEqual([]);
+  });
+
   it('sees a KL that runs away, not one that is small or steady', () => {
     expect(kinds(course(40, { ...healthy, 'train/kl': (t) => 2 * t ** 4 }))).toEqual(['kl-drift']);
     expect(kinds(course(40, { ...healthy, 'train/kl': () => 0.5 }))).toEqual([]);

@@ -8,6 +8,7 @@ import type { MetricRow } from '../runs/index.ts';
 export interface Signal {
   kind:
     | 'first-loss'
+    | 'falling-reward'
     | 'equal-groups'
     | 'kl-drift'
     | 'entropy-collapse'
@@ -38,6 +39,7 @@ export function newSignals(history: History, told: Set<Signal['kind']>): Signal[
 
 const rules: ((history: History) => Signal | undefined)[] = [
   firstLoss,
+  fallingReward,
   equalGroups,
   klDrift,
   entropyCollapse,
@@ -56,6 +58,19 @@ function firstLoss(history: History): Signal | undefined {
     `The loss of ${loss.toExponential(1)} at the first step is as it should be: advantages have mean 0 within a group and the ` +
       'ratio is 1, so the value is about 0 while its gradient is not. The loss of a policy does not tell whether it ' +
       'learns; the reward and the held-out accuracy do.',
+  );
+}
+
+function fallingReward(history: History): Signal | undefined {
+  const start = earliest(history, 'train/score');
+  const now = recent(history, 'train/score');
+  if (start === undefined || now === undefined || now.step < 2 * window) return undefined;
+  if (now.mean > start - Math.max(0.05, 0.2 * Math.abs(start))) return undefined;
+  return warn(
+    'falling-reward',
+    now.step,
+    `The reward has fallen from ${start.toPrecision(2)} to ${now.mean.toPrecision(2)}. Each update should raise it a little, so the updates are ` +
+      'too large: try a third of the --lr, or more responses per step. Small models are no exception.',
   );
 }
 
