@@ -15,16 +15,14 @@ import { shown } from './training.ts';
 
 const group = 'Evaluation';
 const { dtype, device } = modelFields({ model: '' });
-const data = z
-  .object(dataFields())
-  .omit({
-    evalDataset: true,
-    evalSplit: true,
-    validationSplit: true,
-    maxLength: true,
-    promptFormat: true,
-    tokenBudget: true,
-  });
+const data = z.object(dataFields()).omit({
+  evalDataset: true,
+  evalSplit: true,
+  validationSplit: true,
+  maxLength: true,
+  promptFormat: true,
+  tokenBudget: true,
+});
 
 export const evaluateRewardSchema = z.object({
   checkpoint: field(z.string(), {

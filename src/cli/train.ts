@@ -1,8 +1,8 @@
 /** `attune train sft|reward|preference|policy`: each verb is a file of its own beside this one. */
 import type { Command } from 'commander';
 import { registerPipeline } from './train-pipeline.ts';
-import { registerTrainPreference } from './train-preference.ts';
 import { registerTrainPolicy } from './train-policy.ts';
+import { registerTrainPreference } from './train-preference.ts';
 import { registerTrainReward } from './train-reward.ts';
 import { registerTrainSft } from './train-sft.ts';
 
