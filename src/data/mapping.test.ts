@@ -226,6 +226,19 @@ describe('labelled steps', () => {
       },
     ]);
   });
+
+  it('steps that carry their labels, beside the columns of the task that made them', () => {
+    const steps = [
+      { text: '9+6=15', label: 1 },
+      { text: '15-6=8', label: -1 },
+      { text: '<answer>8</answer>', label: 0 },
+    ];
+    const row = { prompt: 'Q', steps, task: 'chain_sum', seed: 7, difficulty: 2 };
+    const example = { prompt: [user('Q')], steps, source: 'chain_sum' };
+    expect(read(row)).toEqual({ shape: 'steps', examples: [example], drops: [] });
+    expect(() => read({ ...row, steps: [{ text: 'a', label: 2 }] })).toThrow(/label must be -1, 0, 1.*this is 2/);
+    expect(() => read({ ...row, steps: [steps[0], 'b'] })).toThrow('a step must have "text" and "label"');
+  });
 });
 
 describe('faults', () => {
