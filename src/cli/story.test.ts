@@ -11,7 +11,15 @@ it('tells the whole story, in as little time as it is given', async () => {
     const model = await tinyModel(join(folder, 'model'));
     const lines: string[] = [];
     const story = await tellStory({
-      ...{ model, folder: join(folder, 'out'), tasks: 'chain_sum:1', minutes: 0.01, heldOut: 4, maxNewTokens: 6 },
+      ...{
+        model,
+        folder: join(folder, 'out'),
+        tasks: 'chain_sum:1',
+        minutes: 0.01,
+        pairs: 60,
+        heldOut: 4,
+        maxNewTokens: 6,
+      },
       print: (line) => lines.push(line),
     });
     expect(lines.filter((line) => /^\n?\d\. /.test(line)).length).toBe(5);
