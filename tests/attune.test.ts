@@ -1,5 +1,6 @@
 /** The `attune` command as a person meets it: exit codes, messages, help. */
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
 
 function attune(args: string[], env: Record<string, string> = {}) {
@@ -28,6 +29,17 @@ describe('attune', () => {
   it('ends with 2 for bad usage, and suggests', () => {
     expect(attune(['docter'])).toMatchObject({ status: 2, errors: expect.stringContaining('Did you mean doctor?') });
     expect(attune(['doctor', '--jsno'])).toMatchObject({ status: 2, errors: expect.stringContaining('--json') });
+  });
+
+  it('leaves quietly when the reader of its output is gone', async () => {
+    const child = spawn(process.execPath, ['bin/attune.mjs', '--help'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    child.stdout.destroy();
+    let errors = '';
+    child.stderr.on('data', (chunk) => {
+      errors += chunk;
+    });
+    const [status] = await once(child, 'close');
+    expect({ status, errors }).toEqual({ status: 0, errors: '' });
   });
 
   it('ends with 1 for a failure, with a stack trace only when asked', () => {

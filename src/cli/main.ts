@@ -47,6 +47,7 @@ export async function main(
   launcher: { version: string; prepareEngine: EnginePreparer },
 ): Promise<number> {
   setEnginePreparer(launcher.prepareEngine);
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', leaveWithReader);
   const program = new Command('attune')
     .description('LLM post-training for TypeScript, on libtorch')
     .version(launcher.version)
@@ -76,6 +77,16 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
     });
   }
   return entry.load();
+}
+
+/**
+ * The reader of our output is gone (`attune … | head`): what saves on a hang-up is asked to, anything else ends without a
+ * word, with its own exit code where it had finished and 128 + SIGPIPE (13) where not.
+ */
+function leaveWithReader(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EPIPE') throw error;
+  if (process.listenerCount('SIGHUP') > 0) process.emit('SIGHUP', 'SIGHUP');
+  else setImmediate(() => process.exit(process.exitCode ?? 141));
 }
 
 function report(error: unknown): number {
