@@ -249,6 +249,13 @@ describe('what is asked for', () => {
     expect(rollouts.parts(1)).toMatchObject({ 'named/a': 1, 'named/b': 2, correct: expect.any(Number) });
   });
 
+  it('ends the passes over a batch once the policy is far enough from the weights that sampled', async () => {
+    const passes = { algorithm: 'ppo', ppoEpochs: 4, maxSteps: 1 } as const;
+    expect((await train(passes)).metrics[0]?.['train/updates']).toBe(4);
+    // the first update starts at a distance of 0, the second is the first to see one
+    expect((await train({ ...passes, targetKl: 1e-6 })).metrics[0]?.['train/updates']).toBe(2);
+  });
+
   it('keeps evaluation prompts out of training', async () => {
     const many = Array.from({ length: 12 }, (_, i) => ({ prompt: `number ${i % 8}` }));
     const { folder: run } = await train({ dataset: many, evalNumPrompts: 3, evalSteps: 1, maxSteps: 6 });
