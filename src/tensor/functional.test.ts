@@ -237,6 +237,7 @@ describe('linearLogprob', () => {
     ['mixed dtypes', () => linearLogprob(ones([1, 3]), ones([4, 3]).to('float64'), tensor([0n])), /differ in dtype/],
     ['integers', () => linearLogprob(tensor([[1n]]), tensor([[1n]]), tensor([0n])), /floating-point/],
     ['a target out of range', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([4n])), /out of bounds/],
+    ['an empty vocabulary', () => linearLogprob(ones([1, 3]), zeros([0, 3]), tensor([-1n])), /vocabulary is empty/],
     ['temperature', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0n]), { temperature: 0 }), /temperature/],
     ['chunk', () => linearLogprob(ones([1, 3]), ones([4, 3]), tensor([0n]), { chunk: 0 }), /chunk/],
   ])('refuses wrong %s', (_, use, message) => {

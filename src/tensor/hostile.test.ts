@@ -163,10 +163,10 @@ describe('the addon itself', () => {
 
 describe('fuzz', () => {
   it.each([1, 2])(
-    '1,500 calls of public operators with random arguments (seed %i)',
+    'every public operator with random arguments (seed %i)',
     (seed) => {
       const log = join(folder, `log-${seed}`);
-      const result = runFile('src/tensor/fuzz.test-support', String(seed), '1500', log);
+      const result = runFile('src/tensor/fuzz.test-support', String(seed), log);
       expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}`).toBeNull();
       expect(result.stderr).toBe('');
       const report = JSON.parse(result.stdout) as {
@@ -176,7 +176,7 @@ describe('fuzz', () => {
         left: number;
       };
       expect(report.unexpected).toEqual([]);
-      expect(report.calls).toBe(1500);
+      expect(report.calls).toBeGreaterThan(1800);
       expect(report.succeeded).toBeGreaterThan(200); // else it only tries the first check of each
       expect(report.left).toBe(0);
     },

@@ -234,6 +234,11 @@ describe('reading', () => {
     expect(() => meta.data()).toThrow(TensorError);
   });
 
+  it('an empty tensor of absurd size still has a shape and no elements', () => {
+    const absurd = aten('empty.memory_format', [0, 2n ** 60n]);
+    expect([absurd.numel, absurd.shape[1]]).toEqual([0, 2 ** 60]);
+  });
+
   it('shapes are frozen', () => {
     expect(() => (ones([2]).shape as number[]).push(1)).toThrow(TypeError);
     expect(() => ones([2]).size(1)).toThrow(/no dimension 1 in float32\[2\]/);

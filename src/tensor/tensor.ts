@@ -33,7 +33,8 @@ export class Tensor implements Disposable {
   get #info(): { dtype: DType; device: Device; shape: readonly number[] } {
     if (this.#meta === undefined || this.handle < 0) {
       const [dtype, device, ...shape] = native.meta(this.live('reading its shape'));
-      this.#meta = { dtype: dtype as DType, device, shape: Object.freeze(shape) };
+      // an empty tensor may have sizes beyond 2⁵³, which come as bigints
+      this.#meta = { dtype: dtype as DType, device, shape: Object.freeze(shape.map(Number)) };
     }
     return this.#meta;
   }
