@@ -2,7 +2,7 @@
 # attune on a machine with nothing but g++ and a torch:
 #   ./attune doctor                      any attune command
 #   ./attune node program.js             a program of your own with this Node and this attune
-#   ./attune node --test app/src/tensor  the engine's tests; ./attune bench engine: its benchmark
+#   ./attune node --test app/src/tensor/*.test.js  the engine's tests; ./attune bench engine: its benchmark
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 version=$(cat "$here/version")

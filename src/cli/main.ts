@@ -27,6 +27,7 @@ const commands: Record<string, CommandEntry> = {
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
   evaluate: { summary: 'what a trained model is worth', load: () => import('./evaluate.ts') },
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
+  generate: { summary: 'continue a prompt', load: () => import('./generate.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
   preferences: {
     summary: "pairs from a policy's own responses",

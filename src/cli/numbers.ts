@@ -12,3 +12,9 @@ export function wholeNumber(flag: string, text: string, least = 0): number {
 export function wholeNumbers(flag: string, text: string, least = 0): number[] {
   return text.split(',').map((number) => wholeNumber(flag, number, least));
 }
+
+export function anyNumber(flag: string, text: string): number {
+  const number = Number(text);
+  if (text.trim() !== '' && Number.isFinite(number)) return number;
+  throw new UserError(`${flag} must be a number, not "${text}".`);
+}
