@@ -43,7 +43,7 @@ mkdirSync(app, { recursive: true });
 say('JavaScript');
 compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
-for (const part of ['bin', 'native', 'package.json', 'LICENSE', 'README.md'])
+for (const part of ['bin', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
