@@ -51,7 +51,9 @@ for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
 // The peers that benchmarks run beside us, and the recipes.
 for (const name of readdirSync(join(root, 'benchmarks')).filter((file) => file.endsWith('.py')))
   cpSync(join(root, 'benchmarks', name), join(app, 'benchmarks', name));
-for (const path of execFileSync('git', ['ls-files', 'recipes'], { cwd: root, encoding: 'utf8' }).split('\n').filter(Boolean))
+for (const path of execFileSync('git', ['ls-files', 'recipes'], { cwd: root, encoding: 'utf8' })
+  .split('\n')
+  .filter(Boolean))
   cpSync(join(root, path), join(app, path));
 
 say('packages');

@@ -139,7 +139,18 @@ function planBuild(root, build, libtorch, env) {
   const compilers = {
     // Built where it runs, so for this CPU's own vector instructions (`cpuKind` keeps a shared cache honest).
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
-    cc: [compiler(env), '-O3', '-march=native', '-fno-math-errno', '-fno-trapping-math', '-fPIC', '-fopenmp', '-Wall', '-Wno-unknown-pragmas', ...shared],
+    cc: [
+      compiler(env),
+      '-O3',
+      '-march=native',
+      '-fno-math-errno',
+      '-fno-trapping-math',
+      '-fPIC',
+      '-fopenmp',
+      '-Wall',
+      '-Wno-unknown-pragmas',
+      ...shared,
+    ],
     cu: kernels
       ? [
           cuda.nvcc,
@@ -167,7 +178,15 @@ function planBuild(root, build, libtorch, env) {
 
   const headers = files.filter((name) => /\.(h|hpp|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
-  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind(), ...headers];
+  const base = [
+    libtorch.root,
+    libtorch.version,
+    library.size,
+    Math.trunc(library.mtimeMs),
+    process.arch,
+    cpuKind(),
+    ...headers,
+  ];
   // Objects are shared by every installation of this user: a second project with attune only links.
   const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
   const nodeApi = nodeApiHeaders(root);
