@@ -2,7 +2,7 @@
  * Log-probabilities of the tokens that are there: what every loss on a language model starts from. Only the rows that are
  * asked for go through the vocabulary, and never all logits at once (native/linear_logprob.cc).
  */
-import { linearLogprob, type Tensor, tensor } from '../tensor/index.ts';
+import { type Tensor, tensor } from '../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 
