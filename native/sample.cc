@@ -113,13 +113,15 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
   for (int64_t i = 0; i < size; i++) peak = std::max(peak, logits[i]);
   const float inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
+  float* out = weights.data();  // a plain pointer: through the vector the loop is not vectorised
   for (int64_t start = 0; start < size; start += 1024) {
     float part = 0;
     const int64_t end = std::min(size, start + 1024);
 #pragma omp simd reduction(+ : part)
     for (int64_t i = start; i < end; i++) {
-      weights[i] = vexp((logits[i] - peak) * inverse);
-      part += weights[i];
+      const float w = vexp((logits[i] - peak) * inverse);
+      out[i] = w;
+      part += w;
     }
     total += part;
   }
