@@ -45,9 +45,6 @@ compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
 for (const part of ['bin', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
-// the peers that the benchmarks run where there is a Python
-for (const name of readdirSync(join(root, 'benchmarks')).filter((file) => file.endsWith('_peer.py')))
-  cpSync(join(root, 'benchmarks', name), join(app, 'benchmarks', name));
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
 
