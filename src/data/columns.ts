@@ -131,16 +131,23 @@ export function missingColumn(where: string, wanted: string, there: readonly str
   );
 }
 
+/** The roles that a command line can give to a column. */
+const nameableRoles: ColumnRole[] = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages', 'text'];
+
 /** For a shape that a row does not have: what was looked for and what is there. */
 export function unrecognised(where: string, there: readonly string[], shape: string, roles: ColumnRole[]): UserError {
   const free = there.filter(
     (name) => !Object.values(aliases).some((names) => (names as readonly string[]).includes(name)),
   );
-  const hints = roles
+  const wanted = roles.length === 0 ? nameableRoles : roles;
+  const hints = wanted
     .map((role) => [role, nearest(role, free)] as const)
     .filter((hint) => hint[1] !== undefined)
     .map(([role, name]) => `Is "${name}" the ${role}? Then say --${role}-column ${name}.`);
-  const needs = roles.length === 0 ? '' : ` A ${shape} set needs ${roles.join(' and ')}.`;
+  const needs =
+    roles.length === 0
+      ? ' It needs chosen and rejected, prompt, completion and label, messages, or text; a column of another name is named with --chosen-column and its kin.'
+      : ` A ${shape} set needs ${roles.join(' and ')}.`;
   return new UserError(
     [`${where}: the columns ${there.join(', ') || '(none)'} do not make a ${shape} set.${needs}`, ...hints].join(' '),
   );

@@ -249,7 +249,8 @@ describe('faults', () => {
     expect(() => read({ prompt: 'Q', good: 'a' }, 'preference', { chosen: 'goood' })).toThrow(
       'set.jsonl: no column "goood". The columns are prompt, good. Did you mean "good"?',
     );
-    expect(() => read({ x: 1 })).toThrow(/the columns x do not make a training set/);
+    expect(() => read({ x: 1 })).toThrow(/the columns x do not make a training set. It needs chosen and rejected/);
+    expect(() => read({ chosen: 'a', rejcted: 'b' })).toThrow(/Is "rejcted" the rejected\? Then say --rejected-column/);
   });
 
   it('names what is wrong with a row', () => {
