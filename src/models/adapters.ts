@@ -4,7 +4,7 @@
  * base again, the very same tensors.
  */
 import { UserError } from '../errors.ts';
-import { keep, noGrad, type Tensor } from '../tensor/index.ts';
+import { keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
 import type { ScoreHead } from './head.ts';
 import type { LoraConfig } from './lora-config.ts';
@@ -240,5 +240,5 @@ function slot<Field extends 'weight' | 'bias'>(
 
 /** A copy of what is in the slot, to be trained in its place. */
 export function replacement(place: Slot): Replacement {
-  return { slot: place, own: keep(noGrad(() => place.get().detach().clone())).requiresGrad_() };
+  return { slot: place, own: keep(scope(() => noGrad(() => place.get().detach().clone()))).requiresGrad_() };
 }

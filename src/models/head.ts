@@ -3,7 +3,7 @@
  * whatever the decoder's dtype, since it is tiny and its output is compared to small margins. Saved as `score.weight`, where
  * Hugging Face's sequence and token classifiers keep theirs (or as `classifier.weight`, for token classifiers of some families).
  */
-import { type Device, empty, keep, linear, noGrad, type Tensor } from '../tensor/index.ts';
+import { type Device, empty, keep, linear, noGrad, scope, type Tensor } from '../tensor/index.ts';
 
 /** `reward`: one number per sequence; `value`: one per token; `classes`: several per token. */
 export type HeadKind = 'reward' | 'value' | 'classes';
@@ -18,7 +18,9 @@ export class ScoreHead {
     this.kind = kind;
     this.weight = keep(weight);
     // attune writes zeros where transformers wants a bias
-    this.bias = bias === null || bias.any().item() === 0 ? null : keep(bias);
+    const zero = bias !== null && scope(() => bias.any().item()) === 0;
+    this.bias = bias === null || zero ? null : keep(bias);
+    if (zero) bias.dispose();
   }
 
   /** N(0, 0.02²), from the seeded generator. */
@@ -37,7 +39,7 @@ export class ScoreHead {
 
   /** The same head once more, to be trained apart. */
   copy(): ScoreHead {
-    const copied = (tensor: Tensor) => noGrad(() => tensor.detach().clone());
+    const copied = (tensor: Tensor) => scope(() => noGrad(() => tensor.detach().clone()));
     return new ScoreHead(this.kind, copied(this.weight), this.bias === null ? null : copied(this.bias));
   }
 

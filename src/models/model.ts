@@ -6,7 +6,7 @@
  */
 import { existsSync } from 'node:fs';
 import { UserError } from '../errors.ts';
-import { Checkpoint, type Device, seed, type Tensor } from '../tensor/index.ts';
+import { Checkpoint, type Device, scope, seed, type Tensor } from '../tensor/index.ts';
 import { loadAdapter, readAdapterConfig, saveAdapters } from './adapter-files.ts';
 import type { Adapters } from './adapters.ts';
 import type { Decoder } from './decoder.ts';
@@ -145,7 +145,7 @@ function withAdapter(base: Model, folder: string): Model {
 function readHead(checkpoint: Checkpoint, notes: ModelNotes | undefined, device: Device): ScoreHead | null {
   const module = storedHead(checkpoint);
   if (module === undefined) return null;
-  const read = (name: string) => checkpoint.tensor(name).to({ dtype: 'float32', device, copy: true });
+  const read = (name: string) => scope(() => checkpoint.tensor(name).to({ dtype: 'float32', device, copy: true }));
   const weight = read(`${module}.weight`);
   const bias = checkpoint.has(`${module}.bias`) ? read(`${module}.bias`) : null;
   return new ScoreHead(notes?.head ?? (weight.size(0) === 1 ? 'reward' : 'classes'), weight, bias);

@@ -121,14 +121,40 @@ type RewardConfig = Pick<
   | 'verifierReward'
 >;
 
-/** The weighted sum of all that the config names: reward model, verifier, the user's module. */
+/**
+ * The weighted sum of all that the config names: reward model, verifier, the user's module. Disposing of it frees what was
+ * opened here; what the program brought along remains the program's.
+ */
 export async function configuredScorer(config: RewardConfig, options: ScorerOptions): Promise<RewardScorer> {
-  const { device, prompts, extra = [], onFailure } = options;
+  using opened = new DisposableStack();
+  const scorers = await scorersOf(config, options, opened);
+  const weights = weightsOf(config.rewardWeights ?? []);
+  const names = scorers.map(({ name }) => name);
+  for (const name of weights.keys()) {
+    if (name !== 'format' && !names.includes(name))
+      throw new UserError(
+        `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
+      );
+  }
+  const sum = sumOfRewards(
+    scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })),
+  );
+  const own = opened.move();
+  return { ...sum, dispose: () => own.dispose() };
+}
+
+async function scorersOf(
+  config: RewardConfig,
+  { device, prompts, extra = [], onFailure }: ScorerOptions,
+  opened: DisposableStack,
+): Promise<RewardScorer[]> {
   const weights = weightsOf(config.rewardWeights ?? []);
   const scorers: RewardScorer[] = [...extra];
   const other = config.rewardModelPath !== undefined || config.rewardModule !== undefined || extra.length > 0;
-  if (config.rewardModelPath !== undefined)
-    scorers.push(await loadRewardModel(config.rewardModelPath, { device, dtype: dtypeOf(config.dtype, device) }));
+  if (config.rewardModelPath !== undefined) {
+    const dtype = dtypeOf(config.dtype, device);
+    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype })));
+  }
   if (config.verifierReward ?? !other) {
     if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));
     else if (prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined)) scorers.push(answerVerifier());
@@ -141,14 +167,7 @@ export async function configuredScorer(config: RewardConfig, options: ScorerOpti
     throw new UserError(
       'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
     );
-  const names = scorers.map(({ name }) => name);
-  for (const name of weights.keys()) {
-    if (name !== 'format' && !names.includes(name))
-      throw new UserError(
-        `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
-      );
-  }
-  return sumOfRewards(scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })));
+  return scorers;
 }
 
 function formatWeight(config: RewardConfig, weights: ReadonlyMap<string, number>): number {

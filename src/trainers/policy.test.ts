@@ -6,13 +6,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { policyAlgorithms } from '../algorithms/index.ts';
 import { Sampler } from '../models/index.ts';
-import type { RewardItem } from '../rewards/index.ts';
+import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { openRun } from '../runs/index.ts';
 import { liveTensors } from '../tensor/index.ts';
 import type { TrainStep } from './loop.ts';
 import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
 import type { PolicyInput } from './policy-config.ts';
 import { replayStep } from './replay.ts';
+import { trainReward } from './reward.ts';
 import type { ProgramConfig } from './training-run.ts';
 
 let folder = '';
@@ -58,6 +59,17 @@ async function train(config: ProgramConfig<PolicyInput>, options: PolicyTrainerO
   using run = await start(config, options);
   for await (const step of run) steps.push(step);
   return { steps, metrics: steps.map((step) => step.metrics), folder: run.folder };
+}
+
+/** Trained for a moment, once: that it is one is all that matters here. */
+let trainedReward: Promise<string> | undefined;
+const rewardModel = () => (trainedReward ??= trainRewardModel());
+async function trainRewardModel(): Promise<string> {
+  const dataset = rows.map((row) => ({ ...row, chosen: 'It is blue.', rejected: 'no good red 7' }));
+  const settings = { batchSize: 2, gradAccum: 1, maxSteps: 1, evalSteps: -1, validationSplit: 0, reportTo: [] };
+  using run = await trainReward({ model, dataset, ...settings, outputDir: join(folder, 'rm') });
+  await run.finish();
+  return join(run.folder, 'final');
 }
 
 const last = (values: Record<string, number>[], name: string, count: number) =>
@@ -167,16 +179,43 @@ describe('exactness', () => {
     expect(dropped.metrics[0]).toMatchObject({ 'train/updates': 0, 'train/dropped_share': 1 });
   });
 
-  it('leaves no tensor behind from step to step', async () => {
-    for (const config of [{ algorithm: 'ppo', valueBackbone: 'own', ppoEpochs: 2 }, { algorithm: 'grpo' }] as const) {
+  it('leaves no tensor behind, neither from step to step nor at the end', async () => {
+    const verified = {
+      ...{ dataset: undefined, task: 'chain_sum:1', promptFormat: 'chat' },
+      evalSteps: 2,
+      evalNumPrompts: 2,
+    };
+    const cases: [ProgramConfig<PolicyInput>, PolicyTrainerOptions?][] = [
+      [{ algorithm: 'grpo', ...verified, klCoef: 0.1 } as ProgramConfig<PolicyInput>, { rewards: [] }],
+      [{ algorithm: 'ppo', ppoEpochs: 2 }],
+      [{ algorithm: 'ppo', valueBackbone: 'own' }],
+      [{ algorithm: 'grpo', rewardModelPath: await rewardModel() }, { rewards: [] }],
+      [{ algorithm: 'grpo', lora: true, klCoef: 0.1 }],
+    ];
+    for (const [config, options] of cases) {
       const before = liveTensors();
       const counts: number[] = [];
-      using run = await start({ ...config, maxSteps: 5 });
+      using run = await start({ ...config, maxSteps: 5 }, options);
       for await (const _ of run) counts.push(liveTensors());
       expect(new Set(counts.slice(1)).size).toBe(1);
       run.dispose();
       expect(liveTensors()).toBe(before);
     }
+  });
+
+  it('frees what it had opened where a run cannot begin', async () => {
+    const path = await rewardModel();
+    const before = liveTensors();
+    await expect(start({ rewardModelPath: path, rewardWeights: ['evne=1'] })).rejects.toThrow('no reward "evne"');
+    await expect(start({ refModel: join(folder, 'none'), klCoef: 0.1 })).rejects.toThrow('none');
+    await expect(start({ lora: true, loraTargetModules: ['q_prj'] })).rejects.toThrow('q_prj');
+    expect(liveTensors()).toBe(before);
+  });
+
+  it('leaves a scorer that the program brings along alive', async () => {
+    using scorer = await loadRewardModel(await rewardModel());
+    await train({ maxSteps: 1 }, { rewards: [scorer] });
+    expect((await scorer.score([{ prompt: 'red', response: '7' }]))[0]).toEqual(expect.any(Number));
   });
 
   it('stops before the update where the sampler’s log-probs are not the trainer’s', async () => {

@@ -66,6 +66,20 @@ export async function startPolicy(
   resolved: ResolvedRun<typeof policySchema>,
   options: PolicyTrainerOptions = {},
 ): Promise<TrainingRun> {
+  using opened = new DisposableStack();
+  using freed = new DisposableStack();
+  const run = await setUp(resolved, options, opened, freed);
+  freed.move();
+  return run;
+}
+
+/** `opened` is closed when training ends; `freed` (the model) only where it never begins. */
+async function setUp(
+  resolved: ResolvedRun<typeof policySchema>,
+  options: PolicyTrainerOptions,
+  opened: DisposableStack,
+  freed: DisposableStack,
+): Promise<TrainingRun> {
   const { config, resume } = resolved;
   const { progress, signal } = options;
   checkPolicyConfig(config, options.dataset !== undefined);
@@ -74,6 +88,7 @@ export async function startPolicy(
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
 
   const { model, tokenizer, device } = await loadForTraining(config, { progress });
+  freed.use(model);
   model.train(false);
   const { prompts, evaluation } = await openPrompts(config, tokenizer, options.dataset);
   const extra = (options.rewards ?? []).map((reward, i) =>
@@ -81,17 +96,18 @@ export async function startPolicy(
   );
   const onFailure = options.onRewardFailure;
   const scorer = await configuredScorer(config, { device, prompts: evaluation, extra, onFailure });
+  opened.defer(() => scorer.dispose?.());
   const frozen = usesReference(algorithm, algorithmOptions) ? await openFrozen(config, model) : null;
-  const backbone =
-    algorithm.needsValue && config.valueBackbone === 'own'
-      ? await loadModel(config.model, { dtype: model.decoder.dtype, device })
-      : null;
-  const critic = algorithm.needsValue ? new Critic(model, backbone, config.seed) : null;
+  opened.defer(() => frozen?.dispose());
+  const critic = algorithm.needsValue ? await openCritic(config, model) : null;
+  opened.defer(() => critic?.dispose());
   const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots: config.rolloutSlots, tokenizer });
+  opened.defer(() => sampler.dispose());
   const optimizer = new AdamW([...model.trainable(), ...(critic?.parameters() ?? [])], {
     lr: config.lr,
     weightDecay: config.weightDecay,
   });
+  opened.defer(() => optimizer.dispose());
   const run = await startRun('train policy', policySchema, resolved, {
     rolloutsDir: config.rolloutsDir,
     ...options.run,
@@ -140,6 +156,7 @@ export async function startPolicy(
     });
   }
 
+  const own = opened.move();
   return new TrainingRun({
     run,
     model,
@@ -150,14 +167,15 @@ export async function startPolicy(
     after: async () => {
       if (options.run?.curves !== false) await writePolicyReport(run.folder);
     },
-    close() {
-      optimizer.dispose();
-      sampler.dispose();
-      frozen?.dispose();
-      critic?.dispose();
-      scorer.dispose?.();
-    },
+    close: () => own.dispose(),
   });
+}
+
+async function openCritic(config: PolicyConfig, policy: Model): Promise<Critic> {
+  const { dtype } = policy.decoder;
+  const own = config.valueBackbone === 'own';
+  const backbone = own ? await loadModel(config.model, { dtype, device: policy.device }) : null;
+  return new Critic(policy, backbone, config.seed);
 }
 
 interface Frozen {

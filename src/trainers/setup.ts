@@ -70,6 +70,8 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
     config.fromConfig === undefined
       ? await loadModel(config.model, { dtype, device, progress: options.progress })
       : freshModel(config.fromConfig, tokenizer, { dtype, device, seed: config.seed });
+  using freed = new DisposableStack();
+  freed.use(model);
   checkVocabulary(model, tokenizer);
   if (options.head !== undefined) {
     const { kind, outputs } = options.head;
@@ -80,6 +82,7 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   }
   makeTrainable(model, config);
   model.train();
+  freed.move();
   return { model, tokenizer, device };
 }
 
