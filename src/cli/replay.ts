@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { UserError } from '../errors.ts';
 import { openRun } from '../runs/index.ts';
 import { replayStep } from '../trainers/replay.ts';
+import { wholeNumber } from './numbers.ts';
 
 export function register(program: Command): void {
   program
@@ -12,10 +13,11 @@ export function register(program: Command): void {
     )
     .option('--step <n>', 'which step; the last when left out')
     .option('--json', 'all numbers as JSON')
+    .addHelpText('after', '\nExample:\n  attune replay checkpoints/grpo/run --step 12')
     .action((run: string, options: { step?: string; json?: boolean }) => {
-      const step = options.step === undefined ? openRun(run).metrics().at(-1)?.step : Number(options.step);
-      if (step === undefined || !Number.isInteger(step))
-        throw new UserError(`--step ${options.step}: expected a step's number.`);
+      const asked = options.step === undefined ? undefined : wholeNumber('--step', options.step, 1);
+      const step = asked ?? openRun(run).metrics().at(-1)?.step;
+      if (step === undefined) throw new UserError(`${run} has taken no step yet.`);
       const replay = replayStep(run, step);
       if (!replay.agrees) process.exitCode = 1;
       if (options.json) {

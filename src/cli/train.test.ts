@@ -1,10 +1,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { attune } from '../../tests/support/command-line.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { preferenceRows } from '../tasks/index.ts';
-import { main } from './main.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-train-'));
 const pairs = join(folder, 'pairs.jsonl');
@@ -16,25 +16,6 @@ beforeAll(async () => {
   process.env.ATTUNE_CACHE = join(folder, 'cache');
 });
 afterAll(() => rmSync(folder, { recursive: true }));
-afterEach(() => {
-  vi.restoreAllMocks();
-  process.exitCode = undefined;
-});
-
-async function attune(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  const told = { out: '', err: '' };
-  const gather = (to: keyof typeof told, end: string) => (text: unknown) => {
-    told[to] += `${text}${end}`;
-    return true;
-  };
-  vi.spyOn(console, 'log').mockImplementation(gather('out', '\n'));
-  vi.spyOn(console, 'error').mockImplementation(gather('err', '\n'));
-  vi.spyOn(process.stderr, 'write').mockImplementation(gather('err', ''));
-  vi.spyOn(process.stdout, 'write').mockImplementation(gather('out', ''));
-  const code = await main(args, { version: '0', prepareEngine: async () => ({}) as never });
-  vi.restoreAllMocks();
-  return { code, ...told };
-}
 
 const run = ['--output-dir', join(folder, 'rm'), '--log-dir', join(folder, 'logs'), '--report-to', 'none'];
 

@@ -57,7 +57,7 @@ export class OpenRun {
 
   /** Where rollouts are, or undefined where none were stored. */
   get rolloutsPath(): string | undefined {
-    const path = this.info?.rollouts ?? join(this.folder, 'rollouts.db');
+    const path = resolve(this.folder, this.info?.rollouts ?? 'rollouts.db');
     return existsSync(path) ? path : undefined;
   }
   rollouts(): RolloutReader {

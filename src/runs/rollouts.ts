@@ -147,6 +147,12 @@ export class RolloutReader implements Disposable {
 
   constructor(path: string) {
     this.#database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
+    try {
+      this.#database.prepare('select step, reward, advantage from rollouts limit 1').get();
+    } catch (error) {
+      this.#database.close();
+      throw new UserError(`${path} is no rollout database that can be read: ${(error as Error).message}.`);
+    }
   }
 
   query(query: RolloutQuery = {}): StoredRollout[] {
@@ -164,16 +170,12 @@ export class RolloutReader implements Disposable {
   promptOverTime = (promptIndex: number) => this.query({ promptIndex });
 
   /** Per step: how many, and mean, least and greatest reward. */
-  steps(): { step: number; count: number; mean: number; min: number; max: number }[] {
-    const sql = `select step, count(*) as count, avg(reward) as mean, min(reward) as min, max(reward) as max
-      from rollouts group by step order by step`;
-    return this.#database.prepare(sql).all() as unknown as ReturnType<RolloutReader['steps']>;
-  }
+  steps = () => this.#steps('rollouts');
+  /** The same of the answers to held-out prompts. */
+  evalSteps = () => this.#steps('eval_rollouts');
 
-  parts(rolloutId: number): Record<string, number> {
-    const rows = this.#database.prepare('select name, value from reward_parts where rollout_id = ?').all(rolloutId);
-    return Object.fromEntries(rows.map((row) => [row.name as string, row.value as number]));
-  }
+  parts = (rolloutId: number) => this.#parts('reward_parts', rolloutId);
+  evalParts = (rolloutId: number) => this.#parts('eval_reward_parts', rolloutId);
 
   tokens(rolloutId: number): RolloutTokens | undefined {
     const row = this.#database.prepare('select * from rollout_tokens where rollout_id = ?').get(rolloutId);
@@ -195,6 +197,17 @@ export class RolloutReader implements Disposable {
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  #steps(table: string): { step: number; count: number; mean: number; min: number; max: number }[] {
+    const sql = `select step, count(*) as count, avg(reward) as mean, min(reward) as min, max(reward) as max
+      from ${table} group by step order by step`;
+    return this.#database.prepare(sql).all() as never;
+  }
+
+  #parts(table: string, rolloutId: number): Record<string, number> {
+    const rows = this.#database.prepare(`select name, value from ${table} where rollout_id = ?`).all(rolloutId);
+    return Object.fromEntries(rows.map((row) => [row.name as string, row.value as number]));
   }
 
   #select(names: string, table: string, query: RolloutQuery): Record<string, unknown>[] {

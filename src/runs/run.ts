@@ -11,7 +11,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { basename, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { cleanStale, supersedeAfter } from './checkpoints.ts';
 import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics.ts';
@@ -33,6 +33,7 @@ export interface RunInfo {
   /** The last step taken. */
   step: number;
   logDir: string;
+  /** Its database of rollouts: a name in the run's folder, or a path elsewhere. */
   rollouts?: string;
   /** Why it failed. */
   reason?: string;
@@ -100,7 +101,9 @@ export class Run {
   /** The rollout database, opened at the first call. */
   rollouts(): Promise<RolloutStore> {
     if (!this.#rollouts) {
-      this.#info = { ...this.#info, rollouts: resolve(this.#rolloutsPath) };
+      // A folder that is moved or copied keeps its own; only a database elsewhere is named by where it lies.
+      const own = dirname(resolve(this.#rolloutsPath)) === resolve(this.folder);
+      this.#info = { ...this.#info, rollouts: own ? basename(this.#rolloutsPath) : resolve(this.#rolloutsPath) };
       this.#save();
       this.#rollouts = RolloutStore.open(this.#rolloutsPath, { resumedAt: this.resumedAt });
     }
