@@ -6,8 +6,8 @@ import { evaluatePolicy } from '../evaluate/policy.ts';
 import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { loadModel } from '../models/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
-import { openPrompts } from '../trainers/policy.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy-config.ts';
+import { heldOutPrompts } from '../trainers/policy-opening.ts';
 import { configuredScorer } from '../trainers/policy-rewards.ts';
 import { deviceOf, dtypeOf, loadTokenizer } from '../trainers/setup.ts';
 import { consoleProgress } from './console.ts';
@@ -58,7 +58,7 @@ export function registerEvaluatePolicy(evaluate: Command): void {
     const device = deviceOf(config.device);
     const dtype = dtypeOf(config.dtype, device);
     const tokenizer = await loadTokenizer(config);
-    const { evaluation: prompts } = await openPrompts(policy, tokenizer, undefined);
+    const prompts = await heldOutPrompts(policy, tokenizer);
     const scorer = await configuredScorer(policy, { device, prompts });
     const load = (name: string) => loadModel(name, { device, dtype });
     const model = await load(config.model);

@@ -48,17 +48,22 @@ export async function loadRewardModule(path: string, options: RewardFunctionOpti
 export function rewardFunction(body: RewardFunction, options: RewardFunctionOptions = {}): RewardScorer {
   const { name = 'function', timeLimitMs = 60_000 } = options;
   const call = async (items: readonly RewardItem[], signal?: AbortSignal): Promise<RewardParts> => {
-    const limit = AbortSignal.timeout(timeLimitMs);
-    const both = signal === undefined ? limit : AbortSignal.any([signal, limit]);
+    const limit = new AbortController();
+    const late = new AttuneError(`The reward "${name}" took longer than ${timeLimitMs / 1000} s for a batch.`);
+    // A timer of its own, since AbortSignal.timeout does not keep the process alive: with nothing else left to wait for,
+    // Node would leave without a word.
+    const timer = setTimeout(() => limit.abort(late), timeLimitMs);
+    const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
     const stopped = new Promise<never>((_, reject) => {
-      both.addEventListener('abort', () => {
-        const late = new AttuneError(`The reward "${name}" took longer than ${timeLimitMs / 1000} s for a batch.`);
-        reject(limit.aborted ? late : both.reason);
-      });
+      both.addEventListener('abort', () => reject(both.reason));
     });
     stopped.catch(() => {});
     const work = Promise.resolve().then(() => body(items, { signal: both }));
-    return toParts(await Promise.race([work, stopped]), items.length, name);
+    try {
+      return toParts(await Promise.race([work, stopped]), items.length, name);
+    } finally {
+      clearTimeout(timer);
+    }
   };
   const parts = async (items: readonly RewardItem[], { signal }: ScoreOptions = {}): Promise<RewardParts> => {
     if (items.length === 0) return { total: [], parts: {} };

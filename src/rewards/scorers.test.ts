@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,6 +43,17 @@ describe('a function as a reward', () => {
   it('is stopped at its time limit', async () => {
     const endless = rewardFunction(() => new Promise<number[]>(() => {}), { timeLimitMs: 30 });
     await expect(endless.score(items)).rejects.toThrow(/longer than 0.03 s/);
+  });
+
+  it('is stopped too where nothing else keeps the process alive', () => {
+    const module = JSON.stringify(new URL('./module.ts', import.meta.url).href);
+    const program = `const { rewardFunction } = await import(${module});
+      const scorer = rewardFunction(() => new Promise(() => {}), { timeLimitMs: 20 });
+      await scorer.score([{ prompt: 'p', response: 'r' }]).catch((error) => console.log(error.message));`;
+    const { stdout, status } = spawnSync(process.execPath, ['--input-type=module', '-e', program], {
+      encoding: 'utf8',
+    });
+    expect([status, stdout]).toEqual([0, 'The reward "function" took longer than 0.02 s for a batch.\n']);
   });
 
   it('must give one finite number for each sample', async () => {

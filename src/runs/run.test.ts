@@ -98,7 +98,16 @@ describe('a run folder', () => {
       /exists\. Choose another --run-name, or go on with --resume-from/,
     );
     await expect(createRun({ ...options(), runName: '../x' })).rejects.toThrow(/single folder name/);
-    await (await createRun({ ...options(), runName: 'taken', existing: 'reuse' })).finish('finished');
+    for (const loss of [1, 2]) {
+      const run = await createRun({ ...options(), runName: 'taken', existing: 'reuse' });
+      run.metrics.row(0, { 'eval/loss': loss });
+      await run.finish('finished');
+    }
+    expect(
+      openRun(run.folder)
+        .metrics()
+        .map((row) => row['eval/loss']),
+    ).toEqual([2]);
     expect(() => openRun(join(folder, 'out', 'takn'))).toThrow(/not a run folder.*Did you mean "taken"/);
   });
 });

@@ -68,6 +68,7 @@ export class Run {
   readonly metrics: Metrics;
   readonly resumedAt: number | undefined;
   readonly #rolloutsPath: string;
+  readonly #keptTo: number | undefined;
   readonly #curves: boolean;
   #info: RunInfo;
   #rollouts: Promise<RolloutStore> | undefined;
@@ -76,13 +77,14 @@ export class Run {
     folder: string,
     info: RunInfo,
     metrics: Metrics,
-    options: { rolloutsPath: string; resumedAt?: number; curves?: boolean },
+    options: { rolloutsPath: string; resumedAt?: number; keptTo?: number; curves?: boolean },
   ) {
     this.folder = folder;
     this.metrics = metrics;
     this.resumedAt = options.resumedAt;
     this.#info = info;
     this.#rolloutsPath = options.rolloutsPath;
+    this.#keptTo = options.keptTo;
     this.#curves = options.curves ?? true;
     this.#save();
   }
@@ -105,7 +107,7 @@ export class Run {
       const own = dirname(resolve(this.#rolloutsPath)) === resolve(this.folder);
       this.#info = { ...this.#info, rollouts: own ? basename(this.#rolloutsPath) : resolve(this.#rolloutsPath) };
       this.#save();
-      this.#rollouts = RolloutStore.open(this.#rolloutsPath, { resumedAt: this.resumedAt });
+      this.#rollouts = RolloutStore.open(this.#rolloutsPath, { resumedAt: this.#keptTo });
     }
     return this.#rollouts;
   }
@@ -162,7 +164,9 @@ export async function createRun(options: RunOptions): Promise<Run> {
   writeWhole(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
   writeWhole(join(folder, 'versions.json'), `${JSON.stringify(await versions(options.seed), null, 2)}\n`);
 
-  const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt })];
+  // In a folder that is used again, what another run left is no part of this one.
+  const keptTo = resumedAt ?? (options.existing === 'reuse' ? -1 : undefined);
+  const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt: keptTo })];
   const reportTo = options.reportTo ?? ['tensorboard'];
   if (reportTo.includes('tensorboard')) {
     const examplesAt = options.resume
@@ -185,7 +189,7 @@ export async function createRun(options: RunOptions): Promise<Run> {
     logDir: resolve(logDir),
     process: { host: hostname(), pid: process.pid },
   };
-  return new Run(folder, info, new Metrics(sinks), { rolloutsPath, resumedAt, curves: options.curves });
+  return new Run(folder, info, new Metrics(sinks), { rolloutsPath, resumedAt, keptTo, curves: options.curves });
 }
 
 /** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */

@@ -26,10 +26,11 @@ import {
   preferenceFlags,
 } from './compare-config.ts';
 import { type ComparisonResults, comparisonResults, writeComparison } from './compare-report.ts';
-import { openPrompts, startPolicy } from './policy.ts';
+import { startPolicy } from './policy.ts';
 import { lookAt } from './policy-batches.ts';
-import { type PolicyConfig, policySchema } from './policy-config.ts';
+import { checkPolicyConfig, type PolicyConfig, policySchema } from './policy-config.ts';
 import { evaluatePrompts } from './policy-evaluation.ts';
+import { openPrompts } from './policy-opening.ts';
 import type { PolicyPrompt } from './policy-prompts.ts';
 import { promptLabel } from './policy-records.ts';
 import { configuredScorer, scoreRollouts } from './policy-rewards.ts';
@@ -76,26 +77,29 @@ export interface CompareOutcome {
 export async function compareMethods(input: CompareInput, options: CompareOptions = {}): Promise<CompareOutcome> {
   const { config } = resolveConfig(compareSchema, { flags: { ...input } });
   const methods = methodsOf(config.methods);
-  const first = policyConfig(config, { name: 'grpo', kind: 'policy' }, config.seeds[0] as number);
+  for (const method of methods) checkPolicyConfig(policyConfig(config, method, 0));
+  const first = policyConfig(config, pairing, config.seeds[0] as number);
   const start = await loadForTraining({ ...first, lora: false });
   const { model, tokenizer, device } = start;
   model.train(false);
-  const { evaluation } = await openPrompts(first, tokenizer, undefined);
+  const { evaluation } = await openPrompts(first, tokenizer);
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(config, model, tokenizer, scorer, evaluation);
   try {
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];
-    for (const seed of config.seeds) {
+    comparison: for (const seed of config.seeds) {
       let pairs: Pairs | undefined;
       for (const method of methods) {
-        options.signal?.throwIfAborted();
         if (method.kind === 'preference') pairs ??= await writePairs(config, seed, { model, tokenizer, scorer });
         const run = await runMethod(config, method, seed, { judge, before, pairs, options });
+        // What was interrupted is not compared with what had its whole budget.
+        if (options.signal?.aborted) break comparison;
         runs.push(run);
         options.onRun?.(run);
       }
     }
+    if (runs.length === 0) throw new DOMException('interrupted', 'AbortError');
     const results = comparisonResults(before, runs);
     await writeComparison(config, before, runs, results);
     return { folder: config.outputDir, start: before, runs, results };
@@ -105,9 +109,13 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   }
 }
 
-/** A policy run's config; also what says which prompts, rewards and sampling the comparison has. */
+/** What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another. */
+const pairing: Method = { name: 'grpo', kind: 'policy' };
+
+/** A policy run's config; of a preference loss, that of the run its pairs come from. */
 function policyConfig(config: CompareConfig, method: Method, seed: number): PolicyConfig {
-  return resolveConfig(policySchema, { flags: policyFlags(config, method, seed) }).config;
+  const sampled = method.kind === 'policy' ? method : pairing;
+  return resolveConfig(policySchema, { flags: policyFlags(config, sampled, seed) }).config;
 }
 
 interface RunContext {
@@ -232,8 +240,8 @@ async function writePairs(
   { model, tokenizer, scorer }: { model: Model; tokenizer: Tokenizer; scorer: RewardScorer },
 ): Promise<Pairs> {
   const started = performance.now();
-  const own = policyConfig(config, { name: 'grpo', kind: 'policy' }, seed);
-  const { prompts } = await openPrompts(own, tokenizer, undefined);
+  const own = policyConfig(config, pairing, seed);
+  const { prompts } = await openPrompts(own, tokenizer);
   using sampler = new Sampler(model, { tokenizer });
   const perStep = config.batchSize * config.gradAccum;
   const rows: Pairs['rows'] = [];

@@ -177,6 +177,15 @@ export const policySchema = z.object({
   }),
 
   ...optimizerFields({ batchSize: 2, lr: 1e-6, gradAccum: 4, maxGradNorm: 1 }),
+  batchSize: field(count().default(2), {
+    description: 'prompts of a step, times grad-accum; each is answered group-size times',
+    group: 'Optimiser',
+  }),
+  gradAccum: field(count().default(4), {
+    description: 'so many times batch-size prompts make a step',
+    group: 'Optimiser',
+    aliases: ['gradAccumSteps', 'gradientAccumulationSteps'],
+  }),
   maxSteps: field(count().optional(), {
     description: 'steps in all; epochs over the dataset, or 500 with endless tasks, when left out',
     group: 'Optimiser',
@@ -264,6 +273,11 @@ export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm;
   return { algorithm, options };
 }
 
+/** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
+function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
+  return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
+}
+
 /** Faults that no single field shows. */
 export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
@@ -280,6 +294,9 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     throw new UserError(
       'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
     );
+  const algorithm = policyAlgorithm(config.algorithm);
+  if (config.groupSize < 2 && comparesWithinGroup(algorithm))
+    throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
   if (config.curriculum && config.task === undefined)
     throw new UserError(
       'A curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',

@@ -9,8 +9,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { usesReference } from '../algorithms/index.ts';
-import type { DatasetSpec } from '../data/index.ts';
-import { UserError } from '../errors.ts';
 import { loadModel, type Model, resolveModel, Sampler, withoutAdapters } from '../models/index.ts';
 import { AdamW } from '../nn/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../rewards/index.ts';
@@ -22,15 +20,8 @@ import { prefixed } from './loop-sums.ts';
 import { algorithmOf, checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './policy-config.ts';
 import { Critic } from './policy-critic.ts';
 import { evaluatePrompts } from './policy-evaluation.ts';
-import {
-  datasetPrompts,
-  ListPrompts,
-  type PolicyPrompt,
-  type PromptSource,
-  PromptWriter,
-  TaskPrompts,
-  taskEvalPrompts,
-} from './policy-prompts.ts';
+import { openPrompts } from './policy-opening.ts';
+import type { PromptSource } from './policy-prompts.ts';
 import { storedEvaluation } from './policy-records.ts';
 import { writePolicyReport } from './policy-report.ts';
 import { configuredScorer } from './policy-rewards.ts';
@@ -84,18 +75,15 @@ async function setUp(
   const { progress, signal } = options;
   checkPolicyConfig(config, options.dataset !== undefined);
   const { algorithm, options: algorithmOptions } = algorithmOf(config);
-  if (algorithm.advantage !== 'gae' && config.groupSize < 2 && algorithm.advantage.startsWith('group'))
-    throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
-
   const { model, tokenizer, device } = await loadForTraining(config, { progress });
   freed.use(model);
   model.train(false);
-  const { prompts, evaluation } = await openPrompts(config, tokenizer, options.dataset);
+  const { prompts, train, evaluation } = await openPrompts(config, tokenizer, options.dataset);
   const extra = (options.rewards ?? []).map((reward, i) =>
     typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
   );
   const onFailure = options.onRewardFailure;
-  const scorer = await configuredScorer(config, { device, prompts: evaluation, extra, onFailure });
+  const scorer = await configuredScorer(config, { device, prompts: [...train, ...evaluation], extra, onFailure });
   opened.defer(() => scorer.dispose?.());
   const frozen = usesReference(algorithm, algorithmOptions) ? await openFrozen(config, model) : null;
   opened.defer(() => frozen?.dispose());
@@ -198,38 +186,6 @@ async function openFrozen(config: PolicyConfig, policy: Model): Promise<Frozen> 
   return { use: (body) => body(model), dispose: () => model.dispose() };
 }
 
-/** The training prompts that a config asks for, and the held-out ones. */
-export async function openPrompts(
-  config: PolicyConfig,
-  tokenizer: Tokenizer,
-  rows: DatasetSpec | undefined,
-): Promise<{ prompts: PromptSource; evaluation: PolicyPrompt[] }> {
-  const { task, seed, evalNumPrompts: count, curriculumUp: up, curriculumDown: down } = config;
-  const writer = new PromptWriter(tokenizer, {
-    format: config.promptFormat,
-    maxLength: config.promptMaxLength,
-    system: config.system,
-    templateVariables: config.templateVariables,
-  });
-  const evaluated = config.evalSteps > 0 ? count : 0;
-  if (task !== undefined) {
-    const curriculum = config.curriculum ? { up, down } : undefined;
-    return {
-      prompts: new TaskPrompts(writer, { tasks: task, seed, curriculum }),
-      evaluation: taskEvalPrompts(writer, { tasks: task, seed, count: evaluated }),
-    };
-  }
-  const { train, evaluation } = await datasetPrompts(writer, {
-    dataset: rows ?? (config.dataset as string),
-    subset: config.subset,
-    trainPrompts: config.trainPrompts,
-    testPrompts: config.testPrompts,
-    evalPrompts: evaluated,
-    seed,
-  });
-  return { prompts: new ListPrompts(train, seed), evaluation };
-}
-
 const endlessSteps = 500;
 
 function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
@@ -243,7 +199,7 @@ export async function policyPlan(config: PolicyConfig): Promise<string> {
   checkPolicyConfig(config);
   const { algorithm, options } = algorithmOf(config);
   const tokenizer = await loadTokenizer(config);
-  const { prompts, evaluation } = await openPrompts(config, tokenizer, undefined);
+  const { prompts, evaluation } = await openPrompts(config, tokenizer);
   const perStep = config.batchSize * config.gradAccum;
   const updates = options.ppoEpochs * config.nMinibatches;
   return [

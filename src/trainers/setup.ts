@@ -73,6 +73,7 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   using freed = new DisposableStack();
   freed.use(model);
   checkVocabulary(model, tokenizer);
+  await checkTokenizer(config, tokenizer);
   if (options.head !== undefined) {
     const { kind, outputs } = options.head;
     if (model.head?.kind !== kind || model.head.outputs !== outputs) {
@@ -193,6 +194,23 @@ function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
   if (tokenizer.vocabSize <= vocabSize) return;
   throw new UserError(
     `The tokenizer has ${tokenizer.vocabSize} tokens, the model only ${vocabSize}: they do not belong together.`,
+  );
+}
+
+/**
+ * A tokenizer of another family gives ids that mean other words to the model, which nothing else would notice. Renamed
+ * reserve tokens and added ones are fine.
+ */
+async function checkTokenizer(config: ModelConfig, tokenizer: Tokenizer): Promise<void> {
+  if (config.tokenizer === undefined || config.fromConfig !== undefined) return;
+  const own = await loadTokenizer({ model: config.model }).catch(() => undefined);
+  if (own === undefined || own.fingerprint === tokenizer.fingerprint) return;
+  const common = Math.min(own.vocabSize, tokenizer.vocabSize);
+  const other = Array.from({ length: common }, (_, id) => id).filter((id) => own.token(id) !== tokenizer.token(id));
+  if (other.length <= common / 100) return;
+  const [id = 0] = other;
+  throw new UserError(
+    `The tokenizer ${config.tokenizer} is not the one that ${config.model} was trained with: ${other.length} of ${common} tokens differ (${id} is ${JSON.stringify(tokenizer.token(id))} here and ${JSON.stringify(own.token(id))} there).`,
   );
 }
 

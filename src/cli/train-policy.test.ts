@@ -1,0 +1,89 @@
+/** What `attune train policy` says to input that cannot work: exit code 2, one clear sentence, and nothing begun. */
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { attune } from '../../tests/support/command-line.ts';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { openRun } from '../runs/index.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-bad-input-'));
+const output = join(folder, 'out');
+const at = (name: string) => join(folder, name);
+beforeAll(async () => {
+  await tinyModel(at('model'));
+  const texts = ['quite other words make quite another vocabulary, said the walrus '.repeat(9)];
+  await tinyModel(at('other'), { texts, vocabSize: 290 });
+  await tinyModel(at('larger'), { texts, vocabSize: 320 });
+  const prompts = ['red', 'blue', 'yes', 'no'].map((prompt) => `${JSON.stringify({ prompt })}\n`);
+  writeFileSync(at('prompts.jsonl'), prompts.join(''));
+  writeFileSync(at('one.jsonl'), '{"prompt": "red"}\n');
+  writeFileSync(
+    at('answers.jsonl'),
+    prompts.map((_, i) => `${JSON.stringify({ prompt: `${i} + 1 =`, answer: `${i + 1}` })}\n`).join(''),
+  );
+  writeFileSync(at('text.jsonl'), '{"text": "red"}\n');
+  writeFileSync(at('broken.ts'), 'export default (batch => {');
+  writeFileSync(at('silent.ts'), 'export const weight = 1;');
+  writeFileSync(at('hanging.ts'), 'export default () => new Promise(() => {});');
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const sizes =
+  '--max-steps 1 --batch-size 1 --grad-accum 1 --group-size 2 --max-new-tokens 3 --eval-num-prompts 2 --lr 1e-3';
+const train = (line: string) => {
+  const words = line.split(' ').map((word) => word.replace('@', `${folder}/`));
+  const places = ['--output-dir', output, '--log-dir', at('logs'), '--report-to', 'none'];
+  return attune('train', 'policy', '--model', at('model'), ...places, ...sizes.split(' '), ...words);
+};
+
+it.each([
+  ['--task chian_sum:1', 'Unknown task "chian_sum". Did you mean "chain_sum"?'],
+  ['--task chain_sum:9', 'difficulty 9 is not within 1 to 5'],
+  ['--task chain_sum:x', 'expected name[:difficulty][*weight]'],
+  ['--task gcd:1 --dataset @prompts.jsonl', 'from --task or from --dataset, not from both'],
+  ['--eval-steps 1', 'There are no prompts: name tasks with --task'],
+  ['--dataset @none.jsonl', 'none.jsonl: no such file or folder'],
+  ['--dataset @text.jsonl', 'A prompts set needs prompt'],
+  ['--dataset @one.jsonl', 'no prompts to train on: 1 are held out for evaluation (--eval-num-prompts 2)'],
+  ['--task gcd:1 --algorithm grop', 'no policy algorithm "grop". Did you mean "grpo"?'],
+  ...['grpo', 'rloo', 'maxrl'].map((name) => [
+    `--task gcd:1 --algorithm ${name} --group-size 1`,
+    `${name} compares the responses to one prompt: --group-size must be 2 or more`,
+  ]),
+  ['--task gcd:1 --algorithm grpo --gamma 0.9', '"gamma" has no effect on grpo'],
+  ['--task gcd:1 --lr -1', '--lr: expected a number at least 0, got -1'],
+  ['--task gcd:1 --temperature 0', '--temperature: expected a number more than 0, got 0'],
+  ['--task gcd:1 --top-p two', '--top-p: expected a number, got "two"'],
+  ['--task gcd:1 --curriculm', "unknown option '--curriculm'"],
+  ['--dataset @prompts.jsonl', 'There is no reward: give --reward-model-path, --reward-module'],
+  ['--task gcd:1 --reward-model-path @model', 'is a language model: it has no reward head'],
+  ['--task gcd:1 --reward-model-path @none', 'does not exist'],
+  ['--task gcd:1 --reward-weights verifier', '"verifier" is not name=weight'],
+  ['--task gcd:1 --reward-weights verfier=1', 'no reward "verfier". Did you mean "verifier"?'],
+  ['--dataset @prompts.jsonl --reward-module @none.ts', 'There is no reward module'],
+  ['--dataset @prompts.jsonl --reward-module @broken.ts', 'broken.ts cannot be loaded'],
+  ['--dataset @prompts.jsonl --reward-module @silent.ts', 'exports no function'],
+  ['--task gcd:1 --tokenizer @other', 'is not the one that'],
+  ['--task gcd:1 --tokenizer @larger', 'they do not belong together'],
+  ['--task gcd:1 --device tpu', 'There is no device "tpu"'],
+  ['--task gcd:1 --lora --lora-target-modules q_prj', 'q_prj'],
+])('%s', async (line, message) => {
+  const { code, err } = await train(line);
+  expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+  expect(existsSync(output)).toBe(false);
+});
+
+it('stops a reward module that never answers', async () => {
+  const { code, err } = await train('--dataset @prompts.jsonl --reward-module @hanging.ts --reward-timeout 0.1');
+  expect([code, err]).toEqual([1, expect.stringContaining('"hanging" took longer than 0.1 s for a batch')]);
+});
+
+it('takes the answers of a set as its reward, with or without evaluation', async () => {
+  for (const evaluation of ['--eval-steps 1', '--eval-steps -1']) {
+    const { code, out } = await train(`--dataset @answers.jsonl ${evaluation} --no-save-model`);
+    expect(code).toBe(0);
+    const [, run = ''] = /^saved (.+)$/m.exec(out) ?? [];
+    expect(openRun(run).metrics().at(-1)).toHaveProperty('train/accuracy');
+  }
+});
