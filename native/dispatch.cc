@@ -8,6 +8,7 @@
 
 #include "generators.h"
 #include "handles.h"
+#include "in_step.h"
 
 namespace attune {
 namespace {
@@ -225,24 +226,6 @@ napi_value wrap(napi_env env, const IValue& value) {
   throw ArgumentError("a result of kind " + value.tagKind() + " cannot be handed to JavaScript");
 }
 
-// The operators over lists of tensors walk through all lists by the length of the first, and not all of them compare.
-void checkInStep(const Operator& op, const torch::jit::Stack& stack) {
-  const Argument* first = nullptr;
-  size_t length = 0;
-  for (size_t i = 0; i < op.arguments.size(); i++) {
-    const Argument& argument = op.arguments[i];
-    if (!argument.list || argument.kind != TypeKind::TensorType || !stack[i].isTensorList()) continue;
-    const size_t own = stack[i].toTensorList().size();
-    if (own == 0 && argument.name == "max_exp_avg_sqs") continue;  // there only with amsgrad
-    if (first == nullptr) {
-      first = &argument;
-      length = own;
-    } else if (own != length) {
-      throw ArgumentError("\"" + first->name + "\" has " + std::to_string(length) + " tensors, \"" + argument.name + "\" " + std::to_string(own));
-    }
-  }
-}
-
 napi_value resolve(napi_env env, Args& args) {
   const std::string name = toString(env, args[0]), overload = toString(env, args[1]);
   auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
@@ -276,7 +259,7 @@ napi_value resolve(napi_env env, Args& args) {
     op.returnsArgument.push_back(from);
     returns.push_back(object(env, {{"type", fromString(env, source.type()->str())}, {"argument", fromInt(env, from)}}));
   }
-  op.inStep = name.rfind("aten::_foreach_", 0) == 0 || name.rfind("aten::_fused_", 0) == 0;
+  op.inStep = walksInStep(name);
   operators().push_back(std::move(op));
   std::ostringstream text;
   text << schema;
@@ -298,7 +281,7 @@ napi_value call(napi_env env, Args& args) {
   torch::jit::Stack stack;
   stack.reserve(wanted);
   for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i + 1 < args.count ? args.values[i + 1] : nullptr);
-  if (op.inStep) checkInStep(op, stack);
+  if (op.inStep) checkInStep(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;
   op.handle.callBoxed(&stack);
   if (stack.size() == 1) return returns[0] >= 0 ? undefined(env) : wrap(env, stack[0]);

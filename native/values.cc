@@ -16,6 +16,9 @@ std::string plainMessage(const c10::Error& error) {
     const auto cut = text.find(tail);
     if (cut != std::string::npos) text.resize(cut);
   }
+  // said in Python's words
+  const auto mode = text.find(", but you set 'torch.use_deterministic_algorithms(True)'");
+  if (mode != std::string::npos) text = text.substr(0, mode) + ", which setDeterministic(true) asks for";
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
 }

@@ -1,17 +1,24 @@
 /**
  * Wrong use, however wrong, ends in a TensorError that says what was wrong: never in a crash. What might crash is tried in a
  * child process.
- *
- * Not tried: operators whose names begin with an underscore (other than _foreach and _fused) and those ending in _backward.
- * They are libtorch's internals, which its own code calls with arguments it has checked, and some of them read out of bounds
- * when they get others (`_reshape_alias` believes any stride). `fuzz.test-support.ts` holds the list and the reasons.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { runFile, runProgram } from './child.test-support.ts';
-import { aten, liveTensors, ones, TensorError, tensor, zeros } from './index.ts';
+import {
+  aten,
+  type FlashInputs,
+  findOperator,
+  flashAttention,
+  liveTensors,
+  ones,
+  type Tensor,
+  TensorError,
+  tensor,
+  zeros,
+} from './index.ts';
 import { native } from './native.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-hostile-'));
@@ -118,6 +125,84 @@ describe('messages', () => {
   });
 });
 
+describe('internal operators', () => {
+  const x = ones([2, 3]);
+
+  it.each([
+    ['_reshape_alias', 'Use "reshape".'],
+    ['aten::_softmax', 'Use "softmax".'],
+    ['_local_scalar_dense', 'Use "item".'],
+    ['convolution_backward', 'Call "convolution" and then backward\\(\\) or gradients\\(\\).'],
+    ['native_batch_norm', 'Use "batch_norm".'],
+    ['_flash_attention_forward', 'end the process.$'],
+    ['quantized::linear', 'end the process.$'],
+  ])('%s is refused, saying what to use', (name, advice) => {
+    if (native.overloads(name.includes('::') ? name : `aten::${name}`).length === 0) return;
+    const refusal = new RegExp(`^${name} is internal to libtorch: .*${advice}`);
+    expect(() => aten(name, x, [6], [10 ** 9])).toThrow(TensorError);
+    expect(() => aten(name, x, [6], [10 ** 9])).toThrow(refusal);
+    expect(() => findOperator(name)).toThrow(refusal); // the second time too, from the cache or not
+  });
+
+  it('are not suggested', () => {
+    expect(() => aten('_reshape_allias', x)).toThrow(/no operator "_reshape_allias" in this libtorch\.(?!.*"_)/);
+  });
+
+  it.each<[string, Partial<FlashInputs>, RegExp]>([
+    ['no heads', { k: ones([6, 0, 8]) }, /k .* does not fit q|no flash kernels/],
+    ['queries of another rank', { q: ones([6, 8]) }, /q has to be|no flash kernels/],
+    ['values of another shape', { v: ones([5, 2, 8]) }, /v .* does not fit k|no flash kernels/],
+    ['lengths of another kind', { cuSeqlens: ones([2]) }, /cuSeqlens has to be int32|no flash kernels/],
+    ['a length that is too long', { longest: 7 }, /longest is 7 of 6 tokens|no flash kernels/],
+  ])('flash attention checks before libtorch does: %s', (_, fields, message) => {
+    const cuSeqlens = tensor(Int32Array.of(0, 6));
+    const inputs = { q: ones([6, 4, 8]), k: ones([6, 2, 8]), v: ones([6, 2, 8]), cuSeqlens };
+    expect(() => flashAttention({ ...inputs, longest: 6, scale: 1, back: null, dropout: 0, ...fields })).toThrow(
+      message,
+    );
+  });
+
+  if (native.overloads('aten::_fused_adamw_').length > 0) {
+    const list = (value: Tensor = x.clone()) => [value];
+    it.each<[string, unknown[][], boolean, RegExp]>([
+      [
+        'a gradient of another size',
+        [list(), list(ones([1])), list(), list(), [], list(tensor(1))],
+        false,
+        /"grads"\[0\] does/,
+      ],
+      [
+        'one that overlaps',
+        [list(), list(ones([1]).expand(2, 3)), list(), list(), [], list(tensor(1))],
+        false,
+        /"grads"\[0\] does/,
+      ],
+      [
+        'another order of elements',
+        [list(), list(ones([3, 2]).t()), list(), list(), [], list(tensor(1))],
+        false,
+        /"grads"\[0\] does/,
+      ],
+      [
+        'no step count',
+        [list(), list(), list(), list(), [], list(zeros([0]))],
+        false,
+        /"state_steps"\[0\] has to be one float32/,
+      ],
+      ['amsgrad without its list', [list(), list(), list(), list(), [], list(tensor(1))], true, /"max_exp_avg_sqs" 0/],
+    ])('the fused optimiser is given %s', (_, lists, amsgrad, message) => {
+      expect(() => aten('_fused_adamw_', ...lists, 0.1, 0.9, 0.99, 0, 1e-8, amsgrad, false)).toThrow(message);
+    });
+
+    it('the fused optimiser is given an empty loss scale', () => {
+      const lists = [list(), list(), list(), list(), [], list(tensor(1))];
+      const call = () =>
+        aten('_fused_adamw_', ...lists, 0.1, 0.9, 0.99, 0, 1e-8, false, false, { grad_scale: zeros([0]) });
+      expect(call).toThrow(/"grad_scale" has to be one float32/);
+    });
+  }
+});
+
 function split(name: string): string[] {
   const dot = name.indexOf('.');
   return dot < 0 ? [name, ''] : [name.slice(0, dot), name.slice(dot + 1)];
@@ -158,12 +243,12 @@ describe('the addon itself', () => {
     expect(result.signal).toBeNull();
     expect(result.stderr).toBe('');
     expect(JSON.parse(result.stdout)).toMatchObject({ crashed: false });
-  });
+  }, 120_000);
 });
 
 describe('fuzz', () => {
   it.each([1, 2])(
-    'every public operator with random arguments (seed %i)',
+    'every operator with random arguments, or a refusal (seed %i)',
     (seed) => {
       const log = join(folder, `log-${seed}`);
       const result = runFile('src/tensor/fuzz.test-support', String(seed), log);
@@ -172,11 +257,16 @@ describe('fuzz', () => {
       const report = JSON.parse(result.stdout) as {
         calls: number;
         succeeded: number;
+        refused: string[];
         unexpected: string[];
         left: number;
       };
       expect(report.unexpected).toEqual([]);
       expect(report.calls).toBeGreaterThan(1800);
+      expect(report.calls + report.refused.length).toBe(native.overloads('').length);
+      expect(report.refused.filter((name) => /^(aten::(?!_|\w*_backward)|attune::)/.test(name)).length).toBeLessThan(
+        150,
+      );
       expect(report.succeeded).toBeGreaterThan(200); // else it only tries the first check of each
       expect(report.left).toBe(0);
     },

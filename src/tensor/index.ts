@@ -4,6 +4,7 @@ export * from './creation.ts';
 export * from './cuda.ts';
 export * from './dtype.ts';
 export { TensorError } from './error.ts';
+export * from './flash.ts';
 export * from './functional.ts';
 export * from './generator.ts';
 export type { Index } from './indexing.ts';

@@ -5,6 +5,7 @@
 import { suggestion } from '../errors.ts';
 import { TensorError } from './error.ts';
 import { Generator } from './generator.ts';
+import { isInternal, refuseInternal } from './internals.ts';
 import type { ArgumentInfo, OperatorInfo } from './native.ts';
 import { native } from './native.ts';
 import { Tensor } from './tensor.ts';
@@ -25,18 +26,27 @@ export interface Operator {
 
 const known = new Map<string, Operator | null>();
 
-/** The operator, or null when this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. */
+/**
+ * The operator, or null when this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. What is
+ * internal to libtorch is refused (internals.ts).
+ */
 export function findOperator(name: string): Operator | null {
   const cached = known.get(name);
   if (cached !== undefined) return cached;
+  const operator = internalOperator(name);
+  if (operator !== null) refuseInternal(name);
+  known.set(name, operator);
+  return operator;
+}
+
+/** Any operator at all, for code of ours that has checked the arguments itself. It does not leave src/tensor. */
+export function internalOperator(name: string): Operator | null {
   if (typeof name !== 'string')
     throw new TensorError(String(name), `An operator is called by its name, not by ${kindOf(name)}.`);
   const full = name.includes('::') ? name : `aten::${name}`;
   const dot = full.indexOf('.');
   const found = native.resolve(dot < 0 ? full : full.slice(0, dot), dot < 0 ? '' : full.slice(dot + 1));
-  const operator = found === null ? null : { ...found, name, ...shapeOfResult(found) };
-  known.set(name, operator);
-  return operator;
+  return found === null ? null : { ...found, name, ...shapeOfResult(found) };
 }
 
 function shapeOfResult(found: OperatorInfo): { simple: boolean; written: number[] } {
@@ -60,7 +70,8 @@ export function operator(name: string): Operator {
     .map((full) => full.replace(/^aten::/, ''));
   if (overloads.length > 0)
     throw new TensorError(name, `There is no operator "${name}". Its overloads are: ${overloads.join(', ')}.`);
-  const bases = new Set(native.overloads('').map((full) => full.replace(/^aten::/, '').split('.')[0] ?? full));
+  const open = native.overloads('').filter((full) => !isInternal(full));
+  const bases = new Set(open.map((full) => full.replace(/^aten::/, '').split('.')[0] ?? full));
   throw new TensorError(name, `There is no operator "${name}" in this libtorch.${suggestion(base, bases)}`);
 }
 
@@ -170,27 +181,29 @@ export function kindOf(value: unknown): string {
 
 /** What an operator of ATen (or of ours, `attune::…`) returns depends on its schema; name it in `T`. */
 export function aten<T = Tensor>(name: string, ...args: unknown[]): T {
-  const op = operator(name);
+  return callOperator(operator(name), args) as T;
+}
+
+/** Keyword arguments, in a last plain object, go to their places. */
+export function callOperator(op: Operator, args: readonly unknown[]): unknown {
   const last = args.at(-1);
-  if (isPlainObject(last) && !isComplex(last)) {
-    const positional = args.slice(0, -1);
-    for (const [key, value] of Object.entries(last)) {
-      const index = op.arguments.findIndex((info) => info.name === key);
-      if (index < 0) {
-        const names = op.arguments.map((info) => info.name);
-        throw new TensorError(
-          name,
-          `${name} has no argument "${key}".${suggestion(key, names)}\n  schema: ${op.schema}`,
-        );
-      }
-      if (index < positional.length && positional[index] !== undefined)
-        throw new TensorError(name, `${name}: argument "${key}" is given twice.`);
-      positional[index] = value;
+  if (!isPlainObject(last) || isComplex(last)) return invoke(op, args);
+  const positional = args.slice(0, -1);
+  for (const [key, value] of Object.entries(last)) {
+    const index = op.arguments.findIndex((info) => info.name === key);
+    if (index < 0) {
+      const names = op.arguments.map((info) => info.name);
+      throw new TensorError(
+        op.name,
+        `${op.name} has no argument "${key}".${suggestion(key, names)}\n  schema: ${op.schema}`,
+      );
     }
-    for (let i = 0; i < positional.length; i++) positional[i] ??= positional[i] === null ? null : undefined;
-    return invoke(op, positional) as T;
+    if (index < positional.length && positional[index] !== undefined)
+      throw new TensorError(op.name, `${op.name}: argument "${key}" is given twice.`);
+    positional[index] = value;
   }
-  return invoke(op, args) as T;
+  for (let i = 0; i < positional.length; i++) positional[i] ??= positional[i] === null ? null : undefined;
+  return invoke(op, positional);
 }
 
 function isPlainObject(value: unknown): value is Record<string, unknown> {

@@ -13,7 +13,7 @@ export function threads(): number {
 }
 /** Operators that have no deterministic form then refuse to run. */
 export function setDeterministic(value: boolean): void {
-  native.setDeterministic(value);
+  attempt('setDeterministic', () => native.setDeterministic(value), [value]);
 }
 /** float32 matrix products: `highest` is exact f32, `high` may use TF32 on CUDA. */
 export function setMatmulPrecision(precision: 'highest' | 'high' | 'medium'): void {
