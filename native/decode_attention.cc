@@ -7,7 +7,7 @@
 #include <torch/library.h>
 
 #include "cuda_kernels.h"
-#include "kernels.h"
+#include "decode_rows.h"
 #include "optional.h"
 
 namespace attune {
@@ -18,54 +18,6 @@ using at::Tensor;
 struct Sizes {
   int64_t rows, heads, groups, size, slots, length;
 };
-
-template <typename T>
-void attendRow(const T* query, const T* keys, const T* values, T* out, const float* bias, int64_t first, int64_t last, int64_t size, int64_t stride,
-               float scale, float* scores, float* sum) {
-  float peak = -INFINITY;
-  for (int64_t t = first; t <= last; t++) {
-    const float score = dotProduct(query, keys + t * stride, size) * scale + (bias == nullptr ? 0.0f : bias[t]);
-    scores[t - first] = score;
-    peak = std::max(peak, score);
-  }
-  float total = 0;
-#pragma omp simd reduction(+ : total)
-  for (int64_t i = 0; i <= last - first; i++) {
-    scores[i] = vexp(scores[i] - peak);
-    total += scores[i];
-  }
-  for (int64_t i = 0; i < size; i++) sum[i] = 0;
-  for (int64_t t = first; t <= last; t++) {
-    const T* value = values + t * stride;
-    const float weight = scores[t - first];
-    for (int64_t i = 0; i < size; i++) sum[i] += weight * static_cast<float>(value[i]);
-  }
-  for (int64_t i = 0; i < size; i++) out[i] = static_cast<T>(sum[i] / total);
-}
-
-template <typename T>
-void decodeCpu(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const int64_t* slots, const int64_t* positions,
-               const float* bias, int64_t biasLength, Tensor& out, const Sizes& n, double scale, int64_t window) {
-  const T *queries = q.data_ptr<T>(), *newKeys = k.data_ptr<T>(), *newValues = v.data_ptr<T>();
-  T *keyCache = keys.data_ptr<T>(), *valueCache = values.data_ptr<T>(), *result = out.data_ptr<T>();
-  const int64_t stride = n.groups * n.size, share = n.heads / n.groups;
-  at::parallel_for(0, n.rows * n.groups, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scores(n.length), sum(n.size);
-    for (int64_t task = begin; task < end; task++) {
-      const int64_t row = task / n.groups, group = task % n.groups, position = positions[row];
-      const int64_t base = slots[row] * n.length * stride + group * n.size;
-      const int64_t source = (row * n.groups + group) * n.size;
-      std::copy_n(newKeys + source, n.size, keyCache + base + position * stride);
-      std::copy_n(newValues + source, n.size, valueCache + base + position * stride);
-      const int64_t first = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
-      for (int64_t head = group * share; head < (group + 1) * share; head++) {
-        const int64_t at = (row * n.heads + head) * n.size;
-        attendRow<T>(queries + at, keyCache + base, valueCache + base, result + at, bias == nullptr ? nullptr : bias + head * biasLength, first,
-                     position, n.size, stride, static_cast<float>(scale), scores.data(), sum.data());
-      }
-    }
-  });
-}
 
 // In ATen operators, for a device without a kernel of ours: all of each slot's cache with the rest masked out.
 Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions,
@@ -110,15 +62,20 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
     return decodeComposed(q.contiguous(), k, v, keys, values, slots, positions, bias, n, scale, window);
   }
   const Tensor rowSlots = slots.contiguous(), rowPositions = positions.contiguous();
-  for (int64_t i = 0; i < n.rows; i++) {
-    const int64_t slot = rowSlots.data_ptr<int64_t>()[i], position = rowPositions.data_ptr<int64_t>()[i];
-    TORCH_CHECK(slot >= 0 && slot < n.slots && position >= 0 && position < n.length, "a slot or position lies outside the cache");
-  }
+  checkPlaces(rowSlots, rowPositions, n.slots, n.length);
   Tensor out = at::empty({n.rows, n.heads, n.size}, q.options());
   const Tensor queries = q.contiguous(), newKeys = k.contiguous(), newValues = v.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.scalar_type(), "decode_attention", [&] {
-    decodeCpu<scalar_t>(queries, newKeys, newValues, keys, values, rowSlots.data_ptr<int64_t>(), rowPositions.data_ptr<int64_t>(),
-                        bias.defined() ? bias.data_ptr<float>() : nullptr, bias.defined() ? bias.size(1) : 0, out, n, scale, window);
+    DecodeRows<scalar_t> in;
+    in.rows = n.rows, in.heads = n.heads, in.groups = n.groups, in.size = n.size, in.length = n.length;
+    in.q = queries.data_ptr<scalar_t>(), in.k = newKeys.data_ptr<scalar_t>(), in.v = newValues.data_ptr<scalar_t>();
+    in.qStride = n.heads * n.size, in.kvStride = n.groups * n.size;
+    in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
+    in.slots = rowSlots.data_ptr<int64_t>(), in.positions = rowPositions.data_ptr<int64_t>();
+    in.scale = static_cast<float>(scale), in.window = window;
+    if (bias.defined()) in.bias = bias.data_ptr<float>(), in.biasLength = bias.size(1);
+    in.out = out.data_ptr<scalar_t>();
+    decodeRows(in);
   });
   return out;
 }

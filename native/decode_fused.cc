@@ -2,23 +2,58 @@
 //                      scale, window) -> [B, H, D]
 //
 // A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. Two
-// kernels of ours on CUDA instead of nine operators; src/models/decoding.ts takes this way only where `decode_fused_fits`.
+// kernels of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decoding.ts takes this
+// way only where `decode_fused_fits`.
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <torch/library.h>
 
 #include "cuda_kernels.h"
+#include "decode_fused.h"
+#include "decode_rows.h"
 #include "optional.h"
 
 namespace attune {
-namespace {
 
 using at::Tensor;
 
+Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
+  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
+  checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
+  for (const Tensor* weight : {&given.qWeight, &given.kWeight})
+    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == given.qkv.scalar_type()), "a norm's weight does not fit a head");
+  for (const Tensor* angles : {&given.cosines, &given.sines})
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size),
+                "cos and sin are float32, one row per token and at most half a head wide");
+  Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
+    DecodeRows<scalar_t> in;
+    in.rows = rows, in.heads = given.heads, in.groups = groups, in.size = size, in.length = keys.size(1);
+    in.q = given.qkv.data_ptr<scalar_t>(), in.k = in.q + in.heads * size, in.v = in.k + groups * size;
+    in.qStride = in.kvStride = given.qkv.size(1);
+    in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
+    in.slots = given.slots.data_ptr<int64_t>(), in.positions = given.positions.data_ptr<int64_t>();
+    in.scale = static_cast<float>(given.scale), in.window = given.window;
+    if (given.qWeight.defined()) in.qWeight = given.qWeight.data_ptr<scalar_t>();
+    if (given.kWeight.defined()) in.kWeight = given.kWeight.data_ptr<scalar_t>();
+    in.eps = static_cast<float>(given.eps);
+    if (half > 0) in.cosines = given.cosines.data_ptr<float>(), in.sines = given.sines.data_ptr<float>(), in.half = half;
+    in.interleaved = given.interleaved;
+    in.out = out.data_ptr<scalar_t>();
+    decodeRows(in);
+  });
+  return out;
+}
+
+namespace {
+
 bool decodeFusedFits(const Tensor& qkv, int64_t headSize) {
+  if (qkv.device().is_cpu()) return true;
 #ifdef ATTUNE_KERNELS
   return qkv.is_cuda() && cudaDecodeFits(headSize, qkv.scalar_type());
 #else
-  return false && qkv.is_cuda() && headSize > 0;
+  return false;
 #endif
 }
 
@@ -31,12 +66,14 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.size(0) == qkv.size(0) &&
                   positions.size(0) == qkv.size(0), "one int64 slot and position per row");
   TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
+  const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
+  const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),
+                             eps, interleaved, heads, scale, window};
+  if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
 #ifdef ATTUNE_KERNELS
-  const auto given = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
-  const Tensor fused = qkv.contiguous(), qw = given(qWeight), kw = given(kWeight), c = given(cosines), s = given(sines);
-  const Tensor rowSlots = slots.contiguous(), rowPositions = positions.contiguous();
-  const Tensor q = cudaDecodeQkv({fused, qw, kw, c, s, rowSlots, rowPositions, eps, interleaved, heads}, keys, values);
-  return cudaDecodeAttention(q, Tensor(), Tensor(), keys, values, rowSlots, rowPositions, scale, window, Tensor());
+  const Tensor q = cudaDecodeQkv({given.qkv, given.qWeight, given.kWeight, given.cosines, given.sines, given.slots, given.positions, eps, interleaved, heads},
+                                 keys, values);
+  return cudaDecodeAttention(q, Tensor(), Tensor(), keys, values, given.slots, given.positions, scale, window, Tensor());
 #else
   return qkv;
 #endif

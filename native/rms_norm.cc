@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "kernels.h"
+#include "rows.h"
 
 namespace attune {
 namespace {
@@ -20,7 +21,7 @@ void forwardRows(const T* x, const T* weight, T* y, float* scale, int64_t rows, 
       T* out = y + row * size;
       const float squares = dotProduct(in, in, size);
       const float factor = 1.0f / std::sqrt(squares / static_cast<float>(size) + eps);
-      scale[row] = factor;
+      if (scale != nullptr) scale[row] = factor;
       // rounded to the model's dtype before the weight, as Llama does
       for (int64_t i = 0; i < size; i++) out[i] = static_cast<T>(static_cast<float>(in[i]) * factor) * weight[i];
     }
@@ -94,6 +95,11 @@ Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
 }
 
 }  // namespace
+
+void rmsNormRows(const float* x, const float* weight, float* y, int64_t rows, int64_t size, float eps) {
+  forwardRows<float>(x, weight, y, nullptr, rows, size, eps);
+}
+
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

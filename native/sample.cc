@@ -5,15 +5,17 @@
 // among the survivors. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax),
 // which is what the trainer computes; the cuts do not enter it.
 //
-// A cut is a threshold on e^(z − max): tokens at the threshold stay. So no sorting: thresholds are found by halving.
+// A cut is a threshold on e^(z − max): tokens at the threshold stay. So no sorting: thresholds are found by halving, which
+// for a large vocabulary begins near a guess from a part of it.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <cstring>
 
 #include "cuda_kernels.h"
-#include "kernels.h"
 #include "sample.h"
+#include "vectors.h"
 
 namespace attune {
 namespace {
@@ -55,48 +57,90 @@ double measure(const float* weights, int64_t count, float cut, bool byMass) {
   return total;
 }
 
-// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are,
-// so halving the range of bits finds it; candidates that fall outside the range are dropped now and then.
-float threshold(std::vector<float>& candidates, double wanted, bool byMass) {
-  float least = INFINITY;
-  for (float w : candidates) least = std::min(least, w);
-  int32_t low = toBits(least), high = toBits(1.0f) + 1;
-  double above = 0;
-  for (int halvings = 1; high - low > 1 && !candidates.empty(); halvings++) {
+constexpr float kAll = 2.0f;  // above every weight
+
+struct Search {
+  std::vector<float> candidates;  // those in [floor, ceiling)
+  float floor, ceiling;
+  double above;  // the measure of all from the ceiling on
+  std::vector<double> runs;
+};
+
+// The search among those of `from` in [floor, ceiling), which may be the candidates themselves; `above` is of the others.
+void narrow(Search& search, const float* from, int64_t count, float floor, float ceiling, double above, bool byMass) {
+  search.floor = floor;
+  search.ceiling = ceiling;
+  search.above = above + (ceiling < kAll ? measure(from, count, ceiling, byMass) : 0.0);
+  if (search.candidates.size() < static_cast<size_t>(count)) search.candidates.resize(count);
+  float* out = search.candidates.data();
+  size_t kept = 0;
+  for (int64_t i = 0; i < count; i++) {  // no branch: which ones stay cannot be foreseen
+    const float w = from[i];
+    out[kept] = w;
+    kept += (w >= floor) & (w < ceiling);
+  }
+  search.candidates.resize(kept);
+}
+
+double mass(const std::vector<float>& weights) { return measure(weights.data(), static_cast<int64_t>(weights.size()), 0.0f, true); }
+
+// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are, so
+// halving the range of bits finds it, until it is no wider than `precision`; candidates that fall outside the range are
+// dropped now and then.
+float threshold(Search& search, double wanted, bool byMass, int32_t precision = 1) {
+  int32_t low = toBits(search.floor), high = toBits(std::min(search.ceiling, 1.0f)) + 1;
+  for (int halvings = 1; high - low > precision && !search.candidates.empty(); halvings++) {
     const int32_t middle = low + (high - low) / 2;
-    const double found = measure(candidates.data(), static_cast<int64_t>(candidates.size()), fromBits(middle), byMass);
-    if (above + found >= wanted)
+    const auto count = static_cast<int64_t>(search.candidates.size());
+    if (search.above + measure(search.candidates.data(), count, fromBits(middle), byMass) >= wanted)
       low = middle;
     else
       high = middle;
-    if (halvings % 3 == 0) {
-      const float floor = fromBits(low), ceiling = fromBits(high);
-      above += measure(candidates.data(), static_cast<int64_t>(candidates.size()), ceiling, byMass);
-      size_t kept = 0;
-      for (float w : candidates) {
-        candidates[kept] = w;
-        kept += w >= floor && w < ceiling;
-      }
-      candidates.resize(kept);
-    }
+    if (halvings % 3 == 0) narrow(search, search.candidates.data(), count, fromBits(low), fromBits(high), search.above, byMass);
   }
   return fromBits(low);
 }
 
-// The token at which the running sum over w ≥ cut first exceeds u of the whole.
-int64_t pick(const float* weights, int64_t size, float cut, double u) {
+// The same by mass among all tokens. Those below the floor hold too little together to matter. Of a large vocabulary a part
+// says where it will be, and only what is near there is searched; where that was wrong, what lies on the right side of it.
+float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search) {
+  constexpr int64_t kLarge = 8192, kRun = 64, kStep = 1024;
+  const float floor = static_cast<float>(std::max(0.5 * (whole - wanted) / static_cast<double>(size), 1e-37));
+  if (size < kLarge) {
+    narrow(search, weights, size, floor, kAll, 0, true);
+    return threshold(search, wanted, true);
+  }
+  std::vector<float> part;
+  for (int64_t start = 0; start < size; start += kStep) part.insert(part.end(), weights + start, weights + std::min(size, start + kRun));
+  narrow(search, part.data(), static_cast<int64_t>(part.size()), floor, kAll, 0, true);
+  const float guess = threshold(search, wanted * (mass(part) / whole), true, 1 << 18);
+  const float low = std::max(floor, guess * 0.94f), high = guess * 1.06f;
+  narrow(search, weights, size, low, high, 0, true);
+  if (search.above >= wanted)
+    narrow(search, weights, size, high, kAll, 0, true);
+  else if (search.above + mass(search.candidates) < wanted)
+    narrow(search, weights, size, floor, low, 0, true);
+  return threshold(search, wanted, true);
+}
+
+// The token at which the running sum over w ≥ cut first exceeds u of the whole. `runs` is scratch.
+int64_t pick(const float* weights, int64_t size, float cut, double u, std::vector<double>& runs) {
   constexpr int64_t kRun = 1024;
-  const double target = u * measure(weights, size, cut, true);
-  double reached = 0;
+  runs.clear();
+  double target = 0, reached = 0;
+  for (int64_t start = 0; start < size; start += kRun) {
+    runs.push_back(measure(weights + start, std::min(kRun, size - start), cut, true));
+    target += runs.back();
+  }
+  target *= u;
   int64_t id = 0;
   for (int64_t start = 0; start < size; start += kRun) {
-    const int64_t count = std::min(kRun, size - start);
-    const double run = measure(weights + start, count, cut, true);
+    const double run = runs[start / kRun];
     if (reached + run <= target && start + kRun < size) {
       reached += run;
       continue;
     }
-    for (int64_t i = start; i < start + count; i++) {
+    for (int64_t i = start; i < std::min(size, start + kRun); i++) {
       if (weights[i] < cut) continue;
       id = i;
       reached += weights[i];
@@ -107,47 +151,27 @@ int64_t pick(const float* weights, int64_t size, float cut, double u) {
 }
 
 void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
-               std::vector<float>& scratch, int64_t& id, float& logp) {
-  float peak = -INFINITY;
-#pragma omp simd reduction(max : peak)
-  for (int64_t i = 0; i < size; i++) peak = std::max(peak, logits[i]);
-  const float inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+               Search& search, int64_t& id, float& logp) {
+  const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
-  float* out = weights.data();  // a plain pointer: through the vector the loop is not vectorised
-  for (int64_t start = 0; start < size; start += 1024) {
-    float part = 0;
-    const int64_t end = std::min(size, start + 1024);
-#pragma omp simd reduction(+ : part)
-    for (int64_t i = start; i < end; i++) {
-      const float w = vexp((logits[i] - peak) * inverse);
-      out[i] = w;
-      part += w;
-    }
-    total += part;
-  }
+  for (int64_t start = 0; start < size; start += 1024)
+    total += exponentials(logits + start, std::min<int64_t>(1024, size - start), peak, inverse, weights.data() + start);
   id = 0;
   if (temperature <= 0) {
     while (id + 1 < size && !(logits[id] >= peak)) id++;
   } else {
     float cut = static_cast<float>(cuts.minP);
-    double mass = total;
     if (cuts.topK > 0 && cuts.topK < size) {
-      scratch.assign(weights.begin(), weights.begin() + size);
-      cut = std::max(cut, threshold(scratch, static_cast<double>(cuts.topK), false));
-    }
-    if (cuts.topP < 1) {
-      scratch.clear();
-      const bool narrowed = cuts.topK > 0 && cuts.topK < size;
-      if (narrowed) {
-        mass = measure(weights.data(), size, cut, true);
-        for (int64_t i = 0; i < size; i++)
-          if (weights[i] >= cut) scratch.push_back(weights[i]);
-      } else {
-        scratch.assign(weights.begin(), weights.begin() + size);
+      narrow(search, weights.data(), size, 0.0f, kAll, 0, false);
+      cut = std::max(cut, threshold(search, static_cast<double>(cuts.topK), false));
+      if (cuts.topP < 1) {
+        narrow(search, weights.data(), size, cut, kAll, 0, true);
+        cut = threshold(search, cuts.topP * mass(search.candidates), true);
       }
-      cut = std::max(cut, threshold(scratch, cuts.topP * mass, true));
+    } else if (cuts.topP < 1) {
+      cut = std::max(cut, massThreshold(weights.data(), size, total, cuts.topP * total, search));
     }
-    id = pick(weights.data(), size, cut, uniformAt(seed, counter));
+    id = pick(weights.data(), size, cut, uniformAt(seed, counter), search.runs);
   }
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }
@@ -174,12 +198,12 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
     return {std::get<0>(out).to(ids.device()), std::get<1>(out).to(ids.device())};
   }
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> weights(size), scratch;
-    scratch.reserve(size);
+    std::vector<float> weights(size);
+    Search search;
     for (int64_t row = begin; row < end; row++) {
       const Cuts cuts{topK.data_ptr<int64_t>()[row], topP.data_ptr<float>()[row], minP.data_ptr<float>()[row]};
       sampleRow(z.data_ptr<float>() + row * size, size, temperature.data_ptr<float>()[row], cuts, seeds.data_ptr<int64_t>()[row],
-                counters.data_ptr<int64_t>()[row], weights, scratch, ids.data_ptr<int64_t>()[row], logp.data_ptr<float>()[row]);
+                counters.data_ptr<int64_t>()[row], weights, search, ids.data_ptr<int64_t>()[row], logp.data_ptr<float>()[row]);
     }
   });
   return {ids, logp};

@@ -6,6 +6,7 @@
 
 #include "cuda_kernels.h"
 #include "kernels.h"
+#include "rows.h"
 
 namespace attune {
 namespace {
@@ -90,6 +91,9 @@ Tensor swiglu(const Tensor& x) {
 }
 
 }  // namespace
+
+void swigluRows(const float* x, float* y, int64_t rows, int64_t size) { forwardRows<float>(x, y, rows, size); }
+
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

@@ -2,11 +2,12 @@
  * The two forward passes of generation: prefill (prompts, packed, into the cache) and decode (one token per row). Both are
  * the decoder's own blocks; only the attention differs.
  */
-import { aten, type Tensor, tensor } from '../tensor/index.ts';
+import { aten, scope, type Tensor, tensor } from '../tensor/index.ts';
 import { packSequences } from './batch.ts';
+import { attendFused, attentionFits, type DecodeStep, decodeLayer, isPlain, layersFit } from './decode-layer.ts';
 import type { Decoder } from './decoder.ts';
 import type { KvCache } from './kv-cache.ts';
-import type { Layer, Pass } from './layer.ts';
+import type { Pass } from './layer.ts';
 import { applyNorm } from './norm.ts';
 
 /** A prompt and the cache slots of all the samples that continue it. */
@@ -86,45 +87,14 @@ export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions:
         bias,
       ),
   };
-  const x = decoder.embed(ids, positions);
-  if (fusedFits(decoder, x))
-    pass.attendFused = (layer, qkv) => attendFused(decoder, cache, layer, qkv, pass, positions, slots);
-  return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, pass));
-}
-
-/** Whether norm, turn, cache and attention of this decoder are what native/decode_fused.cc does. */
-function fusedFits(decoder: Decoder, x: Tensor): boolean {
-  const { attention, positions } = decoder.spec;
-  const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';
-  return plain && aten<boolean>('attune::decode_fused_fits', x, attention.headDim);
-}
-
-function attendFused(
-  decoder: Decoder,
-  cache: KvCache,
-  layer: Layer,
-  qkv: Tensor,
-  pass: Pass,
-  positions: Tensor,
-  slots: Tensor,
-): Tensor {
-  const { qNorm, kNorm } = layer.weights;
-  const { heads, windows } = decoder.spec.attention;
-  return aten(
-    'attune::decode_fused',
-    qkv,
-    qNorm?.weight ?? null,
-    kNorm?.weight ?? null,
-    qNorm?.eps ?? 0,
-    pass.rope?.cos ?? null,
-    pass.rope?.sin ?? null,
-    pass.rope?.interleaved ?? false,
-    cache.keys[layer.index],
-    cache.values[layer.index],
-    slots,
-    positions,
-    heads,
-    decoder.attentionScale(layer.index),
-    windows[layer.index] ?? 0,
-  );
+  const step: DecodeStep = { decoder, cache, rope: pass.rope, positions, slots };
+  const embedded = decoder.embed(ids, positions);
+  if (attentionFits(decoder, embedded)) pass.attendFused = (layer, qkv) => attendFused(layer, qkv, step);
+  const native = layersFit(decoder, embedded);
+  const x = decoder.layers.reduce((input, layer) => {
+    if (!native || !isPlain(layer)) return scope(() => layer.forward(input, pass));
+    decodeLayer(layer, input, step);
+    return input;
+  }, embedded);
+  return applyNorm(decoder.weights.finalNorm, x);
 }

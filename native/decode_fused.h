@@ -1,0 +1,20 @@
+// A decoding step's attention on the CPU, from the fused projection on (native/decode_fused.cc).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace attune {
+
+/** Contiguous tensors; the norms' weights, cos and sin may be undefined. */
+struct FusedAttention {
+  at::Tensor qkv, qWeight, kWeight, cosines, sines, slots, positions;
+  double eps;
+  bool interleaved;
+  int64_t heads;
+  double scale;
+  int64_t window;
+};
+
+/** [B, H, D]. */
+at::Tensor decodeFusedCpu(const FusedAttention& given, at::Tensor& keys, at::Tensor& values);
+
+}  // namespace attune

@@ -1,0 +1,88 @@
+// The CPU's vectors of f32 by name, for the loops that the compiler does not turn into good vector code by itself: a maximum,
+// an exponential, products in registers. GCC's vector extensions, so that the same source serves ARM and x86.
+#pragma once
+#include <cstdint>
+
+namespace attune {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+typedef float Vector __attribute__((vector_size(kWidth * sizeof(float)), aligned(4), may_alias));
+typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
+typedef float Quad __attribute__((vector_size(4 * sizeof(float)), aligned(4), may_alias));
+typedef int32_t Lanes __attribute__((vector_size(4 * sizeof(int32_t))));
+
+inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+inline void store(float* to, const Vector& v) { *reinterpret_cast<Vector*>(to) = v; }
+
+inline Quad fold(const Vector& v) {
+  Quad sum = {v[0], v[1], v[2], v[3]};
+  for (int i = 4; i < kWidth; i += 4) sum += Quad{v[i], v[i + 1], v[i + 2], v[i + 3]};
+  return sum;
+}
+
+inline float total(const Vector& v) {
+  const Quad sum = fold(v);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/** max(a, b), lane by lane. */
+inline Vector larger(const Vector& a, const Vector& b) { return a > b ? a : b; }
+
+/** The largest of `size` numbers; −∞ of none. */
+inline float largest(const float* values, int64_t size) {
+  float peak = -__builtin_inff();
+  int64_t i = 0;
+  if (size >= 4 * kWidth) {
+    Vector peaks[4] = {load(values), load(values + kWidth), load(values + 2 * kWidth), load(values + 3 * kWidth)};
+    for (i = 4 * kWidth; i + 4 * kWidth <= size; i += 4 * kWidth)
+      for (int j = 0; j < 4; j++) peaks[j] = larger(peaks[j], load(values + i + j * kWidth));
+    const Vector most = larger(larger(peaks[0], peaks[1]), larger(peaks[2], peaks[3]));
+    for (int j = 0; j < kWidth; j++) peak = most[j] > peak ? most[j] : peak;
+  }
+  for (; i < size; i++) peak = values[i] > peak ? values[i] : peak;
+  return peak;
+}
+
+/** e^x for x ≤ 0 to f32 rounding: range reduction and a polynomial (Cephes' coefficients); 0 below −87. */
+inline Vector exponential(const Vector& x) {
+  // adding 1.5·2²³ rounds to a whole number and leaves it in the low bits
+  const Vector shifted = x * 1.44269504088896341f + 12582912.0f;
+  const Vector k = shifted - 12582912.0f;
+  const Vector r = (x - k * 0.693359375f) - k * -2.12194440e-4f;
+  Vector p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + (r + 1.0f);
+  const Whole power = ((Whole)shifted - (0x4B400000 - 127)) << 23;
+  return (Vector)((Whole)(p * (Vector)power) & (Whole)(x > -87.0f));
+}
+
+/** values[i] = e^((values[i] − peak)·factor) into `out`; returns their sum. `peak` is no smaller than any of them. */
+inline float exponentials(const float* values, int64_t size, float peak, float factor, float* out) {
+  Vector sums[2] = {};
+  int64_t i = 0;
+  for (; i + 2 * kWidth <= size; i += 2 * kWidth)
+    for (int j = 0; j < 2; j++) {
+      const Vector w = exponential((load(values + i + j * kWidth) - peak) * factor);
+      store(out + i + j * kWidth, w);
+      sums[j] += w;
+    }
+  float sum = total(sums[0] + sums[1]);
+  for (; i < size; i++) {
+    const Vector one = exponential(Vector{} + (values[i] - peak) * factor);
+    out[i] = one[0];
+    sum += one[0];
+  }
+  return sum;
+}
+
+}  // namespace attune
