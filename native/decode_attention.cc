@@ -44,6 +44,8 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   TORCH_CHECK(k.sizes() == v.sizes() && k.size(0) == n.rows && k.size(2) == n.size, "q, k and v do not fit together");
   TORCH_CHECK(keys.sizes() == values.sizes() && keys.size(2) == n.groups && keys.size(3) == n.size, "the caches do not fit k and v");
   TORCH_CHECK(keys.is_contiguous() && values.is_contiguous(), "the caches are contiguous");
+  for (const Tensor* tensor : {&k, &v, static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
+    TORCH_CHECK(tensor->device() == q.device(), "all inputs are on one device");
   TORCH_CHECK(n.groups > 0 && n.heads % n.groups == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(slots.dim() == 1 && slots.sizes() == positions.sizes() && slots.size(0) == n.rows, "one slot and position per row");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong, "slots and positions are int64");
@@ -51,7 +53,7 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
                   values.scalar_type() == k.scalar_type(), "q, k, v and the caches differ in dtype");
   Tensor bias;
   if (given.has_value() && given->defined()) {
-    TORCH_CHECK(given->dim() == 2 && given->size(0) == n.heads && given->size(1) >= n.length, "expected a bias [H, L]");
+    TORCH_CHECK(given->dim() == 2 && given->size(0) == n.heads && given->size(1) >= n.length && given->device() == q.device(), "expected a bias [H, L]");
     bias = given->to(at::kFloat).contiguous();
   }
   if (!q.device().is_cpu()) {

@@ -22,9 +22,10 @@ Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values)
   TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
   checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})
-    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == given.qkv.scalar_type()), "a norm's weight does not fit a head");
+    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == given.qkv.scalar_type() && weight->device().is_cpu()),
+                "a norm's weight does not fit a head");
   for (const Tensor* angles : {&given.cosines, &given.sines})
-    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size),
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size && angles->device().is_cpu()),
                 "cos and sin are float32, one row per token and at most half a head wide");
   Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
@@ -65,6 +66,8 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type(), "contiguous caches of qkv's dtype");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.size(0) == qkv.size(0) &&
                   positions.size(0) == qkv.size(0), "one int64 slot and position per row");
+  for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
+    TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
   TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
   const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
   const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),

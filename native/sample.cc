@@ -184,6 +184,8 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
     TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kFloat && tensor->is_contiguous(), "one float32 per row");
   for (const Tensor* tensor : {&topK, &seeds, &counters})
     TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kLong && tensor->is_contiguous(), "one int64 per row");
+  for (const Tensor* tensor : {&temperature, &topP, &minP, &topK, &seeds, &counters})
+    TORCH_CHECK(tensor->device() == logits.device(), "all inputs are on one device");
   const Tensor z = logits.contiguous();
   Tensor ids = at::empty({rows}, seeds.options()), logp = at::empty({rows}, temperature.options());
   if (!logits.device().is_cpu()) {

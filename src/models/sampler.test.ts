@@ -222,6 +222,50 @@ describe('attune::sample', () => {
     // p is of what k left: of 0.73 and 0.27 the first alone holds 0.7
     close(draw(1, 2, 0.7, 0), softmax(1, 1));
   });
+  // A nucleus of most of a large vocabulary, of a few tokens of it, and one that its first part misleads about.
+  for (const [name, slope, lead] of [
+    ['flat', 1e-4, 0],
+    ['steep', 0.5, 0],
+    ['lop-sided', 1e-4, 9],
+  ] as const) {
+    it(`finds the fewest that hold p in a large vocabulary: ${name}`, () => {
+      const [size, draws] = [20_011, 256];
+      // rank r stands at id 7919·r, all ranks at all places
+      const order = Array.from({ length: size }, (_, rank) => (rank * 7919) % size);
+      const logits = new Float32Array(size);
+      for (const [rank, id] of order.entries()) logits[id] = -slope * rank + (rank < 3 ? lead : 0);
+      const weights = order.map((id) => Math.exp(logits[id] as number));
+      const wanted = 0.9 * weights.reduce((a, b) => a + b, 0);
+      let held = 0;
+      const nucleus = weights.findIndex((weight) => {
+        held += weight;
+        return held >= wanted;
+      });
+      scope(() => {
+        const each = (value: number) => tensor(new Float32Array(draws).fill(value));
+        const whole = (pick: (i: number) => number) =>
+          tensor(BigInt64Array.from({ length: draws }, (_, i) => BigInt(pick(i))));
+        const rows = tensor(logits).unsqueeze(0).expand(draws, size);
+        const [ids] = aten<[Tensor, Tensor]>(
+          'attune::sample',
+          rows,
+          each(1),
+          whole(() => 0),
+          each(0.9),
+          each(0),
+          whole((i) => i),
+          whole(() => 3),
+        );
+        const rankOf = new Map(order.map((id, rank) => [id, rank]));
+        const ranks = ids.numbers().map((id) => rankOf.get(id) as number);
+        // sums in f32 may put the edge a token or two off
+        expect(Math.max(...ranks)).toBeLessThanOrEqual(nucleus + 2);
+        // so many draws come near the edge of a flat nucleus
+        if (nucleus > 100) expect(Math.max(...ranks)).toBeGreaterThan(0.9 * nucleus);
+        expect(new Set(ranks).size).toBeGreaterThan(Math.min(nucleus, 40) / 2);
+      });
+    });
+  }
   it('takes the first of the likeliest at temperature 0', () => {
     expect(draw(0, 0, 1, 0)).toEqual([1, 0, 0, 0, 0]);
     seed(0);

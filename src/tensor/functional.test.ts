@@ -279,3 +279,28 @@ describe('the others', () => {
     expect(new Set(dropped.map((value) => value.toFixed(4)))).toEqual(new Set(['0.0000', '1.3333']));
   });
 });
+
+describe('linear', () => {
+  it('is x·weightᵀ + bias for any number of rows, inputs and outputs, a row as if it were alone', () => {
+    seed(1);
+    for (const [outputs, inputs] of [
+      [1, 3],
+      [7, 5],
+      [33, 18],
+      [64, 50],
+      [70, 1025],
+    ] as const) {
+      scope(() => {
+        const [weight, bias] = [randn([outputs, inputs]), randn([outputs])];
+        const all = randn([130, inputs]);
+        const exact = all.to('float64').matmul(weight.to('float64').t()).add(bias.to('float64'));
+        const alone = Array.from({ length: 48 }, (_, i) => linear(all.narrow(0, i, 1), weight, bias).numbers()).flat();
+        for (const rows of [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 48, 49, 100, 128, 129, 130]) {
+          const result = linear(all.narrow(0, 0, rows), weight, bias);
+          expect(spread(result, exact.narrow(0, 0, rows))).toBeLessThan(2e-6 * inputs + 1e-5);
+          if (rows <= 48) expect(result.numbers()).toEqual(alone.slice(0, rows * outputs));
+        }
+      });
+    }
+  });
+});

@@ -78,7 +78,8 @@ describe("PEFT's adapters", () => {
     const expected = reference(folder);
     using model = await loadModel(folder, { dtype: 'float32' });
     const found = numbersOf(model, expected.ids);
-    expect(furthest(found, expected.logits)).toBeLessThan(1e-5);
+    // PEFT's own f32 logits are up to 1.4e-5 from the same computed in f64
+    expect(furthest(found, expected.logits)).toBeLessThan(2e-5);
 
     for (const checkpointing of [false, true]) {
       scope(() => {
