@@ -212,6 +212,8 @@ const diagonalLine = (low: number, high: number): Chart => ({
 export interface BarOptions extends Labels {
   bars: readonly { label: string; value: number; group?: string /** Half-width of the error bar. */; error?: number }[];
   horizontal?: boolean;
+  /** Each bar in the colour that a line chart gives the series of that name, where both have the same names. */
+  colorByLabel?: boolean;
   /** How values are written on the bars (d3-format). */
   format?: string;
 }
@@ -233,30 +235,35 @@ export function bars(options: BarOptions): Chart {
       labelLimit: 180,
     },
   };
-  const amount = (field: string) => quantitative(field, options.yLabel ?? null);
+  // Room above the tallest for its number, which would else be cut off.
+  const tallest = Math.max(0, ...values.map(({ high }) => high));
+  const scale = options.horizontal || tallest === 0 ? {} : { scale: { domainMax: 1.08 * tallest } };
+  const amount = (field: string) => quantitative(field, options.yLabel ?? null, scale);
   const [main, cross] = options.horizontal ? (['x', 'y'] as const) : (['y', 'x'] as const);
   const offset = grouped ? { [`${cross}Offset`]: { field: 'group', sort: null } } : {};
   const shared = { [cross]: category, ...offset };
+  const labels = { domain: values.map(({ label }) => label), range: palette };
   const color = grouped
     ? { field: 'group', type: 'nominal', sort: null, title: null, scale: { range: palette } }
-    : { value: palette[0] };
+    : options.colorByLabel
+      ? { field: 'label', type: 'nominal', scale: labels, legend: null }
+      : { value: palette[0] };
   const layer: Chart[] = [{ mark: { type: 'bar' }, encoding: { ...shared, [main]: amount('value'), color } }];
   if (values.some((bar) => bar.error !== undefined)) {
     layer.push({
       mark: { type: 'rule', strokeWidth: 1.5 },
       encoding: { ...shared, [main]: amount('low'), [`${main}2`]: { field: 'high' } },
     });
-  } else {
-    const place = options.horizontal ? { align: 'left', dx: 3 } : { baseline: 'bottom', dy: -2 };
-    layer.push({
-      mark: { type: 'text', fontSize: 10, ...place },
-      encoding: {
-        ...shared,
-        [main]: amount('value'),
-        text: { field: 'value', type: 'quantitative', format: options.format ?? '.3~g' },
-      },
-    });
   }
+  const place = options.horizontal ? { align: 'left', dx: 3 } : { baseline: 'bottom', dy: -2 };
+  layer.push({
+    mark: { type: 'text', fontSize: 10, ...place },
+    encoding: {
+      ...shared,
+      [main]: amount('high'),
+      text: { field: 'value', type: 'quantitative', format: options.format ?? '.3~g' },
+    },
+  });
   return { ...sized(options), data: { values }, layer };
 }
 

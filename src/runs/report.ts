@@ -56,7 +56,9 @@ export class Report {
         )
         .join('');
     const body = rows.map((row) => `<tr>${cells('td', row)}</tr>`).join('\n');
-    return this.#add(`<table><thead><tr>${cells('th', head)}</tr></thead>\n<tbody>${body}</tbody></table>`);
+    return this.#add(
+      `<div class="wide"><table><thead><tr>${cells('th', head)}</tr></thead>\n<tbody>${body}</tbody></table></div>`,
+    );
   }
 
   /** A prompt with one or more answers, each with whatever numbers belong to it. */
@@ -118,8 +120,9 @@ figure { margin: 0; background: white; border: 1px solid #e2e8f0; border-radius:
 figure svg { max-width: 100%; height: auto; display: block; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(360px, 1fr)); gap: 14px; }
 .note { border-left: 4px solid #2563eb; background: #eff6ff; padding: 8px 14px; }
-table { border-collapse: collapse; background: white; } th, td { padding: 6px 14px; border: 1px solid #e2e8f0; text-align: left; }
-th { background: #f1f5f9; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; background: white; } th, td { padding: 6px 10px; border: 1px solid #e2e8f0; text-align: left; }
+td { white-space: nowrap; } th { background: #f1f5f9; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 .sample { background: white; border: 1px solid #e2e8f0; border-radius: 8px; margin: 14px 0; padding: 12px 16px; }
 .answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 14px; } h4 { margin: 6px 0; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.45 ui-monospace, monospace; } .prompt { color: #475569; }

@@ -129,33 +129,24 @@ function comparisonCharts(start: Judgement, runs: readonly MethodRun[], results:
   const names = Object.keys(results.methods);
   const name = qualityName(start);
   const of = (method: string) => runs.filter((run) => run.method === method);
+  const lines = (title: string, points: (run: MethodRun) => Point[]) => {
+    const series = names.map((method) => ({ name: method, ...averaged(of(method).map(points)) }));
+    const bands = Object.fromEntries(series.map((each) => [each.name, each.spread]));
+    const spread = series.some((each) => each.spread.some((value) => value > 0));
+    return lineChart({ title, xLabel: 'step', series, ...(spread ? { bands } : {}) });
+  };
   const judged = (title: string, pick: (judgement: Judgement) => number) =>
-    lineChart({
-      title,
-      xLabel: 'step',
-      series: names.map((method) => ({
-        name: method,
-        ...averaged(of(method).map((run) => run.judgements.map((each) => ({ x: each.step, y: pick(each) })))),
-      })),
-    });
+    lines(title, (run) => run.judgements.map((each) => ({ x: each.step, y: pick(each) })));
   const logged = (title: string, metric: string) =>
-    lineChart({
-      title,
-      xLabel: 'step',
-      series: names.map((method) => ({
-        name: method,
-        ...averaged(
-          of(method).map((run) =>
-            run.history.flatMap(({ step, metrics }) =>
-              metrics[metric] === undefined ? [] : [{ x: step, y: metrics[metric] }],
-            ),
-          ),
-        ),
-      })),
-    });
+    lines(title, (run) =>
+      run.history.flatMap(({ step, metrics }) =>
+        metrics[metric] === undefined ? [] : [{ x: step, y: metrics[metric] }],
+      ),
+    );
   const bar = (title: string, pick: (method: string) => Figure) =>
     bars({
       title,
+      colorByLabel: true,
       bars: names.map((method) => ({ label: method, value: pick(method).mean, error: pick(method).std })),
     });
   return [
@@ -168,16 +159,23 @@ function comparisonCharts(start: Judgement, runs: readonly MethodRun[], results:
   ];
 }
 
-/** The mean over seeds at each step that all have. */
-function averaged(runs: readonly { x: number; y: number }[][]): { x: number[]; y: number[] } {
+interface Point {
+  x: number;
+  y: number;
+}
+
+/** Mean and standard deviation over seeds at each step that all have. */
+function averaged(runs: readonly Point[][]): { x: number[]; y: number[]; spread: number[] } {
   const at = new Map<number, number[]>();
   for (const { x, y } of runs.flat()) at.set(x, [...(at.get(x) ?? []), y]);
   const steps = [...at.keys()].sort((a, b) => a - b).filter((step) => at.get(step)?.length === runs.length);
-  return { x: steps, y: steps.map((step) => meanOf(at.get(step) as number[])) };
+  const values = steps.map((step) => at.get(step) as number[]);
+  return { x: steps, y: values.map(meanOf), spread: values.map(stdOf) };
 }
 
 function resultTable(start: Judgement, results: ComparisonResults): [string[], (string | number)[][]] {
-  const quality = Object.keys(start.metrics).filter((name) => !name.startsWith('reward_'));
+  // Parts of the reward are in the JSON; of sampled answers pass@k says the same as their accuracy.
+  const quality = Object.keys(start.metrics).filter((name) => !/^reward_|^sampled_accuracy$/.test(name));
   const row = (name: string, { quality: own, efficiency, stability }: MethodResult) => [
     name,
     ...quality.map((metric) => shown(own[metric] as Figure)),
@@ -205,18 +203,24 @@ export function comparisonText(config: CompareConfig, start: Judgement, results:
   );
   const { winners, time_ratios: ratios } = results.relative;
   const several = config.seeds.length > 1;
+  const verdicts = [
+    ['best final quality', winners.quality],
+    ['steadiest', winners.stability],
+    ['first at 90 % of its own improvement', winners.convergence],
+    ['most improvement a minute', winners.efficiency],
+    [
+      'time against the fastest',
+      Object.entries(ratios)
+        .map(([name, ratio]) => `${name} ${ratio.toFixed(2)}×`)
+        .join(', '),
+    ],
+  ] as const;
   return `Comparison from ${config.model}: ${config.steps} steps, ${config.seeds.length} seed${several ? 's' : ''}, ${config.evalNumPrompts} held-out prompts
 All methods were judged on the same prompts by the same judge, not by their own training signals.
 ${several ? 'Numbers are mean ± standard deviation over seeds.\n' : 'One seed: differences of a few hundredths may be chance; use --seeds 1,2,3.\n'}
 ${lines.join('\n')}
 
-best final quality       ${winners.quality}
-steadiest                ${winners.stability}
-first at 90 % of its own improvement  ${winners.convergence}
-most improvement a minute  ${winners.efficiency}
-time against the fastest  ${Object.entries(ratios)
-    .map(([name, ratio]) => `${name} ${ratio.toFixed(2)}×`)
-    .join(', ')}
+${verdicts.map(([what, who]) => `${what.padEnd(38)}${who}`).join('\n')}
 `;
 }
 
@@ -232,5 +236,5 @@ function answersSideBySide(runs: readonly MethodRun[]) {
   }));
 }
 
-const shown = ({ mean, std }: Figure) => (std > 0 ? `${short(mean)} ± ${short(std)}` : short(mean));
-const short = (value: number) => String(Number(value.toPrecision(3)));
+const shown = ({ mean, std }: Figure) => (std > 0 ? `${short(mean)} ± ${short(std, 2)}` : short(mean));
+const short = (value: number, digits = 3) => String(Number(value.toPrecision(digits)));

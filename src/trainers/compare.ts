@@ -89,9 +89,10 @@ export async function compareMethods(input: CompareInput, options: CompareOption
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];
     comparison: for (const seed of config.seeds) {
-      let pairs: Pairs | undefined;
+      // Before any method is run, so that a start without pairs is told at once.
+      const wanted = methods.some(({ kind }) => kind === 'preference');
+      const pairs = wanted ? await writePairs(config, seed, { model, tokenizer, scorer }) : undefined;
       for (const method of methods) {
-        if (method.kind === 'preference') pairs ??= await writePairs(config, seed, { model, tokenizer, scorer });
         const run = await runMethod(config, method, seed, { judge, before, pairs, options });
         // What was interrupted is not compared with what had its whole budget.
         if (options.signal?.aborted) break comparison;

@@ -32,12 +32,18 @@ export function addSamples(report: Report, rollouts: RolloutReader, count = 6): 
   const evaluated = rollouts.evalQuery();
   const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
   if (first !== undefined && last !== undefined) {
+    // A prompt's greedy answer is stored before its sampled ones, so it is the one that is shown.
     const at = (step: number) =>
-      new Map(evaluated.filter((row) => row.step === step).map((row) => [row.promptIndex, row]));
+      new Map(
+        evaluated
+          .filter((row) => row.step === step)
+          .reverse()
+          .map((row) => [row.promptIndex, row]),
+      );
     const [before, after] = [at(first), at(last)];
     const answer = (label: string, row: StoredEvalRollout | undefined) =>
       row === undefined ? [] : [{ label, text: row.completion, values: { reward: row.reward } }];
-    const shown = [...after.values()].slice(0, count);
+    const shown = [...after.values()].reverse().slice(0, count);
     report.section('Held-out prompts').samples(
       shown.map((row) => ({
         prompt: row.prompt,
