@@ -1,73 +1,68 @@
 /**
- * Every policy algorithm from one start on several tasks: held-out verifier accuracy before and after, lengths and entropy,
- * over several seeds. Writes a table and a picture for the docs.
+ * Every policy algorithm from one start on a mixture of tasks: held-out verifier accuracy before and after, lengths and
+ * entropy, over several seeds. Writes a table and a picture for the docs.
  *
  *     npm run bench -- policy-table --model models/tiny --seeds 3 --steps 100
+ *
+ * What each run came to lies under `--out`; a run that is there is not done again. So a study that was cut short goes on, and
+ * several processes (with OMP_NUM_THREADS=1 and other `--algorithms` each) can share it.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { meanOf, policyAlgorithms, stdOf } from '../src/algorithms/index.ts';
-import { bars, grid, lineChart, openRun, toPng } from '../src/runs/index.ts';
+import { bars, grid, lineChart, type MetricRow, openRun, toPng } from '../src/runs/index.ts';
 import { trainPolicy } from '../src/trainers/policy.ts';
 import { flagsOf } from './preference-measures.ts';
 import type { Reading } from './run.ts';
 
 const defaults = {
   model: 'models/tiny',
-  tasks: 'number_sorting:1;spell_backward:1;leg_counting:1',
+  tasks: 'number_sorting:1,letter_counting:1,spell_backward:1',
   algorithms: policyAlgorithms.map(({ name }) => name).join(','),
   seeds: '3',
   steps: '100',
   prompts: '8',
   group: '8',
-  'held-out': '128',
-  'max-new-tokens': '128',
-  lr: '2e-5',
+  'held-out': '150',
+  'eval-samples': '2',
+  'max-new-tokens': '64',
+  lr: '1e-4',
+  warmup: '10',
+  // weight of the KL to the start: none, so that nothing but the reward is compared
+  'kl-coef': '0',
   // algorithms whose gradients are of another size: name=lr,…
   'lr-of': '',
   device: 'auto',
   out: 'outputs/policy-table',
 };
 
+/** One run's evaluations, first to last, and the entropy of what it wrote beside them. */
 interface Outcome {
-  before: number;
-  after: number;
-  lengthBefore: number;
-  lengthAfter: number;
-  entropyBefore: number;
-  entropyAfter: number;
-  /** Held-out accuracy at each evaluation. */
-  curve: { step: number; accuracy: number }[];
+  algorithm: string;
+  seed: number;
+  evaluations: MetricRow[];
+  entropy: { before: number; after: number };
+  seconds: number;
 }
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const flags = flagsOf(args, defaults);
   const folder = mkdtempSync(join(tmpdir(), 'attune-policy-table-'));
   const seeds = Array.from({ length: Number(flags.seeds) }, (_, i) => i + 1);
-  const outcomes = new Map<string, Map<string, Outcome[]>>();
+  const results = join(flags.out, 'runs');
+  mkdirSync(results, { recursive: true });
   try {
-    for (const task of flags.tasks.split(';')) {
-      const ofTask = new Map<string, Outcome[]>();
-      outcomes.set(task, ofTask);
+    for (const seed of seeds) {
       for (const algorithm of flags.algorithms.split(',')) {
-        const own: Outcome[] = [];
-        for (const seed of seeds) own.push(await train(flags, { task, algorithm, seed, folder }));
-        ofTask.set(algorithm, own);
-        const over = (pick: (outcome: Outcome) => number) => {
-          const values = own.map(pick);
-          return seeds.length > 1
-            ? `${meanOf(values).toFixed(3)} ± ${stdOf(values).toFixed(3)}`
-            : meanOf(values).toFixed(3);
-        };
-        yield {
-          name: `${task} ${algorithm}`,
-          before: over(({ before }) => before),
-          after: over(({ after }) => after),
-          length: `${over(({ lengthBefore }) => lengthBefore)} → ${over(({ lengthAfter }) => lengthAfter)}`,
-          entropy: `${over(({ entropyBefore }) => entropyBefore)} → ${over(({ entropyAfter }) => entropyAfter)}`,
-        };
-        await write(flags.out, outcomes);
+        const file = join(results, `${algorithm}-${seed}.json`);
+        if (!existsSync(file)) {
+          const outcome = await train(flags, { algorithm, seed, folder });
+          writeFileSync(file, `${JSON.stringify(outcome)}\n`);
+        }
+        const outcome = JSON.parse(readFileSync(file, 'utf8')) as Outcome;
+        yield { name: `${algorithm} ${seed}`, ...figures(outcome), seconds: Math.round(outcome.seconds) };
+        await write(flags.out, readOutcomes(results));
       }
     }
   } finally {
@@ -77,75 +72,106 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
 
 async function train(
   flags: typeof defaults,
-  { task, algorithm, seed, folder }: { task: string; algorithm: string; seed: number; folder: string },
+  { algorithm, seed, folder }: { algorithm: string; seed: number; folder: string },
 ): Promise<Outcome> {
   const rates = new Map(flags['lr-of'].split(',').map((entry) => entry.split('=') as [string, string]));
   const steps = Number(flags.steps);
-  const every = Math.max(1, Math.floor(steps / 5));
+  const started = performance.now();
   using run = await trainPolicy(
     {
-      ...{ model: flags.model, device: flags.device, task, algorithm, seed, outputDir: folder },
+      ...{ model: flags.model, device: flags.device, task: flags.tasks, algorithm, seed, outputDir: folder },
       ...{ batchSize: Number(flags.prompts), gradAccum: 1, groupSize: Number(flags.group), topP: 1 },
-      ...{ maxSteps: steps, maxNewTokens: Number(flags['max-new-tokens']), lrSchedule: 'constant' },
-      ...{ lr: Number(rates.get(algorithm) ?? flags.lr), evalSteps: every, evalNumPrompts: Number(flags['held-out']) },
-      ...{ saveSteps: -1, saveModel: false, saveRollouts: false, reportTo: [] },
-      runName: `${task}-${algorithm}-${seed}`.replace(/[^\w-]/g, '_'),
+      ...{ maxSteps: steps, maxNewTokens: Number(flags['max-new-tokens']), lrSchedule: 'linear' },
+      ...{
+        lr: Number(rates.get(algorithm) ?? flags.lr),
+        warmupSteps: Number(flags.warmup),
+        klCoef: Number(flags['kl-coef']),
+      },
+      ...{ evalSteps: Math.max(1, Math.floor(steps / 4)), evalNumPrompts: Number(flags['held-out']) },
+      ...{ evalSamples: Number(flags['eval-samples']), saveSteps: -1, saveModel: false, saveRollouts: false },
+      ...{ reportTo: [], runName: `${algorithm}-${seed}` },
     },
     { run: { curves: false } },
   );
   await run.finish();
   const rows = openRun(run.folder).metrics();
-  const first = (name: string) => rows.find((row) => row[name] !== undefined)?.[name] ?? Number.NaN;
-  const last = (name: string) => rows.findLast((row) => row[name] !== undefined)?.[name] ?? Number.NaN;
+  const entropies = rows.flatMap(({ 'train/entropy': entropy }) => (entropy === undefined ? [] : [entropy]));
   return {
-    before: first('eval/accuracy'),
-    after: last('eval/accuracy'),
-    lengthBefore: first('eval/length_mean'),
-    lengthAfter: last('eval/length_mean'),
-    entropyBefore: first('train/entropy'),
-    entropyAfter: last('train/entropy'),
-    curve: rows.flatMap(({ step, 'eval/accuracy': accuracy }) => (accuracy === undefined ? [] : [{ step, accuracy }])),
+    ...{ algorithm, seed, evaluations: rows.filter((row) => row['eval/accuracy'] !== undefined) },
+    entropy: { before: meanOf(entropies.slice(0, 5)), after: meanOf(entropies.slice(-5)) },
+    seconds: (performance.now() - started) / 1000,
   };
 }
 
-/** The table and the picture as far as they go, after every algorithm: a long study may be cut short. */
-async function write(out: string, outcomes: ReadonlyMap<string, ReadonlyMap<string, Outcome[]>>): Promise<void> {
-  mkdirSync(out, { recursive: true });
+function readOutcomes(results: string): Map<string, Outcome[]> {
+  const files = readdirSync(results).filter((file) => file.endsWith('.json'));
+  const all = files.map((file) => JSON.parse(readFileSync(join(results, file), 'utf8')) as Outcome);
+  const known = policyAlgorithms.map(({ name }) => name).filter((name) => all.some((each) => each.algorithm === name));
+  return new Map(known.map((name) => [name, all.filter(({ algorithm }) => algorithm === name)]));
+}
+
+/** What the table shows of a run: `pass_at_1` is the share of sampled answers that are right, `accuracy` that of greedy ones. */
+function measured({ evaluations }: Outcome): string[] {
+  return Object.keys(evaluations[0] ?? {}).filter((name) => /^eval\/(pass_at_1|accuracy)(_|$)/.test(name));
+}
+
+const before = ({ evaluations }: Outcome, name: string) => evaluations[0]?.[name] ?? Number.NaN;
+const after = ({ evaluations }: Outcome, name: string) => evaluations.at(-1)?.[name] ?? Number.NaN;
+
+function figures(outcome: Outcome): Record<string, string> {
+  const change = (name: string) => `${percent(before(outcome, name))} → ${percent(after(outcome, name))}`;
+  return Object.fromEntries(measured(outcome).map((name) => [name.slice('eval/'.length), change(name)]));
+}
+
+/** The table and the picture as far as they go, after every run: a long study may be cut short. */
+async function write(out: string, outcomes: ReadonlyMap<string, Outcome[]>): Promise<void> {
+  const [first] = [...outcomes.values()].flat();
+  if (first === undefined) return;
+  const names = measured(first).filter((name) => name.startsWith('eval/pass_at_1'));
+  const tasks = names.filter((name) => name !== 'eval/pass_at_1');
+  const spread = (own: readonly Outcome[], of: (outcome: Outcome) => number, shown: (value: number) => string) =>
+    own.length > 1 ? `${shown(meanOf(own.map(of)))} ± ${shown(stdOf(own.map(of)))}` : shown(meanOf(own.map(of)));
+  const all = [...outcomes.values()].flat();
+  const row = (label: string, own: readonly Outcome[], at: typeof after, entropy: (outcome: Outcome) => number) =>
+    `| ${[
+      label,
+      ...[...tasks, 'eval/pass_at_1', 'eval/accuracy'].map((name) => spread(own, (each) => at(each, name), percent)),
+      spread(
+        own,
+        (each) => at(each, 'eval/length_mean'),
+        (value) => value.toFixed(1),
+      ),
+      spread(own, entropy, (value) => value.toFixed(2)),
+    ].join(' | ')} |`;
   const lines = [
-    '| task | algorithm | accuracy before | after | tokens before | after | entropy before | after |',
-    `|${'---|'.repeat(8)}`,
+    `| after | ${tasks.map(taskOf).join(' | ')} | all, sampled | all, greedy | tokens | entropy |`,
+    `|---|${'--:|'.repeat(tasks.length + 4)}`,
+    row('the start', all, before, ({ entropy }) => entropy.before),
+    ...[...outcomes].map(([name, own]) => row(`\`${name}\``, own, after, ({ entropy }) => entropy.after)),
   ];
-  const charts = [...outcomes].flatMap(([task, algorithms]) => [
+  const course = (name: string) =>
+    lineChart({
+      ...{ title: `${taskOf(name)}: right, of sampled answers`, xLabel: 'step', smooth: false },
+      series: [...outcomes].map(([label, own]) => ({
+        name: label,
+        x: first.evaluations.map(({ step }) => step),
+        y: first.evaluations.map((_, i) => meanOf(own.map(({ evaluations }) => evaluations[i]?.[name] ?? Number.NaN))),
+      })),
+    });
+  const charts = [
+    ...tasks.map(course),
     bars({
-      title: `${task}: held-out accuracy`,
-      bars: [...algorithms].flatMap(([label, own]) => [
-        { label, group: 'before', ...figure(own.map(({ before }) => before)) },
-        { label, group: 'after', ...figure(own.map(({ after }) => after)) },
+      title: 'All tasks, before and after',
+      bars: [...outcomes].flatMap(([label, own]) => [
+        { label, group: 'before', ...figure(own.map((each) => before(each, 'eval/pass_at_1'))) },
+        { label, group: 'after', ...figure(own.map((each) => after(each, 'eval/pass_at_1'))) },
       ]),
     }),
-    lineChart({
-      title: `${task}: course`,
-      xLabel: 'step',
-      series: [...algorithms].map(([name, own]) => ({
-        name,
-        x: own[0]?.curve.map(({ step }) => step) ?? [],
-        y: (own[0]?.curve ?? []).map((_, i) => meanOf(own.map(({ curve }) => curve[i]?.accuracy ?? Number.NaN))),
-      })),
-    }),
-  ]);
-  for (const [task, algorithms] of outcomes) {
-    for (const [name, own] of algorithms) {
-      const cells = (['before', 'after', 'lengthBefore', 'lengthAfter', 'entropyBefore', 'entropyAfter'] as const).map(
-        (key) => {
-          const { value, error } = figure(own.map((outcome) => outcome[key]));
-          return own.length > 1 ? `${value.toFixed(2)} ± ${error.toFixed(2)}` : value.toFixed(2);
-        },
-      );
-      lines.push(`| ${[task, name, ...cells].join(' | ')} |`);
-    }
-  }
+  ];
   writeFileSync(join(out, 'policy-table.md'), `${lines.join('\n')}\n`);
   writeFileSync(join(out, 'policy-table.png'), await toPng(grid(charts, { columns: 2 })));
 }
 
+const taskOf = (name: string) => name.slice('eval/pass_at_1_'.length) || 'all';
+const percent = (share: number) => `${(100 * share).toFixed(0)} %`;
 const figure = (values: readonly number[]) => ({ value: meanOf(values), error: stdOf(values) });

@@ -36,7 +36,7 @@ interface GenerateFlags {
   style: string;
   part: string;
   testShare: string;
-  wrongShare: string;
+  wrongShare?: string;
   perPrompt: string;
   system?: boolean;
 }
@@ -81,7 +81,7 @@ export function register(program: Command): void {
     .option('--style <style>', `how solutions are written: ${styles.join(', ')}`, 'think')
     .option('--part <part>', `only prompts of this part: ${parts.join(', ')}`, 'all')
     .option('--test-share <share>', 'the share of prompts that are test prompts', '0.1')
-    .option('--wrong-share <share>', 'graded, steps: the share of wrong solutions', '0.5')
+    .option('--wrong-share <share>', 'the share of wrong solutions (default: 0 for sft, 0.5 for graded and steps)')
     .option('--per-prompt <number>', 'graded: solutions on each prompt', '1')
     .option('--system', 'sft: begin with a system message that asks for the think and answer tags')
     .action(generate);
@@ -241,7 +241,7 @@ async function generate(flags: GenerateFlags): Promise<void> {
     style: oneOf('--style', flags.style, styles),
     part: oneOf('--part', flags.part, parts),
     testShare: share('--test-share', flags.testShare),
-    wrongShare: share('--wrong-share', flags.wrongShare),
+    ...(flags.wrongShare === undefined ? {} : { wrongShare: share('--wrong-share', flags.wrongShare) }),
     perPrompt: wholeNumber('--per-prompt', flags.perPrompt, 1),
     system: flags.system ?? false,
   };

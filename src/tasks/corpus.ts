@@ -25,7 +25,7 @@ export interface CorpusOptions extends DrawOptions {
   style?: Style;
   /** A system message for chats: a text, or true for the one that asks for the think and answer tags. */
   system?: string | boolean;
-  /** The share of graded and labelled solutions that are wrong; 0.5 unless given. */
+  /** The share of solutions that are wrong; 0.5 of graded and labelled ones and none of chats unless given. */
   wrongShare?: number;
   /** How many graded solutions, right or wrong, follow each other on one prompt; 1 unless given. */
   perPrompt?: number;
@@ -63,17 +63,28 @@ export interface LabelledStepsRow extends Source {
   steps: { text: string; label: StepLabel }[];
 }
 
-/** Chats with a worked solution to imitate. */
+/** Chats with a worked solution to imitate: right ones, unless a share of wrong ones is asked for (a careless teacher). */
 export function* chatRows(options: CorpusOptions): Generator<ChatRow> {
-  const { system, style } = options;
+  const { system, style, wrongShare = 0 } = options;
   const instruction = system === true ? formatInstruction : system;
-  for (const example of drawn(options)) {
+  for (const { example, solution } of worked({ ...options, wrongShare })) {
     const messages: ChatRow['messages'] = [
       { role: 'user', content: example.prompt },
-      { role: 'assistant', content: respond(task(example.task).solution(example), style) },
+      { role: 'assistant', content: respond(solution, style) },
     ];
     if (typeof instruction === 'string') messages.unshift({ role: 'system', content: instruction });
     yield { messages, ...source(example) };
+  }
+}
+
+function* worked(options: CorpusOptions & { wrongShare: number }): Generator<{ example: Example; solution: Solution }> {
+  if (options.wrongShare === 0) {
+    for (const example of drawn(options)) yield { example, solution: task(example.task).solution(example) };
+    return;
+  }
+  for (const { example, wrong } of drawnWithWrong(options)) {
+    const random = new Random('sft', options.seed ?? 0, example.seed);
+    yield { example, solution: either(random, options, example, wrong).solution };
   }
 }
 

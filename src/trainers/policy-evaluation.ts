@@ -52,7 +52,18 @@ export function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly 
     length_mean: of(({ completionIds }) => completionIds.length),
     ended: of(({ ended }) => Number(ended)),
     ...(sampled.length === 0 ? {} : sampledMetrics(sampled)),
+    ...byTask(greedy, 'accuracy'),
+    ...byTask(sampled, 'pass_at_1'),
   };
+}
+
+/** The share that is right for each task, where a mixture has several: a mean may hide that one is learnt and one forgotten. */
+function byTask(rollouts: readonly Rollout[], name: string): Record<string, number> {
+  const tasks = Map.groupBy(rollouts, ({ prompt }) => prompt.example?.task);
+  if (tasks.size < 2 || !isJudged(rollouts)) return {};
+  return Object.fromEntries(
+    [...tasks].map(([task, own]) => [`${name}_${task}`, meanOf(own.map(({ correct }) => Number(correct)))]),
+  );
 }
 
 const isJudged = (rollouts: readonly Rollout[]) => rollouts.every(({ correct }) => correct !== undefined);
