@@ -2,7 +2,7 @@
  * Every policy algorithm from one start on a mixture of tasks: held-out verifier accuracy before and after, lengths and
  * entropy, over several seeds. Writes a table and a picture for the docs.
  *
- *     npm run bench -- policy-table --model models/tiny --seeds 3 --steps 100
+ *     npm run bench -- policy-table --model models/tiny --seeds 3 --steps 32
  *
  * What each run came to lies under `--out`; a run that is there is not done again. So a study that was cut short goes on, and
  * several processes (with OMP_NUM_THREADS=1 and other `--algorithms` each) can share it.
@@ -18,17 +18,17 @@ import type { Reading } from './run.ts';
 
 const defaults = {
   model: 'models/tiny',
-  tasks: 'number_sorting:1,letter_counting:1,spell_backward:1',
+  tasks: 'number_sorting:1,spell_backward:1,letter_counting:1,propositional_logic:1',
   algorithms: policyAlgorithms.map(({ name }) => name).join(','),
   seeds: '3',
-  steps: '100',
-  prompts: '8',
+  steps: '32',
+  prompts: '16',
   group: '8',
-  'held-out': '150',
-  'eval-samples': '2',
+  'held-out': '160',
+  'eval-samples': '4',
   'max-new-tokens': '64',
-  lr: '1e-4',
-  warmup: '10',
+  lr: '2e-4',
+  warmup: '4',
   // weight of the KL to the start: none, so that nothing but the reward is compared
   'kl-coef': '0',
   // algorithms whose gradients are of another size: name=lr,…

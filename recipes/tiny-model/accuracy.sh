@@ -1,5 +1,5 @@
 #!/bin/sh
-# Accuracy per task of a model that make.sh made: sh recipes/tiny-model/accuracy.sh work/tiny/runs/sft/step-400
+# Accuracy per task of a model that make.sh made: sh recipes/tiny-model/accuracy.sh work/tiny/model
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
@@ -8,5 +8,5 @@ TASKS=${TASKS:-"chain_sum:1 chain_sum:2 products:1 leg_counting:1 gcd:1 number_s
 for task in $TASKS; do
   echo "$task"
   $ATTUNE evaluate policy --model "$model" --task "$task" --num-prompts "${PROMPTS:-100}" --samples 4 --top-p 1 \
-    --max-new-tokens 160 --output-dir "${2:-evaluation}/$task" | grep -E 'accuracy|pass@|ended'
+    --max-new-tokens 64 --output-dir "${2:-evaluation}/$task" | grep -E 'accuracy|pass@|ended'
 done

@@ -49,13 +49,17 @@ export interface Story {
 const shares = { rewardModel: 0.2, againstRewardModel: 0.3, againstVerifier: 0.3 };
 
 export async function tellStory(options: StoryOptions): Promise<Story> {
-  const { model, folder, tasks, seed = 7, pairs: count = 1200, heldOut = 48, maxNewTokens = 96, print } = options;
+  const { model, folder, tasks, seed = 7, pairs: count = 6000, heldOut = 120, maxNewTokens = 64, print } = options;
   const seconds = (share: number) => 60 * options.minutes * share;
   mkdirSync(folder, { recursive: true });
   const runs = { reportTo: [], logSteps: 1, saveSteps: -1, lrSchedule: 'constant' as const, seed, model };
 
-  print('1. Data. Each pair is a right and a wrong solution of one problem; a slip was made on purpose.');
-  const pairs = [...preferenceRows({ tasks, seed, count, part: 'train' })];
+  print(
+    '1. Data. Each pair is a right and a wrong answer to one problem, worked out or not; slips were made on purpose.',
+  );
+  const pairs = (['think', 'answer'] as const).flatMap((style, i) => [
+    ...preferenceRows({ tasks, seed: seed + i, count: count / 2, part: 'train', style }),
+  ]);
   const dataset = join(folder, 'pairs.jsonl');
   writeFileSync(dataset, pairs.map((pair) => `${JSON.stringify(pair)}\n`).join(''));
   const [shown] = pairs;
@@ -66,7 +70,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
     trainReward(
       {
         ...{ ...runs, type: 'preference', dataset, outputDir: join(folder, 'reward-model'), runName: 'run' },
-        ...{ batchSize: 16, gradAccum: 1, lr: 1e-4, maxSteps: 60, evalSteps: -1, validationSplit: 0 },
+        ...{ batchSize: 32, gradAccum: 1, lr: 1e-3, warmupSteps: 10, maxSteps: 180, evalSteps: -1, validationSplit: 0 },
         ...{ stripThinking: false, maxLength: 512 },
       },
       { ...limits, cache: false },
@@ -87,7 +91,16 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
       trainPolicy(
         {
           ...{ ...runs, task: tasks, algorithm: 'grpo', outputDir: join(folder, 'policy'), runName, maxNewTokens },
-          ...{ batchSize: 6, gradAccum: 1, groupSize: 8, lr: 2e-5, topP: 1, maxSteps: 200, evalSteps: -1 },
+          ...{
+            batchSize: 8,
+            gradAccum: 1,
+            groupSize: 8,
+            lr: 2e-4,
+            warmupSteps: 5,
+            topP: 1,
+            maxSteps: 60,
+            evalSteps: -1,
+          },
           ...more,
         },
         { ...limits, run: { curves: false } },
