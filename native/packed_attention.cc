@@ -1,13 +1,16 @@
-// attune::packed_attention(q[N, H, D], k[N, G, D], v[N, G, D], starts, scale, window, bias?, dropout) -> out[N, H, D]
+// attune::packed_attention(q[N, H, D], k[N, G, D], v[N, G, D], starts, scale, window, bias?, dropout, prefixes?) -> out[N, H, D]
 //
 // Causal attention inside each of several sequences laid end to end (starts = [0, n₁, n₁+n₂, …]), for grouped heads, a
-// sliding window (0 = none) and a bias per head and key position, bias[H, L] (ALiBi). Query rows go in blocks, so the scores of one block are all that exists at a
-// time, and keys after the block (or before its window) are never touched. Backward recomputes the scores:
+// sliding window (0 = none) and a bias per head and key position, bias[H, L] (ALiBi). Query rows go in blocks, so the scores
+// of one block are all that exists at a time, and keys after the block (or before its window) are never touched. Backward
+// recomputes the scores:
 //
 //   P = softmax(S),  dV = Pᵀ·dO,  dS = P∘(dO·Vᵀ − rowsum(dO∘O)),  dQ = scale·dS·K,  dK = scale·dSᵀ·Q
 //
-// It is written in ATen operators, so it runs on every device and dtype; half precision on CUDA goes through libtorch's
-// flash kernels instead (src/models/attention.ts).
+// A sequence may continue another of the batch (`prefixes`: its index, or −1), which it then sees as its own beginning.
+//
+// f32 on the CPU has a kernel (packed_attention_cpu.cc). The rest is written in ATen operators, so it runs on every device
+// and dtype; half precision on CUDA goes through libtorch's flash kernels instead (src/models/attention.ts).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -15,6 +18,7 @@
 #include <algorithm>
 
 #include "optional.h"
+#include "packed_attention.h"
 
 namespace attune {
 namespace {
@@ -135,8 +139,50 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
   }
 };
 
+// The same by the CPU's kernel.
+class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const Optional<Tensor>& given,
+                        const PackedCall& call) {
+    const Tensor bias = given.has_value() ? *given : Tensor();
+    const auto [out, lse] = packedForwardCpu(q, k, v, bias, call);
+    context->save_for_backward({q, k, v, out, bias, lse});
+    context->saved_data["starts"] = call.starts;
+    context->saved_data["prefixes"] = call.prefixes;
+    context->saved_data["scale"] = call.scale;
+    context->saved_data["window"] = call.window;
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &bias = saved[4], &lse = saved[5];
+    const PackedCall call{context->saved_data["starts"].toIntVector(), context->saved_data["prefixes"].toIntVector(),
+                          context->saved_data["scale"].toDouble(), context->saved_data["window"].toInt()};
+    const auto [dq, dk, dv] = packedBackwardCpu(q, k, v, bias, out, lse, incoming[0].contiguous(), call);
+    return {dq, dk, dv, Tensor(), Tensor()};
+  }
+};
+
+// How long the longest sequence is with what it continues, after a look at whether the prefixes make sense.
+int64_t longestSequence(at::IntArrayRef starts, at::IntArrayRef prefixes) {
+  const int64_t sequences = static_cast<int64_t>(starts.size()) - 1;
+  TORCH_CHECK(prefixes.empty() || static_cast<int64_t>(prefixes.size()) == sequences, "one prefix per sequence");
+  int64_t longest = 0;
+  for (int64_t s = 0; s < sequences; s++) {
+    int64_t length = starts[s + 1] - starts[s];
+    const int64_t prefix = prefixes.empty() ? -1 : prefixes[s];
+    if (prefix >= 0) {
+      TORCH_CHECK(prefix < sequences && prefixes[prefix] < 0, "a prefix is a sequence of the batch that has none itself");
+      length += starts[prefix + 1] - starts[prefix];
+    }
+    longest = std::max(longest, length);
+  }
+  return longest;
+}
+
 Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, double scale, int64_t window,
-                       const Optional<Tensor>& given, double dropout) {
+                       const Optional<Tensor>& given, double dropout, at::IntArrayRef prefixes) {
   TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && v.sizes() == k.sizes(), "expected q [N, H, D], k and v [N, G, D]");
   TORCH_CHECK(q.size(0) == k.size(0) && q.size(2) == k.size(2), "q and k differ in tokens or head size");
   TORCH_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "query heads are a multiple of kv heads");
@@ -144,13 +190,15 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
   TORCH_CHECK(starts.size() >= 1 && starts.front() == 0 && starts.back() == q.size(0), "starts go from 0 to the number of tokens");
   TORCH_CHECK(std::is_sorted(starts.begin(), starts.end()), "starts are in order");
   TORCH_CHECK(window >= 0 && dropout >= 0 && dropout < 1, "window is at least 0, dropout in [0, 1)");
+  const int64_t longest = longestSequence(starts, prefixes);
   Optional<Tensor> bias;
   if (given.has_value() && given->defined()) {
-    int64_t longest = 0;
-    for (size_t i = 0; i + 1 < starts.size(); i++) longest = std::max(longest, starts[i + 1] - starts[i]);
     TORCH_CHECK(given->dim() == 2 && given->size(0) == q.size(1) && given->size(1) >= longest, "expected a bias [H, L] with L at least the longest sequence");
     bias = given->to(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).contiguous();
   }
+  if (q.device().is_cpu() && q.scalar_type() == at::kFloat && dropout == 0)
+    return PackedAttentionCpu::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, PackedCall{starts.vec(), prefixes.vec(), scale, window});
+  TORCH_CHECK(prefixes.empty(), "prefixes are for float32 on the CPU without dropout");
   return PackedAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, starts.vec(), scale, window, dropout);
 }
 
@@ -159,6 +207,7 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "packed_attention(Tensor q, Tensor k, Tensor v, int[] starts, float scale, int window=0, Tensor? bias=None, float dropout=0.0) -> Tensor");
+      "packed_attention(Tensor q, Tensor k, Tensor v, int[] starts, float scale, int window=0, Tensor? bias=None, float dropout=0.0, "
+      "int[] prefixes=[]) -> Tensor");
   library.impl("packed_attention", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::packedAttention));
 }
