@@ -1,6 +1,6 @@
 /**
  * Attention over a packed batch: flash kernels with cumulative lengths for half precision on CUDA, our own blocked operator
- * (native/packed_attention.cc) everywhere else.
+ * (native/packed_attention.cc) everywhere else. Only that one, in f32 on the CPU, knows of prefixes.
  */
 import { aten, flashAttention, flashTakes, type Tensor } from '../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
@@ -37,5 +37,6 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
     window === null || window >= batch.longest ? 0 : window,
     bias,
     dropout,
+    batch.prefixes ?? [],
   );
 }

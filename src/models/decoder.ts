@@ -76,6 +76,17 @@ export class Decoder {
     return this.weights.layers;
   }
 
+  /**
+   * Whether sequences may have a beginning in common (`packShared`): attention must know of prefixes, and nothing of a
+   * token may depend on how long the whole is.
+   */
+  get sharesPrefixes(): boolean {
+    const { positions, attention } = this.spec;
+    if (this.device !== 'cpu' || this.dtype !== 'float32') return false;
+    if (this.training && attention.dropout > 0) return false;
+    return positions.kind !== 'rope' || !ropeDependsOnLength(positions);
+  }
+
   /** The final hidden states of every token, [total, hiddenSize]. */
   forward(batch: PackedBatch): Tensor {
     const x = this.blocks(this.embed(batch.ids, batch.positions), this.pass(batch));

@@ -1,12 +1,13 @@
 /** Training on labelled text, whatever the labels: batches of tokens in, an objective on the model's hidden states. */
 import type { Batch, BatchState } from '../data/index.ts';
-import type { Model } from '../models/index.ts';
+import { type Model, type PackedBatch, packShared } from '../models/index.ts';
 import { AdamW } from '../nn/index.ts';
 import { noGrad, scope } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import type { TrainTask } from './loop.ts';
 import { UpdateSums } from './loop-sums.ts';
 import type { Objective } from './objectives.ts';
+import { responsesOf } from './responses.ts';
 import { restoreForTraining, saveForTraining } from './setup.ts';
 import { onDevice, type StepBatches } from './step-batches.ts';
 
@@ -54,6 +55,16 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask<Tota
   };
 }
 
+function packFor(
+  objective: Pick<Objective<unknown>, 'sharesPrompts'>,
+  batch: Batch,
+  { decoder, device }: Model,
+): PackedBatch {
+  return objective.sharesPrompts && decoder.sharesPrefixes
+    ? packShared(responsesOf(batch), device)
+    : onDevice(batch, device);
+}
+
 /** Forward and backward of one micro-batch; its share of the step's metrics. */
 function shareOf<Totals>(
   { model, objective }: Pick<BatchTaskParts<Totals>, 'model' | 'objective'>,
@@ -61,7 +72,7 @@ function shareOf<Totals>(
   totals: Totals,
   checkpointing: boolean,
 ) {
-  const packed = onDevice(batch, model.device);
+  const packed = packFor(objective, batch, model);
   let metrics = {};
   const loss = model.decoder.backward(
     packed,
@@ -88,7 +99,7 @@ export async function evaluateBatches<Totals>(
       sums.add(
         scope(() =>
           noGrad(() => {
-            const packed = onDevice(batch, model.device);
+            const packed = packFor(objective, batch, model);
             const { loss, metrics } = objective.loss(model.decoder.forward(packed), packed, batch, totals);
             return { ...metrics, loss };
           }),

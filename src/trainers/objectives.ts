@@ -19,6 +19,8 @@ import { type Model, type PackedBatch, type ScoreHead, scoredTokens, tokenLogpro
 import { type Device, type Tensor, tensor } from '../tensor/index.ts';
 
 export interface Objective<Totals> {
+  /** Whether prompts that several sequences of a batch have may go through the model once: `loss` then asks `packed.rows`. */
+  sharesPrompts: boolean;
   totals(batches: readonly Batch[]): Totals;
   loss(hidden: Tensor, packed: PackedBatch, batch: Batch, totals: Totals): LossResult;
 }
@@ -31,6 +33,7 @@ export function sftObjective(model: Model, { allTokens = false } = {}): Objectiv
   const learnt = (batch: Batch) =>
     scoredTokens(Array.from(batch.cuSeqlens), allTokens ? new Uint8Array(batch.tokens).fill(1) : batch.lossMask);
   return {
+    sharesPrompts: false,
     totals: (batches) => ({ tokens: sumOver(batches, (batch) => learnt(batch).length) }),
     loss(hidden, packed, batch, totals) {
       const { logp, entropy } = tokenLogprobs(model.decoder, hidden, packed, learnt(batch));
@@ -46,9 +49,10 @@ export function preferenceObjective(
 ): Objective<{ pairs: number }> {
   const { margin = false, ...shape } = options;
   return {
+    sharesPrompts: true,
     totals: (batches) => ({ pairs: sumOver(batches, (batch) => batch.examples) }),
     loss(hidden, packed, batch, totals) {
-      const scores = headRows(model, hidden, lastTokens(batch.cuSeqlens)).reshape(-1);
+      const scores = headRows(model, hidden, packed, lastTokens(batch.cuSeqlens)).reshape(-1);
       const chosen = scores.narrow(0, 0, batch.examples);
       const rejected = scores.narrow(0, batch.examples, batch.examples);
       const given = margin ? { margin: tensor(batch.margins, { device: packed.ids.device }) } : {};
@@ -60,14 +64,15 @@ export function preferenceObjective(
 /** Binary cross-entropy of every response token against the response's correctness. */
 export function outcomeObjective(model: Model): Objective<OutcomeTotals> {
   return {
+    sharesPrompts: true,
     totals(batches) {
       const correct = sumOver(batches, (batch) => sumOfBytes(batch.labels));
       const tokens = sumOver(batches, (batch) => sumOfBytes(batch.lossMask));
       return { tokens, correct, incorrect: sumOver(batches, (batch) => batch.examples) - correct };
     },
-    loss(hidden, _packed, batch, totals) {
+    loss(hidden, packed, batch, totals) {
       const places = placesOfOnes(batch.lossMask);
-      const logits = headRows(model, hidden, places).reshape(-1);
+      const logits = headRows(model, hidden, packed, places).reshape(-1);
       const lengths = lengthsOf(batch.cuSeqlens).map((_, s) => responseLength(batch, s));
       const correct = tensor(Float32Array.from(batch.labels), { device: logits.device });
       return outcomeRewardLoss({ logits, correct, segments: segmentsOf(lengths, logits) }, totals);
@@ -78,9 +83,10 @@ export function outcomeObjective(model: Model): Objective<OutcomeTotals> {
 /** Three-class cross-entropy at the end of each labelled step. */
 export function processObjective(model: Model): Objective<{ steps: number }> {
   return {
+    sharesPrompts: true,
     totals: (batches) => ({ steps: sumOver(batches, (batch) => batch.stepPositions.length) }),
     loss(hidden, packed, batch, totals) {
-      const logits = headRows(model, hidden, batch.stepPositions);
+      const logits = headRows(model, hidden, packed, batch.stepPositions);
       const labels = tensor(BigInt64Array.from(batch.stepLabels, BigInt), { device: packed.ids.device });
       const { loss, metrics } = processRewardLoss({ logits, labels }, totals);
       return { loss, metrics: { ...metrics, accuracy: (metrics.step_accuracy as Tensor).clone() } };
@@ -94,8 +100,9 @@ export function lastTokens(cuSeqlens: ArrayLike<number>): number[] {
 }
 
 /** The head's output, [places, outputs], at some tokens of a batch. */
-function headRows(model: Model, hidden: Tensor, places: ArrayLike<number>): Tensor {
-  return headOf(model).forward(hidden.indexSelect(0, indices(places, hidden.device)));
+function headRows(model: Model, hidden: Tensor, { rows }: PackedBatch, places: ArrayLike<number>): Tensor {
+  const laid = rows === undefined ? places : Array.from(places, (place) => rows[place] as number);
+  return headOf(model).forward(hidden.indexSelect(0, indices(laid, hidden.device)));
 }
 
 function headOf(model: Model): ScoreHead {

@@ -1,10 +1,10 @@
 /** A step's rollouts as the model takes them: minibatches for updates, micro-batches for memory, passes without gradient. */
-import { type Model, tokenLogprobs } from '../models/index.ts';
+import { type Decoder, type Model, tokenLogprobs } from '../models/index.ts';
 import { Random } from '../tasks/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
 import type { Critic } from './policy-critic.ts';
 import type { Rollout } from './policy-rollout.ts';
-import { microBatches, packResponses } from './responses.ts';
+import { packResponses, responseBatches } from './responses.ts';
 
 /**
  * Splits rollouts into `count` parts of nearly equal size in an order that the key decides. One part keeps the order, so
@@ -19,9 +19,9 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
   );
 }
 
-/** Consecutive rollouts of at most so many tokens together, prompts included. */
-export const byTokens = (rollouts: readonly Rollout[], tokens: number): Rollout[][] =>
-  microBatches(rollouts, { tokens }, ({ ids }) => ids.length);
+/** Consecutive rollouts of at most so many tokens together, prompts included: once each where the decoder shares them. */
+export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Decoder): Rollout[][] =>
+  responseBatches(rollouts, { tokens }, decoder);
 
 export interface LookOptions {
   temperature: number;
@@ -37,10 +37,10 @@ export function lookAt(
 ): { logprobs: Float32Array[]; values?: Float32Array[] } {
   const logprobs: Float32Array[] = [];
   const values: Float32Array[] = [];
-  for (const part of byTokens(rollouts, options.microBatchTokens)) {
+  for (const part of byTokens(rollouts, options.microBatchTokens, model.decoder)) {
     const seen = scope(() =>
       noGrad(() => {
-        const packed = packResponses(part, model.device);
+        const packed = packResponses(part, model.decoder);
         const hidden = model.decoder.forward(packed.batch);
         const { logp } = tokenLogprobs(model.decoder, hidden, packed.batch, packed.tokens, options.temperature);
         const value = critic?.values(packed, hidden);

@@ -16,6 +16,7 @@ import { ListPrompts, type PolicyPrompt, PromptWriter, TaskPrompts, taskEvalProm
 import { RewardShaper } from './policy-rewards.ts';
 import type { Rollout } from './policy-rollout.ts';
 import { PolicyTask } from './policy-task.ts';
+import { packedTokens } from './responses.ts';
 
 let folder = '';
 let model: Model;
@@ -51,7 +52,7 @@ async function firstUpdate(algorithm: string) {
     sampler,
     reference: (body) => body(model),
     critic: null,
-    prompts: new ListPrompts(prompts('red', 'blue'), 1),
+    prompts: new ListPrompts(prompts('good bad yes no good bad yes no red', 'no yes bad good no yes bad good blue'), 1),
     scorer: rewardFunction((items) => items.map(({ response }) => response.length)),
     optimizer,
     totalSteps: 1,
@@ -72,6 +73,8 @@ function gradients(task: PolicyTask, parts: Rollout[][], totals: StepTotals): nu
 describe('a step', () => {
   it.each(['grpo', 'dapo', 'gspo', 'rloo'])('%s has one gradient, in any order and split', async (algorithm) => {
     const { task, rollouts, totals, optimizer } = await firstUpdate(algorithm);
+    const tokens = rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
+    expect(packedTokens(rollouts, model.decoder), 'prompts that a group shares').toBeLessThan(0.7 * tokens);
     const whole = gradients(task, [rollouts], totals);
     expect(Math.hypot(...whole.slice(0, 5000))).toBeGreaterThan(1e-4);
     const mixed = [rollouts[5], rollouts[0], rollouts[3]] as Rollout[];

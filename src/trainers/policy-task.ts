@@ -173,7 +173,7 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
     step: number,
     metrics: Record<string, number>,
   ): AsyncGenerator<Update<MicroBatch, StepTotals>> {
-    const { config, options } = this.#parts;
+    const { config, options, model } = this.#parts;
     const started = performance.now();
     let tokens = 0;
     let updates = 0;
@@ -185,7 +185,7 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
           this.#gap.max = 0;
           const lengths = part.map(({ completionIds }) => completionIds.length);
           yield {
-            batches: byTokens(part, config.microBatchTokens),
+            batches: byTokens(part, config.microBatchTokens, model.decoder),
             totals: stepTotals(lengths, config.maxNewTokens),
           };
           updates++;
@@ -200,8 +200,8 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
 
   backward(rollouts: MicroBatch, totals: StepTotals): Sums & { loss: Sums[string] } {
     const { algorithm, config, critic, model } = this.#parts;
-    const { decoder, device } = model;
-    const packed = packResponses(rollouts, device);
+    const { decoder } = model;
+    const packed = packResponses(rollouts, decoder);
     let metrics: Metrics = {};
     let gap: Record<string, number> = {};
     const loss = decoder.backward(

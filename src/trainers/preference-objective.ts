@@ -26,6 +26,7 @@ import {
   microBatches,
   type PackedResponses,
   type PromptedResponse,
+  packedTokens,
   packResponses,
   responseLogprobs,
   responsesOf,
@@ -103,7 +104,7 @@ export class PreferenceObjective {
   backward(examples: readonly PreferenceExample[], totals: PreferenceTotals): Sums & { loss: Tensor } {
     const { model, checkpointing } = this.#options;
     const responses = examples.flat();
-    const packed = packResponses(responses, model.device);
+    const packed = packResponses(responses, model.decoder);
     let metrics: Sums = {};
     const loss = model.decoder.backward(
       packed.batch,
@@ -123,7 +124,7 @@ export class PreferenceObjective {
     const totals = this.totals(examples);
     const sums = new UpdateSums();
     await withoutDropout(model, async () => {
-      for (const part of microBatches(examples, evalLimits, tokensOf)) {
+      for (const part of microBatches(examples, evalLimits, (example) => packedTokens(example, model.decoder))) {
         sums.add(scope(() => noGrad(() => this.#lossOf(part, totals).metrics)));
         await nextTurn();
       }
@@ -134,7 +135,7 @@ export class PreferenceObjective {
   #lossOf(examples: readonly PreferenceExample[], totals: PreferenceTotals): LossResult {
     const { model } = this.#options;
     const responses = examples.flat();
-    const packed = packResponses(responses, model.device);
+    const packed = packResponses(responses, model.decoder);
     return this.#loss(model.decoder.forward(packed.batch), packed, responses, totals);
   }
 
@@ -194,8 +195,6 @@ export class PreferenceObjective {
     return reference;
   }
 }
-
-const tokensOf = (example: PreferenceExample) => example.reduce((sum, { ids }) => sum + ids.length, 0);
 
 /** Limits are in examples, which may hold two responses. */
 const doubled = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({

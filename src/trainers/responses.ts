@@ -5,14 +5,21 @@
  */
 import { segmentSum, segmentsOf } from '../algorithms/index.ts';
 import type { Batch } from '../data/index.ts';
-import { type Decoder, type Model, type PackedBatch, packSequences, tokenLogprobs } from '../models/index.ts';
+import {
+  type Decoder,
+  type Model,
+  type PackedBatch,
+  type PromptedSequence,
+  packSequences,
+  packShared,
+  sharedKey,
+  sharedLength,
+  tokenLogprobs,
+} from '../models/index.ts';
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 
 /** A prompt with a response to it; every token from `promptLength` on is the response's. */
-export interface PromptedResponse {
-  ids: Int32Array;
-  promptLength: number;
-}
+export type PromptedResponse = PromptedSequence;
 
 /** The most that goes through the model at once. */
 export interface MicroBatchLimits {
@@ -41,6 +48,64 @@ export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, t
   return batches;
 }
 
+/**
+ * The same for responses, with their tokens counted as `packResponses` lays them down. Neighbours with one prompt stay
+ * together where they fit the limits together.
+ */
+export function responseBatches<T extends PromptedResponse>(
+  responses: readonly T[],
+  limits: MicroBatchLimits,
+  decoder: Decoder,
+): T[][] {
+  const tokensOf = (response: T) => response.ids.length;
+  if (!decoder.sharesPrefixes) return microBatches(responses, limits, tokensOf);
+  const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
+  const batches: T[][] = [];
+  let room = 0;
+  for (const group of promptRuns(responses)) {
+    const shared = sharedLength(group[0] as T);
+    const whole = group.reduce((sum, response) => sum + tokensOf(response) - shared, shared);
+    let last = batches.at(-1);
+    const joins = last !== undefined && last.length + group.length <= examples && whole <= room;
+    if (!joins && group.length <= examples && whole <= tokens) last = undefined;
+    for (const [i, response] of group.entries()) {
+      let size = tokensOf(response) - (i === 0 ? 0 : shared);
+      if (last === undefined || last.length >= examples || size > room) {
+        last = [];
+        batches.push(last);
+        room = tokens;
+        size = tokensOf(response);
+      }
+      last.push(response);
+      room -= size;
+    }
+  }
+  return batches;
+}
+
+/** Tokens that go through the model for some responses in one batch. */
+export function packedTokens(responses: readonly PromptedResponse[], decoder: Decoder): number {
+  const seen = new Set<string | symbol>();
+  return responses.reduce((sum, response) => {
+    const key = decoder.sharesPrefixes ? sharedKey(response) : Symbol('alone');
+    const known = seen.has(key);
+    seen.add(key);
+    return sum + response.ids.length - (known ? sharedLength(response) : 0);
+  }, 0);
+}
+
+function promptRuns<T extends PromptedResponse>(responses: readonly T[]): T[][] {
+  const runs: T[][] = [];
+  let before: string | symbol | undefined;
+  for (const response of responses) {
+    const key = sharedKey(response);
+    if (key === before) runs.at(-1)?.push(response);
+    else runs.push([response]);
+    before = key;
+  }
+  return runs;
+}
+
 /** The sequences of a packed batch, one by one; views on its ids. */
 export function responsesOf(batch: Batch): PromptedResponse[] {
   return Array.from({ length: batch.sequences }, (_, i) => ({
@@ -57,16 +122,21 @@ export interface PackedResponses {
   lengths: number[];
 }
 
-export function packResponses(responses: readonly PromptedResponse[], device: Model['device']): PackedResponses {
-  const batch = packSequences(
-    responses.map(({ ids }) => ids),
-    device,
-  );
+/** Prompts that several responses have go through the decoder once, where it can do that. */
+export function packResponses(responses: readonly PromptedResponse[], decoder: Decoder): PackedResponses {
+  const { device } = decoder;
+  const batch = decoder.sharesPrefixes
+    ? packShared(responses, device)
+    : packSequences(
+        responses.map(({ ids }) => ids),
+        device,
+      );
   const tokens: number[] = [];
-  const lengths = responses.map(({ ids, promptLength }, i) => {
-    const start = batch.starts[i] as number;
+  let start = 0;
+  const lengths = responses.map(({ ids, promptLength }) => {
     const first = Math.max(1, promptLength);
-    for (let at = first; at < ids.length; at++) tokens.push(start + at);
+    for (let at = first; at < ids.length; at++) tokens.push(batch.rows?.[start + at] ?? start + at);
+    start += ids.length;
     return Math.max(0, ids.length - first);
   });
   return { batch, tokens, lengths };
@@ -86,10 +156,10 @@ export function responseLogprobs(
   const wasTraining = model.decoder.training;
   model.train(false);
   try {
-    return microBatches(responses, limits, ({ ids }) => ids.length).flatMap((part) =>
+    return responseBatches(responses, limits, model.decoder).flatMap((part) =>
       scope(() =>
         noGrad(() => {
-          const packed = packResponses(part, model.device);
+          const packed = packResponses(part, model.decoder);
           const lp = responseTokenLogprobs(model.decoder, model.decoder.forward(packed.batch), packed);
           return segmentSum(lp, segmentsOf(packed.lengths, lp)).numbers();
         }),
