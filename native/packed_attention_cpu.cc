@@ -166,8 +166,12 @@ void blockSpread(const float* weights, int64_t stride, int64_t place, int64_t ro
   }
 }
 
-// Scores → e^(score − peak) where visible and 0 elsewhere in [0, width); returns peak and Σ.
-std::pair<float, float> softmaxRow(float* scores, Range seen, int64_t width, const float* bias, float scale) {
+struct Softmax {
+  float peak, total;
+};
+
+// Scores → e^(score − peak) where visible and 0 elsewhere in [0, width), and their sum.
+Softmax softmaxRow(float* scores, Range seen, int64_t width, const float* bias, float scale) {
   float peak = -std::numeric_limits<float>::infinity();
   for (int64_t t = 0; t < seen.from; t++) scores[t] = 0;
   int64_t t = seen.from;
