@@ -33,7 +33,7 @@ export function register(program: Command): void {
     .command('demo')
     .description('the whole story in minutes: data, a reward model, GRPO against it and against the verifier, a report')
     .option('--model <folder>', 'the model to start from', tinyModel)
-    .option('--tasks <mixture>', 'the problems', 'number_sorting:1,spell_backward:1,letter_counting:1')
+    .option('--tasks <mixture>', 'the problems', 'number_sorting:1,spell_backward:1,propositional_logic:1')
     .option('--minutes <number>', 'time for all of it', '4.5')
     .option('--output-dir <folder>', 'where runs and report go', './attune-demo')
     .option('--engine', 'only the engine: a small network learns two spirals')

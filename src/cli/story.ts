@@ -5,12 +5,13 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { meanOf } from '../algorithms/index.ts';
 import { AttuneError } from '../errors.ts';
 import { type Answer, evaluatePolicy, type PolicyEvaluation } from '../evaluate/policy.ts';
 import { loadModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { loadRewardModel, type RewardScorer } from '../rewards/index.ts';
-import { lineChart, type MetricRow, openRun, Report } from '../runs/index.ts';
+import { type Chart, grid, lineChart, type MetricRow, openRun, Report, toPng } from '../runs/index.ts';
 import { preferenceRows } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { trainPolicy } from '../trainers/policy.ts';
@@ -112,7 +113,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
     klCoef: 0.05,
   });
   const afterProxy = await judge(proxy.checkpoint);
-  print(`   ${outcome(start, afterProxy)}`);
+  print(`   ${outcome(start, afterProxy)}\n   ${course(proxy.rows)}`);
 
   print('\n5. GRPO against the verifier: only right answers are paid.');
   const gold = await policy('verifier', shares.againstVerifier, { klCoef: 0 });
@@ -123,6 +124,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
   const report = join(folder, 'report.html');
   const chapters = { start, afterProxy, afterGold, judgeRun, proxy, gold, rewardModelAccuracy };
   writeFileSync(report, await storyReport(options, chapters).html());
+  writeFileSync(join(folder, 'story.png'), await toPng(grid(curvesOf(chapters).slice(1, 3), { columns: 2 })));
   return {
     accuracy: pick([start, afterProxy, afterGold], ({ summary }) => summary.accuracy ?? 0),
     proxyReward: pick([start, afterProxy, afterGold], ({ summary }) => summary.reward.mean),
@@ -207,7 +209,7 @@ export const whereNext = [
 ];
 
 function storyReport(options: StoryOptions, chapters: Chapters): Report {
-  const { start, afterProxy, afterGold, judgeRun, proxy, gold, rewardModelAccuracy } = chapters;
+  const { start, afterProxy, afterGold, gold, rewardModelAccuracy } = chapters;
   const report = new Report('Post-training, the whole story', `${options.model}, ${options.tasks}`);
   const row = (name: string, { summary }: PolicyEvaluation) => [
     name,
@@ -230,35 +232,7 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
         row('GRPO against the verifier', afterGold),
       ],
     );
-  const series = (name: string, rows: readonly MetricRow[], metric: string) => {
-    const found = rows.filter((each) => each[metric] !== undefined);
-    return { name, x: found.map(({ step }) => step), y: found.map((each) => each[metric] as number) };
-  };
-  const both = (title: string, metric: string) =>
-    lineChart({
-      title,
-      xLabel: 'step',
-      series: [
-        series('against the reward model', proxy.rows, metric),
-        series('against the verifier', gold.rows, metric),
-      ],
-    });
-  report.section('Curves').charts([
-    lineChart({
-      title: 'reward model: accuracy',
-      xLabel: 'step',
-      series: [series('training pairs', judgeRun.rows, 'train/accuracy')],
-    }),
-    lineChart({
-      title: 'what the reward model pays',
-      xLabel: 'step',
-      series: [series('score', proxy.rows, 'train/score')],
-    }),
-    both('what is right (verifier)', 'train/accuracy'),
-    both('tokens per answer', 'train/length_mean'),
-    both('entropy', 'train/entropy'),
-    both('share of groups without spread', 'train/zero_spread'),
-  ]);
+  report.section('Curves').charts(curvesOf(chapters));
   report.note(
     'Compare “what the reward model pays” with “what is right”: a reward model is a stand-in. Where the first rises and the ' +
       'second does not, the policy has learnt to please the stand-in.',
@@ -281,6 +255,43 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
   report.section('Where to go next');
   for (const line of whereNext) report.paragraph(line.replace(/ {2,}/, ': '));
   return report;
+}
+
+function curvesOf({ judgeRun, proxy, gold }: Chapters): Chart[] {
+  const series = (name: string, rows: readonly MetricRow[], metric: string) => {
+    const found = rows.filter((each) => each[metric] !== undefined);
+    return { name, x: found.map(({ step }) => step), y: found.map((each) => each[metric] as number) };
+  };
+  const both = (title: string, metric: string) =>
+    lineChart({
+      title,
+      xLabel: 'step',
+      series: [
+        series('against the reward model', proxy.rows, metric),
+        series('against the verifier', gold.rows, metric),
+      ],
+    });
+  const one = (title: string, name: string, rows: readonly MetricRow[], metric: string) =>
+    lineChart({ title, xLabel: 'step', series: [series(name, rows, metric)] });
+  return [
+    one('reward model: accuracy', 'training pairs', judgeRun.rows, 'train/accuracy'),
+    one('what the reward model pays', 'score', proxy.rows, 'train/score'),
+    both('what is right (verifier)', 'train/accuracy'),
+    both('tokens per answer', 'train/length_mean'),
+    both('entropy', 'train/entropy'),
+    both('share of groups without spread', 'train/zero_spread'),
+  ];
+}
+
+/** How much of what the policy wrote was right on the way: a stand-in can be pleased beyond the point where that helps. */
+function course(rows: readonly MetricRow[]): string {
+  const right = rows.flatMap(({ 'train/accuracy': accuracy }) => (accuracy === undefined ? [] : [accuracy]));
+  const width = Math.min(6, right.length);
+  const means = right.slice(width - 1).map((_, i) => meanOf(right.slice(i, i + width)));
+  const best = means.indexOf(Math.max(...means));
+  const first = percent(means[0] ?? 0);
+  const last = percent(means.at(-1) ?? 0);
+  return `what it wrote in training was right in ${first} of cases at first, ${percent(means[best] ?? 0)} around step ${best + width}, ${last} at the end`;
 }
 
 const labelled = (label: string, { text, reward, correct }: Answer) => ({
