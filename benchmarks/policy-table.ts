@@ -10,7 +10,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { meanOf, policyAlgorithms, stdOf } from '../src/algorithms/index.ts';
+import { meanOf, policyAlgorithm, policyAlgorithms, stdOf } from '../src/algorithms/index.ts';
 import { bars, grid, lineChart, type MetricRow, openRun, toPng } from '../src/runs/index.ts';
 import { trainPolicy } from '../src/trainers/policy.ts';
 import { flagsOf } from './preference-measures.ts';
@@ -76,6 +76,8 @@ async function train(
 ): Promise<Outcome> {
   const rates = new Map(flags['lr-of'].split(',').map((entry) => entry.split('=') as [string, string]));
   const steps = Number(flags.steps);
+  // some have no such term at all, and say so when asked for one
+  const kl = 'klCoef' in policyAlgorithm(algorithm).defaults ? { klCoef: Number(flags['kl-coef']) } : {};
   const started = performance.now();
   using run = await trainPolicy(
     {
@@ -85,7 +87,7 @@ async function train(
       ...{
         lr: Number(rates.get(algorithm) ?? flags.lr),
         warmupSteps: Number(flags.warmup),
-        klCoef: Number(flags['kl-coef']),
+        ...kl,
       },
       ...{ evalSteps: Math.max(1, Math.floor(steps / 4)), evalNumPrompts: Number(flags['held-out']) },
       ...{ evalSamples: Number(flags['eval-samples']), saveSteps: -1, saveModel: false, saveRollouts: false },
