@@ -29,7 +29,8 @@ export function describeReward(evaluation: RewardEvaluation): string {
     `${evaluation.model} (${evaluation.type}) on ${evaluation.dataset}: ${evaluation.examples} examples`,
     ...Object.entries(evaluation.left_out).map(([reason, count]) => `  left out: ${reason} ${count}`),
     '',
-    `Accuracy               ${percent(evaluation.accuracy)} (95 %: ${percent(low)} to ${percent(high)}); ${pairs ? 'the longer one' : 'the commoner label'}: ${percent(evaluation.baseline_accuracy)}`,
+    `Accuracy               ${percent(evaluation.accuracy)} (95 %: ${percent(low)} to ${percent(high)}); ${pairs ? 'the longer one' : 'the commonest label'}: ${percent(evaluation.baseline_accuracy)}`,
+    ...byLabel(evaluation),
     `Scores                 mean ${fixed(evaluation.score.mean)}, spread ${fixed(evaluation.score.std)}`,
     `Margins                mean ${fixed(margins.all.mean)}, median ${fixed(margins.all.median)}, p10 ${fixed(margins.all.p10)}, p90 ${fixed(margins.all.p90)}`,
     `Calibration            ECE ${fixed(calibration.ece)}, Brier ${fixed(calibration.brier)}`,
@@ -60,6 +61,14 @@ export function describeReward(evaluation: RewardEvaluation): string {
       lines.push(`  ${name.padEnd(32)} ${percent(accuracy).padStart(8)} of ${decisions}`);
   }
   return lines.join('\n');
+}
+
+function byLabel({ balanced_accuracy: balanced, by_label: labels }: RewardEvaluation): string[] {
+  if (balanced === null) return [];
+  const rates = Object.entries(labels).map(
+    ([label, { decisions, accuracy }]) => `${label}: ${percent(accuracy)} of ${decisions}`,
+  );
+  return [`Balanced accuracy      ${percent(balanced)} (${rates.join(', ')})`];
 }
 
 export async function drawReward(evaluation: RewardEvaluation, decided: Decisions): Promise<Uint8Array> {

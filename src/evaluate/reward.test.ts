@@ -63,3 +63,20 @@ it('measures agreement with the verifier, and the baselines, on numbers worked b
   expect(report.verifier).toMatchObject({ responses: 3, pairwise_agreement: 0.5, auc: 0.5, score_correlation: 0 });
   expect(report.score).toEqual({ mean: 2, std: 1 });
 });
+
+it('compares steps with always giving the commonest of the three labels', () => {
+  const step = (label: number, margin: number) => ({
+    ...{ margin, length: 1, prompt: 'p' },
+    responses: [{ label: `step labelled ${label}`, text: 't', score: 0.5 }],
+  });
+  const decided: Decisions = {
+    decisions: [step(1, 1), step(1, 1), step(0, 1), step(-1, -1), step(-1, 1)],
+    forecasts: [{ probability: 0.75, happened: true }],
+    ...{ scores: [], groups: [] },
+  };
+  const report = summary('process', decided);
+  expect(report.accuracy).toBe(0.8);
+  // two of five; three of five are "not 1", but no one label covers those
+  expect(report.baseline_accuracy).toBe(0.4);
+  expect(report.balanced_accuracy).toBeCloseTo((1 + 1 + 0.5) / 3, 12);
+});

@@ -50,13 +50,16 @@ export interface RewardEvaluation {
   left_out: Record<string, number>;
   accuracy: number;
   accuracy_interval: [number, number];
-  /** Pairs: how often "the longer one is better" is right; otherwise the share of the commoner label. */
+  /** Pairs: how often "the longer one is better" is right; otherwise the share of the commonest label. */
   baseline_accuracy: number;
   score: { mean: number; std: number };
   length_bias: ErrorAnalysis['length_bias'] & { score_length_correlation: number };
   calibration: Calibration;
   margins: ErrorAnalysis['margins'];
   by_source: ErrorAnalysis['by_source'];
+  /** Graded solutions and steps: by true label, and the mean over labels. */
+  by_label: ErrorAnalysis['by_label'];
+  balanced_accuracy: number | null;
   ranking?: { auc?: number; pairwise_accuracy?: number; top1_accuracy?: number; best_of_n: Record<string, number> };
   verifier?: { responses: number; auc?: number; pairwise_agreement?: number; score_correlation: number };
   errors: ErrorAnalysis;
@@ -126,12 +129,14 @@ export function summary(type: RewardType, decided: Decisions, gold?: ReadonlyMap
   return {
     accuracy: errors.accuracy,
     accuracy_interval: errors.accuracy_interval,
-    baseline_accuracy: pairs ? longerIsBetter(decided) : commonerLabel(decided),
+    baseline_accuracy: pairs ? longerIsBetter(decided) : commonestLabel(errors),
     score: { mean, std: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : 0 },
     length_bias: { ...errors.length_bias, score_length_correlation: correlation(values, lengths) },
     calibration: calibration(forecasts, { from: pairs ? 0.5 : 0 }),
     margins: errors.margins,
     by_source: errors.by_source,
+    by_label: errors.by_label,
+    balanced_accuracy: errors.balanced_accuracy,
     ...(groups.length > 0 ? { ranking: rankingOf(groups) } : {}),
     ...(gold === undefined ? {} : { verifier: agreement(decided, gold) }),
     errors,
@@ -143,9 +148,9 @@ function longerIsBetter({ decisions }: Decisions): number {
   return points / Math.max(1, decisions.length);
 }
 
-function commonerLabel({ forecasts }: Decisions): number {
-  const share = forecasts.filter(({ happened }) => happened).length / Math.max(1, forecasts.length);
-  return Math.max(share, 1 - share);
+/** What always giving the commonest label is right in. */
+function commonestLabel({ decisions, by_label: labels }: ErrorAnalysis): number {
+  return Math.max(0, ...Object.values(labels).map((label) => label.decisions)) / Math.max(1, decisions);
 }
 
 function rankingOf(groups: Decisions['groups']): NonNullable<RewardEvaluation['ranking']> {

@@ -64,6 +64,24 @@ describe('the analysis of five pairs', () => {
   });
 });
 
+it('judges each true label by itself, so that the commoner one does not carry the rest', () => {
+  const graded = (label: string, margin: number): Decision => ({
+    ...decision(margin, 0),
+    responses: [{ label, text: 't', score: 0.5 }],
+  });
+  // always "right": 3 of 4 as a plain accuracy, one half by label
+  const analysis = errorAnalysis([graded('right', 1), graded('right', 1), graded('right', 1), graded('wrong', -1)], {
+    pairs: false,
+  });
+  expect(analysis.accuracy).toBe(0.75);
+  expect(analysis.by_label).toEqual({
+    right: { decisions: 3, accuracy: 1 },
+    wrong: { decisions: 1, accuracy: 0 },
+  });
+  expect(analysis.balanced_accuracy).toBe(0.5);
+  expect(errorAnalysis([decision(1, 0)], { pairs: true })).toMatchObject({ by_label: {}, balanced_accuracy: null });
+});
+
 describe('calibration', () => {
   it('is the mean gap between stated and observed, by bins', () => {
     const forecasts = [

@@ -21,6 +21,11 @@ export interface Spread {
   p90: number;
 }
 
+interface Rate {
+  decisions: number;
+  accuracy: number;
+}
+
 export interface ErrorAnalysis {
   decisions: number;
   errors: number;
@@ -42,7 +47,11 @@ export interface ErrorAnalysis {
   low_confidence_errors: { below: number; count: number; share_of_errors: number };
   high_confidence_errors: { above: number; count: number; share_of_errors: number };
   margins: { all: Spread; right: Spread | null; wrong: Spread | null };
-  by_source: Record<string, { decisions: number; accuracy: number }>;
+  by_source: Record<string, Rate>;
+  /** Solutions and steps: what is right among those of each true label; pairs have no label. */
+  by_label: Record<string, Rate>;
+  /** The mean over labels, which always giving the commoner label does not raise. */
+  balanced_accuracy: number | null;
   /** The worst errors first. */
   examples: (Decision & { confidence: number })[];
 }
@@ -57,6 +66,8 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
   const accuracyOf = (part: readonly Decision[]) =>
     part.length === 0 ? null : part.filter(({ margin }) => margin > 0).length / part.length;
   const lengths = (part: readonly Decision[]) => meanOf(part.map(({ length }) => length));
+  const byLabel = options.pairs ? {} : ratesBy(decisions, ({ responses }) => responses[0]?.label);
+  const ofLabels = Object.values(byLabel).map(({ accuracy }) => accuracy);
   return {
     decisions: decisions.length,
     errors: wrong.length,
@@ -92,7 +103,9 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
       share_of_errors: sure.length / Math.max(1, wrong.length),
     },
     margins: { all: spreadOf(decisions), right: spreadOrNull(right), wrong: spreadOrNull(wrong) },
-    by_source: bySource(decisions),
+    by_source: ratesBy(decisions, ({ source }) => source),
+    by_label: byLabel,
+    balanced_accuracy: ofLabels.length === 0 ? null : meanOf(ofLabels),
     examples: [...wrong]
       .sort((a, b) => a.margin - b.margin)
       .slice(0, shownErrors)
@@ -103,17 +116,20 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
 /** The chance that the model itself gave to what it decided. */
 const confidence = ({ margin }: Decision) => 1 / (1 + Math.exp(-Math.abs(margin)));
 
-function bySource(decisions: readonly Decision[]): ErrorAnalysis['by_source'] {
-  const sources = new Map<string, { decisions: number; right: number }>();
-  for (const { source, margin } of decisions) {
-    if (source === undefined) continue;
-    const entry = sources.get(source) ?? { decisions: 0, right: 0 };
-    sources.set(source, { decisions: entry.decisions + 1, right: entry.right + (margin > 0 ? 1 : 0) });
-  }
+/** How often decisions are right under each name, by name; those without one are left out. */
+function ratesBy(
+  decisions: readonly Decision[],
+  nameOf: (decision: Decision) => string | undefined,
+): Record<string, Rate> {
+  const named = decisions.filter((decision) => nameOf(decision) !== undefined);
+  const parts = [...Map.groupBy(named, (decision) => nameOf(decision) as string)];
   return Object.fromEntries(
-    [...sources]
+    parts
       .sort(([a], [b]) => a.localeCompare(b))
-      .map(([name, { decisions: count, right }]) => [name, { decisions: count, accuracy: right / count }]),
+      .map(([name, part]) => {
+        const right = part.filter(({ margin }) => margin > 0).length;
+        return [name, { decisions: part.length, accuracy: right / part.length }];
+      }),
   );
 }
 

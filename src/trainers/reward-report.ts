@@ -80,6 +80,10 @@ export function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type'])
     `Decisions   ${analysis.decisions}`,
     `Errors      ${analysis.errors}`,
     `Accuracy    ${percent(analysis.accuracy)} (95 %: ${percent(low)} to ${percent(high)})`,
+    ...(analysis.balanced_accuracy === null ? [] : [`Balanced    ${percent(analysis.balanced_accuracy)}`]),
+    ...Object.entries(analysis.by_label).map(
+      ([label, { decisions, accuracy }]) => `  ${label.padEnd(20)} ${percent(accuracy).padStart(8)} of ${decisions}`,
+    ),
     '',
     'Length',
     `  correlation of margin with length       ${fixed(bias.margin_length_correlation)}`,
