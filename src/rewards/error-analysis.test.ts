@@ -6,7 +6,7 @@ const decision = (margin: number, length: number, source?: string): Decision => 
   margin,
   length,
   ...(source === undefined ? {} : { source }),
-  prompt: 'p',
+  prompt: `margin ${margin}`,
   responses: [
     { label: 'chosen', text: 'c', score: margin },
     { label: 'rejected', text: 'r', score: 0 },
@@ -62,6 +62,12 @@ describe('the analysis of five pairs', () => {
   it('leaves out what only pairs have', () => {
     expect(errorAnalysis(decisions, { pairs: false }).length_bias.accuracy_when_longer).toBeNull();
   });
+});
+
+it('shows an error that the data repeat once', () => {
+  const { errors, examples } = errorAnalysis([decision(-1, 0), decision(-1, 0), decision(-2, 0)], { pairs: true });
+  expect(errors).toBe(3);
+  expect(examples.map(({ margin }) => margin)).toEqual([-2, -1]);
 });
 
 it('judges each true label by itself, so that the commoner one does not carry the rest', () => {

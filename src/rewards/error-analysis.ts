@@ -52,7 +52,7 @@ export interface ErrorAnalysis {
   by_label: Record<string, Rate>;
   /** The mean over labels, which always giving the commoner label does not raise. */
   balanced_accuracy: number | null;
-  /** The worst errors first. */
+  /** The worst errors first; what appears again in the data is shown once. */
   examples: (Decision & { confidence: number })[];
 }
 
@@ -106,7 +106,7 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
     by_source: ratesBy(decisions, ({ source }) => source),
     by_label: byLabel,
     balanced_accuracy: ofLabels.length === 0 ? null : meanOf(ofLabels),
-    examples: [...wrong]
+    examples: distinct(wrong)
       .sort((a, b) => a.margin - b.margin)
       .slice(0, shownErrors)
       .map((decision) => ({ ...decision, confidence: confidence(decision) })),
@@ -115,6 +115,11 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
 
 /** The chance that the model itself gave to what it decided. */
 const confidence = ({ margin }: Decision) => 1 / (1 + Math.exp(-Math.abs(margin)));
+
+function distinct(decisions: readonly Decision[]): Decision[] {
+  const key = ({ prompt, responses }: Decision) => JSON.stringify([prompt, responses.map(({ text }) => text)]);
+  return [...new Map(decisions.map((decision) => [key(decision), decision])).values()];
+}
 
 /** How often decisions are right under each name, by name; those without one are left out. */
 function ratesBy(

@@ -4,6 +4,7 @@ import type { Dataset, TokenStore } from '../data/index.ts';
 import type { Model } from '../models/index.ts';
 import {
   calibration,
+  type Decision,
   type Decisions,
   decisionsOf,
   type ErrorAnalysis,
@@ -141,72 +142,89 @@ export async function errorPlots(
   type: RewardConfig['type'],
 ): Promise<Uint8Array> {
   const { decisions } = decided;
-  const size = { width: 330, height: 220 };
-  const pairs = type === 'preference';
+  const charts = [...certainty(decisions), errorCounts(analysis)];
+  const named = { 'Accuracy by source': analysis.by_source, 'Accuracy by true label': analysis.by_label };
+  for (const [title, rates] of Object.entries(named)) {
+    const shown = Object.entries(rates).slice(0, 12);
+    if (shown.length > 1)
+      charts.push(accuracies(title, Object.fromEntries(shown.map(([name, { accuracy }]) => [name, accuracy]))));
+  }
+  // Where all responses are equally long, as a task's pairs are, length has nothing to show.
+  const varied = decisions.some(({ length }) => length !== decisions[0]?.length);
+  if (varied) charts.push(...byLength(decisions, analysis, type === 'preference'));
+  const title = `Error analysis: ${(100 * analysis.accuracy).toFixed(1)} % of ${analysis.decisions} decisions are right`;
+  return toPng(grid(charts, { columns: 3, title }));
+}
+
+const size = { width: 330, height: 220 };
+
+/** A quantity of the decisions that were right, beside that of those that were wrong. */
+function rightAndWrong(decisions: readonly Decision[], quantity: (decision: Decision) => number) {
   const right = decisions.filter(({ margin }) => margin > 0);
   const wrong = decisions.filter(({ margin }) => !(margin > 0));
-  const sure = (part: typeof decisions) => part.map(({ margin }) => 1 / (1 + Math.exp(-Math.abs(margin))));
-  const lengthLabel = pairs ? 'chosen − rejected, characters' : 'characters';
-  const { close_calls: close, low_confidence_errors: low, high_confidence_errors: high } = analysis;
-  const charts: Chart[] = [
+  return { right: right.map(quantity), wrong: wrong.map(quantity) };
+}
+
+function certainty(decisions: readonly Decision[]): Chart[] {
+  return [
     histogram({
       ...size,
       title: 'Margins (above 0: right)',
       xLabel: 'margin',
-      values: { right: right.map(({ margin }) => margin), wrong: wrong.map(({ margin }) => margin) },
+      values: rightAndWrong(decisions, ({ margin }) => margin),
       rule: 0,
     }),
+    // As shares: the few that are wrong would vanish beside the many that are right.
     histogram({
       ...size,
       title: 'How sure it was',
       xLabel: 'stated chance',
-      values: { right: sure(right), wrong: sure(wrong) },
+      share: true,
+      bins: 20,
+      values: rightAndWrong(decisions, ({ margin }) => 1 / (1 + Math.exp(-Math.abs(margin)))),
     }),
+  ];
+}
+
+function errorCounts({ errors, close_calls: close, ...analysis }: ErrorAnalysis): Chart {
+  const shown = [
+    { label: 'errors', value: errors },
+    { label: 'close calls', value: close.count },
+    { label: 'unsure errors', value: analysis.low_confidence_errors.count },
+    { label: 'sure errors', value: analysis.high_confidence_errors.count },
+  ];
+  return bars({ ...size, title: 'Errors and close calls', yLabel: 'decisions', format: 'd', bars: shown });
+}
+
+function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs: boolean): Chart[] {
+  const xLabel = pairs ? 'chosen − rejected, characters' : 'characters';
+  const charts = [
     histogram({
       ...size,
       title: pairs ? 'Length difference' : 'Length',
-      xLabel: lengthLabel,
+      xLabel,
       share: true,
-      values: { right: right.map(({ length }) => length), wrong: wrong.map(({ length }) => length) },
+      values: rightAndWrong(decisions, ({ length }) => length),
     }),
     scatter({
       ...size,
       title: 'Margin against length',
-      xLabel: lengthLabel,
+      xLabel,
       yLabel: 'margin',
       points: decisions
         .slice(0, 1500)
         .map(({ margin, length }) => ({ x: length, y: margin, group: margin > 0 ? 'right' : 'wrong' })),
     }),
-    bars({
-      ...size,
-      title: 'Errors and close calls',
-      yLabel: 'decisions',
-      format: 'd',
-      bars: [
-        { label: 'errors', value: analysis.errors },
-        { label: 'close calls', value: close.count },
-        { label: 'unsure errors', value: low.count },
-        { label: 'sure errors', value: high.count },
-      ],
-    }),
   ];
-  const bias = analysis.length_bias;
   if (pairs) {
-    charts.push(
-      bars({
-        ...size,
-        title: 'Accuracy by which is longer',
-        yLabel: 'accuracy',
-        format: '.1%',
-        bars: [
-          { label: 'chosen longer', value: bias.accuracy_when_longer },
-          { label: 'chosen shorter', value: bias.accuracy_when_shorter },
-          { label: 'all', value: analysis.accuracy },
-        ].flatMap(({ label, value }) => (value === null ? [] : [{ label, value }])),
-      }),
-    );
+    const { accuracy_when_longer: longer, accuracy_when_shorter: shorter } = analysis.length_bias;
+    const rates = { 'chosen longer': longer, 'chosen shorter': shorter, all: analysis.accuracy };
+    charts.push(accuracies('Accuracy by which is longer', rates));
   }
-  const title = `Error analysis: ${(100 * analysis.accuracy).toFixed(1)} % of ${analysis.decisions} decisions are right`;
-  return toPng(grid(charts, { columns: 3, title }));
+  return charts;
+}
+
+function accuracies(title: string, rates: Record<string, number | null>): Chart {
+  const shown = Object.entries(rates).flatMap(([label, value]) => (value === null ? [] : [{ label, value }]));
+  return bars({ ...size, title, yLabel: 'accuracy', format: '.1%', bars: shown });
 }
