@@ -2,15 +2,18 @@
 #
 # Iterated direct alignment: the policy writes, the verifier ranks, DPO learns from the pairs, and round again from what came
 # out. With a reward model in place of the verifier: --dataset prompts.jsonl --reward-model-path … for --task ….
+#
+#   TASKS=gcd:1 PROMPTS=20 SAMPLES=4 TOKENS=64 OUT=/tmp/iterated bash recipes/iterated-preferences.sh 2     # in a minute or two
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-3}
-policy=${2:-models/tiny}
-out=outputs/iterated
-attune() { npm run --silent attune -- "$@"; }
+policy=${2:-$here/../models/tiny}
+out=${OUT:-outputs/iterated}
+attune() { node "$here/../bin/attune.mjs" "$@"; }
 
 for round in $(seq "$rounds"); do
-  attune preferences build --model "$policy" --task chain_sum:1,gcd:1 --seed "$round" \
-    --prompts 200 --samples 8 --max-new-tokens 96 --output "$out/round-$round/pairs.jsonl"
+  attune preferences build --model "$policy" --task "${TASKS:-chain_sum:1,gcd:1}" --seed "$round" --prompts "${PROMPTS:-200}" \
+    --samples "${SAMPLES:-8}" --max-new-tokens "${TOKENS:-96}" --output "$out/round-$round/pairs.jsonl"
   attune train preference --model "$policy" --dataset "$out/round-$round/pairs.jsonl" --loss dpo --beta 0.1 \
     --lr 5e-5 --epochs 1 --eval-steps 10 --output-dir "$out/round-$round" --run-name policy
   policy="$out/round-$round/policy/final"

@@ -2,7 +2,7 @@
 # The demo's story with a real model: a reward model, GRPO against it and against the verifier, both judged by the verifier.
 #
 #   sh recipes/story.sh                                       # Qwen3-0.6B with LoRA on one GPU: about an hour
-#   MODEL=models/tiny STEPS=5 ROWS=200 LORA= sh recipes/story.sh /tmp/story      # to see that every command works
+#   MODEL=models/tiny TASKS=gcd:1 STEPS=5 ROWS=200 PROMPTS=16 TOKENS=64 LORA= sh recipes/story.sh /tmp/story   # in minutes
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 ATTUNE=${ATTUNE:-node "$here/../bin/attune.mjs"}
@@ -13,6 +13,7 @@ STEPS=${STEPS:-200}
 ROWS=${ROWS:-20000}
 LORA=${LORA---lora}
 TOKENS=${TOKENS:-512}
+PROMPTS=${PROMPTS:-128}
 
 # Pairs of a right and a wrong solution, from problems that are never tested on.
 $ATTUNE tasks generate --kind preference --tasks "$TASKS" --count "$ROWS" --seed 1 --part train --out "$out/pairs.jsonl"
@@ -23,14 +24,14 @@ $ATTUNE train reward --model "$MODEL" --dataset "$out/pairs.jsonl" $LORA --max-s
 
 # GRPO against the reward model; train/accuracy and eval/accuracy beside it are the verifier's.
 $ATTUNE train policy --model "$MODEL" --task "$TASKS" --reward-model-path "$out/reward-model/run/final" $LORA \
-  --algorithm grpo --lr 2e-5 --max-steps "$STEPS" --max-new-tokens "$TOKENS" --eval-steps 25 \
+  --algorithm grpo --lr 2e-5 --max-steps "$STEPS" --max-new-tokens "$TOKENS" --eval-steps 25 --eval-num-prompts "$PROMPTS" \
   --output-dir "$out/policy" --log-dir "$out/logs" --run-name reward-model
 
 # GRPO against the verifier.
 $ATTUNE train policy --model "$MODEL" --task "$TASKS" $LORA --format-reward \
-  --algorithm grpo --lr 2e-5 --max-steps "$STEPS" --max-new-tokens "$TOKENS" --eval-steps 25 \
+  --algorithm grpo --lr 2e-5 --max-steps "$STEPS" --max-new-tokens "$TOKENS" --eval-steps 25 --eval-num-prompts "$PROMPTS" \
   --output-dir "$out/policy" --log-dir "$out/logs" --run-name verifier
 
 # The two against each other and against the start, on the same held-out problems.
 $ATTUNE evaluate policy --model "$out/policy/verifier/final" --opponent "$out/policy/reward-model/final" --reference "$MODEL" \
-  --task "$TASKS" --max-new-tokens "$TOKENS" --output-dir "$out/evaluation"
+  --task "$TASKS" --num-prompts "$PROMPTS" --max-new-tokens "$TOKENS" --output-dir "$out/evaluation"
