@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 
 #include "kernels.h"
 #include "panels.h"
@@ -34,7 +33,7 @@ struct Geometry {
 };
 
 Geometry geometryOf(const Tensor& q, const Tensor& k, const Tensor& bias, const PackedCall& call) {
-  Geometry g{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), roundUp(q.size(2), kLanes), static_cast<float>(call.scale), call.window, nullptr, 0};
+  Geometry g{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), roundUp(q.size(2), kWidth), static_cast<float>(call.scale), call.window, nullptr, 0};
   if (bias.defined()) {
     g.bias = bias.data_ptr<float>();
     g.biasLength = bias.size(1);
@@ -167,39 +166,28 @@ void blockSpread(const float* weights, int64_t stride, int64_t place, int64_t ro
 }
 
 struct Softmax {
-  float peak, total;
+  float peak, sum;
 };
 
 // Scores → e^(score − peak) where visible and 0 elsewhere in [0, width), and their sum.
 Softmax softmaxRow(float* scores, Range seen, int64_t width, const float* bias, float scale) {
-  float peak = -std::numeric_limits<float>::infinity();
-  for (int64_t t = 0; t < seen.from; t++) scores[t] = 0;
-  int64_t t = seen.from;
+  float* first = scores + seen.from;
+  const int64_t count = seen.to - seen.from;
   if (bias != nullptr) {
-    for (int64_t i = seen.from; i < seen.to; i++) scores[i] = scores[i] * scale + bias[i];
-    scale = 1;
+    for (int64_t i = 0; i < count; i++) first[i] = first[i] * scale + bias[seen.from + i];
+  } else {
+    for (int64_t i = 0; i < count; i++) first[i] *= scale;
   }
-  if (seen.to - t >= kLanes) {
-    Vector peaks = loadVector(scores + t) * scale;
-    for (; t + kLanes <= seen.to; t += kLanes) {
-      const Vector scaled = loadVector(scores + t) * scale;
-      storeVector(scores + t, scaled);
-      peaks = scaled > peaks ? scaled : peaks;
-    }
-    for (int lane = 0; lane < kLanes; lane++) peak = std::max(peak, peaks[lane]);
+  const float peak = largest(first, count);
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; i++) {
+    first[i] = vexp(first[i] - peak);  // which, unlike `exponentials`, lets what is not a number through
+    sum += first[i];
   }
-  for (; t < seen.to; t++) {
-    scores[t] *= scale;
-    peak = std::max(peak, scores[t]);
-  }
-  float total = 0;
-#pragma omp simd reduction(+ : total)
-  for (int64_t i = seen.from; i < seen.to; i++) {
-    scores[i] = vexp(scores[i] - peak);
-    total += scores[i];
-  }
-  for (int64_t i = seen.to; i < width; i++) scores[i] = 0;
-  return {peak, total};
+  std::fill(scores, first, 0.0f);
+  std::fill(first + count, scores + width, 0.0f);
+  return {peak, sum};
 }
 
 class ForwardWorker {
@@ -235,9 +223,9 @@ class ForwardWorker {
     for (int64_t r = 0; r < rows; r++) {
       const Range seen = visible(place + r, g_);
       const float* bias = g_.bias == nullptr ? nullptr : g_.bias + head * g_.biasLength + all.from;
-      const auto [peak, total] = softmaxRow(scores_.data() + r * stride, {seen.from - all.from, seen.to - all.from}, stride, bias, g_.scale);
-      lse_[(start + r) * g_.heads + head] = peak + std::log(total);
-      shares[r] = 1.0f / total;
+      const auto [peak, sum] = softmaxRow(scores_.data() + r * stride, {seen.from - all.from, seen.to - all.from}, stride, bias, g_.scale);
+      lse_[(start + r) * g_.heads + head] = peak + std::log(sum);
+      shares[r] = 1.0f / sum;
     }
     for (int64_t from = all.from; from < all.to; from += kBlockKeys)
       blockMix(scores_.data() + from - all.from, stride, place, rows, values_.data(), {from, std::min(from + kBlockKeys, all.to)}, g_, mixed_.data(),
