@@ -2,7 +2,8 @@
 //
 //   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
 //
-// The [N,V] logits never exist whole: rows go through in chunks, and backward computes them again. With
+// The [N,V] logits never exist whole: rows go through in chunks, and backward computes them again, but for the first few
+// chunks on the CPU, which are kept: computing them again is one product of four, and memory is cheaper there. With
 // g = ∂L/∂logp and h = ∂L/∂H, and p = softmax(z):
 //
 //   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
@@ -56,6 +57,32 @@ Tensor logitsOf(const Tensor& hidden, const Tensor& weight) {
   return at::mm(hidden, weight.t()).to(at::kFloat);
 }
 
+// The chunks that go from forward to backward.
+constexpr size_t kKeptChunks = 4;
+
+// The logits of one chunk after the other. On the CPU they take turns in one place: fresh memory is mapped and cleared by the
+// system each time, which takes as long as a pass over it.
+class ChunkLogits {
+ public:
+  ChunkLogits(const Tensor& hidden, const Tensor& weight, int64_t chunk) : weight_(weight), rows_(std::min(chunk, hidden.size(0))) {}
+
+  Tensor operator()(const Tensor& part) {
+    if (!part.is_cpu() || isHalf(part)) return logitsOf(part, weight_);
+    if (!place_.defined()) place_ = at::empty({rows_, weight_.size(0)}, part.options());
+    Tensor z = place_.narrow(0, 0, part.size(0));
+    at::mm_out(z, part, weight_.t());
+    return z;
+  }
+
+  // What was given last is taken over by the caller.
+  void giveUp() { place_ = Tensor(); }
+
+ private:
+  const Tensor& weight_;
+  int64_t rows_;
+  Tensor place_;
+};
+
 // into[n, D] = gradient[n, V]·weight[V, D]
 void gradientOfHidden(Tensor into, const Tensor& gradient, const Tensor& weight) {
   if (!needsWidening(weight)) {
@@ -84,17 +111,23 @@ void addGradientOfWeight(Tensor& into, const Tensor& gradient, const Tensor& hid
 class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden, const Tensor& weight,
-                                                const Tensor& targets, double temperature, int64_t chunk) {
+                                                const Tensor& targets, double temperature, int64_t chunk, bool forBackward) {
     const int64_t rows = hidden.size(0);
     const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     const auto inverse = static_cast<float>(1.0 / temperature);
     Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
+    ChunkLogits logits(hidden, weight, chunk);
+    std::vector<Tensor> kept;
     for (int64_t start = 0; start < rows; start += chunk) {
       const int64_t length = std::min(chunk, rows - start);
-      Tensor z = logitsOf(hidden.narrow(0, start, length), weight);
+      Tensor z = logits(hidden.narrow(0, start, length));
       const Tensor target = targets.narrow(0, start, length);
       if (hasRowKernels(z)) {
         rowStatistics(z, target, inverse, logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
+        if (forBackward && z.is_cpu() && kept.size() < kKeptChunks) {
+          kept.push_back(z);
+          logits.giveUp();
+        }
         continue;
       }
       if (temperature != 1.0) z.div_(temperature);
@@ -114,10 +147,12 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     context->set_materialize_grads(false);  // no gradient for an output is told apart from a zero one, and costs nothing
     context->saved_data["temperature"] = temperature;
     context->saved_data["chunk"] = chunk;
+    context->saved_data["kept"] = std::move(kept);
     return {logp, entropy};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "linear_logprob cannot be differentiated twice");
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &total = saved[3], &entropy = saved[4];
     const double temperature = context->saved_data["temperature"].toDouble();
@@ -129,10 +164,15 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     if (wantHidden) gradHidden = at::empty_like(hidden);
     // One accumulator in f32: summing thousands of chunks in bf16 would lose the small ones.
     if (wantWeight) gradWeight = at::zeros(weight.sizes(), total.options());
+    // They become the gradients in place, so that a second pass over a retained graph finds none and computes them again.
+    std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
+    context->saved_data["kept"] = std::vector<Tensor>();
+    ChunkLogits logits(hidden, weight, chunk);
     for (int64_t start = 0; start < rows; start += chunk) {
       const int64_t length = std::min(chunk, rows - start);
       const Tensor part = hidden.narrow(0, start, length), target = targets.narrow(0, start, length);
-      Tensor z = logitsOf(part, weight);
+      const auto index = static_cast<size_t>(start / chunk);
+      Tensor z = index < kept.size() ? std::move(kept[index]) : logits(part);
       if (hasRowKernels(z)) {
         const Tensor rowsLogp = forLogp ? gLogp.narrow(0, start, length) : Tensor(), rowsEntropy = forEntropy ? gEntropy.narrow(0, start, length) : Tensor();
         const Tensor lse = total.narrow(0, start, length), rest = entropy.narrow(0, start, length);
@@ -161,7 +201,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       if (wantWeight) addGradientOfWeight(gradWeight, gradient, part);
     }
     if (wantWeight) gradWeight = gradWeight.to(weight.scalar_type());
-    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor()};
+    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -177,7 +217,8 @@ std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& wei
   TORCH_CHECK(weight.size(0) > 0, "the vocabulary is empty");
   TORCH_CHECK(temperature > 0, "temperature is above 0");
   TORCH_CHECK(chunk > 0, "chunk is above 0");
-  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk);
+  const bool forBackward = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk, forBackward);
   return {out[0], out[1]};
 }
 

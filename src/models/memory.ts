@@ -51,9 +51,12 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
   const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
-  // backward passes through about one block's size; a chunk of f32 logits goes with its softmax and gradients
-  const rows = Math.min(tokens, logprobChunk(spec.vocabSize, options.device ?? defaultDevice()));
-  const loss = 4 * 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
+  // backward passes through about one block's size; a chunk of f32 logits goes with its softmax and gradients, or on the
+  // CPU with four others that forward keeps
+  const device = options.device ?? defaultDevice();
+  const chunk = logprobChunk(spec.vocabSize, device);
+  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk);
+  const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
   // half-precision gradients are widened for the step, when the activations are gone
   const step = halved ? 4 * trainable : 0;
   const activationBytes = Math.max(tokens * (layers + perLayer) + loss, step);

@@ -254,6 +254,19 @@ describe('linearLogprob', () => {
       return gradients([(first as Tensor).sum()], [hidden]);
     };
     expect(twice).toThrow(TensorError);
+    expect(twice).toThrow(/cannot be differentiated twice/);
+  });
+
+  it('gives the same gradients again over a retained graph, from kept logits and from computed ones', () => {
+    seed(7);
+    const [hidden, weight] = [randn([11, 6]).requiresGrad_(), randn([9, 6]).requiresGrad_()];
+    const { logp, entropy } = linearLogprob(hidden, weight, randint(0, 9, [11]), { chunk: 2 });
+    const out = [logp.add(entropy).sum()];
+    const [first, second] = [0, 1].map(() => gradients(out, [hidden, weight], { retainGraph: true })) as [
+      Tensor[],
+      Tensor[],
+    ];
+    for (const [i, item] of first.entries()) expect(item.data()).toEqual((second[i] as Tensor).data());
   });
 
   it('chunks to about 64 MiB of logits', () => {
