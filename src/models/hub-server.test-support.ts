@@ -15,8 +15,9 @@ export interface Fault {
   status?: number;
   headers?: Record<string, string>;
   body?: string;
-  /** Send this many bytes of the body, then cut the connection. */
+  /** Send this many bytes of the body, then cut the connection, once `arrived` says that the client has some of them. */
   cutAfter?: number;
+  arrived?: () => boolean;
   /** Send this many bytes of the body, then nothing more. */
   stallAfter?: number;
   /** Never answer. */
@@ -132,7 +133,12 @@ function sendFile(
   response.writeHead(range === undefined ? 200 : 206, { ...headers, 'content-length': body.length });
   if (fault.stallAfter !== undefined) response.write(body.subarray(0, fault.stallAfter));
   else if (fault.cutAfter === undefined || fault.cutAfter >= body.length) response.end(body);
-  else response.write(body.subarray(0, fault.cutAfter), () => setTimeout(() => response.destroy(), 20));
+  else response.write(body.subarray(0, fault.cutAfter), () => cut(response, fault.arrived));
+}
+
+/** What has not been read from a connection when it breaks is lost with it. */
+function cut(response: ServerResponse, arrived = () => true): void {
+  setTimeout(() => (arrived() ? response.destroy() : cut(response, arrived)), 20);
 }
 
 function entry(path: string, content: string | Buffer, large: RegExp) {
