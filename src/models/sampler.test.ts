@@ -158,6 +158,14 @@ describe('Sampler', () => {
     );
   });
 
+  it('takes as many slots as replies, up to 128 while their cache is small and 32 when it is not', async () => {
+    using model = await loadModel(tiny, { dtype: 'float32' });
+    using sampler = new Sampler(model);
+    const slots = (samples: number, maxNewTokens: number) =>
+      sampler.plan([{ prompt: PROMPT, maxNewTokens, samples }]).slots;
+    expect([slots(7, 8), slots(500, 8), slots(500, 1e6), slots(7, 1e6)]).toEqual([7, 128, 32, 7]);
+  });
+
   it('makes repeated tokens rarer with a repetition penalty', async () => {
     using model = await loadModel(tiny, { dtype: 'float32' });
     using sampler = new Sampler(model);

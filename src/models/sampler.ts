@@ -30,7 +30,10 @@ export interface GenerateOptions {
   progress?: Progress;
 }
 
-const DEFAULT_SLOTS = { cpu: 32, cuda: 128 };
+const DEFAULT_SLOTS = 128;
+/** On the CPU, whose weights are read once for all slots but whose memory is the machine's: fewer where their cache is larger than this. */
+const CPU_CACHE_BYTES = 256 * 2 ** 20;
+const CPU_SLOTS = 32;
 /** Prompt tokens that go through at once: bounds the memory of prefill. */
 const PREFILL_TOKENS = 16384;
 const PATIENCE_MS = 25;
@@ -53,9 +56,8 @@ export class Sampler {
     const { decoder } = this.#model;
     const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
     const replies = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
-    const most = this.#options.slots ?? (decoder.device === 'cpu' ? DEFAULT_SLOTS.cpu : DEFAULT_SLOTS.cuda);
-    const slots = this.#options.slots ?? Math.max(1, Math.min(most, replies));
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
+    const slots = this.#options.slots ?? Math.max(1, Math.min(this.#mostSlots(length), replies));
     if (needed > length) {
       throw new UserError(
         `A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`,
@@ -65,6 +67,13 @@ export class Sampler {
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
     return { slots, length, bytes: cacheBytes(decoder.spec, { slots, length }, decoder.dtype) };
+  }
+
+  #mostSlots(length: number): number {
+    const { spec, dtype, device } = this.#model.decoder;
+    if (device !== 'cpu') return DEFAULT_SLOTS;
+    const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { slots: 1, length }, dtype));
+    return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
   }
 
   /** Bytes of the cache as it stands. */
