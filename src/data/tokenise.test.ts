@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openDataset } from './dataset.ts';
 import type { TokenRecord } from './record.ts';
 import type { TokenStore } from './token-store.ts';
@@ -83,17 +83,16 @@ describe('tokenise', () => {
 
   it('leaves nothing behind where nothing is to be kept, or where it fails', async () => {
     const cache = fresh();
+    vi.stubEnv('TMPDIR', fresh()); // one of its own: other programs' stores lie in the common one
+    onTestFinished(() => void vi.unstubAllEnvs());
     const rows = () => pairs(5);
     await using store = await tokenise(await openDataset(rows, { shape: 'preference' }), wordsTokenizer(), { cache });
     expect(await contents(store)).toHaveLength(5);
     const failing = { ...wordsTokenizer(), encodeBatch: async () => Promise.reject(new Error('out of breath')) };
     await expect(tokenise(await open(2000), failing, { cache })).rejects.toThrow('out of breath');
     expect(readdirSync(cache)).toEqual([]);
-    expect(
-      readdirSync(tmpdir()).some(
-        (name) => /^attune-tokens-[0-9a-f-]{36}$/.test(name) && existsSync(join(tmpdir(), name, 'tokens.bin')),
-      ),
-    ).toBe(false);
+    const left = readdirSync(tmpdir()).filter((name) => existsSync(join(tmpdir(), name, 'tokens.bin')));
+    expect(left).toEqual([]);
   });
 
   it('says that everything is too long', async () => {
