@@ -15,13 +15,16 @@ TASKS=${TASKS:-"number_sorting:1,spell_backward:1"}
 PAIRS=${PAIRS:-4000}
 ROWS=${ROWS:-8000}
 
-reward() { # type, kind of data, rows
-  $ATTUNE tasks generate --kind "$2" --tasks "$TASKS" --count "$3" --part train --out "$work/$2.jsonl"
-  $ATTUNE train reward --type "$1" --model "$model" --dataset "$work/$2.jsonl" --no-strip-thinking --batch-size 16 \
-    --grad-accum 1 --lr 1e-3 --warmup-ratio 0.05 --output-dir "$work/runs" --log-dir "$work/logs" --run-name "$1"
-  $ATTUNE evaluate reward --checkpoint "$work/runs/$1/final" --task "$TASKS" --output-dir "$work/evaluation/$1"
+reward() { # type, kind of data, rows, options of the evaluation
+  type=$1 kind=$2 rows=$3
+  shift 3
+  $ATTUNE tasks generate --kind "$kind" --tasks "$TASKS" --count "$rows" --part train --out "$work/$kind.jsonl"
+  $ATTUNE train reward --type "$type" --model "$model" --dataset "$work/$kind.jsonl" --no-strip-thinking --batch-size 16 \
+    --grad-accum 1 --lr 1e-3 --warmup-ratio 0.05 --output-dir "$work/runs" --log-dir "$work/logs" --run-name "$type"
+  $ATTUNE evaluate reward --checkpoint "$work/runs/$type/final" --task "$TASKS" --output-dir "$work/evaluation/$type" "$@"
 }
 
 reward preference preference "$PAIRS"
 reward outcome graded "$ROWS"
-reward process steps "$ROWS"
+# A step that only copies the word is neutral, neither right nor wrong, so that the least P(+1) of a solution would tell nothing.
+reward process steps "$ROWS" --steps last

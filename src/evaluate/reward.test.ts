@@ -80,3 +80,13 @@ it('compares steps with always giving the commonest of the three labels', () => 
   expect(report.baseline_accuracy).toBe(0.4);
   expect(report.balanced_accuracy).toBeCloseTo((1 + 1 + 0.5) / 3, 12);
 });
+
+it('tells the best of n only where a tenth of the problems have that many responses', () => {
+  const group = (responses: number) =>
+    Array.from({ length: responses }, (_, i) => ({ score: i, correct: i % 2 === 1 }));
+  const groups = [...Array.from({ length: 20 }, () => group(2)), group(4)];
+  const { ranking } = summary('outcome', { decisions: [], forecasts: [], scores: [], groups });
+  expect(Object.keys(ranking?.best_of_n ?? {})).toEqual(['1', '2']);
+  // in the group of four, the better of two is a right one in four of the six choices
+  expect(ranking?.best_of_n[2]).toBeCloseTo((20 + 4 / 6) / 21, 12);
+});

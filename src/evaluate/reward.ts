@@ -157,6 +157,8 @@ function rankingOf(groups: Decisions['groups']): NonNullable<RewardEvaluation['r
   const largest = Math.max(...groups.map((group) => group.length));
   const best: Record<string, number> = {};
   for (let n = 1; n <= largest; n *= 2) {
+    // A problem or two that happen to have many responses say nothing of the rest.
+    if (groups.filter((group) => group.length >= n).length < groups.length / 10) break;
     const share = bestOfN(groups, n);
     if (share !== undefined) best[n] = share;
   }
