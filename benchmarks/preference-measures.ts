@@ -1,101 +1,131 @@
 /** What the studies of direct alignment measure a policy by: held-out pairs, the verifier, the drift from the start. */
-import { openDataset, type TokenRecord, tokenise } from '../src/data/index.ts';
+import { existsSync } from 'node:fs';
+import { meanOf } from '../src/algorithms/index.ts';
 import { UserError } from '../src/errors.ts';
-import { type Model, Sampler } from '../src/models/index.ts';
-import { preferenceRows, type Style, task } from '../src/tasks/index.ts';
-import type { Tokenizer } from '../src/text/index.ts';
-import { buildPreferences } from '../src/trainers/build-preferences.ts';
-import { type PolicyPrompt, PromptWriter, TaskPrompts, taskEvalPrompts } from '../src/trainers/policy-prompts.ts';
+import { type Generation, loadModel, type Model, Sampler } from '../src/models/index.ts';
+import { task } from '../src/tasks/index.ts';
+import { Tokenizer } from '../src/text/index.ts';
+import { buildPreferences, pairsOf } from '../src/trainers/build-preferences.ts';
+import { type PolicyPrompt, PromptWriter, taskEvalPrompts } from '../src/trainers/policy-prompts.ts';
 import { type PromptedResponse, responseLogprobs } from '../src/trainers/responses.ts';
 
-export interface MeasureOptions {
+/** What both studies take from the command line. */
+export interface StudyFlags {
+  model: string;
   tasks: string;
-  heldOut: number;
-  maxNewTokens: number;
-  seed: number;
-  /** How the held-out solutions are written: as the model was taught to. */
-  style: Style;
-  /** `test`: problems that no training sees; `train`: those it does, which tells learning from generalising. */
-  part: 'train' | 'test';
+  /** Problems whose answers make the training pairs, and answers to each. */
+  prompts: string;
+  samples: string;
+  'held-out': string;
+  'max-new-tokens': string;
 }
 
-export class Measures {
+export interface Figures {
+  /** Share of the held-out pairs whose right answer is the likelier one. */
+  likelier: number;
+  /** Share of them whose right answer gained on the wrong one, against the start: ½ where nothing changed. */
+  gained: number;
+  /** Shares of greedy and of sampled answers that the verifier finds right. */
+  greedy: number;
+  sampled: number;
+  /** KL(policy‖start), nats per response, from the policy's own samples. */
+  kl: number;
+}
+
+/** Samples of each held-out problem by which a policy is measured, and those that its held-out pair is chosen from. */
+const measuredSamples = 2;
+const pairSamples = 8;
+const heldOutSeed = 1_000;
+
+/** Held-out problems (the tasks' test part, which no training sees) and the pairs that the start itself wrote to them. */
+export class Measures implements Disposable {
+  readonly #start: Model;
   readonly #tokenizer: Tokenizer;
-  readonly #pairs: PromptedResponse[];
-  readonly #prompts: PolicyPrompt[];
-  readonly #options: MeasureOptions;
+  readonly #prompts: readonly PolicyPrompt[];
+  readonly #maxNewTokens: number;
+  #pairs: readonly PromptedResponse[] = [];
+  #startLeads: readonly number[] = [];
 
-  private constructor(tokenizer: Tokenizer, pairs: PromptedResponse[], options: MeasureOptions) {
+  private constructor(start: Model, tokenizer: Tokenizer, flags: StudyFlags) {
+    this.#start = start;
     this.#tokenizer = tokenizer;
-    this.#pairs = pairs;
-    this.#options = options;
-    const { tasks, seed, heldOut: count } = options;
-    const writer = new PromptWriter(tokenizer);
-    this.#prompts =
-      options.part === 'test'
-        ? taskEvalPrompts(writer, { tasks, seed, count })
-        : new TaskPrompts(writer, { tasks, seed }).take(count);
+    const count = Number(flags['held-out']);
+    this.#prompts = taskEvalPrompts(new PromptWriter(tokenizer), { tasks: flags.tasks, seed: heldOutSeed, count });
+    this.#maxNewTokens = Number(flags['max-new-tokens']);
   }
 
-  /** Right solutions beside ones with a slip, and problems, none of which training sees (the tasks' test part). */
-  static async open(tokenizer: Tokenizer, options: MeasureOptions): Promise<Measures> {
-    const { tasks, seed, heldOut: count, style, part } = options;
-    const rows = Array.from(preferenceRows({ tasks, seed, count, style, part }), (row) => ({ ...row }));
-    await using store = await tokenise(await openDataset(rows, { shape: 'preference' }), tokenizer, { cache: false });
-    const records: TokenRecord[] = await store.records(Array.from({ length: store.length }, (_, i) => i));
-    return new Measures(
-      tokenizer,
-      records.flatMap(({ sequences }) => sequences),
-      options,
-    );
-  }
-
-  /** The share of pairs whose right solution is the likelier one, per token. */
-  preferenceAccuracy(policy: Model): number {
-    const means = responseLogprobs(policy, this.#pairs).map((lp, i) => {
-      const { ids, promptLength } = this.#pairs[i] as PromptedResponse;
-      return lp / (ids.length - promptLength);
+  static async open(flags: StudyFlags): Promise<Measures> {
+    const start = await loadModel(flags.model, { dtype: 'float32' });
+    const measures = new Measures(start, await Tokenizer.load(flags.model), flags);
+    const replies = await measures.#sample(start, { temperature: 1, samples: pairSamples });
+    measures.#pairs = replies.flatMap((group, i) => {
+      const scored = group.map((reply) => ({ reply, text: reply.ids.join(), score: measures.#score(reply, i) }));
+      return pairsOf(scored, { pairs: 'best-worst', minGap: 0 })
+        .flat()
+        .map(({ reply }) => measures.#answered(i, reply));
     });
-    const pairs = Array.from({ length: means.length / 2 }, (_, i) => i);
-    return pairs.filter((i) => (means[2 * i] as number) > (means[2 * i + 1] as number)).length / pairs.length;
+    measures.#startLeads = measures.#leads(start);
+    return measures;
   }
 
-  /** The share of greedy answers that the verifier finds right. */
-  async verifierAccuracy(policy: Model): Promise<number> {
-    const replies = await this.#sample(policy, 0);
-    const right = replies.filter(({ ids }, i) => {
-      const { example } = this.#prompts[i] as PolicyPrompt;
-      if (example === undefined) return false;
-      return task(example.task).score(this.#tokenizer.decode(ids, { skipSpecialTokens: true }), example) === 1;
-    });
-    return right.length / replies.length;
+  get start(): Model {
+    return this.#start;
   }
 
-  /** KL(policy‖start) per response, from the policy's own samples. */
-  async divergence(policy: Model, start: Model): Promise<number> {
-    const replies = await this.#sample(policy, 1);
-    const responses = replies.map(({ ids }, i) => {
-      const prompt = (this.#prompts[i] as PolicyPrompt).ids;
-      return { ids: Int32Array.from([...prompt, ...ids]), promptLength: prompt.length };
-    });
-    const reference = responseLogprobs(start, responses);
-    const drift = responseLogprobs(policy, responses).map((lp, i) => lp - (reference[i] as number));
-    return drift.reduce((sum, value) => sum + value, 0) / drift.length;
+  async of(policy: Model): Promise<Figures> {
+    const greedy = await this.#sample(policy, { temperature: 0, samples: 1 });
+    const sampled = await this.#sample(policy, { temperature: 1, samples: measuredSamples });
+    const leads = this.#leads(policy);
+    return {
+      likelier: meanOf(leads.map((lead) => Number(lead > 0))),
+      gained: meanOf(leads.map((lead, i) => (1 + Math.sign(lead - (this.#startLeads[i] as number))) / 2)),
+      greedy: this.#right(greedy),
+      sampled: this.#right(sampled),
+      kl: this.#divergence(sampled),
+    };
   }
 
-  async #sample(policy: Model, temperature: number) {
-    const { maxNewTokens, seed } = this.#options;
+  [Symbol.dispose](): void {
+    this.#start.dispose();
+  }
+
+  /** How each held-out pair stands: by how much its right answer is the likelier one. */
+  #leads(policy: Model): number[] {
+    const lp = responseLogprobs(policy, this.#pairs);
+    return Array.from({ length: lp.length / 2 }, (_, i) => (lp[2 * i] as number) - (lp[2 * i + 1] as number));
+  }
+
+  #right(replies: readonly (readonly Generation[])[]): number {
+    return meanOf(replies.flatMap((group, i) => group.map((reply) => Number(this.#score(reply, i) === 1))));
+  }
+
+  #score({ ids }: Generation, prompt: number): number {
+    const { example } = this.#prompts[prompt] as PolicyPrompt;
+    if (example === undefined) return 0;
+    return task(example.task).score(this.#tokenizer.decode(ids, { skipSpecialTokens: true }), example);
+  }
+
+  #divergence(replies: readonly (readonly Generation[])[]): number {
+    const own = replies.flat().map(({ logprobs }) => logprobs.reduce((sum, lp) => sum + lp, 0));
+    const answers = replies.flatMap((group, i) => group.map((reply) => this.#answered(i, reply)));
+    const reference = responseLogprobs(this.#start, answers);
+    return meanOf(own.map((lp, i) => lp - (reference[i] as number)));
+  }
+
+  #answered(prompt: number, { ids }: Generation): PromptedResponse {
+    const { ids: asked } = this.#prompts[prompt] as PolicyPrompt;
+    return { ids: Int32Array.from([...asked, ...ids]), promptLength: asked.length };
+  }
+
+  async #sample(policy: Model, { temperature, samples }: { temperature: number; samples: number }) {
     const wasTraining = policy.decoder.training;
     const sampler = new Sampler(policy.train(false));
     try {
       const requests = this.#prompts.map(({ ids: prompt }, i) => ({
-        prompt,
-        maxNewTokens,
-        temperature,
-        stopIds: this.#tokenizer.eosIds,
-        seed: seed + i,
+        ...{ prompt, samples, temperature, maxNewTokens: this.#maxNewTokens, stopIds: this.#tokenizer.eosIds },
+        seed: heldOutSeed + i * pairSamples,
       }));
-      return (await sampler.generate(requests)).map(([reply]) => reply as NonNullable<typeof reply>);
+      return await sampler.generate(requests);
     } finally {
       sampler.dispose();
       policy.train(wasTraining);
@@ -103,43 +133,12 @@ export class Measures {
   }
 }
 
-/** The same of both studies, from their flags. */
-export function openMeasures(
-  tokenizer: Tokenizer,
-  flags: { tasks: string; 'held-out': string; 'max-new-tokens': string; style: string; part: string },
-): Promise<Measures> {
-  return Measures.open(tokenizer, {
-    tasks: flags.tasks,
-    heldOut: Number(flags['held-out']),
-    maxNewTokens: Number(flags['max-new-tokens']),
-    seed: 1_000,
-    style: flags.style as Style,
-    part: flags.part as MeasureOptions['part'],
-  });
-}
-
-export interface PairFlags {
-  model: string;
-  tasks: string;
-  prompts: string;
-  samples: string;
-  'max-new-tokens': string;
-  /** A program that scores, in place of the verifier. */
-  'reward-module': string;
-}
-
-/** Pairs that the start wrote itself, ranked by the verifier. */
-export async function ownPairs(flags: PairFlags, seed: number, output: string): Promise<void> {
-  const module = flags['reward-module'];
+/** Pairs that the start wrote itself, ranked by the verifier; a file that is there is taken as it is. */
+export async function ownPairs(flags: StudyFlags, seed: number, output: string): Promise<void> {
+  if (existsSync(output)) return;
   const made = await buildPreferences({
-    model: flags.model,
-    task: flags.tasks,
-    prompts: Number(flags.prompts),
-    samples: Number(flags.samples),
-    maxNewTokens: Number(flags['max-new-tokens']),
-    seed,
-    output,
-    ...(module === '' ? {} : { rewardModule: module }),
+    ...{ model: flags.model, task: flags.tasks, prompts: Number(flags.prompts), samples: Number(flags.samples) },
+    ...{ maxNewTokens: Number(flags['max-new-tokens']), topP: 1, seed, output },
   });
   if (made.pairs === 0)
     throw new UserError(
@@ -154,8 +153,3 @@ export function flagsOf<T extends Record<string, string>>(args: readonly string[
   );
   return { ...defaults, ...given };
 }
-
-export const meanOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
-
-/** Half the distance between the lowest and the highest. */
-export const spreadOf = (values: readonly number[]) => (Math.max(...values) - Math.min(...values)) / 2;

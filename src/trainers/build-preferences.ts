@@ -219,16 +219,16 @@ export interface ScoredResponse {
 }
 
 /** Pairs of different texts whose scores differ by more than the gap, better one first. */
-export function pairsOf(
-  responses: readonly ScoredResponse[],
+export function pairsOf<T extends ScoredResponse>(
+  responses: readonly T[],
   { pairs, minGap }: Pick<BuildPreferencesConfig, 'pairs' | 'minGap'>,
-): [ScoredResponse, ScoredResponse][] {
+): [T, T][] {
   const ranked = [...new Map(responses.map((each) => [each.text, each])).values()].sort((a, b) => b.score - a.score);
   const all = ranked.flatMap((better, i) =>
     ranked
       .slice(i + 1)
       .filter((worse) => better.score - worse.score > minGap)
-      .map((worse): [ScoredResponse, ScoredResponse] => [better, worse]),
+      .map((worse): [T, T] => [better, worse]),
   );
   if (pairs === 'all') return all;
   const best = all.filter(([better]) => better === ranked[0]).at(-1);
