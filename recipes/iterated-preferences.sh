@@ -12,10 +12,10 @@ out=${OUT:-outputs/iterated}
 attune() { node "$here/../bin/attune.mjs" "$@"; }
 
 for round in $(seq "$rounds"); do
-  attune preferences build --model "$policy" --task "${TASKS:-chain_sum:1,gcd:1}" --seed "$round" --prompts "${PROMPTS:-200}" \
+  attune preferences build --model "$policy" --task "${TASKS:-number_sorting:1,spell_backward:1}" --seed "$round" --prompts "${PROMPTS:-200}" \
     --samples "${SAMPLES:-8}" --max-new-tokens "${TOKENS:-96}" --output "$out/round-$round/pairs.jsonl"
   attune train preference --model "$policy" --dataset "$out/round-$round/pairs.jsonl" --loss dpo --beta 0.1 \
-    --lr 5e-5 --epochs 1 --eval-steps 10 --output-dir "$out/round-$round" --run-name policy
+    --lr 1e-4 --epochs 1 --eval-steps 10 --output-dir "$out/round-$round" --run-name policy
   policy="$out/round-$round/policy/final"
 done
 echo "the last policy is $policy"

@@ -17,7 +17,7 @@ export function register(program: Command): void {
   );
   command.addHelpText(
     'after',
-    '\nExample:\n  attune compare --model models/tiny --methods ppo,grpo,dpo --task chain_sum:1 --steps 100 --group-size 4 --seeds 1,2,3',
+    '\nExample:\n  attune compare --model models/tiny --methods ppo,grpo,dpo --task number_sorting:1 --steps 40 --lr 2e-4 --group-size 4 --seeds 1,2,3',
   );
   command.action(async () => {
     using interrupt = onInterrupt(() => console.error('\nstopping after this step; what is done is kept'));

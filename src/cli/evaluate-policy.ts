@@ -47,7 +47,7 @@ export function registerEvaluatePolicy(evaluate: Command): void {
   );
   command.addHelpText(
     'after',
-    '\nExample:\n  attune evaluate policy --model checkpoints/grpo/run/final --task chain_sum:1 --reference models/tiny --opponent models/tiny',
+    '\nExample:\n  attune evaluate policy --model checkpoints/grpo/run/final --task number_sorting:1 --reference models/tiny --opponent models/tiny',
   );
   command.action(async () => {
     const { config } = resolveConfig(evaluatePolicySchema, { flags: schemaFlags(command, evaluatePolicySchema) });

@@ -22,7 +22,7 @@ export function registerTrainPolicy(train: Command): void {
       }),
     plan: ({ config }) => policyPlan(config),
     examples: [
-      'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-5 --max-new-tokens 64',
+      'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
       'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
       'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
       'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
