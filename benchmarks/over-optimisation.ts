@@ -101,7 +101,6 @@ function picture(points: readonly Point[]): Promise<Uint8Array> {
       yLabel,
       smooth: false,
       series: betas.map((beta) => {
-        // in the order of training: a curve that turns back shows it
         const own = points.filter((point) => point.beta === beta);
         return { name: `β ${beta}`, x: own.map((point) => point[x]), y: own.map((point) => point[y]) };
       }),
