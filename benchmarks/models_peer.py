@@ -100,8 +100,26 @@ def dpo(lora=False):
     timed("dpo_lora" if lora else "dpo", step, sum(ls))
 
 
+def grpo():
+    n, plen, new = 16, 128 if cuda else 32, 512 if cuda else 64
+    pol, ref = causal(), causal().eval(); opt = optimizer(pol.parameters())
+    def step():
+        prompts = torch.randint(10, shape["vocab_size"] - 1000, (2, plen), device=a.device).repeat_interleave(8, 0); pol.eval()
+        with torch.no_grad():
+            ids = pol.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, temperature=1.0, top_p=0.9, top_k=0,
+                               max_new_tokens=new, min_new_tokens=new, pad_token_id=0)
+        pol.train(); mask = torch.ones_like(ids); of = mask[:, 1:].clone(); of[:, :plen - 1] = 0
+        reward = torch.randn(2, 8, device=a.device)
+        adv = ((reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True)).view(-1, 1)
+        with torch.no_grad(): rp, old = logps(ref, ids, mask), logps(pol, ids, mask)
+        lp = logps(pol, ids, mask); ratio = (lp - old).exp(); d = rp - lp
+        loss = -torch.min(ratio * adv, ratio.clamp(0.8, 1.2) * adv) + 0.01 * (d.exp() - d - 1)
+        ((loss * of).sum() / of.sum()).backward(); torch.nn.utils.clip_grad_norm_(pol.parameters(), 1.0); opt.step(); opt.zero_grad()
+    timed("grpo", step, n * new)
+
+
 CASES = dict(gen16=lambda: gen(16, 512 if cuda else 128, 128 if cuda else 32), gen128=lambda: gen(128, 512, 128),
-             rm=rm, rm_ckpt=lambda: rm(True), dpo=dpo, dpo_lora=lambda: dpo(True))
+             rm=rm, rm_ckpt=lambda: rm(True), dpo=dpo, dpo_lora=lambda: dpo(True), grpo=grpo)
 for c in a.cases.split(","):
     try:
         CASES[c]()
