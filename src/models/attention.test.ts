@@ -182,7 +182,9 @@ describe('attune::packed_attention', () => {
       expect(rows.map((row) => row.some(Number.isNaN))).toEqual(rows.map((_, i) => i === 5));
       const { tensors: others } = inputs({ lengths: [20, 20] });
       (others[1] as Tensor).narrow(0, 25, 1).fill_(Number.NaN);
-      const after = packed({ lengths: [20, 20] }, others, null).out.reshape(40, -1).tolist() as number[][];
+      const after = packed({ lengths: [20, 20] }, others, null)
+        .out.reshape(40, -1)
+        .tolist() as number[][];
       expect(after.map((row) => row.every(Number.isNaN))).toEqual(after.map((_, i) => i >= 25));
     });
   });

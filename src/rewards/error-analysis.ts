@@ -21,7 +21,7 @@ export interface Spread {
   p90: number;
 }
 
-interface Rate {
+export interface Rate {
   decisions: number;
   accuracy: number;
 }
