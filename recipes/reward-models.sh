@@ -9,22 +9,20 @@ here=$(cd "$(dirname "$0")" && pwd)
 ATTUNE=${ATTUNE:-node "$here/../bin/attune.mjs"}
 model=${1:-"$here/../models/tiny"}
 work=${2:-work/rewards}
-# Tasks with thousands of distinct problems: fewer would be learnt by heart.
+# Over a thousand distinct problems of each to learn from, and others to be asked about.
 TASKS=${TASKS:-"number_sorting:1,spell_backward:1"}
-# A pair contrasts two solutions; a single grade says less, so that graded data have to be more.
-PAIRS=${PAIRS:-4000}
 ROWS=${ROWS:-8000}
 
-reward() { # type, kind of data, rows, options of the evaluation
-  type=$1 kind=$2 rows=$3
-  shift 3
-  $ATTUNE tasks generate --kind "$kind" --tasks "$TASKS" --count "$rows" --part train --out "$work/$kind.jsonl"
+reward() { # type, kind of data, options of the evaluation
+  type=$1 kind=$2
+  shift 2
+  $ATTUNE tasks generate --kind "$kind" --tasks "$TASKS" --count "$ROWS" --part train --out "$work/$kind.jsonl"
   $ATTUNE train reward --type "$type" --model "$model" --dataset "$work/$kind.jsonl" --no-strip-thinking --batch-size 16 \
     --grad-accum 1 --lr 1e-3 --warmup-ratio 0.05 --output-dir "$work/runs" --log-dir "$work/logs" --run-name "$type"
   $ATTUNE evaluate reward --checkpoint "$work/runs/$type/final" --task "$TASKS" --output-dir "$work/evaluation/$type" "$@"
 }
 
-reward preference preference "$PAIRS"
-reward outcome graded "$ROWS"
+reward preference preference
+reward outcome graded
 # A step that only copies the word is neutral, neither right nor wrong, so that the least P(+1) of a solution would tell nothing.
-reward process steps "$ROWS" --steps last
+reward process steps --steps last
