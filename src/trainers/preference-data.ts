@@ -1,24 +1,18 @@
 /** The data of a preference training as tokens, and what training on them would take. */
 import type { PreferenceLoss } from '../algorithms/index.ts';
-import { type TokenStore, tokenise } from '../data/index.ts';
 import type { Progress } from '../progress.ts';
 import { type TrainingPlan, trainingPlan } from './plan.ts';
 import type { PreferenceConfig } from './preference-config.ts';
 import { loadTokenizer, openForTraining } from './setup.ts';
+import { type TokenSets, tokenSets } from './token-sets.ts';
 import type { TrainerOptions } from './training-run.ts';
-
-export interface PreferenceData {
-  train: TokenStore;
-  validation: TokenStore | undefined;
-  close(): Promise<void>;
-}
 
 /** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
 export async function openPreferences(
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
   options: TrainerOptions,
-): Promise<PreferenceData> {
+): Promise<TokenSets> {
   const { progress, signal, cache } = options;
   const tokenizer = await loadTokenizer(config, progress);
   const parts = await openForTraining(config, {
@@ -27,7 +21,7 @@ export async function openPreferences(
     shape: algorithm.paired ? 'preference' : 'unpaired',
     dropTies: algorithm.paired,
   });
-  const encoding = {
+  return tokenSets(parts, tokenizer, {
     maxLength: config.maxLength,
     maxPromptLength: config.maxPromptLength,
     maxResponseLength: config.maxCompletionLength,
@@ -35,23 +29,13 @@ export async function openPreferences(
     cache,
     progress,
     signal,
-  };
-  const train = await tokenise(parts.train, tokenizer, encoding);
-  const validation = parts.validation && (await tokenise(parts.validation, tokenizer, encoding));
-  return {
-    train,
-    validation,
-    async close() {
-      await train.close();
-      await validation?.close();
-    },
-  };
+  });
 }
 
 export function preferencePlan(
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
-  data: PreferenceData,
+  data: TokenSets,
   progress?: Progress,
 ): Promise<TrainingPlan> {
   const copied = typeof config.refModel === 'string' || !config.lora;

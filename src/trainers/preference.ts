@@ -19,7 +19,7 @@ import {
   type PreferenceConfigInput,
   preferenceSchema,
 } from './preference-config.ts';
-import { openPreferences, type PreferenceData } from './preference-data.ts';
+import { openPreferences } from './preference-data.ts';
 import { type PreferenceExample, PreferenceObjective, type ReferenceTable } from './preference-objective.ts';
 import type { Reference } from './reference.ts';
 import { referenceTable } from './reference-cache.ts';
@@ -27,6 +27,7 @@ import type { MicroBatchLimits } from './responses.ts';
 import { type Sample, SampleGenerations, type SampleOptions } from './sample-generations.ts';
 import { loadForTraining, restoreForTraining, saveForTraining } from './setup.ts';
 import { StepBatches } from './step-batches.ts';
+import type { TokenSets } from './token-sets.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from './training-run.ts';
 
 export interface PreferenceTrainerOptions extends TrainerOptions {
@@ -140,7 +141,7 @@ interface KnownReference {
 /** Where asked, all log-probs of the reference at once; it is then let go, unless the loss asks for more at every step. */
 async function settleReference(
   reference: Reference | null,
-  data: PreferenceData,
+  data: TokenSets,
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
   { progress, signal }: TrainerOptions,
