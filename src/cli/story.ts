@@ -79,7 +79,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
   );
   const scorer = await loadRewardModel(judgeRun.checkpoint);
   const rewardModelAccuracy = await rankedRightly(scorer, { tasks, seed, count: heldOut });
-  print(`   it ranks ${percent(rewardModelAccuracy)} of held-out pairs rightly`);
+  print(`   it ranks ${percent(rewardModelAccuracy)} of held-out pairs of worked solutions rightly`);
 
   const judge = await openJudge({ model, tasks, seed, heldOut, maxNewTokens, scorer });
   const start = await judge(model);
@@ -222,7 +222,7 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
     .section('What came of it')
     .paragraph(
       `Judged on ${start.summary.prompts} problems that nobody trained on. The verifier says what is right; the reward model, ` +
-        `which ranks ${percent(rewardModelAccuracy)} of held-out pairs rightly, only what it has learnt to like.`,
+        `which ranks ${percent(rewardModelAccuracy)} of held-out pairs of worked solutions rightly, only what it has learnt to like.`,
     )
     .table(
       ['policy', 'right (verifier)', 'reward model’s score', 'tokens', 'ended by itself'],

@@ -14,7 +14,7 @@ export interface Pass {
   training: boolean;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
-  /** Attention from the fused projection on, where one kernel does it all (decoding on CUDA). */
+  /** Attention from the fused projection on, where one kernel does it all (decoding). */
   attendFused?: (layer: Layer, qkv: Tensor) => Tensor;
 }
 
