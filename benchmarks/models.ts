@@ -3,21 +3,11 @@
  * [--cases gen16,rm] [--repeats 3] [--no-peer]`. Random weights, the shapes of shapes.ts; ratios are ours over the peer's.
  */
 
-import {
-  addLora,
-  initModel,
-  type Model,
-  packSequences,
-  Sampler,
-  scoredTokens,
-  tokenLogprobs,
-  withoutAdapters,
-} from '../src/models/index.ts';
+import { initModel, type Model, packSequences, Sampler } from '../src/models/index.ts';
 import { AdamW, clipGradNorm } from '../src/nn/index.ts';
 import {
   cudaMemory,
   emptyCache,
-  noGrad,
   resetPeakMemory,
   scope,
   synchronize,
@@ -100,52 +90,11 @@ async function reward(bench: Bench, checkpointing: boolean): Promise<Measured> {
   return measured;
 }
 
-/** DPO on 16 pairs: policy with gradient, reference without. */
-async function dpo(bench: Bench, lora: boolean): Promise<Measured> {
-  using policy = model(bench);
-  const reference = lora ? null : model(bench);
-  if (lora) addLora(policy, { r: 16, alpha: 32, targetModules: ['q_proj', 'k_proj', 'v_proj', 'o_proj'] });
-  else policy.decoder.requiresGrad_();
-  const optimizer = new AdamW(policy.trainable(), { lr: 1e-6 });
-  const sequences = bench.lengths.slice(0, 32).map((length, i) => randomIds(length, bench.shape.vocab_size, i));
-  const tokens = sum(sequences.map((sequence) => sequence.length));
-  const measured = await timed(bench, tokens, () =>
-    scope(() => {
-      const batch = packSequences(sequences, bench.device);
-      const scored = scoredTokens(batch.starts, new Uint8Array(tokens).fill(1));
-      const lengths = sequences.map((sequence) => sequence.length - 1);
-      const sums = (subject: Model, hidden: Tensor) =>
-        tokenLogprobs(subject.decoder, hidden, batch, scored)
-          .logp.split(lengths)
-          .map((part) => part.sum());
-      const frozen = () => noGrad(() => sums(reference ?? policy, (reference ?? policy).decoder.forward(batch)));
-      const before = lora ? withoutAdapters(policy, frozen) : frozen();
-      policy.decoder.backward(batch, (hidden) => {
-        const drift = sums(policy, hidden).map((value, i) => value.sub(before[i] as Tensor));
-        const margins = drift.slice(0, 16).map((chosen, i) =>
-          chosen
-            .sub(drift[16 + i] as Tensor)
-            .mul(0.1)
-            .logSigmoid(),
-        );
-        return margins.reduce((a, b) => a.add(b)).div(-16);
-      });
-      optimizer.step();
-      optimizer.zeroGrad();
-    }),
-  );
-  optimizer.dispose();
-  reference?.dispose();
-  return measured;
-}
-
 const cases: Record<string, (bench: Bench) => Promise<Measured>> = {
   gen16: (bench) => generation(bench, 16),
   gen128: (bench) => generation(bench, 128),
   rm: (bench) => reward(bench, false),
   rm_ckpt: (bench) => reward(bench, true),
-  dpo: (bench) => dpo(bench, false),
-  dpo_lora: (bench) => dpo(bench, true),
 };
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
@@ -162,7 +111,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     lengths: cuda ? GPU_LENGTHS : CPU_LENGTHS,
     repeats: Number(option('repeats', '3')),
   };
-  const names = option('cases', cuda ? 'gen16,gen128,rm,rm_ckpt,dpo,dpo_lora' : 'gen16,rm').split(',');
+  const names = option('cases', cuda ? 'gen16,gen128,rm,rm_ckpt' : 'gen16,rm').split(',');
   for (const name of names) {
     const run = cases[name];
     if (run === undefined) throw new Error(`no case "${name}"; there are ${Object.keys(cases).join(', ')}`);

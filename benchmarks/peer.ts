@@ -26,7 +26,7 @@ export function runPeer(script: string, args: string[]): Map<string, PeerReading
   if (path === undefined) return found;
   const result = spawnSync(python, [path, ...args], { encoding: 'utf8', maxBuffer: 2 ** 26 });
   for (const line of (result.stdout ?? '').split('\n')) {
-    if (!line.startsWith('{')) continue;
+    if (!line.startsWith('{"')) continue; // trainers print dictionaries of their own
     const reading = JSON.parse(line) as PeerReading;
     found.set(reading.case, reading);
   }

@@ -1,18 +1,30 @@
 /**
- * A reward model's step as `attune train reward` takes it — objective, metrics, clipping, schedule, AdamW, the loop's own
- * bookkeeping — beside plain transformers: `npm run bench -- train [--device cuda] [--cases rm,rm_ckpt] [--steps 4] [--no-peer]`.
- * The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
+ * Training steps as the product takes them — objective, metrics, clipping, schedule, AdamW, the loop's own bookkeeping — beside
+ * the same work elsewhere, tokens/s and CUDA's peak memory:
+ *
+ *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,grpo] [--steps 4] [--no-peer]
+ *
+ * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py). A GRPO step's tokens
+ * are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
  */
-import { packBatch } from '../src/data/index.ts';
-import { initModel } from '../src/models/index.ts';
-import { AdamW } from '../src/nn/index.ts';
-import { cudaMemory, emptyCache, resetPeakMemory, synchronize, threads } from '../src/tensor/index.ts';
-import { type TrainTask, trainLoop } from '../src/trainers/loop.ts';
-import { preferenceObjective } from '../src/trainers/objectives.ts';
-import { onDevice } from '../src/trainers/step-batches.ts';
+import { emptyCache, threads } from '../src/tensor/index.ts';
 import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from './shapes.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B } from './shapes.ts';
+import { grpoParts, grpoSteps } from './steps/grpo.ts';
+import type { Measured, StepWork } from './steps/measured.ts';
+import { dpoSteps } from './steps/preference.ts';
+import { rewardSteps } from './steps/reward.ts';
+
+type Case = (work: StepWork) => Promise<Measured & { tokens: number }>;
+
+const cases: Record<string, Case> = {
+  rm: (work) => rewardSteps(work, false),
+  rm_ckpt: (work) => rewardSteps(work, true),
+  dpo: (work) => dpoSteps(work, false),
+  dpo_lora: (work) => dpoSteps(work, true),
+  grpo: grpoSteps,
+};
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const option = (name: string, fallback: string) => {
@@ -20,77 +32,30 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     return at < 0 ? fallback : (args[at + 1] ?? fallback);
   };
   const cuda = option('device', 'cpu').startsWith('cuda');
-  const shape = cuda ? QWEN3_06B : LLAMA_15M;
-  const lengths = cuda ? GPU_LENGTHS : CPU_LENGTHS;
-  for (const name of option('cases', cuda ? 'rm,rm_ckpt' : 'rm').split(',')) {
-    const measured = await rewardSteps(shape, lengths, {
-      device: cuda ? 'cuda:0' : 'cpu',
-      steps: Number(option('steps', '4')),
-      checkpointing: name === 'rm_ckpt',
-    });
-    const reading: Reading = { name, tokensPerSecond: Math.round(measured.tokensPerSecond) };
-    if (cuda) reading.peakGiB = Math.round(measured.peakGiB * 100) / 100;
+  const names = option('cases', cuda ? Object.keys(cases).join() : 'rm,dpo,dpo_lora,grpo').split(',');
+  for (const name of names) {
+    const steps = cases[name];
+    if (steps === undefined) throw new Error(`no case "${name}"; there are ${Object.keys(cases).join(', ')}`);
+    const measured = await steps({ cuda, steps: Number(option('steps', '4')) });
+    const rate = measured.tokens / measured.seconds;
+    const reading: Reading = { name, tokensPerSecond: Math.round(rate) };
+    if (name === 'grpo') Object.assign(reading, grpoParts(measured));
+    if (measured.peakGiB !== undefined) reading.peakGiB = Math.round(measured.peakGiB * 100) / 100;
     if (cuda) emptyCache();
-    const peerArgs = ['--device', cuda ? 'cuda' : 'cpu', '--cases', name, '--lengths', lengths.join(',')];
-    const more = ['--shape', JSON.stringify(shape), ...(cuda ? [] : ['--threads', String(threads())])];
-    const peer = args.includes('--no-peer') ? undefined : runPeer('models_peer.py', [...peerArgs, ...more]).get(name);
+    const peer = args.includes('--no-peer') ? undefined : peerOf(name, cuda);
     if (peer?.tokens_per_s !== undefined) {
       reading.peerTokensPerSecond = peer.tokens_per_s;
-      reading.ratio = Math.round((measured.tokensPerSecond / peer.tokens_per_s) * 100) / 100;
+      reading.ratio = Math.round((rate / peer.tokens_per_s) * 100) / 100;
       if (peer.peak_gib !== undefined) reading.peerPeakGiB = peer.peak_gib;
-    }
+    } else if (peer?.error !== undefined) reading.peer = peer.error;
     yield reading;
   }
 }
 
-/** The fastest step but the first. */
-async function rewardSteps(
-  shape: Record<string, unknown>,
-  lengths: readonly number[],
-  options: { device: string; steps: number; checkpointing: boolean },
-): Promise<{ tokensPerSecond: number; peakGiB: number }> {
-  const cuda = options.device !== 'cpu';
-  using model = initModel(shape, { seed: 0, device: options.device });
-  model.addHead('reward', 1);
-  model.decoder.requiresGrad_();
-  const objective = preferenceObjective(model, {});
-  const optimizer = new AdamW(model.trainable(), { lr: 1e-5 });
-  const sequences = lengths.map((length, i) => {
-    const ids = Int32Array.from(randomIds(length, shape.vocab_size as number, i));
-    return { ids, promptLength: 0, spans: Int32Array.of(0, length), marks: new Int32Array(0) };
-  });
-  const half = sequences.length / 2;
-  const facts = { label: true, margin: 0, group: 0, source: -1 };
-  const pairs = sequences.slice(0, half).map((chosen, example) => ({
-    ...{ sequences: [chosen, sequences[half + example] as typeof chosen], example, ...facts },
-  }));
-  const batch = packBatch(pairs);
-  const task: TrainTask<typeof batch, { pairs: number }> = {
-    optimizer,
-    totalSteps: options.steps + 1,
-    plan: () => ({ updates: [{ batches: [batch], totals: objective.totals([batch]) }], examples: half, epoch: 0 }),
-    backward(given, totals) {
-      const packed = onDevice(given, options.device);
-      let metrics = {};
-      const { checkpointing } = options;
-      const lossOf = (hidden: Parameters<typeof objective.loss>[0]) => {
-        const result = objective.loss(hidden, packed, given, totals);
-        metrics = result.metrics;
-        return result.loss;
-      };
-      return { ...metrics, loss: model.decoder.backward(packed, lossOf, { checkpointing }) };
-    },
-    saveModel: () => {},
-    loadModel: () => {},
-    state: () => null,
-    restore: () => {},
-  };
-  let seconds = Number.POSITIVE_INFINITY;
-  for await (const { step, metrics } of trainLoop(task, { lr: 1e-5, maxGradNorm: 10 })) {
-    if (cuda) synchronize();
-    if (step === 1 && cuda) resetPeakMemory();
-    if (step > 1) seconds = Math.min(seconds, metrics['train/step_time'] as number);
-  }
-  optimizer.dispose();
-  return { tokensPerSecond: batch.tokens / seconds, peakGiB: cuda ? cudaMemory().peak / 2 ** 30 : 0 };
+function peerOf(name: string, cuda: boolean) {
+  const shape = ['--shape', JSON.stringify(cuda ? QWEN3_06B : LLAMA_15M)];
+  const lengths = ['--lengths', (cuda ? GPU_LENGTHS : CPU_LENGTHS).join(',')];
+  const work = ['--cases', name, ...shape, ...lengths, ...(cuda ? [] : ['--threads', String(threads())])];
+  if (!cuda && name.startsWith('dpo')) return runPeer('trl_peer.py', work).get(name);
+  return runPeer('models_peer.py', ['--device', cuda ? 'cuda' : 'cpu', ...work]).get(name);
 }

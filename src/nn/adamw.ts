@@ -214,6 +214,9 @@ export class AdamW {
       if (slot.master !== slot.parameter) slot.master.dispose();
     }
   }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
 }
 
 function isCount(value: unknown): value is number {

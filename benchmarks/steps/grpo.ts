@@ -1,0 +1,61 @@
+/** A GRPO step as `attune train policy` takes it: 2 prompts with 8 answers each, reference, advantages, loss, AdamW. */
+import { initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { AdamW } from '../../src/nn/index.ts';
+import { rewardFunction } from '../../src/rewards/index.ts';
+import { resolveConfig } from '../../src/runs/index.ts';
+import type { Tokenizer } from '../../src/text/index.ts';
+import { algorithmOf, policySchema } from '../../src/trainers/policy-config.ts';
+import { ListPrompts } from '../../src/trainers/policy-prompts.ts';
+import { PolicyTask } from '../../src/trainers/policy-task.ts';
+import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { fastestStep, type Measured, type StepWork } from './measured.ts';
+
+const GROUP = 8;
+const PROMPTS = 2;
+
+export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: number }> {
+  const [promptLength, answer] = work.cuda ? [128, 512] : [32, 64];
+  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const device = work.cuda ? 'cuda:0' : 'cpu';
+  using model = initModel(shape, { seed: 0, device });
+  using frozen = initModel(shape, { seed: 0, device });
+  model.decoder.requiresGrad_();
+  using sampler = new Sampler(model);
+  const { config } = resolveConfig(policySchema, {
+    flags: { algorithm: 'grpo', groupSize: GROUP, batchSize: PROMPTS, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
+  });
+  const prompts = Array.from({ length: 64 }, (_, index) => ({
+    ...{ index, messages: [], text: '' },
+    ids: Int32Array.from(randomIds(promptLength, shape.vocab_size, index)),
+  }));
+  // random weights write no text: nothing ends an answer before its last token, and the reward is any number
+  const tokenizer = { eosIds: [] as number[], decode: () => '' } as unknown as Tokenizer;
+  let drawn = 0;
+  using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
+  const task = new PolicyTask({
+    ...{ config, ...algorithmOf({ ...config, klCoef: 0.01 }), model, tokenizer, sampler },
+    optimizer,
+    reference: <T>(body: (reference: Model) => T) => body(frozen),
+    critic: null,
+    prompts: new ListPrompts(prompts, 1),
+    scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),
+    totalSteps: work.steps + 1,
+  });
+  return { ...(await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 })), tokens: PROMPTS * GROUP * answer };
+}
+
+/** How the step's time is shared out, and the rates of its two halves. */
+export function grpoParts({
+  metrics,
+  seconds,
+  tokens,
+}: Measured & { tokens: number }): Record<string, string | number> {
+  const part = (name: string) => metrics[`train/${name}_seconds`] as number;
+  const share = (name: string) => `${Math.round((100 * part(name)) / seconds)} %`;
+  return {
+    stepSeconds: Math.round(seconds * 100) / 100,
+    rolloutTokensPerSecond: Math.round(tokens / part('rollout')),
+    trainingTokensPerSecond: Math.round(tokens / (part('prepare') + part('train'))),
+    ...{ rollout: share('rollout'), reference: share('prepare'), training: share('train') },
+  };
+}

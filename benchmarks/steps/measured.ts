@@ -1,0 +1,39 @@
+/** A training step as the product's own loop takes it, timed: the fastest but the first, and CUDA's peak from the second on. */
+import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
+import { type TrainTask, trainLoop } from '../../src/trainers/loop.ts';
+
+export interface StepWork {
+  cuda: boolean;
+  /** Steps that count; one more comes before them. */
+  steps: number;
+}
+
+export interface Measured {
+  /** What the fastest step was measured as, `train/…`. */
+  metrics: Record<string, number>;
+  seconds: number;
+  peakGiB?: number;
+}
+
+/** What the loop asks of a task beside its gradient, where nothing is saved. */
+export const unsaved = {
+  saveModel: () => {},
+  loadModel: () => {},
+  state: () => null,
+  restore: () => {},
+};
+
+export async function fastestStep<Batch, Totals>(
+  task: TrainTask<Batch, Totals>,
+  { cuda }: StepWork,
+  options: { lr: number; maxGradNorm: number },
+): Promise<Measured> {
+  let best: Measured = { metrics: {}, seconds: Number.POSITIVE_INFINITY };
+  for await (const { step, metrics } of trainLoop(task, options)) {
+    if (cuda) synchronize();
+    if (step === 1 && cuda) resetPeakMemory();
+    const seconds = metrics['train/step_time'] as number;
+    if (step > 1 && seconds < best.seconds) best = { metrics, seconds };
+  }
+  return cuda ? { ...best, peakGiB: cudaMemory().peak / 2 ** 30 } : best;
+}

@@ -1,0 +1,57 @@
+/** A DPO step as `attune train preference` takes it: 16 pairs, the reference asked anew each step, AdamW. */
+import { type PreferenceTotals, preferenceLoss, preferenceOptions } from '../../src/algorithms/index.ts';
+import { addLora, initModel } from '../../src/models/index.ts';
+import { AdamW } from '../../src/nn/index.ts';
+import { AdapterReference } from '../../src/trainers/adapter-reference.ts';
+import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference-objective.ts';
+import { ModelReference } from '../../src/trainers/reference.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
+
+const PAIRS = 16;
+export const LORA = { r: 16, alpha: 32, targetModules: ['q_proj', 'k_proj', 'v_proj', 'o_proj'] };
+
+export async function dpoSteps(work: StepWork, lora: boolean): Promise<Measured & { tokens: number }> {
+  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const lengths = (work.cuda ? GPU_LENGTHS : CPU_LENGTHS).slice(0, 2 * PAIRS);
+  const device = work.cuda ? 'cuda:0' : 'cpu';
+  // what the peers are given: on the CPU pairs with prompts of 8 tokens, on CUDA sequences that are scored from their second token on
+  const promptLength = work.cuda ? 1 : 8;
+  using model = initModel(shape, { seed: 0, device });
+  if (lora) addLora(model, LORA);
+  else model.decoder.requiresGrad_();
+  const limits = { examples: 2 * PAIRS };
+  const reference = lora
+    ? new AdapterReference(model, limits)
+    : new ModelReference(initModel(shape, { seed: 0, device }), model, limits);
+  const algorithm = preferenceLoss('dpo');
+  const objective = new PreferenceObjective({
+    ...{ model, algorithm, options: preferenceOptions(algorithm, {}), reference },
+    ...{ limits: { examples: PAIRS }, maxLength: shape.max_position_embeddings },
+  });
+  using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
+  const task = {
+    ...unsaved,
+    optimizer,
+    totalSteps: work.steps + 1,
+    plan() {
+      const examples = pairs(lengths, promptLength, shape.vocab_size);
+      return { updates: [{ batches: [examples], totals: objective.totals(examples) }], examples: PAIRS, epoch: 0 };
+    },
+    backward: (examples: PreferenceExample[], totals: PreferenceTotals) => objective.backward(examples, totals),
+  };
+  const measured = await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 });
+  reference.dispose();
+  return { ...measured, tokens: lengths.reduce((a, b) => a + b, 0) };
+}
+
+function pairs(lengths: readonly number[], promptLength: number, vocabulary: number): PreferenceExample[] {
+  return Array.from({ length: PAIRS }, (_, pair) => {
+    const response = (at: number, chosen: boolean) => {
+      const ids = Int32Array.from(randomIds(lengths[at] as number, vocabulary, at));
+      ids.set(randomIds(promptLength, vocabulary, pair));
+      return { ids, promptLength, chosen };
+    };
+    return [response(pair, true), response(PAIRS + pair, false)];
+  });
+}
