@@ -364,7 +364,7 @@ __global__ void rowGradientKernel(RowsArgs a) {
   const float lse = a.lse[row], rest = a.entropy[row];
   for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
     const float logProbability = z[i] * a.inverse - lse;
-    const float value = -__expf(logProbability) * (g + h * (logProbability + rest)) + (i == target ? g : 0.0f);
+    const float value = -__expf(logProbability) * (g + h * (logProbability + rest)) + (i + a.first == target ? g : 0.0f);
     out[i] = narrow<T>(value * a.inverse);
   }
 }

@@ -108,7 +108,7 @@ void cudaSample(const Tensor& logits, const Tensor& temperature, const Tensor& t
 void cudaRowStatistics(const Tensor& logits, const Tensor& targets, float inverse, Tensor& logp, Tensor& entropy, Tensor& lse) {
   const Launch launch(logits);
   launchRowStatistics({logits.data_ptr<float>(), targets.data_ptr<int64_t>(), logp.data_ptr<float>(), entropy.data_ptr<float>(), lse.data_ptr<float>(),
-                       nullptr, nullptr, nullptr, logits.size(0), logits.size(1), inverse},
+                       nullptr, nullptr, nullptr, logits.size(0), logits.size(1), inverse, 0},
                       launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -120,7 +120,7 @@ Tensor cudaRowGradient(Tensor& logits, const RowGradient& in, c10::ScalarType dt
   const auto floats = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; };
   launchRowGradient(kindOf(gradient),
                     {logits.data_ptr<float>(), in.targets.data_ptr<int64_t>(), nullptr, floats(in.entropy), floats(in.lse), floats(in.forLogp),
-                     floats(in.forEntropy), gradient.data_ptr(), logits.size(0), logits.size(1), in.inverse},
+                     floats(in.forEntropy), gradient.data_ptr(), logits.size(0), logits.size(1), static_cast<float>(in.inverse), in.first},
                     launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return gradient;

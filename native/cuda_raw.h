@@ -54,6 +54,7 @@ struct RowsArgs {
   void* gradient;
   int64_t rows, size;
   float inverse;
+  int64_t first;  // the word that the first column stands for
 };
 
 void launchRowStatistics(const RowsArgs& args, cudaStream_t stream);

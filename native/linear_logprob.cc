@@ -2,111 +2,98 @@
 //
 //   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
 //
-// The [N,V] logits never exist whole: rows go through in chunks, and backward computes them again, but for the first few
-// chunks on the CPU, which are kept: computing them again is one product of four, and memory is cheaper there. With
-// g = ∂L/∂logp and h = ∂L/∂H, and p = softmax(z):
+// The [N,V] logits never exist whole. Forward goes through them by rows, some at a time, since a row's sum needs all of its
+// columns. Backward computes them again, but for the first few chunks of rows on the CPU, which are kept: computing them again is
+// one product of four, and memory is cheaper there. The others it takes by columns: with the sums known, each block of columns
+// stands alone, and its share of the weight's gradient is whole and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
 //
 //   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
 //
-// Logits are kept in f32 whatever the inputs are; a target of −1 (no loss there) gives logp 0 and no gradient.
+// Logits are in f32 whatever the inputs are; a target of −1 (no loss there) gives logp 0 and no gradient.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/version.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "logprob_rows.h"
+#include "precise_products.h"
 
 namespace attune {
 namespace {
 
 using at::Tensor;
 
-bool isHalf(const Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
-
-// libtorch 1.13's CPU products of bf16 add up in bf16 itself for many shapes (a sum of ones stops at 256), and it has none
-// of f16 at all: there the products are made in f32. 2.x adds up in f32.
-bool needsWidening(const Tensor& tensor) { return TORCH_VERSION_MAJOR < 2 && isHalf(tensor) && tensor.is_cpu(); }
-
-// The head in f32, some rows at a time, so that no second copy of it exists.
-template <typename Use>
-void eachWideBlock(const Tensor& weight, Use use) {
-  constexpr int64_t block = 8192;
-  for (int64_t start = 0; start < weight.size(0); start += block) {
-    const int64_t length = std::min(block, weight.size(0) - start);
-    use(start, length, weight.narrow(0, start, length).to(at::kFloat));
-  }
-}
-
-// hidden·weightᵀ in f32. Half-precision CUDA products write f32 directly where libtorch can (2.8 and later).
-Tensor logitsOf(const Tensor& hidden, const Tensor& weight) {
-  if (!isHalf(hidden)) return at::mm(hidden, weight.t());
-  if (needsWidening(hidden)) {
-    const Tensor wide = hidden.to(at::kFloat);
-    Tensor z = at::empty({hidden.size(0), weight.size(0)}, wide.options());
-    eachWideBlock(weight, [&](int64_t start, int64_t length, const Tensor& rows) {
-      Tensor columns = z.narrow(1, start, length);
-      at::mm_out(columns, wide, rows.t());
-    });
-    return z;
-  }
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
-  if (hidden.is_cuda()) return at::mm(hidden, weight.t(), at::kFloat);
-#endif
-  return at::mm(hidden, weight.t()).to(at::kFloat);
-}
-
 // The chunks that go from forward to backward.
 constexpr size_t kKeptChunks = 4;
 
-// The logits of one chunk after the other. On the CPU they take turns in one place: fresh memory is mapped and cleared by the
-// system each time, which takes as long as a pass over it.
-class ChunkLogits {
+// Room for the logits of one chunk after the other. On the CPU they take turns in one place: fresh memory is mapped and cleared
+// by the system each time, which takes as long as a pass over it.
+class Place {
  public:
-  ChunkLogits(const Tensor& hidden, const Tensor& weight, int64_t chunk) : weight_(weight), rows_(std::min(chunk, hidden.size(0))) {}
-
-  Tensor operator()(const Tensor& part) {
-    if (!part.is_cpu() || isHalf(part)) return logitsOf(part, weight_);
-    if (!place_.defined()) place_ = at::empty({rows_, weight_.size(0)}, part.options());
-    Tensor z = place_.narrow(0, 0, part.size(0));
-    at::mm_out(z, part, weight_.t());
-    return z;
+  Tensor of(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+    const int64_t size = rows * columns;
+    if (!place_.defined() || place_.numel() < size) place_ = at::empty({size}, options);
+    return place_.narrow(0, 0, size).view({rows, columns});
   }
-
   // What was given last is taken over by the caller.
   void giveUp() { place_ = Tensor(); }
 
  private:
-  const Tensor& weight_;
-  int64_t rows_;
   Tensor place_;
 };
 
-// into[n, D] = gradient[n, V]·weight[V, D]
-void gradientOfHidden(Tensor into, const Tensor& gradient, const Tensor& weight) {
-  if (!needsWidening(weight)) {
-    at::mm_out(into, gradient.to(weight.scalar_type()), weight);
-    return;
+// hidden·weightᵀ
+Tensor logitsOf(const Tensor& hidden, const Tensor& weight, Place& place) {
+  if (needsWidening(weight)) {  // some rows of the head at a time, so that no second copy of it exists
+    constexpr int64_t block = 8192;
+    const Tensor wide = hidden.to(at::kFloat);
+    Tensor z = place.of(hidden.size(0), weight.size(0), wide.options());
+    for (int64_t start = 0; start < weight.size(0); start += block) {
+      const int64_t length = std::min(block, weight.size(0) - start);
+      Tensor columns = z.narrow(1, start, length);
+      at::mm_out(columns, wide, weight.narrow(0, start, length).to(at::kFloat).t());
+    }
+    return z;
   }
-  Tensor sum = at::zeros(into.sizes(), gradient.options());
-  eachWideBlock(weight, [&](int64_t start, int64_t length, const Tensor& rows) { sum.addmm_(gradient.narrow(1, start, length), rows); });
-  into.copy_(sum);
+  if (!hidden.is_cpu() || isHalf(hidden)) return preciseProduct(hidden, weight.t());
+  Tensor z = place.of(hidden.size(0), weight.size(0), hidden.options());
+  at::mm_out(z, hidden, weight.t());
+  return z;
 }
 
-// into[V, D] += gradient[n, V]ᵀ·hidden[n, D], into in f32 (f64)
-void addGradientOfWeight(Tensor& into, const Tensor& gradient, const Tensor& hidden) {
-  if (hidden.scalar_type() == into.scalar_type())
-    into.addmm_(gradient.t(), hidden);
-  else if (needsWidening(hidden))
-    into.addmm_(gradient.t(), hidden.to(at::kFloat));
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
-  else if (hidden.is_cuda())
-    at::addmm_out(into, into, gradient.to(hidden.scalar_type()).t(), hidden, at::kFloat);  // adds up in f32, in place
-#endif
-  else
-    into.add_(logitsOf(gradient.to(hidden.scalar_type()).t(), hidden.t()));
+// ∂L/∂z of some columns of the logits, which are used up.
+Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {
+  if (hasRowKernels(z)) return rowGradient(z, rule, dtype);
+  const Tensor counted = rule.targets.ge(0).to(z.scalar_type());
+  const Tensor g = (rule.forLogp.defined() ? rule.forLogp * counted : at::zeros_like(counted)).unsqueeze(1);
+  z.mul_(rule.inverse).sub_(rule.lse.unsqueeze(1));  // log p
+  Tensor gradient;
+  if (rule.forEntropy.defined()) {
+    const Tensor p = z.exp();
+    gradient = z.add_(rule.entropy.unsqueeze(1)).mul_(rule.forEntropy.unsqueeze(1)).add_(g).mul_(p).neg_();
+  } else {
+    gradient = z.exp_().mul_(g.neg());
+  }
+  const Tensor column = (rule.targets - rule.first).unsqueeze(1);
+  const Tensor inside = column.ge(0).logical_and_(column.lt(z.size(1)));
+  gradient.scatter_add_(1, column.clamp(0, z.size(1) - 1), g * inside);
+  return gradient.mul_(rule.inverse).to(dtype);
 }
+
+// What backward knows of all rows.
+struct Incoming {
+  Tensor targets, lse, entropy, forLogp, forEntropy;
+  double inverse;
+
+  // The part that a piece of the logits needs; `first` is its first column.
+  Tensor gradient(const Tensor& z, int64_t start, int64_t first, c10::ScalarType dtype) const {
+    const auto part = [&](const Tensor& all) { return all.defined() ? all.narrow(0, start, z.size(0)) : Tensor(); };
+    const Tensor rows[] = {part(targets), part(lse), part(entropy), part(forLogp), part(forEntropy)};
+    return gradientOf(z, {rows[0], rows[1], rows[2], rows[3], rows[4], inverse, first}, dtype);
+  }
+};
 
 class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
  public:
@@ -114,23 +101,23 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
                                                 const Tensor& targets, double temperature, int64_t chunk, bool forBackward) {
     const int64_t rows = hidden.size(0);
     const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-    const auto inverse = static_cast<float>(1.0 / temperature);
+    const double inverse = 1.0 / temperature;
     Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
-    ChunkLogits logits(hidden, weight, chunk);
+    Place place;
     std::vector<Tensor> kept;
     for (int64_t start = 0; start < rows; start += chunk) {
       const int64_t length = std::min(chunk, rows - start);
-      Tensor z = logits(hidden.narrow(0, start, length));
+      Tensor z = logitsOf(hidden.narrow(0, start, length), weight, place);
       const Tensor target = targets.narrow(0, start, length);
       if (hasRowKernels(z)) {
-        rowStatistics(z, target, inverse, logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
-        if (forBackward && z.is_cpu() && kept.size() < kKeptChunks) {
+        rowStatistics(z, target, static_cast<float>(inverse), logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
+        if (forBackward && z.is_cpu() && !isHalf(hidden) && kept.size() < kKeptChunks) {
           kept.push_back(z);
-          logits.giveUp();
+          place.giveUp();
         }
         continue;
       }
-      if (temperature != 1.0) z.div_(temperature);
+      z.mul_(inverse);
       const Tensor picked = z.gather(1, target.clamp_min(0).unsqueeze(1)).squeeze(1);
       const Tensor peak = z.amax(1, true);
       z.sub_(peak);  // z − max, then e^(z − max) in place; Σ e·(z − max) needs one product row by row
@@ -155,52 +142,47 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     TORCH_CHECK(!at::GradMode::is_enabled(), "linear_logprob cannot be differentiated twice");
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &total = saved[3], &entropy = saved[4];
-    const double temperature = context->saved_data["temperature"].toDouble();
-    const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0);
+    const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0), words = weight.size(0);
     const bool wantHidden = context->needs_input_grad(0), wantWeight = context->needs_input_grad(1);
-    const bool forLogp = incoming[0].defined(), forEntropy = incoming[1].defined();
-    const Tensor gLogp = forLogp ? incoming[0].contiguous() : Tensor(), gEntropy = forEntropy ? incoming[1].contiguous() : Tensor();
+    const auto contiguous = [](const Tensor& gradient) { return gradient.defined() ? gradient.contiguous() : Tensor(); };
+    const Incoming all{targets, total, entropy, contiguous(incoming[0]), contiguous(incoming[1]), 1.0 / context->saved_data["temperature"].toDouble()};
     Tensor gradHidden, gradWeight;
     if (wantHidden) gradHidden = at::empty_like(hidden);
-    // One accumulator in f32: summing thousands of chunks in bf16 would lose the small ones.
-    if (wantWeight) gradWeight = at::zeros(weight.sizes(), total.options());
+    if (wantWeight) gradWeight = at::empty_like(weight);
+
     // They become the gradients in place, so that a second pass over a retained graph finds none and computes them again.
-    std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
+    const std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
     context->saved_data["kept"] = std::vector<Tensor>();
-    ChunkLogits logits(hidden, weight, chunk);
-    for (int64_t start = 0; start < rows; start += chunk) {
-      const int64_t length = std::min(chunk, rows - start);
-      const Tensor part = hidden.narrow(0, start, length), target = targets.narrow(0, start, length);
-      const auto index = static_cast<size_t>(start / chunk);
-      Tensor z = index < kept.size() ? std::move(kept[index]) : logits(part);
-      if (hasRowKernels(z)) {
-        const Tensor rowsLogp = forLogp ? gLogp.narrow(0, start, length) : Tensor(), rowsEntropy = forEntropy ? gEntropy.narrow(0, start, length) : Tensor();
-        const Tensor lse = total.narrow(0, start, length), rest = entropy.narrow(0, start, length);
-        const RowGradient rule{target, lse, rest, rowsLogp, rowsEntropy, static_cast<float>(1.0 / temperature)};
-        const Tensor gradient = rowGradient(z, rule, needsWidening(hidden) ? at::kFloat : hidden.scalar_type());
-        if (wantHidden) gradientOfHidden(gradHidden.narrow(0, start, length), gradient, weight);
-        if (wantWeight) addGradientOfWeight(gradWeight, gradient, part);
-        continue;
-      }
-      if (temperature != 1.0) z.div_(temperature);
-      z.sub_(total.narrow(0, start, length).unsqueeze(1));  // log p
-      const Tensor counted = target.ge(0).to(z.scalar_type());
-      Tensor scale = forLogp ? incoming[0].narrow(0, start, length) * counted : at::zeros({length}, z.options());
-      Tensor gradient;
-      if (forEntropy) {
-        const Tensor h = incoming[1].narrow(0, start, length).unsqueeze(1);
-        const Tensor p = z.exp();
-        // −g·p − h·p·(log p + H)
-        gradient = z.add_(entropy.narrow(0, start, length).unsqueeze(1)).mul_(h).add_(scale.unsqueeze(1)).mul_(p).neg_();
-      } else {
-        gradient = z.exp_().mul_(scale.neg().unsqueeze(1));
-      }
-      gradient.scatter_add_(1, target.clamp_min(0).unsqueeze(1), scale.unsqueeze(1));
-      if (temperature != 1.0) gradient.div_(temperature);
-      if (wantHidden) gradientOfHidden(gradHidden.narrow(0, start, length), gradient, weight);
-      if (wantWeight) addGradientOfWeight(gradWeight, gradient, part);
+    int64_t start = 0;
+    for (const Tensor& z : kept) {
+      const int64_t length = z.size(0);
+      const Tensor gradient = all.gradient(z, start, 0, z.scalar_type()), part = hidden.narrow(0, start, length);
+      Tensor into = wantHidden ? gradHidden.narrow(0, start, length) : Tensor();
+      if (wantHidden) at::mm_out(into, gradient, weight);
+      if (wantWeight && start == 0) at::mm_out(gradWeight, gradient.t(), part);
+      if (wantWeight && start > 0) gradWeight.addmm_(gradient.t(), part);
+      start += length;
     }
-    if (wantWeight) gradWeight = gradWeight.to(weight.scalar_type());
+    if (start == rows) return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+
+    const Tensor rest = widened(hidden.narrow(0, start, rows - start));
+    Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();
+    // as many logits at once as a chunk of rows has, in columns that suit the products
+    const int64_t columns = std::min(words, std::max<int64_t>(64, chunk * words / rest.size(0) / 64 * 64));
+    Place place;
+    for (int64_t first = 0; first < words; first += columns) {
+      const int64_t count = std::min(columns, words - first);
+      const Tensor part = widened(weight.narrow(0, first, count));
+      const Tensor gradient = all.gradient(logitsOf(rest, part, place), start, first, rest.scalar_type());
+      if (wantHidden) addPreciseProduct(sum, gradient, part);
+      if (!wantWeight) continue;
+      Tensor into = gradWeight.narrow(0, first, count);
+      if (start > 0)
+        into.addmm_(gradient.t(), rest);
+      else
+        into.copy_(preciseProduct(gradient.t(), rest));
+    }
+    if (wantHidden) gradHidden.narrow(0, start, rows - start).copy_(sum);
     return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

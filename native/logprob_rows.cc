@@ -48,13 +48,14 @@ void gradientCpu(float* logits, const RowGradient& in, int64_t rows, int64_t siz
       float* z = logits + row * size;
       const bool counted = targets[row] >= 0;
       const float g = counted && forLogp != nullptr ? forLogp[row] : 0.0f, h = forEntropy == nullptr ? 0.0f : forEntropy[row];
-      const float shift = lse[row], rest = entropy[row], scale = in.inverse;
+      const float shift = lse[row], rest = entropy[row], scale = static_cast<float>(in.inverse);
 #pragma omp simd
       for (int64_t i = 0; i < size; i++) {
         const float logProbability = z[i] * scale - shift;
         z[i] = -scale * vexp(logProbability) * (g + h * (logProbability + rest));
       }
-      if (counted) z[targets[row]] += g * scale;
+      const int64_t column = targets[row] - in.first;
+      if (counted && column >= 0 && column < size) z[column] += g * scale;
     }
   });
 }

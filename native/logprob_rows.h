@@ -8,14 +8,15 @@ struct RowGradient {
   const at::Tensor &targets, &lse, &entropy;
   /** ∂L/∂logp and ∂L/∂entropy, f32 [n]; undefined where there is none. */
   const at::Tensor &forLogp, &forEntropy;
-  float inverse;  // 1 / temperature
+  double inverse;  // 1 / temperature
+  int64_t first;   // the vocabulary's word that the first column stands for
 };
 
 /** Whether a device has these kernels for f32 logits. */
 bool hasRowKernels(const at::Tensor& logits);
 /** logp, entropy and logsumexp [n] of z = logits[n, V] / temperature. */
 void rowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor logp, at::Tensor entropy, at::Tensor lse);
-/** ∂L/∂logits in `dtype`; the logits are used up. */
+/** ∂L/∂logits in `dtype`, of some columns of them; the logits are used up. */
 at::Tensor rowGradient(at::Tensor logits, const RowGradient& incoming, c10::ScalarType dtype);
 
 }  // namespace attune
