@@ -105,9 +105,9 @@ function* operators(): Generator<Reading> {
   }
 }
 
-function* sampling(): Generator<Reading> {
-  const rows = 512;
-  const logits = randn([rows, 5000]).mul(3);
+/** Both kernels: the one for small vocabularies, and the one that shares a row among blocks. */
+function* sampling(rows: number, words: number): Generator<Reading> {
+  const logits = randn([rows, words]).mul(3);
   const rule = (device: string) => {
     const floats = (pick: (i: number) => number) =>
       tensor(
@@ -134,8 +134,8 @@ function* sampling(): Generator<Reading> {
   const here = rule('cpu');
   const there = rule(GPU);
   const different = here.ids.filter((id, i) => id !== there.ids[i]).length;
-  yield check('sample: tokens that differ, of 512', different, 2);
-  if (different === 0) yield check('sample: log-probs', gap(there.logp, here.logp), 1e-4);
+  yield check(`sample: tokens that differ, ${rows} of ${words}`, different, 2);
+  if (different === 0) yield check(`sample: log-probs of ${words}`, gap(there.logp, here.logp), 1e-4);
 }
 
 function* graphs(): Generator<Reading> {
@@ -211,7 +211,9 @@ export async function* run(): AsyncGenerator<Reading> {
     return;
   }
   yield* operators();
-  yield* sampling();
+  yield* sampling(512, 5000);
+  yield* sampling(256, 32_003);
+  yield* sampling(256, 151_936);
   yield* graphs();
   yield* models();
 }

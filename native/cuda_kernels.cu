@@ -1,10 +1,9 @@
-// CUDA twins of the CPU operators: rope, swiglu, decode attention, sampling. Each says its algorithm; the formulas are in
+// CUDA twins of the CPU operators: rope, swiglu, decode attention, rows of logits; sampling is in cuda_sample.cu. Each says its algorithm; the formulas are in
 // the .cc of the same name.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "cuda_raw.h"
-#include "sample.h"
 
 namespace attune {
 namespace {
@@ -204,112 +203,9 @@ void decodeOf(const DecodeArgs& a, cudaStream_t stream) {
   }
 }
 
-// —— sampling ————————————————————————————————————————————————————————————————————————————————————————————
-// One block per row. Sums are taken over fixed slices in a fixed order, so the same logits give the same token every time.
-constexpr int kSampleThreads = 1024;
-
-template <typename Combine>
-__device__ float reduce(float value, float* shared, Combine combine) {
-  for (int offset = 16; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(0xFFFFFFFF, value, offset));
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  float result = shared[0];
-  for (int i = 1; i < kSampleThreads / 32; i++) result = combine(result, shared[i]);
-  __syncthreads();
-  return result;
-}
-struct Add {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Max {
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
-struct Row {
-  const float* logits;
-  int64_t size;
-  float peak, inverse;
-  __device__ float weight(int64_t i) const { return expf((logits[i] - peak) * inverse); }
-};
-
-__device__ float measure(const Row& row, float cut, bool byMass, float* shared) {
-  float part = 0;
-  for (int64_t i = threadIdx.x; i < row.size; i += kSampleThreads) {
-    const float w = row.weight(i);
-    if (w >= cut) part += byMass ? w : 1.0f;
-  }
-  return reduce(part, shared, Add());
-}
-
-// The largest cut with measure{w ≥ cut, w ≥ floor} ≥ wanted, by halving the range of bit patterns.
-__device__ float threshold(const Row& row, float floor, float wanted, bool byMass, float* shared) {
-  int low = __float_as_int(floor), high = __float_as_int(1.0f) + 1;
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    if (measure(row, __int_as_float(middle), byMass, shared) >= wanted)
-      low = middle;
-    else
-      high = middle;
-  }
-  return __int_as_float(low);
-}
-
-__global__ void __launch_bounds__(kSampleThreads) sampleKernel(SampleArgs a) {
-  __shared__ float shared[kSampleThreads / 32];
-  __shared__ float runs[kSampleThreads];
-  const int64_t r = blockIdx.x;
-  const float temperature = a.temperature[r];
-  Row row{a.logits + r * a.size, a.size, 0.0f, temperature > 0 ? 1.0f / temperature : 1.0f};
-  float peak = -INFINITY;
-  for (int64_t i = threadIdx.x; i < a.size; i += kSampleThreads) peak = fmaxf(peak, row.logits[i]);
-  row.peak = reduce(peak, shared, Max());
-  const float total = measure(row, 0.0f, true, shared);
-  float cut = a.minP[r];
-  if (temperature <= 0) {
-    cut = 1.0f;  // only the likeliest; the first of them is taken below
-  } else {
-    const bool narrowed = a.topK[r] > 0 && a.topK[r] < a.size;
-    // below e^-30 of the likeliest nothing counts in f32: a narrower range to halve
-    const float least = 9.4e-14f;
-    if (narrowed) cut = fmaxf(cut, threshold(row, 0.0f, static_cast<float>(a.topK[r]), false, shared));
-    if (a.topP[r] < 1) {
-      const float floor = narrowed ? cut : 0.0f;
-      const float mass = narrowed ? measure(row, cut, true, shared) : total;
-      cut = fmaxf(cut, threshold(row, fmaxf(floor, least), a.topP[r] * mass, true, shared));
-    }
-  }
-  // each thread holds a run of neighbours, so that a running sum goes in the order of the ids
-  const int64_t run = (a.size + kSampleThreads - 1) / kSampleThreads;
-  const int64_t begin = threadIdx.x * run < a.size ? threadIdx.x * run : a.size, end = begin + run < a.size ? begin + run : a.size;
-  float part = 0;
-  for (int64_t i = begin; i < end; i++) {
-    const float w = row.weight(i);
-    if (w >= cut) part += w;
-  }
-  runs[threadIdx.x] = part;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    double kept = 0;
-    for (int i = 0; i < kSampleThreads; i++) kept += runs[i];
-    const double target = temperature > 0 ? uniformAt(a.seeds[r], a.counters[r]) * kept : 0.0;
-    double reached = 0;
-    int64_t pick = 0;
-    int at = 0;
-    while (at + 1 < kSampleThreads && reached + runs[at] <= target) reached += runs[at++];
-    const int64_t from = at * run, to = from + run < a.size ? from + run : a.size;
-    for (int64_t i = from; i < to; i++) {
-      const float w = row.weight(i);
-      if (w < cut) continue;
-      pick = i;
-      reached += w;
-      if (reached > target) break;
-    }
-    a.ids[r] = pick;
-    a.logp[r] = (row.logits[pick] - row.peak) * row.inverse - logf(total);
-  }
-}
-
 // —— linear_logprob's rows: one block each; maximum and sums in one pass (online softmax), the gradient in another ————————
+constexpr int kRowThreads = 1024;
+
 struct Running {
   float peak, sum, weighted;  // Σ e^(z − peak) and Σ e^(z − peak)·(z − peak)
 };
@@ -322,11 +218,11 @@ __device__ Running join(const Running& a, const Running& b) {
   return {peak, a.sum * fadeA + b.sum * fadeB, fadeA * (a.weighted + a.sum * shiftA) + fadeB * (b.weighted + b.sum * shiftB)};
 }
 
-__global__ void __launch_bounds__(kSampleThreads) rowStatisticsKernel(RowsArgs a) {
-  __shared__ Running shared[kSampleThreads / 32];
+__global__ void __launch_bounds__(kRowThreads) rowStatisticsKernel(RowsArgs a) {
+  __shared__ Running shared[kRowThreads / 32];
   const float* z = a.logits + static_cast<int64_t>(blockIdx.x) * a.size;
   Running own{-INFINITY, 0, 0};
-  for (int64_t i = threadIdx.x; i < a.size; i += kSampleThreads) {
+  for (int64_t i = threadIdx.x; i < a.size; i += kRowThreads) {
     const float x = z[i] * a.inverse;
     if (x > own.peak) {
       const float distance = own.sum > 0 ? own.peak - x : 0, fade = __expf(distance);
@@ -346,7 +242,7 @@ __global__ void __launch_bounds__(kSampleThreads) rowStatisticsKernel(RowsArgs a
   __syncthreads();
   if (threadIdx.x > 0) return;
   Running all = shared[0];
-  for (int i = 1; i < kSampleThreads / 32; i++) all = join(all, shared[i]);
+  for (int i = 1; i < kRowThreads / 32; i++) all = join(all, shared[i]);
   const int64_t row = blockIdx.x, target = a.targets[row];
   const float logSum = logf(all.sum);
   a.lse[row] = all.peak + logSum;
@@ -397,7 +293,7 @@ void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* 
 }
 
 void launchRowStatistics(const RowsArgs& args, cudaStream_t stream) {
-  if (args.rows > 0) rowStatisticsKernel<<<static_cast<unsigned>(args.rows), kSampleThreads, 0, stream>>>(args);
+  if (args.rows > 0) rowStatisticsKernel<<<static_cast<unsigned>(args.rows), kRowThreads, 0, stream>>>(args);
 }
 
 void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream) {
@@ -419,10 +315,6 @@ bool decodeFits(int64_t size) {
 
 void launchDecode(Kind kind, const DecodeArgs& args, cudaStream_t stream) {
   if (args.rows > 0) ATTUNE_BY_KIND(kind, (decodeOf<T>(args, stream)))
-}
-
-void launchSample(const SampleArgs& args, cudaStream_t stream) {
-  if (args.rows > 0) sampleKernel<<<static_cast<unsigned>(args.rows), kSampleThreads, 0, stream>>>(args);
 }
 
 }  // namespace attune

@@ -72,6 +72,7 @@ export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions:
   const pass: Pass = {
     rope: decoder.ropeFor(positions, cache.length),
     training: false,
+    inPlace: decoder.device !== 'cpu', // CPUs have a kernel of their own for whole layers
     attend: (layer, q, k, v) =>
       aten(
         'attune::decode_attention',

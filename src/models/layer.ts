@@ -12,6 +12,8 @@ export interface Pass {
   /** cos and sin of the rotary angles, [tokens, rotaryDim / 2]; null for other kinds of positions. */
   rope: { cos: Tensor; sin: Tensor; interleaved: boolean } | null;
   training: boolean;
+  /** The block's input is of no other use and no gradient is recorded: the result may take its place. */
+  inPlace?: boolean;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
   /** Attention from the fused projection on, where one kernel does it all (decoding). */
@@ -68,6 +70,7 @@ export class Layer {
   forward(x: Tensor, pass: Pass): Tensor {
     const { spec } = this;
     const { attentionNorm, mlpNorm } = this.weights;
+    if (pass.inPlace && spec.normPlace === 'pre' && spec.parallel === false) return this.#forward_(x, pass);
     const after = spec.normPlace === 'post';
     const normed = after ? x : normOr(attentionNorm, x);
     const attended = this.#drop(this.#attention(normed, pass), pass, spec.dropout.attentionOutput);
@@ -82,11 +85,23 @@ export class Layer {
     return (normedResidual ? inner : middle).add(after ? normOr(mlpNorm, result) : result);
   }
 
+  /** The usual block, x + attention(norm x) and then + mlp(norm …), with both sums in x's place. */
+  #forward_(x: Tensor, pass: Pass): Tensor {
+    const { attentionNorm, mlpNorm, out, up, down } = this.weights;
+    out.addTo_(x, this.#attended(normOr(attentionNorm, x), pass));
+    return down.addTo_(x, activate(up.forward(normOr(mlpNorm, x)), this.spec.mlp));
+  }
+
   #attention(x: Tensor, pass: Pass): Tensor {
+    return this.weights.out.forward(this.#attended(x, pass));
+  }
+
+  /** Before the output projection, [tokens, heads × headDim]. */
+  #attended(x: Tensor, pass: Pass): Tensor {
     const { heads, headDim } = this.spec.attention;
     const qkv = this.weights.qkv.forward(x);
     const attended = pass.attendFused === undefined ? this.#attend(qkv, pass) : pass.attendFused(this, qkv);
-    return this.weights.out.forward(attended.reshape(x.size(0), heads * headDim));
+    return attended.reshape(x.size(0), heads * headDim);
   }
 
   #attend(qkv: Tensor, pass: Pass): Tensor {

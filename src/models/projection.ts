@@ -2,7 +2,7 @@
  * A linear layer as decoders use it: one matrix that may hold several of the checkpoint's (q, k and v; gate and up), so that
  * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
-import { keep, linear, type Tensor } from '../tensor/index.ts';
+import { aten, keep, linear, type Tensor } from '../tensor/index.ts';
 
 export interface ProjectionPart {
   /** The checkpoint's module name, e.g. `model.layers.0.self_attn.q_proj`. */
@@ -46,6 +46,12 @@ export class Projection {
   forward(input: Tensor): Tensor {
     const output = this.multiply === undefined ? linear(input, this.weight, this.bias) : this.multiply(input);
     return this.adapter === null ? output : this.adapter.apply(input, output);
+  }
+
+  /** Adds its result to `sum`, which is changed: one product does both where nothing stands between. No gradient. */
+  addTo_(sum: Tensor, input: Tensor): Tensor {
+    const plain = this.adapter === null && this.multiply === undefined && this.bias === null;
+    return plain ? aten('addmm_', sum, input, this.weight.t()) : sum.add_(this.forward(input));
   }
 
   /** The rows of one part: a view. */

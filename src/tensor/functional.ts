@@ -31,9 +31,9 @@ export function dropout(x: Tensor, p: number, training: boolean): Tensor {
   return aten('dropout', x, p, training);
 }
 
-/** The rows that go through the vocabulary at once: 64 MiB of f32 logits on the CPU, 640 MiB on CUDA, whose products want more rows. */
+/** The rows that go through the vocabulary at once: 64 MiB of f32 logits on the CPU, 320 MiB on CUDA, whose products want more rows. */
 export function logprobChunk(vocabulary: number, device: string): number {
-  const bytes = (device === 'cpu' ? 64 : 640) * 2 ** 20;
+  const bytes = (device === 'cpu' ? 64 : 320) * 2 ** 20;
   return Math.max(16, Math.min(4096, Math.floor(bytes / (4 * vocabulary))));
 }
 
