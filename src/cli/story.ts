@@ -42,7 +42,8 @@ export interface Story {
   accuracy: { start: number; rewardModel: number; verifier: number };
   /** What the reward model thinks of the same answers. */
   proxyReward: { start: number; rewardModel: number; verifier: number };
-  rewardModelAccuracy: number;
+  /** Share of held-out pairs that the reward model ranks rightly: of worked solutions, and of bare answers. */
+  rewardModelAccuracy: { worked: number; bare: number };
   report: string;
 }
 
@@ -78,8 +79,11 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
     ),
   );
   const scorer = await loadRewardModel(judgeRun.checkpoint);
-  const rewardModelAccuracy = await rankedRightly(scorer, { tasks, seed, count: heldOut });
-  print(`   it ranks ${percent(rewardModelAccuracy)} of held-out pairs of worked solutions rightly`);
+  const rewardModelAccuracy = {
+    worked: await rankedRightly(scorer, { tasks, seed, count: heldOut, style: 'think' }),
+    bare: await rankedRightly(scorer, { tasks, seed, count: heldOut, style: 'answer' }),
+  };
+  print(`   it ranks ${ranked(rewardModelAccuracy)}`);
 
   const judge = await openJudge({ model, tasks, seed, heldOut, maxNewTokens, scorer });
   const start = await judge(model);
@@ -161,14 +165,17 @@ async function within(
 /** The share of pairs, of problems that nobody trained on, whose right solution gets the higher score. */
 async function rankedRightly(
   scorer: RewardScorer,
-  { tasks, seed, count }: { tasks: string; seed: number; count: number },
+  pairsOf: { tasks: string; seed: number; count: number; style: 'think' | 'answer' },
 ): Promise<number> {
-  const pairs = [...preferenceRows({ tasks, seed, count, part: 'test' })];
+  const pairs = [...preferenceRows({ ...pairsOf, part: 'test' })];
   const scores = await scorer.score(
     pairs.flatMap(({ prompt, chosen, rejected }) => [chosen, rejected].map((response) => ({ prompt, response }))),
   );
   return pairs.filter((_, i) => (scores[2 * i] as number) > (scores[2 * i + 1] as number)).length / pairs.length;
 }
+
+const ranked = ({ worked, bare }: Story['rewardModelAccuracy']) =>
+  `${percent(worked)} of held-out pairs of worked solutions rightly, ${percent(bare)} of those of bare answers`;
 
 interface JudgeOptions {
   model: string;
@@ -197,7 +204,7 @@ interface Chapters {
   judgeRun: Chapter;
   proxy: Chapter;
   gold: Chapter;
-  rewardModelAccuracy: number;
+  rewardModelAccuracy: Story['rewardModelAccuracy'];
 }
 
 export const whereNext = [
@@ -222,7 +229,7 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
     .section('What came of it')
     .paragraph(
       `Judged on ${start.summary.prompts} problems that nobody trained on. The verifier says what is right; the reward model, ` +
-        `which ranks ${percent(rewardModelAccuracy)} of held-out pairs of worked solutions rightly, only what it has learnt to like.`,
+        `which ranks ${ranked(rewardModelAccuracy)}, only what it has learnt to like.`,
     )
     .table(
       ['policy', 'right (verifier)', 'reward model’s score', 'tokens', 'ended by itself'],
