@@ -18,7 +18,14 @@ export {
 export { writePolicyEvaluation } from './evaluate/policy-report.ts';
 export { evaluateReward, type RewardEvaluation, type RewardEvaluationOptions } from './evaluate/reward.ts';
 export { writeRewardEvaluation } from './evaluate/reward-report.ts';
-export { type Generation, type GenerationRequest, loadModel, type Model, Sampler } from './models/index.ts';
+export {
+  type Generation,
+  type GenerationRequest,
+  loadModel,
+  type Model,
+  type QuantType,
+  Sampler,
+} from './models/index.ts';
 export type { Progress } from './progress.ts';
 export * from './rewards/index.ts';
 export { openRun } from './runs/index.ts';

@@ -31,7 +31,8 @@ export const evaluatePolicySchema = z.object({
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
   ...{ task: shape.task, dataset: shape.dataset, subset: shape.subset, promptMaxLength: shape.promptMaxLength },
   ...{ promptFormat: shape.promptFormat, system: shape.system },
-  ...{ rewardModelPath: shape.rewardModelPath, rewardModule: shape.rewardModule, rewardWeights: shape.rewardWeights },
+  ...{ rewardModelPath: shape.rewardModelPath, rmQuantType: shape.rmQuantType },
+  ...{ rewardModule: shape.rewardModule, rewardWeights: shape.rewardWeights },
   ...{ verifierReward: shape.verifierReward, formatReward: shape.formatReward },
   ...{ maxNewTokens: shape.maxNewTokens, temperature: shape.temperature, topP: shape.topP, seed: shape.seed },
 });

@@ -6,7 +6,7 @@ import { evaluateReward } from '../evaluate/reward.ts';
 import { describeReward, writeRewardEvaluation } from '../evaluate/reward-report.ts';
 import { stepAggregations } from '../rewards/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
-import { columnsOf, dataFields, modelFields } from '../trainers/fields.ts';
+import { columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
 import { deviceOf, dtypeOf } from '../trainers/setup.ts';
 import { consoleProgress } from './console.ts';
 import { onInterrupt } from './interrupt.ts';
@@ -52,6 +52,7 @@ export const evaluateRewardSchema = z.object({
   seed: field(z.number().int().min(0).default(42), { description: 'of the sample, or of the problems', group }),
   json: field(z.boolean().default(false), { description: 'print the report as JSON', group }),
   ...{ dtype, device },
+  quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', group),
 });
 
 export function registerEvaluateReward(evaluate: Command): void {
@@ -78,7 +79,7 @@ export function registerEvaluateReward(evaluate: Command): void {
       tasks: config.task,
       reading: { split, subset, onBadRow, dropTies, minResponseChars, columns: columnsOf(config) },
       ...{ maxSamples: config.subsetSize, seed: config.seed, steps: config.steps },
-      ...{ device: on, dtype: dtypeOf(config.dtype, on) },
+      ...{ device: on, dtype: dtypeOf(config.dtype, on), quantType: config.quantType },
       progress: consoleProgress(),
       signal: interrupt.signal,
     });

@@ -112,7 +112,10 @@ function report(found: Inspection): string {
     ['context', `${thousands(found.contextTokens)} tokens`],
     ...(found.head === null ? [] : ([['head', found.head]] as [string, string][])),
     ['dtype', `${found.dtype}${stored.length > 0 ? `; on disk ${stored.join(', ')}` : ''}`],
-    ['to load', size(memory.loadBytes)],
+    [
+      'to load',
+      `${size(memory.loadBytes)}; ${size(memory.quantisedBytes.int8)} with int8 weights, ${size(memory.quantisedBytes.int4)} with int4`,
+    ],
     ['to train', `${describeMemory(memory.train)}, ${batch}`],
     [
       'with LoRA',

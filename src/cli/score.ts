@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { UserError } from '../errors.ts';
+import { type QuantType, quantTypes } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
 import { deviceOf, dtypeOf } from '../trainers/setup.ts';
 import { consoleProgress } from './console.ts';
@@ -20,6 +21,7 @@ interface Flags {
   responseField: string;
   device: string;
   dtype: 'auto' | 'float32' | 'bfloat16';
+  quantType?: QuantType;
 }
 
 const batchRows = 256;
@@ -42,13 +44,19 @@ export function register(program: Command): void {
     .addOption(
       new Option('--dtype <dtype>', 'how weights are held').choices(['auto', 'float32', 'bfloat16']).default('auto'),
     )
+    .addOption(
+      new Option('--quant-type <type>', 'hold the blocks of the model in 8 or 4 bits').choices([...quantTypes]),
+    )
     .action(score);
 }
 
 async function score(file: string | undefined, flags: Flags): Promise<void> {
   const device = deviceOf(flags.device);
-  const { steps, normalise } = flags;
-  const options = { device, dtype: dtypeOf(flags.dtype, device), steps, normalise, progress: consoleProgress() };
+  const { steps, normalise, quantType } = flags;
+  const options = {
+    ...{ device, dtype: dtypeOf(flags.dtype, device), quantType },
+    ...{ steps, normalise, progress: consoleProgress() },
+  };
   using scorer = await loadRewardModel(flags.checkpoint, options);
   const out = flags.out === undefined ? process.stdout : createWriteStream(flags.out);
   let rows: Record<string, unknown>[] = [];

@@ -6,7 +6,7 @@
  *     report.accuracy; report.calibration.ece;
  */
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
-import { datasetHub, type LoadOptions } from '../models/index.ts';
+import { datasetHub, type LoadOptions, type QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import {
   areaUnderCurve,
@@ -44,6 +44,8 @@ export interface RewardEvaluationOptions extends LoadOptions {
 
 export interface RewardEvaluation {
   model: string;
+  /** How its weights were held; null: as plain numbers. */
+  quant_type: QuantType | null;
   type: RewardType;
   dataset: string;
   examples: number;
@@ -72,9 +74,9 @@ const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcom
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
-  const { checkpoint, progress, signal, steps, dtype, device } = options;
+  const { checkpoint, progress, signal, steps, dtype, device, quantType } = options;
   const owned = typeof checkpoint === 'string';
-  const scorer = owned ? await loadRewardModel(checkpoint, { steps, dtype, device, progress }) : checkpoint;
+  const scorer = owned ? await loadRewardModel(checkpoint, { steps, dtype, device, quantType, progress }) : checkpoint;
   try {
     const { type } = scorer.notes;
     const rows = options.tasks === undefined ? undefined : taskRows(type, options);
@@ -92,7 +94,10 @@ export async function evaluateReward(
     const name = options.tasks ?? (typeof options.dataset === 'string' ? options.dataset : dataset.name);
     const report = summary(type, decided, rows === undefined ? undefined : goldOf(rows));
     const model = owned ? checkpoint : (scorer.model.folder ?? scorer.name);
-    const heading = { model, type, dataset: name, examples: examples.length, left_out: dataset.tally.dropped };
+    const heading = {
+      ...{ model, quant_type: scorer.model.decoder.quantType, type, dataset: name },
+      ...{ examples: examples.length, left_out: dataset.tally.dropped },
+    };
     return Object.defineProperty({ ...heading, ...report }, 'decided', { value: decided }) as never;
   } finally {
     if (owned) scorer.dispose();

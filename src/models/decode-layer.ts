@@ -29,7 +29,7 @@ export function layersFit(decoder: Decoder, x: Tensor): boolean {
 export function isPlain(layer: Layer): boolean {
   const { attentionNorm, mlpNorm } = layer.weights;
   if (attentionNorm?.eps === undefined || attentionNorm.eps !== mlpNorm?.eps) return false;
-  return layer.projections.every(({ adapter, multiply }) => adapter === null && multiply === undefined);
+  return layer.projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
 }
 
 /** Takes `x` through a layer, in place. */

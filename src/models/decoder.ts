@@ -5,11 +5,13 @@
  *     const logits = decoder.logits(hidden);
  */
 import { UserError } from '../errors.ts';
+import type { QuantType } from '../nn/index.ts';
 import {
   cat,
   type Device,
   type DType,
   dropout,
+  dtypeBytes,
   embedding,
   keep,
   linear,
@@ -325,14 +327,37 @@ export class Decoder {
     return this;
   }
 
+  /** How the blocks' matrices are held; null: as plain tensors. */
+  get quantType(): QuantType | null {
+    for (const { quantised } of this.projections()) if (quantised !== null) return quantised.type;
+    return null;
+  }
+
+  /** Every tensor that it holds: its parameters and, of quantised matrices, what these are made of. */
+  *tensors(): Iterable<[string, Tensor]> {
+    yield* this.parameters();
+    for (const { quantised, parts } of this.projections()) {
+      const name = parts.map((part) => part.name).join('+');
+      for (const [part, tensor] of quantised?.tensors() ?? []) yield [`${name}.${quantised?.type}.${part}`, tensor];
+    }
+  }
+
   parameterCount(): number {
     let count = 0;
     for (const [, parameter] of this.parameters()) count += parameter.numel;
+    for (const { quantised } of this.projections()) if (quantised) count += quantised.outputs * quantised.inputs;
     return count;
   }
 
+  /** The memory that its weights take. */
+  get bytes(): number {
+    let sum = 0;
+    for (const [, tensor] of this.tensors()) sum += tensor.numel * dtypeBytes[tensor.dtype];
+    return sum;
+  }
+
   dispose(): void {
-    for (const [, parameter] of this.parameters()) parameter.dispose();
+    for (const [, tensor] of this.tensors()) tensor.dispose();
     this.#rope?.cos.dispose();
     this.#rope?.sin.dispose();
     this.#bias?.dispose();

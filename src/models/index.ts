@@ -1,4 +1,5 @@
 /** Hugging Face checkpoints in and out, and everything that runs them. */
+export { type QuantType, quantTypes } from '../nn/index.ts';
 export { loadAdapter, restoreAdapter, saveAdapter } from './adapter-files.ts';
 export type { Adapter, Adapters } from './adapters.ts';
 export * from './batch.ts';
@@ -18,7 +19,7 @@ export {
   unmergeAdapters,
   withoutAdapters,
 } from './lora.ts';
-export { type MemoryEstimate, type MemoryOptions, trainingMemory } from './memory.ts';
+export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './memory.ts';
 export * from './model.ts';
 export * from './sampler.ts';
 export type { SamplingOptions } from './sampling.ts';

@@ -6,13 +6,14 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import type { QuantType } from '../nn/index.ts';
 import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../tensor/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { readAdapterConfig } from './adapter-files.ts';
 import { type ResolveOptions, resolveModel } from './hub.ts';
 import { configDtype, readConfig, storedHead } from './load.ts';
 import type { LoraOptions } from './lora-config.ts';
-import { type MemoryEstimate, trainingMemory } from './memory.ts';
+import { type MemoryEstimate, trainingMemory, weightBytes } from './memory.ts';
 import { initModel, type Model } from './model.ts';
 import type { DecoderSpec } from './spec.ts';
 
@@ -59,6 +60,8 @@ export interface Inspection {
     tokens: number;
     checkpointing: boolean;
     loadBytes: number;
+    /** The same with the blocks' matrices quantised. */
+    quantisedBytes: Record<QuantType, number>;
     train: MemoryEstimate;
     lora: MemoryEstimate & { r: number; targetModules: readonly string[] };
   };
@@ -77,6 +80,7 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
   const base = await inspectModel(adapter.base.folder ?? adapter.base.name, options);
   const { r = 8, alpha = 8, targetModules = [], useDora = false } = adapter.config.options;
   const sizes = adapterSizes(folder);
+  const added = 4 * (sizes.head + sizes.adapters);
   const tokenizer = (await readTokenizer(folder)) ?? base.tokenizer;
   const { parameters } = base;
   return {
@@ -91,7 +95,14 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
       adapters: sizes.adapters,
       total: parameters.total + sizes.head + sizes.adapters,
     },
-    memory: { ...base.memory, loadBytes: base.memory.loadBytes + 4 * (sizes.head + sizes.adapters) },
+    memory: {
+      ...base.memory,
+      loadBytes: base.memory.loadBytes + added,
+      quantisedBytes: {
+        int8: base.memory.quantisedBytes.int8 + added,
+        int4: base.memory.quantisedBytes.int4 + added,
+      },
+    },
     adapter: { base: adapter.base.name, r, alpha, targetModules: [targetModules].flat(), dora: useDora },
   };
 }
@@ -110,6 +121,7 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
   parameters.head += stored.headParameters;
   parameters.total += stored.headParameters;
   const memory = { dtype, tokens, checkpointing, device: options.device };
+  const quantised = (type: QuantType) => weightBytes(model, dtype, type) + stored.headParameters * dtypeBytes[dtype];
   return {
     name,
     folder,
@@ -131,6 +143,7 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
       tokens,
       checkpointing,
       loadBytes: parameters.total * dtypeBytes[dtype],
+      quantisedBytes: { int8: quantised('int8'), int4: quantised('int4') },
       train: trainingMemory(model, memory),
       lora: {
         ...trainingMemory(model, { ...memory, lora }),

@@ -55,7 +55,7 @@ export class Layer {
     for (const norm of this.norms) yield* normParameters(norm);
     for (const projection of this.projections) {
       const name = projection.parts.map((part) => part.name).join('+');
-      yield [`${name}.weight`, projection.weight];
+      if (projection.weight !== null) yield [`${name}.weight`, projection.weight];
       if (projection.bias !== null) yield [`${name}.bias`, projection.bias];
     }
   }

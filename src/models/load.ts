@@ -4,6 +4,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
+import { QuantisedMatrix, type QuantType } from '../nn/index.ts';
 import {
   Checkpoint,
   cat,
@@ -35,14 +36,21 @@ export function storedHead(checkpoint: Checkpoint): string | undefined {
 export interface LoadOptions {
   dtype?: DType;
   device?: Device;
+  /**
+   * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters. Embeddings, the
+   * heads and the norms stay as they are. Each matrix is quantised as it is read, so that the whole never lies there plain.
+   */
+  quantType?: QuantType;
 }
+
+type Placing = Required<Pick<LoadOptions, 'dtype' | 'device'>>;
 
 /** Where a decoder's weights come from: a checkpoint, or the initial distribution. */
 interface WeightSource {
   /** Whether it holds a language-model head where one is not tied. */
   readonly hasHead: boolean;
-  /** A tensor of this shape under this name. */
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
+  /** A tensor of this shape under this name, placed as the decoder is unless told otherwise. */
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing?: Placing): Tensor;
 }
 
 export function readConfig(folder: string): Record<string, unknown> {
@@ -69,9 +77,9 @@ export function readDecoder(
   options: LoadOptions = {},
 ): Decoder {
   const { spec, names } = familyOf(config, join(folder, 'config.json'));
-  const { dtype = configDtype(config), device = 'cpu' } = options;
+  const { dtype = configDtype(config), device = 'cpu', quantType } = options;
   const source = new CheckpointSource(checkpoint, names, folder, { dtype, device });
-  const decoder = scope(() => noGrad(() => buildDecoder(spec, names, source)));
+  const decoder = scope(() => noGrad(() => buildDecoder(spec, names, source, projections(source, quantType, device))));
   source.refuseLeftovers();
   return decoder;
 }
@@ -84,21 +92,22 @@ export function loadDecoder(folder: string, options: LoadOptions = {}): Decoder 
 /** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
 export function initDecoder(config: Record<string, unknown>, source: string, options: LoadOptions = {}): Decoder {
   const { spec, names } = familyOf(config, source);
-  const { dtype = configDtype(config), device = 'cpu' } = options;
-  return scope(() => noGrad(() => buildDecoder(spec, names, new InitialSource(spec, { dtype, device }))));
+  const { dtype = configDtype(config), device = 'cpu', quantType } = options;
+  const weights = new InitialSource(spec, { dtype, device });
+  return scope(() => noGrad(() => buildDecoder(spec, names, weights, projections(weights, quantType, device))));
 }
 
 class CheckpointSource implements WeightSource {
   readonly #checkpoint: Checkpoint;
   readonly #names: WeightNames;
   readonly #folder: string;
-  readonly #options: Required<LoadOptions>;
+  readonly #placing: Placing;
   readonly #used = new Set<string>();
-  constructor(checkpoint: Checkpoint, names: WeightNames, folder: string, options: Required<LoadOptions>) {
+  constructor(checkpoint: Checkpoint, names: WeightNames, folder: string, placing: Placing) {
     this.#checkpoint = checkpoint;
     this.#names = names;
     this.#folder = folder;
-    this.#options = options;
+    this.#placing = placing;
   }
   /** Headless checkpoints (GPT-2's on the hub) lack the base model's prefix. */
   #find(name: string): string | undefined {
@@ -110,7 +119,7 @@ class CheckpointSource implements WeightSource {
   get hasHead(): boolean {
     return this.#find(`${this.#names.head}.weight`) !== undefined || storedHead(this.#checkpoint) === undefined;
   }
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing = this.#placing): Tensor {
     const found = this.#find(name);
     if (found === undefined)
       throw new UserError(`${this.#folder}: the checkpoint has no "${name}", which its config calls for.`);
@@ -122,7 +131,7 @@ class CheckpointSource implements WeightSource {
       throw new UserError(`${this.#folder}: "${found}" is [${tensor.shape}], but its config calls for [${shape}].`);
     }
     // a copy of our own: the file's pages are mapped, and weights are trained in place
-    return tensor.to({ ...this.#options, copy: true }).contiguous();
+    return tensor.to({ ...placing, copy: true }).contiguous();
   }
   /** A tensor that nothing read would change the model silently: a bias that the config denies, another architecture's part. */
   refuseLeftovers(): void {
@@ -151,22 +160,44 @@ function isConv1d(name: string, names: WeightNames): boolean {
 
 class InitialSource implements WeightSource {
   readonly #spec: DecoderSpec;
-  readonly #options: Required<LoadOptions>;
-  constructor(spec: DecoderSpec, options: Required<LoadOptions>) {
+  readonly #placing: Placing;
+  constructor(spec: DecoderSpec, placing: Placing) {
     this.#spec = spec;
-    this.#options = options;
+    this.#placing = placing;
   }
   readonly hasHead = true;
-  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
-    if (kind === 'gain') return ones(shape, this.#options);
-    if (kind === 'bias') return zeros(shape, this.#options);
+  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing = this.#placing): Tensor {
+    if (kind === 'gain') return ones(shape, placing);
+    if (kind === 'bias') return zeros(shape, placing);
     // drawn in f32, so that a seed gives the same weights in every dtype
-    const drawn = empty(shape, { device: this.#options.device }).normal_(0, this.#spec.initializerRange);
-    return drawn.to(this.#options.dtype);
+    const drawn = empty(shape, { device: this.#placing.device }).normal_(0, this.#spec.initializerRange);
+    return drawn.to(placing);
   }
 }
 
-function buildDecoder(spec: DecoderSpec, names: WeightNames, source: WeightSource): Decoder {
+type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) => Projection;
+
+/** Of a source's matrices. What is read on the way is gone when it is made: a checkpoint passes one matrix at a time. */
+function projections(source: WeightSource, quantType: QuantType | undefined, device: Device): MakeProjection {
+  // quantised from what is stored, not from its rounding to the decoder's dtype
+  const placing = quantType && ({ dtype: 'float32', device: 'cpu' } as const);
+  return (parts, inputs, bias) =>
+    scope(() => {
+      const matrix = joined(
+        parts.map((part) => source.get(`${part.name}.weight`, [part.outputs, inputs], 'matrix', placing)),
+      );
+      const biases = bias ? parts.map((part) => source.get(`${part.name}.bias`, [part.outputs], 'bias')) : null;
+      const held = quantType === undefined ? matrix : QuantisedMatrix.of(matrix, quantType, device);
+      return new Projection(parts, held, biases === null ? null : joined(biases));
+    });
+}
+
+function buildDecoder(
+  spec: DecoderSpec,
+  names: WeightNames,
+  source: WeightSource,
+  projection: MakeProjection,
+): Decoder {
   const { hiddenSize: hidden, vocabSize } = spec;
   const weight = (name: string, shape: number[]) => keep(source.get(`${name}.weight`, shape, 'matrix'));
   const norm = (name: string, size: number, kind = spec.norm): Norm => ({
@@ -176,7 +207,7 @@ function buildDecoder(spec: DecoderSpec, names: WeightNames, source: WeightSourc
     weight: keep(source.get(`${name}.weight`, [size], 'gain')),
     bias: kind.bias ? keep(source.get(`${name}.bias`, [size], 'bias')) : null,
   });
-  const layers = Array.from({ length: spec.layers }, (_, i) => buildLayer(i, spec, names, source, norm));
+  const layers = Array.from({ length: spec.layers }, (_, i) => buildLayer(i, spec, names, projection, norm));
   return new Decoder(spec, {
     embedding: { name: `${names.embedding}.weight`, weight: weight(names.embedding, [vocabSize, hidden]) },
     positions:
@@ -200,15 +231,16 @@ function buildDecoder(spec: DecoderSpec, names: WeightNames, source: WeightSourc
 
 type MakeNorm = (name: string, size: number, kind?: DecoderSpec['norm']) => Norm;
 
-function buildLayer(index: number, spec: DecoderSpec, names: WeightNames, source: WeightSource, norm: MakeNorm): Layer {
+function buildLayer(
+  index: number,
+  spec: DecoderSpec,
+  names: WeightNames,
+  projection: MakeProjection,
+  norm: MakeNorm,
+): Layer {
   const { hiddenSize: hidden, attention, mlp } = spec;
   const { heads, kvHeads, headDim, qkNorm } = attention;
   const path = (name: string) => `${names.layer(index)}.${name}`;
-  const projection = (parts: ProjectionPart[], inputs: number, bias: boolean): Projection => {
-    const matrices = parts.map((part) => source.get(`${part.name}.weight`, [part.outputs, inputs], 'matrix'));
-    const biases = bias ? parts.map((part) => source.get(`${part.name}.bias`, [part.outputs], 'bias')) : null;
-    return new Projection(parts, joined(matrices), biases === null ? null : joined(biases));
-  };
   const sizes = [heads * headDim, kvHeads * headDim, kvHeads * headDim];
   const qkv =
     names.qkv.length === 1

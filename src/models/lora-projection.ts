@@ -74,7 +74,7 @@ export class ProjectionLora implements ProjectionAdapter {
     let result: Tensor;
     if (this.parts.some((part) => part.magnitude !== null)) {
       // As PEFT: with dropout the base's share of the change sees the dropped input too.
-      const base = random ? linear(x, this.projection.weight) : withoutBias(output, this.projection.bias);
+      const base = random ? this.projection.product(x) : withoutBias(output, this.projection.bias);
       const gain = this.#gain(x.dtype);
       result = output.add(base.mul(gain.sub(1))).add(linear(low, up).mul(gain));
     } else {
@@ -91,14 +91,14 @@ export class ProjectionLora implements ProjectionAdapter {
   #up(dtype: DType): Tensor {
     const blocks = this.#perPart(
       (part) => part.b.mul(part.scale).to(dtype),
-      (outputs) => zeros([outputs, 0], { dtype, device: this.projection.weight.device }),
+      (outputs) => zeros([outputs, 0], { dtype, device: this.projection.device }),
     );
     return blocks.length === 1 ? (blocks[0] as Tensor) : aten('block_diag', blocks);
   }
 
   /** m/‖W + BA‖ for each row; 1 where a part has no adapter. */
   #gain(dtype: DType): Tensor {
-    const { device } = this.projection.weight;
+    const { device } = this.projection;
     const gains = this.#perPart(
       (part) => (part.magnitude as Tensor).div(noGrad(() => scope(() => rowNorm(this.#changed(part))))).to(dtype),
       (outputs) => ones([outputs], { dtype, device }),
@@ -108,7 +108,7 @@ export class ProjectionLora implements ProjectionAdapter {
 
   #biasChange(dtype: DType): Tensor | null {
     if (this.parts.every((part) => part.bias === null)) return null;
-    const { device } = this.projection.weight;
+    const { device } = this.projection;
     return joined(
       this.#perPart(
         (part) => (part.bias as Tensor).sub(this.projection.biasOf(part.part) as Tensor).to(dtype),
@@ -131,7 +131,6 @@ export class ProjectionLora implements ProjectionAdapter {
 
   /** DoRA starts where the base is: the magnitudes are the lengths of its rows. */
   startMagnitudes(): void {
-    this.#refuseQuantised('DoRA needs');
     noGrad(() =>
       scope(() => {
         for (const part of this.parts) part.magnitude?.copy_(rowNorm(this.#changed(part)));
@@ -142,7 +141,7 @@ export class ProjectionLora implements ProjectionAdapter {
   /** Writes the change into the base's weights. */
   merge(): void {
     if (this.#merged !== null) return;
-    this.#refuseQuantised('Merging needs');
+    this.#refuseQuantised();
     this.#merged = noGrad(() => scope(() => this.parts.map((part) => this.#mergePart(part))));
     for (const { norm, bias } of this.#merged) for (const tensor of [norm, bias]) if (tensor !== null) keep(tensor);
   }
@@ -187,9 +186,11 @@ export class ProjectionLora implements ProjectionAdapter {
     this.#merged = null;
   }
 
-  #refuseQuantised(what: string): void {
-    if (this.projection.multiply !== undefined)
-      throw new UserError(`${what} the base's weights themselves, and these are quantised. Load the base unquantised.`);
+  #refuseQuantised(): void {
+    if (this.projection.quantised !== null)
+      throw new UserError(
+        "Merging changes the base's weights, and these are quantised. Load the base unquantised, and the adapter on it.",
+      );
   }
 
   dispose(): void {

@@ -329,10 +329,11 @@ describe('training', () => {
         seed(17);
         const dropped = dropout(x, 0.4, true);
         const change = part.b.matmul(part.a).mul(6 / 4);
-        const whole = out.weight.add(change);
+        const weight = out.weight as Tensor;
+        const whole = weight.add(change);
         const gain = (part.magnitude as Tensor).div(aten('linalg_vector_norm', whole, 2, [1]));
-        const expected = linear(x, out.weight, out.bias)
-          .add(linear(dropped, out.weight).mul(gain.sub(1)))
+        const expected = linear(x, weight, out.bias)
+          .add(linear(dropped, weight).mul(gain.sub(1)))
           .add(linear(dropped, change).mul(gain));
         expect(furthest(found.numbers(), expected.numbers())).toBeLessThan(1e-5);
       }),

@@ -58,7 +58,7 @@ function projections(model: Model, config: LoraConfig, targets: readonly Target[
 
 function freshPart(projection: Projection, target: Target, config: LoraConfig): LoraPart {
   const { part, r, module, scale } = target;
-  const { device } = projection.weight;
+  const { device } = projection;
   const outputs = projection.parts[part]?.outputs as number;
   const trained = (tensor: Tensor) => keep(tensor.to(config.dtype)).requiresGrad_();
   return noGrad(() =>

@@ -5,6 +5,7 @@
  *     using shapes = initModel(config, { device: 'meta' });
  *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
  */
+import { type QuantType, quantisedBytes } from '../nn/index.ts';
 import { type Device, type DType, defaultDevice, dtypeBytes, logprobChunk } from '../tensor/index.ts';
 import { type LoraOptions, loraConfig, loraTargets } from './lora-config.ts';
 import type { Model } from './model.ts';
@@ -18,6 +19,8 @@ export interface MemoryOptions {
   device?: Device;
   /** The reference is another model of this size. */
   secondCopy?: boolean;
+  /** How that one holds its blocks' matrices. */
+  referenceQuantType?: QuantType;
   /** Tokens that go through at once. */
   tokens: number;
   /** Only the blocks' inputs are kept, and one block's activations at a time. */
@@ -45,8 +48,8 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const trainable = adapters?.parameters ?? parameters;
   const trainedSize = adapters === null ? size : dtypeBytes[lora?.dtype ?? 'float32'];
   const halved = trainedSize < 4;
-  const weightBytes = parameters * size + (adapters?.parameters ?? 0) * trainedSize;
-  const referenceBytes = secondCopy ? parameters * size : 0;
+  const heldBytes = parameters * size + (adapters?.parameters ?? 0) * trainedSize;
+  const referenceBytes = secondCopy ? weightBytes(model, dtype, options.referenceQuantType) : 0;
   const optimizerBytes = trainable * (trainedSize + 8 + (halved ? 4 : 0));
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
@@ -63,12 +66,22 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   return {
     parameters,
     trainable,
-    weightBytes,
+    weightBytes: heldBytes,
     referenceBytes,
     optimizerBytes,
     activationBytes,
-    totalBytes: weightBytes + referenceBytes + optimizerBytes + activationBytes,
+    totalBytes: heldBytes + referenceBytes + optimizerBytes + activationBytes,
   };
+}
+
+/** What a decoder's weights take when they are loaded so. */
+export function weightBytes(model: Model, dtype: DType, quantType?: QuantType): number {
+  const plain = model.decoder.parameterCount() * dtypeBytes[dtype];
+  if (quantType === undefined) return plain;
+  let saved = 0;
+  for (const { outputs, inputs } of model.decoder.projections())
+    saved += outputs * inputs * dtypeBytes[dtype] - quantisedBytes(outputs, inputs, quantType);
+  return plain - saved;
 }
 
 interface AdapterShape {

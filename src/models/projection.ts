@@ -2,7 +2,8 @@
  * A linear layer as decoders use it: one matrix that may hold several of the checkpoint's (q, k and v; gate and up), so that
  * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
-import { aten, keep, linear, type Tensor } from '../tensor/index.ts';
+import { QuantisedMatrix } from '../nn/index.ts';
+import { aten, type Device, keep, linear, type Tensor } from '../tensor/index.ts';
 
 export interface ProjectionPart {
   /** The checkpoint's module name, e.g. `model.layers.0.self_attn.q_proj`. */
@@ -23,14 +24,14 @@ export class Projection {
   readonly inputs: number;
   readonly outputs: number;
   readonly parts: readonly (ProjectionPart & { start: number })[];
-  weight: Tensor;
+  /** null where the matrix is held quantised. */
+  readonly weight: Tensor | null;
+  readonly quantised: QuantisedMatrix | null;
   bias: Tensor | null;
   /** The active one; set by src/models/adapters.ts. */
   adapter: ProjectionAdapter | null = null;
-  /** Replaces the product where the matrix is not a plain tensor (quantised weights). */
-  multiply: ((input: Tensor) => Tensor) | undefined;
 
-  constructor(parts: readonly ProjectionPart[], weight: Tensor, bias: Tensor | null) {
+  constructor(parts: readonly ProjectionPart[], matrix: Tensor | QuantisedMatrix, bias: Tensor | null) {
     let start = 0;
     this.parts = parts.map((part) => {
       const placed = { ...part, start };
@@ -38,25 +39,38 @@ export class Projection {
       return placed;
     });
     this.outputs = start;
-    this.inputs = weight.size(1);
-    this.weight = keep(weight);
+    this.quantised = matrix instanceof QuantisedMatrix ? matrix : null;
+    this.weight = matrix instanceof QuantisedMatrix ? null : keep(matrix);
+    this.inputs = matrix instanceof QuantisedMatrix ? matrix.inputs : matrix.size(1);
     this.bias = bias === null ? null : keep(bias);
   }
 
+  get device(): Device {
+    return (this.weight ?? (this.quantised as QuantisedMatrix)).device;
+  }
+
   forward(input: Tensor): Tensor {
-    const output = this.multiply === undefined ? linear(input, this.weight, this.bias) : this.multiply(input);
+    const output = this.product(input, this.bias);
     return this.adapter === null ? output : this.adapter.apply(input, output);
   }
 
   /** Adds its result to `sum`, which is changed: one product does both where nothing stands between. No gradient. */
   addTo_(sum: Tensor, input: Tensor): Tensor {
-    const plain = this.adapter === null && this.multiply === undefined && this.bias === null;
-    return plain ? aten('addmm_', sum, input, this.weight.t()) : sum.add_(this.forward(input));
+    if (this.adapter === null && this.bias === null && this.weight !== null)
+      return aten('addmm_', sum, input, this.weight.t());
+    return sum.add_(this.forward(input));
   }
 
-  /** The rows of one part: a view. */
+  /** Without the adapter. */
+  product(input: Tensor, bias: Tensor | null = null): Tensor {
+    return this.weight === null
+      ? (this.quantised as QuantisedMatrix).multiply(input, bias)
+      : linear(input, this.weight, bias);
+  }
+
+  /** The rows of one part: a view, or what the quantised ones stand for. */
   weightOf(index: number): Tensor {
-    return rows(this.weight, this.#part(index));
+    return rows(this.weight ?? (this.quantised as QuantisedMatrix).dequantise(), this.#part(index));
   }
   biasOf(index: number): Tensor | null {
     return this.bias === null ? null : rows(this.bias, this.#part(index));

@@ -1,6 +1,7 @@
 /** A model into a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { UserError } from '../errors.ts';
 import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors, zeros } from '../tensor/index.ts';
 import type { ScoreHead } from './head.ts';
 import type { Model } from './model.ts';
@@ -8,6 +9,11 @@ import type { Model } from './model.ts';
 const SHARD_BYTES = 5e9; // transformers' default
 
 export function saveModel(model: Model, folder: string): void {
+  const { quantType } = model.decoder;
+  if (quantType !== null)
+    throw new UserError(
+      `A model whose weights were made ${quantType} on loading is not saved: they are no longer the original ones. Its adapters can be.`,
+    );
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), `${JSON.stringify(configOf(model), null, 2)}\n`);
   scope(() => noGrad(() => writeShards(folder, weightsOf(model))));

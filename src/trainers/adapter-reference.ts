@@ -54,7 +54,7 @@ export class AdapterReference implements Reference {
   }
 
   fingerprint(): string {
-    return this.#asReference(() => weightsFingerprint([...this.#policy.decoder.parameters(), ...(this.#kept ?? [])]));
+    return this.#asReference(() => weightsFingerprint([...this.#policy.decoder.tensors(), ...(this.#kept ?? [])]));
   }
 
   dispose(): void {

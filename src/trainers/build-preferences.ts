@@ -16,7 +16,7 @@ import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import type { Message } from '../text/index.ts';
-import { policySchema } from './policy-config.ts';
+import { checkRewardModel, policySchema } from './policy-config.ts';
 import { datasetPrompts, type PolicyPrompt, PromptWriter, TaskPrompts } from './policy-prompts.ts';
 import { configuredScorer } from './policy-rewards.ts';
 import { type RolloutSampler, rewardItem, sampleRollouts } from './policy-rollout.ts';
@@ -42,6 +42,7 @@ export const buildPreferencesSchema = policySchema
     system: true,
     templateVariables: true,
     rewardModelPath: true,
+    rmQuantType: true,
     rewardModule: true,
     rewardWeights: true,
     verifierReward: true,
@@ -114,6 +115,7 @@ export async function buildPreferences(
   options: BuildPreferencesOptions = {},
 ): Promise<BuiltPreferences> {
   const { config } = resolveConfig(buildPreferencesSchema, { flags: given });
+  checkRewardModel(config);
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);

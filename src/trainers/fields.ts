@@ -5,6 +5,7 @@
  */
 import { z } from 'zod';
 import { type ColumnNames, columnRoles } from '../data/index.ts';
+import { quantTypes } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 
 const model = 'Model';
@@ -31,6 +32,10 @@ export function modelFields(defaults: { model: string }) {
     }),
   };
 }
+
+/** For models that are only asked, never trained: a reference, a reward model. */
+export const quantTypeField = (description: string, group: string) =>
+  field(z.enum(quantTypes).optional(), { description, group });
 
 export interface DataDefaults {
   maxLength?: number;

@@ -5,12 +5,12 @@ import { loadModel, type Model } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { Device } from '../tensor/index.ts';
 import { AdapterReference } from './adapter-reference.ts';
-import type { PreferenceConfig } from './preference-config.ts';
+import { checkQuantised, type PreferenceConfig } from './preference-config.ts';
 import { ModelReference, type Reference } from './reference.ts';
 import type { MicroBatchLimits } from './responses.ts';
 
 export interface ReferenceOptions {
-  config: Pick<PreferenceConfig, 'model' | 'refModel' | 'refModelUpdateFreq'>;
+  config: Pick<PreferenceConfig, 'model' | 'refModel' | 'refModelUpdateFreq' | 'refQuantType'>;
   algorithm: PreferenceLoss;
   policy: Model;
   device: Device;
@@ -25,6 +25,7 @@ export async function openReference(options: ReferenceOptions): Promise<Referenc
   if (!algorithm.needsReference) return null;
   const { examples, tokens } = options.limits;
   const limits = { examples: examples === undefined ? undefined : 2 * examples, tokens };
+  checkQuantised(config, policy.adapters !== null);
   if (policy.adapters !== null && typeof config.refModel !== 'string') return new AdapterReference(policy, limits);
   if (policy.adapters !== null && config.refModelUpdateFreq !== undefined) {
     throw new UserError(
@@ -32,7 +33,8 @@ export async function openReference(options: ReferenceOptions): Promise<Referenc
     );
   }
   const name = typeof config.refModel === 'string' ? config.refModel : config.model;
-  const model = await loadModel(name, { dtype: policy.decoder.dtype, device, progress });
+  const quantType = config.refQuantType;
+  const model = await loadModel(name, { dtype: policy.decoder.dtype, device, quantType, progress });
   if (model.decoder.spec.vocabSize !== policy.decoder.spec.vocabSize) {
     throw new UserError(
       `The reference ${name} has ${model.decoder.spec.vocabSize} tokens, the policy ${policy.decoder.spec.vocabSize}: they cannot be compared token by token.`,

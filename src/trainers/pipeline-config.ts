@@ -49,6 +49,7 @@ const postTrainingSchema = z.object({
   ...lossOptionFields,
   useRefModel: z.boolean().default(true),
   refModelId: z.string().optional(),
+  refQuantType: preferenceSchema.shape.refQuantType,
   refModelUpdateFreq: positive().optional(),
   precomputeRef: field(z.boolean().default(false), {
     description: 'reference log-probs once, kept on disk',
@@ -203,12 +204,14 @@ function* crossFaults({
       yield [`models[${i}].name`, `"${name}" is also models[${other}]: they would write into one folder.`];
     seen.set(name, i);
   }
-  const { method, lossType, useRefModel, refModelId } = postTraining;
+  const { method, lossType, useRefModel, refModelId, refQuantType } = postTraining;
   const standard = postTrainingSchema.shape.method.parse(undefined);
   if (lossType !== undefined && lossType !== method && method !== standard)
     yield ['post_training.loss_type', `"${lossType}" contradicts method "${method}". Name the loss once.`];
   if (!useRefModel && refModelId !== undefined)
     yield ['post_training.ref_model_id', 'is given, but use_ref_model is false.'];
+  if (!useRefModel && refQuantType !== undefined)
+    yield ['post_training.ref_quant_type', 'is given, but use_ref_model is false.'];
   if (training.maxPromptLength >= training.maxSeqLength)
     yield ['training.max_prompt_length', 'leaves no room for a response within max_seq_length.'];
   const isPath = typeof finetuning.resumeFromCheckpoint === 'string';

@@ -4,7 +4,14 @@
  */
 import { existsSync } from 'node:fs';
 import type { TokenStore } from '../data/index.ts';
-import { initModel, type MemoryEstimate, readConfig, resolveModel, trainingMemory } from '../models/index.ts';
+import {
+  initModel,
+  type MemoryEstimate,
+  type QuantType,
+  readConfig,
+  resolveModel,
+  trainingMemory,
+} from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
 import { deviceOf, dtypeOf, loraOptions, type ModelConfig } from './setup.ts';
@@ -27,6 +34,7 @@ export interface PlanOptions {
   progress?: Progress;
   /** A reference of the model's size is held beside it. */
   secondCopy?: boolean;
+  referenceQuantType?: QuantType;
 }
 
 export async function trainingPlan(
@@ -53,7 +61,7 @@ export async function trainingPlan(
 export async function modelPlan(
   config: ModelConfig & { gradientCheckpointing: boolean },
   tokens: number,
-  { progress, secondCopy = false }: PlanOptions = {},
+  { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
 ): Promise<Pick<TrainingPlan, 'model' | 'memory'>> {
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
@@ -63,7 +71,7 @@ export async function modelPlan(
   const checkpointing = config.gradientCheckpointing;
   return {
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
-    memory: trainingMemory(model, { dtype, device, lora, secondCopy, tokens, checkpointing }),
+    memory: trainingMemory(model, { dtype, device, lora, secondCopy, referenceQuantType, tokens, checkpointing }),
   };
 }
 

@@ -9,10 +9,11 @@ import {
   policyAlgorithm,
   policyAlgorithms,
   policyOptions,
+  usesReference,
 } from '../algorithms/index.ts';
 import { UserError } from '../errors.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../runs/index.ts';
-import { modelFields } from './fields.ts';
+import { modelFields, quantTypeField } from './fields.ts';
 
 const group = {
   algorithm: 'Algorithm',
@@ -82,10 +83,7 @@ export const policySchema = z.object({
     group: group.algorithm,
     aliases: ['refModelId'],
   }),
-  refQuantType: field(z.enum(['int8', 'int4']).optional(), {
-    description: 'hold the reference quantised',
-    group: group.algorithm,
-  }),
+  refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.algorithm),
   oldLogprobs: field(z.enum(['sampler', 'trainer']).default('sampler'), {
     description: 'lpOld as sampled, or recomputed by the trainer before the first update (the ratio is then exactly 1)',
     group: group.algorithm,
@@ -136,10 +134,7 @@ export const policySchema = z.object({
   }),
 
   rewardModelPath: field(z.string().optional(), { description: 'trained reward model', group: group.reward }),
-  rmQuantType: field(z.enum(['int8', 'int4']).optional(), {
-    description: 'hold the reward model quantised',
-    group: group.reward,
-  }),
+  rmQuantType: quantTypeField('hold the blocks of the reward model in 8 or 4 bits', group.reward),
   rewardModule: field(z.string().optional(), {
     description: 'TypeScript or JavaScript module with a reward function',
     group: group.reward,
@@ -278,23 +273,28 @@ function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
   return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }
 
+export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rewardModelPath'>): void {
+  if (config.rmQuantType !== undefined && config.rewardModelPath === undefined)
+    throw new UserError(
+      `--rm-quant-type ${config.rmQuantType}: there is no reward model to quantise; name one with --reward-model-path.`,
+    );
+}
+
 /** Faults that no single field shows. */
 export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
-  for (const [name, value] of [
-    ['--rm-quant-type', config.rmQuantType],
-    ['--ref-quant-type', config.refQuantType],
-  ]) {
-    if (value !== undefined)
-      throw new UserError(`${name} ${value}: quantised models are not there yet; leave the option out for now.`);
-  }
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
   if (config.task === undefined && !hasDataset)
     throw new UserError(
       'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
     );
-  const algorithm = policyAlgorithm(config.algorithm);
+  checkRewardModel(config);
+  const { algorithm, options } = algorithmOf(config);
+  if (config.refQuantType !== undefined && !usesReference(algorithm, options))
+    throw new UserError(
+      `--ref-quant-type ${config.refQuantType}: there is no reference to quantise, since the KL to it has no weight (--kl-coef).`,
+    );
   if (config.groupSize < 2 && comparesWithinGroup(algorithm))
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
   if (config.curriculum && config.task === undefined)

@@ -112,6 +112,7 @@ type RewardConfig = Pick<
   PolicyConfig,
   | 'task'
   | 'rewardModelPath'
+  | 'rmQuantType'
   | 'rewardModule'
   | 'rewardWeights'
   | 'formatReward'
@@ -153,7 +154,8 @@ async function scorersOf(
   const other = config.rewardModelPath !== undefined || config.rewardModule !== undefined || extra.length > 0;
   if (config.rewardModelPath !== undefined) {
     const dtype = dtypeOf(config.dtype, device);
-    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype })));
+    const quantType = config.rmQuantType;
+    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype, quantType })));
   }
   if (config.verifierReward ?? !other) {
     if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));

@@ -9,6 +9,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { usesReference } from '../algorithms/index.ts';
+import { UserError } from '../errors.ts';
 import { loadModel, type Model, resolveModel, Sampler, withoutAdapters } from '../models/index.ts';
 import { AdamW } from '../nn/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../rewards/index.ts';
@@ -74,6 +75,7 @@ async function setUp(
   const { config, resume } = resolved;
   const { progress, signal } = options;
   checkPolicyConfig(config, options.dataset !== undefined);
+  await checkReference(config);
   const { algorithm, options: algorithmOptions } = algorithmOf(config);
   const { model, tokenizer, device } = await loadForTraining(config, { progress });
   freed.use(model);
@@ -166,21 +168,34 @@ async function openCritic(config: PolicyConfig, policy: Model): Promise<Critic> 
   return new Critic(policy, backbone, config.seed);
 }
 
+/** With fresh adapters the policy's own base, adapters off, is the reference. */
+async function sharesBase({ lora, refModel, model }: PolicyConfig): Promise<boolean> {
+  return lora && refModel === undefined && !existsSync(join(await resolveModel(model), 'adapter_config.json'));
+}
+
+async function checkReference(config: PolicyConfig): Promise<void> {
+  const { refQuantType } = config;
+  if (refQuantType !== undefined && (await sharesBase(config)))
+    throw new UserError(
+      `--ref-quant-type ${refQuantType}: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with --ref-model.`,
+    );
+}
+
 interface Frozen {
   use: <T>(body: (model: Model) => T) => T;
   dispose(): void;
 }
 
 /**
- * The reference: with fresh adapters the policy's own base, adapters off; else a second copy of the starting model (a
- * policy that starts from trained adapters is compared with those, not with the bare base).
+ * The reference: the policy's own base, or a second copy of the starting model (a policy that starts from trained adapters is
+ * compared with those, not with the bare base).
  */
 async function openFrozen(config: PolicyConfig, policy: Model): Promise<Frozen> {
-  const startsFromAdapter = existsSync(join(await resolveModel(config.model), 'adapter_config.json'));
-  if (config.refModel === undefined && policy.adapters !== null && !startsFromAdapter)
+  if (await sharesBase(config))
     return { use: (body) => withoutAdapters(policy, () => body(policy)), dispose: () => {} };
   const { dtype } = policy.decoder;
-  const model = await loadModel(config.refModel ?? config.model, { dtype, device: policy.device });
+  const { refModel, refQuantType: quantType } = config;
+  const model = await loadModel(refModel ?? config.model, { dtype, device: policy.device, quantType });
   model.train(false);
   model.decoder.requiresGrad_(false);
   return { use: (body) => body(model), dispose: () => model.dispose() };
@@ -194,9 +209,15 @@ function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
   return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
 }
 
+async function describeReference(config: PolicyConfig): Promise<string> {
+  if (await sharesBase(config)) return 'the base with adapters off';
+  return `${config.refModel ?? 'a second copy'}${config.refQuantType === undefined ? '' : `, ${config.refQuantType}`}`;
+}
+
 /** What a run would do, in words. */
 export async function policyPlan(config: PolicyConfig): Promise<string> {
   checkPolicyConfig(config);
+  await checkReference(config);
   const { algorithm, options } = algorithmOf(config);
   const tokenizer = await loadTokenizer(config);
   const { prompts, evaluation } = await openPrompts(config, tokenizer);
@@ -207,6 +228,6 @@ export async function policyPlan(config: PolicyConfig): Promise<string> {
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
-    `reference: ${usesReference(algorithm, options) ? (config.lora ? 'the base with adapters off' : 'a second copy') : 'none'}`,
+    `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

@@ -9,7 +9,7 @@ import {
 } from '../algorithms/index.ts';
 import { UserError } from '../errors.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../runs/index.ts';
-import { dataFields, modelFields } from './fields.ts';
+import { dataFields, modelFields, quantTypeField } from './fields.ts';
 
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
@@ -78,6 +78,7 @@ export const preferenceSchema = z.object({
     group: group.reference,
     aliases: ['refModelId'],
   }),
+  refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.reference),
   refModelUpdateFreq: field(positive().optional(), {
     description: 'steps after which the policy of then becomes the reference',
     group: group.reference,
@@ -143,14 +144,37 @@ export function configuredLoss(config: PreferenceConfig): { algorithm: Preferenc
   }
   if (
     !algorithm.needsReference &&
-    (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq)
+    (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq || config.refQuantType)
   ) {
     throw new UserError(
-      `${algorithm.name} has no reference: leave out ref_model, precompute_ref and ref_model_update_freq.`,
+      `${algorithm.name} has no reference: leave out ref_model, ref_quant_type, precompute_ref and ref_model_update_freq.`,
     );
   }
   if (config.precomputeRef && config.refModelUpdateFreq !== undefined) {
     throw new UserError('A moving reference (ref_model_update_freq) cannot be computed beforehand (precompute_ref).');
   }
+  checkQuantised(config, config.lora);
   return { algorithm, options };
+}
+
+/** Quantised weights are a model's own, and stay as they are. */
+export function checkQuantised(
+  {
+    refQuantType,
+    refModel,
+    refModelUpdateFreq,
+  }: Pick<PreferenceConfig, 'refQuantType' | 'refModel' | 'refModelUpdateFreq'>,
+  adapters: boolean,
+): void {
+  if (refQuantType === undefined) return;
+  if (refModelUpdateFreq !== undefined) {
+    throw new UserError(
+      'A moving reference (ref_model_update_freq) takes over the weights of the policy, so it cannot be quantised (ref_quant_type).',
+    );
+  }
+  if (adapters && typeof refModel !== 'string') {
+    throw new UserError(
+      "ref_quant_type: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with ref_model.",
+    );
+  }
 }

@@ -40,5 +40,6 @@ export function preferencePlan(
 ): Promise<TrainingPlan> {
   const copied = typeof config.refModel === 'string' || !config.lora;
   const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;
-  return trainingPlan(config, data, config, { progress, secondCopy });
+  const referenceQuantType = config.refQuantType;
+  return trainingPlan(config, data, config, { progress, secondCopy, referenceQuantType });
 }

@@ -60,7 +60,7 @@ export class ModelReference implements Reference {
   }
 
   fingerprint(): string {
-    return weightsFingerprint(this.#model.decoder.parameters());
+    return weightsFingerprint(this.#model.decoder.tensors());
   }
   dispose(): void {
     this.#model.dispose();

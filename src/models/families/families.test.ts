@@ -30,7 +30,10 @@ describe('familyOf', () => {
     [{ rms_norm_eps: 'small' }, /rms_norm_eps must be a number/],
     [{ attention_bias: 1 }, /attention_bias must be true or false/],
     [{ hidden_act: 'gegelu' }, /hidden_act is "gegelu".*silu/],
-    [{ quantization_config: { bits: 4 } }, /quantization_config says that the weights are quantised.*attune quantize/],
+    [
+      { quantization_config: { bits: 4 } },
+      /quantization_config says that the weights are quantised already.*--ref-quant-type/,
+    ],
     [{ is_encoder_decoder: true }, /is_encoder_decoder/],
     [{ pruned_heads: { 0: [1] } }, /pruned_heads/],
     [

@@ -16,7 +16,7 @@ const otherArchitecture: Fault = (value) =>
 
 const faults: Record<string, Fault> = {
   quantization_config: unlessEmpty(
-    'says that the weights are quantised: load the original, unquantised checkpoint and quantise it with `attune quantize`',
+    'says that the weights are quantised already, which attune does not read: load the original checkpoint, which it can quantise itself (--quant-type, --rm-quant-type, --ref-quant-type)',
   ),
   is_encoder_decoder: unlessEmpty('asks for an encoder-decoder; only decoders are supported'),
   add_cross_attention: unlessEmpty('asks for cross-attention; only decoders without it are supported'),
