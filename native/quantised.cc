@@ -131,29 +131,55 @@ Tensor dequantiseComposed(const Tensor& codes, const Tensor& scales, const Optio
   return dequantisedByAten({codes, scales, given(nested), offset, inputs}, dtype);
 }
 
-Tensor plainWeight(const Tensor& weight) {
-  TORCH_CHECK(weight.dim() == 2 && at::isFloatingType(weight.scalar_type()) && weight.device().is_cpu() && weight.layout() == at::kStrided,
-              "a floating-point matrix on the CPU is wanted");
-  const Tensor plain = weight.detach().to(at::kFloat).contiguous();
-  TORCH_CHECK(at::isfinite(plain).all().item<bool>(), "the weights hold numbers that are not finite");
-  return plain;
-}
+// The matrices of a list lie below one another in the result. They may be what a file holds, in any dtype and order: only
+// a panel at a time becomes f32.
+struct Stack {
+  at::TensorList parts;
+  int64_t outputs = 0, inputs;
+  explicit Stack(at::TensorList parts) : parts(parts) {
+    TORCH_CHECK(!parts.empty(), "there is no matrix");
+    for (const Tensor& part : parts) {
+      TORCH_CHECK(part.dim() == 2 && at::isFloatingType(part.scalar_type()) && part.device().is_cpu() && part.layout() == at::kStrided,
+                  "a floating-point matrix on the CPU is wanted");
+      TORCH_CHECK(part.size(1) == parts[0].size(1), "the matrices differ in their number of columns");
+      outputs += part.size(0);
+    }
+    inputs = parts[0].size(1);
+  }
+  /** quantise(rows, first, count) for panel after panel; it says whether all numbers were finite. */
+  template <typename Quantise>
+  void each(const Quantise& quantise) const {
+    int64_t place = 0;
+    for (const Tensor& part : parts) {
+      for (int64_t first = 0; first < part.size(0); first += kPanel) {
+        const int64_t count = std::min(kPanel, part.size(0) - first);
+        const Tensor rows = part.detach().narrow(0, first, count).to(at::kFloat).contiguous();
+        TORCH_CHECK(quantise(rows.data_ptr<float>(), place, count), "the weights hold numbers that are not finite");
+        place += count;
+      }
+    }
+  }
+};
 
-std::tuple<Tensor, Tensor> quantiseToInt8(const Tensor& weight) {
-  const Tensor plain = plainWeight(weight);
-  Tensor codes = at::empty(plain.sizes(), plain.options().dtype(at::kChar)), scales = at::empty({plain.size(0)}, plain.options());
-  quantiseInt8(plain.data_ptr<float>(), plain.size(0), plain.size(1), codes.data_ptr<int8_t>(), scales.data_ptr<float>());
+std::tuple<Tensor, Tensor> quantiseToInt8(at::TensorList parts) {
+  const Stack stack(parts);
+  Tensor codes = at::empty({stack.outputs, stack.inputs}, at::kChar), scales = at::empty({stack.outputs}, at::kFloat);
+  stack.each([&](const float* rows, int64_t first, int64_t count) {
+    return quantiseInt8(rows, count, stack.inputs, codes.data_ptr<int8_t>() + first * stack.inputs, scales.data_ptr<float>() + first);
+  });
   return {codes, scales};
 }
 
-std::tuple<Tensor, Tensor, Tensor, double> quantiseToNf4(const Tensor& weight) {
-  const Tensor plain = plainWeight(weight);
-  const int64_t outputs = plain.size(0), inputs = plain.size(1), blocks = blocksOf(inputs);
-  const auto bytes = plain.options().dtype(at::kByte);
-  Tensor codes = at::empty({outputs, (inputs + 1) / 2}, bytes), scales = at::empty({outputs, blocks}, bytes);
-  Tensor nested = at::empty({(outputs * blocks + kNf4Run - 1) / kNf4Run}, plain.options());
-  const float offset =
-      quantiseNf4(plain.data_ptr<float>(), outputs, inputs, codes.data_ptr<uint8_t>(), scales.data_ptr<uint8_t>(), nested.data_ptr<float>());
+std::tuple<Tensor, Tensor, Tensor, double> quantiseToNf4(at::TensorList parts) {
+  const Stack stack(parts);
+  const int64_t bytes = (stack.inputs + 1) / 2, blocks = blocksOf(stack.inputs), count = stack.outputs * blocks;
+  Tensor codes = at::empty({stack.outputs, bytes}, at::kByte), scales = at::empty({stack.outputs, blocks}, at::kByte);
+  Tensor nested = at::empty({(count + kNf4Run - 1) / kNf4Run}, at::kFloat);
+  std::vector<float> peaks(count);
+  stack.each([&](const float* rows, int64_t first, int64_t some) {
+    return quantiseNf4(rows, some, stack.inputs, codes.data_ptr<uint8_t>() + first * bytes, peaks.data() + first * blocks);
+  });
+  const float offset = quantisePeaks(peaks.data(), count, scales.data_ptr<uint8_t>(), nested.data_ptr<float>());
   return {codes, scales, nested, static_cast<double>(offset)};
 }
 
@@ -161,9 +187,9 @@ std::tuple<Tensor, Tensor, Tensor, double> quantiseToNf4(const Tensor& weight) {
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("quantise_int8(Tensor weight) -> (Tensor codes, Tensor scales)");
+  library.def("quantise_int8(Tensor[] parts) -> (Tensor codes, Tensor scales)");
   library.impl("quantise_int8", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantiseToInt8));
-  library.def("quantise_nf4(Tensor weight) -> (Tensor codes, Tensor scales, Tensor nested, float offset)");
+  library.def("quantise_nf4(Tensor[] parts) -> (Tensor codes, Tensor scales, Tensor nested, float offset)");
   library.impl("quantise_nf4", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantiseToNf4));
   library.def("dequantise(Tensor codes, Tensor scales, Tensor? nested, float offset, int inputs, ScalarType dtype) -> Tensor");
   library.impl("dequantise", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::dequantise));

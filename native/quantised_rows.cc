@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -66,6 +67,14 @@ inline float largestOf(const float* values, int64_t count) {
   return peak;
 }
 
+// 0·x is 0, but of infinity and of what is no number.
+inline bool isFinite(const float* values, int64_t count) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; i++) sum += values[i] * 0.0f;
+  return sum == 0;
+}
+
 // How many middles between neighbouring levels lie below: branchless, so that a block of them is vectorised.
 inline void nearestLevels(const float* values, int64_t count, float inverse, uint8_t* codes) {
   int32_t found[kNf4Block];
@@ -125,11 +134,13 @@ void dequantiseRows(const QuantisedRows& from, int64_t first, int64_t count, flo
   });
 }
 
-void quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* codes, float* scales) {
+bool quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* codes, float* scales) {
+  std::atomic<bool> finite{true};
   at::parallel_for(0, outputs, grain(inputs), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
       const float* from = weight + row * inputs;
       int8_t* to = codes + row * inputs;
+      if (!isFinite(from, inputs)) finite = false;
       const float scale = largestOf(from, inputs) / 127.0f;
       scales[row] = scale;
       const float divisor = scale > 0 ? scale : 1.0f;
@@ -137,14 +148,16 @@ void quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* 
         to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, std::nearbyint(from[i] / divisor))));
     }
   });
+  return finite;
 }
 
-float quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t* codes, uint8_t* scales, float* nested) {
-  const int64_t blocks = blocksOf(inputs), bytes = (inputs + 1) / 2, count = outputs * blocks;
-  std::vector<float> peaks(count);
+bool quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t* codes, float* peaks) {
+  const int64_t blocks = blocksOf(inputs), bytes = (inputs + 1) / 2;
+  std::atomic<bool> finite{true};
   at::parallel_for(0, outputs, grain(inputs), [&](int64_t begin, int64_t end) {
     uint8_t own[kNf4Block];
     for (int64_t row = begin; row < end; row++) {
+      if (!isFinite(weight + row * inputs, inputs)) finite = false;
       for (int64_t block = 0; block < blocks; block++) {
         const int64_t start = block * kNf4Block, size = std::min(kNf4Block, inputs - start);
         const float* from = weight + row * inputs + start;
@@ -159,13 +172,17 @@ float quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t*
       }
     }
   });
+  return finite;
+}
+
+float quantisePeaks(float* peaks, int64_t count, uint8_t* scales, float* nested) {
   double sum = 0;
-  for (const float peak : peaks) sum += peak;
+  for (int64_t i = 0; i < count; i++) sum += peaks[i];
   const float offset = count == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(count));
   const float* map = nf4Tables().scales;
   for (int64_t start = 0; start < count; start += kNf4Run) {
     const int64_t size = std::min(kNf4Run, count - start);
-    float* run = peaks.data() + start;
+    float* run = peaks + start;
     for (int64_t i = 0; i < size; i++) run[i] -= offset;
     const float peak = largestOf(run, size);
     nested[start / kNf4Run] = peak;

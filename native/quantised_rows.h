@@ -33,8 +33,11 @@ struct QuantisedRows {
 /** Rows [first, first + count) as f32. */
 void dequantiseRows(const QuantisedRows& from, int64_t first, int64_t count, float* out);
 
-void quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* codes, float* scales);
-/** Returns the offset. */
-float quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t* codes, uint8_t* scales, float* nested);
+/** Some rows, wherever in the matrix; false where a number is not finite. */
+bool quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* codes, float* scales);
+/** The same in 4 bits: `peaks` are the blocks' maxima. */
+bool quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t* codes, float* peaks);
+/** The maxima of all blocks into their 8 bits; `peaks` are changed. Returns the offset. */
+float quantisePeaks(float* peaks, int64_t count, uint8_t* scales, float* nested);
 
 }  // namespace attune

@@ -66,6 +66,10 @@ it.each([
   ['--dataset @prompts.jsonl --reward-module @silent.ts', 'exports no function'],
   ['--task gcd:1 --tokenizer @other', 'is not the one that'],
   ['--task gcd:1 --tokenizer @larger', 'they do not belong together'],
+  ['--task gcd:1 --ref-quant-type int3', '--ref-quant-type: expected one of int8, int4, got "int3"'],
+  ['--task gcd:1 --rm_quant_type int4', '--rm-quant-type int4: there is no reward model to quantise'],
+  ['--task gcd:1 --kl-coef 0 --ref-quant-type int8', 'there is no reference to quantise'],
+  ['--task gcd:1 --kl-coef 0.1 --ref-quant-type int8 --lora', "with LoRA the reference is the policy's own base"],
   ['--task gcd:1 --device tpu', 'There is no device "tpu"'],
   ['--task gcd:1 --lora --lora-target-modules q_prj', 'q_prj'],
 ])('%s', async (line, message) => {

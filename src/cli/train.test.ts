@@ -53,6 +53,19 @@ it('trains, evaluates and scores from the command line', async () => {
   const scored = await attune('score', '--checkpoint', final, items);
   const rows = scored.out.trim().split('\n');
   expect(rows.map((row) => typeof JSON.parse(row).reward)).toEqual(['number', 'number']);
+
+  const quantised = await attune('score', '--checkpoint', final, '--quant_type', 'int8', items);
+  for (const [i, row] of quantised.out.trim().split('\n').entries()) {
+    const { reward } = JSON.parse(row);
+    expect(reward).not.toBe(JSON.parse(rows[i] as string).reward);
+    expect(reward).toBeCloseTo(JSON.parse(rows[i] as string).reward, 1);
+  }
+  const report = await attune('evaluate', 'reward', '--checkpoint', final, '--quant-type=int4', '--json', ...sample);
+  expect(JSON.parse(report.out).quant_type).toBe('int4');
+  for (const command of [['score'], ['evaluate', 'reward', '--task', 'gcd:1']]) {
+    const { code, err } = await attune(...command, '--checkpoint', final, '--quant-type', 'int3');
+    expect([code, err]).toEqual([2, expect.stringMatching(/quant-type.*int8.*int4/)]);
+  }
 });
 
 it('tells mistakes with exit code 2', async () => {

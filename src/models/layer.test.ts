@@ -19,12 +19,14 @@ const olmo2 = { ...llama, model_type: 'olmo2' };
 
 describe('a block in its input’s place', () => {
   it.each([
-    ['llama', llama, false],
-    ['llama with adapters', llama, true],
-    ['gpt2, with biases', gpt2, false],
-    ['olmo2, whose norms come after: a fresh result', olmo2, false],
-  ] as const)('is the same block: %s', (_, config, lora) => {
-    using model = initModel(config, { seed: 1 });
+    ['llama', llama, false, undefined],
+    ['llama with adapters', llama, true, undefined],
+    ['llama in 4 bits, with adapters', llama, true, 'int4'],
+    ['gpt2, with biases', gpt2, false, undefined],
+    ['gpt2 in 8 bits', gpt2, false, 'int8'],
+    ['olmo2, whose norms come after: a fresh result', olmo2, false, undefined],
+  ] as const)('is the same block: %s', (_, config, lora, quantType) => {
+    using model = initModel(config, { seed: 1, quantType });
     if (lora) addLora(model, { r: 2, alpha: 4 });
     const { decoder } = model;
     decoder.train(false);

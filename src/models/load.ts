@@ -49,8 +49,10 @@ type Placing = Required<Pick<LoadOptions, 'dtype' | 'device'>>;
 interface WeightSource {
   /** Whether it holds a language-model head where one is not tied. */
   readonly hasHead: boolean;
-  /** A tensor of this shape under this name, placed as the decoder is unless told otherwise. */
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing?: Placing): Tensor;
+  /** A tensor of this shape under this name, placed as the decoder is. */
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
+  /** A matrix as it is stored, on the CPU: only to be read, and only while the source is open. */
+  stored(name: string, shape: readonly number[]): Tensor;
 }
 
 export function readConfig(folder: string): Record<string, unknown> {
@@ -119,7 +121,16 @@ class CheckpointSource implements WeightSource {
   get hasHead(): boolean {
     return this.#find(`${this.#names.head}.weight`) !== undefined || storedHead(this.#checkpoint) === undefined;
   }
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing = this.#placing): Tensor {
+  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
+    // a copy of our own: the file's pages are mapped, and weights are trained in place
+    return this.#mapped(name, shape, kind)
+      .to({ ...this.#placing, copy: true })
+      .contiguous();
+  }
+  stored(name: string, shape: readonly number[]): Tensor {
+    return this.#mapped(name, shape, 'matrix');
+  }
+  #mapped(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
     const found = this.#find(name);
     if (found === undefined)
       throw new UserError(`${this.#folder}: the checkpoint has no "${name}", which its config calls for.`);
@@ -130,8 +141,7 @@ class CheckpointSource implements WeightSource {
     if (tensor.shape.join() !== shape.join()) {
       throw new UserError(`${this.#folder}: "${found}" is [${tensor.shape}], but its config calls for [${shape}].`);
     }
-    // a copy of our own: the file's pages are mapped, and weights are trained in place
-    return tensor.to({ ...placing, copy: true }).contiguous();
+    return tensor;
   }
   /** A tensor that nothing read would change the model silently: a bias that the config denies, another architecture's part. */
   refuseLeftovers(): void {
@@ -166,12 +176,17 @@ class InitialSource implements WeightSource {
     this.#placing = placing;
   }
   readonly hasHead = true;
-  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias', placing = this.#placing): Tensor {
-    if (kind === 'gain') return ones(shape, placing);
-    if (kind === 'bias') return zeros(shape, placing);
-    // drawn in f32, so that a seed gives the same weights in every dtype
-    const drawn = empty(shape, { device: this.#placing.device }).normal_(0, this.#spec.initializerRange);
-    return drawn.to(placing);
+  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
+    if (kind === 'gain') return ones(shape, this.#placing);
+    if (kind === 'bias') return zeros(shape, this.#placing);
+    return this.#drawn(shape).to(this.#placing.dtype);
+  }
+  stored(_name: string, shape: readonly number[]): Tensor {
+    return this.#drawn(shape).to({ device: 'cpu' });
+  }
+  /** In f32, so that a seed gives the same weights in every dtype. */
+  #drawn(shape: readonly number[]): Tensor {
+    return empty(shape, { device: this.#placing.device }).normal_(0, this.#spec.initializerRange);
   }
 }
 
@@ -179,16 +194,16 @@ type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) =
 
 /** Of a source's matrices. What is read on the way is gone when it is made: a checkpoint passes one matrix at a time. */
 function projections(source: WeightSource, quantType: QuantType | undefined, device: Device): MakeProjection {
-  // quantised from what is stored, not from its rounding to the decoder's dtype
-  const placing = quantType && ({ dtype: 'float32', device: 'cpu' } as const);
+  const plain = (parts: ProjectionPart[], inputs: number) =>
+    joined(parts.map(({ name, outputs }) => source.get(`${name}.weight`, [outputs, inputs], 'matrix')));
+  const stored = (parts: ProjectionPart[], inputs: number) =>
+    parts.map(({ name, outputs }) => source.stored(`${name}.weight`, [outputs, inputs]));
   return (parts, inputs, bias) =>
     scope(() => {
-      const matrix = joined(
-        parts.map((part) => source.get(`${part.name}.weight`, [part.outputs, inputs], 'matrix', placing)),
-      );
-      const biases = bias ? parts.map((part) => source.get(`${part.name}.bias`, [part.outputs], 'bias')) : null;
-      const held = quantType === undefined ? matrix : QuantisedMatrix.of(matrix, quantType, device);
-      return new Projection(parts, held, biases === null ? null : joined(biases));
+      const matrix =
+        quantType === undefined ? plain(parts, inputs) : QuantisedMatrix.of(stored(parts, inputs), quantType, device);
+      const biases = bias ? parts.map(({ name, outputs }) => source.get(`${name}.bias`, [outputs], 'bias')) : null;
+      return new Projection(parts, matrix, biases === null ? null : joined(biases));
     });
 }
 

@@ -63,10 +63,9 @@ describe('a quantised model', () => {
     const original = logits(plain);
     const found = logits(model);
     expect(furthest(found, logits(twin))).toBeLessThan(5e-4);
-    // measured: 0.021 and 0.17 of the logits' spread
+    // measured: 0.6 % and 12 % of the logits' spread
     const error = spread(found.map((value, i) => value - (original[i] as number)));
-    console.log('MEASURED', type, error / spread(original), model.decoder.bytes, plain.decoder.bytes);
-    expect(error / spread(original)).toBeLessThan(type === 'int8' ? 0.04 : 0.3);
+    expect(error / spread(original)).toBeLessThan(type === 'int8' ? 0.012 : 0.2);
     expect(error).toBeGreaterThan(0);
 
     expect(model.decoder.quantType).toBe(type);

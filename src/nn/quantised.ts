@@ -38,14 +38,18 @@ export class QuantisedMatrix {
     this.#held = held;
   }
 
-  /** Of a plain [outputs, inputs] on the CPU, whose codes are then put on `device`: no device holds more than these. */
-  static of(weight: Tensor, type: QuantType, device: Device = 'cpu'): QuantisedMatrix {
+  /**
+   * Of a plain [outputs, inputs] on the CPU, or of several below one another. They are read a few rows at a time, so that
+   * they may lie in a file; the codes are then put on `device`, which never holds more than these.
+   */
+  static of(weight: Tensor | readonly Tensor[], type: QuantType, device: Device = 'cpu'): QuantisedMatrix {
+    const parts = Array.isArray(weight) ? weight : [weight];
     return scope(() =>
       noGrad(() => {
-        const { codes, scales, nested, offset } = quantise(weight, type);
+        const { codes, scales, nested, offset } = quantise(parts, type);
         const there = (tensor: Tensor) => keep(tensor.to({ device }));
         const held = { codes: there(codes), scales: there(scales), nested: nested && there(nested), offset };
-        return new QuantisedMatrix(type, weight.size(1), held);
+        return new QuantisedMatrix(type, parts[0].size(1), held);
       }),
     );
   }
@@ -91,12 +95,12 @@ export class QuantisedMatrix {
   }
 }
 
-function quantise(weight: Tensor, type: QuantType): Quantised {
+function quantise(parts: readonly Tensor[], type: QuantType): Quantised {
   if (type === 'int8') {
-    const [codes, scales] = aten<[Tensor, Tensor]>('attune::quantise_int8', weight);
+    const [codes, scales] = aten<[Tensor, Tensor]>('attune::quantise_int8', parts);
     return { codes, scales, nested: null, offset: 0 };
   }
-  const [codes, scales, nested, offset] = aten<[Tensor, Tensor, Tensor, number]>('attune::quantise_nf4', weight);
+  const [codes, scales, nested, offset] = aten<[Tensor, Tensor, Tensor, number]>('attune::quantise_nf4', parts);
   return { codes, scales, nested, offset };
 }
 

@@ -242,9 +242,8 @@ describe('faults of the file', () => {
     const base = recipe({}, { a: 'x' });
     expect(faultsOf({ ...base, models: [...base.models, ...base.models] })[0]).toMatch(/also models\[0\]/);
     expect(faultsOf({ ...base, post_training: { method: 'orpo', loss_type: 'sigmoid' } })[0]).toMatch(/contradicts/);
-    expect(faultsOf({ ...base, post_training: { use_ref_model: false, ref_model_id: 'y' } })[0]).toMatch(
-      /use_ref_model/,
-    );
+    for (const given of [{ ref_model_id: 'y' }, { ref_quant_type: 'int8' }])
+      expect(faultsOf({ ...base, post_training: { use_ref_model: false, ...given } })[0]).toMatch(/use_ref_model/);
   });
 });
 

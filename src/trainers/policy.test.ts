@@ -295,6 +295,27 @@ describe('what is asked for', () => {
     expect((await train({ ...passes, targetKl: 1e-6 })).metrics[0]?.['train/updates']).toBe(2);
   });
 
+  it.each(['int8', 'int4'] as const)('holds reward model and reference in %s', async (type) => {
+    const rewardModelPath = await rewardModel();
+    const before = liveTensors();
+    const given = { rewardModelPath, klCoef: 0.05, maxSteps: 2 };
+    const plain = await train(given, { rewards: [] });
+    const quantised = await train({ ...given, rmQuantType: type, refQuantType: type }, { rewards: [] });
+    expect(liveTensors()).toBe(before);
+    expect(quantised.metrics).toHaveLength(2);
+    const first = (name: string) => [plain, quantised].map(({ metrics }) => metrics[0]?.[name] as number);
+    // the policy itself is not quantised: it writes the same, and is paid and compared a little differently
+    const [length, sameLength] = first('train/length_mean');
+    expect(length).toBeGreaterThan(0);
+    expect(sameLength).toBe(length);
+    const [score = 0, otherScore = 0] = first('train/score');
+    expect(otherScore).not.toBe(score);
+    expect(Math.abs(otherScore - score)).toBeLessThan(type === 'int8' ? 1e-3 : 0.1);
+    const [kl = 0, otherKl = 0] = first('train/kl');
+    expect(Math.abs(kl)).toBeLessThan(1e-6);
+    expect(Math.abs(otherKl)).toBeGreaterThan(1e-7);
+  });
+
   it('keeps evaluation prompts out of training', async () => {
     const many = Array.from({ length: 12 }, (_, i) => ({ prompt: `number ${i % 8}` }));
     const { folder: run } = await train({ dataset: many, evalNumPrompts: 3, evalSteps: 1, maxSteps: 6 });
@@ -306,9 +327,9 @@ describe('what is asked for', () => {
   });
 
   it('says what is wrong', async () => {
-    await expect(start({ rmQuantType: 'int8' })).rejects.toThrow(
-      '--rm-quant-type int8: quantised models are not there yet',
-    );
+    await expect(start({ rmQuantType: 'int8' })).rejects.toThrow('there is no reward model to quantise');
+    await expect(start({ refQuantType: 'int4', klCoef: 0 })).rejects.toThrow('there is no reference to quantise');
+    await expect(start({ refQuantType: 'int4', klCoef: 0.1, lora: true })).rejects.toThrow("the policy's own base");
     await expect(start({ dataset: undefined })).rejects.toThrow('There are no prompts');
     await expect(start({ algorithm: 'grop' })).rejects.toThrow('Did you mean "grpo"');
     await expect(start({ algorithm: 'grpo', gamma: 0.9 })).rejects.toThrow('"gamma" has no effect on grpo');

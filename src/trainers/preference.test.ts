@@ -96,12 +96,14 @@ describe('a step', () => {
 
   it('leaves no tensors behind, and a run none at all', async () => {
     const before = liveTensors();
-    const run = await start({ loss: 'kto', lora: true, maxSteps: 5, evalSteps: 1 });
-    const live: number[] = [];
-    for await (const _ of run) live.push(liveTensors());
-    expect(new Set(live.slice(1)).size).toBe(1);
-    run.dispose();
-    expect(liveTensors()).toBe(before);
+    for (const given of [{ loss: 'kto', lora: true }, { refQuantType: 'int4' } as const]) {
+      const run = await start({ ...given, maxSteps: 5, evalSteps: 1 });
+      const live: number[] = [];
+      for await (const _ of run) live.push(liveTensors());
+      expect(new Set(live.slice(1)).size).toBe(1);
+      run.dispose();
+      expect(liveTensors()).toBe(before);
+    }
   });
 
   it('checkpointing changes nothing but memory', async () => {
@@ -196,7 +198,24 @@ describe('references', () => {
     expect(Math.abs(steps[0]?.metrics['train/kl'] as number)).toBeGreaterThan(0.01);
   });
 
+  it.each(['int8', 'int4'] as const)('%s is near the start, live and cached', async (type) => {
+    const { steps } = await train({ refQuantType: type, maxSteps: 2 });
+    const first = steps[0]?.metrics as Record<string, number>;
+    expect(first['train/kl']).not.toBe(0);
+    expect(Math.abs(first['train/kl'] as number)).toBeLessThan(type === 'int8' ? 0.01 : 0.5);
+    expect(first['train/loss']).toBeCloseTo(Math.LN2, type === 'int8' ? 3 : 1);
+    const cached = await train({ refQuantType: type, maxSteps: 2, precomputeRef: true });
+    for (const [i, step] of steps.entries())
+      expect(cached.steps[i]?.metrics['train/loss']).toBeCloseTo(step.metrics['train/loss'] as number, 5);
+    const other = await train({ refQuantType: type, refModel: model, lora: true, loraDropout: 0, maxSteps: 1 });
+    expect(other.steps[0]?.metrics['train/kl']).toBeCloseTo(first['train/kl'] as number, 5);
+  });
+
   it('what does not go together is said', async () => {
+    const refQuantType = 'int8';
+    await expect(start({ refQuantType, refModelUpdateFreq: 2 })).rejects.toThrow(/moving reference.*be quantised/);
+    await expect(start({ refQuantType, lora: true })).rejects.toThrow(/the policy's own base.*name another model/);
+    await expect(start({ refQuantType, loss: 'simpo' })).rejects.toThrow(/simpo has no reference.*ref_quant_type/);
     await expect(start({ loss: 'dpo', refModel: false })).rejects.toThrow(/dpo compares with a reference.*simpo, orpo/);
     await expect(start({ loss: 'simpo', precomputeRef: true })).rejects.toThrow(/simpo has no reference/);
     await expect(start({ refModelUpdateFreq: 2, precomputeRef: true })).rejects.toThrow(/moving reference/);
