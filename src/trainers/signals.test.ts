@@ -63,6 +63,10 @@ describe('signals', () => {
   it('sees reward rising while accuracy falls, held-out before training figures', () => {
     const hacked = course(40, { ...healthy, 'train/accuracy': (t) => (t < 0.5 ? 0.5 + t : 1.5 - t) });
     expect(kinds(hacked)).toEqual(['over-optimised']);
+    const paidBy = (part: string) =>
+      hacked.map((row) => ({ ...row, [`train/reward_${part}`]: 0.5, 'train/reward_std': 0.1 }));
+    expect(kinds(paidBy('reward_model'))).toEqual(['over-optimised']);
+    expect(kinds(paidBy('verifier_answer'))).toEqual([]);
     const fine = hacked.map((row) => ({ ...row, 'eval/reward': row.step / 40, 'eval/accuracy': row.step / 40 }));
     expect(kinds(fine)).toEqual([]);
   });

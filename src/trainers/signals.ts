@@ -144,8 +144,13 @@ function cutOff(history: History): Signal | undefined {
   );
 }
 
-/** On held-out prompts where they are measured, since there the policy cannot have learnt the prompts. */
+/**
+ * On held-out prompts where they are measured, since there the policy cannot have learnt the prompts. A reward that is the
+ * verifier's own can differ from its accuracy only by chance and by credit for answers that are partly right.
+ */
 function overOptimised(history: History): Signal | undefined {
+  const parts = Object.keys(history.at(-1) ?? {}).filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));
+  if (parts.length > 0 && parts.every((name) => name.startsWith('train/reward_verifier'))) return undefined;
   const held = history.filter((row) => row['eval/reward'] !== undefined && row['eval/accuracy'] !== undefined);
   const [prefix, rows, size] = held.length >= 3 ? (['eval', held, 1] as const) : (['train', history, window] as const);
   const reward = change(rows, `${prefix}/${prefix === 'eval' ? 'reward' : 'score'}`, size);
