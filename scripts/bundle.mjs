@@ -43,6 +43,7 @@ mkdirSync(app, { recursive: true });
 say('JavaScript');
 compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
+cpSync(join(root, 'src/nn/fixtures'), join(app, 'src/nn/fixtures'), { recursive: true }); // what they compare with
 for (const part of ['bin', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
