@@ -4,6 +4,7 @@
 
 #include "cuda_kernels.h"
 #include "kernels.h"
+#include "vectors.h"
 
 namespace attune {
 namespace {
@@ -12,25 +13,40 @@ using at::Tensor;
 
 const float* floats(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; }
 
+struct Statistics {
+  float sum, weighted;
+};
+
+// Σ e^d and Σ d·e^d with d = (z − peak)·inverse.
+Statistics statisticsOf(const float* z, int64_t size, float peak, float inverse) {
+  Vector sums[2] = {}, products[2] = {};
+  int64_t i = 0;
+  for (; i + 2 * kWidth <= size; i += 2 * kWidth)
+    for (int j = 0; j < 2; j++) {
+      const Vector distance = (load(z + i + j * kWidth) - peak) * inverse, w = exponential(distance);
+      sums[j] += w;
+      products[j] += w * distance;
+    }
+  Statistics out{total(sums[0] + sums[1]), total(products[0] + products[1])};
+  for (; i < size; i++) {
+    const float distance = (z[i] - peak) * inverse, w = exponential(all(distance))[0];
+    out.sum += w;
+    out.weighted += w * distance;
+  }
+  return out;
+}
+
 void statisticsCpu(const float* logits, const int64_t* targets, float inverse, float* logp, float* entropy, float* lse, int64_t rows, int64_t size) {
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
       const float* z = logits + row * size;
-      float peak = -INFINITY;
-#pragma omp simd reduction(max : peak)
-      for (int64_t i = 0; i < size; i++) peak = std::max(peak, z[i]);
+      const float peak = largest(z, size);
       double sum = 0, weighted = 0;
       for (int64_t start = 0; start < size; start += 4096) {  // short runs in f32, their sums in f64
         const int64_t stop = std::min(size, start + 4096);
-        float part = 0, product = 0;
-#pragma omp simd reduction(+ : part, product)
-        for (int64_t i = start; i < stop; i++) {
-          const float distance = (z[i] - peak) * inverse, w = vexp(distance);
-          part += w;
-          product += w * distance;
-        }
-        sum += part;
-        weighted += product;
+        const Statistics part = statisticsOf(z + start, stop - start, peak, inverse);
+        sum += part.sum;
+        weighted += part.weighted;
       }
       const double logSum = std::log(sum);
       lse[row] = static_cast<float>(peak * inverse + logSum);
@@ -49,11 +65,13 @@ void gradientCpu(float* logits, const RowGradient& in, int64_t rows, int64_t siz
       const bool counted = targets[row] >= 0;
       const float g = counted && forLogp != nullptr ? forLogp[row] : 0.0f, h = forEntropy == nullptr ? 0.0f : forEntropy[row];
       const float shift = lse[row], rest = entropy[row], scale = static_cast<float>(in.inverse);
-#pragma omp simd
-      for (int64_t i = 0; i < size; i++) {
-        const float logProbability = z[i] * scale - shift;
-        z[i] = -scale * vexp(logProbability) * (g + h * (logProbability + rest));
-      }
+      const auto gradient = [&](const Vector& logit) {
+        const Vector logProbability = logit * scale - shift;
+        return -scale * exponential(logProbability) * (g + h * (logProbability + rest));
+      };
+      int64_t i = 0;
+      for (; i + kWidth <= size; i += kWidth) store(z + i, gradient(load(z + i)));
+      for (; i < size; i++) z[i] = gradient(all(z[i]))[0];
       const int64_t column = targets[row] - in.first;
       if (counted && column >= 0 && column < size) z[column] += g * scale;
     }

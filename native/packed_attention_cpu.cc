@@ -179,12 +179,7 @@ Softmax softmaxRow(float* scores, Range seen, int64_t width, const float* bias, 
     for (int64_t i = 0; i < count; i++) first[i] *= scale;
   }
   const float peak = largest(first, count);
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; i++) {
-    first[i] = vexp(first[i] - peak);  // which, unlike `exponentials`, lets what is not a number through
-    sum += first[i];
-  }
+  const float sum = exponentials(first, count, peak, 1.0f, first);
   std::fill(scores, first, 0.0f);
   std::fill(first + count, scores + width, 0.0f);
   return {peak, sum};

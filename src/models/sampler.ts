@@ -14,7 +14,8 @@ import { type Generation, type GenerationRequest, Reply } from './generation.ts'
 import { GraphDecoder } from './graph-decoder.ts';
 import { type CacheSize, cacheBytes, KvCache } from './kv-cache.ts';
 import type { Model } from './model.ts';
-import { penalise, ruleTensors, sampleNext } from './sampling.ts';
+import { RowTensors } from './row-tensors.ts';
+import { penalise, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
 export interface SamplerOptions {
   /** Sequences that are written at the same time. */
@@ -117,6 +118,7 @@ export class Sampler {
     const graph = this.#graphFor(cache, groups);
     const wasTraining = this.#model.decoder.training;
     this.#model.decoder.train(false);
+    using rows = new RowTensors(this.#model.decoder.device);
     let breath = performance.now();
     try {
       while (waiting.length > 0 || active.length > 0) {
@@ -125,7 +127,7 @@ export class Sampler {
         active = this.#settle([...active, ...admitted], free, options, waiting);
         if (active.length > 0) {
           const before = active.reduce((sum, reply) => sum + reply.ids.length, 0);
-          if (graph === null) this.#step(cache, active);
+          if (graph === null) this.#step(cache, active, rows);
           else graph.run(active);
           count(active.reduce((sum, reply) => sum + reply.ids.length, 0) - before);
         }
@@ -187,7 +189,12 @@ export class Sampler {
         const rows = tensor(BigInt64Array.from(items.flatMap((group, i) => group.map(() => BigInt(i)))), {
           device: decoder.device,
         });
-        return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies);
+        const rule = ruleTensors(
+          replies.map((reply) => reply.rule),
+          replies.map((reply) => reply.seed),
+          decoder.device,
+        );
+        return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies, rule);
       }),
     );
     replies.forEach((reply, i) => {
@@ -196,7 +203,7 @@ export class Sampler {
   }
 
   /** One token for every active reply. */
-  #step(cache: KvCache, active: readonly Reply[]): void {
+  #step(cache: KvCache, active: readonly Reply[], rows: RowTensors): void {
     const { decoder } = this.#model;
     const whole = (pick: (reply: Reply) => number) =>
       tensor(
@@ -205,14 +212,15 @@ export class Sampler {
       );
     const drawn = scope(() =>
       noGrad(() => {
+        const { rule, slots } = rows.of(active);
         const hidden = decode(
           decoder,
           cache,
           whole((reply) => reply.last),
           whole((reply) => reply.position),
-          whole((reply) => reply.slot),
+          slots,
         );
-        return this.#draw(decoder.logits(hidden), active);
+        return this.#draw(decoder.logits(hidden), active, rule);
       }),
     );
     active.forEach((reply, i) => {
@@ -221,7 +229,7 @@ export class Sampler {
   }
 
   /** The next token of each reply; its counter is the place it will have, so a seed gives it the same number anywhere. */
-  #draw(logits: Tensor, replies: readonly Reply[]): { ids: number[]; logprobs: number[] } {
+  #draw(logits: Tensor, replies: readonly Reply[], rule: RuleTensors): { ids: number[]; logprobs: number[] } {
     const device = logits.device;
     const wide = logits.dtype === 'float32' ? logits : logits.to('float32');
     replies.forEach((reply, i) => {
@@ -229,11 +237,6 @@ export class Sampler {
       if (repetitionPenalty === 1) return;
       penalise(wide.select(0, i), new Set([...Array.from(reply.request.prompt), ...reply.ids]), repetitionPenalty);
     });
-    const rule = ruleTensors(
-      replies.map((reply) => reply.rule),
-      replies.map((reply) => reply.seed),
-      device,
-    );
     const counters = tensor(
       BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)),
       { device },
