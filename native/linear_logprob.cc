@@ -151,10 +151,11 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     if (wantWeight) gradWeight = at::empty_like(weight);
 
     // They become the gradients in place, so that a second pass over a retained graph finds none and computes them again.
-    const std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
+    std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
     context->saved_data["kept"] = std::vector<Tensor>();
     int64_t start = 0;
-    for (const Tensor& z : kept) {
+    for (Tensor& given : kept) {
+      const Tensor z = std::move(given);  // each goes when it has been used
       const int64_t length = z.size(0);
       const Tensor gradient = all.gradient(z, start, 0, z.scalar_type()), part = hidden.narrow(0, start, length);
       Tensor into = wantHidden ? gradHidden.narrow(0, start, length) : Tensor();
