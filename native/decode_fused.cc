@@ -2,7 +2,7 @@
 //                      scale, window) -> [B, H, D]
 //
 // A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. Two
-// kernels of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decoding.ts takes this
+// kernels of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decode-layer.ts takes this
 // way only where `decode_fused_fits`.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
