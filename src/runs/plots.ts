@@ -39,6 +39,7 @@ const theme = {
     titleColor: '#334155',
   },
   legend: {
+    labelLimit: 260,
     labelFontSize: 11,
     titleFontSize: 11,
     titleFontWeight: 'normal',
