@@ -130,7 +130,7 @@ function peer(bench: Bench, name: string): PeerReading | undefined {
     '--shape',
     JSON.stringify(bench.shape),
     '--repeats',
-    String(Math.min(2, bench.repeats)),
+    String(bench.cuda ? Math.min(2, bench.repeats) : bench.repeats),
   ];
   return runPeer('models_peer.py', [
     '--device',

@@ -39,6 +39,11 @@ const CPU_SLOTS = 32;
 const PREFILL_TOKENS = 16384;
 const PATIENCE_MS = 25;
 
+interface Drawn {
+  ids: number[];
+  logprobs: number[];
+}
+
 export class Sampler {
   readonly #model: Model;
   readonly #options: SamplerOptions;
@@ -194,7 +199,12 @@ export class Sampler {
           replies.map((reply) => reply.seed),
           decoder.device,
         );
-        return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies, rule);
+        // a token's counter is the place it will have, so that a seed gives it the same number anywhere
+        const counters = tensor(
+          BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)),
+          { device: decoder.device },
+        );
+        return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies, rule, counters);
       }),
     );
     replies.forEach((reply, i) => {
@@ -213,14 +223,10 @@ export class Sampler {
     const drawn = scope(() =>
       noGrad(() => {
         const { rule, slots } = rows.of(active);
-        const hidden = decode(
-          decoder,
-          cache,
-          whole((reply) => reply.last),
-          whole((reply) => reply.position),
-          slots,
-        );
-        return this.#draw(decoder.logits(hidden), active, rule);
+        const positions = whole((reply) => reply.position);
+        const ids = whole((reply) => reply.last);
+        const hidden = decode(decoder, cache, ids, positions, slots);
+        return this.#draw(decoder.logits(hidden), active, rule, positions.add(1));
       }),
     );
     active.forEach((reply, i) => {
@@ -228,19 +234,14 @@ export class Sampler {
     });
   }
 
-  /** The next token of each reply; its counter is the place it will have, so a seed gives it the same number anywhere. */
-  #draw(logits: Tensor, replies: readonly Reply[], rule: RuleTensors): { ids: number[]; logprobs: number[] } {
-    const device = logits.device;
-    const wide = logits.dtype === 'float32' ? logits : logits.to('float32');
+  /** The next token of each reply. */
+  #draw(logits: Tensor, replies: readonly Reply[], rule: RuleTensors, counters: Tensor): Drawn {
+    const wide = this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
     replies.forEach((reply, i) => {
       const { repetitionPenalty } = reply.rule;
       if (repetitionPenalty === 1) return;
       penalise(wide.select(0, i), new Set([...Array.from(reply.request.prompt), ...reply.ids]), repetitionPenalty);
     });
-    const counters = tensor(
-      BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)),
-      { device },
-    );
     const { ids, logp } = sampleNext(wide, rule, counters);
     return { ids: ids.numbers(), logprobs: logp.numbers() };
   }
