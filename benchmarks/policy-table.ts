@@ -19,7 +19,7 @@ import type { Reading } from './run.ts';
 const defaults = {
   model: 'models/tiny',
   tasks: 'number_sorting:1,spell_backward:1,letter_counting:1,propositional_logic:1',
-  algorithms: policyAlgorithms.map(({ name }) => name).join(','),
+  algorithms: [...policyAlgorithms.map(({ name }) => name), 'ppo-lambda-1'].join(','),
   seeds: '3',
   steps: '32',
   prompts: '16',
@@ -35,6 +35,12 @@ const defaults = {
   'lr-of': '',
   device: 'auto',
   out: 'outputs/policy-table',
+};
+
+/** Settings of an algorithm that are compared with its own defaults. */
+const variants: Record<string, { algorithm: string; lam?: number; ppoEpochs?: number; valueCoef?: number }> = {
+  // a reward at the end only: what an untrained critic says on the way is noise
+  'ppo-lambda-1': { algorithm: 'ppo', lam: 1, ppoEpochs: 2, valueCoef: 0.1 },
 };
 
 /** One run's evaluations, first to last, and the entropy of what it wrote beside them. */
@@ -76,12 +82,13 @@ async function train(
 ): Promise<Outcome> {
   const rates = new Map(flags['lr-of'].split(',').map((entry) => entry.split('=') as [string, string]));
   const steps = Number(flags.steps);
+  const settings = variants[algorithm] ?? { algorithm };
   // some have no such term at all, and say so when asked for one
-  const kl = 'klCoef' in policyAlgorithm(algorithm).defaults ? { klCoef: Number(flags['kl-coef']) } : {};
+  const kl = 'klCoef' in policyAlgorithm(settings.algorithm).defaults ? { klCoef: Number(flags['kl-coef']) } : {};
   const started = performance.now();
   using run = await trainPolicy(
     {
-      ...{ model: flags.model, device: flags.device, task: flags.tasks, algorithm, seed, outputDir: folder },
+      ...{ model: flags.model, device: flags.device, task: flags.tasks, ...settings, seed, outputDir: folder },
       ...{ batchSize: Number(flags.prompts), gradAccum: 1, groupSize: Number(flags.group), topP: 1 },
       ...{ maxSteps: steps, maxNewTokens: Number(flags['max-new-tokens']), lrSchedule: 'linear' },
       ...{
@@ -108,7 +115,8 @@ async function train(
 function readOutcomes(results: string): Map<string, Outcome[]> {
   const files = readdirSync(results).filter((file) => file.endsWith('.json'));
   const all = files.map((file) => JSON.parse(readFileSync(join(results, file), 'utf8')) as Outcome);
-  const known = policyAlgorithms.map(({ name }) => name).filter((name) => all.some((each) => each.algorithm === name));
+  const names = [...policyAlgorithms.map(({ name }) => name), ...Object.keys(variants)];
+  const known = names.filter((name) => all.some((each) => each.algorithm === name));
   return new Map(known.map((name) => [name, all.filter(({ algorithm }) => algorithm === name)]));
 }
 

@@ -3,11 +3,12 @@
  * attune tokenizer encode MODEL "some text"
  * attune tokenizer decode MODEL 1,2,3
  */
-import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
 import { text as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
+import { fileBytes } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { resolveModel } from '../models/hub.ts';
 import { Tokenizer, trainBpe } from '../text/index.ts';
@@ -31,7 +32,10 @@ export function register(program: Command): void {
   tokenizer
     .command('train')
     .description('byte-level BPE from text files, saved as a Hugging Face tokenizer folder')
-    .requiredOption('--files <paths...>', 'text files (a text per line), or .jsonl with the text in --field')
+    .requiredOption(
+      '--files <paths...>',
+      'text files (a text per line), or .jsonl with the text in --field; also .gz and .zst',
+    )
     .requiredOption('--vocab-size <n>', 'ids in all')
     .requiredOption('--out <folder>', 'where to write it')
     .option('--min-frequency <n>', 'join only pairs seen as often as this', '2')
@@ -95,18 +99,12 @@ async function load(model: string): Promise<Tokenizer> {
 
 async function* lines(paths: readonly string[], field: string): AsyncGenerator<string> {
   for (const path of paths) {
-    const stream = createReadStream(path, 'utf8');
-    const opened = new Promise<void>((resolve, reject) => {
-      stream.once('open', () => resolve());
-      stream.once('error', reject);
-    });
-    await opened.catch((error) => {
-      throw new UserError(`${path} cannot be read: ${error.message}`);
-    });
+    const isJson = /\.jsonl(\.gz|\.zst)?$/.test(path);
+    const input = Readable.from(fileBytes(path), { objectMode: false });
     let number = 0;
-    for await (const line of createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY })) {
+    for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
       number++;
-      if (path.endsWith('.jsonl')) yield jsonText(line, field, `${path}:${number}`);
+      if (isJson) yield jsonText(line, field, `${path}:${number}`);
       // The line's end belongs to the text: a tokenizer must learn it too.
       else yield `${line}\n`;
     }

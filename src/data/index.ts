@@ -31,6 +31,7 @@ export {
   type TextExample,
   type UnpairedExample,
 } from './shapes.ts';
+export { fileBytes } from './sources/bytes.ts';
 export type { DatasetHub } from './sources/hub.ts';
 export type { Row } from './sources/row.ts';
 export { Tally } from './tally.ts';

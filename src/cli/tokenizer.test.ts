@@ -1,0 +1,42 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { Command } from 'commander';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { UserError } from '../errors.ts';
+import { register } from './tokenizer.ts';
+
+let folder = '';
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'attune-tokenizer-'));
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function train(file: string, out: string): Promise<string> {
+  vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const program = new Command('attune').exitOverride();
+  register(program);
+  const options = ['--field', 'chosen', '--vocab-size', '300', '--out', join(folder, out)];
+  await program.parseAsync(['tokenizer', 'train', '--files', file, ...options], { from: 'user' });
+  return readFileSync(join(folder, out, 'tokenizer.json'), 'utf8');
+}
+
+it('learns the same from a compressed file', async () => {
+  const rows = Array.from({ length: 50 }, (_, i) => JSON.stringify({ chosen: `the colour of number ${i} is blue` }));
+  const [plain, packed] = [join(folder, 'rows.jsonl'), join(folder, 'rows.jsonl.gz')];
+  writeFileSync(plain, rows.join('\n'));
+  writeFileSync(packed, gzipSync(rows.join('\n')));
+  expect(await train(packed, 'b')).toBe(await train(plain, 'a'));
+});
+
+it('says which file is missing or broken', async () => {
+  await expect(train(join(folder, 'none.jsonl'), 'c')).rejects.toThrow(/none\.jsonl: no such file/);
+  const broken = join(folder, 'cut.jsonl.gz');
+  writeFileSync(broken, gzipSync('{"chosen": "text"}\n'.repeat(100)).subarray(0, 40));
+  await expect(train(broken, 'd')).rejects.toThrow(UserError);
+});
