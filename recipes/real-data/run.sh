@@ -1,0 +1,44 @@
+#!/bin/sh
+# Reward models on what people and models really wrote, from a base that is made here first, where no hub can be reached: a
+# preference model on Anthropic's HH-RLHF, an outcome model on graded GSM8K solutions, a process model on PRMBench's steps.
+#
+#   sh recipes/real-data/run.sh data                         # data/hh, data/gsm8k and data/prm as their authors publish them
+#
+# On a CPU, with a base of 2.6M parameters, half an hour:
+#   SMALL=1 sh recipes/real-data/run.sh data work/real
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
+data=$1
+work=${2:-work/real-data}
+if [ -n "${SMALL:-}" ]; then
+  config=$here/config-small.json vocabulary=4096 tokens=4096 steps=300 rate=3e-3 batch=16
+else
+  config=$here/config.json vocabulary=16384 tokens=32768 steps=400 rate=1e-3 batch=32
+fi
+logs="--output-dir $work/runs --log-dir $work/logs --save-steps -1"
+
+# 1. Every tenth dialogue is held out from everything that follows.
+mkdir -p "$work"
+for part in "$data"/hh/*.jsonl.gz; do gzip -dc "$part"; done > "$work/hh.jsonl"
+awk 'NR % 10 == 0' "$work/hh.jsonl" > "$work/hh-held-out.jsonl"
+awk 'NR % 10 != 0' "$work/hh.jsonl" > "$work/hh-train.jsonl"
+
+# 2. The base: the other dialogues as plain text.
+$ATTUNE tokenizer train --files "$work/hh-train.jsonl" --field chosen --vocab-size "$vocabulary" --out "$work/tokenizer"
+$ATTUNE train sft --from-config "$config" --tokenizer "$work/tokenizer" --dataset "$work/hh-train.jsonl" --shape text --text-column chosen \
+  --no-assistant-only --token-budget "$tokens" --grad-accum 1 --epochs 20 --max-steps "$steps" --max-length 1024 \
+  --lr "$rate" --warmup-steps 50 --lr-schedule cosine --weight-decay 0.1 --eval-steps 100 --run-name base $logs
+
+# 3. The reward models, each judged on what it was not trained on: accuracy with its interval, beside the length alone.
+reward() { # name, type, dataset, held-out data
+  $ATTUNE train reward --type "$2" --model "$work/runs/base/final" --dataset "$3" --eval-dataset "$4" --max-length 1024 \
+    --epochs 1 --batch-size "$batch" --grad-accum 1 --lr 2e-4 --warmup-ratio 0.05 --eval-steps 100 --run-name "$1" $logs
+  $ATTUNE evaluate reward --checkpoint "$work/runs/$1/final" --dataset "$4" --output-dir "$work/evaluation/$1"
+}
+reward hh preference "$work/hh-train.jsonl" "$work/hh-held-out.jsonl"
+gzip -dc "$data/gsm8k/example_model_solutions.jsonl.gz" > "$work/gsm8k.jsonl"
+awk 'NR % 10 == 0' "$work/gsm8k.jsonl" > "$work/gsm8k-held-out.jsonl"
+awk 'NR % 10 != 0' "$work/gsm8k.jsonl" > "$work/gsm8k-train.jsonl"
+reward gsm8k outcome "$work/gsm8k-train.jsonl" "$work/gsm8k-held-out.jsonl"
+reward prmbench process "$data/prm/prmbench.train.jsonl.gz" "$data/prm/prmbench.test.jsonl.gz"
