@@ -4,8 +4,9 @@
 #
 #   sh recipes/real-data/run.sh data                         # data/hh, data/gsm8k and data/prm as their authors publish them
 #
-# On a CPU, with a base of 2.6M parameters, half an hour:
+# On a CPU, with a base of 2.6M parameters that has read a million tokens, half an hour:
 #   SMALL=1 sh recipes/real-data/run.sh data work/real
+# which gave 52.8 % of 741 pairs (49.2 to 56.3 %; the longer one: 53.0 %) on HH: such a base has little but the length to go by.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
