@@ -74,10 +74,19 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
   });
   if (outcomes.length > 1 || config.models.length === 1) console.log(`\n${summary(outcomes)}`);
   if (interrupt.signal.aborted) {
-    console.error(`Stopped. Go on with: attune train --config ${flags.config} --resume`);
+    console.error(`Stopped. Go on with: ${resumeCommand(flags)}`);
     return 130;
   }
   return outcomes.some(({ status }) => status === 'failed') ? 1 : 0;
+}
+
+/** The same command again, with what decides where its models lie. */
+export function resumeCommand({ config, modelIndex, outputDir }: Flags): string {
+  const more = [
+    ...(modelIndex === undefined ? [] : ['--model-index', modelIndex]),
+    ...(outputDir === undefined ? [] : ['--output-dir', outputDir]),
+  ];
+  return ['attune train --config', config, ...more, '--resume'].join(' ');
 }
 
 type LogLevel = PipelineConfig['logging']['logLevel'];
