@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { loadModelFolder, quantTypes } from '../models/index.ts';
 import { respond, task } from '../tasks/index.ts';
+import { seed } from '../tensor/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { loadRewardModel, type RewardNotes, type RewardType, rewardHeads, rewardTypes } from './reward-model.ts';
 
@@ -18,6 +19,7 @@ async function rewardModel(type: RewardType): Promise<string> {
   const path = join(folder, type);
   using model = loadModelFolder(tiny, { dtype: 'float32' });
   const { kind, outputs } = rewardHeads[type];
+  seed(1);
   model.addHead(kind, outputs);
   const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 } as const;
   model.notes.reward = { type, step: 1, mean: 0, std: 1, count: 1, ...reading } satisfies RewardNotes;
@@ -26,8 +28,8 @@ async function rewardModel(type: RewardType): Promise<string> {
   return path;
 }
 
-const items = Array.from({ length: 24 }, (_, seed) => {
-  const example = task('chain_sum').generate(seed, 1);
+const items = Array.from({ length: 24 }, (_, i) => {
+  const example = task('chain_sum').generate(i, 1);
   return { prompt: example.prompt, response: respond(task('chain_sum').solution(example)) };
 });
 const spread = (values: readonly number[]) => {
