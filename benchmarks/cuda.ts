@@ -166,6 +166,66 @@ function* sampling(rows: number, words: number): Generator<Reading> {
   if (different === 0) yield check(`sample: log-probs of ${words}`, gap(there.logp, here.logp), 1e-4);
 }
 
+/** One new token per row: attention by its own kernel, and whole blocks, both against the CPU's in f32 on the same numbers. */
+function* decoding(): Generator<Reading> {
+  seed(3);
+  const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
+  const shapes = [
+    { rows: 16, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
+    { rows: 1, heads: 14, groups: 2, size: 64, inner: 4864, width: 896, half: 32, window: 0, norm: false },
+    { rows: 17, heads: 4, groups: 1, size: 96, inner: 800, width: 288, half: 24, window: 40, norm: true },
+    { rows: 32, heads: 8, groups: 8, size: 32, inner: 11008, width: 4096, half: 16, window: 0, norm: false },
+    { rows: 5, heads: 2, groups: 2, size: 256, inner: 96, width: 32, half: 128, window: 7, norm: true },
+  ];
+  for (const { rows, heads, groups, size, inner, width, half, window, norm } of shapes) {
+    const length = 300;
+    const slots = whole(Array.from({ length: rows }, (_, i) => rows - 1 - i));
+    const positions = whole(Array.from({ length: rows }, (_, i) => (i * 67 + 41) % length));
+    const angles = randn([rows, half]);
+    const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
+    const total = (heads + 2 * groups) * size;
+    const numbers = {
+      x: randn([rows, width]),
+      norms: [width, width, size, size].map((length) => randn([length]).mul(0.1).add(1)),
+      weights: [matrix(total, width), matrix(width, heads * size), matrix(2 * inner, width), matrix(width, inner)],
+      biases: [total, width, 2 * inner, width].map((length) => randn([length]).mul(0.1)),
+      caches: [randn([rows, length, groups, size]), randn([rows, length, groups, size])],
+    };
+    const on = (device: string, dtype: DType) => {
+      const put = (value: Tensor) => value.to('bfloat16').to({ device, dtype, copy: true });
+      const [x, cos, sin] = [put(numbers.x), angles.cos().to(device), angles.sin().to(device)];
+      const [first, second, ofQ, ofK] = numbers.norms.map(put) as [Tensor, Tensor, Tensor, Tensor];
+      const [qkv, out, up, down] = numbers.weights.map(put) as [Tensor, Tensor, Tensor, Tensor];
+      const [qkvBias, outBias, upBias, downBias] = numbers.biases.map(put) as [Tensor, Tensor, Tensor, Tensor];
+      const [keys, values] = numbers.caches.map(put) as [Tensor, Tensor];
+      const attention = [norm ? ofQ : null, norm ? ofK : null, 1e-6, cos, sin, false, keys, values];
+      const places = [slots.to(device), positions.to(device), heads, 1 / Math.sqrt(size), window];
+      const projected = put(numbers.x.matmul(numbers.weights[0]?.t() as Tensor));
+      const attended = aten<Tensor>('attune::decode_fused', projected, ...attention, ...places);
+      const fits = aten<boolean>('attune::decode_layer_fits', x, [width, inner, heads * size, groups * size]);
+      const mlp = [second, up, upBias, down, downBias];
+      if (fits)
+        aten('attune::decode_layer', x, 1e-6, first, qkv, qkvBias, ...attention, ...places, out, outBias, ...mlp);
+      return { fits, x, attended, keys, values };
+    };
+    const here = on('cpu', 'float32');
+    const name = `${rows} rows, ${heads}/${groups} heads of ${size}, ${width} wide`;
+    for (const dtype of ['float32', 'bfloat16', 'float16'] as const) {
+      const there = on(GPU, dtype);
+      const bound = dtype === 'float32' ? 1e-4 : 2e-2;
+      yield check(`decode_fused ${dtype}: ${name}`, gap(there.attended, here.attended), bound);
+      if (there.fits && here.fits) {
+        yield check(`decode_layer ${dtype}: ${name}`, gap(there.x, here.x), bound);
+        yield check(
+          `decode_layer ${dtype}: its keys`,
+          Math.max(gap(there.keys, here.keys), gap(there.values, here.values)),
+          bound,
+        );
+      } else if (dtype === 'bfloat16') yield check(`decode_layer ${dtype} fits: ${name}`, Number.NaN, 0);
+    }
+  }
+}
+
 function* graphs(): Generator<Reading> {
   const x = keep(randn([64, 64], { device: GPU }));
   const out = keep(randn([64, 64], { device: GPU }));
@@ -251,6 +311,7 @@ export async function* run(): AsyncGenerator<Reading> {
   yield* sampling(512, 5000);
   yield* sampling(256, 32_003);
   yield* sampling(256, 151_936);
+  yield* decoding();
   yield* graphs();
   yield* models();
 }

@@ -1,4 +1,4 @@
-// Tensors in front of the kernels of cuda_kernels.cu.
+// Tensors in front of the kernels of the .cu files.
 #ifdef ATTUNE_KERNELS
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAException.h>
@@ -32,6 +32,9 @@ struct Launch {
   explicit Launch(const Tensor& on) : guard(on.device()), stream(c10::cuda::getCurrentCUDAStream().stream()) {}
 };
 
+void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
+float* floats(const Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
+
 }  // namespace
 
 Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines, bool interleaved, float direction) {
@@ -63,42 +66,60 @@ Tensor cudaSwigluBackward(const Tensor& x, const Tensor& gradient) {
   return dx;
 }
 
-Tensor cudaDecodeQkv(const FusedQkv& in, Tensor& keys, Tensor& values) {
-  const Launch launch(in.fused);
-  const int64_t groups = keys.size(2), size = keys.size(3);
-  Tensor q = at::empty({in.fused.size(0), in.heads, size}, in.fused.options());
-  const auto pointer = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
-  launchQkv(kindOf(in.fused),
-            {in.fused.data_ptr(), pointer(in.qWeight), pointer(in.kWeight), static_cast<const float*>(pointer(in.cosines)),
-             static_cast<const float*>(pointer(in.sines)), q.data_ptr(), keys.data_ptr(), values.data_ptr(), in.slots.data_ptr<int64_t>(),
-             in.positions.data_ptr<int64_t>(), in.fused.size(0), in.heads, groups, size, in.cosines.defined() ? in.cosines.size(1) : 0, keys.size(1),
-             static_cast<float>(in.eps), in.interleaved},
-            launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
-  return q;
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
+  return attentionFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-bool cudaDecodeFits(int64_t headSize, c10::ScalarType dtype) {
-  return decodeFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
+Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, bool early) {
+  const Launch launch(in.qkv);
+  const int64_t rows = in.qkv.size(0), width = in.qkv.size(1), groups = keys.size(2), size = keys.size(3), itemSize = in.qkv.element_size();
+  Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
+  const char* q = static_cast<const char*>(in.qkv.data_ptr());
+  const char* k = q + in.heads * size * itemSize;
+  launchAttention(kindOf(in.qkv),
+                  {q, k, k + groups * size * itemSize, width, width, pointer(in.qWeight), pointer(in.kWeight), floats(in.cosines), floats(in.sines),
+                   keys.data_ptr(), values.data_ptr(), out.data_ptr(), in.slots.data_ptr<int64_t>(), in.positions.data_ptr<int64_t>(), nullptr, 0, rows,
+                   in.heads, groups, size, in.cosines.defined() ? in.cosines.size(1) : 0, keys.size(1), in.window, static_cast<float>(in.scale),
+                   static_cast<float>(in.eps), in.interleaved, early},
+                  launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
 }
 
 Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
                            const Tensor& positions, double scale, int64_t window, const Tensor& bias) {
   const Launch launch(q);
+  const int64_t heads = q.size(1), groups = keys.size(2), size = q.size(2);
   Tensor out = at::empty_like(q);
-  launchDecode(kindOf(q),
-               {q.data_ptr(), k.defined() ? k.data_ptr() : nullptr, v.defined() ? v.data_ptr() : nullptr, keys.data_ptr(), values.data_ptr(), out.data_ptr(), slots.data_ptr<int64_t>(),
-                positions.data_ptr<int64_t>(), bias.defined() ? bias.data_ptr<float>() : nullptr, bias.defined() ? bias.size(1) : 0, q.size(0),
-                q.size(1), keys.size(2), q.size(2), keys.size(1), window, static_cast<float>(scale)},
-               launch.stream);
+  launchAttention(kindOf(q),
+                  {q.data_ptr(), k.data_ptr(), v.data_ptr(), heads * size, groups * size, nullptr, nullptr, nullptr, nullptr, keys.data_ptr(),
+                   values.data_ptr(), out.data_ptr(), slots.data_ptr<int64_t>(), positions.data_ptr<int64_t>(), floats(bias),
+                   bias.defined() ? bias.size(1) : 0, q.size(0), heads, groups, size, 0, keys.size(1), window, static_cast<float>(scale), 0.0f, false, false},
+                  launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;
+}
+
+bool cudaProductFits(const Tensor& x, c10::IntArrayRef widths) {
+  const Launch launch(x);
+  if (x.scalar_type() != at::kBFloat16) return false;
+  for (int64_t width : widths)
+    if (!productFits(x.size(0), width, width)) return false;
+  return true;
+}
+
+void cudaProduct(const FewRowsProduct& in, Tensor& y) {
+  const Launch launch(in.x);
+  launchProduct({in.x.data_ptr(), in.weight.data_ptr(), pointer(in.bias), pointer(in.norm), y.data_ptr(), in.x.size(0), in.weight.size(1),
+                 in.weight.size(0) / (in.gated ? 2 : 1), static_cast<float>(in.eps), in.gated, in.add},
+                launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 void cudaSample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds,
                 const Tensor& counters, Tensor& ids, Tensor& logp) {
   const Launch launch(logits);
-  launchSample({logits.data_ptr<float>(), temperature.data_ptr<float>(), topP.data_ptr<float>(), minP.data_ptr<float>(), topK.data_ptr<int64_t>(),
+  launchSample(kindOf(logits), {logits.data_ptr(), temperature.data_ptr<float>(), topP.data_ptr<float>(), minP.data_ptr<float>(), topK.data_ptr<int64_t>(),
                 seeds.data_ptr<int64_t>(), counters.data_ptr<int64_t>(), ids.data_ptr<int64_t>(), logp.data_ptr<float>(), logits.size(0),
                 logits.size(1)},
                launch.stream);
@@ -117,7 +138,6 @@ Tensor cudaRowGradient(Tensor& logits, const RowGradient& in, c10::ScalarType dt
   const Launch launch(logits);
   // in f32 the gradient takes the logits' place
   Tensor gradient = dtype == at::kFloat ? logits : at::empty(logits.sizes(), logits.options().dtype(dtype));
-  const auto floats = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr<float>() : nullptr; };
   launchRowGradient(kindOf(gradient),
                     {logits.data_ptr<float>(), in.targets.data_ptr<int64_t>(), nullptr, floats(in.entropy), floats(in.lse), floats(in.forLogp),
                      floats(in.forEntropy), gradient.data_ptr(), logits.size(0), logits.size(1), static_cast<float>(in.inverse), in.first},

@@ -1,4 +1,4 @@
-// The kernels of cuda_kernels.cu by raw pointers, so that nvcc compiles no libtorch header. cuda_launch.cc puts tensors before them.
+// The kernels of the .cu files by raw pointers, so that nvcc compiles no libtorch header. cuda_launch.cc puts tensors before them.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,28 +17,32 @@ struct RopeArgs {
   float direction;
 };
 
-struct DecodeArgs {
-  const void *q, *k, *v;
+struct AttentionArgs {
+  const void *q, *k, *v;          // rows of heads·size and of groups·size
+  int64_t qStride, kvStride;      // from row to row
+  const void *qWeight, *kWeight;  // [size] or null: no norm
+  const float *cosines, *sines;   // [rows, half] or null: no turn
   void *keys, *values, *out;
   const int64_t *slots, *positions;
   const float* bias;  // [heads, biasLength] or null
-  int64_t biasLength, rows, heads, groups, size, length, window;
-  float scale;
+  int64_t biasLength, rows, heads, groups, size, half, length, window;
+  float scale, eps;
+  bool interleaved;
+  bool early;  // all but q, k and v was written before the kernel in front
 };
 
-struct QkvArgs {
-  const void* fused;  // [rows, (heads + 2·groups)·size]
-  const void *qWeight, *kWeight;  // [size] or null: no norm
-  const float *cosines, *sines;   // [rows, half] or null: no turn
-  void *q, *keys, *values;
-  const int64_t *slots, *positions;
-  int64_t rows, heads, groups, size, half, length;
+/** All of bf16. */
+struct ProductArgs {
+  const void *x, *weight;     // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
+  const void *bias, *norm;    // one per row of the weight, one per input; or null
+  void* y;                    // [rows, outputs]
+  int64_t rows, inputs, outputs;
   float eps;
-  bool interleaved;
+  bool gated, add;
 };
 
 struct SampleArgs {
-  const float* logits;
+  const void* logits;
   const float *temperature, *topP, *minP;
   const int64_t *topK, *seeds, *counters;
   int64_t* ids;
@@ -62,9 +66,12 @@ void launchRowGradient(Kind kind, const RowsArgs& args, cudaStream_t stream);
 void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream);
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream);
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
-void launchQkv(Kind kind, const QkvArgs& args, cudaStream_t stream);
-bool decodeFits(int64_t size);
-void launchDecode(Kind kind, const DecodeArgs& args, cudaStream_t stream);
-void launchSample(const SampleArgs& args, cudaStream_t stream);
+bool attentionFits(int64_t size);
+void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
+/** False where it is not made for this device, dtype or head size, and nothing was done. */
+bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
+bool productFits(int64_t rows, int64_t inputs, int64_t outputs);
+void launchProduct(const ProductArgs& args, cudaStream_t stream);
+void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
 
 }  // namespace attune

@@ -58,7 +58,7 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   }
   if (!q.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS
-    if (q.is_cuda() && cudaDecodeFits(n.size, q.scalar_type()))
+    if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type()))
       return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, slots.contiguous(), positions.contiguous(), scale, window, bias);
 #endif
     return decodeComposed(q.contiguous(), k, v, keys, values, slots, positions, bias, n, scale, window);

@@ -1,8 +1,8 @@
 // attune::decode_fused(qkv[B, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, slots, positions, heads,
 //                      scale, window) -> [B, H, D]
 //
-// A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. Two
-// kernels of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decode-layer.ts takes this
+// A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. One
+// kernel of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decode-layer.ts takes this
 // way only where `decode_fused_fits`.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -17,16 +17,20 @@ namespace attune {
 
 using at::Tensor;
 
-Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
-  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+void checkFused(const FusedAttention& given, const Tensor& x, const Tensor& keys) {
+  const int64_t rows = x.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
   TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
-  checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})
-    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == given.qkv.scalar_type() && weight->device().is_cpu()),
+    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
                 "a norm's weight does not fit a head");
   for (const Tensor* angles : {&given.cosines, &given.sines})
-    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size && angles->device().is_cpu()),
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size && angles->device() == x.device()),
                 "cos and sin are float32, one row per token and at most half a head wide");
+  if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
+}
+
+Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
+  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
   Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
     DecodeRows<scalar_t> in;
@@ -52,7 +56,7 @@ namespace {
 bool decodeFusedFits(const Tensor& qkv, int64_t headSize) {
   if (qkv.device().is_cpu()) return true;
 #ifdef ATTUNE_KERNELS
-  return qkv.is_cuda() && cudaDecodeFits(headSize, qkv.scalar_type());
+  return qkv.is_cuda() && cudaAttentionFits(headSize, qkv.scalar_type());
 #else
   return false;
 #endif
@@ -72,11 +76,10 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
   const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),
                              eps, interleaved, heads, scale, window};
+  checkFused(given, qkv, keys);
   if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
 #ifdef ATTUNE_KERNELS
-  const Tensor q = cudaDecodeQkv({given.qkv, given.qWeight, given.kWeight, given.cosines, given.sines, given.slots, given.positions, eps, interleaved, heads},
-                                 keys, values);
-  return cudaDecodeAttention(q, Tensor(), Tensor(), keys, values, given.slots, given.positions, scale, window, Tensor());
+  return cudaDecodeFused(given, keys, values, false);
 #else
   return qkv;
 #endif

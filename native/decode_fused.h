@@ -1,4 +1,4 @@
-// A decoding step's attention on the CPU, from the fused projection on (native/decode_fused.cc).
+// A decoding step's attention from the fused projection on (native/decode_fused.cc).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +13,9 @@ struct FusedAttention {
   double scale;
   int64_t window;
 };
+
+/** Whether the parts fit the rows `x`, a projection or what it is made from, and the cache. */
+void checkFused(const FusedAttention& given, const at::Tensor& x, const at::Tensor& keys);
 
 /** [B, H, D]. */
 at::Tensor decodeFusedCpu(const FusedAttention& given, at::Tensor& keys, at::Tensor& values);

@@ -213,7 +213,7 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
 
 std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
                                   const Tensor& seeds, const Tensor& counters) {
-  TORCH_CHECK(logits.dim() == 2 && logits.scalar_type() == at::kFloat, "expected float32 logits [B, V]");
+  TORCH_CHECK(logits.dim() == 2 && at::isFloatingType(logits.scalar_type()), "expected logits [B, V]");
   const int64_t rows = logits.size(0), size = logits.size(1);
   for (const Tensor* tensor : {&temperature, &topP, &minP})
     TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kFloat && tensor->is_contiguous(), "one float32 per row");
@@ -221,7 +221,8 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
     TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kLong && tensor->is_contiguous(), "one int64 per row");
   for (const Tensor* tensor : {&temperature, &topP, &minP, &topK, &seeds, &counters})
     TORCH_CHECK(tensor->device() == logits.device(), "all inputs are on one device");
-  const Tensor z = logits.contiguous();
+  Tensor z = logits.contiguous();
+  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // CUDA's kernels widen as they read
   Tensor ids = at::empty({rows}, seeds.options()), logp = at::empty({rows}, temperature.options());
   if (!logits.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS

@@ -21,8 +21,9 @@ export function layersFit(decoder: Decoder, x: Tensor): boolean {
   const { attention, hiddenSize, mlp, normPlace, parallel, norm } = decoder.spec;
   const plain =
     normPlace === 'pre' && parallel === false && norm.kind === 'rms' && mlp.gated && mlp.activation === 'silu';
-  const widest = Math.max(hiddenSize, mlp.size, attention.heads * attention.headDim);
-  return plain && attentionFits(decoder, x) && aten<boolean>('attune::decode_layer_fits', x, widest);
+  const { heads, kvHeads, headDim } = attention;
+  const widths = [hiddenSize, mlp.size, heads * headDim, kvHeads * headDim];
+  return plain && attentionFits(decoder, x) && aten<boolean>('attune::decode_layer_fits', x, widths);
 }
 
 /** A layer whose projections are plain matrices: no adapter, nothing quantised. */

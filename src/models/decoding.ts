@@ -72,7 +72,7 @@ export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions:
   const pass: Pass = {
     rope: decoder.ropeFor(positions, cache.length),
     training: false,
-    inPlace: decoder.device !== 'cpu', // CPUs have a kernel of their own for whole layers
+    inPlace: decoder.device !== 'cpu', // a layer on a CPU that is not taken whole gains nothing by it
     attend: (layer, q, k, v) =>
       aten(
         'attune::decode_attention',

@@ -72,10 +72,9 @@ export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], de
 
 /** The next token of each row and its log-probability over the whole vocabulary at the temperature (native/sample.cc). */
 export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): { ids: Tensor; logp: Tensor } {
-  const wide = logits.dtype === 'float32' ? logits : logits.to('float32');
   const [ids, logp] = aten<[Tensor, Tensor]>(
     'attune::sample',
-    wide,
+    logits,
     rule.temperature,
     rule.topK,
     rule.topP,
