@@ -2,10 +2,10 @@
  * attune score --checkpoint checkpoints/rm/run/final responses.jsonl > scored.jsonl
  * echo '{"prompt": "What is 2 + 2?", "response": "4"}' | attune score --checkpoint models/rm
  */
-import { createReadStream, createWriteStream } from 'node:fs';
-import { createInterface } from 'node:readline';
+import { createWriteStream } from 'node:fs';
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { type QuantType, quantTypes } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
@@ -78,19 +78,12 @@ interface PlacedRow {
   place: string;
 }
 
-async function* rowsIn(file: string | undefined): AsyncGenerator<PlacedRow> {
-  const input = file === undefined || file === '-' ? process.stdin : createReadStream(file, 'utf8');
-  let line = 0;
-  try {
-    for await (const text of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
-      line++;
-      if (text.trim() === '') continue;
-      const place = `${file ?? 'standard input'}:${line}`;
-      yield { value: parsed(text, place), place };
-    }
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') throw new UserError(`There is no file ${file}.`);
-    throw error;
+async function* rowsIn(file = '-'): AsyncGenerator<PlacedRow> {
+  const input: AsyncIterable<Buffer> = file === '-' ? process.stdin : fileBytes(file);
+  for await (const { text, line } of textLines(input)) {
+    if (text.trim() === '') continue;
+    const place = `${file === '-' ? 'standard input' : file}:${line}`;
+    yield { value: parsed(text, place), place };
   }
 }
 

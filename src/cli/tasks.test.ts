@@ -97,7 +97,7 @@ describe('attune tasks', () => {
     await fails(/Did you mean "gcd"/, 'show', 'gdc');
     await fails(/from 1 to 5, not 7/, 'show', 'gcd', '--difficulty', '7');
     await fails(/--count must be a whole number of 1 or more, not "x"/, 'show', 'gcd', '--count', 'x');
-    await fails(/Cannot read .*missing/, 'score', join(folder, 'missing.jsonl'));
+    await fails(/missing.jsonl: no such file/, 'score', join(folder, 'missing.jsonl'));
     await fails(
       /rows\.jsonl:2 is not JSON/,
       'score',

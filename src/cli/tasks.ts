@@ -6,13 +6,12 @@
  *     attune tasks score responses.jsonl
  *     attune tasks generate --kind preference --tasks "chain_sum:1*2,gcd:1-3" --count 10000 --out pairs.jsonl
  */
-import { once } from 'node:events';
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createWriteStream } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { createInterface } from 'node:readline';
 import { pipeline } from 'node:stream/promises';
 import type { Command } from 'commander';
+import { fileBytes, textLines } from '../data/index.ts';
 import { suggestion, UserError } from '../errors.ts';
 import {
   allTasks,
@@ -132,9 +131,7 @@ interface TaskScore {
 
 async function scoreFile(file: string): Promise<{ tasks: TaskScore[]; total: TaskScore }> {
   const sums = new Map<string, TaskScore>();
-  let line = 0;
-  for await (const text of linesOf(file)) {
-    line++;
+  for await (const { text, line } of textLines(fileBytes(file))) {
     if (text.trim() === '') continue;
     const { example, response } = readRow(text, `${file}:${line}`);
     const sum = sums.get(example.task) ?? { task: example.task, rows: 0, score: 0, correct: 0, format: 0 };
@@ -163,17 +160,6 @@ async function scoreFile(file: string): Promise<{ tasks: TaskScore[]; total: Tas
 function averaged(sum: TaskScore): TaskScore {
   const { rows } = sum;
   return { ...sum, score: sum.score / rows, correct: sum.correct / rows, format: sum.format / rows };
-}
-
-async function* linesOf(file: string): AsyncGenerator<string> {
-  const input = createReadStream(file, 'utf8');
-  try {
-    // readline does not pass on the stream's own errors, such as that there is no such file.
-    await once(input, 'open');
-  } catch (error) {
-    throw new UserError(`Cannot read ${file}: ${(error as Error).message}.`);
-  }
-  yield* createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
 }
 
 type Scored = Pick<Example, 'task' | 'answer' | 'meta'>;

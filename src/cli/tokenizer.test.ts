@@ -26,8 +26,8 @@ async function train(file: string, out: string): Promise<string> {
   return readFileSync(join(folder, out, 'tokenizer.json'), 'utf8');
 }
 
-it('learns the same from a compressed file', async () => {
-  const rows = Array.from({ length: 50 }, (_, i) => JSON.stringify({ chosen: `the colour of number ${i} is blue` }));
+it('learns the same from a compressed file, and cuts lines at line feeds only', async () => {
+  const rows = Array.from({ length: 50 }, (_, i) => JSON.stringify({ chosen: `the colour of\u2028number ${i} is blue` }));
   const [plain, packed] = [join(folder, 'rows.jsonl'), join(folder, 'rows.jsonl.gz')];
   writeFileSync(plain, rows.join('\n'));
   writeFileSync(packed, gzipSync(rows.join('\n')));

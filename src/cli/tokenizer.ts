@@ -4,11 +4,9 @@
  * attune tokenizer decode MODEL 1,2,3
  */
 import { readFile } from 'node:fs/promises';
-import { createInterface } from 'node:readline';
-import { Readable } from 'node:stream';
 import { text as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { fileBytes } from '../data/index.ts';
+import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { resolveModel } from '../models/hub.ts';
 import { Tokenizer, trainBpe } from '../text/index.ts';
@@ -100,13 +98,10 @@ async function load(model: string): Promise<Tokenizer> {
 async function* lines(paths: readonly string[], field: string): AsyncGenerator<string> {
   for (const path of paths) {
     const isJson = /\.jsonl(\.gz|\.zst)?$/.test(path);
-    const input = Readable.from(fileBytes(path), { objectMode: false });
-    let number = 0;
-    for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
-      number++;
-      if (isJson) yield jsonText(line, field, `${path}:${number}`);
+    for await (const { text, line } of textLines(fileBytes(path))) {
+      if (isJson) yield jsonText(text, field, `${path}:${line}`);
       // The line's end belongs to the text: a tokenizer must learn it too.
-      else yield `${line}\n`;
+      else yield `${text}\n`;
     }
   }
 }

@@ -49,7 +49,7 @@ it('trains, evaluates and scores from the command line', async () => {
   const evaluated = await attune('evaluate', 'reward', '--checkpoint', final, ...sample);
   expect(evaluated.out).toMatch(/Accuracy +\d/);
   const items = join(folder, 'items.jsonl');
-  writeFileSync(items, '{"prompt": "What is 1 + 1?", "response": "2"}\n{"prompt": "Hi", "response": ""}\n');
+  writeFileSync(items, '{"prompt": "What is 1 + 1?", "response": "2"}\n{"prompt": "Hi\u2028", "response": ""}\n');
   const scored = await attune('score', '--checkpoint', final, items);
   const rows = scored.out.trim().split('\n');
   expect(rows.map((row) => typeof JSON.parse(row).reward)).toEqual(['number', 'number']);

@@ -33,6 +33,7 @@ export {
 } from './shapes.ts';
 export { fileBytes } from './sources/bytes.ts';
 export type { DatasetHub } from './sources/hub.ts';
+export { type TextLine, textLines } from './sources/lines.ts';
 export type { Row } from './sources/row.ts';
 export { Tally } from './tally.ts';
 export { TokenStore } from './token-store.ts';

@@ -43,4 +43,14 @@ export async function* records(chunks: AsyncIterable<Buffer>, quoted = false): A
   if (pending.length > 0) yield { bytes: Buffer.concat(pending), line: startLine };
 }
 
+export interface TextLine {
+  text: string;
+  line: number;
+}
+
+/** Lines that end with \n or \r\n and with nothing else: a JSON text may hold U+2028, at which node:readline would cut. */
+export async function* textLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<TextLine> {
+  for await (const { bytes, line } of records(chunks)) yield { text: bytes.toString('utf8').replace(/\r$/, ''), line };
+}
+
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
