@@ -27,7 +27,9 @@ async function train(file: string, out: string): Promise<string> {
 }
 
 it('learns the same from a compressed file, and cuts lines at line feeds only', async () => {
-  const rows = Array.from({ length: 50 }, (_, i) => JSON.stringify({ chosen: `the colour of\u2028number ${i} is blue` }));
+  const rows = Array.from({ length: 50 }, (_, i) =>
+    JSON.stringify({ chosen: `the colour of\u2028number ${i} is blue` }),
+  );
   const [plain, packed] = [join(folder, 'rows.jsonl'), join(folder, 'rows.jsonl.gz')];
   writeFileSync(plain, rows.join('\n'));
   writeFileSync(packed, gzipSync(rows.join('\n')));
