@@ -181,7 +181,8 @@ function* decoding(): Generator<Reading> {
     const length = 300;
     const slots = whole(Array.from({ length: rows }, (_, i) => rows - 1 - i));
     const positions = whole(Array.from({ length: rows }, (_, i) => (i * 67 + 41) % length));
-    const angles = randn([rows, half]);
+    const table = randn([length, half]);
+    const angles = table.indexSelect(0, positions);
     const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
     const total = (heads + 2 * groups) * size;
     const numbers = {
@@ -193,19 +194,23 @@ function* decoding(): Generator<Reading> {
     };
     const on = (device: string, dtype: DType) => {
       const put = (value: Tensor) => value.to('bfloat16').to({ device, dtype, copy: true });
-      const [x, cos, sin] = [put(numbers.x), angles.cos().to(device), angles.sin().to(device)];
+      const x = put(numbers.x);
       const [first, second, ofQ, ofK] = numbers.norms.map(put) as [Tensor, Tensor, Tensor, Tensor];
       const [qkv, out, up, down] = numbers.weights.map(put) as [Tensor, Tensor, Tensor, Tensor];
       const [qkvBias, outBias, upBias, downBias] = numbers.biases.map(put) as [Tensor, Tensor, Tensor, Tensor];
       const [keys, values] = numbers.caches.map(put) as [Tensor, Tensor];
-      const attention = [norm ? ofQ : null, norm ? ofK : null, 1e-6, cos, sin, false, keys, values];
-      const places = [slots.to(device), positions.to(device), heads, 1 / Math.sqrt(size), window];
+      const scale = 1 / Math.sqrt(size);
+      const places = [slots.to(device), positions.to(device), heads];
+      const turn = (of: Tensor) => [of.cos().to(device), of.sin().to(device), false];
+      const normQ = norm ? ofQ : null;
+      const normK = norm ? ofK : null;
       const projected = put(numbers.x.matmul(numbers.weights[0]?.t() as Tensor));
-      const attended = aten<Tensor>('attune::decode_fused', projected, ...attention, ...places);
-      const fits = aten<boolean>('attune::decode_layer_fits', x, [width, inner, heads * size, groups * size]);
-      const mlp = [second, up, upBias, down, downBias];
-      if (fits)
-        aten('attune::decode_layer', x, 1e-6, first, qkv, qkvBias, ...attention, ...places, out, outBias, ...mlp);
+      const attention = [normQ, normK, 1e-6, ...turn(angles), keys, values, ...places, scale, window];
+      const attended = aten<Tensor>('attune::decode_fused', projected, ...attention);
+      const fits = aten<boolean>('attune::decode_layers_fit', x, [width, inner, heads * size, groups * size]);
+      const before = [1e-6, [first], [qkv], [qkvBias], [normQ], [normK], 1e-6, ...turn(table), [keys], [values]];
+      const after = [[scale], [window], [out], [outBias], [second], [up], [upBias], [down], [downBias]];
+      if (fits) aten('attune::decode_layers', x, ...before, ...places, ...after);
       return { fits, x, attended, keys, values };
     };
     const here = on('cpu', 'float32');
@@ -215,13 +220,13 @@ function* decoding(): Generator<Reading> {
       const bound = dtype === 'float32' ? 1e-4 : 2e-2;
       yield check(`decode_fused ${dtype}: ${name}`, gap(there.attended, here.attended), bound);
       if (there.fits && here.fits) {
-        yield check(`decode_layer ${dtype}: ${name}`, gap(there.x, here.x), bound);
+        yield check(`decode_layers ${dtype}: ${name}`, gap(there.x, here.x), bound);
         yield check(
-          `decode_layer ${dtype}: its keys`,
+          `decode_layers ${dtype}: its keys`,
           Math.max(gap(there.keys, here.keys), gap(there.values, here.values)),
           bound,
         );
-      } else if (dtype === 'bfloat16') yield check(`decode_layer ${dtype} fits: ${name}`, Number.NaN, 0);
+      } else if (dtype === 'bfloat16') yield check(`decode_layers ${dtype} fits: ${name}`, Number.NaN, 0);
     }
   }
 }

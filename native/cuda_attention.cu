@@ -21,18 +21,19 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   letNextBegin();
 
   const int position = static_cast<int>(a.positions[row]);
+  const int64_t angles = a.ofStep ? position : row;
   const int64_t place = a.slots[row] * a.length * stride + group * D;
   T *keys = static_cast<T*>(a.keys) + place, *values = static_cast<T*>(a.values) + place;
   if (warp == 0) {
-    Head<T, D> q(a, row, a.qWeight, true);
+    Head<T, D> q(a, angles, a.qWeight, true);
     q.prepare(static_cast<const T*>(a.q) + row * a.qStride + head * D, scratch[0]);
     q.store([&](int d, float x) { query[d] = x * a.scale; });
   } else if (warp == 1) {
-    Head<T, D> k(a, row, a.kWeight, true);
+    Head<T, D> k(a, angles, a.kWeight, true);
     k.prepare(static_cast<const T*>(a.k) + row * a.kvStride + group * D, scratch[1]);
     k.store([&](int d, float x) { keys[position * stride + d] = narrow<T>(x); });  // heads of one group write the same
   } else if (warp == 2) {
-    Head<T, D> v(a, row, nullptr, false);
+    Head<T, D> v(a, angles, nullptr, false);
     v.prepare(static_cast<const T*>(a.v) + row * a.kvStride + group * D, scratch[2]);
     v.store([&](int d, float x) { values[position * stride + d] = narrow<T>(x); });
   }

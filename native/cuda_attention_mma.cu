@@ -26,9 +26,10 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
   const int group = static_cast<int>(blockIdx.y) / parts, part = static_cast<int>(blockIdx.y) % parts;
   const int head = group * share + part * H, heads = min(H, share - part * H);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  if (!a.early) waitForPrevious();
+  if (!a.ofStep) waitForPrevious();
 
   const int position = static_cast<int>(a.positions[row]);
+  const int64_t angles = a.ofStep ? position : row;
   const int begin = (a.window > 0 && position - a.window + 1 > 0 ? static_cast<int>(position - a.window + 1) : 0) + warp * kTile;
   const int64_t place = a.slots[row] * a.length * stride + group * D;
   T *keys = static_cast<T*>(a.keys) + place, *values = static_cast<T*>(a.values) + place;
@@ -65,13 +66,13 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
       one.store([&](int d, float x) { to[d] = narrow<T>(x); });
     }
   };
-  Head<T, D> own(a, row, weightOf(warp), warp <= heads);
+  Head<T, D> own(a, angles, weightOf(warp), warp <= heads);
   for (int i = threadIdx.x + heads * (D + kPad); i < kMostHeads * (D + kPad); i += kThreads) queries[0][i] = narrow<T>(0.0f);
-  if (a.early) waitForPrevious();
+  if (a.ofStep) waitForPrevious();
   letNextBegin();
   if (warp < heads + 2) finish(own, warp);
   for (int which = warp + kWarps; which < heads + 2; which += kWarps) {
-    Head<T, D> more(a, row, weightOf(which), which <= heads);
+    Head<T, D> more(a, angles, weightOf(which), which <= heads);
     finish(more, which);
   }
   __syncthreads();

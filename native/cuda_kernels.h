@@ -12,8 +12,9 @@ at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Te
 at::Tensor cudaSwiglu(const at::Tensor& x);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
 bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
-/** `early`: the kernel in front is a `cudaProduct` that makes the projection and nothing else of what is given. */
-at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, bool early);
+/** Of a step: the kernel in front is a `cudaProduct` that makes the projection and nothing else of what is given, and cos and sin are whole tables. */
+enum class AttentionOf { Projection, Step };
+at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);
 at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
                                const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);
 struct FewRowsProduct {

@@ -70,7 +70,7 @@ bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
   return attentionFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, bool early) {
+Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, AttentionOf what) {
   const Launch launch(in.qkv);
   const int64_t rows = in.qkv.size(0), width = in.qkv.size(1), groups = keys.size(2), size = keys.size(3), itemSize = in.qkv.element_size();
   Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
@@ -80,7 +80,7 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, b
                   {q, k, k + groups * size * itemSize, width, width, pointer(in.qWeight), pointer(in.kWeight), floats(in.cosines), floats(in.sines),
                    keys.data_ptr(), values.data_ptr(), out.data_ptr(), in.slots.data_ptr<int64_t>(), in.positions.data_ptr<int64_t>(), nullptr, 0, rows,
                    in.heads, groups, size, in.cosines.defined() ? in.cosines.size(1) : 0, keys.size(1), in.window, static_cast<float>(in.scale),
-                   static_cast<float>(in.eps), in.interleaved, early},
+                   static_cast<float>(in.eps), in.interleaved, what == AttentionOf::Step},
                   launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;

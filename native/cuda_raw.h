@@ -21,14 +21,14 @@ struct AttentionArgs {
   const void *q, *k, *v;          // rows of heads·size and of groups·size
   int64_t qStride, kvStride;      // from row to row
   const void *qWeight, *kWeight;  // [size] or null: no norm
-  const float *cosines, *sines;   // [rows, half] or null: no turn
+  const float *cosines, *sines;   // [rows, half], or of a step one row per position; or null: no turn
   void *keys, *values, *out;
   const int64_t *slots, *positions;
   const float* bias;  // [heads, biasLength] or null
   int64_t biasLength, rows, heads, groups, size, half, length, window;
   float scale, eps;
   bool interleaved;
-  bool early;  // all but q, k and v was written before the kernel in front
+  bool ofStep;  // all but q, k and v was written before the kernel in front
 };
 
 /** All of bf16. */

@@ -18,14 +18,14 @@ namespace attune {
 using at::Tensor;
 
 void checkFused(const FusedAttention& given, const Tensor& x, const Tensor& keys) {
-  const int64_t rows = x.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  const int64_t groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
   TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})
     TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
                 "a norm's weight does not fit a head");
   for (const Tensor* angles : {&given.cosines, &given.sines})
-    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->numel() == rows * half && 2 * half <= size && angles->device() == x.device()),
-                "cos and sin are float32, one row per token and at most half a head wide");
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size && angles->device() == x.device()),
+                "cos and sin are float32 and at most half a head wide");
   if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
 }
 
@@ -77,9 +77,10 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),
                              eps, interleaved, heads, scale, window};
   checkFused(given, qkv, keys);
+  TORCH_CHECK(!given.cosines.defined() || (given.cosines.size(0) == qkv.size(0) && given.sines.size(0) == qkv.size(0)), "one row of cos and sin per token");
   if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
 #ifdef ATTUNE_KERNELS
-  return cudaDecodeFused(given, keys, values, false);
+  return cudaDecodeFused(given, keys, values, AttentionOf::Projection);
 #else
   return qkv;
 #endif

@@ -2,6 +2,7 @@
 // One pass forward and one backward on the CPU; on CUDA libtorch's own fused kernel is used instead (see tensor/functional.ts).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -60,16 +61,23 @@ void backwardRows(const T* x, const T* weight, const float* scale, const T* grad
   }
 }
 
+// `scale` is undefined where no backward will ask for it.
+Tensor normed(const Tensor& x, const Tensor& weight, double eps, const Tensor& scale) {
+  const int64_t size = x.size(-1), rows = size == 0 ? 0 : x.numel() / size;
+  Tensor y = at::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
+    forwardRows<scalar_t>(x.data_ptr<scalar_t>(), weight.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scale.defined() ? scale.data_ptr<float>() : nullptr,
+                          rows, size, static_cast<float>(eps));
+  });
+  return y;
+}
+
 class RmsNorm : public torch::autograd::Function<RmsNorm> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input, const Tensor& weight, double eps) {
     const Tensor x = input.contiguous();
     const int64_t size = x.size(-1), rows = size == 0 ? 0 : x.numel() / size;
-    Tensor y = at::empty_like(x), scale = at::empty({rows}, x.options().dtype(at::kFloat));
-    AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
-      forwardRows<scalar_t>(x.data_ptr<scalar_t>(), weight.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scale.data_ptr<float>(), rows, size,
-                            static_cast<float>(eps));
-    });
+    const Tensor scale = at::empty({rows}, x.options().dtype(at::kFloat)), y = normed(x, weight, eps, scale);
     context->save_for_backward({x, weight, scale});
     return y;
   }
@@ -91,7 +99,8 @@ Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
   TORCH_CHECK(x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1), "expected x [..., D] and weight [D]");
   TORCH_CHECK(x.scalar_type() == weight.scalar_type(), "x and weight differ in dtype");
   TORCH_CHECK(x.device().is_cpu() && weight.device().is_cpu(), "attune::rms_norm runs on the CPU");
-  return RmsNorm::apply(x, weight.contiguous(), eps);
+  if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad())) return RmsNorm::apply(x, weight.contiguous(), eps);
+  return normed(x.contiguous(), weight.contiguous(), eps, Tensor());
 }
 
 }  // namespace

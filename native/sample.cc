@@ -43,11 +43,13 @@ int32_t toBits(float value) {
   return bits;
 }
 
-// Σ w (or how many) over w ≥ cut; short runs in f32, their sums in f64.
+constexpr int64_t kRun = 1024;  // what is added up in f32; the sums of runs are in f64
+
+// Σ w (or how many) over w ≥ cut.
 double measure(const float* weights, int64_t count, float cut, bool byMass) {
   double total = 0;
-  for (int64_t start = 0; start < count; start += 1024) {
-    const int64_t end = std::min(count, start + 1024);
+  for (int64_t start = 0; start < count; start += kRun) {
+    const int64_t end = std::min(count, start + kRun);
     float part = 0;
     if (byMass) {
 #pragma omp simd reduction(+ : part)
@@ -64,10 +66,13 @@ double measure(const float* weights, int64_t count, float cut, bool byMass) {
 constexpr float kAll = 2.0f;  // above every weight
 
 struct Search {
-  std::vector<float> candidates;  // those in [floor, ceiling)
+  std::vector<float> room;  // begins with the candidates, those in [floor, ceiling)
+  int64_t count = 0;        // of the candidates
   float floor, ceiling;
-  double above;  // the measure of all from the ceiling on
-  std::vector<double> runs;
+  double above;              // the measure of all from the ceiling on
+  std::vector<double> runs;  // of the last narrowing by mass: what lies from the ceiling on in each run,
+  std::vector<int64_t> ends;  // and how many candidates there were at its end
+  std::vector<float> band;
 };
 
 #if defined(__aarch64__)
@@ -87,23 +92,28 @@ struct Packing {
 constexpr Packing kPacking;
 #endif
 
-// Those of `from` in [floor, ceiling) into `out`, which may be `from`; returns how many. No branch: which ones stay cannot be
-// foreseen.
-int64_t select(const float* from, int64_t count, float floor, float ceiling, float* out) {
+// Those of a run in [floor, ceiling) into `out`, which may be `from`; returns how many, and adds up those from the ceiling on.
+// No branch: which ones stay cannot be foreseen.
+int64_t select(const float* from, int64_t count, float floor, float ceiling, float* out, float& above) {
   int64_t kept = 0, i = 0;
 #if defined(__aarch64__)
   const uint32x4_t places = {1, 2, 4, 8};
+  float32x4_t sum = vdupq_n_f32(0.0f);
   for (; i + 4 <= count; i += 4) {
     const float32x4_t w = vld1q_f32(from + i);
-    const uint32_t which = vaddvq_u32(vandq_u32(vandq_u32(vcgeq_f32(w, vdupq_n_f32(floor)), vcltq_f32(w, vdupq_n_f32(ceiling))), places));
+    const uint32x4_t high = vcgeq_f32(w, vdupq_n_f32(ceiling));
+    const uint32_t which = vaddvq_u32(vandq_u32(vbicq_u32(vcgeq_f32(w, vdupq_n_f32(floor)), high), places));
+    sum = vaddq_f32(sum, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(w), high)));
     vst1q_u8(reinterpret_cast<uint8_t*>(out + kept), vqtbl1q_u8(vreinterpretq_u8_f32(w), vld1q_u8(kPacking.bytes[which])));
     kept += kPacking.counts[which];
   }
+  above += vaddvq_f32(sum);
 #endif
   for (; i < count; i++) {
     const float w = from[i];
     out[kept] = w;
     kept += (w >= floor) & (w < ceiling);
+    above += w >= ceiling ? w : 0.0f;
   }
   return kept;
 }
@@ -112,61 +122,78 @@ int64_t select(const float* from, int64_t count, float floor, float ceiling, flo
 void narrow(Search& search, const float* from, int64_t count, float floor, float ceiling, double above, bool byMass) {
   search.floor = floor;
   search.ceiling = ceiling;
-  search.above = above + (ceiling < kAll ? measure(from, count, ceiling, byMass) : 0.0);
-  if (search.candidates.size() < static_cast<size_t>(count)) search.candidates.resize(count);
-  search.candidates.resize(select(from, count, floor, ceiling, search.candidates.data()));
+  search.above = above;
+  if (!byMass && ceiling < kAll) search.above += measure(from, count, ceiling, false);
+  if (search.room.size() < static_cast<size_t>(count)) search.room.resize(count);
+  search.count = 0;
+  search.runs.clear();
+  search.ends.clear();
+  for (int64_t start = 0; start < count; start += kRun) {
+    float mass = 0;
+    search.count += select(from + start, std::min(kRun, count - start), floor, ceiling, search.room.data() + search.count, mass);
+    if (byMass) search.above += mass;
+    search.runs.push_back(mass);
+    search.ends.push_back(search.count);
+  }
 }
 
-double mass(const std::vector<float>& weights) { return measure(weights.data(), static_cast<int64_t>(weights.size()), 0.0f, true); }
+double candidateMass(const Search& search) { return measure(search.room.data(), search.count, 0.0f, true); }
 
 // The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are, so
 // halving the range of bits finds it, until it is no wider than `precision`; candidates that fall outside the range are
 // dropped now and then.
 float threshold(Search& search, double wanted, bool byMass, int32_t precision = 1) {
   int32_t low = toBits(search.floor), high = toBits(std::min(search.ceiling, 1.0f)) + 1;
-  for (int halvings = 1; high - low > precision && !search.candidates.empty(); halvings++) {
+  for (int halvings = 1; high - low > precision && search.count > 0; halvings++) {
     const int32_t middle = low + (high - low) / 2;
-    const auto count = static_cast<int64_t>(search.candidates.size());
-    if (search.above + measure(search.candidates.data(), count, fromBits(middle), byMass) >= wanted)
+    if (search.above + measure(search.room.data(), search.count, fromBits(middle), byMass) >= wanted)
       low = middle;
     else
       high = middle;
-    if (halvings % 3 == 0) narrow(search, search.candidates.data(), count, fromBits(low), fromBits(high), search.above, byMass);
+    if (halvings % 3 == 0) narrow(search, search.room.data(), search.count, fromBits(low), fromBits(high), search.above, byMass);
   }
   return fromBits(low);
 }
 
 // The same by mass among all tokens. Those below the floor hold too little together to matter. Of a large vocabulary a part
 // says where it will be, and only what is near there is searched; where that was wrong, what lies on the right side of it.
-float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search) {
-  constexpr int64_t kLarge = 8192, kRun = 64, kStep = 1024;
+// `runs` becomes the mass from the threshold on in each run of tokens where it is known by the way, and empty elsewhere.
+float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search, std::vector<double>& runs) {
+  constexpr int64_t kLarge = 8192, kPiece = 64, kStep = 1024;
   const float floor = static_cast<float>(std::max(0.5 * (whole - wanted) / static_cast<double>(size), 1e-37));
+  runs.clear();
   if (size < kLarge) {
     narrow(search, weights, size, floor, kAll, 0, true);
     return threshold(search, wanted, true);
   }
-  std::vector<float> part;
-  for (int64_t start = 0; start < size; start += kStep) part.insert(part.end(), weights + start, weights + std::min(size, start + kRun));
-  narrow(search, part.data(), static_cast<int64_t>(part.size()), floor, kAll, 0, true);
-  const float guess = threshold(search, wanted * (mass(part) / whole), true, 1 << 18);
+  std::vector<float>& part = search.band;
+  part.clear();
+  for (int64_t start = 0; start < size; start += kStep) part.insert(part.end(), weights + start, weights + std::min(size, start + kPiece));
+  const auto count = static_cast<int64_t>(part.size());
+  narrow(search, part.data(), count, floor, kAll, 0, true);
+  const float guess = threshold(search, wanted * (measure(part.data(), count, 0.0f, true) / whole), true, 1 << 18);
   const float low = std::max(floor, guess * 0.94f), high = guess * 1.06f;
   narrow(search, weights, size, low, high, 0, true);
-  if (search.above >= wanted)
-    narrow(search, weights, size, high, kAll, 0, true);
-  else if (search.above + mass(search.candidates) < wanted)
-    narrow(search, weights, size, floor, low, 0, true);
-  return threshold(search, wanted, true);
+  const bool tooHigh = search.above + candidateMass(search) < wanted;
+  if (search.above >= wanted || tooHigh) {
+    narrow(search, weights, size, tooHigh ? floor : high, tooHigh ? low : kAll, 0, true);
+    return threshold(search, wanted, true);
+  }
+  search.band.assign(search.room.begin(), search.room.begin() + search.count);
+  runs = search.runs;
+  const std::vector<int64_t> ends = search.ends;
+  const float cut = threshold(search, wanted, true);
+  for (size_t run = 0; run < runs.size(); run++) {
+    const int64_t begin = run == 0 ? 0 : ends[run - 1];
+    runs[run] += measure(search.band.data() + begin, ends[run] - begin, cut, true);
+  }
+  return cut;
 }
 
-// The token at which the running sum over w ≥ cut first exceeds u of the whole. `runs` is scratch.
-int64_t pick(const float* weights, int64_t size, float cut, double u, std::vector<double>& runs) {
-  constexpr int64_t kRun = 1024;
-  runs.clear();
+// The token at which the running sum over w ≥ cut first exceeds u of the whole; `runs` is the mass of those in each run.
+int64_t pick(const float* weights, int64_t size, float cut, double u, const std::vector<double>& runs) {
   double target = 0, reached = 0;
-  for (int64_t start = 0; start < size; start += kRun) {
-    runs.push_back(measure(weights + start, std::min(kRun, size - start), cut, true));
-    target += runs.back();
-  }
+  for (const double run : runs) target += run;
   target *= u;
   int64_t id = 0;
   for (int64_t start = 0; start < size; start += kRun) {
@@ -189,24 +216,29 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
                Search& search, int64_t& id, float& logp) {
   const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
-  for (int64_t start = 0; start < size; start += 1024)
-    total += exponentials(logits + start, std::min<int64_t>(1024, size - start), peak, inverse, weights.data() + start);
+  for (int64_t start = 0; start < size; start += kRun)
+    total += exponentials(logits + start, std::min(kRun, size - start), peak, inverse, weights.data() + start);
   id = 0;
   if (temperature <= 0) {
     while (id + 1 < size && !(logits[id] >= peak)) id++;
   } else {
     float cut = static_cast<float>(cuts.minP);
+    std::vector<double> runs;
     if (cuts.topK > 0 && cuts.topK < size) {
       narrow(search, weights.data(), size, 0.0f, kAll, 0, false);
       cut = std::max(cut, threshold(search, static_cast<double>(cuts.topK), false));
       if (cuts.topP < 1) {
         narrow(search, weights.data(), size, cut, kAll, 0, true);
-        cut = threshold(search, cuts.topP * mass(search.candidates), true);
+        cut = threshold(search, cuts.topP * candidateMass(search), true);
       }
     } else if (cuts.topP < 1) {
-      cut = std::max(cut, massThreshold(weights.data(), size, total, cuts.topP * total, search));
+      const float found = massThreshold(weights.data(), size, total, cuts.topP * total, search, runs);
+      if (found < cut) runs.clear();
+      cut = std::max(cut, found);
     }
-    id = pick(weights.data(), size, cut, uniformAt(seed, counter), search.runs);
+    for (int64_t start = static_cast<int64_t>(runs.size()) * kRun; start < size; start += kRun)
+      runs.push_back(measure(weights.data() + start, std::min(kRun, size - start), cut, true));
+    id = pick(weights.data(), size, cut, uniformAt(seed, counter), runs);
   }
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }

@@ -45,31 +45,36 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
   constexpr int64_t lanes = VECTORS * kWidth;
   const int64_t k = p.k;
   const float *x = group.x, *w = p.w + column * k;
-  Vector sums[COLUMNS][VECTORS] = {};
+  float values[COLUMNS][lanes];
   int64_t i = 0;
 #ifdef ATTUNE_SKINNY_TILE
   if constexpr (COLUMNS == 4 && lanes == 16) {
     i = k / 8 * 8;
-    if (i > 0) skinnyTile(x, w, k, i, next, reinterpret_cast<float*>(sums));
+    if (i > 0) skinnyTile(x, w, k, i, next, values[0]);
   }
 #endif
-  for (; i + 4 <= k; i += 4) {
-    Quad weights[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++) weights[c] = quad(w + c * k + i);
-    if constexpr (COLUMNS >= 4)
-      for (int line = 0; line < COLUMNS / 4; line++) __builtin_prefetch(next + i * COLUMNS + line * 16);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++)
+  if (i == 0 || i < k) {
+    Vector sums[COLUMNS][VECTORS] = {};
+    if (i > 0)
       for (int c = 0; c < COLUMNS; c++)
-        for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + (i + j) * lanes + v * kWidth) * weights[c][j];
-  }
-  for (; i < k; i++)
+        for (int v = 0; v < VECTORS; v++) sums[c][v] = load(values[c] + v * kWidth);
+    for (; i + 4 <= k; i += 4) {
+      Quad weights[COLUMNS];
+      for (int c = 0; c < COLUMNS; c++) weights[c] = quad(w + c * k + i);
+      if constexpr (COLUMNS >= 4)
+        for (int line = 0; line < COLUMNS / 4; line++) __builtin_prefetch(next + i * COLUMNS + line * 16);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; j++)
+        for (int c = 0; c < COLUMNS; c++)
+          for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + (i + j) * lanes + v * kWidth) * weights[c][j];
+    }
+    for (; i < k; i++)
+      for (int c = 0; c < COLUMNS; c++)
+        for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + i * lanes + v * kWidth) * w[c * k + i];
     for (int c = 0; c < COLUMNS; c++)
-      for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + i * lanes + v * kWidth) * w[c * k + i];
+      for (int v = 0; v < VECTORS; v++) store(values[c] + v * kWidth, sums[c][v]);
+  }
 
-  float values[COLUMNS][lanes];
-  for (int c = 0; c < COLUMNS; c++)
-    for (int v = 0; v < VECTORS; v++) store(values[c] + v * kWidth, sums[c][v]);
   float* y = p.y + group.row * p.n + column;
   if constexpr (COLUMNS >= 4) {
 #pragma GCC unroll 4
@@ -79,13 +84,16 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
         Quad part[4];
         for (int j = 0; j < 4; j++) part[j] = quad(values[c + j] + at);
         transpose(part);
-        const Quad bias = p.bias == nullptr ? Quad{} : quad(p.bias + column + c);
-#pragma GCC unroll 4
-        for (int r = 0; r < 4; r++) {
-          if (at + r >= group.rows) break;
-          float* to = y + (at + r) * p.n + c;
-          put(to, p.add ? quad(to) + (part[r] + bias) : part[r] + bias);
-        }
+        if (p.bias != nullptr)
+          for (int r = 0; r < 4; r++) part[r] += quad(p.bias + column + c);
+        float* to = y + at * p.n + c;
+        const int64_t rows = group.rows - at;
+        if (p.add)
+          for (int r = 0; r < 4 && r < rows; r++) part[r] += quad(to + r * p.n);
+        if (rows >= 4)
+          for (int r = 0; r < 4; r++) put(to + r * p.n, part[r]);
+        else
+          for (int r = 0; r < rows; r++) put(to + r * p.n, part[r]);
       }
   } else {
     for (int64_t r = 0; r < group.rows; r++) {

@@ -1,56 +1,72 @@
 /**
- * The short ways through a block while decoding: all of it in one native call where it is the commonest block
- * (native/decode_layer.cc), or its attention from the fused projection on (native/decode_fused.cc).
+ * The short ways through a step of decoding: all its blocks in one native call where they are the commonest block
+ * (native/decode_layer.cc), or a block's attention from the fused projection on (native/decode_fused.cc).
  */
 import { aten, type Tensor } from '../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
 import type { KvCache } from './kv-cache.ts';
-import type { Layer, Pass } from './layer.ts';
+import type { Layer, LayerWeights, Pass } from './layer.ts';
 
 /** What the layers of one step share. */
 export interface DecodeStep {
   decoder: Decoder;
   cache: KvCache;
-  rope: Pass['rope'];
   positions: Tensor;
   slots: Tensor;
 }
 
-/** Whether the native block takes a step of these rows at all; whether it takes a certain layer is said by `isPlain`. */
+/** Whether the native blocks take a step of these rows. */
 export function layersFit(decoder: Decoder, x: Tensor): boolean {
   const { attention, hiddenSize, mlp, normPlace, parallel, norm } = decoder.spec;
   const plain =
     normPlace === 'pre' && parallel === false && norm.kind === 'rms' && mlp.gated && mlp.activation === 'silu';
+  if (!plain || !attentionFits(decoder, x) || !decoder.layers.every(isPlain)) return false;
   const { heads, kvHeads, headDim } = attention;
-  const widths = [hiddenSize, mlp.size, heads * headDim, kvHeads * headDim];
-  return plain && attentionFits(decoder, x) && aten<boolean>('attune::decode_layer_fits', x, widths);
+  return aten<boolean>('attune::decode_layers_fit', x, [hiddenSize, mlp.size, heads * headDim, kvHeads * headDim]);
 }
 
 /** A layer whose projections are plain matrices: no adapter, nothing quantised. */
-export function isPlain(layer: Layer): boolean {
+function isPlain(layer: Layer): boolean {
   const { attentionNorm, mlpNorm } = layer.weights;
   if (attentionNorm?.eps === undefined || attentionNorm.eps !== mlpNorm?.eps) return false;
   return layer.projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
 }
 
-/** Takes `x` through a layer, in place. */
-export function decodeLayer(layer: Layer, x: Tensor, step: DecodeStep): void {
-  const { attentionNorm, mlpNorm, qkv, out, up, down } = layer.weights;
+/** Takes `x` through `layers`, in place. */
+export function decodeLayers(layers: readonly Layer[], x: Tensor, step: DecodeStep): void {
+  const { decoder, cache, positions, slots } = step;
+  const { attention, positions: kind } = decoder.spec;
+  const rope = kind.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
+  const first = layers[0]?.weights;
+  const each = <T>(pick: (weights: LayerWeights, index: number) => T) =>
+    layers.map((layer) => pick(layer.weights, layer.index));
   aten(
-    'attune::decode_layer',
+    'attune::decode_layers',
     x,
-    attentionNorm?.eps,
-    attentionNorm?.weight,
-    qkv.weight,
-    qkv.bias,
-    ...attentionArguments(layer, step),
-    out.weight,
-    out.bias,
-    mlpNorm?.weight,
-    up.weight,
-    up.bias,
-    down.weight,
-    down.bias,
+    first?.attentionNorm?.eps ?? 0,
+    each(({ attentionNorm }) => attentionNorm?.weight),
+    each(({ qkv }) => qkv.weight),
+    each(({ qkv }) => qkv.bias),
+    each(({ qNorm }) => qNorm?.weight ?? null),
+    each(({ kNorm }) => kNorm?.weight ?? null),
+    first?.qNorm?.eps ?? 0,
+    rope?.cos ?? null,
+    rope?.sin ?? null,
+    kind.kind === 'rope' && kind.interleaved,
+    each((_, index) => cache.keys[index]),
+    each((_, index) => cache.values[index]),
+    slots,
+    positions,
+    attention.heads,
+    each((_, index) => decoder.attentionScale(index)),
+    each((_, index) => attention.windows[index] ?? 0),
+    each(({ out }) => out.weight),
+    each(({ out }) => out.bias),
+    each(({ mlpNorm }) => mlpNorm?.weight),
+    each(({ up }) => up.weight),
+    each(({ up }) => up.bias),
+    each(({ down }) => down.weight),
+    each(({ down }) => down.bias),
   );
 }
 
@@ -62,14 +78,13 @@ export function attentionFits(decoder: Decoder, x: Tensor): boolean {
 }
 
 /** [rows, heads, headDim] of a layer's fused projection. */
-export function attendFused(layer: Layer, qkv: Tensor, step: DecodeStep): Tensor {
-  return aten('attune::decode_fused', qkv, ...attentionArguments(layer, step));
-}
-
-function attentionArguments(layer: Layer, { decoder, cache, rope, positions, slots }: DecodeStep): unknown[] {
+export function attendFused(layer: Layer, qkv: Tensor, rope: Pass['rope'], step: DecodeStep): Tensor {
+  const { decoder, cache, positions, slots } = step;
   const { qNorm, kNorm } = layer.weights;
   const { heads, windows } = decoder.spec.attention;
-  return [
+  return aten(
+    'attune::decode_fused',
+    qkv,
     qNorm?.weight ?? null,
     kNorm?.weight ?? null,
     qNorm?.eps ?? 0,
@@ -83,5 +98,5 @@ function attentionArguments(layer: Layer, { decoder, cache, rope, positions, slo
     heads,
     decoder.attentionScale(layer.index),
     windows[layer.index] ?? 0,
-  ];
+  );
 }

@@ -96,8 +96,8 @@ export class Decoder {
   }
 
   /** `x` through all blocks. A block's handles go with it: only what backward itself keeps lives on. */
-  blocks(x: Tensor, pass: Pass): Tensor {
-    return this.layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
+  blocks(x: Tensor, pass: Pass, layers = this.layers): Tensor {
+    return layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
   }
 
   /**

@@ -2,9 +2,9 @@
  * The two forward passes of generation: prefill (prompts, packed, into the cache) and decode (one token per row). Both are
  * the decoder's own blocks; only the attention differs.
  */
-import { aten, scope, type Tensor, tensor } from '../tensor/index.ts';
+import { aten, type Tensor, tensor } from '../tensor/index.ts';
 import { packSequences } from './batch.ts';
-import { attendFused, attentionFits, type DecodeStep, decodeLayer, isPlain, layersFit } from './decode-layer.ts';
+import { attendFused, attentionFits, type DecodeStep, decodeLayers, layersFit } from './decode-layer.ts';
 import type { Decoder } from './decoder.ts';
 import type { KvCache } from './kv-cache.ts';
 import type { Pass } from './layer.ts';
@@ -37,12 +37,14 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
       return attend(layer, q, k, v);
     },
   };
-  const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling);
   const last = tensor(
     BigInt64Array.from(batch.starts.slice(1), (end) => BigInt(end - 1)),
     { device },
   );
-  return applyNorm(decoder.weights.finalNorm, x.indexSelect(0, last));
+  const { layers } = decoder;
+  const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling, layers.slice(0, -1));
+  // of the prompts' other tokens the last block only leaves keys and values
+  return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...filling, only: last }, layers.slice(-1)));
 }
 
 /** Which packed row goes to which row of the cache: every token of a prompt to every slot that shares it. */
@@ -68,9 +70,20 @@ function cacheRows(
 
 /** The hidden state after one more token per row: `ids[i]` at `positions[i]` of slot `slots[i]`. */
 export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions: Tensor, slots: Tensor): Tensor {
+  const step: DecodeStep = { decoder, cache, positions, slots };
+  const embedded = decoder.embed(ids, positions);
+  if (!layersFit(decoder, embedded))
+    return applyNorm(decoder.weights.finalNorm, decoder.blocks(embedded, decodePass(embedded, step)));
+  decodeLayers(decoder.layers, embedded, step);
+  return applyNorm(decoder.weights.finalNorm, embedded);
+}
+
+function decodePass(embedded: Tensor, step: DecodeStep): Pass {
+  const { decoder, cache, positions, slots } = step;
   const bias = decoder.biasUpTo(cache.length);
+  const rope = decoder.ropeFor(positions, cache.length);
   const pass: Pass = {
-    rope: decoder.ropeFor(positions, cache.length),
+    rope,
     training: false,
     inPlace: decoder.device !== 'cpu', // a layer on a CPU that is not taken whole gains nothing by it
     attend: (layer, q, k, v) =>
@@ -88,14 +101,6 @@ export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions:
         bias,
       ),
   };
-  const step: DecodeStep = { decoder, cache, rope: pass.rope, positions, slots };
-  const embedded = decoder.embed(ids, positions);
-  if (attentionFits(decoder, embedded)) pass.attendFused = (layer, qkv) => attendFused(layer, qkv, step);
-  const native = layersFit(decoder, embedded);
-  const x = decoder.layers.reduce((input, layer) => {
-    if (!native || !isPlain(layer)) return scope(() => layer.forward(input, pass));
-    decodeLayer(layer, input, step);
-    return input;
-  }, embedded);
-  return applyNorm(decoder.weights.finalNorm, x);
+  if (attentionFits(decoder, embedded)) pass.attendFused = (layer, qkv) => attendFused(layer, qkv, rope, step);
+  return pass;
 }

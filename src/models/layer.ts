@@ -14,6 +14,8 @@ export interface Pass {
   training: boolean;
   /** The block's input is of no other use and no gradient is recorded: the result may take its place. */
   inPlace?: boolean;
+  /** The tokens whose result is wanted (not with `inPlace`): of the others a block only needs what attention sees of them. */
+  only?: Tensor;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
   /** Attention from the fused projection on, where one kernel does it all (decoding). */
@@ -67,13 +69,17 @@ export class Layer {
     return false;
   }
 
-  forward(x: Tensor, pass: Pass): Tensor {
+  forward(input: Tensor, pass: Pass): Tensor {
     const { spec } = this;
-    const { attentionNorm, mlpNorm } = this.weights;
-    if (pass.inPlace && spec.normPlace === 'pre' && spec.parallel === false) return this.#forward_(x, pass);
+    const { attentionNorm, mlpNorm, out } = this.weights;
+    if (pass.inPlace && spec.normPlace === 'pre' && spec.parallel === false) return this.#forward_(input, pass);
+    const wanted = (rows: Tensor) => (pass.only === undefined ? rows : rows.indexSelect(0, pass.only));
     const after = spec.normPlace === 'post';
-    const normed = after ? x : normOr(attentionNorm, x);
-    const attended = this.#drop(this.#attention(normed, pass), pass, spec.dropout.attentionOutput);
+    const normedInput = after ? input : normOr(attentionNorm, input);
+    const attention = out.forward(wanted(this.#attended(normedInput, pass)));
+    const attended = this.#drop(attention, pass, spec.dropout.attentionOutput);
+    const x = wanted(input);
+    const normed = wanted(normedInput);
     if (spec.parallel !== false) {
       const second = spec.parallel === 'two-norms' ? normOr(mlpNorm, x) : normed;
       return x.add(attended).add(this.#drop(this.#mlp(second), pass));
@@ -90,10 +96,6 @@ export class Layer {
     const { attentionNorm, mlpNorm, out, up, down } = this.weights;
     out.addTo_(x, this.#attended(normOr(attentionNorm, x), pass));
     return down.addTo_(x, activate(up.forward(normOr(mlpNorm, x)), this.spec.mlp));
-  }
-
-  #attention(x: Tensor, pass: Pass): Tensor {
-    return this.weights.out.forward(this.#attended(x, pass));
   }
 
   /** Before the output projection, [tokens, heads × headDim]. */

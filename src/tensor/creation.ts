@@ -28,9 +28,9 @@ export function tensor(
   const dtype = options.dtype ?? natural;
   // int64 through BigInt64Array, everything else exactly through float64
   if (dtype === 'int64') {
-    return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', options);
+    return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', 'int64', options);
   }
-  return finish(fromBytes(Float64Array.from(flat, Number), 'float64', shape), dtype, options);
+  return finish(fromBytes(Float64Array.from(flat, Number), 'float64', shape), 'float64', dtype, options);
 }
 
 function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]): number {
@@ -46,7 +46,7 @@ function wholeNumber(value: number | boolean | bigint): bigint {
 function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: readonly number[] }): Tensor {
   const own = dtypeOfView(view, options.dtype);
   const length = (view as unknown as ArrayLike<unknown>).length;
-  return finish(fromBytes(plain(view), own, options.shape ?? [length]), options.dtype ?? own, options);
+  return finish(fromBytes(plain(view), own, options.shape ?? [length]), own, options.dtype ?? own, options);
 }
 
 /** Bits of a type that JavaScript has no array for come in an unsigned one, as `data()` gives them. */
@@ -61,9 +61,10 @@ function plain(view: ArrayBufferView): ArrayBufferView {
   return view instanceof Float16Array ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view;
 }
 
-function finish(handle: number, dtype: DType, options: TensorOptions): Tensor {
+/** What was made as `own` on the CPU, as it was asked for. */
+function finish(handle: number, own: DType, dtype: DType, options: TensorOptions): Tensor {
   const made = new Tensor(handle);
-  if (made.dtype === dtype && (options.device === undefined || options.device === 'cpu')) return made;
+  if (own === dtype && (options.device === undefined || options.device === 'cpu')) return made;
   const moved = made.to({ dtype, device: options.device ?? 'cpu' });
   made.dispose();
   return moved;
