@@ -90,3 +90,8 @@ it('tells the best of n only where a tenth of the problems have that many respon
   // in the group of four, the better of two is a right one in four of the six choices
   expect(ranking?.best_of_n[2]).toBeCloseTo((20 + 4 / 6) / 21, 12);
 });
+
+it('tells nothing of picking the best where all are wrong', () => {
+  const groups = [[1, 2, 3, 4].map((score) => ({ score, correct: false }))];
+  expect(summary('process', { decisions: [], forecasts: [], scores: [], groups }).ranking).toBeUndefined();
+});

@@ -62,7 +62,7 @@ export interface RewardEvaluation {
   /** Graded solutions and steps: by true label, and the mean over labels. */
   by_label: ErrorAnalysis['by_label'];
   balanced_accuracy: number | null;
-  ranking?: { auc?: number; pairwise_accuracy?: number; top1_accuracy?: number; best_of_n: Record<string, number> };
+  ranking?: { auc: number; pairwise_accuracy?: number; top1_accuracy?: number; best_of_n: Record<string, number> };
   verifier?: { responses: number; auc?: number; pairwise_agreement?: number; score_correlation: number };
   errors: ErrorAnalysis;
 }
@@ -142,7 +142,7 @@ export function summary(type: RewardType, decided: Decisions, gold?: ReadonlyMap
     by_source: errors.by_source,
     by_label: errors.by_label,
     balanced_accuracy: errors.balanced_accuracy,
-    ...(groups.length > 0 ? { ranking: rankingOf(groups) } : {}),
+    ranking: rankingOf(groups),
     ...(gold === undefined ? {} : { verifier: agreement(decided, gold) }),
     errors,
   };
@@ -158,7 +158,10 @@ function commonestLabel({ decisions, by_label: labels }: ErrorAnalysis): number 
   return Math.max(0, ...Object.values(labels).map((label) => label.decisions)) / Math.max(1, decisions);
 }
 
-function rankingOf(groups: Decisions['groups']): NonNullable<RewardEvaluation['ranking']> {
+/** Nothing where all solutions are graded alike: there is no better one to pick. */
+function rankingOf(groups: Decisions['groups']): RewardEvaluation['ranking'] {
+  const auc = areaUnderCurve(groups.flat());
+  if (auc === undefined) return undefined;
   const largest = Math.max(...groups.map((group) => group.length));
   const best: Record<string, number> = {};
   for (let n = 1; n <= largest; n *= 2) {
@@ -168,7 +171,7 @@ function rankingOf(groups: Decisions['groups']): NonNullable<RewardEvaluation['r
     if (share !== undefined) best[n] = share;
   }
   return {
-    auc: areaUnderCurve(groups.flat()),
+    auc,
     pairwise_accuracy: pairwiseAccuracy(groups),
     top1_accuracy: topAccuracy(groups),
     best_of_n: best,
