@@ -2,7 +2,7 @@
  * A decoding step on the CPU as one native call (native/decode_step.cc), where the whole model is what that call knows. Its
  * arguments are held from step to step: only ids and positions are new each time.
  */
-import { aten, empty, scope, type Tensor } from '../tensor/index.ts';
+import { BoundOperator, empty, scope } from '../tensor/index.ts';
 import { layerArguments, layersFit } from './decode-layer.ts';
 import type { Decoder } from './decoder.ts';
 import type { Reply } from './generation.ts';
@@ -13,10 +13,8 @@ import type { Drawn } from './sampling.ts';
 interface Held {
   rows: HeldRows;
   arrangement: number;
-  /** The decoder frees this one when a longer sequence comes along, here or elsewhere. */
-  cosines: Tensor | null;
-  /** All arguments but ids and positions; null where the step goes the general way. */
-  args: unknown[] | null;
+  /** Wants ids and positions; null where the step goes the general way. */
+  step: BoundOperator | null;
 }
 
 export class CpuStep {
@@ -31,26 +29,26 @@ export class CpuStep {
 
   /** The next token of each reply, or null where the step goes the general way. `rows` are of these replies. */
   run(active: readonly Reply[], rows: HeldRows): Drawn | null {
-    if (this.#held === null || this.#isStale(this.#held, rows)) this.#held = this.#hold(active, rows);
-    if (this.#held.args === null) return null;
-    const [ids, logprobs] = aten<[number[], number[]]>(
-      'attune::decode_step',
-      ...this.#held.args,
+    const { arrangement } = this.#decoder;
+    if (this.#held?.rows !== rows || this.#held.arrangement !== arrangement) {
+      this.dispose();
+      const step = stepFits(this.#decoder, active) ? bindStep(this.#decoder, this.#cache, rows) : null;
+      this.#held = { rows, arrangement, step };
+    }
+    if (this.#held.step === null) return null;
+    const [ids, logprobs] = this.#held.step.call<[number[], number[]]>(
       active.map((reply) => reply.last),
       active.map((reply) => reply.position),
     );
     return { ids, logprobs };
   }
 
-  #isStale(held: Held, rows: HeldRows): boolean {
-    return held.rows !== rows || held.arrangement !== this.#decoder.arrangement || held.cosines?.isFreed === true;
+  dispose(): void {
+    this.#held?.step?.dispose();
+    this.#held = null;
   }
-
-  #hold(active: readonly Reply[], rows: HeldRows): Held {
-    const { arrangement, spec } = this.#decoder;
-    const args = stepFits(this.#decoder, active) ? stepArguments(this.#decoder, this.#cache, rows) : null;
-    const rope = args !== null && spec.positions.kind === 'rope' ? this.#decoder.ropeUpTo(this.#cache.length) : null;
-    return { rows, arrangement, cosines: rope?.cos ?? null, args };
+  [Symbol.dispose](): void {
+    this.dispose();
   }
 }
 
@@ -63,10 +61,11 @@ function stepFits(decoder: Decoder, active: readonly Reply[]): boolean {
   return scope(() => layersFit(decoder, empty([active.length, spec.hiddenSize], { dtype, device })));
 }
 
-function stepArguments(decoder: Decoder, cache: KvCache, { rule, slots }: HeldRows): unknown[] {
+function bindStep(decoder: Decoder, cache: KvCache, { rule, slots }: HeldRows): BoundOperator {
   const { embedding, finalNorm, head } = decoder.weights;
   const { before, after } = layerArguments(decoder.layers, decoder, cache);
-  return [
+  return new BoundOperator(
+    'attune::decode_step',
     embedding.weight,
     ...before,
     slots,
@@ -80,5 +79,5 @@ function stepArguments(decoder: Decoder, cache: KvCache, { rule, slots }: HeldRo
     rule.topP,
     rule.minP,
     rule.seeds,
-  ];
+  );
 }

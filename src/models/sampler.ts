@@ -120,7 +120,7 @@ export class Sampler {
     const wasTraining = this.#model.decoder.training;
     this.#model.decoder.train(false);
     using rows = new RowTensors(this.#model.decoder.device);
-    const short = new CpuStep(this.#model.decoder, cache);
+    using short = new CpuStep(this.#model.decoder, cache);
     let breath = performance.now();
     try {
       while (waiting.length > 0 || active.length > 0) {
