@@ -10,7 +10,7 @@
 
 #include "cuda_kernels.h"
 #include "decode_fused.h"
-#include "optional.h"
+#include "decode_layer.h"
 #include "rows.h"
 #include "skinny_product.h"
 
@@ -18,7 +18,6 @@ namespace attune {
 namespace {
 
 using at::Tensor;
-using Maybe = const Optional<Tensor>&;
 
 Tensor whole(Maybe tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); }
 
@@ -133,8 +132,7 @@ Tensor anglesAt(Maybe given, const Tensor& positions) {
   return rows;
 }
 
-using Tensors = at::TensorList;
-using Maybes = const c10::List<Optional<Tensor>>&;
+}  // namespace
 
 void decodeLayers(Tensor x, double eps, Tensors attentionNorms, Tensors qkv, Maybes qkvBiases, Maybes qNorms, Maybes kNorms, double headEps, Maybe cosines,
                   Maybe sines, bool interleaved, Tensors keys, Tensors values, const Tensor& slots, const Tensor& positions, int64_t heads,
@@ -159,7 +157,6 @@ void decodeLayers(Tensor x, double eps, Tensors attentionNorms, Tensors qkv, May
   }
 }
 
-}  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

@@ -5,6 +5,7 @@
 #include <ATen/core/jit_type.h>
 
 #include <deque>
+#include <map>
 
 #include "generators.h"
 #include "handles.h"
@@ -269,18 +270,24 @@ napi_value resolve(napi_env env, Args& args) {
                       {"returns", arrayOf(env, returns)}});
 }
 
-// call(id, ...arguments by position). One return comes back as it is, several as an array. A return that is one of the
-// arguments (in-place and out= ops) comes back as undefined: the caller already holds it.
-napi_value call(napi_env env, Args& args) {
-  const int64_t id = toInt(env, args[0]);
+const Operator& operatorAt(napi_env env, napi_value value) {
+  const int64_t id = toInt(env, value);
   if (id < 0 || static_cast<size_t>(id) >= operators().size()) throw ArgumentError("not an operator");
-  const Operator& op = operators()[id];
-  const size_t wanted = op.arguments.size();
-  if (args.count - 1 > wanted)
-    throw ArgumentError("takes " + std::to_string(wanted) + " arguments, got " + std::to_string(args.count - 1));
-  torch::jit::Stack stack;
+  return operators()[id];
+}
+
+// What follows the first of `args` are the arguments that come next on the stack, up to `last`; those not given are filled in.
+void pushNext(napi_env env, torch::jit::Stack& stack, const Operator& op, const Args& args, size_t last) {
+  const size_t done = stack.size(), wanted = op.arguments.size();
+  if (done + args.count - 1 > wanted)
+    throw ArgumentError("takes " + std::to_string(wanted) + " arguments, got " + std::to_string(done + args.count - 1));
   stack.reserve(wanted);
-  for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i + 1 < args.count ? args.values[i + 1] : nullptr);
+  for (size_t i = done; i < last; i++) push(env, stack, op.arguments[i], i - done + 1 < args.count ? args.values[i - done + 1] : nullptr);
+}
+
+// One return comes back as it is, several as an array. A return that is one of the arguments (in-place and out= ops) comes
+// back as undefined: the caller already holds it.
+napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   if (op.inStep) checkInStep(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;
   op.handle.callBoxed(&stack);
@@ -288,6 +295,48 @@ napi_value call(napi_env env, Args& args) {
   std::vector<napi_value> out;
   for (size_t i = 0; i < stack.size(); i++) out.push_back(returns[i] >= 0 ? undefined(env) : wrap(env, stack[i]));
   return stack.empty() ? undefined(env) : arrayOf(env, out);
+}
+
+// call(id, ...arguments by position).
+napi_value call(napi_env env, Args& args) {
+  const Operator& op = operatorAt(env, args[0]);
+  torch::jit::Stack stack;
+  pushNext(env, stack, op, args, op.arguments.size());
+  return run(env, stack, op);
+}
+
+// The first arguments of an operator, converted once for many calls.
+struct Bound {
+  const Operator* op;
+  torch::jit::Stack first;
+};
+
+std::map<int64_t, Bound>& bounds() {
+  static auto* table = new std::map<int64_t, Bound>();
+  return *table;
+}
+
+// bind(id, ...first arguments) -> what callBound and unbind want. It holds its tensors, freed or not.
+napi_value bind(napi_env env, Args& args) {
+  Bound bound{&operatorAt(env, args[0]), {}};
+  pushNext(env, bound.first, *bound.op, args, args.count - 1);
+  static int64_t next = 0;
+  bounds().emplace(next, std::move(bound));
+  return fromInt(env, next++);
+}
+
+napi_value callBound(napi_env env, Args& args) {
+  const auto found = bounds().find(toInt(env, args[0]));
+  if (found == bounds().end()) throw ArgumentError("not a bound operator");
+  const Operator& op = *found->second.op;
+  torch::jit::Stack stack = found->second.first;
+  pushNext(env, stack, op, args, op.arguments.size());
+  return run(env, stack, op);
+}
+
+napi_value unbind(napi_env env, Args& args) {
+  bounds().erase(toInt(env, args[0]));
+  return undefined(env);
 }
 
 napi_value overloads(napi_env env, Args& args) {
@@ -302,7 +351,8 @@ napi_value overloads(napi_env env, Args& args) {
 }  // namespace
 
 std::vector<Export> dispatchExports() {
-  return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}};
+  return {{"resolve", door<resolve>}, {"call", door<call>}, {"bind", door<bind>}, {"callBound", door<callBound>}, {"unbind", door<unbind>},
+          {"overloads", door<overloads>}};
 }
 
 }  // namespace attune

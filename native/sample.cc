@@ -19,6 +19,7 @@
 
 #include "cuda_kernels.h"
 #include "sample.h"
+#include "sample_rows.h"
 #include "vectors.h"
 
 namespace attune {
@@ -243,16 +244,40 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }
 
+}  // namespace
+
+void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device) {
+  const auto fits = [&](const Tensor& tensor, at::ScalarType type) {
+    return tensor.dim() == 1 && tensor.size(0) == rows && tensor.scalar_type() == type && tensor.is_contiguous();
+  };
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP}) TORCH_CHECK(fits(*tensor, at::kFloat), "one float32 per row");
+  for (const Tensor* tensor : {&rule.topK, &rule.seeds}) TORCH_CHECK(fits(*tensor, at::kLong), "one int64 per row");
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP, &rule.topK, &rule.seeds})
+    TORCH_CHECK(tensor->device() == device, "all inputs are on one device");
+}
+
+void sampleRows(const float* logits, int64_t rows, int64_t size, const SamplingRule& rule, const int64_t* counters, int64_t* ids, float* logp) {
+  const float *temperature = rule.temperature.data_ptr<float>(), *topP = rule.topP.data_ptr<float>(), *minP = rule.minP.data_ptr<float>();
+  const int64_t *topK = rule.topK.data_ptr<int64_t>(), *seeds = rule.seeds.data_ptr<int64_t>();
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> weights(size);
+    Search search;
+    for (int64_t row = begin; row < end; row++)
+      sampleRow(logits + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search, ids[row],
+                logp[row]);
+  });
+}
+
+namespace {
+
 std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
                                   const Tensor& seeds, const Tensor& counters) {
   TORCH_CHECK(logits.dim() == 2 && at::isFloatingType(logits.scalar_type()), "expected logits [B, V]");
   const int64_t rows = logits.size(0), size = logits.size(1);
-  for (const Tensor* tensor : {&temperature, &topP, &minP})
-    TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kFloat && tensor->is_contiguous(), "one float32 per row");
-  for (const Tensor* tensor : {&topK, &seeds, &counters})
-    TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows && tensor->scalar_type() == at::kLong && tensor->is_contiguous(), "one int64 per row");
-  for (const Tensor* tensor : {&temperature, &topP, &minP, &topK, &seeds, &counters})
-    TORCH_CHECK(tensor->device() == logits.device(), "all inputs are on one device");
+  const SamplingRule rule{temperature, topK, topP, minP, seeds};
+  checkRule(rule, rows, logits.device());
+  TORCH_CHECK(counters.dim() == 1 && counters.size(0) == rows && counters.scalar_type() == at::kLong && counters.is_contiguous() &&
+                  counters.device() == logits.device(), "one int64 counter per row");
   Tensor z = logits.contiguous();
   if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // CUDA's kernels widen as they read
   Tensor ids = at::empty({rows}, seeds.options()), logp = at::empty({rows}, temperature.options());
@@ -267,15 +292,7 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
     const auto out = sample(z.cpu(), temperature.cpu(), topK.cpu(), topP.cpu(), minP.cpu(), seeds.cpu(), counters.cpu());
     return {std::get<0>(out).to(ids.device()), std::get<1>(out).to(ids.device())};
   }
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> weights(size);
-    Search search;
-    for (int64_t row = begin; row < end; row++) {
-      const Cuts cuts{topK.data_ptr<int64_t>()[row], topP.data_ptr<float>()[row], minP.data_ptr<float>()[row]};
-      sampleRow(z.data_ptr<float>() + row * size, size, temperature.data_ptr<float>()[row], cuts, seeds.data_ptr<int64_t>()[row],
-                counters.data_ptr<int64_t>()[row], weights, search, ids.data_ptr<int64_t>()[row], logp.data_ptr<float>()[row]);
-    }
-  });
+  sampleRows(z.data_ptr<float>(), rows, size, rule, counters.data_ptr<int64_t>(), ids.data_ptr<int64_t>(), logp.data_ptr<float>());
   return {ids, logp};
 }
 

@@ -82,16 +82,25 @@ inline Vector exponential(const Vector& x) {
   return (Vector)(((Whole)p + ((Whole)shifted << 23)) & ~(Whole)(x < -87.0f));
 }
 
+/** `exponentials`, COUNT vectors at a time: they are loaded before any is stored, or each would wait for the one before. Returns where it ended. */
+template <int COUNT>
+inline int64_t exponentialsFrom(int64_t i, const float* values, int64_t size, float peak, float factor, float* out, Vector (&sums)[2]) {
+  for (; i + COUNT * kWidth <= size; i += COUNT * kWidth) {
+    Vector w[COUNT];
+    for (int j = 0; j < COUNT; j++) w[j] = exponential((load(values + i + j * kWidth) - peak) * factor);
+    for (int j = 0; j < COUNT; j++) {
+      store(out + i + j * kWidth, w[j]);
+      sums[j % 2] += w[j];
+    }
+  }
+  return i;
+}
+
 /** values[i] = e^((values[i] − peak)·factor) into `out`; returns their sum. `peak` is no smaller than any of them. */
 inline float exponentials(const float* values, int64_t size, float peak, float factor, float* out) {
   Vector sums[2] = {};
-  int64_t i = 0;
-  for (; i + 2 * kWidth <= size; i += 2 * kWidth)
-    for (int j = 0; j < 2; j++) {
-      const Vector w = exponential((load(values + i + j * kWidth) - peak) * factor);
-      store(out + i + j * kWidth, w);
-      sums[j] += w;
-    }
+  int64_t i = exponentialsFrom<4>(0, values, size, peak, factor, out, sums);
+  i = exponentialsFrom<2>(i, values, size, peak, factor, out, sums);
   float sum = total(sums[0] + sums[1]);
   for (; i < size; i++) {
     const Vector one = exponential(all((values[i] - peak) * factor));

@@ -34,40 +34,49 @@ function isPlain(layer: Layer): boolean {
 
 /** Takes `x` through `layers`, in place. */
 export function decodeLayers(layers: readonly Layer[], x: Tensor, step: DecodeStep): void {
-  const { decoder, cache, positions, slots } = step;
+  const { before, after } = layerArguments(layers, step.decoder, step.cache);
+  aten('attune::decode_layers', x, ...before, step.slots, step.positions, ...after);
+}
+
+/** What native/decode_layer.cc is told of the layers, before and after a step's slots and positions. */
+export function layerArguments(
+  layers: readonly Layer[],
+  decoder: Decoder,
+  cache: KvCache,
+): { before: unknown[]; after: unknown[] } {
   const { attention, positions: kind } = decoder.spec;
   const rope = kind.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const first = layers[0]?.weights;
   const each = <T>(pick: (weights: LayerWeights, index: number) => T) =>
     layers.map((layer) => pick(layer.weights, layer.index));
-  aten(
-    'attune::decode_layers',
-    x,
-    first?.attentionNorm?.eps ?? 0,
-    each(({ attentionNorm }) => attentionNorm?.weight),
-    each(({ qkv }) => qkv.weight),
-    each(({ qkv }) => qkv.bias),
-    each(({ qNorm }) => qNorm?.weight ?? null),
-    each(({ kNorm }) => kNorm?.weight ?? null),
-    first?.qNorm?.eps ?? 0,
-    rope?.cos ?? null,
-    rope?.sin ?? null,
-    kind.kind === 'rope' && kind.interleaved,
-    each((_, index) => cache.keys[index]),
-    each((_, index) => cache.values[index]),
-    slots,
-    positions,
-    attention.heads,
-    each((_, index) => decoder.attentionScale(index)),
-    each((_, index) => attention.windows[index] ?? 0),
-    each(({ out }) => out.weight),
-    each(({ out }) => out.bias),
-    each(({ mlpNorm }) => mlpNorm?.weight),
-    each(({ up }) => up.weight),
-    each(({ up }) => up.bias),
-    each(({ down }) => down.weight),
-    each(({ down }) => down.bias),
-  );
+  return {
+    before: [
+      first?.attentionNorm?.eps ?? 0,
+      each(({ attentionNorm }) => attentionNorm?.weight),
+      each(({ qkv }) => qkv.weight),
+      each(({ qkv }) => qkv.bias),
+      each(({ qNorm }) => qNorm?.weight ?? null),
+      each(({ kNorm }) => kNorm?.weight ?? null),
+      first?.qNorm?.eps ?? 0,
+      rope?.cos ?? null,
+      rope?.sin ?? null,
+      kind.kind === 'rope' && kind.interleaved,
+      each((_, index) => cache.keys[index]),
+      each((_, index) => cache.values[index]),
+    ],
+    after: [
+      attention.heads,
+      each((_, index) => decoder.attentionScale(index)),
+      each((_, index) => attention.windows[index] ?? 0),
+      each(({ out }) => out.weight),
+      each(({ out }) => out.bias),
+      each(({ mlpNorm }) => mlpNorm?.weight),
+      each(({ up }) => up.weight),
+      each(({ up }) => up.bias),
+      each(({ down }) => down.weight),
+      each(({ down }) => down.bias),
+    ],
+  };
 }
 
 /** Whether norm, turn, cache and attention of this decoder are what native/decode_fused.cc does. */

@@ -3,16 +3,22 @@ import { type Device, keep, type Tensor, tensor } from '../tensor/index.ts';
 import type { Reply } from './generation.ts';
 import { type RuleTensors, ruleTensors } from './sampling.ts';
 
+export interface HeldRows {
+  rule: RuleTensors;
+  slots: Tensor;
+}
+
 export class RowTensors {
   readonly #device: Device;
   #replies: readonly Reply[] = [];
-  #held: { rule: RuleTensors; slots: Tensor } | null = null;
+  #held: HeldRows | null = null;
 
   constructor(device: Device) {
     this.#device = device;
   }
 
-  of(replies: readonly Reply[]): { rule: RuleTensors; slots: Tensor } {
+  /** The same object for as long as the rows are the same. */
+  of(replies: readonly Reply[]): HeldRows {
     if (this.#held !== null && sameRows(replies, this.#replies)) return this.#held;
     this.dispose();
     const rule = ruleTensors(

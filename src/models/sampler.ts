@@ -9,13 +9,14 @@ import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';
+import { CpuStep } from './cpu-step.ts';
 import { decode, prefill } from './decoding.ts';
 import { type Generation, type GenerationRequest, Reply } from './generation.ts';
 import { GraphDecoder } from './graph-decoder.ts';
 import { type CacheSize, cacheBytes, KvCache } from './kv-cache.ts';
 import type { Model } from './model.ts';
-import { RowTensors } from './row-tensors.ts';
-import { penalise, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
+import { type HeldRows, RowTensors } from './row-tensors.ts';
+import { type Drawn, penalise, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
 
 export interface SamplerOptions {
   /** Sequences that are written at the same time. */
@@ -38,11 +39,6 @@ const CPU_SLOTS = 32;
 /** Prompt tokens that go through at once: bounds the memory of prefill. */
 const PREFILL_TOKENS = 16384;
 const PATIENCE_MS = 25;
-
-interface Drawn {
-  ids: number[];
-  logprobs: number[];
-}
 
 export class Sampler {
   readonly #model: Model;
@@ -124,6 +120,7 @@ export class Sampler {
     const wasTraining = this.#model.decoder.training;
     this.#model.decoder.train(false);
     using rows = new RowTensors(this.#model.decoder.device);
+    using short = new CpuStep(this.#model.decoder, cache);
     let breath = performance.now();
     try {
       while (waiting.length > 0 || active.length > 0) {
@@ -132,7 +129,7 @@ export class Sampler {
         active = this.#settle([...active, ...admitted], free, options, waiting);
         if (active.length > 0) {
           const before = active.reduce((sum, reply) => sum + reply.ids.length, 0);
-          if (graph === null) this.#step(cache, active, rows);
+          if (graph === null) this.#step(cache, active, rows.of(active), short);
           else graph.run(active);
           count(active.reduce((sum, reply) => sum + reply.ids.length, 0) - before);
         }
@@ -213,25 +210,28 @@ export class Sampler {
   }
 
   /** One token for every active reply. */
-  #step(cache: KvCache, active: readonly Reply[], rows: RowTensors): void {
+  #step(cache: KvCache, active: readonly Reply[], rows: HeldRows, short: CpuStep): void {
+    const drawn = short.run(active, rows) ?? this.#generalStep(cache, active, rows);
+    active.forEach((reply, i) => {
+      reply.push(drawn.ids[i] as number, drawn.logprobs[i] as number);
+    });
+  }
+
+  #generalStep(cache: KvCache, active: readonly Reply[], { rule, slots }: HeldRows): Drawn {
     const { decoder } = this.#model;
     const whole = (pick: (reply: Reply) => number) =>
       tensor(
         BigInt64Array.from(active, (reply) => BigInt(pick(reply))),
         { device: decoder.device },
       );
-    const drawn = scope(() =>
+    return scope(() =>
       noGrad(() => {
-        const { rule, slots } = rows.of(active);
         const positions = whole((reply) => reply.position);
         const ids = whole((reply) => reply.last);
         const hidden = decode(decoder, cache, ids, positions, slots);
         return this.#draw(decoder.logits(hidden), active, rule, positions.add(1));
       }),
     );
-    active.forEach((reply, i) => {
-      reply.push(drawn.ids[i] as number, drawn.logprobs[i] as number);
-    });
   }
 
   /** The next token of each reply. */

@@ -70,6 +70,12 @@ export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], de
   };
 }
 
+/** One token per row. */
+export interface Drawn {
+  ids: number[];
+  logprobs: number[];
+}
+
 /** The next token of each row and its log-probability over the whole vocabulary at the temperature (native/sample.cc). */
 export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): { ids: Tensor; logp: Tensor } {
   const [ids, logp] = aten<[Tensor, Tensor]>(

@@ -11,7 +11,7 @@ export type { Index } from './indexing.ts';
 export { keep, liveBytes, liveTensors, scope } from './lifetime.ts';
 export type { Operand, Scalar } from './methods.ts';
 export { type CudaDevice, type CudaMemory, cpuFlags, openblasCoreType, packageRoot } from './native.ts';
-export { aten, findOperator } from './operator.ts';
+export { aten, BoundOperator, findOperator } from './operator.ts';
 export * from './runtime.ts';
 export * from './safetensors.ts';
 export { isDevice, Tensor } from './tensor.ts';

@@ -50,6 +50,10 @@ type Bytes = ArrayBufferView | ArrayBuffer;
 export interface Native {
   resolve(name: string, overload: string): OperatorInfo | null;
   call(id: number, ...args: unknown[]): unknown;
+  /** Converts and holds an operator's first arguments; `callBound` takes the others. */
+  bind(id: number, ...first: unknown[]): number;
+  callBound(bound: number, ...rest: unknown[]): unknown;
+  unbind(bound: number): void;
   overloads(name: string): string[];
 
   fromBytes(data: Bytes, dtype: string, shape: readonly number[]): number;

@@ -77,30 +77,7 @@ export function operator(name: string): Operator {
 
 /** Calls an operator with arguments by position. */
 export function invoke(op: Operator, args: readonly unknown[]): unknown {
-  const count = args.length;
-  const raw: unknown[] = new Array(count);
-  const infos = op.arguments;
-  for (let i = 0; i < count; i++) {
-    const value = args[i];
-    const info = infos[i];
-    if (value instanceof Tensor) {
-      if (info === undefined || !info.tensor || info.list) throw wrongKind(op, i, args);
-      if (value.handle < 0)
-        throw new TensorError(op.name, `${op.name}: argument "${info.name}" is a tensor that was already freed.`);
-      raw[i] = value.handle;
-    } else if (info?.tensor && value !== undefined && value !== null) {
-      raw[i] =
-        info.list && Array.isArray(value)
-          ? value.map((item) => handleOf(op, info, item))
-          : fail(wrongKind(op, i, args));
-    } else if (value instanceof Generator) {
-      raw[i] = info?.generator ? value.id : fail(wrongKind(op, i, args));
-    } else if (info?.generator && value !== undefined && value !== null) {
-      throw wrongKind(op, i, args);
-    } else {
-      raw[i] = value;
-    }
-  }
+  const raw = rawArguments(op, args);
   let result: unknown;
   try {
     result = native.call(op.id, ...raw);
@@ -109,6 +86,81 @@ export function invoke(op: Operator, args: readonly unknown[]): unknown {
   }
   if (op.simple) return result === null ? null : new Tensor(result as number);
   return unwrap(op, args, result);
+}
+
+/** Arguments as the addon takes them: handles for tensors, ids for generators. Those before `first` are not among them. */
+function rawArguments(op: Operator, args: readonly unknown[], first = 0): unknown[] {
+  const count = args.length;
+  const raw: unknown[] = new Array(count);
+  const infos = op.arguments;
+  for (let i = 0; i < count; i++) {
+    const value = args[i];
+    const info = infos[first + i];
+    if (value instanceof Tensor) {
+      if (info === undefined || !info.tensor || info.list) throw wrongKind(op, info, value);
+      if (value.handle < 0)
+        throw new TensorError(op.name, `${op.name}: argument "${info.name}" is a tensor that was already freed.`);
+      raw[i] = value.handle;
+    } else if (info?.tensor && value !== undefined && value !== null) {
+      raw[i] =
+        info.list && Array.isArray(value)
+          ? value.map((item) => handleOf(op, info, item))
+          : fail(wrongKind(op, info, value));
+    } else if (value instanceof Generator) {
+      raw[i] = info?.generator ? value.id : fail(wrongKind(op, info, value));
+    } else if (info?.generator && value !== undefined && value !== null) {
+      throw wrongKind(op, info, value);
+    } else {
+      raw[i] = value;
+    }
+  }
+  return raw;
+}
+
+const unbinder = new FinalizationRegistry<number>((id) => native.unbind(id));
+
+/**
+ * An operator whose first arguments are held, converted, from call to call: for one with many arguments of which few change.
+ * The tensors among them live for as long as it does.
+ */
+export class BoundOperator {
+  readonly #op: Operator;
+  readonly #first: readonly unknown[];
+  #id: number;
+
+  constructor(name: string, ...first: unknown[]) {
+    this.#op = operator(name);
+    this.#first = first;
+    const raw = rawArguments(this.#op, first);
+    try {
+      this.#id = native.bind(this.#op.id, ...raw);
+    } catch (error) {
+      throw explain(this.#op, first, error as Error);
+    }
+    unbinder.register(this, this.#id, this);
+  }
+
+  call<T = Tensor>(...rest: unknown[]): T {
+    const raw = rawArguments(this.#op, rest, this.#first.length);
+    const args = [...this.#first, ...rest];
+    let result: unknown;
+    try {
+      result = native.callBound(this.#id, ...raw);
+    } catch (error) {
+      throw explain(this.#op, args, error as Error);
+    }
+    return unwrap(this.#op, args, result) as T;
+  }
+
+  dispose(): void {
+    if (this.#id < 0) return;
+    unbinder.unregister(this);
+    native.unbind(this.#id);
+    this.#id = -1;
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
 }
 
 function handleOf(op: Operator, info: ArgumentInfo, item: unknown): number | null {
@@ -156,10 +208,9 @@ function fail(error: Error): never {
   throw error;
 }
 
-function wrongKind(op: Operator, index: number, args: readonly unknown[]): TensorError {
-  const info = op.arguments[index];
+function wrongKind(op: Operator, info: ArgumentInfo | undefined, value: unknown): TensorError {
   const wants = info ? `argument "${info.name}" is ${info.type}` : `it takes ${op.arguments.length} arguments`;
-  return new TensorError(op.name, `${op.name}: ${wants}, got ${kindOf(args[index])}.\n  schema: ${op.schema}`);
+  return new TensorError(op.name, `${op.name}: ${wants}, got ${kindOf(value)}.\n  schema: ${op.schema}`);
 }
 
 function explain(op: Operator, args: readonly unknown[], error: Error): Error {
