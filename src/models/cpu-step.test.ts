@@ -5,23 +5,12 @@ import { CpuStep } from './cpu-step.ts';
 import { layerArguments } from './decode-layer.ts';
 import { decode } from './decoding.ts';
 import { Reply } from './generation.ts';
-import { addLora, initModel, type Model, Sampler } from './index.ts';
+import { addLora, type Model, Sampler } from './index.ts';
 import { KvCache } from './kv-cache.ts';
 import { RowTensors } from './row-tensors.ts';
 import { sampleNext } from './sampling.ts';
+import { filled, SHAPE } from './small-model.test-support.ts';
 
-const SHAPE = {
-  vocab_size: 40,
-  hidden_size: 24,
-  intermediate_size: 52,
-  num_hidden_layers: 2,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  head_dim: 8,
-  max_position_embeddings: 64,
-  rms_norm_eps: 1e-5,
-  tie_word_embeddings: false,
-};
 const llama = { ...SHAPE, model_type: 'llama', tie_word_embeddings: true };
 const qwen2 = { ...SHAPE, head_dim: 6, model_type: 'qwen2' };
 const qwen3 = { ...SHAPE, model_type: 'qwen3' };
@@ -29,15 +18,6 @@ const mistral = { ...SHAPE, model_type: 'mistral', sliding_window: 3 };
 const gpt2 = { model_type: 'gpt2', vocab_size: 40, n_embd: 24, n_layer: 2, n_head: 4, n_positions: 64 };
 
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
-
-/** A model whose weights and biases are all something, so that leaving one out shows. */
-function filled(config: Record<string, unknown>): Model {
-  const model = initModel(config, { seed: 1 });
-  noGrad(() => {
-    for (const [, parameter] of model.decoder.parameters()) parameter.normal_(0, 0.3);
-  });
-  return model;
-}
 
 const cacheOf = (model: Model) =>
   new KvCache(model.decoder.spec, { slots: 5, length: 16 }, { dtype: 'float32', device: 'cpu' });

@@ -3,9 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { aten, noGrad, randn, scope, seed, type Tensor, tensor, zeros } from '../tensor/index.ts';
 import { decodeLayers, layersFit } from './decode-layer.ts';
 import { decode } from './decoding.ts';
-import { addLora, initModel, type Model } from './index.ts';
+import { addLora, initModel } from './index.ts';
 import { KvCache } from './kv-cache.ts';
 import type { Layer } from './layer.ts';
+import { filled, SHAPE } from './small-model.test-support.ts';
 
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const at = (values: ArrayLike<number>, i: number) => values[i] as number;
@@ -150,34 +151,14 @@ describe('attune::decode_fused', () => {
   });
 });
 
-const SHAPE = {
-  vocab_size: 40,
-  hidden_size: 24,
-  intermediate_size: 52,
-  num_hidden_layers: 2,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  head_dim: 8,
-  max_position_embeddings: 64,
-  rms_norm_eps: 1e-5,
-  tie_word_embeddings: false,
-};
 const qwen3 = { ...SHAPE, model_type: 'qwen3', architectures: ['Qwen3ForCausalLM'] };
 const qwen2 = { ...SHAPE, head_dim: 6, model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] };
-
-/** Weights and biases that are not zero, so that leaving one out shows. */
-function fill(model: Model): void {
-  noGrad(() => {
-    for (const [, parameter] of model.decoder.parameters()) parameter.normal_(0, 0.3);
-  });
-}
 
 describe('decodeLayers', () => {
   for (const [name, config] of Object.entries({ qwen2, qwen3 })) {
     it(`is the block's own forward: ${name}`, () => {
       seed(5);
-      using model = initModel(config, { seed: 1 });
-      fill(model);
+      using model = filled(config);
       const { decoder } = model;
       scope(() =>
         noGrad(() => {
@@ -234,8 +215,7 @@ describe('decodeLayers', () => {
   });
 
   it('writes each step in place of nothing else: two steps equal two alone', () => {
-    using model = initModel(qwen3, { seed: 2 });
-    fill(model);
+    using model = filled(qwen3);
     const { decoder } = model;
     const run = (rows: number[]) => {
       const cache = new KvCache(decoder.spec, { slots: 3, length: 8 }, { dtype: 'float32', device: 'cpu' });
