@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { parseArgs } from 'node:util';
-import { Batches, openDataset, Random, tokenise } from '../src/data/index.ts';
+import { Batches, openDataset, tokenise } from '../src/data/index.ts';
+import { Random } from '../src/random.ts';
 import { Tokenizer, trainBpe } from '../src/text/index.ts';
 import type { Reading } from './run.ts';
 
@@ -125,7 +126,7 @@ async function writePairs(file: string, pairs: number): Promise<void> {
   const out = createWriteStream(file);
   const random = new Random(1);
   for (let i = 0; i < pairs; i++) {
-    const turns = 1 + random.below(4);
+    const turns = 1 + random.int(0, 3);
     const prompt = Array.from(
       { length: turns },
       () => `\n\nHuman: ${text(random, 90)}\n\nAssistant: ${text(random, 120)}`,
@@ -144,7 +145,7 @@ function text(random: Random, characters: number): string {
   let result = '';
   while (result.length < wanted) {
     const rank = Math.floor(vocabulary.length ** random.float()) - 1;
-    result += `${result === '' ? '' : ' '}${vocabulary[rank]}${random.below(12) === 0 ? '.' : ''}`;
+    result += `${result === '' ? '' : ' '}${vocabulary[rank]}${random.int(0, 11) === 0 ? '.' : ''}`;
   }
   return result;
 }
@@ -153,9 +154,9 @@ function words(count: number): string[] {
   const random = new Random(7);
   const onsets = ['b', 'c', 'd', 'f', 'g', 'h', 'l', 'm', 'n', 'p', 'r', 's', 't', 'st', 'tr', 'th', 'w', ''];
   const rimes = ['a', 'e', 'i', 'o', 'u', 'an', 'er', 'ing', 'on', 'ation', 'y', 'al', 'ent', 'es'];
-  const part = (list: string[]) => list[random.below(list.length)] as string;
+  const part = (list: string[]) => list[random.int(0, list.length - 1)] as string;
   return Array.from({ length: count }, (_, rank) => {
-    const syllables = 1 + Math.min(3, Math.floor(Math.log10(rank + 1))) - random.below(2);
+    const syllables = 1 + Math.min(3, Math.floor(Math.log10(rank + 1))) - random.int(0, 1);
     return Array.from({ length: Math.max(1, syllables) }, () => part(onsets) + part(rimes)).join('');
   });
 }

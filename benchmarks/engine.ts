@@ -5,8 +5,8 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { packedAttention } from '../src/models/attention.ts';
-import { packedBatch } from '../src/models/batch.ts';
+import { packedAttention } from '../src/models/decoder/attention.ts';
+import { packedBatch } from '../src/models/decoder/batch.ts';
 import { AdamW, LayerNorm, Linear, Module } from '../src/nn/index.ts';
 import {
   cudaMemory,

@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { meanOf, policyAlgorithm, policyAlgorithms, stdOf } from '../src/algorithms/index.ts';
 import { bars, grid, lineChart, type MetricRow, openRun, toPng } from '../src/runs/index.ts';
-import { trainPolicy } from '../src/trainers/policy.ts';
+import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { flagsOf } from './preference-measures.ts';
 import type { Reading } from './run.ts';
 

@@ -2,12 +2,12 @@
 import { existsSync } from 'node:fs';
 import { meanOf } from '../src/algorithms/index.ts';
 import { UserError } from '../src/errors.ts';
+import { type PromptedResponse, responseLogprobs } from '../src/models/decoder/responses.ts';
 import { type Generation, loadModel, type Model, Sampler } from '../src/models/index.ts';
+import { type PolicyPrompt, PromptWriter, taskEvalPrompts } from '../src/rollouts/prompts.ts';
 import { task } from '../src/tasks/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
-import { buildPreferences, pairsOf } from '../src/trainers/build-preferences.ts';
-import { type PolicyPrompt, PromptWriter, taskEvalPrompts } from '../src/trainers/policy-prompts.ts';
-import { type PromptedResponse, responseLogprobs } from '../src/trainers/responses.ts';
+import { buildPreferences, pairsOf } from '../src/workflows/build-preferences.ts';
 
 /** What both studies take from the command line. */
 export interface StudyFlags {
@@ -91,7 +91,7 @@ export class Measures implements Disposable {
 
   /** How each held-out pair stands: by how much its right answer is the likelier one. */
   #leads(policy: Model): number[] {
-    const lp = responseLogprobs(policy, this.#pairs);
+    const lp = responseLogprobs(policy.decoder, this.#pairs);
     return Array.from({ length: lp.length / 2 }, (_, i) => (lp[2 * i] as number) - (lp[2 * i + 1] as number));
   }
 
@@ -108,7 +108,7 @@ export class Measures implements Disposable {
   #divergence(replies: readonly (readonly Generation[])[]): number {
     const own = replies.flat().map(({ logprobs }) => logprobs.reduce((sum, lp) => sum + lp, 0));
     const answers = replies.flatMap((group, i) => group.map((reply) => this.#answered(i, reply)));
-    const reference = responseLogprobs(this.#start, answers);
+    const reference = responseLogprobs(this.#start.decoder, answers);
     return meanOf(own.map((lp, i) => lp - (reference[i] as number)));
   }
 

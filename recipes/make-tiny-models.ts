@@ -6,7 +6,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { initModel } from '../src/models/index.ts';
+import { initModel, saveModel } from '../src/models/index.ts';
 import { gradedRows, preferenceRows } from '../src/tasks/index.ts';
 import { trainBpe } from '../src/text/index.ts';
 
@@ -44,6 +44,6 @@ for (const [name, config] of Object.entries(families)) {
     { ...config, ...ids, bos_token_id: null, max_position_embeddings: 512, initializer_range: 0.05, dtype: 'float32' },
     { seed: 1, source: name },
   );
-  model.save(out);
+  saveModel(model, out);
 }
 console.log(`${folder}: ${Object.keys(families).join(', ')}; pairs.jsonl, judged.jsonl`);

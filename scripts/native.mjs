@@ -115,7 +115,11 @@ function firstWritable(folders) {
 /** Everything that decides what the addon is: sources, flags, libtorch. */
 function planBuild(root, build, libtorch, env) {
   const folder = join(root, 'native');
-  const files = existsSync(folder) ? readdirSync(folder).sort() : [];
+  const files = existsSync(folder)
+    ? readdirSync(folder, { recursive: true })
+        .filter((name) => /\.(cc|cu|h|cuh)$/.test(name))
+        .sort()
+    : [];
   const cuda = findCuda(libtorch, env);
   const cudaSources = cuda ? files.filter((name) => name.endsWith('.cu')) : [];
   const kernelSources = cuda?.nvcc ? cudaSources : [];
@@ -134,6 +138,8 @@ function planBuild(root, build, libtorch, env) {
   const shared = [
     `-std=c++${atLeast(libtorch.version, [2, 12]) ? 20 : 17}`,
     ...defines,
+    // Includes are written from native/: "door/handles.h".
+    `-I${folder}`,
     ...includes.flatMap((path) => ['-isystem', path]),
   ];
   const compilers = {
@@ -176,7 +182,7 @@ function planBuild(root, build, libtorch, env) {
     ...(cuda ? ['-lc10_cuda', '-ltorch_cuda', `-L${cuda.cudart.folder}`, `-l:${cuda.cudart.name}`] : []),
   ];
 
-  const headers = files.filter((name) => /\.(h|hpp|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
+  const headers = files.filter((name) => /\.(h|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
   const base = [
     libtorch.root,

@@ -30,24 +30,29 @@ export type { Progress } from './progress.ts';
 export * from './rewards/index.ts';
 export { openRun } from './runs/index.ts';
 export { Tokenizer } from './text/index.ts';
+export type { TrainResult, TrainStep } from './trainers/loop/loop.ts';
+export { type TrainerOptions, TrainingRun } from './trainers/loop/training-run.ts';
+export { type PolicyConfig, policySchema } from './trainers/policy/config.ts';
+export { type PolicyTrainerOptions, trainPolicy } from './trainers/policy/policy.ts';
+export { type Replay, replayStep } from './trainers/policy/replay.ts';
+export { newSignals, type Signal, signals } from './trainers/policy/signals.ts';
+export { type PreferenceConfig, preferenceSchema } from './trainers/preference/config.ts';
+export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference/preference.ts';
+export { type RewardConfig, rewardSchema } from './trainers/reward/config.ts';
+export { type RewardInput, trainReward } from './trainers/reward/reward.ts';
+export { type SftConfig, type SftInput, sftSchema, trainSft } from './trainers/sft/sft.ts';
 export {
   type BuildPreferencesConfig,
   type BuiltPreferences,
   buildPreferences,
-} from './trainers/build-preferences.ts';
-export { type CompareOptions, type CompareOutcome, compareMethods, type MethodRun } from './trainers/compare.ts';
-export { type CompareConfig, compareSchema } from './trainers/compare-config.ts';
-export type { TrainResult, TrainStep } from './trainers/loop.ts';
-export { type ModelOutcome, type PipelineOptions, trainPipeline } from './trainers/pipeline.ts';
-export { type PipelineConfig, pipelineSchema, readPipeline } from './trainers/pipeline-config.ts';
-export { type ModelPlan, planPipeline } from './trainers/pipeline-plan.ts';
-export { type PolicyTrainerOptions, trainPolicy } from './trainers/policy.ts';
-export { type PolicyConfig, policySchema } from './trainers/policy-config.ts';
-export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference.ts';
-export { type PreferenceConfig, preferenceSchema } from './trainers/preference-config.ts';
-export { type Replay, replayStep } from './trainers/replay.ts';
-export { type RewardInput, trainReward } from './trainers/reward.ts';
-export { type RewardConfig, rewardSchema } from './trainers/reward-config.ts';
-export { type SftConfig, type SftInput, sftSchema, trainSft } from './trainers/sft.ts';
-export { newSignals, type Signal, signals } from './trainers/signals.ts';
-export { type TrainerOptions, TrainingRun } from './trainers/training-run.ts';
+} from './workflows/build-preferences.ts';
+export {
+  type CompareOptions,
+  type CompareOutcome,
+  compareMethods,
+  type MethodRun,
+} from './workflows/compare/compare.ts';
+export { type CompareConfig, compareSchema } from './workflows/compare/config.ts';
+export { type PipelineConfig, pipelineSchema, readPipeline } from './workflows/pipeline/config.ts';
+export { type ModelOutcome, type PipelineOptions, trainPipeline } from './workflows/pipeline/pipeline.ts';
+export { type ModelPlan, planPipeline } from './workflows/pipeline/plan.ts';

@@ -1,48 +1,143 @@
-/** Nothing imports upward: reads the imports of every source file and holds them against the arrows of the design. */
-import { readdirSync, readFileSync } from 'node:fs';
+/**
+ * Every arrow points down: reads the imports of every source file, holds them against the design's layers, and fails on
+ * files that import each other in a circle. Type imports count: a reader has to follow them too.
+ */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
-/** Each folder and what it may import, besides itself and the leaf files errors.ts and progress.ts. */
-const allowed: Record<string, string[]> = {
-  'src/tensor': [],
-  'src/nn': ['src/tensor'],
-  'src/text': [],
-  'src/models': ['src/nn', 'src/tensor', 'src/text'],
-  'src/data': ['src/text'],
-  'src/tasks': [],
-  'src/rewards': ['src/models', 'src/tasks', 'src/text'],
-  'src/algorithms': ['src/tensor'],
-  'src/runs': ['src/tensor', 'src/nn'],
-  studio: ['src/runs', 'src/models', 'src/text'],
-};
-const below = Object.keys(allowed).filter((folder) => folder.startsWith('src/'));
-allowed['src/trainers'] = below;
-allowed['src/evaluate'] = below;
-allowed['src/cli'] = [...below, 'src/trainers', 'src/evaluate', 'studio'];
-// The package's front door exports what programs may use.
-allowed['src/index.ts'] = [...below, 'src/trainers', 'src/evaluate'];
+const engine = ['src/tensor', 'src/tensor/engine', 'src/tensor/safetensors', 'src/nn'];
+const text = ['src/text', 'src/text/chat', 'src/text/tokenizer'];
+const data = ['src/data', 'src/data/shapes', 'src/data/sources', 'src/data/tokens'];
+const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
+const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
+const models = [
+  'src/models',
+  ...['families', 'decoder', 'lora', 'files', 'generate'].map((room) => `src/models/${room}`),
+];
+const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store'].map((room) => `src/runs/${room}`)];
+const belowTrainers = [
+  ...['src/hub', 'src/rewards', 'src/rollouts'],
+  ...[engine, text, data, tasks, algorithms, models, runs].flat(),
+];
+const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
+const trainers = [...trainerRooms, ...['sft', 'reward', 'preference', 'policy'].map((kind) => `src/trainers/${kind}`)];
+const workflows = ['src/workflows', 'src/workflows/pipeline', 'src/workflows/compare'];
 
-const leaves = ['src/errors.ts', 'src/progress.ts'];
+/** Each folder and what it may import, besides itself and the leaf files. A folder's index.ts may import its rooms. */
+const allowed: Record<string, string[]> = {
+  'src/hub': [],
+  'src/tensor/engine': [],
+  'src/tensor': ['src/tensor/engine'],
+  'src/tensor/safetensors': ['src/tensor', 'src/tensor/engine'],
+  'src/nn': ['src/tensor'],
+  'src/text/chat': [],
+  'src/text/tokenizer': ['src/text/chat'],
+  'src/text': ['src/text/chat', 'src/text/tokenizer'],
+  'src/data/sources': ['src/hub'],
+  'src/data/shapes': ['src/data/sources', ...text],
+  'src/data': ['src/data/shapes', 'src/data/sources', 'src/hub', ...text],
+  'src/data/tokens': ['src/data', 'src/data/shapes', 'src/data/sources', ...text],
+  'src/tasks/parts': [],
+  'src/tasks/problems': ['src/tasks/parts'],
+  'src/tasks': ['src/tasks/problems', 'src/tasks/parts'],
+  'src/algorithms': ['src/tensor'],
+  'src/algorithms/policy': ['src/algorithms', 'src/tensor'],
+  'src/algorithms/preference': ['src/algorithms', 'src/tensor'],
+  'src/models/families': [],
+  'src/models/decoder': ['src/models/families', ...engine],
+  'src/models/lora': ['src/models/decoder', 'src/models/families', ...engine],
+  'src/models': ['src/models/decoder', 'src/models/families', 'src/models/lora', ...engine],
+  'src/models/generate': ['src/models', 'src/models/decoder', 'src/models/families', ...engine, ...text],
+  'src/models/files': [
+    'src/hub',
+    'src/models',
+    'src/models/decoder',
+    'src/models/families',
+    'src/models/lora',
+    ...engine,
+    ...text,
+  ],
+  'src/runs/config': [],
+  'src/runs/metrics': [],
+  'src/runs/plots': ['src/runs/metrics'],
+  'src/runs/store': [],
+  'src/runs': ['src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
+  'src/rewards': [...models, ...tasks, ...text],
+  'src/rollouts': [
+    'src/hub',
+    'src/rewards',
+    ...algorithms,
+    ...data,
+    ...models,
+    ...tasks,
+    ...text,
+    ...runs,
+    'src/tensor',
+  ],
+  'src/evaluate': belowTrainers,
+  'src/trainers': belowTrainers,
+  'src/trainers/loop': ['src/trainers', ...belowTrainers],
+  'src/trainers/batches': ['src/trainers', 'src/trainers/loop', ...belowTrainers],
+  'src/trainers/reference': ['src/trainers', ...belowTrainers],
+};
+for (const kind of ['sft', 'reward', 'preference', 'policy'])
+  allowed[`src/trainers/${kind}`] = [...belowTrainers, ...trainerRooms];
+const belowWorkflows = [...belowTrainers, ...trainers, 'src/evaluate'];
+for (const room of workflows) allowed[room] = belowWorkflows;
+const everything = [...belowWorkflows, ...workflows];
+for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine'])
+  allowed[room] = [...everything, 'src/cli/terminal'];
+allowed['src/cli'] = [...everything, 'src/cli/terminal', 'src/cli/options', 'src/cli/machine'];
+// The package's front door exports what programs may use.
+allowed['src/index.ts'] = everything;
+
+const leaves = ['src/errors.ts', 'src/progress.ts', 'src/random.ts'];
 
 /** The layer a path belongs to: its folder, or the file itself where it lies at the root of src/. */
-function layerOf(path: string): string {
-  const parts = path.split('/');
-  return parts[0] === 'src' ? parts.slice(0, 2).join('/') : (parts[0] ?? '');
+const layerOf = (path: string) => (dirname(path) === 'src' ? path : dirname(path));
+
+/** src/trainers/loop/loop.ts → src/trainers */
+const houseOf = (path: string) => path.split('/').slice(0, 2).join('/');
+
+function importsOf(path: string, source: string): string[] {
+  return [...source.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)['"](\.[^'"]*)['"]/g)].map(([, specifier]) =>
+    relative('.', join(dirname(path), specifier ?? '')),
+  );
 }
 
 /** What is wrong with the relative imports of one file (`path` from the repository's root). */
-function faults(path: string, text: string): string[] {
+function faults(path: string, source: string): string[] {
   const from = layerOf(path);
-  const found: string[] = [];
-  for (const [, specifier] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)['"](\.[^'"]*)['"]/g)) {
-    const target = relative('.', join(dirname(path), specifier ?? ''));
+  return importsOf(path, source).flatMap((target) => {
     const to = layerOf(target);
-    if (to === from || leaves.includes(target)) continue;
-    // What several tests share lies in tests/.
-    if (to === 'tests' && path.endsWith('.test.ts')) continue;
-    if (!allowed[from]?.includes(to)) found.push(`${path} imports ${target}: ${from} may not use ${to}`);
-  }
+    if (to === from || leaves.includes(target)) return [];
+    // What several tests share lies in tests/. A test may use its whole house, rooms above it included.
+    if (path.endsWith('.test.ts') && (to.startsWith('tests') || houseOf(to) === houseOf(path))) return [];
+    if (path.endsWith('/index.ts') && to.startsWith(`${from}/`)) return [];
+    return allowed[from]?.includes(to) ? [] : [`${path} imports ${target}: ${from} may not use ${to}`];
+  });
+}
+
+/** Groups of files that import each other in a circle (Tarjan's strongly connected components of more than one file). */
+function circles(graph: ReadonlyMap<string, readonly string[]>): string[][] {
+  const index = new Map<string, number>();
+  const low = new Map<string, number>();
+  const stack: string[] = [];
+  const found: string[][] = [];
+  const visit = (file: string) => {
+    index.set(file, index.size);
+    low.set(file, index.get(file) as number);
+    stack.push(file);
+    for (const next of graph.get(file) ?? []) {
+      if (!index.has(next)) visit(next);
+      if (stack.includes(next)) low.set(file, Math.min(low.get(file) as number, low.get(next) as number));
+    }
+    if (low.get(file) !== index.get(file)) return;
+    const group = stack.splice(stack.indexOf(file));
+    if (group.length > 1) found.push(group.sort());
+  };
+  for (const file of graph.keys()) if (!index.has(file)) visit(file);
   return found;
 }
 
@@ -53,41 +148,66 @@ function sources(folder: string): string[] {
 }
 
 describe('layers', () => {
-  const files = ['src', 'studio'].flatMap((folder) => {
-    try {
-      return sources(folder);
-    } catch {
-      return [];
-    }
-  });
+  const files = ['src', 'studio'].filter(existsSync).flatMap(sources);
+  const texts = new Map(files.map((path) => [path, readFileSync(path, 'utf8')]));
+  const isProduct = (path: string) => !/\.test(-support)?\.ts$/.test(path);
 
   it('finds the sources', () => expect(files.length).toBeGreaterThan(5));
 
   it('import only downward', () => {
-    expect(files.flatMap((path) => faults(path, readFileSync(path, 'utf8')))).toEqual([]);
+    const product = files.filter((path) => !/test-support/.test(path));
+    expect(product.flatMap((path) => faults(path, texts.get(path) as string))).toEqual([]);
+  });
+
+  it('no files import each other in a circle', () => {
+    const graph = new Map(
+      files.filter(isProduct).map((path) => [path, importsOf(path, texts.get(path) as string)] as const),
+    );
+    expect(circles(graph)).toEqual([]);
   });
 
   it('every folder of src is known', () => {
-    const layers = new Set(files.map(layerOf).filter((layer) => !leaves.includes(layer)));
+    const layers = new Set(
+      files.map(layerOf).filter((layer) => !leaves.some((leaf) => layer.startsWith(leaf.slice(0, -3)))),
+    );
     expect([...layers].filter((layer) => !(layer in allowed))).toEqual([]);
   });
 
+  it('no hall: a folder holds some fifteen files, unless they are siblings of one kind', () => {
+    const siblings = ['src/models/families', 'src/tasks/problems', 'src/cli', 'src/algorithms/policy'];
+    const counts = Map.groupBy(files.filter(isProduct), layerOf);
+    const halls = [...counts].filter(([folder, inside]) => inside.length > 16 && !siblings.includes(folder));
+    expect(halls.map(([folder, inside]) => `${folder}: ${inside.length} files`)).toEqual([]);
+  });
+
   it.each([
-    ["import { x } from '../trainers/loop.ts';", 'src/models/qwen.ts'],
-    ["import type { T } from '../../nn/module.ts';", 'src/tensor/deep/op.ts'],
-    ["export * from '../data/shapes.ts';", 'src/text/tokenizer.ts'],
+    ["import { x } from '../trainers/loop/loop.ts';", 'src/models/qwen.ts'],
+    ["import type { T } from '../nn/module.ts';", 'src/tensor/op.ts'],
+    ["export * from '../../data/dataset.ts';", 'src/text/chat/tokenizer.ts'],
     ["const m = await import('../cli/main.ts');", 'src/nn/linear.ts'],
     ["import '../trainers/index.ts';", 'src/evaluate/accuracy.ts'],
-    ["import { t } from '../src/trainers/sft.ts';", 'studio/server.ts'],
+    ["import { load } from '../files/decoder.ts';", 'src/models/decoder/decoder.ts'],
+    ["import { x } from '../policy/policy.ts';", 'src/trainers/preference/preference.ts'],
     ["import { t } from './tensor/index.ts';", 'src/errors.ts'],
-    ["import { toy } from '../../tests/loop/toy.ts';", 'src/trainers/loop.ts'],
-  ])('would see %s in %s', (text, path) => expect(faults(path, text)).toHaveLength(1));
+    ["import { toy } from '../../../tests/loop/toy.ts';", 'src/trainers/loop/loop.ts'],
+  ])('would see %s in %s', (source, path) => expect(faults(path, source)).toHaveLength(1));
 
   it.each([
     ["import { x } from './loop.ts';", 'src/models/qwen.ts'],
     ["import { UserError } from '../errors.ts';", 'src/tensor/dtype.ts'],
     ["import { Linear } from '../nn/index.ts';", 'src/models/qwen.ts'],
     ["import { z } from 'zod';", 'src/text/chat.ts'],
-    ["import { toy } from '../../tests/loop/toy.ts';", 'src/trainers/loop.test.ts'],
-  ])('allows %s in %s', (text, path) => expect(faults(path, text)).toEqual([]));
+    ["export { x } from './lora/lora.ts';", 'src/models/index.ts'],
+    ["import { toy } from '../../../tests/loop/toy.ts';", 'src/trainers/loop/loop.test.ts'],
+  ])('allows %s in %s', (source, path) => expect(faults(path, source)).toEqual([]));
+
+  it('would see a circle', () => {
+    const graph = new Map([
+      ['a', ['b']],
+      ['b', ['c']],
+      ['c', ['a']],
+      ['d', ['a']],
+    ]);
+    expect(circles(graph)).toEqual([['a', 'b', 'c']]);
+  });
 });

@@ -30,7 +30,7 @@ describe('the package', () => {
       'bin/attune.mjs',
       'dist/cli/main.js',
       'dist/tensor/index.d.ts',
-      'native/addon.cc',
+      'native/door/addon.cc',
       'scripts/native.mjs',
       'README.md',
       'LICENSE',

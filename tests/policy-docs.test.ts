@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { openRun } from '../src/runs/index.ts';
-import { trainPolicy } from '../src/trainers/policy.ts';
+import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { tinyModel } from './support/tiny-model.ts';
 
 it('trains against the module of docs/policy.md', async () => {

@@ -2,11 +2,11 @@
 import { initModel, type Model, Sampler } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import { rewardFunction } from '../../src/rewards/index.ts';
+import { ListPrompts } from '../../src/rollouts/prompts.ts';
 import { resolveConfig } from '../../src/runs/index.ts';
 import type { Tokenizer } from '../../src/text/index.ts';
-import { algorithmOf, policySchema } from '../../src/trainers/policy-config.ts';
-import { ListPrompts } from '../../src/trainers/policy-prompts.ts';
-import { PolicyTask } from '../../src/trainers/policy-task.ts';
+import { algorithmOf, policySchema } from '../../src/trainers/policy/config.ts';
+import { PolicyTask } from '../../src/trainers/policy/task.ts';
 import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
 import { fastestStep, type Measured, type StepWork } from './measured.ts';
 

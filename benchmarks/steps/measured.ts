@@ -1,6 +1,6 @@
 /** A training step as the product's own loop takes it, timed: the fastest but the first, and CUDA's peak from the second on. */
 import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
-import { type TrainTask, trainLoop } from '../../src/trainers/loop.ts';
+import { type TrainTask, trainLoop } from '../../src/trainers/loop/loop.ts';
 
 export interface StepWork {
   cuda: boolean;

@@ -2,9 +2,9 @@
 import { type PreferenceTotals, preferenceLoss, preferenceOptions } from '../../src/algorithms/index.ts';
 import { addLora, initModel } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
-import { AdapterReference } from '../../src/trainers/adapter-reference.ts';
-import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference-objective.ts';
-import { ModelReference } from '../../src/trainers/reference.ts';
+import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference/objective.ts';
+import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
+import { ModelReference } from '../../src/trainers/reference/reference.ts';
 import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
 import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
 

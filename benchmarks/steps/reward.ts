@@ -2,8 +2,8 @@
 import { packBatch } from '../../src/data/index.ts';
 import { initModel } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
-import { preferenceObjective } from '../../src/trainers/objectives.ts';
-import { onDevice } from '../../src/trainers/step-batches.ts';
+import { preferenceObjective } from '../../src/trainers/batches/objectives.ts';
+import { onDevice } from '../../src/trainers/batches/step-batches.ts';
 import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
 import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
 

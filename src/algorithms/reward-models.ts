@@ -1,8 +1,8 @@
 /** Losses of reward models: preference (Bradley–Terry), outcome (ORM), process (PRM). All with the step's denominators. */
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { share } from './aggregation.ts';
+import { smoothedLogistic } from './logistic.ts';
 import type { LossResult, Metrics } from './metrics.ts';
-import { smoothedLogistic } from './preference/dpo.ts';
 import { type Segments, spread } from './segments.ts';
 
 export interface PreferenceRewardOptions {

@@ -2,11 +2,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import { compareMethods } from '../trainers/compare.ts';
-import { type CompareInput, compareSchema } from '../trainers/compare-config.ts';
-import { consoleProgress, duration } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
-import { addSchemaOptions, schemaFlags } from './options.ts';
+import { compareMethods } from '../workflows/compare/compare.ts';
+import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
+import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { consoleProgress, duration } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 
 export function register(program: Command): void {
   const command = addSchemaOptions(

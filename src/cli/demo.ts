@@ -10,8 +10,8 @@ import { AdamW, Linear, Module } from '../nn/index.ts';
 import type { Progress } from '../progress.ts';
 import { dateTimeName } from '../runs/index.ts';
 import { engineInfo, liveTensors, noGrad, packageRoot, scope, seed, type Tensor, tensor } from '../tensor/index.ts';
-import { consoleProgress, duration } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
+import { consoleProgress, duration } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 
 const STEPS = 400;
 const TRAINING_POINTS = 1_000;
@@ -48,7 +48,7 @@ async function showStory(options: Options): Promise<void> {
   if (!(minutes > 0)) throw new UserError(`--minutes ${options.minutes}: expected a number above 0.`);
   using interrupt = onInterrupt(() => console.error('\nstopping'));
   const started = performance.now();
-  const { tellStory, whereNext } = await import('./story.ts');
+  const { tellStory, whereNext } = await import('../workflows/story.ts');
   const { accuracy, proxyReward, report } = await tellStory({
     ...{ model: options.model, tasks: options.tasks, minutes },
     folder: join(options.outputDir, dateTimeName(new Date())),

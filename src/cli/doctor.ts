@@ -2,10 +2,10 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
-import { blasOf, diagnose, type Findings, type Problem } from './diagnosis.ts';
-import { type Addon, prepareEngine } from './engine.ts';
-import { hasNvidiaCard, readCpu, readHubCache, readMemory } from './machine.ts';
-import type { EngineFacts } from './probe.ts';
+import { blasOf, diagnose, type Findings, type Problem } from './machine/diagnosis.ts';
+import { type Addon, prepareEngine } from './machine/engine.ts';
+import { hasNvidiaCard, readCpu, readHubCache, readMemory } from './machine/machine.ts';
+import type { EngineFacts } from './machine/probe.ts';
 
 export function register(program: Command): void {
   program
@@ -44,7 +44,9 @@ async function examine(): Promise<Findings> {
 
 /** Loads the engine in a process of its own, where OpenBLAS is asked to name the kernels that it chose. */
 function probe(): Promise<Pick<Findings, 'engine' | 'engineError' | 'openblasCore'>> {
-  const script = fileURLToPath(new URL(import.meta.url.endsWith('.ts') ? './probe.ts' : './probe.js', import.meta.url));
+  const script = fileURLToPath(
+    new URL(import.meta.url.endsWith('.ts') ? './machine/probe.ts' : './machine/probe.js', import.meta.url),
+  );
   return new Promise((resolve) => {
     const child = spawn(process.execPath, [script], {
       env: { ...process.env, OPENBLAS_VERBOSE: '2' },

@@ -8,10 +8,10 @@ import { stepAggregations } from '../rewards/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
 import { deviceOf, dtypeOf } from '../trainers/setup.ts';
-import { consoleProgress } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
-import { addSchemaOptions, schemaFlags } from './options.ts';
-import { shown } from './training.ts';
+import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { shown } from './options/training.ts';
+import { consoleProgress } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 
 const group = 'Evaluation';
 const { dtype, device } = modelFields({ model: '' });

@@ -6,9 +6,9 @@ import { columnRoles, shapes } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { type Exploration, explore } from '../evaluate/explore.ts';
 import type { Summary } from '../evaluate/summary.ts';
-import { resolveModel } from '../models/hub.ts';
-import { Tokenizer } from '../text/tokenizer.ts';
-import { consoleProgress } from './console.ts';
+import { resolveModel } from '../hub/hub.ts';
+import { Tokenizer } from '../text/tokenizer/tokenizer.ts';
+import { consoleProgress } from './terminal/console.ts';
 
 interface Flags {
   outputDir: string;

@@ -6,12 +6,13 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Command, Option } from 'commander';
 import { UserError } from '../errors.ts';
-import { type Generation, loadModelFolder, resolveModel, Sampler } from '../models/index.ts';
+import { resolveModel } from '../hub/hub.ts';
+import { type Generation, loadModelFolder, Sampler } from '../models/index.ts';
 import { type DType, defaultDevice } from '../tensor/index.ts';
 import { Tokenizer } from '../text/index.ts';
-import { consoleProgress } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
-import { anyNumber, wholeNumber, wholeNumbers } from './numbers.ts';
+import { anyNumber, wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { consoleProgress } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 
 interface Flags {
   prompt?: string;

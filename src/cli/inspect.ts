@@ -13,8 +13,8 @@ import {
   packSequences,
 } from '../models/index.ts';
 import { type DType, noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
-import { consoleProgress } from './console.ts';
-import { wholeNumber, wholeNumbers } from './numbers.ts';
+import { wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { consoleProgress } from './terminal/console.ts';
 
 interface Flags {
   json?: boolean;

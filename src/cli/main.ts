@@ -4,8 +4,8 @@
  */
 import { Command, CommanderError } from 'commander';
 import { UserError } from '../errors.ts';
-import { normalizeArguments } from './arguments.ts';
-import { type EnginePreparer, prepareEngine, setEnginePreparer } from './engine.ts';
+import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
+import { normalizeArguments } from './options/arguments.ts';
 
 interface CommandEntry {
   summary: string;

@@ -1,11 +1,11 @@
 /** `attune preferences build`: pairs from a policy's own responses, ranked by a reward model, a verifier or a program. */
 import type { Command } from 'commander';
 import { loadDotenv } from '../runs/index.ts';
-import { buildPreferences, buildPreferencesSchema } from '../trainers/build-preferences.ts';
-import { consoleProgress } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
-import { addSchemaOptions, schemaFlags } from './options.ts';
-import { short, shown } from './training.ts';
+import { buildPreferences, buildPreferencesSchema } from '../workflows/build-preferences.ts';
+import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { short, shown } from './options/training.ts';
+import { consoleProgress } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 
 export function register(program: Command): void {
   const preferences = program.command('preferences').description('make preference data');

@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import { UserError } from '../errors.ts';
 import { openRun } from '../runs/index.ts';
-import { replayStep } from '../trainers/replay.ts';
-import { wholeNumber } from './numbers.ts';
+import { replayStep } from '../trainers/policy/replay.ts';
+import { wholeNumber } from './options/numbers.ts';
 
 export function register(program: Command): void {
   program

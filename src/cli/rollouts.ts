@@ -10,7 +10,7 @@ import {
   type StoredEvalRollout,
   type StoredRollout,
 } from '../runs/index.ts';
-import { wholeNumber } from './numbers.ts';
+import { wholeNumber } from './options/numbers.ts';
 
 interface Options {
   best?: string;

@@ -10,7 +10,7 @@ import { UserError } from '../errors.ts';
 import { type QuantType, quantTypes } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
 import { deviceOf, dtypeOf } from '../trainers/setup.ts';
-import { consoleProgress } from './console.ts';
+import { consoleProgress } from './terminal/console.ts';
 
 interface Flags {
   checkpoint: string;

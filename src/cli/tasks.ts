@@ -24,7 +24,7 @@ import {
   styles,
   task,
 } from '../tasks/index.ts';
-import { wholeNumber } from './numbers.ts';
+import { wholeNumber } from './options/numbers.ts';
 
 interface GenerateFlags {
   kind: string;

@@ -8,10 +8,10 @@ import { text as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { resolveModel } from '../models/hub.ts';
+import { resolveModel } from '../hub/hub.ts';
 import { Tokenizer, trainBpe } from '../text/index.ts';
-import { consoleProgress } from './console.ts';
-import { wholeNumber, wholeNumbers } from './numbers.ts';
+import { wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { consoleProgress } from './terminal/console.ts';
 
 interface TrainFlags {
   files: string[];

@@ -2,14 +2,14 @@
 import type { Command } from 'commander';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/index.ts';
-import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../trainers/pipeline.ts';
-import { type PipelineConfig, readPipeline } from '../trainers/pipeline-config.ts';
-import { type ModelPlan, planPipeline } from '../trainers/pipeline-plan.ts';
-import { describePlan } from '../trainers/plan.ts';
-import { consoleProgress, duration } from './console.ts';
-import { onInterrupt } from './interrupt.ts';
+import { describePlan } from '../trainers/batches/plan.ts';
+import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
+import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
+import { type ModelPlan, planPipeline } from '../workflows/pipeline/plan.ts';
+import { evaluationLine, short, shown } from './options/training.ts';
+import { consoleProgress, duration } from './terminal/console.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
 import { printSamples } from './train-preference.ts';
-import { evaluationLine, short, shown } from './training.ts';
 
 interface Flags {
   config?: string;

@@ -1,11 +1,11 @@
 /** `attune train policy`: online RL with any of the policy-gradient algorithms. */
 import type { Command } from 'commander';
 import type { MetricRow } from '../runs/index.ts';
-import type { TrainStep } from '../trainers/loop.ts';
-import { policyPlan, startPolicy } from '../trainers/policy.ts';
-import { policySchema } from '../trainers/policy-config.ts';
-import { newSignals, type Signal } from '../trainers/signals.ts';
-import { evaluationLine, registerTrainVerb } from './training.ts';
+import type { TrainStep } from '../trainers/loop/loop.ts';
+import { policySchema } from '../trainers/policy/config.ts';
+import { policyPlan, startPolicy } from '../trainers/policy/policy.ts';
+import { newSignals, type Signal } from '../trainers/policy/signals.ts';
+import { evaluationLine, registerTrainVerb } from './options/training.ts';
 
 export function registerTrainPolicy(train: Command): void {
   registerTrainVerb(train, {

@@ -1,9 +1,9 @@
 import { Command } from 'commander';
 import { expect, it } from 'vitest';
 import { resolveConfig } from '../runs/index.ts';
-import { configuredLoss, preferenceSchema } from '../trainers/preference-config.ts';
-import { normalizeArguments } from './arguments.ts';
-import { schemaFlags } from './options.ts';
+import { configuredLoss, preferenceSchema } from '../trainers/preference/config.ts';
+import { normalizeArguments } from './options/arguments.ts';
+import { schemaFlags } from './options/options.ts';
 import { registerTrainPreference } from './train-preference.ts';
 
 function configOf(line: string) {

@@ -1,11 +1,11 @@
 /** `attune train preference`: direct alignment on pairs or on single judged responses. */
 import type { Command } from 'commander';
-import { describePlan } from '../trainers/plan.ts';
-import { startPreference } from '../trainers/preference.ts';
-import { configuredLoss, preferenceSchema } from '../trainers/preference-config.ts';
-import { openPreferences, preferencePlan } from '../trainers/preference-data.ts';
-import type { Sample } from '../trainers/sample-generations.ts';
-import { registerTrainVerb } from './training.ts';
+import { describePlan } from '../trainers/batches/plan.ts';
+import { configuredLoss, preferenceSchema } from '../trainers/preference/config.ts';
+import { openPreferences, preferencePlan } from '../trainers/preference/data.ts';
+import { startPreference } from '../trainers/preference/preference.ts';
+import type { Sample } from '../trainers/preference/samples.ts';
+import { registerTrainVerb } from './options/training.ts';
 
 export function registerTrainPreference(train: Command): void {
   const command = registerTrainVerb(train, {

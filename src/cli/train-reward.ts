@@ -1,10 +1,10 @@
 /** `attune train reward`: preference, outcome and process reward models. */
 import type { Command } from 'commander';
-import { describePlan, trainingPlan } from '../trainers/plan.ts';
-import { rewardTokens, startReward } from '../trainers/reward.ts';
-import { rewardSchema } from '../trainers/reward-config.ts';
+import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
+import { rewardSchema } from '../trainers/reward/config.ts';
+import { rewardTokens, startReward } from '../trainers/reward/reward.ts';
 import { loadTokenizer } from '../trainers/setup.ts';
-import { registerTrainVerb } from './training.ts';
+import { registerTrainVerb } from './options/training.ts';
 
 export function registerTrainReward(train: Command): void {
   registerTrainVerb(train, {

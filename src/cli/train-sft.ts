@@ -1,9 +1,9 @@
 /** `attune train sft`: chats or plain text, from a checkpoint or from scratch. */
 import type { Command } from 'commander';
-import { describePlan, trainingPlan } from '../trainers/plan.ts';
+import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { loadTokenizer } from '../trainers/setup.ts';
-import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft.ts';
-import { registerTrainVerb } from './training.ts';
+import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
+import { registerTrainVerb } from './options/training.ts';
 
 export function registerTrainSft(train: Command): void {
   registerTrainVerb(train, {

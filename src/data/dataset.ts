@@ -8,13 +8,13 @@
  */
 import { createHash } from 'node:crypto';
 import { UserError } from '../errors.ts';
-import { stripThinking } from '../text/thinking.ts';
-import type { ColumnNames } from './columns.ts';
-import { knownSet } from './known.ts';
-import { type Mapping, mapRows } from './mapping.ts';
-import { RowProblem } from './messages.ts';
-import { Random, unitHash } from './random.ts';
-import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape } from './shapes.ts';
+import { Random, unitHash } from '../random.ts';
+import { stripThinking } from '../text/chat/thinking.ts';
+import type { ColumnNames } from './shapes/columns.ts';
+import { knownSet } from './shapes/known.ts';
+import { type Mapping, mapRows } from './shapes/mapping.ts';
+import { RowProblem } from './shapes/messages.ts';
+import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape } from './shapes/shapes.ts';
 import { localFiles, missingPath } from './sources/files.ts';
 import { type DatasetHub, hubFiles, parseHubName } from './sources/hub.ts';
 import type { Row } from './sources/row.ts';
@@ -249,7 +249,7 @@ async function reservoir<T>(items: AsyncIterable<T>, size: number, seed: number,
   for await (const item of items) {
     if (seen < size) kept.push({ item, place: seen });
     else {
-      const slot = random.below(seen + 1);
+      const slot = random.int(0, seen);
       if (slot < size) kept[slot] = { item, place: seen };
     }
     seen++;

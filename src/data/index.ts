@@ -7,14 +7,9 @@
  */
 
 export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer } from '../text/chat-format.ts';
-export { type Batch, packBatch } from './batch.ts';
-export { Batches, type BatchOptions, type BatchState } from './batches.ts';
-export { type ColumnNames, type ColumnRole, columnRoles } from './columns.ts';
 export { Dataset, type DatasetOptions, type DatasetSpec, openDataset } from './dataset.ts';
-export { type EncodeOptions, ExampleEncoder } from './encode.ts';
-export { knownNames } from './known.ts';
-export { Random, unitHash } from './random.ts';
-export type { TokenRecord, TokenSequence } from './record.ts';
+export { type ColumnNames, type ColumnRole, columnRoles } from './shapes/columns.ts';
+export { knownNames } from './shapes/known.ts';
 export {
   type Conversation,
   type Example,
@@ -30,11 +25,15 @@ export {
   shapes,
   type TextExample,
   type UnpairedExample,
-} from './shapes.ts';
+} from './shapes/shapes.ts';
 export { fileBytes } from './sources/bytes.ts';
 export type { DatasetHub } from './sources/hub.ts';
 export { type TextLine, textLines } from './sources/lines.ts';
 export type { Row } from './sources/row.ts';
 export { Tally } from './tally.ts';
-export { TokenStore } from './token-store.ts';
-export { type TokeniseOptions, tokenCacheFolder, tokenise } from './tokenise.ts';
+export { type Batch, packBatch } from './tokens/batch.ts';
+export { Batches, type BatchOptions, type BatchState } from './tokens/batches.ts';
+export { type EncodeOptions, ExampleEncoder } from './tokens/encode.ts';
+export type { TokenRecord, TokenSequence } from './tokens/record.ts';
+export { TokenStore } from './tokens/store.ts';
+export { type TokeniseOptions, tokenCacheFolder, tokenise } from './tokens/tokenise.ts';

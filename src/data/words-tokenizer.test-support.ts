@@ -1,7 +1,7 @@
 /** A tokenizer for tests, whose ids can be read: every piece of text has one id, given out in order of appearance. */
 
 import type { TextTokenizer } from '../text/chat-format.ts';
-import type { Message } from './shapes.ts';
+import type { Message } from './shapes/shapes.ts';
 
 export interface WordsTokenizer extends TextTokenizer {
   decode(ids: ArrayLike<number>): string;

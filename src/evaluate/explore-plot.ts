@@ -1,7 +1,7 @@
 /** The picture of an exploration: one panel per question one asks of a dataset. */
 import { basename } from 'node:path';
-import { Random } from '../data/index.ts';
-import { bars, type Chart, grid, histogram, scatter, toPng } from '../runs/plots.ts';
+import { Random } from '../random.ts';
+import { bars, type Chart, grid, histogram, scatter, toPng } from '../runs/plots/plots.ts';
 import type { Collected, Exploration } from './explore.ts';
 import { quantile } from './summary.ts';
 

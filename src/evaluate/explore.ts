@@ -12,12 +12,12 @@ import {
   type DatasetSpec,
   ExampleEncoder,
   openDataset,
-  Random,
   type TextTokenizer,
 } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { datasetHub } from '../models/hub.ts';
+import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
+import { Random } from '../random.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
 import { drawExploration } from './explore-plot.ts';
 import { type Summary, share, summarise } from './summary.ts';
@@ -187,7 +187,7 @@ async function collect(
   for await (const example of dataset) {
     const aspect = aspectOf(shape, example);
     collected.add(aspect, example.source);
-    const slot = seen < sampleCount ? seen : random.below(seen + 1);
+    const slot = seen < sampleCount ? seen : random.int(0, seen);
     if (slot < sampleCount) collected.samples[slot] = sampleOf(aspect);
     seen++;
     task?.advance(1);

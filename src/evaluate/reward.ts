@@ -6,7 +6,8 @@
  *     report.accuracy; report.calibration.ece;
  */
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
-import { datasetHub, type LoadOptions, type QuantType } from '../models/index.ts';
+import { datasetHub } from '../hub/hub.ts';
+import type { LoadOptions, QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import {
   areaUnderCurve,

@@ -1,15 +1,22 @@
 /** Hugging Face checkpoints in and out, and everything that runs them. */
+
 export { type QuantType, quantTypes } from '../nn/index.ts';
-export { loadAdapter, restoreAdapter, saveAdapter } from './adapter-files.ts';
-export type { Adapter, Adapters } from './adapters.ts';
-export * from './batch.ts';
-export { Decoder, type NamedWeight } from './decoder.ts';
-export type { Generation, GenerationRequest } from './generation.ts';
-export * from './head.ts';
-export * from './hub.ts';
-export { type Inspection, type InspectOptions, inspectModel } from './inspect.ts';
-export { type LoadOptions, readConfig } from './load.ts';
-export * from './logprobs.ts';
+export * from './decoder/batch.ts';
+export { Decoder, type NamedWeight, withoutDropout } from './decoder/decoder.ts';
+export * from './decoder/head.ts';
+export * from './decoder/logprobs.ts';
+export * from './decoder/responses.ts';
+export type { DecoderSpec } from './families/spec.ts';
+export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
+export { type LoadOptions, readConfig } from './files/decoder.ts';
+export { type Inspection, type InspectOptions, inspectModel } from './files/inspect.ts';
+export * from './files/load.ts';
+export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './files/memory.ts';
+export { saveModel } from './files/save.ts';
+export type { Generation, GenerationRequest } from './generate/request.ts';
+export * from './generate/sampler.ts';
+export type { SamplingOptions } from './generate/sampling.ts';
+export type { Adapter, Adapters } from './lora/adapters.ts';
 export {
   addLora,
   type LoraOptions,
@@ -18,10 +25,6 @@ export {
   unloadAdapters,
   unmergeAdapters,
   withoutAdapters,
-} from './lora.ts';
-export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './memory.ts';
+} from './lora/lora.ts';
 export * from './model.ts';
-export * from './sampler.ts';
-export type { SamplingOptions } from './sampling.ts';
 export * from './score.ts';
-export type { DecoderSpec } from './spec.ts';

@@ -5,7 +5,8 @@
  */
 import { UserError } from '../errors.ts';
 import { noGrad, scope, tensor } from '../tensor/index.ts';
-import { packSequences } from './batch.ts';
+import { packSequences } from './decoder/batch.ts';
+import { withoutDropout } from './decoder/decoder.ts';
 import type { Model } from './model.ts';
 
 export interface ScoredSequence {
@@ -28,9 +29,7 @@ export function headOutputs(
   const { head, decoder } = model;
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   const results = new Array<Float32Array>(sequences.length);
-  const { training } = decoder;
-  model.train(false);
-  try {
+  withoutDropout(decoder, () => {
     for (const batch of within(sequences, tokenBudget)) {
       const packed = batch.map((index) => sequences[index] as ScoredSequence);
       const values = scope(() =>
@@ -53,9 +52,7 @@ export function headOutputs(
         at = end;
       }
     }
-  } finally {
-    model.train(training);
-  }
+  });
   return results;
 }
 

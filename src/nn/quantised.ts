@@ -5,7 +5,7 @@
  *     matrix.multiply(x);                                   // x·Ŵᵀ
  *
  * `int8`: max|w| of each row is 127, the rest is rounded to the nearest. `int4`: NF4 with double quantisation (Dettmers et al.
- * 2023, QLoRA), 4.127 bits a weight. The format and its arithmetic are in native/quantised_rows.h.
+ * 2023, QLoRA), 4.127 bits a weight. The format and its arithmetic are in native/cpu/quantised_rows.h.
  */
 import { aten, type Device, type DType, dtypeBytes, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
 

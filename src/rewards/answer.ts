@@ -5,7 +5,7 @@
  *     await answerVerifier().score([{ prompt, response: 'So it is 42.', fields: { answer: '42' } }]);      // [1]
  */
 import { UserError } from '../errors.ts';
-import { numbersIn, scoreLine, scoreNumber } from '../tasks/answer.ts';
+import { numbersIn, scoreLine, scoreNumber } from '../tasks/parts/answer.ts';
 import type { RewardItem, RewardScorer } from './scorer.ts';
 import { verified } from './verifier.ts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import { loadModelFolder, quantTypes } from '../models/index.ts';
+import { loadModelFolder, quantTypes, saveModel } from '../models/index.ts';
 import { respond, task } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { loadRewardModel, type RewardNotes, type RewardType, rewardHeads, rewardTypes } from './reward-model.ts';
@@ -22,7 +22,7 @@ async function rewardModel(type: RewardType): Promise<string> {
   weight.detach().copy_(model.decoder.weights.embedding.weight.detach().narrow(0, 300, outputs));
   const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 } as const;
   model.notes.reward = { type, step: 1, mean: 0, std: 1, count: 1, ...reading } satisfies RewardNotes;
-  model.save(path);
+  saveModel(model, path);
   await (await Tokenizer.load(tiny)).save(path);
   return path;
 }

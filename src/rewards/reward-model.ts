@@ -8,14 +8,13 @@
  */
 import { setImmediate as turn } from 'node:timers/promises';
 import { UserError } from '../errors.ts';
+import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
 import {
   type HeadKind,
   headOutputs,
   type LoadOptions,
   loadModel,
   type Model,
-  type ResolveOptions,
-  resolveModel,
   type ScoredSequence,
 } from '../models/index.ts';
 import { ChatFormat, type PromptFormat, stripThinking, Tokenizer } from '../text/index.ts';

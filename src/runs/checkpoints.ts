@@ -61,7 +61,7 @@ export async function saveCheckpoint(folder: string, name: string, parts: Checkp
     await parts.write?.(temporary);
     if (parts.tensors) {
       // Loaded here, so that looking at checkpoints needs no engine.
-      const { writeSafetensors } = await import('../tensor/safetensors.ts');
+      const { writeSafetensors } = await import('../tensor/safetensors/safetensors.ts');
       for (const [file, tensors] of Object.entries(parts.tensors)) writeSafetensors(join(temporary, file), tensors);
     }
     for (const [file, value] of Object.entries(parts.json ?? {}))

@@ -1,15 +1,15 @@
 /** Runs: configuration, folders, metrics, pictures, rollouts, checkpoints. Everything that other folders use of src/runs. */
 export * from './checkpoints.ts';
-export * from './config.ts';
-export * from './dotenv.ts';
-export * from './fields.ts';
-export * from './metrics.ts';
+export * from './config/config.ts';
+export * from './config/dotenv.ts';
+export * from './config/fields.ts';
+export * from './config/secrets.ts';
+export * from './config/training-fields.ts';
+export * from './metrics/metrics.ts';
+export { TensorBoardMetrics, TensorBoardWriter } from './metrics/tensorboard.ts';
 export * from './open-run.ts';
-export * from './plots.ts';
-export * from './report.ts';
+export * from './plots/plots.ts';
+export * from './plots/report.ts';
 export * from './resume.ts';
-export * from './rollouts.ts';
 export * from './run.ts';
-export * from './secrets.ts';
-export { TensorBoardMetrics, TensorBoardWriter } from './tensorboard.ts';
-export * from './training-fields.ts';
+export * from './store/rollouts.ts';

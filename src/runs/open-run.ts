@@ -9,9 +9,9 @@ import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
 import { type CheckpointEntry, isAlive, listCheckpoints } from './checkpoints.ts';
-import { type MetricRow, readMetrics, trainingHistory } from './metrics.ts';
-import { openRollouts, type RolloutReader } from './rollouts.ts';
+import { type MetricRow, readMetrics, trainingHistory } from './metrics/metrics.ts';
 import { isRunFolder, type RunInfo, type RunStatus, readJson } from './run.ts';
+import { openRollouts, type RolloutReader } from './store/rollouts.ts';
 
 export class OpenRun {
   readonly folder: string;

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { saveCheckpoint } from './checkpoints.ts';
-import { savedConfig } from './config.ts';
+import { savedConfig } from './config/config.ts';
+import { cadenceFields, loraFields, optimizerFields, runFields } from './config/training-fields.ts';
 import { resolveRun } from './resume.ts';
-import { cadenceFields, loraFields, optimizerFields, runFields } from './training-fields.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-resume-'));
 afterAll(() => rmSync(folder, { recursive: true }));

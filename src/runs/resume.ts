@@ -6,8 +6,8 @@
  */
 import { join } from 'node:path';
 import { type FoundCheckpoint, findCheckpoint } from './checkpoints.ts';
-import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config.ts';
-import { type ConfigSchema, camelCase, defaultValue } from './fields.ts';
+import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config/config.ts';
+import { type ConfigSchema, camelCase, defaultValue } from './config/fields.ts';
 import { readJson } from './run.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {

@@ -14,12 +14,12 @@ import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { cleanStale, supersedeAfter } from './checkpoints.ts';
-import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics.ts';
-import { trainingCurves } from './plots.ts';
-import { RolloutStore } from './rollouts.ts';
-import { redact, withoutSecrets } from './secrets.ts';
-import { TensorBoardMetrics } from './tensorboard.ts';
-import { openWandb } from './wandb.ts';
+import { redact, withoutSecrets } from './config/secrets.ts';
+import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics/metrics.ts';
+import { TensorBoardMetrics } from './metrics/tensorboard.ts';
+import { openWandb } from './metrics/wandb.ts';
+import { trainingCurves } from './plots/plots.ts';
+import { RolloutStore } from './store/rollouts.ts';
 
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
 

@@ -8,12 +8,12 @@
  * are picked to be as long as the right ones, so that nothing but being wrong tells them apart.
  */
 import { UserError } from '../errors.ts';
-import { formatInstruction, respond, type Style } from './format.ts';
+import { Random } from '../random.ts';
 import { type DrawOptions, type Mixture, type MixturePart, mixture } from './mixture.ts';
-import { Random } from './random.ts';
+import { formatInstruction, respond, type Style } from './parts/format.ts';
+import type { Solution, StepLabel } from './parts/solution.ts';
+import type { Example } from './parts/task.ts';
 import { task } from './registry.ts';
-import type { Solution, StepLabel } from './solution.ts';
-import type { Example } from './task.ts';
 
 export interface CorpusOptions extends DrawOptions {
   /** A mixture, or what makes one: `chain_sum:1*2,gcd:2`. */

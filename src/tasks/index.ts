@@ -7,7 +7,7 @@
  *     task('gcd').score(response, example);            // 0 to 1
  *     task('gcd').solve(example);                       // worked steps
  */
-export { afterThinking, numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './answer.ts';
+
 export {
   type ChatRow,
   type CorpusKind,
@@ -23,7 +23,6 @@ export {
   preferenceRows,
   type Source,
 } from './corpus.ts';
-export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './format.ts';
 export {
   type DrawOptions,
   type Mixture,
@@ -34,7 +33,8 @@ export {
   partOf,
   parts,
 } from './mixture.ts';
-export { Random } from './random.ts';
+export { afterThinking, numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './parts/answer.ts';
+export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './parts/format.ts';
+export type { Solution, Step, StepLabel } from './parts/solution.ts';
+export { defineTask, type Example, type Task, type TaskDefinition } from './parts/task.ts';
 export { allTasks, task, taskNames } from './registry.ts';
-export type { Solution, Step, StepLabel } from './solution.ts';
-export { defineTask, type Example, type Task, type TaskDefinition } from './task.ts';

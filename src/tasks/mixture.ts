@@ -9,9 +9,9 @@
  * do: a hash of the prompt decides once and for all to which part a problem belongs.
  */
 import { UserError } from '../errors.ts';
-import { hash64, Random } from './random.ts';
+import { hash64, Random } from '../random.ts';
+import type { Example, Task } from './parts/task.ts';
 import { allTasks, task } from './registry.ts';
-import type { Example, Task } from './task.ts';
 
 export interface MixturePart {
   task: string | Task;

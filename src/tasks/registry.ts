@@ -1,17 +1,17 @@
 /** All tasks by name. A new task is one `defineTask` and one line here. */
 import { suggestion, UserError } from '../errors.ts';
-import { basicArithmetic, chainSum, legCounting, products } from './arithmetic.ts';
-import { dateArithmetic, timeArithmetic, weekdayArithmetic } from './calendar.ts';
-import { countdown } from './countdown.ts';
-import { baseConversion, countBits } from './digits.ts';
-import { numberSequence, simpleEquations } from './equations.ts';
-import { familyRelationships } from './family.ts';
-import { fractionSimplification, gcdTask, lcmTask, primeFactorization } from './integers.ts';
-import { caesarCipher, letterCounting, palindrome, spellBackward } from './letters.ts';
-import { propositionalLogic, syllogism } from './logic.ts';
-import { numberSorting, wordSorting } from './sorting.ts';
-import { miniSudoku } from './sudoku.ts';
-import type { Task } from './task.ts';
+import type { Task } from './parts/task.ts';
+import { basicArithmetic, chainSum, legCounting, products } from './problems/arithmetic.ts';
+import { dateArithmetic, timeArithmetic, weekdayArithmetic } from './problems/calendar.ts';
+import { countdown } from './problems/countdown.ts';
+import { baseConversion, countBits } from './problems/digits.ts';
+import { numberSequence, simpleEquations } from './problems/equations.ts';
+import { familyRelationships } from './problems/family.ts';
+import { fractionSimplification, gcdTask, lcmTask, primeFactorization } from './problems/integers.ts';
+import { caesarCipher, letterCounting, palindrome, spellBackward } from './problems/letters.ts';
+import { propositionalLogic, syllogism } from './problems/logic.ts';
+import { numberSorting, wordSorting } from './problems/sorting.ts';
+import { miniSudoku } from './problems/sudoku.ts';
 
 export const allTasks: readonly Task[] = [
   chainSum,

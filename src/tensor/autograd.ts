@@ -1,6 +1,6 @@
 /** Grad mode and gradients as values. */
-import { attempt, TensorError } from './error.ts';
-import { native } from './native.ts';
+import { attempt, TensorError } from './engine/error.ts';
+import { native } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
 /** Runs without recording for backward. */

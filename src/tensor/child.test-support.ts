@@ -1,6 +1,6 @@
 /** Programs in a process of their own, for tests of what would end or fill up the one they run in. */
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
-import { packageRoot } from './native.ts';
+import { packageRoot } from './engine/native.ts';
 
 /** .ts here, .js in the bundle, which brings these tests along compiled. */
 export const extension = import.meta.filename.slice(-3);

@@ -1,7 +1,7 @@
 /** Tensors out of nothing, out of numbers, and out of other tensors. */
-import { type Device, type DType, dtypeOfArray } from './dtype.ts';
-import { attempt, TensorError } from './error.ts';
-import { native } from './native.ts';
+import { type Device, type DType, dtypeOfArray } from './engine/dtype.ts';
+import { attempt, TensorError } from './engine/error.ts';
+import { native } from './engine/native.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 

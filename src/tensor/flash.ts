@@ -1,5 +1,5 @@
 /** libtorch's flash kernels over a packed batch (CUDA, half precision). Their operator is internal: this is its only door. */
-import { TensorError } from './error.ts';
+import { TensorError } from './engine/error.ts';
 import { callOperator, internalOperator, type Operator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
 

@@ -2,7 +2,7 @@
 import { aten, findOperator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
 
-/** x·weightᵀ + bias, with weight [out, in] (native/linear.cc). */
+/** x·weightᵀ + bias, with weight [out, in] (native/ops/linear.cc). */
 export function linear(x: Tensor, weight: Tensor, bias?: Tensor | null): Tensor {
   return aten('attune::linear', x, weight, bias ?? null);
 }
@@ -39,7 +39,7 @@ export function logprobChunk(vocabulary: number, device: string): number {
 
 /**
  * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without ever holding all logits
- * (native/linear_logprob.cc). A target of −1 gives 0 and no gradient.
+ * (native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
  */
 export function linearLogprob(
   hidden: Tensor,

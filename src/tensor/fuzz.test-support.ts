@@ -8,9 +8,9 @@
  */
 import { openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import type { DType } from './dtype.ts';
+import type { DType } from './engine/dtype.ts';
+import { type ArgumentInfo, native } from './engine/native.ts';
 import { generator, liveTensors, noGrad, scope, setThreads, Tensor, TensorError, tensor } from './index.ts';
-import { type ArgumentInfo, native } from './native.ts';
 import { invoke, type Operator, operator } from './operator.ts';
 
 const [seedText, log] = process.argv.slice(2) as [string, string];

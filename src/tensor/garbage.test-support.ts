@@ -1,5 +1,5 @@
 /** Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. */
-import { native } from './native.ts';
+import { native } from './engine/native.ts';
 
 const cyclic: unknown[] = [];
 cyclic.push(cyclic);

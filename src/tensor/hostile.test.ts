@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { runFile, runProgram } from './child.test-support.ts';
+import { native } from './engine/native.ts';
 import {
   aten,
   type FlashInputs,
@@ -19,7 +20,6 @@ import {
   tensor,
   zeros,
 } from './index.ts';
-import { native } from './native.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-hostile-'));
 afterAll(() => rmSync(folder, { recursive: true }));

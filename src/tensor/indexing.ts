@@ -1,5 +1,5 @@
 /** Indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
-import { TensorError } from './error.ts';
+import { TensorError } from './engine/error.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 

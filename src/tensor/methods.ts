@@ -2,7 +2,7 @@
  * The operators in use as methods of Tensor: one line each, the operator's name and the types of its further arguments.
  * An argument left out takes the schema's default. Adding an operator is adding a line.
  */
-import type { DType } from './dtype.ts';
+import type { DType } from './engine/dtype.ts';
 import { invoke, type Operator, operator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
 

@@ -1,5 +1,6 @@
 /** Every kind of argument and return that ATen's schemas use, through the one door. */
 import { describe, expect, it } from 'vitest';
+import { native } from './engine/native.ts';
 import {
   arange,
   aten,
@@ -13,7 +14,6 @@ import {
   tensor,
   zeros,
 } from './index.ts';
-import { native } from './native.ts';
 import { findOperator, internalOperator, invoke, type Operator, operator } from './operator.ts';
 
 const close = (actual: Tensor, expected: number[], digits = 6) => {

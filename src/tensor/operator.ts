@@ -3,11 +3,11 @@
  * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The schema of the operator says what it takes.
  */
 import { suggestion } from '../errors.ts';
-import { TensorError } from './error.ts';
-import { Generator } from './generator.ts';
-import { isInternal, refuseInternal } from './internals.ts';
-import type { ArgumentInfo, OperatorInfo } from './native.ts';
-import { native } from './native.ts';
+import { TensorError } from './engine/error.ts';
+import { Generator } from './engine/generator.ts';
+import { isInternal, refuseInternal } from './engine/internals.ts';
+import type { ArgumentInfo, OperatorInfo } from './engine/native.ts';
+import { native } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
 export { TensorError };

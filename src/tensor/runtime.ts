@@ -1,8 +1,8 @@
 /** The engine around the tensors: threads, determinism, random numbers, what was found. */
 import { totalmem } from 'node:os';
-import type { Device } from './dtype.ts';
-import { attempt } from './error.ts';
-import { type CudaDevice, native } from './native.ts';
+import type { Device } from './engine/dtype.ts';
+import { attempt } from './engine/error.ts';
+import { type CudaDevice, native } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
 export function setThreads(count: number): void {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
+import { native } from './engine/native.ts';
 import {
   arange,
   aten,
@@ -25,7 +26,6 @@ import {
   zeros,
   zerosLike,
 } from './index.ts';
-import { native } from './native.ts';
 import { internalOperator, invoke, type Operator } from './operator.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-tensor-'));

@@ -6,13 +6,13 @@
  *     x.matmul(w).relu().sum().backward();
  *     x.grad;
  */
-import { type Device, type DType, type TypedArray, viewOf } from './dtype.ts';
-import { attempt, TensorError } from './error.ts';
+import { type Device, type DType, type TypedArray, viewOf } from './engine/dtype.ts';
+import { attempt, TensorError } from './engine/error.ts';
+import { adopt, type Disposable, dispose } from './engine/lifetime.ts';
+import { native } from './engine/native.ts';
 import { formatTensor } from './format.ts';
 import { type Index, index } from './indexing.ts';
-import { adopt, type Disposable, dispose } from './lifetime.ts';
 import { type Methods, methods } from './methods.ts';
-import { native } from './native.ts';
 import { aten } from './operator.ts';
 
 // biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the methods are assigned to the prototype below

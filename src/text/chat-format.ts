@@ -2,8 +2,9 @@
  * Prompts and replies as the text a model reads. A reply is always tokenised apart from its prompt, as it is when it is
  * sampled, so that training and generation see the same tokens at the seam.
  */
-import type { Message } from './chat.ts';
-import type { Tokenizer } from './tokenizer.ts';
+
+import type { Message } from './chat/chat.ts';
+import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
 /** What is needed of a tokenizer. */
 export type TextTokenizer = Pick<

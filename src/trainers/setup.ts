@@ -11,9 +11,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { UserError } from '../errors.ts';
+import { datasetHub, resolveModel } from '../hub/hub.ts';
 import {
   addLora,
-  datasetHub,
   type HeadKind,
   initModel,
   type LoraOptions,
@@ -21,8 +21,8 @@ import {
   loadModelFolder,
   type Model,
   readConfig,
-  resolveModel,
   restoreAdapter,
+  saveModel,
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
@@ -113,7 +113,7 @@ export function loraOptions(config: ModelConfig): LoraOptions {
 }
 
 export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder: string): Promise<void> {
-  model.save(folder);
+  saveModel(model, folder);
   await tokenizer.save(folder);
 }
 

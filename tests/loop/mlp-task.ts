@@ -11,7 +11,7 @@ import {
   tensor,
   writeSafetensors,
 } from '../../src/tensor/index.ts';
-import type { TrainTask } from '../../src/trainers/loop.ts';
+import type { TrainTask } from '../../src/trainers/loop/loop.ts';
 
 class Mlp extends Module {
   up = new Linear(4, 16);

@@ -3,8 +3,8 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { listCheckpoints } from '../../src/runs/checkpoints.ts';
 import { setThreads } from '../../src/tensor/index.ts';
-import { trainPolicy } from '../../src/trainers/policy.ts';
-import type { PolicyInput } from '../../src/trainers/policy-config.ts';
+import type { PolicyInput } from '../../src/trainers/policy/config.ts';
+import { trainPolicy } from '../../src/trainers/policy/policy.ts';
 
 const [model = '', outputDir = '', maxSteps = '20'] = process.argv.slice(2);
 setThreads(1);

@@ -1,8 +1,8 @@
 /** Trains until a signal comes, as a command does; the subject of signals.test.ts. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { onInterrupt } from '../../src/cli/interrupt.ts';
+import { onInterrupt } from '../../src/cli/terminal/interrupt.ts';
 import { createRun } from '../../src/runs/run.ts';
-import { trainLoop } from '../../src/trainers/loop.ts';
+import { trainLoop } from '../../src/trainers/loop/loop.ts';
 import { mlpTask } from './mlp-task.ts';
 
 const [outputDir = '', saveMs = '0'] = process.argv.slice(2);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { findCheckpoint, listCheckpoints } from '../../src/runs/checkpoints.ts';
 import { createRun } from '../../src/runs/run.ts';
 import { setThreads } from '../../src/tensor/index.ts';
-import { trainLoop } from '../../src/trainers/loop.ts';
+import { trainLoop } from '../../src/trainers/loop/loop.ts';
 import { mlpTask } from './mlp-task.ts';
 
 const [folder = '', totalSteps = '100'] = process.argv.slice(2);

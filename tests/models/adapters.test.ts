@@ -6,7 +6,14 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { loadModel, loadModelFolder, type Model, packSequences, withoutAdapters } from '../../src/models/index.ts';
+import {
+  loadModel,
+  loadModelFolder,
+  type Model,
+  packSequences,
+  saveModel,
+  withoutAdapters,
+} from '../../src/models/index.ts';
 import { aten, noGrad, openSafetensors, scope, type Tensor, tensor } from '../../src/tensor/index.ts';
 
 const adapters = join(import.meta.dirname, 'adapters');
@@ -107,7 +114,7 @@ describe("PEFT's adapters", () => {
     expect(numbersOf(model, expected.ids)).toEqual(found);
 
     const saved = join(temporary, name);
-    model.save(saved);
+    saveModel(model, saved);
     expect(tensorsOf(saved)).toEqual(tensorsOf(folder));
     const settings = (path: string) => {
       const {

@@ -11,6 +11,7 @@ import {
   type Model,
   mergeAdapters,
   packSequences,
+  saveModel,
 } from '../../src/models/index.ts';
 import { noGrad, scope, seed, tensor, writeSafetensors } from '../../src/tensor/index.ts';
 
@@ -27,7 +28,7 @@ type Task = 'CAUSAL_LM' | 'SEQ_CLS' | 'TOKEN_CLS';
 function write(name: string, kind: 'adapter' | 'model', task: Task, base: string, model: Model): void {
   const folder = join(root, name);
   mkdirSync(folder, { recursive: true });
-  model.save(join(folder, 'saved'));
+  saveModel(model, join(folder, 'saved'));
   scope(() =>
     noGrad(() => {
       const hidden = model.decoder.forward(packSequences(ids));

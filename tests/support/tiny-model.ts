@@ -1,7 +1,7 @@
 /** Tiny random models with a tokenizer, for tests: made in a folder of their own in about a second. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { initModel } from '../../src/models/index.ts';
+import { initModel, saveModel } from '../../src/models/index.ts';
 import { trainBpe } from '../../src/text/index.ts';
 
 export interface TinyOptions {
@@ -43,6 +43,6 @@ export async function tinyModel(folder: string, options: TinyOptions = {}): Prom
     },
     { seed, dtype: 'float32', source: join(folder, 'config.json') },
   );
-  model.save(folder);
+  saveModel(model, folder);
   return folder;
 }

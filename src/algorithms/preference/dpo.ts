@@ -1,12 +1,7 @@
 /** DPO and the losses that change only what is done with z = β(d_w − d_l). */
 import type { Tensor } from '../../tensor/index.ts';
+import { smoothedLogistic } from '../logistic.ts';
 import { definePreferenceLoss, meanLogRatio, type PairTerms } from './preference.ts';
-
-/** −(1−ε)·logσ(z) − ε·logσ(−z): ε is the chance that a label is the wrong way round. */
-export function smoothedLogistic(z: Tensor, epsilon: number): Tensor {
-  const right = z.logSigmoid().mul(epsilon - 1);
-  return epsilon === 0 ? right : right.sub(z.neg().logSigmoid().mul(epsilon));
-}
 
 function logistic({ w, l, options }: PairTerms): Tensor {
   return smoothedLogistic(w.sub(l).mul(options.beta), options.labelSmoothing);

@@ -3,7 +3,6 @@
  * hub client's, which the caller brings along.
  */
 import { suggestion, UserError } from '../../errors.ts';
-import type { KnownSet } from '../known.ts';
 import { dataFiles, filesOfSplit, knownKinds } from './files.ts';
 
 export interface DatasetHub {
@@ -28,7 +27,15 @@ export function parseHubName(name: string): { repo: string; revision?: string } 
   return hubName.test(repo) && !repo.startsWith('.') ? { repo, revision } : undefined;
 }
 
-export async function hubFiles(hub: DatasetHub, request: HubRequest, known?: KnownSet): Promise<string[]> {
+/** What is known of a well-known set's files. */
+export interface KnownFiles {
+  subset?: string;
+  splits?: Record<string, string>;
+  /** Files that are not part of the set. */
+  without?: RegExp;
+}
+
+export async function hubFiles(hub: DatasetHub, request: HubRequest, known?: KnownFiles): Promise<string[]> {
   const { repo, revision } = request;
   const all = dataFiles(await hub.list(repo, revision)).filter((file) => !known?.without?.test(file));
   if (all.length === 0) {

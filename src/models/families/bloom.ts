@@ -1,7 +1,8 @@
 /** BLOOM (BigScience 2022): ALiBi instead of positions, a norm after the embedding. */
-import type { Family } from '../spec.ts';
+
 import { classic, megatronNames } from './classic.ts';
 import { headSize } from './heads.ts';
+import type { Family } from './spec.ts';
 
 export const bloom: Family = {
   modelType: 'bloom',

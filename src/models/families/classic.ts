@@ -1,6 +1,7 @@
 /** What the GPTs, BLOOM and Falcon share: layer norms, a plain MLP, as many key-value heads as query heads; and names. */
-import type { Activation, ConfigReader, DecoderSpec, Positions, WeightNames } from '../spec.ts';
+
 import { unlimited } from './heads.ts';
+import type { Activation, ConfigReader, DecoderSpec, Positions, WeightNames } from './spec.ts';
 
 export interface ClassicShape {
   family: string;

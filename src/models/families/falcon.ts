@@ -2,9 +2,10 @@
  * Falcon (Almazrouei et al. 2023): 7B (one key-value head, attention beside the MLP under one norm), 40B and 180B (the new
  * decoder: grouped heads, a norm each), RW-1B and 7B (ALiBi, one after the other, biases).
  */
-import type { ConfigReader, DecoderSpec, Family } from '../spec.ts';
+
 import { classic, megatronNames } from './classic.ts';
 import { groupedHeads, headSize } from './heads.ts';
+import type { ConfigReader, DecoderSpec, Family } from './spec.ts';
 
 export const falcon: Family = {
   modelType: 'falcon',

@@ -1,8 +1,8 @@
 /** What a configuration says of a model, what it may not say, and where the families differ. */
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
-import type { DecoderSpec, Positions } from '../spec.ts';
 import { families, familyOf } from './index.ts';
+import type { DecoderSpec, Positions } from './spec.ts';
 
 const specOf = (config: object): DecoderSpec => familyOf(config, 'config.json').spec;
 const rope = (config: object) => specOf(config).positions as Extract<Positions, { kind: 'rope' }>;

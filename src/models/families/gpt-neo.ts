@@ -1,7 +1,8 @@
 /** GPT-Neo (Black et al. 2021): GPT-2 with separate projections, unscaled scores, and local attention in some layers. */
-import type { ConfigReader, Family } from '../spec.ts';
+
 import { classic, gpt2Names } from './classic.ts';
 import { headSize } from './heads.ts';
+import type { ConfigReader, Family } from './spec.ts';
 
 export const gptNeo: Family = {
   modelType: 'gpt_neo',

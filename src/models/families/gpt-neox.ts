@@ -1,7 +1,8 @@
 /** GPT-NeoX and Pythia (Black et al. 2022; Biderman et al. 2023): rope on a share of each head, parallel residual. */
-import type { Family } from '../spec.ts';
+
 import { classic } from './classic.ts';
 import { headSize } from './heads.ts';
+import type { Family } from './spec.ts';
 
 export const gptNeox: Family = {
   modelType: 'gpt_neox',

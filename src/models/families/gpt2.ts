@@ -1,7 +1,8 @@
 /** GPT-2 (Radford et al. 2019): learned positions, one fused projection, matrices kept as [in, out]. */
-import type { Family } from '../spec.ts';
+
 import { classic, gpt2Names, gptAliases } from './classic.ts';
 import { headSize } from './heads.ts';
+import type { Family } from './spec.ts';
 
 export const gpt2: Family = {
   modelType: 'gpt2',

@@ -1,7 +1,8 @@
 /** GPT-J (Wang and Komatsuzaki 2021): rope on neighbouring pairs, attention and MLP side by side, a bias on the head. */
-import type { Family } from '../spec.ts';
+
 import { classic, gptAliases, gptNames } from './classic.ts';
 import { headSize } from './heads.ts';
+import type { Family } from './spec.ts';
 
 export const gptj: Family = {
   modelType: 'gptj',

@@ -1,5 +1,5 @@
 /** How the hidden size divides into attention heads, and heads into groups that share keys and values. */
-import type { ConfigReader } from '../spec.ts';
+import type { ConfigReader } from './spec.ts';
 
 /** The size of a head where the config does not give it: an even part of the hidden size. */
 export function headSize(config: ConfigReader, heads: number, hiddenSize: number): number {

@@ -4,7 +4,6 @@
  *   const { family, spec, names } = familyOf(JSON.parse(text), 'models/tiny/config.json');
  */
 import { suggestion, UserError } from '../../errors.ts';
-import type { DecoderSpec, Family, WeightNames } from '../spec.ts';
 import { bloom } from './bloom.ts';
 import { falcon } from './falcon.ts';
 import { refuseForeignFields } from './foreign.ts';
@@ -18,6 +17,7 @@ import { olmo2 } from './olmo2.ts';
 import { qwen2 } from './qwen2.ts';
 import { qwen3 } from './qwen3.ts';
 import { Reader } from './reader.ts';
+import type { DecoderSpec, Family, WeightNames } from './spec.ts';
 
 export const families: readonly Family[] = [
   ...[gpt2, gptNeo, gptj, gptNeox, llama, mistral, qwen2, qwen3, olmo2, bloom, falcon],

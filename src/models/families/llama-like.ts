@@ -1,6 +1,7 @@
 /** What Llama, Mistral, Qwen and OLMo-2 share: RMS norms, whole-head rope, grouped heads, a gated MLP; and their names. */
-import type { ConfigReader, DecoderSpec, WeightNames } from '../spec.ts';
+
 import { groupedHeads, headSize, unlimited } from './heads.ts';
+import type { ConfigReader, DecoderSpec, WeightNames } from './spec.ts';
 
 export interface LlamaLikeDefaults {
   vocabSize: number;

@@ -1,6 +1,7 @@
 /** Llama 2, 3 and 3.1 (Touvron et al. 2023; Grattafiori et al. 2024), and the many that share its form. */
-import type { Family } from '../spec.ts';
+
 import { headsOf, llamaLike, llamaLikeNames, llamaLikeTargets } from './llama-like.ts';
+import type { Family } from './spec.ts';
 
 export const llama: Family = {
   modelType: 'llama',

@@ -1,6 +1,7 @@
 /** Mistral (Jiang et al. 2023): Llama with a sliding window in every layer; later versions set it to null. */
-import type { ConfigReader, Family } from '../spec.ts';
+
 import { headsOf, llamaLike, llamaLikeNames, llamaLikeTargets } from './llama-like.ts';
+import type { ConfigReader, Family } from './spec.ts';
 
 export const mistral: Family = {
   modelType: 'mistral',

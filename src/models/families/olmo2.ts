@@ -1,6 +1,7 @@
 /** OLMo-2 (OLMo Team 2024): norms after attention and MLP instead of before, and over all heads of q and k at once. */
-import type { Family } from '../spec.ts';
+
 import { llamaLike, llamaLikeNames, llamaLikeTargets } from './llama-like.ts';
+import type { Family } from './spec.ts';
 
 export const olmo2: Family = {
   modelType: 'olmo2',

@@ -1,7 +1,7 @@
 /** Configurations as they lie on the hub. */
 import { describe, expect, it } from 'vitest';
-import type { DecoderSpec } from '../spec.ts';
 import { familyOf } from './index.ts';
+import type { DecoderSpec } from './spec.ts';
 
 const specOf = (config: object): DecoderSpec => familyOf(config, 'config.json').spec;
 

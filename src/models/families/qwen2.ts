@@ -1,6 +1,7 @@
 /** Qwen2 and Qwen2.5 (Yang et al. 2024): Llama with biases on q, k and v, and optional windows in the upper layers. */
-import type { Family } from '../spec.ts';
+
 import { headsOf, llamaLike, llamaLikeNames, llamaLikeTargets, qwenWindows } from './llama-like.ts';
+import type { Family } from './spec.ts';
 
 export const qwen2: Family = {
   modelType: 'qwen2',

@@ -1,6 +1,7 @@
 /** Qwen3 (Yang et al. 2025): an RMS norm on each head of q and k, a head size of its own, no biases unless asked. */
-import type { Family } from '../spec.ts';
+
 import { headsOf, llamaLike, llamaLikeNames, llamaLikeTargets, qwenWindows } from './llama-like.ts';
+import type { Family } from './spec.ts';
 
 export const qwen3: Family = {
   modelType: 'qwen3',

@@ -3,8 +3,8 @@
  * the field, and every field that was looked at is noted, so that what is left over can be judged (foreign.ts).
  */
 import { UserError } from '../../errors.ts';
-import type { Activation, ConfigReader, RopeOptions } from '../spec.ts';
 import { readRope } from './rope-fields.ts';
+import type { Activation, ConfigReader, RopeOptions } from './spec.ts';
 
 /** transformers' names of activations (ACT2FN) → ours. */
 const activations: Record<string, Activation> = {

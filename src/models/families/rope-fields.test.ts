@@ -1,7 +1,7 @@
 /** The two dialects in which a configuration writes its rotary embedding. */
 import { describe, expect, it } from 'vitest';
-import type { Positions } from '../spec.ts';
 import { familyOf } from './index.ts';
+import type { Positions } from './spec.ts';
 
 const rope = (config: object) => familyOf(config, 'config.json').spec.positions as Extract<Positions, { kind: 'rope' }>;
 const llama = { model_type: 'llama', hidden_size: 32, num_attention_heads: 4, num_hidden_layers: 2 };

@@ -3,7 +3,7 @@
  * factor, …}, with a family's own names for the base and the share of the head. transformers 5: all in `rope_parameters`.
  * What is inside the object goes before what lies beside it, as there.
  */
-import type { ConfigReader, RopeOptions, RopeScaling } from '../spec.ts';
+import type { ConfigReader, RopeOptions, RopeScaling } from './spec.ts';
 
 type Fields = Record<string, unknown>;
 

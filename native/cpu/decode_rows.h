@@ -1,0 +1,163 @@
+// A decoding step's attention on the CPU: each row's new k and v go into its slot of the cache, and its queries attend to all
+// that is there. What the fused projection still needs, norm and turn of q and k, is done on the way where it is asked for.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cpu/vectors.h"
+
+namespace attune {
+
+template <typename T>
+struct DecodeRows {
+  int64_t rows, heads, groups, size, length;
+  const T *q, *k, *v;                        // of the first row
+  int64_t qStride, kvStride;                 // from row to row
+  T *keys, *values;                          // [slots, length, groups, size]
+  const int64_t *slots, *positions;          // per row
+  float scale;
+  int64_t window = 0;                        // 0: all
+  const float* bias = nullptr;               // [heads, biasLength]
+  int64_t biasLength = 0;
+  const T *qWeight = nullptr, *kWeight = nullptr;  // RMS norm over a head
+  float eps = 0;
+  const float *cosines = nullptr, *sines = nullptr;  // [rows, half]
+  int64_t half = 0;
+  bool interleaved = false;
+  T* out;                                    // [rows, heads, size]
+};
+
+// One head's q or k: normed where it has a weight, turned where there are angles. Roundings are those of attune::rms_norm
+// and attune::rope.
+template <typename T>
+void prepareHead(const DecodeRows<T>& in, int64_t row, const T* source, const T* weight, T* out) {
+  const int64_t size = in.size;
+  if (weight == nullptr) {
+    std::copy_n(source, size, out);
+  } else {
+    const float factor = 1.0f / std::sqrt(dotProduct(source, source, size) / static_cast<float>(size) + in.eps);
+    for (int64_t i = 0; i < size; i++) out[i] = static_cast<T>(static_cast<float>(source[i]) * factor) * weight[i];
+  }
+  const float *c = in.cosines + row * in.half, *s = in.sines + row * in.half;
+  const int64_t step = in.interleaved ? 2 : 1, gap = in.interleaved ? 1 : in.half;
+  for (int64_t i = 0; i < in.half; i++) {
+    const float a = static_cast<float>(out[i * step]), b = static_cast<float>(out[i * step + gap]);
+    out[i * step] = static_cast<T>(a * c[i] - b * s[i]);
+    out[i * step + gap] = static_cast<T>(b * c[i] + a * s[i]);
+  }
+}
+
+template <typename T>
+inline Vector widened(const T* from) {
+  Vector out;
+  for (int j = 0; j < kWidth; j++) out[j] = static_cast<float>(from[j]);
+  return out;
+}
+inline Vector widened(const float* from) { return load(from); }
+
+// q·k at one position for four heads or one, whose keys lie at `places`; a head's scores lie `stride` after those of the one before.
+template <int HEADS, typename T>
+inline void headDots(const T* q, const T* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
+  const T *queries[HEADS], *keys[HEADS];
+  for (int h = 0; h < HEADS; h++) queries[h] = q + h * size, keys[h] = k + places[h];
+  Vector sums[HEADS] = {};
+  int64_t i = 0;
+#pragma GCC unroll 4
+  for (; i + kWidth <= size; i += kWidth)
+    for (int h = 0; h < HEADS; h++) sums[h] += widened(queries[h] + i) * widened(keys[h] + i);
+  float out[HEADS];
+  if constexpr (HEADS == 4) {
+    const Quad four = totals(sums[0], sums[1], sums[2], sums[3]);
+    for (int h = 0; h < 4; h++) out[h] = four[h];
+  } else {
+    out[0] = total(sums[0]);
+  }
+  for (int h = 0; h < HEADS; h++) {
+    for (int64_t rest = i; rest < size; rest++) out[h] += static_cast<float>(queries[h][rest]) * static_cast<float>(keys[h][rest]);
+    scores[h * stride] = out[h];
+  }
+}
+
+// sum += w·v
+template <typename T>
+inline void addValue(float w, const T* v, int64_t size, float* sum) {
+  int64_t i = 0;
+#pragma GCC unroll 4
+  for (; i + kWidth <= size; i += kWidth) store(sum + i, load(sum + i) + w * widened(v + i));
+  for (; i < size; i++) sum[i] += w * static_cast<float>(v[i]);
+}
+
+struct DecodeScratch {
+  std::vector<float> scores, sums;
+  std::vector<int64_t> places;
+};
+
+// The heads of groups [first, last) of one row. The cache is gone through position by position with all heads at each, which
+// is the order it lies in: a step is bound by reading it, and memory read in order comes at twice the rate of four positions at
+// a time, whatever is asked for ahead (18 against 9 GB/s on a Neoverse-N1).
+template <typename T>
+void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries, DecodeScratch& scratch) {
+  const int64_t size = in.size, share = in.heads / in.groups, stride = in.groups * size, position = in.positions[row];
+  const int64_t firstHead = firstGroup * share, heads = (lastGroup - firstGroup) * share;
+  T *keys = in.keys + in.slots[row] * in.length * stride, *values = in.values + in.slots[row] * in.length * stride;
+  for (int64_t group = firstGroup; group < lastGroup; group++) {
+    const int64_t at = position * stride + group * size;
+    prepareHead(in, row, in.k + row * in.kvStride + group * size, in.kWeight, keys + at);
+    std::copy_n(in.v + row * in.kvStride + group * size, size, values + at);
+  }
+  for (int64_t h = 0; h < heads; h++)
+    prepareHead(in, row, in.q + row * in.qStride + (firstHead + h) * size, in.qWeight, queries.data() + h * size);
+
+  const int64_t begin = in.window > 0 ? std::max<int64_t>(0, position - in.window + 1) : 0, count = position + 1 - begin;
+  float *scores = scratch.scores.data(), *sums = scratch.sums.data();
+  int64_t* places = scratch.places.data();  // of each head's group in a position: no division in the loops
+  for (int64_t h = 0; h < heads; h++) places[h] = h / share * size;
+  const T *seenKeys = keys + begin * stride + firstGroup * size, *seenValues = values + begin * stride + firstGroup * size;
+  for (int64_t t = 0; t < count; t++) {
+    int64_t h = 0;
+    for (; h + 4 <= heads; h += 4) headDots<4>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
+    for (; h < heads; h++) headDots<1>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
+  }
+
+  for (int64_t h = 0; h < heads; h++) {
+    float* own = scores + h * in.length;
+    const float* bias = in.bias == nullptr ? nullptr : in.bias + (firstHead + h) * in.biasLength + begin;
+    for (int64_t t = 0; t < count; t++) own[t] *= in.scale;
+    if (bias != nullptr)
+      for (int64_t t = 0; t < count; t++) own[t] += bias[t];
+    const float inverse = 1.0f / exponentials(own, count, largest(own, count), 1.0f, own);
+    for (int64_t t = 0; t < count; t++) own[t] *= inverse;
+  }
+
+  std::fill_n(sums, heads * size, 0.0f);
+  for (int64_t t = 0; t < count; t++)
+    for (int64_t h = 0; h < heads; h++) addValue(scores[h * in.length + t], seenValues + t * stride + places[h], size, sums + h * size);
+  T* out = in.out + (row * in.heads + firstHead) * size;
+  for (int64_t i = 0; i < heads * size; i++) out[i] = static_cast<T>(sums[i]);
+}
+
+/** Of contiguous int64 tensors on the CPU. */
+inline void checkPlaces(const at::Tensor& slots, const at::Tensor& positions, int64_t slotCount, int64_t length) {
+  const int64_t *slot = slots.data_ptr<int64_t>(), *position = positions.data_ptr<int64_t>();
+  for (int64_t i = 0; i < slots.size(0); i++)
+    TORCH_CHECK(slot[i] >= 0 && slot[i] < slotCount && position[i] >= 0 && position[i] < length, "a slot or position lies outside the cache");
+}
+
+// A task is a row, or a part of a row's groups where there are fewer rows than threads.
+template <typename T>
+void decodeRows(const DecodeRows<T>& in) {
+  if (in.rows == 0) return;
+  const int64_t parts = std::min<int64_t>(in.groups, (at::get_num_threads() + in.rows - 1) / in.rows);
+  at::parallel_for(0, in.rows * parts, 1, [&](int64_t begin, int64_t end) {
+    const int64_t most = (in.groups + parts - 1) / parts * (in.heads / in.groups);
+    std::vector<T> queries(most * in.size);
+    DecodeScratch scratch{std::vector<float>(most * in.length), std::vector<float>(most * in.size), std::vector<int64_t>(most)};
+    for (int64_t task = begin; task < end; task++) {
+      const int64_t row = task / parts, part = task % parts;
+      decodeRow(in, row, part * in.groups / parts, (part + 1) * in.groups / parts, queries, scratch);
+    }
+  });
+}
+
+}  // namespace attune

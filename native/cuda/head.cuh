@@ -1,0 +1,66 @@
+// One head of a new token's q, k or v, by one warp: normed, turned and rounded to the model's dtype.
+#pragma once
+#include "cuda/numbers.cuh"
+
+namespace attune {
+
+template <typename T, int D>
+struct Head {
+  static constexpr int kEach = (D + 31) / 32;
+  const AttentionArgs& a;
+  bool isNormed, isTurned;
+  float weights[kEach], cosines[kEach], sines[kEach], values[kEach];
+
+  /** Loads what was there before the projection: the norm's weight (null: none) and the angles. */
+  __device__ Head(const AttentionArgs& args, int64_t row, const void* weight, bool turn)
+      : a(args), isNormed(weight != nullptr), isTurned(turn && args.cosines != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int d = threadIdx.x % 32 + 32 * i, half = static_cast<int>(a.half);
+      const int pair = a.interleaved ? d / 2 : d < half ? d : d - half;
+      weights[i] = isNormed && d < D ? wide(static_cast<const T*>(weight)[d]) : 1.0f;
+      cosines[i] = isTurned && d < 2 * half ? a.cosines[row * half + pair] : 1.0f;
+      sines[i] = isTurned && d < 2 * half ? a.sines[row * half + pair] : 0.0f;
+    }
+  }
+
+  /** `scratch` holds a head and is this warp's own. */
+  __device__ void prepare(const T* x, float* scratch) {
+    const int lane = threadIdx.x % 32, half = static_cast<int>(a.half);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      values[i] = lane + 32 * i < D ? wide(x[lane + 32 * i]) : 0.0f;
+      squares += values[i] * values[i];
+    }
+    if (isNormed) {
+      for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(0xFFFFFFFF, squares, offset);
+      const float scale = rsqrtf(squares / D + a.eps);
+#pragma unroll
+      for (int i = 0; i < kEach; i++) values[i] = wide(narrow<T>(wide(narrow<T>(values[i] * scale)) * weights[i]));
+    }
+    if (!isTurned) return;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (lane + 32 * i < D) scratch[lane + 32 * i] = values[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int d = lane + 32 * i;
+      if (d >= 2 * half) continue;
+      const bool first = a.interleaved ? d % 2 == 0 : d < half;
+      const float other = scratch[a.interleaved ? (d ^ 1) : (first ? d + half : d - half)];
+      values[i] = wide(narrow<T>(first ? values[i] * cosines[i] - other * sines[i] : values[i] * cosines[i] + other * sines[i]));
+    }
+  }
+
+  template <typename Put>
+  __device__ void store(Put put) const {
+#pragma unroll
+    for (int i = 0; i < kEach; i++)
+      if (threadIdx.x % 32 + 32 * i < D) put(threadIdx.x % 32 + 32 * i, values[i]);
+  }
+};
+
+}  // namespace attune

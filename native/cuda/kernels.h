@@ -1,0 +1,34 @@
+// Our CUDA kernels behind ATen tensors (native/*.cu, compiled where nvcc is found).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "ops/decode_fused.h"
+#include "ops/logprob_rows.h"
+
+namespace attune {
+
+#ifdef ATTUNE_KERNELS
+at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines, bool interleaved, float direction);
+at::Tensor cudaSwiglu(const at::Tensor& x);
+at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
+/** Of a step: the kernel in front is a `cudaProduct` that makes the projection and nothing else of what is given, and cos and sin are whole tables. */
+enum class AttentionOf { Projection, Step };
+at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);
+at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
+                               const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);
+struct FewRowsProduct {
+  const at::Tensor &x, &weight, &bias, &norm;  // bias and norm may be undefined
+  double eps;
+  bool gated, add;
+};
+/** Whether all these numbers of inputs and outputs suit the product of a few rows. */
+bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
+void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
+void cudaSample(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& topK, const at::Tensor& topP, const at::Tensor& minP,
+                const at::Tensor& seeds, const at::Tensor& counters, at::Tensor& ids, at::Tensor& logp);
+void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy, at::Tensor& lse);
+at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);
+#endif
+
+}  // namespace attune

@@ -1,0 +1,184 @@
+// CUDA where the libtorch has it: synchronise, memory figures, streams, graphs. Without it, `cudaCount` says 0 and the
+// rest explains itself.
+#include "door/handles.h"
+
+#ifdef ATTUNE_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace attune {
+namespace {
+
+#ifdef ATTUNE_CUDA
+
+c10::DeviceIndex deviceIndex(napi_env env, napi_value value) {
+  const int64_t index = toInt(env, value);
+  if (index < 0 || index >= c10::cuda::device_count()) throw ArgumentError("there is no cuda:" + std::to_string(index));
+  return static_cast<c10::DeviceIndex>(index);
+}
+
+napi_value cudaCount(napi_env env, Args&) { return fromInt(env, c10::cuda::device_count()); }
+
+napi_value cudaDevice(napi_env env, Args& args) {
+  const auto index = deviceIndex(env, args[0]);
+  const auto* properties = at::cuda::getDeviceProperties(index);
+  c10::cuda::CUDAGuard guard(index);
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return object(env, {{"name", fromString(env, properties->name)},
+                      {"totalBytes", fromInt(env, static_cast<int64_t>(total))},
+                      {"freeBytes", fromInt(env, static_cast<int64_t>(free))},
+                      {"capability", fromString(env, std::to_string(properties->major) + "." + std::to_string(properties->minor))},
+                      {"multiprocessors", fromInt(env, properties->multiProcessorCount)}});
+}
+
+napi_value cudaSynchronize(napi_env env, Args& args) {
+  c10::cuda::CUDAGuard guard(deviceIndex(env, args[0]));
+  c10::cuda::device_synchronize();
+  return undefined(env);
+}
+
+napi_value cudaMemory(napi_env env, Args& args) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(deviceIndex(env, args[0]));
+  constexpr size_t aggregate = 0;  // StatType::AGGREGATE, whose namespace has moved between versions
+  return object(env, {{"allocated", fromInt(env, stats.allocated_bytes[aggregate].current)},
+                      {"peak", fromInt(env, stats.allocated_bytes[aggregate].peak)},
+                      {"reserved", fromInt(env, stats.reserved_bytes[aggregate].current)},
+                      {"peakReserved", fromInt(env, stats.reserved_bytes[aggregate].peak)}});
+}
+
+napi_value cudaResetPeak(napi_env env, Args& args) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(deviceIndex(env, args[0]));
+  return undefined(env);
+}
+
+napi_value cudaEmptyCache(napi_env env, Args&) {
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  return undefined(env);
+}
+
+std::vector<c10::cuda::CUDAStream>& streams() {
+  static auto* list = new std::vector<c10::cuda::CUDAStream>();
+  return *list;
+}
+
+napi_value cudaStream(napi_env env, Args& args) {
+  streams().push_back(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, deviceIndex(env, args[0])));
+  return fromInt(env, static_cast<int64_t>(streams().size()) - 1);
+}
+
+// useStream(stream): later work goes there; −1 is the default stream.
+napi_value cudaUseStream(napi_env env, Args& args) {
+  const int64_t id = toInt(env, args[0]);
+  if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
+  c10::cuda::setCurrentCUDAStream(id == -1 ? c10::cuda::getDefaultCUDAStream() : streams()[id]);
+  return undefined(env);
+}
+
+// Work queued later on `stream` waits for what is queued now on the current one, without the CPU waiting.
+napi_value cudaStreamWait(napi_env env, Args& args) {
+  const int64_t id = toInt(env, args[0]);
+  if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
+  const auto stream = id == -1 ? c10::cuda::getDefaultCUDAStream() : streams()[id];
+  cudaEvent_t event;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  C10_CUDA_CHECK(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()));
+  C10_CUDA_CHECK(cudaStreamWaitEvent(stream.stream(), event, 0));
+  C10_CUDA_CHECK(cudaEventDestroy(event));
+  return undefined(env);
+}
+
+std::vector<std::unique_ptr<at::cuda::CUDAGraph>>& graphs() {
+  static auto* list = new std::vector<std::unique_ptr<at::cuda::CUDAGraph>>();
+  return *list;
+}
+
+at::cuda::CUDAGraph& graphAt(napi_env env, napi_value value) {
+  const int64_t id = toInt(env, value);
+  if (id < 0 || id >= static_cast<int64_t>(graphs().size()) || !graphs()[id]) throw ArgumentError("not a graph");
+  return *graphs()[id];
+}
+
+napi_value graphMake(napi_env env, Args&) {
+  graphs().push_back(std::make_unique<at::cuda::CUDAGraph>());
+  return fromInt(env, static_cast<int64_t>(graphs().size()) - 1);
+}
+
+// graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool.
+napi_value graphBegin(napi_env env, Args& args) {
+  auto& graph = graphAt(env, args[0]);
+  const int64_t share = toInt(env, args[1]);
+  if (share >= 0)
+    graph.capture_begin(graphAt(env, args[1]).pool());
+  else
+    graph.capture_begin();
+  return undefined(env);
+}
+
+napi_value graphEnd(napi_env env, Args& args) {
+  graphAt(env, args[0]).capture_end();
+  return undefined(env);
+}
+
+napi_value graphReplay(napi_env env, Args& args) {
+  graphAt(env, args[0]).replay();
+  return undefined(env);
+}
+
+napi_value graphFree(napi_env env, Args& args) {
+  graphAt(env, args[0]);
+  graphs()[toInt(env, args[0])].reset();
+  return undefined(env);
+}
+
+#else
+
+napi_value cudaCount(napi_env env, Args&) { return fromInt(env, 0); }
+
+[[noreturn]] napi_value absent() {
+  throw ArgumentError("this build of the engine has no CUDA: its libtorch has none, or the CUDA headers were not found");
+}
+#define ATTUNE_ABSENT(name) \
+  napi_value name(napi_env, Args&) { return absent(); }
+ATTUNE_ABSENT(cudaDevice)
+ATTUNE_ABSENT(cudaSynchronize)
+ATTUNE_ABSENT(cudaMemory)
+ATTUNE_ABSENT(cudaResetPeak)
+ATTUNE_ABSENT(cudaEmptyCache)
+ATTUNE_ABSENT(cudaStream)
+ATTUNE_ABSENT(cudaUseStream)
+ATTUNE_ABSENT(cudaStreamWait)
+ATTUNE_ABSENT(graphMake)
+ATTUNE_ABSENT(graphBegin)
+ATTUNE_ABSENT(graphEnd)
+ATTUNE_ABSENT(graphReplay)
+ATTUNE_ABSENT(graphFree)
+#undef ATTUNE_ABSENT
+
+#endif
+
+}  // namespace
+
+std::vector<Export> cudaExports() {
+  return {{"cudaCount", door<cudaCount>},
+          {"cudaDevice", door<cudaDevice>},
+          {"cudaSynchronize", door<cudaSynchronize>},
+          {"cudaMemory", door<cudaMemory>},
+          {"cudaResetPeak", door<cudaResetPeak>},
+          {"cudaEmptyCache", door<cudaEmptyCache>},
+          {"cudaStream", door<cudaStream>},
+          {"cudaUseStream", door<cudaUseStream>},
+          {"cudaStreamWait", door<cudaStreamWait>},
+          {"graphMake", door<graphMake>},
+          {"graphBegin", door<graphBegin>},
+          {"graphEnd", door<graphEnd>},
+          {"graphReplay", door<graphReplay>},
+          {"graphFree", door<graphFree>}};
+}
+
+}  // namespace attune

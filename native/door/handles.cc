@@ -1,0 +1,106 @@
+#include "door/handles.h"
+
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+
+namespace attune {
+namespace {
+
+constexpr int kIndexBits = 22;
+constexpr int32_t kIndexMask = (1 << kIndexBits) - 1;
+constexpr int32_t kGenerations = 1 << 9;
+
+struct Slot {
+  at::Tensor tensor;
+  int64_t bytes = 0;
+  int32_t generation = 0;
+};
+
+// Never destroyed: at process exit libtorch's own statics may already be gone.
+std::vector<Slot>& slots() {
+  static auto* table = new std::vector<Slot>();
+  return *table;
+}
+std::vector<int32_t>& freeSlots() {
+  static auto* list = new std::vector<int32_t>();
+  return *list;
+}
+size_t live = 0;
+int64_t booked = 0;
+
+Slot& slotAt(int32_t handle) {
+  const int32_t index = handle & kIndexMask;
+  if (handle < 0 || static_cast<size_t>(index) >= slots().size()) throw ArgumentError("not a tensor handle");
+  Slot& slot = slots()[index];
+  if (!slot.tensor.defined() || slot.generation != handle >> kIndexBits)
+    throw ArgumentError("tensor used after it was freed");
+  return slot;
+}
+
+}  // namespace
+
+int32_t keep(at::Tensor tensor) {
+  int32_t index;
+  if (freeSlots().empty()) {
+    if (slots().size() > static_cast<size_t>(kIndexMask)) throw ArgumentError("more than four million live tensors");
+    index = static_cast<int32_t>(slots().size());
+    slots().emplace_back();
+  } else {
+    index = freeSlots().back();
+    freeSlots().pop_back();
+  }
+  Slot& slot = slots()[index];
+  slot.bytes = 0;
+  if (tensor.has_storage() && tensor.storage().use_count() == 1)  // a view's bytes are its base's
+    slot.bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  booked += slot.bytes;
+  slot.tensor = std::move(tensor);
+  live++;
+  return slot.generation << kIndexBits | index;
+}
+
+const at::Tensor& tensorAt(int32_t handle) { return slotAt(handle).tensor; }
+
+void release(int32_t handle) {
+  Slot& slot = slotAt(handle);
+  booked -= slot.bytes;
+  slot.tensor.reset();
+  slot.generation = (slot.generation + 1) % kGenerations;
+  freeSlots().push_back(handle & kIndexMask);
+  live--;
+}
+
+size_t liveTensors() { return live; }
+int64_t bookedBytes() { return booked; }
+
+int64_t liveBytes() {
+  std::unordered_set<const void*> seen;
+  int64_t bytes = 0;
+  for (const Slot& slot : slots()) {
+    if (!slot.tensor.defined() || !slot.tensor.has_storage()) continue;
+    const auto storage = slot.tensor.storage();
+    if (seen.insert(storage.unsafeGetStorageImpl()).second) bytes += static_cast<int64_t>(storage.nbytes());
+  }
+  return bytes;
+}
+
+// By way of a double: Node-API's int32 takes 2⁴⁰ and NaN for 0, which is somebody's handle.
+int32_t toHandle(napi_env env, napi_value value) {
+  double number = 0;
+  if (napi_get_value_double(env, value, &number) != napi_ok) throw ArgumentError("expected a tensor");
+  if (!(number >= 0 && number <= std::numeric_limits<int32_t>::max()) || number != std::floor(number))
+    throw ArgumentError("not a tensor handle");
+  return static_cast<int32_t>(number);
+}
+
+const at::Tensor& toTensor(napi_env env, napi_value value) { return tensorAt(toHandle(env, value)); }
+
+napi_value fromTensor(napi_env env, at::Tensor tensor) {
+  if (!tensor.defined()) return null(env);
+  napi_value out;
+  ok(env, napi_create_int32(env, keep(std::move(tensor)), &out), "cannot make a handle");
+  return out;
+}
+
+}  // namespace attune

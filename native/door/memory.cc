@@ -1,0 +1,156 @@
+// Bytes in and bytes out: typed arrays (copied), read-back, and the books of what is held.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstring>
+
+#include "door/handles.h"
+
+namespace attune {
+namespace {
+
+struct Span {
+  void* data;
+  size_t bytes;
+};
+
+Span spanOf(napi_env env, napi_value value) {
+  Span span{nullptr, 0};
+  bool yes = false;
+  napi_is_typedarray(env, value, &yes);
+  if (yes) {
+    napi_typedarray_type type;
+    size_t length = 0, offset = 0;
+    ok(env, napi_get_typedarray_info(env, value, &type, &length, &span.data, nullptr, &offset), "cannot read a typed array");
+    size_t width = 1;
+    switch (type) {
+      case napi_int16_array:
+      case napi_uint16_array:
+        width = 2;
+        break;
+      case napi_int32_array:
+      case napi_uint32_array:
+      case napi_float32_array:
+        width = 4;
+        break;
+      case napi_float64_array:
+      case napi_bigint64_array:
+      case napi_biguint64_array:
+        width = 8;
+        break;
+      default:
+        break;
+    }
+    span.bytes = length * width;
+    return span;
+  }
+  napi_is_dataview(env, value, &yes);
+  if (yes) {
+    napi_value buffer;
+    size_t offset = 0;
+    ok(env, napi_get_dataview_info(env, value, &span.bytes, &span.data, &buffer, &offset), "cannot read a view");
+    return span;
+  }
+  napi_is_arraybuffer(env, value, &yes);
+  if (!yes) throw ArgumentError("expected a typed array or an ArrayBuffer");
+  ok(env, napi_get_arraybuffer_info(env, value, &span.data, &span.bytes), "cannot read an ArrayBuffer");
+  return span;
+}
+
+// Any byte but 0 and 1 is undefined behaviour in a C++ bool, and libtorch's kernels count on that.
+void copyBytes(const at::Tensor& target, const void* source) {
+  std::memcpy(target.data_ptr(), source, target.nbytes());
+  if (target.scalar_type() != at::kBool) return;
+  auto* bytes = static_cast<uint8_t*>(target.data_ptr());
+  for (size_t i = 0; i < target.nbytes(); i++) bytes[i] = bytes[i] != 0;
+}
+
+// fromBytes(typedArray, dtype, shape)
+napi_value fromBytes(napi_env env, Args& args) {
+  const auto dtype = dtypeFromName(toString(env, args[1]));
+  const auto shape = toInts(env, args[2]);
+  const int64_t bytes = checkedBytes(shape, dtype);
+  const Span span = spanOf(env, args[0]);
+  if (static_cast<int64_t>(span.bytes) != bytes)
+    throw ArgumentError("the data has " + std::to_string(span.bytes) + " bytes, its shape and dtype need " + std::to_string(bytes));
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype));
+  if (bytes > 0) copyBytes(tensor, span.data);
+  return fromTensor(env, tensor);
+}
+
+// writeInto(handle, typedArray): fills an existing contiguous CPU tensor, so a reused (pinned) buffer costs no allocation.
+napi_value writeInto(napi_env env, Args& args) {
+  const at::Tensor& tensor = toTensor(env, args[0]);
+  const Span span = spanOf(env, args[1]);
+  if (!tensor.device().is_cpu() || !tensor.is_contiguous()) throw ArgumentError("only a contiguous CPU tensor can be written to");
+  if (span.bytes != tensor.nbytes()) throw ArgumentError("the data and the tensor differ in size");
+  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) throw ArgumentError("this tensor has no memory of its own to write to");
+  if (span.bytes > 0) copyBytes(tensor, span.data);
+  return undefined(env);
+}
+
+napi_value bytesOf(napi_env env, Args& args) {
+  at::NoGradGuard guard;
+  at::Tensor tensor = toTensor(env, args[0]).detach();
+  if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
+  // Lazy conjugates, negatives and zeros have other bytes in memory than they stand for.
+  if (tensor._is_zerotensor()) tensor = tensor.clone();
+  tensor = tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+  void* data = nullptr;
+  napi_value buffer;
+  ok(env, napi_create_arraybuffer(env, tensor.nbytes(), &data, &buffer), "cannot make an ArrayBuffer: out of memory");
+  if (tensor.nbytes() > 0) std::memcpy(data, tensor.data_ptr(), tensor.nbytes());
+  return buffer;
+}
+
+napi_value item(napi_env env, Args& args) { return fromScalar(env, toTensor(env, args[0]).item()); }
+
+// [dtype, device, ...shape]
+napi_value meta(napi_env env, Args& args) {
+  const at::Tensor& tensor = toTensor(env, args[0]);
+  std::vector<napi_value> out{fromString(env, dtypeName(tensor.scalar_type())), fromString(env, tensor.device().str())};
+  for (int64_t size : tensor.sizes()) out.push_back(fromInt(env, size));
+  return arrayOf(env, out);
+}
+
+napi_value free(napi_env env, Args& args) {
+  for (size_t i = 0; i < args.count; i++) release(toHandle(env, args.values[i]));
+  return undefined(env);
+}
+
+// freeAll(Int32Array, count): what a scope lets go of, in one call.
+napi_value freeAll(napi_env env, Args& args) {
+  const Span span = spanOf(env, args[0]);
+  const int64_t count = toInt(env, args[1]);
+  if (count < 0 || static_cast<size_t>(count) > span.bytes / sizeof(int32_t)) throw ArgumentError("fewer handles than said");
+  const auto* handles = static_cast<const char*>(span.data);
+  for (int64_t i = 0; i < count; i++) {
+    int32_t handle;
+    std::memcpy(&handle, handles + i * sizeof(int32_t), sizeof(int32_t));  // a Uint8Array may start anywhere
+    release(handle);
+  }
+  return undefined(env);
+}
+
+napi_value liveCount(napi_env env, Args&) { return fromInt(env, static_cast<int64_t>(liveTensors())); }
+napi_value liveSize(napi_env env, Args&) { return fromInt(env, liveBytes()); }
+
+// Tells the garbage collector how many bytes hang on the handles; called by JavaScript now and then.
+napi_value reportBytes(napi_env env, Args&) {
+  static int64_t reported = 0;
+  const int64_t now = bookedBytes();
+  int64_t total = 0;
+  if (now != reported) ok(env, napi_adjust_external_memory(env, now - reported, &total), "cannot report memory");
+  reported = now;
+  return fromInt(env, now);
+}
+
+}  // namespace
+
+std::vector<Export> memoryExports() {
+  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>}, {"bytesOf", door<bytesOf>}, {"item", door<item>},
+          {"meta", door<meta>},           {"free", door<free>},           {"freeAll", door<freeAll>},
+          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>},   {"reportBytes", door<reportBytes>}};
+}
+
+}  // namespace attune

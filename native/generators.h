@@ -1,9 +1,0 @@
-// Random generators that JavaScript holds beside the default ones.
-#pragma once
-#include <ATen/core/Generator.h>
-
-#include "door.h"
-
-namespace attune {
-at::Generator generatorAt(int64_t id);
-}

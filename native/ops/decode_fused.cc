@@ -1,0 +1,99 @@
+// attune::decode_fused(qkv[B, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, slots, positions, heads,
+//                      scale, window) -> [B, H, D]
+//
+// A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. One
+// kernel of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decode-layer.ts takes this
+// way only where `decode_fused_fits`.
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <torch/library.h>
+
+#include "cuda/kernels.h"
+#include "ops/decode_fused.h"
+#include "cpu/decode_rows.h"
+#include "ops/optional.h"
+
+namespace attune {
+
+using at::Tensor;
+
+void checkFused(const FusedAttention& given, const Tensor& x, const Tensor& keys) {
+  const int64_t groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
+  for (const Tensor* weight : {&given.qWeight, &given.kWeight})
+    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
+                "a norm's weight does not fit a head");
+  for (const Tensor* angles : {&given.cosines, &given.sines})
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size && angles->device() == x.device()),
+                "cos and sin are float32 and at most half a head wide");
+  if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
+}
+
+Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
+  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
+    DecodeRows<scalar_t> in;
+    in.rows = rows, in.heads = given.heads, in.groups = groups, in.size = size, in.length = keys.size(1);
+    in.q = given.qkv.data_ptr<scalar_t>(), in.k = in.q + in.heads * size, in.v = in.k + groups * size;
+    in.qStride = in.kvStride = given.qkv.size(1);
+    in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
+    in.slots = given.slots.data_ptr<int64_t>(), in.positions = given.positions.data_ptr<int64_t>();
+    in.scale = static_cast<float>(given.scale), in.window = given.window;
+    if (given.qWeight.defined()) in.qWeight = given.qWeight.data_ptr<scalar_t>();
+    if (given.kWeight.defined()) in.kWeight = given.kWeight.data_ptr<scalar_t>();
+    in.eps = static_cast<float>(given.eps);
+    if (half > 0) in.cosines = given.cosines.data_ptr<float>(), in.sines = given.sines.data_ptr<float>(), in.half = half;
+    in.interleaved = given.interleaved;
+    in.out = out.data_ptr<scalar_t>();
+    decodeRows(in);
+  });
+  return out;
+}
+
+namespace {
+
+bool decodeFusedFits(const Tensor& qkv, int64_t headSize) {
+  if (qkv.device().is_cpu()) return true;
+#ifdef ATTUNE_KERNELS
+  return qkv.is_cuda() && cudaAttentionFits(headSize, qkv.scalar_type());
+#else
+  return false;
+#endif
+}
+
+Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps, const Optional<Tensor>& cosines,
+                   const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values, const Tensor& slots, const Tensor& positions,
+                   int64_t heads, double scale, int64_t window) {
+  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [B, (H + 2G)·D], caches [S, L, G, D]");
+  TORCH_CHECK(qkv.size(1) == (heads + 2 * keys.size(2)) * keys.size(3), "the projection does not fit the heads and the cache");
+  TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type(), "contiguous caches of qkv's dtype");
+  TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.size(0) == qkv.size(0) &&
+                  positions.size(0) == qkv.size(0), "one int64 slot and position per row");
+  for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
+    TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
+  TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
+  const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
+  const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),
+                             eps, interleaved, heads, scale, window};
+  checkFused(given, qkv, keys);
+  TORCH_CHECK(!given.cosines.defined() || (given.cosines.size(0) == qkv.size(0) && given.sines.size(0) == qkv.size(0)), "one row of cos and sin per token");
+  if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
+#ifdef ATTUNE_KERNELS
+  return cudaDecodeFused(given, keys, values, AttentionOf::Projection);
+#else
+  return qkv;
+#endif
+}
+
+}  // namespace
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("decode_fused_fits(Tensor qkv, int head_size) -> bool");
+  library.impl("decode_fused_fits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFusedFits));
+  library.def(
+      "decode_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) keys, "
+      "Tensor(b!) values, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
+  library.impl("decode_fused", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFused));
+}

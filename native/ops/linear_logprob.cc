@@ -1,0 +1,214 @@
+// attune::linear_logprob(hidden[N,D], weight[V,D], targets[N], temperature, chunk) -> (logp[N], entropy[N])
+//
+//   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
+//
+// The [N,V] logits never exist whole. Forward goes through them by rows, some at a time, since a row's sum needs all of its
+// columns. Backward computes them again, but for the first few chunks of rows on the CPU, which are kept: computing them again is
+// one product of four, and memory is cheaper there. The others it takes by columns: with the sums known, each block of columns
+// stands alone, and its share of the weight's gradient is whole and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
+//
+//   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
+//
+// Logits are in f32 whatever the inputs are; a target of −1 (no loss there) gives logp 0 and no gradient.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/logprob_rows.h"
+#include "cpu/precise_products.h"
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+
+// The chunks that go from forward to backward.
+constexpr size_t kKeptChunks = 4;
+
+// Room for the logits of one chunk after the other. On the CPU they take turns in one place: fresh memory is mapped and cleared
+// by the system each time, which takes as long as a pass over it.
+class Place {
+ public:
+  Tensor of(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+    const int64_t size = rows * columns;
+    if (!place_.defined() || place_.numel() < size) place_ = at::empty({size}, options);
+    return place_.narrow(0, 0, size).view({rows, columns});
+  }
+  // What was given last is taken over by the caller.
+  void giveUp() { place_ = Tensor(); }
+
+ private:
+  Tensor place_;
+};
+
+// hidden·weightᵀ
+Tensor logitsOf(const Tensor& hidden, const Tensor& weight, Place& place) {
+  if (needsWidening(weight)) {  // some rows of the head at a time, so that no second copy of it exists
+    constexpr int64_t block = 8192;
+    const Tensor wide = hidden.to(at::kFloat);
+    Tensor z = place.of(hidden.size(0), weight.size(0), wide.options());
+    for (int64_t start = 0; start < weight.size(0); start += block) {
+      const int64_t length = std::min(block, weight.size(0) - start);
+      Tensor columns = z.narrow(1, start, length);
+      at::mm_out(columns, wide, weight.narrow(0, start, length).to(at::kFloat).t());
+    }
+    return z;
+  }
+  if (!hidden.is_cpu() || isHalf(hidden)) return preciseProduct(hidden, weight.t());
+  Tensor z = place.of(hidden.size(0), weight.size(0), hidden.options());
+  at::mm_out(z, hidden, weight.t());
+  return z;
+}
+
+// ∂L/∂z of some columns of the logits, which are used up.
+Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {
+  if (hasRowKernels(z)) return rowGradient(z, rule, dtype);
+  const Tensor counted = rule.targets.ge(0).to(z.scalar_type());
+  const Tensor g = (rule.forLogp.defined() ? rule.forLogp * counted : at::zeros_like(counted)).unsqueeze(1);
+  z.mul_(rule.inverse).sub_(rule.lse.unsqueeze(1));  // log p
+  Tensor gradient;
+  if (rule.forEntropy.defined()) {
+    const Tensor p = z.exp();
+    gradient = z.add_(rule.entropy.unsqueeze(1)).mul_(rule.forEntropy.unsqueeze(1)).add_(g).mul_(p).neg_();
+  } else {
+    gradient = z.exp_().mul_(g.neg());
+  }
+  const Tensor column = (rule.targets - rule.first).unsqueeze(1);
+  const Tensor inside = column.ge(0).logical_and_(column.lt(z.size(1)));
+  gradient.scatter_add_(1, column.clamp(0, z.size(1) - 1), g * inside);
+  return gradient.mul_(rule.inverse).to(dtype);
+}
+
+// What backward knows of all rows.
+struct Incoming {
+  Tensor targets, lse, entropy, forLogp, forEntropy;
+  double inverse;
+
+  // The part that a piece of the logits needs; `first` is its first column.
+  Tensor gradient(const Tensor& z, int64_t start, int64_t first, c10::ScalarType dtype) const {
+    const auto part = [&](const Tensor& all) { return all.defined() ? all.narrow(0, start, z.size(0)) : Tensor(); };
+    const Tensor rows[] = {part(targets), part(lse), part(entropy), part(forLogp), part(forEntropy)};
+    return gradientOf(z, {rows[0], rows[1], rows[2], rows[3], rows[4], inverse, first}, dtype);
+  }
+};
+
+class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden, const Tensor& weight,
+                                                const Tensor& targets, double temperature, int64_t chunk, bool forBackward) {
+    const int64_t rows = hidden.size(0);
+    const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const double inverse = 1.0 / temperature;
+    Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
+    Place place;
+    std::vector<Tensor> kept;
+    for (int64_t start = 0; start < rows; start += chunk) {
+      const int64_t length = std::min(chunk, rows - start);
+      Tensor z = logitsOf(hidden.narrow(0, start, length), weight, place);
+      const Tensor target = targets.narrow(0, start, length);
+      if (hasRowKernels(z)) {
+        rowStatistics(z, target, static_cast<float>(inverse), logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
+        if (forBackward && z.is_cpu() && !isHalf(hidden) && kept.size() < kKeptChunks) {
+          kept.push_back(z);
+          place.giveUp();
+        }
+        continue;
+      }
+      z.mul_(inverse);
+      const Tensor picked = z.gather(1, target.clamp_min(0).unsqueeze(1)).squeeze(1);
+      const Tensor peak = z.amax(1, true);
+      z.sub_(peak);  // z − max, then e^(z − max) in place; Σ e·(z − max) needs one product row by row
+      Tensor weights = z.exp();
+      const Tensor sum = weights.sum(1);
+      const Tensor mean = weights.mul_(z).sum(1).div_(sum);
+      const Tensor logSum = sum.log();
+      const Tensor lse = logSum + peak.squeeze(1);
+      logp.narrow(0, start, length).copy_((picked - lse).masked_fill_(target.lt(0), 0));
+      entropy.narrow(0, start, length).copy_(logSum - mean);
+      total.narrow(0, start, length).copy_(lse);
+    }
+    context->save_for_backward({hidden, weight, targets, total, entropy});
+    context->set_materialize_grads(false);  // no gradient for an output is told apart from a zero one, and costs nothing
+    context->saved_data["temperature"] = temperature;
+    context->saved_data["chunk"] = chunk;
+    context->saved_data["kept"] = std::move(kept);
+    return {logp, entropy};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "linear_logprob cannot be differentiated twice");
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &total = saved[3], &entropy = saved[4];
+    const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0), words = weight.size(0);
+    const bool wantHidden = context->needs_input_grad(0), wantWeight = context->needs_input_grad(1);
+    const auto contiguous = [](const Tensor& gradient) { return gradient.defined() ? gradient.contiguous() : Tensor(); };
+    const Incoming all{targets, total, entropy, contiguous(incoming[0]), contiguous(incoming[1]), 1.0 / context->saved_data["temperature"].toDouble()};
+    Tensor gradHidden, gradWeight;
+    if (wantHidden) gradHidden = at::empty_like(hidden);
+    if (wantWeight) gradWeight = at::empty_like(weight);
+
+    // They become the gradients in place, so that a second pass over a retained graph finds none and computes them again.
+    std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
+    context->saved_data["kept"] = std::vector<Tensor>();
+    int64_t start = 0;
+    for (Tensor& given : kept) {
+      const Tensor z = std::move(given);  // each goes when it has been used
+      const int64_t length = z.size(0);
+      const Tensor gradient = all.gradient(z, start, 0, z.scalar_type()), part = hidden.narrow(0, start, length);
+      Tensor into = wantHidden ? gradHidden.narrow(0, start, length) : Tensor();
+      if (wantHidden) at::mm_out(into, gradient, weight);
+      if (wantWeight && start == 0) at::mm_out(gradWeight, gradient.t(), part);
+      if (wantWeight && start > 0) gradWeight.addmm_(gradient.t(), part);
+      start += length;
+    }
+    if (start == rows) return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+
+    const Tensor rest = widened(hidden.narrow(0, start, rows - start));
+    Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();
+    // as many logits at once as a chunk of rows has, in columns that suit the products
+    const int64_t columns = std::min(words, std::max<int64_t>(64, chunk * words / rest.size(0) / 64 * 64));
+    Place place;
+    for (int64_t first = 0; first < words; first += columns) {
+      const int64_t count = std::min(columns, words - first);
+      const Tensor part = widened(weight.narrow(0, first, count));
+      const Tensor gradient = all.gradient(logitsOf(rest, part, place), start, first, rest.scalar_type());
+      if (wantHidden) addPreciseProduct(sum, gradient, part);
+      if (!wantWeight) continue;
+      Tensor into = gradWeight.narrow(0, first, count);
+      if (start > 0)
+        into.addmm_(gradient.t(), rest);
+      else
+        into.copy_(preciseProduct(gradient.t(), rest));
+    }
+    if (wantHidden) gradHidden.narrow(0, start, rows - start).copy_(sum);
+    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
+                                         int64_t chunk) {
+  TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && targets.dim() == 1, "expected hidden [N, D], weight [V, D], targets [N]");
+  TORCH_CHECK(hidden.size(1) == weight.size(1), "hidden and weight differ in their last size");
+  TORCH_CHECK(targets.size(0) == hidden.size(0), "one target per row of hidden");
+  TORCH_CHECK(targets.scalar_type() == at::kLong, "targets are int64");
+  TORCH_CHECK(hidden.scalar_type() == weight.scalar_type(), "hidden and weight differ in dtype");
+  TORCH_CHECK(at::isFloatingType(hidden.scalar_type()), "hidden is a floating-point tensor");
+  TORCH_CHECK(hidden.device() == weight.device() && hidden.device() == targets.device(), "all inputs are on one device");
+  TORCH_CHECK(weight.size(0) > 0, "the vocabulary is empty");
+  TORCH_CHECK(temperature > 0, "temperature is above 0");
+  TORCH_CHECK(chunk > 0, "chunk is above 0");
+  const bool forBackward = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk, forBackward);
+  return {out[0], out[1]};
+}
+
+}  // namespace
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("linear_logprob(Tensor hidden, Tensor weight, Tensor targets, float temperature=1.0, int chunk=512) -> (Tensor, Tensor)");
+  library.impl("linear_logprob", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::linearLogprob));
+}

@@ -1,0 +1,306 @@
+// attune::sample(logits[B, V], temperature[B], top_k[B], top_p[B], min_p[B], seeds[B], counters[B]) -> (ids[B], logp[B])
+//
+// Per row, in Hugging Face's order: temperature, then the k likeliest (0 = all), then the fewest that hold p of what is left
+// (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
+// among the survivors. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax),
+// which is what the trainer computes; the cuts do not enter it.
+//
+// A cut is a threshold on e^(z − max): tokens at the threshold stay. So no sorting: thresholds are found by halving, which
+// for a large vocabulary begins near a guess from a part of it.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <cstring>
+
+#include "cuda/kernels.h"
+#include "ops/sample.h"
+#include "ops/sample_rows.h"
+#include "cpu/vectors.h"
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+
+struct Cuts {
+  int64_t topK;
+  double topP, minP;
+};
+
+float fromBits(int32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+int32_t toBits(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+constexpr int64_t kRun = 1024;  // what is added up in f32; the sums of runs are in f64
+
+// Σ w (or how many) over w ≥ cut.
+double measure(const float* weights, int64_t count, float cut, bool byMass) {
+  double total = 0;
+  for (int64_t start = 0; start < count; start += kRun) {
+    const int64_t end = std::min(count, start + kRun);
+    float part = 0;
+    if (byMass) {
+#pragma omp simd reduction(+ : part)
+      for (int64_t i = start; i < end; i++) part += weights[i] >= cut ? weights[i] : 0.0f;
+    } else {
+#pragma omp simd reduction(+ : part)
+      for (int64_t i = start; i < end; i++) part += weights[i] >= cut ? 1.0f : 0.0f;
+    }
+    total += part;
+  }
+  return total;
+}
+
+constexpr float kAll = 2.0f;  // above every weight
+
+struct Search {
+  std::vector<float> room;  // begins with the candidates, those in [floor, ceiling)
+  int64_t count = 0;        // of the candidates
+  float floor, ceiling;
+  double above;              // the measure of all from the ceiling on
+  std::vector<double> runs;  // of the last narrowing by mass: what lies from the ceiling on in each run,
+  std::vector<int64_t> ends;  // and how many candidates there were at its end
+  std::vector<float> band;
+};
+
+#if defined(__aarch64__)
+// For each set of four lanes: the bytes that bring its lanes to the front, and how many they are.
+struct Packing {
+  uint8_t bytes[16][16] = {};
+  uint8_t counts[16] = {};
+  constexpr Packing() {
+    for (int set = 0; set < 16; set++)
+      for (int lane = 0; lane < 4; lane++)
+        if ((set >> lane & 1) != 0) {
+          for (int byte = 0; byte < 4; byte++) bytes[set][4 * counts[set] + byte] = static_cast<uint8_t>(4 * lane + byte);
+          counts[set]++;
+        }
+  }
+};
+constexpr Packing kPacking;
+#endif
+
+// Those of a run in [floor, ceiling) into `out`, which may be `from`; returns how many, and adds up those from the ceiling on.
+// No branch: which ones stay cannot be foreseen.
+int64_t select(const float* from, int64_t count, float floor, float ceiling, float* out, float& above) {
+  int64_t kept = 0, i = 0;
+#if defined(__aarch64__)
+  const uint32x4_t places = {1, 2, 4, 8};
+  float32x4_t sum = vdupq_n_f32(0.0f);
+  for (; i + 4 <= count; i += 4) {
+    const float32x4_t w = vld1q_f32(from + i);
+    const uint32x4_t high = vcgeq_f32(w, vdupq_n_f32(ceiling));
+    const uint32_t which = vaddvq_u32(vandq_u32(vbicq_u32(vcgeq_f32(w, vdupq_n_f32(floor)), high), places));
+    sum = vaddq_f32(sum, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(w), high)));
+    vst1q_u8(reinterpret_cast<uint8_t*>(out + kept), vqtbl1q_u8(vreinterpretq_u8_f32(w), vld1q_u8(kPacking.bytes[which])));
+    kept += kPacking.counts[which];
+  }
+  above += vaddvq_f32(sum);
+#endif
+  for (; i < count; i++) {
+    const float w = from[i];
+    out[kept] = w;
+    kept += (w >= floor) & (w < ceiling);
+    above += w >= ceiling ? w : 0.0f;
+  }
+  return kept;
+}
+
+// The search among those of `from` in [floor, ceiling), which may be the candidates themselves; `above` is of the others.
+void narrow(Search& search, const float* from, int64_t count, float floor, float ceiling, double above, bool byMass) {
+  search.floor = floor;
+  search.ceiling = ceiling;
+  search.above = above;
+  if (!byMass && ceiling < kAll) search.above += measure(from, count, ceiling, false);
+  if (search.room.size() < static_cast<size_t>(count)) search.room.resize(count);
+  search.count = 0;
+  search.runs.clear();
+  search.ends.clear();
+  for (int64_t start = 0; start < count; start += kRun) {
+    float mass = 0;
+    search.count += select(from + start, std::min(kRun, count - start), floor, ceiling, search.room.data() + search.count, mass);
+    if (byMass) search.above += mass;
+    search.runs.push_back(mass);
+    search.ends.push_back(search.count);
+  }
+}
+
+double candidateMass(const Search& search) { return measure(search.room.data(), search.count, 0.0f, true); }
+
+// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are, so
+// halving the range of bits finds it, until it is no wider than `precision`; candidates that fall outside the range are
+// dropped now and then.
+float threshold(Search& search, double wanted, bool byMass, int32_t precision = 1) {
+  int32_t low = toBits(search.floor), high = toBits(std::min(search.ceiling, 1.0f)) + 1;
+  for (int halvings = 1; high - low > precision && search.count > 0; halvings++) {
+    const int32_t middle = low + (high - low) / 2;
+    if (search.above + measure(search.room.data(), search.count, fromBits(middle), byMass) >= wanted)
+      low = middle;
+    else
+      high = middle;
+    if (halvings % 3 == 0) narrow(search, search.room.data(), search.count, fromBits(low), fromBits(high), search.above, byMass);
+  }
+  return fromBits(low);
+}
+
+// The same by mass among all tokens. Those below the floor hold too little together to matter. Of a large vocabulary a part
+// says where it will be, and only what is near there is searched; where that was wrong, what lies on the right side of it.
+// `runs` becomes the mass from the threshold on in each run of tokens where it is known by the way, and empty elsewhere.
+float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search, std::vector<double>& runs) {
+  constexpr int64_t kLarge = 8192, kPiece = 64, kStep = 1024;
+  const float floor = static_cast<float>(std::max(0.5 * (whole - wanted) / static_cast<double>(size), 1e-37));
+  runs.clear();
+  if (size < kLarge) {
+    narrow(search, weights, size, floor, kAll, 0, true);
+    return threshold(search, wanted, true);
+  }
+  std::vector<float>& part = search.band;
+  part.clear();
+  for (int64_t start = 0; start < size; start += kStep) part.insert(part.end(), weights + start, weights + std::min(size, start + kPiece));
+  const auto count = static_cast<int64_t>(part.size());
+  narrow(search, part.data(), count, floor, kAll, 0, true);
+  const float guess = threshold(search, wanted * (measure(part.data(), count, 0.0f, true) / whole), true, 1 << 18);
+  const float low = std::max(floor, guess * 0.94f), high = guess * 1.06f;
+  narrow(search, weights, size, low, high, 0, true);
+  const bool tooHigh = search.above + candidateMass(search) < wanted;
+  if (search.above >= wanted || tooHigh) {
+    narrow(search, weights, size, tooHigh ? floor : high, tooHigh ? low : kAll, 0, true);
+    return threshold(search, wanted, true);
+  }
+  search.band.assign(search.room.begin(), search.room.begin() + search.count);
+  runs = search.runs;
+  const std::vector<int64_t> ends = search.ends;
+  const float cut = threshold(search, wanted, true);
+  for (size_t run = 0; run < runs.size(); run++) {
+    const int64_t begin = run == 0 ? 0 : ends[run - 1];
+    runs[run] += measure(search.band.data() + begin, ends[run] - begin, cut, true);
+  }
+  return cut;
+}
+
+// The token at which the running sum over w ≥ cut first exceeds u of the whole; `runs` is the mass of those in each run.
+int64_t pick(const float* weights, int64_t size, float cut, double u, const std::vector<double>& runs) {
+  double target = 0, reached = 0;
+  for (const double run : runs) target += run;
+  target *= u;
+  int64_t id = 0;
+  for (int64_t start = 0; start < size; start += kRun) {
+    const double run = runs[start / kRun];
+    if (reached + run <= target && start + kRun < size) {
+      reached += run;
+      continue;
+    }
+    for (int64_t i = start; i < std::min(size, start + kRun); i++) {
+      if (weights[i] < cut) continue;
+      id = i;
+      reached += weights[i];
+      if (reached > target) return id;
+    }
+  }
+  return id;  // rounding left the target just beyond the last one
+}
+
+void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
+               Search& search, int64_t& id, float& logp) {
+  const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+  double total = 0;
+  for (int64_t start = 0; start < size; start += kRun)
+    total += exponentials(logits + start, std::min(kRun, size - start), peak, inverse, weights.data() + start);
+  id = 0;
+  if (temperature <= 0) {
+    while (id + 1 < size && !(logits[id] >= peak)) id++;
+  } else {
+    float cut = static_cast<float>(cuts.minP);
+    std::vector<double> runs;
+    if (cuts.topK > 0 && cuts.topK < size) {
+      narrow(search, weights.data(), size, 0.0f, kAll, 0, false);
+      cut = std::max(cut, threshold(search, static_cast<double>(cuts.topK), false));
+      if (cuts.topP < 1) {
+        narrow(search, weights.data(), size, cut, kAll, 0, true);
+        cut = threshold(search, cuts.topP * candidateMass(search), true);
+      }
+    } else if (cuts.topP < 1) {
+      const float found = massThreshold(weights.data(), size, total, cuts.topP * total, search, runs);
+      if (found < cut) runs.clear();
+      cut = std::max(cut, found);
+    }
+    for (int64_t start = static_cast<int64_t>(runs.size()) * kRun; start < size; start += kRun)
+      runs.push_back(measure(weights.data() + start, std::min(kRun, size - start), cut, true));
+    id = pick(weights.data(), size, cut, uniformAt(seed, counter), runs);
+  }
+  logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
+}
+
+}  // namespace
+
+void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device) {
+  const auto fits = [&](const Tensor& tensor, at::ScalarType type) {
+    return tensor.dim() == 1 && tensor.size(0) == rows && tensor.scalar_type() == type && tensor.is_contiguous();
+  };
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP}) TORCH_CHECK(fits(*tensor, at::kFloat), "one float32 per row");
+  for (const Tensor* tensor : {&rule.topK, &rule.seeds}) TORCH_CHECK(fits(*tensor, at::kLong), "one int64 per row");
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP, &rule.topK, &rule.seeds})
+    TORCH_CHECK(tensor->device() == device, "all inputs are on one device");
+}
+
+void sampleRows(const float* logits, int64_t rows, int64_t size, const SamplingRule& rule, const int64_t* counters, int64_t* ids, float* logp) {
+  const float *temperature = rule.temperature.data_ptr<float>(), *topP = rule.topP.data_ptr<float>(), *minP = rule.minP.data_ptr<float>();
+  const int64_t *topK = rule.topK.data_ptr<int64_t>(), *seeds = rule.seeds.data_ptr<int64_t>();
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> weights(size);
+    Search search;
+    for (int64_t row = begin; row < end; row++)
+      sampleRow(logits + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search, ids[row],
+                logp[row]);
+  });
+}
+
+namespace {
+
+std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
+                                  const Tensor& seeds, const Tensor& counters) {
+  TORCH_CHECK(logits.dim() == 2 && at::isFloatingType(logits.scalar_type()), "expected logits [B, V]");
+  const int64_t rows = logits.size(0), size = logits.size(1);
+  const SamplingRule rule{temperature, topK, topP, minP, seeds};
+  checkRule(rule, rows, logits.device());
+  TORCH_CHECK(counters.dim() == 1 && counters.size(0) == rows && counters.scalar_type() == at::kLong && counters.is_contiguous() &&
+                  counters.device() == logits.device(), "one int64 counter per row");
+  Tensor z = logits.contiguous();
+  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // CUDA's kernels widen as they read
+  Tensor ids = at::empty({rows}, seeds.options()), logp = at::empty({rows}, temperature.options());
+  if (!logits.device().is_cpu()) {
+#ifdef ATTUNE_KERNELS
+    if (logits.is_cuda()) {
+      cudaSample(z, temperature, topK, topP, minP, seeds, counters, ids, logp);
+      return {ids, logp};
+    }
+#endif
+    // without a kernel of ours: through the CPU
+    const auto out = sample(z.cpu(), temperature.cpu(), topK.cpu(), topP.cpu(), minP.cpu(), seeds.cpu(), counters.cpu());
+    return {std::get<0>(out).to(ids.device()), std::get<1>(out).to(ids.device())};
+  }
+  sampleRows(z.data_ptr<float>(), rows, size, rule, counters.data_ptr<int64_t>(), ids.data_ptr<int64_t>(), logp.data_ptr<float>());
+  return {ids, logp};
+}
+
+}  // namespace
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def(
+      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor counters) -> (Tensor, Tensor)");
+  library.impl("sample", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::sample));
+}

@@ -1,0 +1,78 @@
+/** How every `attune train` command runs: progress, evaluations as they come, Ctrl-C that saves, how to go on. */
+import { relative } from 'node:path';
+import type { Command } from 'commander';
+import { type ConfigSchema, describe, loadDotenv, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
+import { consoleProgress } from '../terminal/console.ts';
+import { onInterrupt } from '../terminal/interrupt.ts';
+import { addSchemaOptions, schemaFlags } from './options.ts';
+
+export interface TrainVerb<S extends ConfigSchema> {
+  name: string;
+  description: string;
+  schema: S;
+  start: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<TrainingRun>;
+  /** What a dry run shows beneath the resolved config. */
+  plan: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<string>;
+  examples?: readonly string[];
+}
+
+export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: TrainVerb<S>): Command {
+  const command = addSchemaOptions(train.command(verb.name).description(verb.description), verb.schema);
+  if (verb.examples)
+    command.addHelpText('after', `\nExamples:\n${verb.examples.map((line) => `  ${line}`).join('\n')}`);
+  command.action(async () => {
+    loadDotenv();
+    const resolved = await resolveRun(verb.schema, schemaFlags(command, verb.schema));
+    if ((resolved.config as { dryRun?: boolean }).dryRun) {
+      console.log(describe(verb.schema, resolved));
+      console.log(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
+      return;
+    }
+    process.exitCode = await runTraining(verb.name, (options) => verb.start(resolved, options));
+  });
+  return command;
+}
+
+/** Runs to the end, or to a Ctrl-C; the exit code. */
+export async function runTraining(
+  name: string,
+  start: (options: TrainerOptions) => Promise<TrainingRun>,
+): Promise<number> {
+  using interrupt = onInterrupt((signal) =>
+    console.error(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+  );
+  const progress = consoleProgress();
+  using run = await start({ progress, signal: interrupt.signal });
+  console.error(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
+  for await (const step of run) {
+    if (step.evaluated) console.log(evaluationLine(step.step, step.metrics));
+    if (step.skipped) console.error(`step ${step.step}: a number was not finite, the update was left out`);
+  }
+  const { result } = run;
+  if (result === undefined || result.ended === 'interrupted') {
+    console.error(
+      `Stopped after step ${result?.step ?? 0}. Go on with: attune train ${name} --resume-from ${shown(run.folder)}`,
+    );
+    return 130;
+  }
+  if (result.best) console.log(`best ${result.best.metric} ${short(result.best.value)} at step ${result.best.step}`);
+  if (result.ended === 'early-stopping') console.log(`ended early after step ${result.step}: no better evaluation`);
+  console.log(`saved ${shown(result.checkpoint ?? run.folder)}`);
+  return 0;
+}
+
+export function evaluationLine(step: number, metrics: Record<string, number>): string {
+  const values = Object.entries(metrics)
+    .filter(([name]) => name.startsWith('eval/'))
+    .map(([name, value]) => `${name.slice(5)} ${short(value)}`);
+  return `step ${step}  ${values.join('  ')}`;
+}
+
+export const short = (value: number) => String(Number(value.toPrecision(4)));
+
+/** As one would type it from here. */
+export function shown(path: string): string {
+  const near = relative(process.cwd(), path);
+  return near.startsWith('..') || near === '' ? path : near;
+}

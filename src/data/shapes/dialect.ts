@@ -1,0 +1,22 @@
+/** What it takes to read one way of storing a shape. */
+
+import type { Row } from '../sources/row.ts';
+import type { ColumnRole, Columns } from './columns.ts';
+import type { Example, Shape } from './shapes.ts';
+
+export interface Reading {
+  columns: Columns;
+  /** The row's number in the set. */
+  index: number;
+  /** Counts a row that is sound but of no use. */
+  drop: (reason: string) => void;
+}
+
+export interface Dialect {
+  name: string;
+  shape: Shape;
+  /** What a message says is wanting when no dialect of the shape fits. */
+  needs: ColumnRole[];
+  speaks(row: Row, columns: Columns): boolean;
+  read(row: Row, reading: Reading): Example[];
+}

@@ -1,0 +1,190 @@
+/**
+ * The ways in which sets store each shape, tried in this order: each says whether a row speaks it, and reads a row.
+ * A new format is one entry here.
+ */
+
+import { unitHash } from '../../random.ts';
+import { isRow, type Row } from '../sources/row.ts';
+import { toFlag } from './columns.ts';
+import type { Dialect, Reading } from './dialect.ts';
+import { commonMessages, isTranscript, RowProblem, splitTranscripts, toMessages, toText } from './messages.ts';
+import type { GradedSolution, Message, PreferencePair, PromptExample } from './shapes.ts';
+import { stepDialects } from './steps.ts';
+
+const preference: Dialect = {
+  name: 'preference pairs',
+  shape: 'preference',
+  needs: ['chosen', 'rejected'],
+  speaks: (_row, columns) => columns.has('chosen', 'rejected'),
+  read(row, reading) {
+    const { columns } = reading;
+    const pair = readPair(row, reading);
+    if (pair === undefined) return [];
+    const [high, low] = [columns.number(row, 'scoreChosen'), columns.number(row, 'scoreRejected')];
+    const margin = columns.number(row, 'margin') ?? (high !== undefined && low !== undefined ? high - low : undefined);
+    if (margin !== undefined) pair.margin = margin;
+    return [pair];
+  },
+};
+
+function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefined {
+  const chosen = columns.need(row, 'chosen');
+  const rejected = columns.need(row, 'rejected');
+  const given = columns.has('prompt') || columns.has('messages');
+  if (typeof chosen === 'string' && typeof rejected === 'string') {
+    if (isTranscript(chosen) && isTranscript(rejected)) {
+      const split = splitTranscripts(chosen, rejected);
+      if (split !== undefined)
+        return { prompt: split.prompt, chosen: split.responses[0], rejected: split.responses[1] };
+      drop('different prompts');
+      return undefined;
+    }
+    if (!given)
+      throw new RowProblem('there is no prompt: no such column, and "chosen" is not a Human/Assistant transcript');
+    return { prompt: columns.prompt(row), chosen, rejected };
+  }
+  const before = given ? columns.prompt(row) : [];
+  const [good, poor] = [replies(chosen, columns.name('chosen')), replies(rejected, columns.name('rejected'))];
+  // With the prompt inside both lists, what they share is the prompt; a separate prompt column then only repeats it.
+  const shared = Math.min(commonMessages(good, poor), good.length - 1, poor.length - 1);
+  if (good.length - shared !== 1 || poor.length - shared !== 1) {
+    drop('different prompts');
+    return undefined;
+  }
+  const prompt = shared > 0 ? withSystem(good.slice(0, shared), before) : before;
+  if (prompt.length === 0) throw new RowProblem('there is no prompt before the two responses');
+  return { prompt, chosen: (good[shared] as Message).content, rejected: (poor[shared] as Message).content };
+}
+
+/** A response as messages: a bare string is what the assistant said. */
+function replies(value: unknown, column: string): Message[] {
+  if (typeof value === 'string' && !/^\s*\[\s*\{/.test(value)) return [{ role: 'assistant', content: value }];
+  const messages = toMessages(value, column);
+  if (messages.length === 0) throw new RowProblem(`"${column}" is an empty list`);
+  return messages;
+}
+
+function withSystem(messages: Message[], before: Message[]): Message[] {
+  const system = before.filter((message) => message.role === 'system');
+  return messages[0]?.role === 'system' ? messages : [...system, ...messages];
+}
+
+const gradedModels: Dialect = {
+  name: 'graded solutions of several models',
+  shape: 'graded',
+  needs: ['prompt', 'completion', 'label'],
+  speaks: (row, columns) => columns.has('prompt') && Object.values(row).some(isGraded),
+  read(row, { columns, index }) {
+    const prompt = columns.prompt(row);
+    return Object.entries(row).flatMap(([source, value]): GradedSolution[] =>
+      isGraded(value) ? [{ prompt, solution: value.solution, correct: value.is_correct, group: index, source }] : [],
+    );
+  },
+};
+
+function isGraded(value: unknown): value is { is_correct: boolean; solution: string } {
+  return isRow(value) && typeof value.is_correct === 'boolean' && typeof value.solution === 'string';
+}
+
+const graded: Dialect = {
+  name: 'graded solutions',
+  shape: 'graded',
+  needs: ['prompt', 'completion', 'label'],
+  speaks: (_row, columns) =>
+    columns.has('prompt', 'completion', 'label') && ['is_correct', 'correct'].includes(columns.name('label')),
+  read(row, { columns }) {
+    const solution = toText(columns.need(row, 'completion'), columns.name('completion'));
+    const prompt = columns.prompt(row);
+    return [{ prompt, solution, correct: columns.flag(row, 'label'), group: promptNumber(prompt) }];
+  },
+};
+
+/** Solutions of one problem may lie on rows far apart: its number is a hash of the prompt. */
+function promptNumber(prompt: Message[]): number {
+  return Math.floor(unitHash(JSON.stringify(prompt), 0) * 2 ** 31);
+}
+
+const unpaired: Dialect = {
+  name: 'unpaired answers',
+  shape: 'unpaired',
+  needs: ['prompt', 'completion', 'label'],
+  speaks: (_row, columns) => columns.has('label') && (columns.has('prompt', 'completion') || columns.has('messages')),
+  read(row, { columns, drop }) {
+    const label = toFlag(columns.need(row, 'label'), columns.name('label'));
+    if (columns.has('prompt', 'completion')) {
+      const completion = replies(columns.need(row, 'completion'), columns.name('completion')).at(-1) as Message;
+      return [{ prompt: columns.prompt(row), completion: completion.content, label }];
+    }
+    const messages = columns.prompt(row);
+    const last = messages.at(-1);
+    if (last?.role !== 'assistant' || messages.length < 2) {
+      drop('no reply at the end');
+      return [];
+    }
+    return [{ prompt: messages.slice(0, -1), completion: last.content, label }];
+  },
+};
+
+const conversations: Dialect = {
+  name: 'conversations',
+  shape: 'messages',
+  needs: ['messages'],
+  speaks: (_row, columns) => columns.has('messages') && !columns.has('chosen', 'rejected'),
+  read(row, { columns, drop }) {
+    const value = columns.need(row, 'messages');
+    const messages = withSystem(toMessages(value, columns.name('messages')), columns.system(row));
+    if (messages.some((message) => message.role === 'assistant')) return [{ messages }];
+    drop('no reply');
+    return [];
+  },
+};
+
+const instructions: Dialect = {
+  name: 'prompts with replies',
+  shape: 'messages',
+  needs: ['prompt', 'completion'],
+  speaks: (_row, columns) => columns.has('prompt', 'completion'),
+  read(row, { columns }) {
+    const completion = replies(columns.need(row, 'completion'), columns.name('completion'));
+    return [{ messages: [...columns.prompt(row), ...completion] }];
+  },
+};
+
+const text: Dialect = {
+  name: 'plain text',
+  shape: 'text',
+  needs: ['text'],
+  speaks: (_row, columns) => columns.has('text'),
+  read: (row, { columns }) => [{ text: columns.text(row, 'text') }],
+};
+
+const prompts: Dialect = {
+  name: 'prompts',
+  shape: 'prompts',
+  needs: ['prompt'],
+  speaks: (_row, columns) => columns.has('prompt'),
+  read(row, { columns }) {
+    const example: PromptExample = { prompt: columns.prompt(row) };
+    const answer = columns.get(row, 'answer');
+    if (typeof answer === 'string' || typeof answer === 'number') Object.assign(example, finalAnswer(String(answer)));
+    return [example];
+  },
+};
+
+/** GSM8K ends a worked solution with "#### 18" (or "A: 18"): the answer is what follows. */
+export function finalAnswer(text: string): { answer: string; solution?: string } {
+  const mark = /(?:^|\n)(?:####|A:)\s*(.+?)\s*$/.exec(text);
+  return mark === null ? { answer: text.trim() } : { answer: (mark[1] as string).replaceAll(',', ''), solution: text };
+}
+
+export const dialects: readonly Dialect[] = [
+  ...stepDialects,
+  gradedModels,
+  graded,
+  preference,
+  unpaired,
+  conversations,
+  instructions,
+  text,
+  prompts,
+];

@@ -1,0 +1,96 @@
+/**
+ * What a row becomes: one plain type for each shape of training data, whatever the columns were called.
+ *
+ *     { prompt: [{ role: 'user', content: 'Hi' }], chosen: 'Hello!', rejected: 'Go away.' }
+ *
+ * Prompts are always message lists: a plain string is one user message, a transcript is taken apart into its turns.
+ */
+import type { Message } from '../../text/chat/chat.ts';
+
+export type { Message };
+
+/** Two answers to one prompt. `margin` is how much better the chosen one was graded, where the set says so. */
+export interface PreferencePair {
+  prompt: Message[];
+  chosen: string;
+  rejected: string;
+  margin?: number;
+  source?: string;
+}
+
+/** One answer and whether it is wanted (KTO). */
+export interface UnpairedExample {
+  prompt: Message[];
+  completion: string;
+  label: boolean;
+  source?: string;
+}
+
+/** A prompt to sample from; `answer` is the final answer where one is known, `solution` the worked text behind it. */
+export interface PromptExample {
+  prompt: Message[];
+  answer?: string;
+  solution?: string;
+  source?: string;
+}
+
+/** A conversation to imitate: loss on the assistant's turns. */
+export interface Conversation {
+  messages: Message[];
+  source?: string;
+}
+
+/** Plain text: loss on every token. */
+export interface TextExample {
+  text: string;
+  source?: string;
+}
+
+/** A solution known to be right or wrong. Solutions of one question share `group`, its number. */
+export interface GradedSolution {
+  prompt: Message[];
+  solution: string;
+  correct: boolean;
+  group: number;
+  source?: string;
+}
+
+/** −1 wrong, 0 neutral, +1 right, as in PRM800K. */
+export type StepLabel = -1 | 0 | 1;
+
+/** A solution step by step. A step with label null is context: it stands in the text but carries no loss. */
+export interface LabelledSteps {
+  prompt: Message[];
+  steps: { text: string; label: StepLabel | null }[];
+  source?: string;
+}
+
+export interface ExampleOf {
+  preference: PreferencePair;
+  unpaired: UnpairedExample;
+  prompts: PromptExample;
+  messages: Conversation;
+  text: TextExample;
+  graded: GradedSolution;
+  steps: LabelledSteps;
+}
+
+export type Shape = keyof ExampleOf;
+export type Example = ExampleOf[Shape];
+
+export const shapes: readonly Shape[] = ['preference', 'unpaired', 'prompts', 'messages', 'text', 'graded', 'steps'];
+
+/** What an example is about, as one string: rows with the same key always fall on the same side of a split. */
+export function promptKey(shape: Shape, example: Example): string {
+  if (shape === 'text') return (example as TextExample).text;
+  if (shape === 'messages') {
+    const { messages } = example as Conversation;
+    const firstReply = messages.findIndex((message) => message.role === 'assistant');
+    return keyOf(firstReply <= 0 ? messages : messages.slice(0, firstReply));
+  }
+  return keyOf((example as { prompt: Message[] }).prompt);
+}
+
+function keyOf(messages: Message[]): string {
+  return messages.map((message) => `${message.role}\u0000${message.content}`).join('\u0001');
+}

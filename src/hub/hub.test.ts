@@ -1,0 +1,339 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { readdirSync, statSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, readlink, rm, utimes, writeFile } from 'node:fs/promises';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { datasetHub, fetchRepoFiles, listRepoFiles, resolveModel } from './hub.ts';
+import { type Seen, startHub, type TestHub } from './server.test-support.ts';
+
+const weights = randomBytes(300_000);
+const shard = randomBytes(1000);
+const index = JSON.stringify({ weight_map: { a: 'model-1.safetensors', b: 'model-2.safetensors' } });
+const repos = {
+  'org/whole': {
+    'config.json': '{"model_type":"llama"}',
+    'tokenizer.json': '{}',
+    'tokenizer_config.json': '{}',
+    'README.md': '# hello',
+    'model.safetensors': weights,
+    'consolidated.safetensors': shard,
+    'pytorch_model.bin': shard,
+    'original/params.json': '{}',
+  },
+  'org/sharded': {
+    'config.json': '{}',
+    'model.safetensors.index.json': index,
+    'model-1.safetensors': shard,
+    'model-2.safetensors': Buffer.from('second'),
+  },
+  'org/adapter': { 'adapter_config.json': '{}', 'adapter_model.safetensors': shard, 'optimizer.pt': shard },
+  'org/pickle': { 'config.json': '{}', 'pytorch_model.bin': shard },
+  'org/gguf': { 'model.gguf': shard },
+  'org/data': { 'README.md': '', 'main/train.parquet': shard, 'main/test.parquet': weights, 'other/x.jsonl': '{}' },
+};
+const TOKEN = 'hf_secretsecretsecret';
+
+let hub: TestHub;
+let cache: string;
+const options = () => ({
+  endpoint: hub.endpoint,
+  cacheDir: cache,
+  token: TOKEN,
+  timeoutMs: 5000,
+  retries: 2,
+  backoffMs: 5,
+  env: {},
+});
+const isWeights = (request: Seen) => request.server === 'cdn' && request.url.includes('model.safetensors');
+const once = <T>(value: T) => {
+  let left: T | undefined = value;
+  return () => {
+    const taken = left;
+    left = undefined;
+    return taken;
+  };
+};
+
+beforeEach(async () => {
+  hub = await startHub(repos);
+  cache = await mkdtemp(join(tmpdir(), 'attune-hub-'));
+});
+afterEach(async () => {
+  await hub.close().catch(() => {});
+  await rm(cache, { recursive: true });
+});
+
+describe('fetching', () => {
+  it('takes only what loading needs, in the layout of the Python cache', async () => {
+    const folder = await resolveModel('org/whole', options());
+    expect(folder).toBe(join(cache, 'models--org--whole', 'snapshots', hub.commit));
+    expect((await readdir(folder)).sort()).toEqual([
+      'config.json',
+      'model.safetensors',
+      'tokenizer.json',
+      'tokenizer_config.json',
+    ]);
+    expect(await readFile(join(folder, 'model.safetensors'))).toEqual(weights);
+    const sha256 = createHash('sha256').update(weights).digest('hex');
+    expect(await readlink(join(folder, 'model.safetensors'))).toBe(join('..', '..', 'blobs', sha256));
+    expect(await readFile(join(cache, 'models--org--whole', 'refs', 'main'), 'utf8')).toBe(hub.commit);
+    const requests = hub.seen.length;
+    expect(await resolveModel('org/whole', options())).toBe(folder);
+    expect(hub.seen.slice(requests).filter((request) => request.url.includes('/resolve/'))).toEqual([]);
+  });
+
+  it('takes the shards that the index names, and adapters', async () => {
+    expect((await readdir(await resolveModel('org/sharded', options()))).sort()).toEqual([
+      'config.json',
+      'model-1.safetensors',
+      'model-2.safetensors',
+      'model.safetensors.index.json',
+    ]);
+    expect(await readdir(await resolveModel('org/adapter', options()))).toEqual([
+      'adapter_config.json',
+      'adapter_model.safetensors',
+    ]);
+  });
+
+  it('takes a revision, and the tokenizer alone', async () => {
+    const folder = await resolveModel('org/whole@refs/pr/1', { ...options(), tokenizerOnly: true });
+    expect((await readdir(folder)).sort()).toEqual(['config.json', 'tokenizer.json', 'tokenizer_config.json']);
+    expect(await readFile(join(cache, 'models--org--whole', 'refs', 'refs', 'pr', '1'), 'utf8')).toBe(hub.commit);
+  });
+
+  it('takes the files of a dataset by pattern and reports bytes', async () => {
+    let total = 0;
+    let advanced = 0;
+    const progress = {
+      start: (_: string, all = 0) => {
+        total = all;
+        const advance = (bytes = 1) => {
+          advanced += bytes;
+        };
+        return { advance, done: () => {} };
+      },
+    };
+    const fetched = await fetchRepoFiles({
+      ...options(),
+      repo: 'org/data',
+      type: 'dataset',
+      patterns: ['main/*.parquet'],
+      progress,
+    });
+    expect(fetched.files).toEqual(['main/train.parquet', 'main/test.parquet']);
+    expect(await readFile(join(fetched.folder, 'main/test.parquet'))).toEqual(weights);
+    expect([total, advanced]).toEqual([301_000, 301_000]);
+    expect(
+      (await listRepoFiles({ ...options(), repo: 'org/data', type: 'dataset' })).files.map((file) => file.size),
+    ).toEqual([0, 1000, 300_000, 2]);
+    await expect(
+      fetchRepoFiles({ ...options(), repo: 'org/data', type: 'dataset', patterns: ['main/nope.parquet'] }),
+    ).rejects.toThrow('org/data has not main/nope.parquet');
+  });
+
+  it('gives datasets their local paths', async () => {
+    const { list, fetch } = datasetHub(options());
+    expect(await list('org/data')).toContain('other/x.jsonl');
+    const [path = ''] = await fetch('org/data', ['other/x.jsonl'], 'v1');
+    expect(await readFile(path, 'utf8')).toBe('{}');
+  });
+
+  it('sends the token to the hub only, not to where it redirects', async () => {
+    await resolveModel('org/whole', options());
+    const to = (server: string) =>
+      new Set(hub.seen.filter((request) => request.server === server).map((request) => request.authorization));
+    expect(to('hub')).toEqual(new Set([`Bearer ${TOKEN}`]));
+    expect(to('cdn')).toEqual(new Set([undefined]));
+  });
+
+  it('fetches a file once for two callers at once', async () => {
+    const [a, b] = await Promise.all([resolveModel('org/whole', options()), resolveModel('org/whole', options())]);
+    expect(a).toBe(b);
+    expect(hub.seen.filter(isWeights)).toHaveLength(1);
+  });
+
+  it.each([
+    ['of a process that ended', `${hostname()} 99999999`, 0],
+    ['of another machine that went silent', 'elsewhere 1', 60_000],
+  ])('takes over the lock %s', async (_, owner, age) => {
+    const folder = join(cache, '.locks', 'models--org--whole');
+    const lock = join(folder, `${createHash('sha256').update(weights).digest('hex')}.attune`);
+    await mkdir(folder, { recursive: true });
+    await writeFile(lock, owner);
+    await utimes(lock, new Date(Date.now() - age), new Date(Date.now() - age));
+    await resolveModel('org/whole', options());
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('waits for another process that holds the lock', async () => {
+    const folder = join(cache, '.locks', 'models--org--whole');
+    const lock = join(folder, `${createHash('sha256').update(weights).digest('hex')}.attune`);
+    await mkdir(folder, { recursive: true });
+    await writeFile(lock, `${hostname()} ${process.ppid}`);
+    let released = false;
+    setTimeout(() => {
+      released = true;
+      void rm(lock);
+    }, 300);
+    await resolveModel('org/whole', options());
+    expect(released).toBe(true);
+  });
+});
+
+describe('faults', () => {
+  /** Something of the weights is in the cache: all else is smaller. */
+  const arrived = () => {
+    const blobs = join(cache, 'models--org--whole', 'blobs');
+    return readdirSync(blobs).some((name) => name.endsWith('.incomplete') && statSync(join(blobs, name)).size > 1000);
+  };
+
+  it('goes on after a cut connection from where it stopped', async () => {
+    const cut = once({ cutAfter: 100_000, arrived });
+    hub.fault = (request) => (isWeights(request) ? cut() : undefined);
+    const folder = await resolveModel('org/whole', options());
+    expect(await readFile(join(folder, 'model.safetensors'))).toEqual(weights);
+    const ranges = hub.seen.filter(isWeights).map((request) => request.range);
+    expect(ranges).toEqual([undefined, expect.stringMatching(/^bytes=[1-9]\d*-$/)]);
+  });
+
+  it('starts over where the server knows no ranges', async () => {
+    const cut = once({ cutAfter: 100_000, arrived });
+    hub.fault = (request) => (isWeights(request) ? (cut() ?? { wholeFile: true }) : undefined);
+    expect(await readFile(join(await resolveModel('org/whole', options()), 'model.safetensors'))).toEqual(weights);
+  });
+
+  it('leaves nothing half-valid when the connection never holds, and resumes the next time', async () => {
+    hub.fault = (request) =>
+      isWeights(request) ? (request.range === undefined ? { cutAfter: 50_000, arrived } : { status: 503 }) : undefined;
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(/org\/whole\/model.safetensors .*503/);
+    expect(await readdir(join(cache, 'models--org--whole', 'snapshots', hub.commit))).not.toContain(
+      'model.safetensors',
+    );
+    await expect(resolveModel('org/whole', { ...options(), offline: true })).rejects.toThrow('lacks model.safetensors');
+    hub.fault = () => undefined;
+    hub.seen.length = 0;
+    expect(await readFile(join(await resolveModel('org/whole', options()), 'model.safetensors'))).toEqual(weights);
+    expect(hub.seen.filter(isWeights).map((request) => request.range)).toEqual([
+      expect.stringMatching(/^bytes=[1-9]\d*-$/),
+    ]);
+    const blobs = await readdir(join(cache, 'models--org--whole', 'blobs'));
+    expect(blobs.filter((name) => name.includes('incomplete'))).toEqual([]);
+  });
+
+  it.each([
+    ['shorter than listed', weights.subarray(0, 1000), '1000 bytes where the hub lists 300000'],
+    ['longer than listed', Buffer.concat([weights, weights]), 'bytes where the hub lists 300000'],
+    ['of the right size and wrong content', randomBytes(weights.length), 'SHA-256'],
+  ])('refuses a file %s', async (_, content, message) => {
+    hub.fault = (request) => (isWeights(request) ? { content } : undefined);
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(message);
+    const blobs = await readdir(join(cache, 'models--org--whole', 'blobs'));
+    expect(blobs.filter((name) => name.includes('incomplete') || name.length === 64)).toEqual([]);
+  });
+
+  it('mends a damaged part of an earlier run by starting over', async () => {
+    const bad = once({ content: randomBytes(weights.length) });
+    hub.fault = (request) => (isWeights(request) ? bad() : undefined);
+    expect(await readFile(join(await resolveModel('org/whole', options()), 'model.safetensors'))).toEqual(weights);
+  });
+
+  it('tries again after 500, 429 with Retry-After, and silence', async () => {
+    const faults = [{ status: 500 }, { status: 429, headers: { 'retry-after': '0.05' } }];
+    hub.fault = (request) => (request.url.includes('/revision/') ? faults.shift() : undefined);
+    const silent = [{ hang: true }, { stallAfter: 70_000 }];
+    const listing = hub.fault;
+    hub.fault = (request) => listing(request) ?? (isWeights(request) ? silent.shift() : undefined);
+    const begin = performance.now();
+    expect(await readdir(await resolveModel('org/whole', { ...options(), timeoutMs: 600 }))).toContain(
+      'model.safetensors',
+    );
+    expect(performance.now() - begin).toBeGreaterThan(1200);
+    expect(hub.seen.filter((request) => request.url.includes('/revision/'))).toHaveLength(3);
+  });
+
+  it('gives up on a server that never answers', async () => {
+    hub.fault = () => ({ hang: true });
+    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 50 })).rejects.toThrow(/no answer within 0.05 s/);
+  });
+
+  it('stops when told to', async () => {
+    hub.fault = (request) => (isWeights(request) ? { hang: true } : undefined);
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(new Error('enough')), 100);
+    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 5000, signal: stop.signal })).rejects.toThrow(
+      'enough',
+    );
+  });
+
+  it.each([
+    ['org/absent', undefined, 'There is no model "org/absent"'],
+    ['org/whole@nope', undefined, 'org/whole has no revision "nope"'],
+    ['org/whole', { status: 401 }, 'does not exist on'],
+    ['org/whole', { status: 403, headers: { 'x-error-code': 'GatedRepo' } }, 'accept its licence at'],
+    [
+      'org/whole',
+      { status: 401, headers: { 'x-error-code': 'GatedRepo', 'x-error-message': `you sent ${TOKEN}` } },
+      'is gated ("you sent ***")',
+    ],
+    ['org/pickle', undefined, 'runs whatever code is in it'],
+    ['org/gguf', undefined, 'no safetensors weights. It has: model.gguf'],
+    ['./no/such/folder', undefined, 'The folder "./no/such/folder" does not exist'],
+    ['org/whole@', undefined, 'a branch, tag or commit should follow'],
+    ['org/../whole', undefined, 'does not exist'],
+  ])('explains %s with %j', async (name, fault, message) => {
+    hub.fault = () => fault;
+    const error = await resolveModel(name, options()).catch((reason) => reason);
+    expect(error).toMatchObject({ name: 'UserError' });
+    expect(error.message).toContain(message);
+    expect(error.message).not.toContain(TOKEN);
+    expect(hub.seen.filter((request) => request.url.includes('/resolve/'))).toEqual([]);
+  });
+
+  it('never follows a listing out of its folder', async () => {
+    const bad = await startHub({ 'org/evil': { '../../evil.safetensors': 'x', 'config.json': '{}' } });
+    await expect(resolveModel('org/evil', { ...options(), endpoint: bad.endpoint })).rejects.toThrow('unsafe');
+    await bad.close();
+  });
+
+  it('does not quote a token that cannot be sent', async () => {
+    const error = await resolveModel('org/whole', { ...options(), token: 'hf_se cret\n\u00e9' }).catch(
+      (reason) => reason,
+    );
+    expect(error.message).toContain('HF_TOKEN');
+    expect(error.message).not.toContain('cret');
+  });
+});
+
+describe('without the hub', () => {
+  it('uses the cached copy, offline or with the server gone', async () => {
+    const folder = await resolveModel('org/whole', options());
+    const requests = hub.seen.length;
+    const offline = {
+      ...options(),
+      endpoint: undefined,
+      cacheDir: undefined,
+      env: { HF_HUB_CACHE: cache, HF_HUB_OFFLINE: '1' },
+    };
+    expect(await resolveModel('org/whole', offline)).toBe(folder);
+    expect(hub.seen.length).toBe(requests);
+    await hub.close();
+    const gone = { ...options(), retries: 0 };
+    expect(await resolveModel('org/whole', gone)).toBe(folder);
+    await expect(resolveModel('org/sharded', offline)).rejects.toThrow('org/sharded is not in the cache');
+    await expect(resolveModel('org/sharded', gone)).rejects.toThrow(/not in the cache.*ECONNREFUSED/);
+  });
+
+  it('tells a part from the whole', async () => {
+    await resolveModel('org/whole', { ...options(), tokenizerOnly: true });
+    await expect(resolveModel('org/whole', { ...options(), offline: true })).rejects.toThrow('lacks model.safetensors');
+    await resolveModel('org/whole', { ...options(), offline: true, tokenizerOnly: true });
+  });
+
+  it('takes a folder as it is, but not its pickles', async () => {
+    await writeFile(join(cache, 'config.json'), '{}');
+    expect(await resolveModel(cache)).toBe(cache);
+    await writeFile(join(cache, 'pytorch_model.bin'), 'x');
+    await expect(resolveModel(cache)).rejects.toThrow('Python pickle');
+  });
+});

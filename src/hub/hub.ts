@@ -1,0 +1,131 @@
+/**
+ * The Hugging Face hub. From what a user writes for a model — a folder, or `org/name[@revision]` — to a folder with the
+ * files that loading it needs, and no others.
+ *
+ *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
+ */
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { UserError } from '../errors.ts';
+import type { Progress } from '../progress.ts';
+import { fetchRepoFiles, listRepoFiles, openRepo } from './repo.ts';
+import type { HubOptions } from './settings.ts';
+
+export {
+  type FetchedFiles,
+  type FetchOptions,
+  fetchRepoFiles,
+  listRepoFiles,
+  type RepoFile,
+  type RepoOptions,
+} from './repo.ts';
+export type { HubOptions } from './settings.ts';
+
+export interface ResolveOptions extends HubOptions {
+  progress?: Progress;
+  /** Only what the tokenizer needs. */
+  tokenizerOnly?: boolean;
+}
+
+const CONFIGURATION = ['config.json', 'generation_config.json', 'adapter_config.json', 'train_config.json'];
+const TEXT =
+  /^(tokenizer[^/]*\.json|special_tokens_map\.json|added_tokens\.json|chat_template\.(jinja|json)|vocab\.json|merges\.txt)$/;
+const INDEX = 'model.safetensors.index.json';
+const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
+
+export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
+  const folder = resolve(model.replace(/^~(?=\/|$)/, homedir()));
+  const found = await stat(folder).catch(() => undefined);
+  if (found?.isDirectory()) {
+    const names = await readdir(folder);
+    if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);
+    return folder;
+  }
+  if (found !== undefined)
+    throw new UserError(
+      `"${model}" is a file. A model is a folder with config.json and safetensors, or a name on the hub.`,
+    );
+  const [repo = '', revision] = splitRevision(model);
+  if (/^[./~]/.test(model) || repo.split('/').length > 2) throw new UserError(`The folder "${model}" does not exist.`);
+  const opened = await openRepo({ ...options, repo, revision });
+  const names = opened.files.map((file) => file.path);
+  const light = names.filter((name) => CONFIGURATION.includes(name) || TEXT.test(name));
+  if (options.tokenizerOnly) {
+    if (!names.includes('tokenizer.json')) throw new UserError(`${model} has no tokenizer.json on the hub.`);
+    await opened.fetch(light, options.progress);
+    return opened.folder;
+  }
+  checkWeights(model, names);
+  if (names.includes(INDEX)) light.push(INDEX);
+  await opened.fetch(light, options.progress);
+  const weights = await weightFiles(opened.folder, names);
+  await opened.fetch(weights, options.progress);
+  return opened.folder;
+}
+
+/** The hub as the datasets want it: names in, local paths out. */
+export function datasetHub(options: HubOptions & { progress?: Progress } = {}) {
+  const place = (repo: string, revision?: string) => ({ ...options, repo, revision, type: 'dataset' as const });
+  return {
+    async list(repo: string, revision?: string): Promise<string[]> {
+      return (await listRepoFiles(place(repo, revision))).files.map((file) => file.path);
+    },
+    async fetch(repo: string, files: string[], revision?: string): Promise<string[]> {
+      const wanted = (path: string) => files.includes(path);
+      const { folder } = await fetchRepoFiles({ ...place(repo, revision), patterns: wanted });
+      return files.map((file) => join(folder, file));
+    },
+  };
+}
+
+/** "org/name@revision" → both parts. */
+function splitRevision(model: string): [string, string | undefined] {
+  const at = model.indexOf('@');
+  if (at < 0) return [model, undefined];
+  if (at === model.length - 1) throw new UserError(`"${model}" ends in "@"; a branch, tag or commit should follow.`);
+  return [model.slice(0, at), model.slice(at + 1)];
+}
+
+/**
+ * Repositories often hold the weights several times (sharded, whole, "consolidated", half precision). One set is enough:
+ * the shards of the index, or model.safetensors, or else whatever there is; heads of attune's own come along.
+ */
+async function weightFiles(folder: string, names: readonly string[]): Promise<string[]> {
+  const top = names.filter((name) => name.endsWith('.safetensors') && !name.includes('/'));
+  const extra = top.filter((name) => name === 'adapter_model.safetensors' || /head/.test(name));
+  if (names.includes(INDEX)) {
+    const path = join(folder, INDEX);
+    let map: unknown;
+    try {
+      map = JSON.parse(await readFile(path, 'utf8')).weight_map;
+    } catch (error) {
+      throw new UserError(`${path} is not valid JSON: ${(error as Error).message}`);
+    }
+    const shards = [...new Set(Object.values((map ?? {}) as Record<string, string>))];
+    const absent = shards.filter((shard) => !names.includes(shard));
+    if (shards.length === 0 || absent.length > 0) {
+      throw new UserError(
+        `${path} names weight files that the repository lacks: ${absent.join(', ') || '(none named)'}.`,
+      );
+    }
+    return [...new Set([...shards, ...extra])];
+  }
+  if (top.includes('model.safetensors')) return ['model.safetensors', ...extra];
+  return extra.length > 0 ? extra : top;
+}
+
+function checkWeights(model: string, names: readonly string[]): void {
+  if (names.some((name) => name.endsWith('.safetensors') && !name.includes('/'))) return;
+  const pickles = names.filter((name) => PICKLE.test(name));
+  if (pickles.length > 0) {
+    throw new UserError(
+      `${model} has its weights only as Python pickle (${pickles.slice(0, 3).join(', ')}). Loading a pickle runs whatever code is in it, ` +
+        'so attune refuses it. Convert it once where you trust it: load with transformers and save_pretrained(folder), which writes safetensors.',
+    );
+  }
+  const shown = names.slice(0, 12).join(', ');
+  throw new UserError(
+    `${model} has no safetensors weights. It has: ${shown === '' ? 'nothing' : shown}${names.length > 12 ? ', …' : ''}`,
+  );
+}

@@ -1,0 +1,255 @@
+/**
+ * A repository of the hub: its listing, and its files through the cache that Python's huggingface_hub uses too.
+ *
+ *     const { folder, files } = await fetchRepoFiles({ repo: 'openai/gsm8k', type: 'dataset', patterns: ['main/*.parquet'] });
+ */
+import { readdir, statfs } from 'node:fs/promises';
+import { isAbsolute, join, normalize } from 'node:path';
+import { listFiles } from '@huggingface/hub';
+import { AttuneError, UserError } from '../errors.ts';
+import type { Progress } from '../progress.ts';
+import { fileSize, RepoCache, type RepoFile } from './cache.ts';
+import { downloadBlob } from './download.ts';
+import { HubUnreachable, hubRequest, placeName, type RepoPlace } from './request.ts';
+import { type HubOptions, type HubSettings, hubSettings } from './settings.ts';
+
+export type { RepoFile } from './cache.ts';
+
+export interface RepoOptions extends HubOptions {
+  repo: string;
+  type?: 'model' | 'dataset';
+  /** Branch, tag or commit. */
+  revision?: string;
+}
+
+export interface FetchOptions extends RepoOptions {
+  /** Which files: names, or patterns where `*` stands for anything, slashes too (as in Python). All when left out. */
+  patterns?: readonly string[] | ((path: string) => boolean);
+  progress?: Progress;
+}
+
+export interface FetchedFiles {
+  folder: string;
+  commit: string;
+  files: string[];
+}
+
+/** A repository at one commit: as the hub lists it or, without the hub, as the cache knows it. */
+export interface OpenRepo {
+  place: RepoPlace;
+  commit: string;
+  files: RepoFile[];
+  folder: string;
+  /** Makes these files present in `folder`. */
+  fetch(paths: readonly string[], progress?: Progress): Promise<void>;
+}
+
+const PARALLEL_DOWNLOADS = 4;
+
+export async function listRepoFiles(options: RepoOptions): Promise<{ commit: string; files: RepoFile[] }> {
+  const { commit, files } = await openRepo(options);
+  return { commit, files };
+}
+
+export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFiles> {
+  const repo = await openRepo(options);
+  const { patterns } = options;
+  const wanted = typeof patterns === 'function' ? patterns : patternFilter(patterns);
+  const files = repo.files.map((file) => file.path).filter(wanted);
+  const absent = Array.isArray(patterns) ? patterns.filter((p) => !/[*?[]/.test(p) && !files.includes(p)) : [];
+  if (absent.length > 0 || files.length === 0) {
+    const asked =
+      absent.length > 0
+        ? absent.join(', ')
+        : typeof patterns === 'function'
+          ? 'any wanted file'
+          : (patterns?.join(', ') ?? 'any file');
+    const has = repo.files.slice(0, 12).map((file) => file.path);
+    throw new UserError(
+      `${placeName(repo.place)} has not ${asked}. It has: ${has.join(', ')}${repo.files.length > 12 ? ', …' : ''}`,
+    );
+  }
+  await repo.fetch(files, options.progress);
+  return { folder: repo.folder, commit: repo.commit, files };
+}
+
+export async function openRepo(options: RepoOptions): Promise<OpenRepo> {
+  const settings = await hubSettings(options);
+  const place: RepoPlace = {
+    repo: checkedName(options.repo),
+    type: options.type ?? 'model',
+    revision: options.revision ?? 'main',
+  };
+  const cache = new RepoCache(settings.cacheDir, place.type, place.repo);
+  if (settings.offline) return openCached(place, cache, 'offline mode is on (HF_HUB_OFFLINE)');
+  try {
+    return await openRemote(place, cache, settings);
+  } catch (error) {
+    if (!(error instanceof HubUnreachable)) throw error;
+    return openCached(place, cache, error.message);
+  }
+}
+
+async function openRemote(place: RepoPlace, cache: RepoCache, settings: HubSettings): Promise<OpenRepo> {
+  const api = `${settings.endpoint}/api/${place.type}s/${place.repo}`;
+  const answer = await hubRequest(`${api}/revision/${encodeURIComponent(place.revision)}`, place, settings);
+  const commit = ((await answer.json().catch(() => ({}))) as { sha?: unknown }).sha;
+  if (typeof commit !== 'string' || !/^[\w.-]+$/.test(commit)) {
+    throw new AttuneError(
+      `${settings.endpoint} did not say which commit ${placeName(place)} is; is it a Hugging Face hub?`,
+    );
+  }
+  const files: RepoFile[] = [];
+  const entries = listFiles({
+    repo: { type: place.type, name: place.repo },
+    revision: commit,
+    recursive: true,
+    hubUrl: settings.endpoint,
+    fetch: (url) => hubRequest(String(url), place, settings),
+  });
+  for await (const entry of entries) {
+    if (entry.type !== 'file') continue;
+    const etag = entry.lfs?.oid ?? entry.oid ?? '';
+    const sha256 = entry.lfs !== undefined && /^[0-9a-f]{64}$/.test(entry.lfs.oid) ? entry.lfs.oid : undefined;
+    files.push({
+      path: checkedPath(entry.path, place),
+      size: entry.lfs?.size ?? entry.size,
+      etag: checkedPath(etag, place),
+      sha256,
+    });
+  }
+  const folder = cache.snapshot(commit);
+  return {
+    place,
+    commit,
+    files,
+    folder,
+    async fetch(paths, progress) {
+      const wanted = files.filter((file) => paths.includes(file.path));
+      await fetchFiles(wanted, place, commit, cache, settings, progress);
+      await cache.writeListing(commit, files);
+      await cache.writeRef(place.revision, commit);
+    },
+  };
+}
+
+async function fetchFiles(
+  files: readonly RepoFile[],
+  place: RepoPlace,
+  commit: string,
+  cache: RepoCache,
+  settings: HubSettings,
+  progress: Progress | undefined,
+): Promise<void> {
+  const missing: RepoFile[] = [];
+  for (const file of files) {
+    if ((await fileSize(join(cache.snapshot(commit), file.path))) !== file.size) missing.push(file);
+  }
+  if (missing.length === 0) return;
+  const bytes = missing.reduce((sum, file) => sum + file.size, 0);
+  await checkSpace(settings.cacheDir, bytes, place);
+  const bar = progress?.start(`fetching ${placeName(place)}`, bytes, 'bytes');
+  const stop = new AbortController();
+  const signals = [stop.signal, ...(settings.signal === undefined ? [] : [settings.signal])];
+  const each: HubSettings = { ...settings, signal: AbortSignal.any(signals) };
+  const prefix = place.type === 'dataset' ? 'datasets/' : '';
+  const queue = [...missing];
+  const worker = async () => {
+    for (let file = queue.shift(); file !== undefined; file = queue.shift()) {
+      const path = file.path.split('/').map(encodeURIComponent).join('/');
+      const url = `${settings.endpoint}/${prefix}${place.repo}/resolve/${commit}/${path}`;
+      const download = { file, url, place: { ...place, path: file.path }, onBytes: (n: number) => bar?.advance(n) };
+      await downloadBlob(download, cache, each);
+      await cache.link(commit, file);
+    }
+  };
+  const workers = Array.from({ length: PARALLEL_DOWNLOADS }, () =>
+    worker().catch((error) => {
+      // One lost file loses the whole: what others have so far stays for the next try.
+      stop.abort(error);
+      throw error;
+    }),
+  );
+  const failed = (await Promise.allSettled(workers)).find((result) => result.status === 'rejected');
+  if (failed !== undefined) {
+    settings.signal?.throwIfAborted();
+    throw stop.signal.reason ?? failed.reason;
+  }
+  bar?.done();
+}
+
+async function openCached(place: RepoPlace, cache: RepoCache, reason: string): Promise<OpenRepo> {
+  const commit = await cache.commitOf(place.revision);
+  const folder = commit === undefined ? undefined : cache.snapshot(commit);
+  const present = folder === undefined ? [] : await snapshotFiles(folder);
+  if (commit === undefined || folder === undefined || present.length === 0) {
+    throw new HubUnreachable(
+      `${placeName(place)} is not in the cache (${cache.folder}), and the hub cannot be asked: ${reason}`,
+    );
+  }
+  const files = (await cache.listing(commit)) ?? present;
+  return {
+    place,
+    commit,
+    files,
+    folder,
+    async fetch(paths) {
+      const missing = paths.filter((path) => !present.some((file) => file.path === path));
+      if (missing.length > 0) {
+        throw new HubUnreachable(
+          `The cached copy of ${placeName(place)} lacks ${missing.join(', ')}, and the hub cannot be asked: ${reason}`,
+        );
+      }
+    },
+  };
+}
+
+async function snapshotFiles(folder: string): Promise<RepoFile[]> {
+  const paths = await readdir(folder, { recursive: true }).catch(() => []);
+  const files: RepoFile[] = [];
+  for (const path of paths) {
+    // A link whose blob was deleted has no size and so is not there.
+    const size = await fileSize(join(folder, path));
+    if (size !== undefined) files.push({ path: path.replaceAll('\\', '/'), size, etag: '' });
+  }
+  return files;
+}
+
+async function checkSpace(folder: string, bytes: number, place: RepoPlace): Promise<void> {
+  const disk = await statfs(folder).catch(() => undefined);
+  const free = disk === undefined ? Number.POSITIVE_INFINITY : disk.bavail * disk.bsize;
+  if (bytes <= free) return;
+  const gb = (value: number) => `${(value / 1e9).toFixed(1)} GB`;
+  throw new UserError(
+    `${placeName(place)} needs ${gb(bytes)}, but ${folder} has ${gb(free)} left. Free some, or set HF_HOME to another disk.`,
+  );
+}
+
+function patternFilter(patterns: readonly string[] | undefined): (path: string) => boolean {
+  if (patterns === undefined) return () => true;
+  const expressions = patterns.map((pattern) => {
+    const source = pattern
+      .replace(/[\\^$.+(){}|]/g, '\\$&')
+      .replaceAll('*', '.*')
+      .replaceAll('?', '.')
+      .replaceAll('[!', '[^');
+    return new RegExp(`^${source}$`, 's');
+  });
+  return (path) => expressions.some((expression) => expression.test(path));
+}
+
+function checkedName(repo: string): string {
+  if (/^[A-Za-z0-9][\w.-]*(\/[A-Za-z0-9_][\w.-]*)?$/.test(repo) && !repo.includes('..') && !repo.includes('--'))
+    return repo;
+  throw new UserError(`"${repo}" is not a name on the hub; names look like "org/name".`);
+}
+
+/** Paths come from a server and become paths here: none may leave its folder. */
+function checkedPath(path: string, place: RepoPlace): string {
+  const clean =
+    path !== '' && !isAbsolute(path) && !path.includes('\\') && normalize(path) === path && !path.startsWith('..');
+  if (clean) return path;
+  throw new AttuneError(
+    `The listing of ${placeName(place)} holds an unsafe or empty file name: ${JSON.stringify(path)}.`,
+  );
+}

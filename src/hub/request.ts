@@ -1,0 +1,149 @@
+/**
+ * One request to the hub: with the token, a limit on silence, repeated with growing pauses where that can help, and
+ * with errors that say what to do. Neither tokens nor signed addresses get into a message.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AttuneError, UserError } from '../errors.ts';
+import type { HubSettings } from './settings.ts';
+
+/** The hub cannot be reached, or not now: a copy in the cache may stand in. */
+export class HubUnreachable extends AttuneError {
+  override name = 'HubUnreachable';
+}
+
+/** What a request is for, for its error message. */
+export interface RepoPlace {
+  repo: string;
+  type: 'model' | 'dataset';
+  revision: string;
+  path?: string;
+}
+
+const LONGEST_PAUSE_MS = 60_000;
+
+export async function hubRequest(
+  url: string,
+  place: RepoPlace,
+  settings: HubSettings,
+  init: { method?: string; headers?: Record<string, string>; redirect?: 'follow' | 'manual' } = {},
+): Promise<Response> {
+  for (let attempt = 0; ; attempt++) {
+    let fault: string;
+    let pauseMs: number | undefined;
+    try {
+      const response = await send(url, settings, init);
+      if (response.ok || (init.redirect === 'manual' && response.status < 400) || response.status === 416)
+        return response;
+      const detail = await errorDetail(response, settings);
+      if (![408, 425, 429].includes(response.status) && response.status < 500)
+        throw refusal(response, place, settings, detail);
+      fault = `the hub answered ${response.status}${detail}`;
+      pauseMs = retryAfterMs(response.headers.get('retry-after'));
+    } catch (error) {
+      settings.signal?.throwIfAborted();
+      if (error instanceof AttuneError) throw error;
+      fault = networkFault(error, settings);
+    }
+    if (attempt >= settings.retries) {
+      throw new HubUnreachable(
+        `${placeName(place)} could not be fetched from ${settings.endpoint}: ${fault} (${attempt + 1} tries).`,
+      );
+    }
+    await pause(attempt, settings, pauseMs);
+  }
+}
+
+/** Waits before try `attempt + 2`: as long as the server asked, else twice as long each time. */
+export async function pause(attempt: number, settings: HubSettings, askedMs?: number): Promise<void> {
+  const jitter = 0.75 + Math.random() / 2;
+  const ms = askedMs ?? settings.backoffMs * 2 ** attempt * jitter;
+  await sleep(Math.min(ms, LONGEST_PAUSE_MS), undefined, { signal: settings.signal });
+}
+
+/** The cause in a few words; fetch hides it one level down. */
+export function networkFault(error: unknown, settings: HubSettings): string {
+  const cause = (error as { cause?: { code?: string; message?: string } }).cause;
+  if ((error as Error).name === 'TimeoutError') return `no answer within ${settings.timeoutMs / 1000} s`;
+  return cause?.code ?? cause?.message ?? (error as Error).message;
+}
+
+export function placeName({ repo, revision, path }: RepoPlace): string {
+  return `${repo}${revision === 'main' ? '' : `@${revision}`}${path === undefined ? '' : `/${path}`}`;
+}
+
+async function send(url: string, settings: HubSettings, init: RequestInit): Promise<Response> {
+  // The limit is on the answer's beginning; the reader of a body watches its own silence.
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(new DOMException('silence', 'TimeoutError')), settings.timeoutMs);
+  const signals = settings.signal === undefined ? [limit.signal] : [limit.signal, settings.signal];
+  try {
+    return await fetch(url, {
+      ...init,
+      headers: {
+        'user-agent': 'attune',
+        ...(settings.token && { authorization: `Bearer ${settings.token}` }),
+        ...init.headers,
+      },
+      signal: AbortSignal.any(signals),
+    });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The hub's own sentence, where it sends one; a server that echoes the token must not get it printed. */
+async function errorDetail(response: Response, settings: HubSettings): Promise<string> {
+  let message = response.headers.get('x-error-message') ?? '';
+  try {
+    const body = (await response.text()).slice(0, 2000);
+    if (message === '' && response.headers.get('content-type')?.includes('json'))
+      message = String(JSON.parse(body).error ?? '');
+  } catch {
+    // The status alone then has to do.
+  }
+  if (settings.token !== undefined) message = message.replaceAll(settings.token, '***');
+  return message === '' ? '' : ` ("${message.slice(0, 200)}")`;
+}
+
+function refusal(response: Response, place: RepoPlace, settings: HubSettings, detail: string): UserError {
+  const { repo, type, revision, path } = place;
+  const code = response.headers.get('x-error-code');
+  const hasToken = settings.token !== undefined;
+  const page = `${settings.endpoint}/${type === 'dataset' ? 'datasets/' : ''}${repo}`;
+  if (code === 'GatedRepo' || response.status === 403) {
+    const login = hasToken
+      ? 'check that HF_TOKEN belongs to an account with access'
+      : 'set HF_TOKEN to a token of that account';
+    return new UserError(`${repo} is gated${detail}: accept its licence at ${page}, then ${login}.`);
+  }
+  if (response.status === 401 && (code === null || code === 'RepoNotFound')) {
+    // The hub also answers 401 for a name that does not exist, so as not to tell which private ones do.
+    const login = hasToken ? 'HF_TOKEN was sent but not accepted for it' : 'no HF_TOKEN is set';
+    return new UserError(
+      `${repo} does not exist on ${settings.endpoint}, or is private, and ${login}${detail}. Check the spelling and HF_TOKEN.`,
+    );
+  }
+  if (response.status === 401) return new UserError(`The hub did not accept HF_TOKEN for ${repo}${detail}.`);
+  if (response.status === 404) {
+    if (code === 'RevisionNotFound')
+      return new UserError(`${repo} has no revision "${revision}" (branch, tag or commit).`);
+    if (code === 'EntryNotFound' && path !== undefined)
+      return new UserError(`${repo} has no file "${path}" at revision "${revision}".`);
+    if (code === 'RepoNotFound') return new UserError(`There is no ${type} "${repo}" on ${settings.endpoint}.`);
+    return new UserError(
+      path === undefined
+        ? `There is no ${type} "${repo}" on ${settings.endpoint}, or it has no revision "${revision}"${detail}.`
+        : `${repo} has no file "${path}" at revision "${revision}"${detail}.`,
+    );
+  }
+  return new UserError(`The hub refused ${placeName(place)} with status ${response.status}${detail}.`);
+}
+
+/** Seconds or a date; undefined for neither. */
+function retryAfterMs(value: string | null): number | undefined {
+  if (value === null) return undefined;
+  const seconds = Number(value);
+  if (Number.isFinite(seconds)) return Math.max(0, seconds * 1000);
+  const date = Date.parse(value);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - Date.now());
+}

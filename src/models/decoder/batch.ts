@@ -1,0 +1,127 @@
+/**
+ * A packed batch: sequences laid end to end, no padding anywhere. The one form in which tokens reach a model.
+ *
+ *     const batch = packSequences([[1, 2, 3], [4, 5]]);   // ids [5], positions 0 1 2 0 1, starts [0, 3, 5]
+ *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several have goes through the model once
+ */
+import { UserError } from '../../errors.ts';
+import { type Device, type Tensor, tensor } from '../../tensor/index.ts';
+
+export interface PackedBatch {
+  /** [total], int64. */
+  ids: Tensor;
+  /** Each token's place in its own sequence, after what that continues; [total], int64. */
+  positions: Tensor;
+  /** Where each sequence begins, and the total at the end: n + 1 numbers. */
+  starts: readonly number[];
+  /** The same on the device as int32, for the flash kernels; absent on the CPU. */
+  cuSeqlens?: Tensor;
+  /** With what it continues. */
+  longest: number;
+  /** The sequence that each one continues, or −1. A sequence that is continued continues none itself. */
+  prefixes?: readonly number[];
+  /** Where `packShared` laid each token of the sequences it was given; absent where they lie as given. */
+  rows?: Int32Array;
+}
+
+/** A prompt and what follows it. */
+export interface PromptedSequence {
+  ids: Int32Array;
+  promptLength: number;
+}
+
+export function packSequences(
+  sequences: readonly ArrayLike<number>[],
+  device: Device = 'cpu',
+  prefixes?: readonly number[],
+): PackedBatch {
+  const starts = [0];
+  let total = 0;
+  for (const sequence of sequences) {
+    if (sequence.length === 0) throw new UserError('A sequence without tokens cannot go through a model.');
+    total += sequence.length;
+    starts.push(total);
+  }
+  const ids = new BigInt64Array(total);
+  let at = 0;
+  for (const sequence of sequences) for (let i = 0; i < sequence.length; i++) ids[at++] = BigInt(sequence[i] as number);
+  return packedBatch(ids, starts, device, prefixes);
+}
+
+/** From ids that already lie end to end. */
+export function packedBatch(
+  ids: BigInt64Array,
+  starts: readonly number[],
+  device: Device = 'cpu',
+  prefixes?: readonly number[],
+): PackedBatch {
+  const positions = new BigInt64Array(ids.length);
+  let longest = 0;
+  for (let s = 0; s + 1 < starts.length; s++) {
+    const start = starts[s] as number;
+    const end = starts[s + 1] as number;
+    const prefix = prefixes?.[s] ?? -1;
+    const before = prefix < 0 ? 0 : (starts[prefix + 1] as number) - (starts[prefix] as number);
+    longest = Math.max(longest, before + end - start);
+    for (let i = start; i < end; i++) positions[i] = BigInt(before + i - start);
+  }
+  const batch: PackedBatch = {
+    ids: tensor(ids, { device }),
+    positions: tensor(positions, { device }),
+    starts,
+    longest,
+    ...(prefixes === undefined ? {} : { prefixes }),
+  };
+  if (device !== 'cpu') batch.cuSeqlens = tensor(Int32Array.from(starts), { device });
+  return batch;
+}
+
+/** Fewer tokens in common than this are not worth a sequence of their own. */
+const worthSharing = 8;
+
+/**
+ * How much of a prompt is laid down once for all that begin with it: all but its last token, which every sequence keeps, so
+ * that what predicts its first response token is the row before that, as everywhere.
+ */
+export function sharedLength({ ids, promptLength }: PromptedSequence): number {
+  const length = Math.min(promptLength, ids.length) - 1;
+  return length < worthSharing ? 0 : length;
+}
+
+/** Sequences that share a prompt have the same; those that have nothing to share, each one of their own. */
+export function sharedKey(sequence: PromptedSequence): string | symbol {
+  const shared = sharedLength(sequence);
+  return shared === 0 ? Symbol('alone') : sequence.ids.subarray(0, shared + 1).join();
+}
+
+/**
+ * The sequences in their order, with prompts that several of them have laid down once: what those add to the gradient is
+ * added up in attention, and the model sees each of their tokens one time. For decoders that say `sharesPrefixes`.
+ */
+export function packShared(sequences: readonly PromptedSequence[], device: Device = 'cpu'): PackedBatch {
+  const keys = sequences.map(sharedKey);
+  const users = new Map<string | symbol, number>();
+  for (const key of keys) users.set(key, (users.get(key) ?? 0) + 1);
+  const parts: Int32Array[] = [];
+  const prefixes: number[] = [];
+  const rows: number[] = [];
+  const laid = new Map<string | symbol, { part: number; row: number }>();
+  let total = 0;
+  const lay = (ids: Int32Array, prefix: number) => {
+    const place = { part: parts.push(ids) - 1, row: total };
+    prefixes.push(prefix);
+    total += ids.length;
+    return place;
+  };
+  for (const [i, sequence] of sequences.entries()) {
+    const key = keys[i] as string | symbol;
+    const shared = users.get(key) === 1 ? 0 : sharedLength(sequence);
+    if (shared > 0 && !laid.has(key)) laid.set(key, lay(sequence.ids.subarray(0, shared), -1));
+    const prefix = laid.get(key);
+    const { row } = lay(sequence.ids.subarray(shared), prefix?.part ?? -1);
+    for (let at = 0; at < sequence.ids.length; at++)
+      rows.push(at < shared ? (prefix?.row as number) + at : row + at - shared);
+  }
+  if (laid.size === 0) return packSequences(parts, device);
+  return { ...packSequences(parts, device, prefixes), rows: Int32Array.from(rows) };
+}

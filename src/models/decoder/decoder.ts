@@ -1,0 +1,382 @@
+/**
+ * A decoder-only transformer that is told its parts (spec.ts). Packed tokens in, hidden states out; heads are beside it.
+ *
+ *     const hidden = decoder.forward(packSequences([[1, 2, 3]]));   // [3, hiddenSize], after the final norm
+ *     const logits = decoder.logits(hidden);
+ */
+import { UserError } from '../../errors.ts';
+import type { QuantType } from '../../nn/index.ts';
+import {
+  cat,
+  type Device,
+  type DType,
+  dropout,
+  dtypeBytes,
+  embedding,
+  keep,
+  linear,
+  linearLogprob,
+  noGrad,
+  ones,
+  rngState,
+  scope,
+  setRngState,
+  type Tensor,
+  tensor,
+} from '../../tensor/index.ts';
+import type { DecoderSpec } from '../families/spec.ts';
+import { alibiBias } from './alibi.ts';
+import { packedAttention } from './attention.ts';
+import type { PackedBatch } from './batch.ts';
+import type { Layer, Pass } from './layer.ts';
+import { applyNorm, type Norm, normParameters } from './norm.ts';
+import type { Projection } from './projection.ts';
+import { ropeDependsOnLength } from './rope.ts';
+import { decodeRopeTable, packedRopeTable, ropeTableLength } from './rope-table.ts';
+
+export interface DecoderWeights {
+  embedding: { name: string; weight: Tensor };
+  positions: { name: string; weight: Tensor } | null;
+  embeddingNorm: Norm | null;
+  layers: Layer[];
+  finalNorm: Norm;
+  /** Whether it is a language model at all; a reward model's checkpoint may hold no such head. */
+  lm: boolean;
+  /** null where the embedding's weight serves, without a bias of its own. */
+  head: { name: string; weight: Tensor | null; bias: Tensor | null } | null;
+}
+
+/** A weight by its checkpoint name: the tensor (a view where several share one matrix), and its gradient. */
+export interface NamedWeight {
+  name: string;
+  tensor: () => Tensor;
+  grad: () => Tensor | null;
+}
+
+export class Decoder {
+  readonly spec: DecoderSpec;
+  readonly weights: DecoderWeights;
+  /** Dropout is active, where the config has any. */
+  training = false;
+  /** Counts changes of what a forward runs through (adapters on, off, merged): a captured graph holds for one count only. */
+  arrangement = 0;
+  #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
+  #bias: Tensor | null = null;
+
+  constructor(spec: DecoderSpec, weights: DecoderWeights) {
+    this.spec = spec;
+    this.weights = weights;
+  }
+
+  get device(): Device {
+    return this.weights.embedding.weight.device;
+  }
+  get dtype(): DType {
+    return this.weights.embedding.weight.dtype;
+  }
+  get layers(): readonly Layer[] {
+    return this.weights.layers;
+  }
+
+  /**
+   * Whether sequences may have a beginning in common (`packShared`): attention must know of prefixes, and nothing of a
+   * token may depend on how long the whole is.
+   */
+  get sharesPrefixes(): boolean {
+    const { positions, attention } = this.spec;
+    if (this.device !== 'cpu' || this.dtype !== 'float32') return false;
+    if (this.training && attention.dropout > 0) return false;
+    return positions.kind !== 'rope' || !ropeDependsOnLength(positions);
+  }
+
+  /** The final hidden states of every token, [total, hiddenSize]. */
+  forward(batch: PackedBatch): Tensor {
+    const x = this.blocks(this.embed(batch.ids, batch.positions), this.pass(batch));
+    return applyNorm(this.weights.finalNorm, x);
+  }
+
+  /** `x` through all blocks. A block's handles go with it: only what backward itself keeps lives on. */
+  blocks(x: Tensor, pass: Pass, layers = this.layers): Tensor {
+    return layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
+  }
+
+  /**
+   * Forward, `loss` of the final hidden states, and backward through everything. With `checkpointing` only the blocks' inputs
+   * are kept and each block runs again when its gradient is due: memory for one block's activations instead of all.
+   */
+  backward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor, options: { checkpointing?: boolean } = {}): Tensor {
+    if (!options.checkpointing) {
+      const value = loss(this.forward(batch));
+      value.backward();
+      return value.detach();
+    }
+    return this.#checkpointedBackward(batch, loss);
+  }
+
+  #checkpointedBackward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor): Tensor {
+    const pass = this.pass(batch);
+    const embedded = this.embed(batch.ids, batch.positions);
+    const inputs: Tensor[] = [];
+    const states: Uint8Array[] = [];
+    const random = this.training && this.#hasDropout();
+    let x = embedded.detach();
+    noGrad(() => {
+      for (const layer of this.layers) {
+        inputs.push(x);
+        if (random) states.push(rngState(this.device));
+        const input = x;
+        x = scope(() => layer.forward(input, pass));
+      }
+    });
+    const last = x.detach().requiresGrad_();
+    const value = loss(applyNorm(this.weights.finalNorm, last));
+    value.backward();
+    let gradient = last.grad;
+    const resumed = random ? rngState(this.device) : null;
+    // below the first layer that is trained (adapters, frozen layers) no gradient is of use
+    const wanted = embedded.requiresGrad;
+    const first = wanted ? 0 : this.layers.findIndex((layer) => layer.isTrained());
+    for (let i = this.layers.length - 1; first >= 0 && i >= first && gradient !== null; i--) {
+      const incoming: Tensor = gradient;
+      gradient = scope(() => {
+        const input = (inputs[i] as Tensor).detach().requiresGrad_(wanted || i > first);
+        if (random) setRngState(states[i] as Uint8Array, this.device);
+        const layer = this.layers[i] as Layer;
+        scope(() => layer.forward(input, pass)).backward(incoming);
+        return input.grad;
+      });
+    }
+    if (resumed !== null) setRngState(resumed, this.device);
+    if (gradient !== null && wanted) embedded.backward(gradient);
+    return value.detach();
+  }
+
+  #hasDropout(): boolean {
+    const { dropout: rates, attention } = this.spec;
+    for (const { adapter } of this.projections()) if (adapter?.random) return true;
+    return Math.max(rates.residual, rates.embedding, rates.attentionOutput ?? 0, attention.dropout) > 0;
+  }
+
+  /** Token (and learned position) embeddings: what enters the first block. */
+  embed(ids: Tensor, positions: Tensor): Tensor {
+    const { embedding: table, positions: learned, embeddingNorm } = this.weights;
+    let x = embedding(table.weight, ids);
+    if (learned !== null) x = x.add(embedding(learned.weight, positions));
+    if (embeddingNorm !== null) x = applyNorm(embeddingNorm, x);
+    const p = this.spec.dropout.embedding;
+    return this.training && p > 0 ? dropout(x, p, true) : x;
+  }
+
+  /** What the layers share for a packed batch. */
+  pass(batch: PackedBatch): Pass {
+    this.checkLength(batch.longest);
+    const bias = this.biasUpTo(batch.longest);
+    return {
+      rope: this.#ropeOf(batch),
+      training: this.training,
+      attend: (layer, q, k, v) =>
+        packedAttention({
+          q,
+          k,
+          v,
+          batch,
+          scale: this.attentionScale(layer),
+          window: this.spec.attention.windows[layer] ?? null,
+          bias,
+          dropout: this.training ? this.spec.attention.dropout : 0,
+        }),
+    };
+  }
+
+  attentionScale(layer: number): number {
+    const { scale, scaleByLayer } = this.spec.attention;
+    return scaleByLayer ? scale / (layer + 1) : scale;
+  }
+
+  checkLength(tokens: number): void {
+    if (this.spec.positions.kind === 'learned' && tokens > this.spec.positions.count) {
+      throw new UserError(
+        `A sequence of ${tokens} tokens is longer than the ${this.spec.positions.count} positions this model has.`,
+      );
+    }
+  }
+
+  /** For a packed batch. Where the frequencies follow the length, each sequence has its own, whatever lies beside it. */
+  #ropeOf(batch: PackedBatch): Pass['rope'] {
+    const { positions } = this.spec;
+    if (positions.kind !== 'rope' || !ropeDependsOnLength(positions))
+      return this.ropeFor(batch.positions, batch.longest);
+    const { cos, sin } = packedRopeTable(positions, batch.starts);
+    const shape = [batch.ids.size(0), positions.rotaryDim / 2];
+    const onDevice = (values: Float32Array) => tensor(values, { shape, device: this.device });
+    return { cos: onDevice(cos), sin: onDevice(sin), interleaved: positions.interleaved };
+  }
+
+  /** cos and sin for tokens at `positions`, all below `count`. */
+  ropeFor(positions: Tensor, count: number): Pass['rope'] {
+    const { positions: spec } = this.spec;
+    if (spec.kind !== 'rope') return null;
+    const table = this.ropeUpTo(count);
+    return {
+      cos: table.cos.indexSelect(0, positions),
+      sin: table.sin.indexSelect(0, positions),
+      interleaved: spec.interleaved,
+    };
+  }
+
+  /** The rope tables for at least `count` positions, made when first needed and grown by doubling. */
+  ropeUpTo(count: number): { cos: Tensor; sin: Tensor; count: number } {
+    const { positions: spec, maxPositions } = this.spec;
+    if (spec.kind !== 'rope') throw new UserError('This model has no rotary positions.');
+    if (this.#rope !== null && this.#rope.count >= count && this.#rope.cos.device === this.device) return this.#rope;
+    const grown = ropeTableLength(count, maxPositions);
+    const { cos, sin } = decodeRopeTable(spec, grown);
+    const half = spec.rotaryDim / 2;
+    this.#rope?.cos.dispose();
+    this.#rope?.sin.dispose();
+    const onDevice = (values: Float32Array) => keep(tensor(values, { shape: [grown, half], device: this.device }));
+    this.#rope = { cos: onDevice(cos), sin: onDevice(sin), count: grown };
+    return this.#rope;
+  }
+
+  /** ALiBi's bias for keys at positions below `count`, [heads, ≥ count]; null for other kinds of positions. */
+  biasUpTo(count: number): Tensor | null {
+    const { positions, attention } = this.spec;
+    if (positions.kind !== 'alibi') return null;
+    if (this.#bias !== null && this.#bias.size(1) >= count && this.#bias.device === this.device) return this.#bias;
+    const grown = 2 ** Math.ceil(Math.log2(Math.max(count, 256)));
+    this.#bias?.dispose();
+    this.#bias = keep(
+      tensor(alibiBias(positions, attention.heads, grown), { shape: [attention.heads, grown], device: this.device }),
+    );
+    return this.#bias;
+  }
+
+  /** The matrix that turns hidden states into logits. */
+  get headWeight(): Tensor {
+    if (!this.weights.lm)
+      throw new UserError(
+        'This checkpoint has no language-model head (it is a reward model): it can score text, not write it.',
+      );
+    return this.weights.head?.weight ?? this.weights.embedding.weight;
+  }
+
+  /** Next-token logits, [rows, vocabulary]. */
+  logits(hidden: Tensor): Tensor {
+    return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
+  }
+
+  /** log π(target) and entropy at a temperature for rows of hidden states, without ever holding all logits. */
+  logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
+    const bias = this.weights.head?.bias ?? null;
+    if (bias === null) return linearLogprob(hidden, this.headWeight, targets, { temperature });
+    // GPT-J's head has a bias: one more input that is always 1 carries it
+    const one = ones([hidden.size(0), 1], { dtype: hidden.dtype, device: hidden.device });
+    return linearLogprob(cat([hidden, one], 1), cat([this.headWeight, bias.unsqueeze(1)], 1), targets, { temperature });
+  }
+
+  *projections(): Iterable<Projection> {
+    for (const layer of this.layers) yield* layer.projections;
+  }
+
+  /** The tensors that are trained, each once, under a stable name of our own. */
+  *parameters(): Iterable<[string, Tensor]> {
+    const { embedding: table, positions, embeddingNorm, finalNorm, head } = this.weights;
+    yield [table.name, table.weight];
+    if (positions !== null) yield [positions.name, positions.weight];
+    if (embeddingNorm !== null) yield* normParameters(embeddingNorm);
+    for (const layer of this.layers) yield* layer.parameters();
+    yield* normParameters(finalNorm);
+    if (head !== null) {
+      if (head.weight !== null) yield [`${head.name}.weight`, head.weight];
+      if (head.bias !== null) yield [`${head.name}.bias`, head.bias];
+    }
+  }
+
+  /** Every weight under its checkpoint name; parts of a joined matrix one by one. */
+  *namedWeights(): Iterable<NamedWeight> {
+    const joined = new Map<string, [Projection, 'weight' | 'bias']>();
+    for (const projection of this.projections()) {
+      const name = projection.parts.map((part) => part.name).join('+');
+      joined.set(`${name}.weight`, [projection, 'weight']).set(`${name}.bias`, [projection, 'bias']);
+    }
+    for (const [name, parameter] of this.parameters()) {
+      const found = joined.get(name);
+      if (found === undefined) {
+        yield { name, tensor: () => parameter, grad: () => parameter.grad };
+        continue;
+      }
+      const [projection, which] = found;
+      for (const [i, part] of projection.parts.entries()) {
+        yield {
+          name: `${part.name}.${which}`,
+          tensor: () => (which === 'weight' ? projection.weightOf(i) : (projection.biasOf(i) as Tensor)),
+          grad: () => projection.gradOf(i, which),
+        };
+      }
+    }
+  }
+
+  requiresGrad_(value = true): this {
+    for (const [, parameter] of this.parameters()) parameter.requiresGrad_(value);
+    return this;
+  }
+
+  train(value = true): this {
+    this.training = value;
+    return this;
+  }
+
+  /** How the blocks' matrices are held; null: as plain tensors. */
+  get quantType(): QuantType | null {
+    for (const { quantised } of this.projections()) if (quantised !== null) return quantised.type;
+    return null;
+  }
+
+  /** Every tensor that it holds: its parameters and, of quantised matrices, what these are made of. */
+  *tensors(): Iterable<[string, Tensor]> {
+    yield* this.parameters();
+    for (const { quantised, parts } of this.projections()) {
+      const name = parts.map((part) => part.name).join('+');
+      for (const [part, tensor] of quantised?.tensors() ?? []) yield [`${name}.${quantised?.type}.${part}`, tensor];
+    }
+  }
+
+  parameterCount(): number {
+    let count = 0;
+    for (const [, parameter] of this.parameters()) count += parameter.numel;
+    for (const { quantised } of this.projections()) if (quantised) count += quantised.outputs * quantised.inputs;
+    return count;
+  }
+
+  /** The memory that its weights take. */
+  get bytes(): number {
+    let sum = 0;
+    for (const [, tensor] of this.tensors()) sum += tensor.numel * dtypeBytes[tensor.dtype];
+    return sum;
+  }
+
+  dispose(): void {
+    for (const [, tensor] of this.tensors()) tensor.dispose();
+    this.#rope?.cos.dispose();
+    this.#rope?.sin.dispose();
+    this.#bias?.dispose();
+  }
+}
+
+/** Runs a function, or a promise, with dropout off, and puts the decoder's mode back. */
+export function withoutDropout<T>(decoder: Decoder, body: () => T): T {
+  const { training } = decoder;
+  const restore = () => decoder.train(training);
+  decoder.train(false);
+  let result: T;
+  try {
+    result = body();
+  } catch (error) {
+    restore();
+    throw error;
+  }
+  if (result instanceof Promise) return result.finally(restore) as T;
+  restore();
+  return result;
+}

@@ -1,0 +1,91 @@
+/**
+ * A linear layer as decoders use it: one matrix that may hold several of the checkpoint's (q, k and v; gate and up), so that
+ * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
+ */
+import { QuantisedMatrix } from '../../nn/index.ts';
+import { aten, type Device, keep, linear, type Tensor } from '../../tensor/index.ts';
+
+export interface ProjectionPart {
+  /** The checkpoint's module name, e.g. `model.layers.0.self_attn.q_proj`. */
+  name: string;
+  outputs: number;
+}
+
+/** What changes a projection's result (src/models/lora/projection.ts). */
+export interface ProjectionAdapter {
+  /** `output` is the projection's own result for `input`, fresh and of no other use: where no gradient is recorded it may be changed in place. */
+  apply(input: Tensor, output: Tensor): Tensor;
+  /** Draws random numbers now, so that a second run of the same forward needs the generator's state. */
+  readonly random: boolean;
+  isTrained(): boolean;
+}
+
+export class Projection {
+  readonly inputs: number;
+  readonly outputs: number;
+  readonly parts: readonly (ProjectionPart & { start: number })[];
+  /** null where the matrix is held quantised. */
+  readonly weight: Tensor | null;
+  readonly quantised: QuantisedMatrix | null;
+  bias: Tensor | null;
+  /** The active one; set by src/models/lora/adapters.ts. */
+  adapter: ProjectionAdapter | null = null;
+
+  constructor(parts: readonly ProjectionPart[], matrix: Tensor | QuantisedMatrix, bias: Tensor | null) {
+    let start = 0;
+    this.parts = parts.map((part) => {
+      const placed = { ...part, start };
+      start += part.outputs;
+      return placed;
+    });
+    this.outputs = start;
+    this.quantised = matrix instanceof QuantisedMatrix ? matrix : null;
+    this.weight = matrix instanceof QuantisedMatrix ? null : keep(matrix);
+    this.inputs = matrix instanceof QuantisedMatrix ? matrix.inputs : matrix.size(1);
+    this.bias = bias === null ? null : keep(bias);
+  }
+
+  get device(): Device {
+    return (this.weight ?? (this.quantised as QuantisedMatrix)).device;
+  }
+
+  forward(input: Tensor): Tensor {
+    const output = this.product(input, this.bias);
+    return this.adapter === null ? output : this.adapter.apply(input, output);
+  }
+
+  /** Adds its result to `sum`, which is changed: one product does both where nothing stands between. No gradient. */
+  addTo_(sum: Tensor, input: Tensor): Tensor {
+    if (this.adapter === null && this.bias === null && this.weight !== null)
+      return aten('addmm_', sum, input, this.weight.t());
+    return sum.add_(this.forward(input));
+  }
+
+  /** Without the adapter. */
+  product(input: Tensor, bias: Tensor | null = null): Tensor {
+    return this.weight === null
+      ? (this.quantised as QuantisedMatrix).multiply(input, bias)
+      : linear(input, this.weight, bias);
+  }
+
+  /** The rows of one part: a view, or what the quantised ones stand for. */
+  weightOf(index: number): Tensor {
+    return rows(this.weight ?? (this.quantised as QuantisedMatrix).dequantise(), this.#part(index));
+  }
+  biasOf(index: number): Tensor | null {
+    return this.bias === null ? null : rows(this.bias, this.#part(index));
+  }
+  /** The gradient of one part's weight, or null before backward. */
+  gradOf(index: number, which: 'weight' | 'bias'): Tensor | null {
+    const gradient = (which === 'weight' ? this.weight : this.bias)?.grad ?? null;
+    return gradient === null ? null : rows(gradient, this.#part(index));
+  }
+
+  #part(index: number): ProjectionPart & { start: number } {
+    return this.parts[index] as ProjectionPart & { start: number };
+  }
+}
+
+function rows(tensor: Tensor, part: { start: number; outputs: number }): Tensor {
+  return part.outputs === tensor.size(0) ? tensor : tensor.narrow(0, part.start, part.outputs);
+}

@@ -1,0 +1,177 @@
+/**
+ * Responses and their log-probs: the plumbing between tokens on disk and the losses on whole responses.
+ *
+ *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
+ */
+import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import {
+  type PackedBatch,
+  type PromptedSequence,
+  packSequences,
+  packShared,
+  sharedKey,
+  sharedLength,
+} from './batch.ts';
+import { type Decoder, withoutDropout } from './decoder.ts';
+import { tokenLogprobs } from './logprobs.ts';
+
+/** A prompt with a response to it; every token from `promptLength` on is the response's. */
+export type PromptedResponse = PromptedSequence;
+
+/** The most that goes through the model at once. */
+export interface MicroBatchLimits {
+  /** Examples. */
+  examples?: number;
+  /** Tokens; one longer example goes alone. */
+  tokens?: number;
+}
+
+/** Cuts a list into consecutive runs within the limits. */
+export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, tokensOf: (item: T) => number): T[][] {
+  const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
+  const batches: T[][] = [];
+  let room = 0;
+  for (const item of items) {
+    const size = tokensOf(item);
+    const last = batches.at(-1);
+    if (last === undefined || last.length >= examples || size > room) {
+      batches.push([item]);
+      room = tokens - size;
+    } else {
+      last.push(item);
+      room -= size;
+    }
+  }
+  return batches;
+}
+
+/**
+ * The same for responses, with their tokens counted as `packResponses` lays them down. Neighbours with one prompt stay
+ * together where they fit the limits together.
+ */
+export function responseBatches<T extends PromptedResponse>(
+  responses: readonly T[],
+  limits: MicroBatchLimits,
+  decoder: Decoder,
+): T[][] {
+  const tokensOf = (response: T) => response.ids.length;
+  if (!decoder.sharesPrefixes) return microBatches(responses, limits, tokensOf);
+  const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
+  const batches: T[][] = [];
+  let room = 0;
+  for (const group of promptRuns(responses)) {
+    const shared = sharedLength(group[0] as T);
+    const whole = group.reduce((sum, response) => sum + tokensOf(response) - shared, shared);
+    let last = batches.at(-1);
+    const joins = last !== undefined && last.length + group.length <= examples && whole <= room;
+    if (!joins && group.length <= examples && whole <= tokens) last = undefined;
+    for (const [i, response] of group.entries()) {
+      let size = tokensOf(response) - (i === 0 ? 0 : shared);
+      if (last === undefined || last.length >= examples || size > room) {
+        last = [];
+        batches.push(last);
+        room = tokens;
+        size = tokensOf(response);
+      }
+      last.push(response);
+      room -= size;
+    }
+  }
+  return batches;
+}
+
+/** Tokens that go through the model for some responses in one batch. */
+export function packedTokens(responses: readonly PromptedResponse[], decoder: Decoder): number {
+  const seen = new Set<string | symbol>();
+  return responses.reduce((sum, response) => {
+    const key = decoder.sharesPrefixes ? sharedKey(response) : Symbol('alone');
+    const known = seen.has(key);
+    seen.add(key);
+    return sum + response.ids.length - (known ? sharedLength(response) : 0);
+  }, 0);
+}
+
+function promptRuns<T extends PromptedResponse>(responses: readonly T[]): T[][] {
+  const runs: T[][] = [];
+  let before: string | symbol | undefined;
+  for (const response of responses) {
+    const key = sharedKey(response);
+    if (key === before) runs.at(-1)?.push(response);
+    else runs.push([response]);
+    before = key;
+  }
+  return runs;
+}
+
+/** Sequences one after another, each with the length of its prompt. */
+export interface SequencesWithPrompts {
+  sequences: number;
+  ids: Int32Array;
+  cuSeqlens: Int32Array;
+  promptLengths: ArrayLike<number>;
+}
+
+/** The sequences of a packed batch, one by one; views on its ids. */
+export function responsesOf(batch: SequencesWithPrompts): PromptedResponse[] {
+  return Array.from({ length: batch.sequences }, (_, i) => ({
+    ids: batch.ids.subarray(batch.cuSeqlens[i], batch.cuSeqlens[i + 1]),
+    promptLength: batch.promptLengths[i] as number,
+  }));
+}
+
+export interface PackedResponses {
+  batch: PackedBatch;
+  /** Places of all response tokens, as `tokenLogprobs` takes them. */
+  tokens: number[];
+  /** Response tokens of each sequence. A sequence's very first token is predicted by nothing and does not count. */
+  lengths: number[];
+}
+
+/** Prompts that several responses have go through the decoder once, where it can do that. */
+export function packResponses(responses: readonly PromptedResponse[], decoder: Decoder): PackedResponses {
+  const { device } = decoder;
+  const batch = decoder.sharesPrefixes
+    ? packShared(responses, device)
+    : packSequences(
+        responses.map(({ ids }) => ids),
+        device,
+      );
+  const tokens: number[] = [];
+  let start = 0;
+  const lengths = responses.map(({ ids, promptLength }) => {
+    const first = Math.max(1, promptLength);
+    for (let at = first; at < ids.length; at++) tokens.push(batch.rows?.[start + at] ?? start + at);
+    start += ids.length;
+    return Math.max(0, ids.length - first);
+  });
+  return { batch, tokens, lengths };
+}
+
+/** log π of every response token, from the hidden states of the whole batch. */
+export function responseTokenLogprobs(decoder: Decoder, hidden: Tensor, { batch, tokens }: PackedResponses): Tensor {
+  return tokenLogprobs(decoder, hidden, batch, tokens).logp;
+}
+
+/** Σ log π of each response, without gradient and without dropout. */
+export function responseLogprobs(
+  decoder: Decoder,
+  responses: readonly PromptedResponse[],
+  limits: MicroBatchLimits = { tokens: 8192 },
+): number[] {
+  return withoutDropout(decoder, () =>
+    responseBatches(responses, limits, decoder).flatMap((part) =>
+      scope(() =>
+        noGrad(() => {
+          const packed = packResponses(part, decoder);
+          const lp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed).numbers();
+          let start = 0;
+          return packed.lengths.map((length) => {
+            const own = lp.slice(start, start + length);
+            start += length;
+            return own.reduce((sum, value) => sum + value, 0);
+          });
+        }),
+      ),
+    ),
+  );
+}

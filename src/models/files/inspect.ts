@@ -1,0 +1,240 @@
+/**
+ * What a model is, without loading its weights: family, parameters by part, memory, tokenizer.
+ *
+ *     const found = await inspectModel('Qwen/Qwen3-0.6B');
+ *     found.parameters.total;                              // 596049920
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import type { QuantType } from '../../nn/index.ts';
+import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../../tensor/index.ts';
+import { Tokenizer } from '../../text/index.ts';
+import type { DecoderSpec } from '../families/spec.ts';
+import type { LoraOptions } from '../lora/config.ts';
+import type { Model } from '../model.ts';
+import { readAdapterConfig } from './adapter.ts';
+import { configDtype, readConfig } from './decoder.ts';
+import { storedHead } from './head.ts';
+import { initModel } from './load.ts';
+import { type MemoryEstimate, trainingMemory, weightBytes } from './memory.ts';
+
+export interface InspectOptions extends ResolveOptions {
+  /** To load and train in; the checkpoint's own by default. */
+  dtype?: DType;
+  /** Tokens that go through at once in training. */
+  tokens?: number;
+  checkpointing?: boolean;
+  /** Where it would train; this machine's best by default. */
+  device?: Device;
+  lora?: LoraOptions;
+}
+
+export interface Inspection {
+  name: string;
+  folder: string;
+  family: string;
+  architectures: string[];
+  dtype: DType;
+  /** What the files hold, by dtype; empty where they are not here. */
+  storedBytes: Partial<Record<DType, number>>;
+  parameters: {
+    total: number;
+    embedding: number;
+    attention: number;
+    mlp: number;
+    norms: number;
+    /** The language model's where it is not tied to the embedding, and a reward, value or class head. */
+    head: number;
+    adapters: number;
+  };
+  layers: number;
+  hiddenSize: number;
+  vocabSize: number;
+  tied: boolean;
+  /** A head besides the language model's. */
+  head: string | null;
+  contextTokens: number;
+  positions: string;
+  attention: string;
+  adapter: { base: string; r: number; alpha: number; targetModules: readonly string[]; dora: boolean } | null;
+  memory: {
+    tokens: number;
+    checkpointing: boolean;
+    loadBytes: number;
+    /** The same with the blocks' matrices quantised. */
+    quantisedBytes: Record<QuantType, number>;
+    train: MemoryEstimate;
+    lora: MemoryEstimate & { r: number; targetModules: readonly string[] };
+  };
+  tokenizer: {
+    vocabSize: number;
+    special: Record<'bos' | 'eos' | 'pad' | 'unk', string | null>;
+    endOfTurn: string[];
+    chatTemplate: boolean;
+  } | null;
+}
+
+export async function inspectModel(name: string, options: InspectOptions = {}): Promise<Inspection> {
+  const folder = await resolveModel(name, { ...options, tokenizerOnly: true });
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null) return inspectFolder(name, folder, options);
+  const base = await inspectModel(adapter.base.folder ?? adapter.base.name, options);
+  const { r = 8, alpha = 8, targetModules = [], useDora = false } = adapter.config.options;
+  const sizes = adapterSizes(folder);
+  const added = 4 * (sizes.head + sizes.adapters);
+  const tokenizer = (await readTokenizer(folder)) ?? base.tokenizer;
+  const { parameters } = base;
+  return {
+    ...base,
+    name,
+    folder,
+    tokenizer,
+    head: sizes.head > 0 ? adapterHead(adapter.config.task) : base.head,
+    parameters: {
+      ...parameters,
+      head: parameters.head + sizes.head,
+      adapters: sizes.adapters,
+      total: parameters.total + sizes.head + sizes.adapters,
+    },
+    memory: {
+      ...base.memory,
+      loadBytes: base.memory.loadBytes + added,
+      quantisedBytes: {
+        int8: base.memory.quantisedBytes.int8 + added,
+        int4: base.memory.quantisedBytes.int4 + added,
+      },
+    },
+    adapter: { base: adapter.base.name, r, alpha, targetModules: [targetModules].flat(), dora: useDora },
+  };
+}
+
+const adapterHead = (task: string | null) =>
+  task === 'TOKEN_CLS' ? 'classes' : task === 'SEQ_CLS' ? 'reward' : 'value';
+
+async function inspectFolder(name: string, folder: string, options: InspectOptions): Promise<Inspection> {
+  const config = readConfig(folder);
+  const dtype = options.dtype ?? configDtype(config);
+  using model = initModel(config, { device: 'meta', dtype, source: join(folder, 'config.json') });
+  const { spec } = model.decoder;
+  const { tokens = 8192, checkpointing = false, lora = {} } = options;
+  const stored = storedWeights(folder);
+  const parameters = partsOf(model);
+  parameters.head += stored.headParameters;
+  parameters.total += stored.headParameters;
+  const memory = { dtype, tokens, checkpointing, device: options.device };
+  const quantised = (type: QuantType) => weightBytes(model, dtype, type) + stored.headParameters * dtypeBytes[dtype];
+  return {
+    name,
+    folder,
+    family: model.family.modelType,
+    architectures: (config.architectures as string[] | undefined) ?? [],
+    dtype,
+    storedBytes: stored.bytes,
+    parameters,
+    layers: spec.layers,
+    hiddenSize: spec.hiddenSize,
+    vocabSize: spec.vocabSize,
+    tied: spec.tied,
+    head: stored.headParameters > 0 ? (model.notes.head ?? 'reward') : null,
+    contextTokens: spec.maxPositions,
+    positions: positionsOf(spec),
+    attention: attentionOf(spec),
+    adapter: null,
+    memory: {
+      tokens,
+      checkpointing,
+      loadBytes: parameters.total * dtypeBytes[dtype],
+      quantisedBytes: { int8: quantised('int8'), int4: quantised('int4') },
+      train: trainingMemory(model, memory),
+      lora: {
+        ...trainingMemory(model, { ...memory, lora }),
+        r: lora.r ?? 16,
+        targetModules: [lora.targetModules ?? model.family.loraTargets].flat(),
+      },
+    },
+    tokenizer: await readTokenizer(folder),
+  };
+}
+
+function partsOf(model: Model): Inspection['parameters'] {
+  const { weights, layers } = model.decoder;
+  const sum = (tensors: ({ numel: number } | null | undefined)[]) =>
+    tensors.reduce((count, tensor) => count + (tensor?.numel ?? 0), 0);
+  const norms = layers.flatMap((layer) => layer.norms).concat(weights.finalNorm, weights.embeddingNorm ?? []);
+  const of = (...names: ('qkv' | 'out' | 'up' | 'down')[]) =>
+    sum(layers.flatMap((layer) => names.flatMap((name) => [layer.weights[name].weight, layer.weights[name].bias])));
+  return {
+    total: model.decoder.parameterCount(),
+    embedding: sum([weights.embedding.weight, weights.positions?.weight]),
+    attention: of('qkv', 'out'),
+    mlp: of('up', 'down'),
+    norms: sum(norms.flatMap((norm) => [norm.weight, norm.bias])),
+    head: sum([weights.head?.weight, weights.head?.bias]),
+    adapters: 0,
+  };
+}
+
+function storedWeights(folder: string): { bytes: Partial<Record<DType, number>>; headParameters: number } {
+  const found = ['model.safetensors', 'model.safetensors.index.json'].some((file) => existsSync(join(folder, file)));
+  if (!found) return { bytes: {}, headParameters: 0 };
+  using checkpoint = new Checkpoint(folder);
+  const bytes: Partial<Record<DType, number>> = {};
+  for (const name of checkpoint.names) {
+    const info = checkpoint.info(name);
+    bytes[info.dtype] = (bytes[info.dtype] ?? 0) + info.bytes;
+  }
+  const head = storedHead(checkpoint);
+  const headParameters = head === undefined ? 0 : count(checkpoint.info(`${head}.weight`).shape);
+  return { bytes, headParameters };
+}
+
+function adapterSizes(folder: string): { adapters: number; head: number } {
+  const sizes = { adapters: 0, head: 0 };
+  for (const file of ['adapter_model.safetensors', 'value_head.safetensors']) {
+    if (!existsSync(join(folder, file))) continue;
+    using opened = openSafetensors(join(folder, file));
+    for (const name of opened.names) {
+      const part = /(^|\.)(score|classifier)\.(weight|bias)$/.test(name) ? 'head' : 'adapters';
+      sizes[part] += count(opened.info(name).shape);
+    }
+  }
+  return sizes;
+}
+
+const count = (shape: readonly number[]) => shape.reduce((product, size) => product * size, 1);
+
+function positionsOf({ positions }: DecoderSpec): string {
+  if (positions.kind !== 'rope') return positions.kind;
+  const scaling =
+    positions.scaling === undefined ? '' : `, ${positions.scaling.kind} scaling ×${positions.scaling.factor}`;
+  return `rope (theta ${positions.theta}${scaling})`;
+}
+
+function attentionOf({ attention, layers }: DecoderSpec): string {
+  const { heads, kvHeads, headDim, windows } = attention;
+  const kind = kvHeads === heads ? 'multi-head' : kvHeads === 1 ? 'multi-query' : 'grouped-query';
+  const limited = windows.filter((window) => window !== null);
+  const reach =
+    limited.length === 0
+      ? 'full'
+      : `sliding window of ${limited[0]} tokens${limited.length < layers ? ` in ${limited.length} of ${layers} layers` : ''}`;
+  return `${kind}, ${heads} heads of ${headDim}${kvHeads === heads ? '' : ` over ${kvHeads}`}, ${reach}`;
+}
+
+async function readTokenizer(folder: string): Promise<Inspection['tokenizer']> {
+  if (!existsSync(join(folder, 'tokenizer.json'))) return null;
+  const tokenizer = await Tokenizer.load(folder);
+  const named = (id: number | undefined) => (id === undefined ? null : (tokenizer.token(id) ?? null));
+  return {
+    vocabSize: tokenizer.vocabSize,
+    special: {
+      bos: named(tokenizer.bosId),
+      eos: named(tokenizer.eosId),
+      pad: named(tokenizer.padId),
+      unk: named(tokenizer.unkId),
+    },
+    endOfTurn: tokenizer.eosIds.map((id) => named(id) ?? String(id)),
+    chatTemplate: tokenizer.chatTemplate !== undefined,
+  };
+}

@@ -1,0 +1,63 @@
+/**
+ * Models from folders and from the hub, and with fresh weights from a config.
+ *
+ *     const model = await loadModel('Qwen/Qwen3-0.6B', { dtype: 'bfloat16' });
+ */
+import { existsSync } from 'node:fs';
+import { UserError } from '../../errors.ts';
+import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import { Checkpoint, seed } from '../../tensor/index.ts';
+import { Model, type ModelNotes } from '../model.ts';
+import { loadAdapter, readAdapterConfig } from './adapter.ts';
+import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decoder.ts';
+import { readHead } from './head.ts';
+
+/** From a folder or the hub (`org/name[@revision]`). The folder of an adapter gives its base with the adapter on it. */
+export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
+  const folder = await resolveModel(name, options);
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null)
+    return loadPlainModel(folder, options, /^[./~]/.test(name) || existsSync(name) ? undefined : name);
+  const { base } = adapter;
+  return withAdapter(await loadModel(base.folder ?? base.name, options), folder);
+}
+
+/** The same without the hub: what it needs must lie on this disk. */
+export function loadModelFolder(folder: string, options: LoadOptions = {}): Model {
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null) return loadPlainModel(folder, options);
+  const { base } = adapter;
+  if (base.folder === undefined)
+    throw new UserError(
+      `${folder}: its base model "${base.name}" is not a folder here. Load the adapter by loadModel().`,
+    );
+  return withAdapter(loadModelFolder(base.folder, options), folder);
+}
+
+function loadPlainModel(folder: string, options: LoadOptions, hubName?: string): Model {
+  const config = readConfig(folder);
+  using checkpoint = new Checkpoint(folder);
+  const decoder = readDecoder(checkpoint, config, folder, options);
+  const notes = config.attune as ModelNotes | undefined;
+  const head = readHead(checkpoint, notes, decoder.device);
+  return new Model(decoder, config, head, folder, hubName);
+}
+
+function withAdapter(base: Model, folder: string): Model {
+  try {
+    loadAdapter(base, folder);
+  } catch (error) {
+    base.dispose();
+    throw error;
+  }
+  return base;
+}
+
+/** Fresh random weights from a config, under a seed. */
+export function initModel(
+  config: Record<string, unknown>,
+  options: LoadOptions & { seed?: number; source?: string } = {},
+): Model {
+  if (options.seed !== undefined) seed(options.seed);
+  return new Model(initDecoder(config, options.source ?? 'config', options), config, null);
+}

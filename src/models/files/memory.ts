@@ -1,0 +1,130 @@
+/**
+ * The memory that a model takes to load and to train, from its shapes alone: give it a model on the `meta` device and nothing
+ * is read or allocated.
+ *
+ *     using shapes = initModel(config, { device: 'meta' });
+ *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
+ */
+import { type QuantType, quantisedBytes } from '../../nn/index.ts';
+import { type Device, type DType, defaultDevice, dtypeBytes, logprobChunk } from '../../tensor/index.ts';
+import type { DecoderSpec } from '../families/spec.ts';
+import { type LoraOptions, loraConfig, loraTargets } from '../lora/config.ts';
+import type { Model } from '../model.ts';
+
+export interface MemoryOptions {
+  dtype: DType;
+  /** Adapters on a frozen base; all weights are trained without it. */
+  lora?: LoraOptions | null;
+  /** Where it trains; this machine's best by default. */
+  device?: Device;
+  /** The reference is another model of this size. */
+  secondCopy?: boolean;
+  /** How that one holds its blocks' matrices. */
+  referenceQuantType?: QuantType;
+  /** Tokens that go through at once. */
+  tokens: number;
+  /** Only the blocks' inputs are kept, and one block's activations at a time. */
+  checkpointing?: boolean;
+}
+
+export interface MemoryEstimate {
+  parameters: number;
+  trainable: number;
+  /** Weights, the adapters' included. */
+  weightBytes: number;
+  referenceBytes: number;
+  /** Gradients, Adam's two f32 moments, and f32 masters of half-precision weights. */
+  optimizerBytes: number;
+  /** What backward needs, and the passing copies of the loss and of the optimiser's step, whichever is more. */
+  activationBytes: number;
+  totalBytes: number;
+}
+
+export function trainingMemory(model: Model, options: MemoryOptions): MemoryEstimate {
+  const { dtype, lora = null, tokens, checkpointing = false, secondCopy = false } = options;
+  const size = dtypeBytes[dtype];
+  const parameters = model.decoder.parameterCount();
+  const adapters = lora === null ? null : adapterShape(model, lora);
+  const trainable = adapters?.parameters ?? parameters;
+  const trainedSize = adapters === null ? size : dtypeBytes[lora?.dtype ?? 'float32'];
+  const halved = trainedSize < 4;
+  const heldBytes = parameters * size + (adapters?.parameters ?? 0) * trainedSize;
+  const referenceBytes = secondCopy ? weightBytes(model, dtype, options.referenceQuantType) : 0;
+  const optimizerBytes = trainable * (trainedSize + 8 + (halved ? 4 : 0));
+  const { spec } = model.decoder;
+  const perLayer = layerElements(spec, adapters) * size;
+  const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
+  // backward passes through about one block's size; a chunk of f32 logits goes with its softmax and gradients, or on the
+  // CPU with four others that forward keeps
+  const device = options.device ?? defaultDevice();
+  const chunk = logprobChunk(spec.vocabSize, device);
+  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk);
+  const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
+  // half-precision gradients are widened for the step, when the activations are gone
+  const step = halved ? 4 * trainable : 0;
+  const activationBytes = Math.max(tokens * (layers + perLayer) + loss, step);
+  return {
+    parameters,
+    trainable,
+    weightBytes: heldBytes,
+    referenceBytes,
+    optimizerBytes,
+    activationBytes,
+    totalBytes: heldBytes + referenceBytes + optimizerBytes + activationBytes,
+  };
+}
+
+/** What a decoder's weights take when they are loaded so. */
+export function weightBytes(model: Model, dtype: DType, quantType?: QuantType): number {
+  const plain = model.decoder.parameterCount() * dtypeBytes[dtype];
+  if (quantType === undefined) return plain;
+  let saved = 0;
+  for (const { outputs, inputs } of model.decoder.projections())
+    saved += outputs * inputs * dtypeBytes[dtype] - quantisedBytes(outputs, inputs, quantType);
+  return plain - saved;
+}
+
+interface AdapterShape {
+  parameters: number;
+  /** Which projections have an adapter, by the ends of their names. */
+  adapted: { qkv: boolean; up: boolean; down: boolean };
+  /** Elements per token and layer that dropout adds: the adapter's input once more, and the mask. */
+  dropped: number;
+}
+
+/** Also checks the names: one that matches no module is an error that lists those there are. */
+function adapterShape(model: Model, options: LoraOptions): AdapterShape {
+  const config = loraConfig(model, options);
+  const targets = loraTargets(model, config);
+  const parameters = targets.reduce((sum, { projection, part, r }) => {
+    const outputs = projection.parts[part]?.outputs ?? 0;
+    return sum + r * (projection.inputs + outputs) + (config.useDora ? outputs : 0);
+  }, 0);
+  const touched = new Set(targets.map((target) => target.projection));
+  const has = (which: 'qkv' | 'up' | 'down') => model.decoder.layers.some((layer) => touched.has(layer.weights[which]));
+  const inputs = [...touched].reduce((sum, projection) => sum + projection.inputs, 0) / model.decoder.layers.length;
+  return {
+    parameters,
+    adapted: { qkv: has('qkv'), up: has('up'), down: has('down') },
+    dropped: config.dropout > 0 ? 2 * inputs : 0,
+  };
+}
+
+/**
+ * Elements per token that a block's backward needs. A linear layer keeps its input only for the gradient of its weight or of
+ * its adapter; the norms, attention and the activation keep theirs always.
+ */
+function layerElements(spec: DecoderSpec, lora: AdapterShape | null): number {
+  const { hiddenSize: hidden, attention, mlp } = spec;
+  const { heads, kvHeads, headDim, layout } = attention;
+  const wanted = lora?.adapted ?? { qkv: true, up: true, down: true };
+  const queries = heads * headDim;
+  const keys = kvHeads * headDim;
+  // the fused result lives on through v, which is a view of it; rotated q and k are tensors of their own
+  const turned = spec.positions.kind === 'rope' ? queries + keys : layout === 'grouped' ? queries : 0;
+  const attended = queries + 2 * keys + turned + queries;
+  const normed = (wanted.qkv ? hidden : 0) + (spec.parallel !== 'one-norm' && wanted.up ? hidden : 0);
+  const residuals = spec.parallel === false ? 2 * hidden : hidden;
+  const inner = (mlp.gated ? 2 : 1) * mlp.size + (wanted.down ? mlp.size : 0);
+  return residuals + normed + attended + inner + (lora?.dropped ?? 0);
+}

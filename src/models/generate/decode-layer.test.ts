@@ -1,0 +1,236 @@
+/** The short ways through a block while decoding, against sums written out in f64 and against the block's own forward. */
+import { describe, expect, it } from 'vitest';
+import { aten, noGrad, randn, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
+import type { Layer } from '../decoder/layer.ts';
+import { addLora, initModel } from '../index.ts';
+import { KvCache } from './cache.ts';
+import { decodeLayers, layersFit } from './decode-layer.ts';
+import { decode } from './decoding.ts';
+import { filled, SHAPE } from './small-model.test-support.ts';
+
+const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
+const at = (values: ArrayLike<number>, i: number) => values[i] as number;
+const spread = (a: ArrayLike<number>, b: ArrayLike<number>) =>
+  Math.max(...Array.from(a, (value, i) => Math.abs(value - at(b, i))));
+
+interface Case {
+  heads: number;
+  groups: number;
+  size: number;
+  half: number;
+  interleaved: boolean;
+  norm: boolean;
+  window: number;
+  positions: number[];
+}
+
+/** RMS norm and turn of one head, in f64. */
+function prepared(head: number[], weight: number[] | null, cos: number[], sin: number[], c: Case): number[] {
+  const scale = 1 / Math.sqrt(head.reduce((sum, x) => sum + x * x, 0) / head.length + 1e-6);
+  const out = weight === null ? [...head] : head.map((x, i) => x * scale * at(weight, i));
+  for (let i = 0; i < c.half; i++) {
+    const [a, b] = c.interleaved ? [2 * i, 2 * i + 1] : [i, i + c.half];
+    const [x, y] = [at(out, a), at(out, b)];
+    out[a] = x * at(cos, i) - y * at(sin, i);
+    out[b] = y * at(cos, i) + x * at(sin, i);
+  }
+  return out;
+}
+
+describe('attune::decode_fused', () => {
+  const plain: Case = {
+    heads: 6,
+    groups: 6,
+    size: 12,
+    half: 6,
+    interleaved: false,
+    norm: false,
+    window: 0,
+    positions: [0, 1, 2, 3, 4, 5, 9, 19],
+  };
+  const cases: [string, Case][] = [
+    ['one kv head per head', plain],
+    ['shared kv heads, normed', { ...plain, groups: 2, norm: true }],
+    ['neighbouring pairs, a part of the head', { ...plain, groups: 3, half: 4, interleaved: true }],
+    ['no turn, a window', { ...plain, half: 0, window: 4 }],
+    ['an odd head, one row', { ...plain, size: 7, half: 3, heads: 4, groups: 4, positions: [18] }],
+  ];
+  for (const [name, c] of cases) {
+    it(`is norm, turn, cache and attention: ${name}`, () => {
+      seed(3);
+      scope(() => {
+        const { heads, groups, size, half, positions } = c;
+        const [rows, length, scale] = [positions.length, 20, 0.3];
+        const slots = positions.map((_, i) => (i * 3) % 11);
+        const qkv = randn([rows, (heads + 2 * groups) * size]);
+        const [keys, values] = [randn([11, length, groups, size]), randn([11, length, groups, size])];
+        const [cos, sin] = [randn([rows, Math.max(1, half)]), randn([rows, Math.max(1, half)])];
+        const [qw, kw] = [randn([size]), randn([size])];
+        const [before, beforeValues] = [keys.numbers(), values.numbers()];
+        const call = (pick: (t: Tensor) => Tensor, k: Tensor, v: Tensor) =>
+          aten(
+            'attune::decode_fused',
+            pick(qkv),
+            c.norm ? qw : null,
+            c.norm ? kw : null,
+            1e-6,
+            half > 0 ? pick(cos) : null,
+            half > 0 ? pick(sin) : null,
+            c.interleaved,
+            k,
+            v,
+            pick(whole(slots)),
+            pick(whole(positions)),
+            heads,
+            scale,
+            c.window,
+          );
+        const [aloneKeys, aloneValues] = [keys.clone(), values.clone()];
+        const out = call((t) => t, keys, values);
+
+        const data = qkv.numbers();
+        for (let row = 0; row < rows; row++) {
+          const take = (values: number[], i: number) => values.slice(i * size, (i + 1) * size);
+          const own = data.slice(row * (heads + 2 * groups) * size, (row + 1) * (heads + 2 * groups) * size);
+          const angles = (t: Tensor) => (half > 0 ? t.select(0, row).numbers() : []);
+          const ready = (i: number, w: Tensor) =>
+            prepared(take(own, i), c.norm ? w.numbers() : null, angles(cos), angles(sin), c);
+          const position = at(positions, row);
+          const first = c.window > 0 ? Math.max(0, position - c.window + 1) : 0;
+          for (let h = 0; h < heads; h++) {
+            const g = Math.floor(h / (heads / groups));
+            const cached = (from: number[], t: number) => take(from, (at(slots, row) * length + t) * groups + g);
+            const key = (t: number) => (t === position ? ready(heads + g, kw) : cached(before, t));
+            const value = (t: number) => (t === position ? take(own, heads + groups + g) : cached(beforeValues, t));
+            const places = Array.from({ length: position + 1 - first }, (_, i) => first + i);
+            const q = ready(h, qw);
+            const weights = places.map((t) => Math.exp(scale * key(t).reduce((sum, x, i) => sum + x * at(q, i), 0)));
+            const total = weights.reduce((a, b) => a + b, 0);
+            const expected = q.map((_, i) =>
+              places.reduce((sum, t, j) => sum + (at(weights, j) / total) * at(value(t), i), 0),
+            );
+            expect(spread(out.select(0, row).select(0, h).numbers(), expected)).toBeLessThan(2e-5);
+          }
+          // the same to the bit without the other rows
+          const alone = call((t) => t.narrow(0, row, 1), aloneKeys, aloneValues);
+          expect(alone.numbers()).toEqual(out.narrow(0, row, 1).numbers());
+        }
+        expect(aloneKeys.numbers()).toEqual(keys.numbers());
+      });
+    });
+  }
+
+  it('refuses what does not fit', () => {
+    scope(() => {
+      const cache = () => zeros([2, 4, 2, 8]);
+      const call = (qkv: Tensor, slots: number[], positions: number[], cos: Tensor | null = null) =>
+        aten(
+          'attune::decode_fused',
+          qkv,
+          null,
+          null,
+          0,
+          cos,
+          cos,
+          false,
+          cache(),
+          cache(),
+          whole(slots),
+          whole(positions),
+          4,
+          1,
+          0,
+        );
+      expect(call(zeros([1, 64]), [1], [3]).shape).toEqual([1, 4, 8]);
+      expect(call(zeros([0, 64]), [], []).shape).toEqual([0, 4, 8]);
+      expect(() => call(zeros([1, 64]), [2], [0])).toThrow(/outside the cache/);
+      expect(() => call(zeros([1, 64]), [0], [4])).toThrow(/outside the cache/);
+      expect(() => call(zeros([1, 60]), [0], [0])).toThrow(/does not fit/);
+      expect(() => call(zeros([1, 64]), [0], [0], zeros([1, 5]))).toThrow(/half a head/);
+    });
+  });
+});
+
+const qwen3 = { ...SHAPE, model_type: 'qwen3', architectures: ['Qwen3ForCausalLM'] };
+const qwen2 = { ...SHAPE, head_dim: 6, model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] };
+
+describe('decodeLayers', () => {
+  for (const [name, config] of Object.entries({ qwen2, qwen3 })) {
+    it(`is the block's own forward: ${name}`, () => {
+      seed(5);
+      using model = filled(config);
+      const { decoder } = model;
+      scope(() =>
+        noGrad(() => {
+          const layer = decoder.layers[1] as Layer;
+          const [positions, slots] = [whole([3, 7, 0, 2, 5]), whole([4, 0, 2, 1, 3])];
+          const x = randn([5, 24]);
+          const caches = [0, 1].map(
+            () => new KvCache(decoder.spec, { slots: 5, length: 8 }, { dtype: 'float32', device: 'cpu' }),
+          );
+          const [mine, theirs] = caches as [KvCache, KvCache];
+          for (const cache of caches) {
+            seed(9);
+            for (const t of [...cache.keys, ...cache.values]) t.normal_();
+          }
+          const rope = decoder.ropeFor(positions, 8);
+          const expected = layer.forward(x, {
+            rope,
+            training: false,
+            attend: (i, q, k, v) =>
+              aten(
+                'attune::decode_attention',
+                q,
+                k,
+                v,
+                theirs.keys[i],
+                theirs.values[i],
+                slots,
+                positions,
+                decoder.attentionScale(i),
+              ),
+          });
+          expect(layersFit(decoder, x)).toBe(true);
+          const result = x.clone();
+          decodeLayers([layer], result, { decoder, cache: mine, positions, slots });
+          expect(spread(result.numbers(), expected.numbers())).toBeLessThan(2e-5);
+          expect(spread(mine.keys[1]?.numbers() ?? [], theirs.keys[1]?.numbers() ?? [])).toBeLessThan(1e-5);
+          expect(mine.values[1]?.numbers()).toEqual(theirs.values[1]?.numbers());
+          for (const cache of caches) cache.dispose();
+        }),
+      );
+    });
+  }
+
+  it('leaves adapters, other dtypes and many rows to the general way', () => {
+    using model = initModel(qwen3, { seed: 1 });
+    const { decoder } = model;
+    scope(() => {
+      expect(layersFit(decoder, zeros([128, 24]))).toBe(true);
+      expect(layersFit(decoder, zeros([129, 24]))).toBe(false);
+      expect(layersFit(decoder, zeros([4, 24], { dtype: 'bfloat16' }))).toBe(false);
+    });
+    addLora(model, { r: 2, alpha: 4, targetModules: ['down_proj'] });
+    scope(() => expect(layersFit(decoder, zeros([4, 24]))).toBe(false));
+  });
+
+  it('writes each step in place of nothing else: two steps equal two alone', () => {
+    using model = filled(qwen3);
+    const { decoder } = model;
+    const run = (rows: number[]) => {
+      const cache = new KvCache(decoder.spec, { slots: 3, length: 8 }, { dtype: 'float32', device: 'cpu' });
+      const states = scope(() =>
+        noGrad(() =>
+          [0, 1].map((t) =>
+            decode(decoder, cache, whole(rows.map((r) => 7 * r + t)), whole(rows.map(() => t)), whole(rows)).numbers(),
+          ),
+        ),
+      );
+      cache.dispose();
+      return states;
+    };
+    const together = run([0, 1, 2]);
+    for (const row of [0, 1, 2])
+      expect(run([row])).toEqual(together.map((state) => state.slice(row * 24, (row + 1) * 24)));
+  });
+});

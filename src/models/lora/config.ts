@@ -1,0 +1,156 @@
+/** What a LoRA adapter is made of (Hu et al. 2021), and which modules of a decoder it changes. */
+import { suggestion, UserError } from '../../errors.ts';
+import type { DType } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { Projection } from '../decoder/projection.ts';
+import type { Family, WeightNames } from '../families/spec.ts';
+
+export interface LoraOptions {
+  /** Rank of the change. */
+  r?: number;
+  /** The change is scaled by alpha/r, or by alpha/√r with `useRslora` (Kalajdzievski 2023). */
+  alpha?: number;
+  /** On the adapter's input, in training. */
+  dropout?: number;
+  /**
+   * Module names by their end (`q_proj`, `self_attn.q_proj`) or whole, `all-linear`, or one regular expression over whole
+   * names. Left out: those of the family.
+   */
+  targetModules?: string | readonly string[];
+  excludeModules?: string | readonly string[];
+  useRslora?: boolean;
+  /** A learned length for each row of the matrix, apart from its direction (Liu et al. 2024). */
+  useDora?: boolean;
+  /** Which of the base's biases are trained too: those of the adapted modules, or all. */
+  bias?: 'none' | 'all' | 'lora_only';
+  /** Modules that are trained whole and kept with the adapter: the head (`score`, always), embeddings, norms. */
+  modulesToSave?: readonly string[];
+  /** Ranks and alphas of some modules, by a regular expression at the end of their names. */
+  rankPattern?: Readonly<Record<string, number>>;
+  alphaPattern?: Readonly<Record<string, number>>;
+  /** Only these layers. */
+  layersToTransform?: readonly number[];
+  /** What several adapters on one base are told apart by. */
+  name?: string;
+  /** Of the adapter's own parameters; f32 by default, whatever the base has. */
+  dtype?: DType;
+}
+
+export type LoraConfig = Required<Omit<LoraOptions, 'name' | 'excludeModules' | 'layersToTransform'>> &
+  Pick<LoraOptions, 'excludeModules' | 'layersToTransform'>;
+
+/** One module to adapt: a part of a projection. */
+export interface Target {
+  module: string;
+  projection: Projection;
+  part: number;
+  r: number;
+  scale: number;
+}
+
+/** What low-rank changes are laid on. */
+export interface LoraBase {
+  readonly decoder: Decoder;
+  readonly family: Family;
+  readonly names: WeightNames;
+}
+
+export function loraConfig(model: LoraBase, options: LoraOptions): LoraConfig {
+  const { name: _, excludeModules, layersToTransform, ...given } = options;
+  const config: LoraConfig = {
+    r: given.r ?? 16,
+    alpha: given.alpha ?? 32,
+    dropout: given.dropout ?? 0.05,
+    targetModules: given.targetModules ?? model.family.loraTargets,
+    useRslora: given.useRslora ?? false,
+    useDora: given.useDora ?? false,
+    bias: given.bias ?? 'none',
+    modulesToSave: given.modulesToSave ?? [],
+    rankPattern: given.rankPattern ?? {},
+    alphaPattern: given.alphaPattern ?? {},
+    dtype: given.dtype ?? 'float32',
+    ...(excludeModules === undefined ? {} : { excludeModules }),
+    ...(layersToTransform === undefined ? {} : { layersToTransform }),
+  };
+  for (const r of [config.r, ...Object.values(config.rankPattern)])
+    if (!Number.isInteger(r) || r < 1) throw new UserError(`LoRA: the rank must be a whole number above 0, not ${r}.`);
+  if (!(config.dropout >= 0 && config.dropout < 1))
+    throw new UserError(`LoRA: dropout must be at least 0 and below 1, not ${config.dropout}.`);
+  if (!['none', 'all', 'lora_only'].includes(config.bias))
+    throw new UserError(`LoRA: bias must be none, all or lora_only, not "${config.bias}".`);
+  return config;
+}
+
+/** The modules to adapt, in the decoder's order. Every name that was given must be of use. */
+export function loraTargets(model: LoraBase, config: LoraConfig): Target[] {
+  const { decoder } = model;
+  const modules = [...decoder.projections()].flatMap((projection) =>
+    projection.parts.map(({ name }, part) => ({ module: name, projection, part })),
+  );
+  const names = modules.map(({ module }) => module);
+  const wanted = matcher(config.targetModules, names, 'target_modules');
+  const excluded =
+    config.excludeModules === undefined ? () => false : matcher(config.excludeModules, names, 'exclude_modules');
+  const layers = config.layersToTransform === undefined ? null : new Set(config.layersToTransform);
+  const found = modules.filter(
+    ({ module }) => wanted(module) && !excluded(module) && (layers === null || layers.has(layerOf(module))),
+  );
+  if (found.length === 0)
+    throw new UserError('LoRA: nothing is left to adapt after exclude_modules and layers_to_transform.');
+  return found.map((target) => {
+    const r = patterned(config.rankPattern, target.module) ?? config.r;
+    const alpha = patterned(config.alphaPattern, target.module) ?? config.alpha;
+    return { ...target, r, scale: config.useRslora ? alpha / Math.sqrt(r) : alpha / r };
+  });
+}
+
+function matcher(
+  wanted: string | readonly string[],
+  names: readonly string[],
+  field: string,
+): (name: string) => boolean {
+  const list = typeof wanted === 'string' ? listed(wanted) : wanted;
+  if (list === 'all-linear') return () => true;
+  if (typeof list === 'string') {
+    const pattern = expression(`^(?:${list})$`, field);
+    if (!names.some((name) => pattern.test(name))) throw noSuchModule(list, names, field);
+    return (name) => pattern.test(name);
+  }
+  const matches = (name: string, end: string) => name === end || name.endsWith(`.${end}`);
+  for (const end of list) if (!names.some((name) => matches(name, end))) throw noSuchModule(end, names, field);
+  if (list.length === 0) throw new UserError(`LoRA: ${field} names no module. There are: ${ends(names).join(', ')}.`);
+  return (name) => list.some((end) => matches(name, end));
+}
+
+/** Plain names, `all-linear`, or a regular expression as PEFT takes one. */
+function listed(text: string): string | string[] {
+  if (text.toLowerCase() === 'all-linear') return 'all-linear';
+  return /^[\w.,\s-]+$/.test(text) ? text.split(',').map((name) => name.trim()) : text;
+}
+
+function expression(source: string, field: string): RegExp {
+  try {
+    return new RegExp(source);
+  } catch (error) {
+    throw new UserError(`LoRA: ${field} is not a regular expression (${(error as Error).message}).`);
+  }
+}
+
+function noSuchModule(name: string, names: readonly string[], field: string): UserError {
+  const known = ends(names);
+  return new UserError(
+    `LoRA: ${field}: no linear module of this model matches "${name}".${suggestion(name, known)} ` +
+      `There are: ${known.join(', ')} (or whole names such as ${names[0]}).`,
+  );
+}
+
+const ends = (names: readonly string[]) => [...new Set(names.map((name) => name.slice(name.lastIndexOf('.') + 1)))];
+
+/** The first number in a module's name that stands alone. */
+const layerOf = (module: string) => Number(/\.(\d+)\./.exec(module)?.[1] ?? -1);
+
+function patterned(patterns: Readonly<Record<string, number>>, module: string): number | undefined {
+  for (const [pattern, value] of Object.entries(patterns))
+    if (expression(`^(?:.*\\.)?(?:${pattern})$`, 'rank_pattern or alpha_pattern').test(module)) return value;
+  return undefined;
+}

@@ -1,0 +1,77 @@
+/** A step's rollouts as the model takes them: minibatches for updates, micro-batches for memory, passes without gradient. */
+
+import { packResponses, responseBatches } from '../models/decoder/responses.ts';
+import { type Decoder, type Model, tokenLogprobs } from '../models/index.ts';
+import { Random } from '../random.ts';
+import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
+import type { Critic } from '../trainers/policy/critic.ts';
+import type { Rollout } from './rollout.ts';
+
+/**
+ * Splits rollouts into `count` parts of nearly equal size in an order that the key decides. One part keeps the order, so
+ * that a step without minibatches reads as it was sampled.
+ */
+export function minibatches<T>(rollouts: readonly T[], count: number, key: readonly (string | number)[]): T[][] {
+  if (count === 1) return [[...rollouts]];
+  const shuffled = new Random('minibatch', ...key).shuffle(rollouts);
+  const parts = Math.min(count, shuffled.length);
+  return Array.from({ length: parts }, (_, i) =>
+    shuffled.slice(Math.floor((i * shuffled.length) / parts), Math.floor(((i + 1) * shuffled.length) / parts)),
+  );
+}
+
+/** Consecutive rollouts of at most so many tokens together, prompts included: once each where the decoder shares them. */
+export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Decoder): Rollout[][] =>
+  responseBatches(rollouts, { tokens }, decoder);
+
+export interface LookOptions {
+  temperature: number;
+  microBatchTokens: number;
+}
+
+/** Log-probs of every rollout's response under a model, and V where there is a critic; no gradient, on the host. */
+export function lookAt(
+  model: Model,
+  critic: Critic | null,
+  rollouts: readonly Rollout[],
+  options: LookOptions,
+): { logprobs: Float32Array[]; values?: Float32Array[] } {
+  const logprobs: Float32Array[] = [];
+  const values: Float32Array[] = [];
+  for (const part of byTokens(rollouts, options.microBatchTokens, model.decoder)) {
+    const seen = scope(() =>
+      noGrad(() => {
+        const packed = packResponses(part, model.decoder);
+        const hidden = model.decoder.forward(packed.batch);
+        const { logp } = tokenLogprobs(model.decoder, hidden, packed.batch, packed.tokens, options.temperature);
+        const value = critic?.values(packed, hidden);
+        return { logp: hostFloats(logp), value: value === undefined ? undefined : hostFloats(value) };
+      }),
+    );
+    let start = 0;
+    for (const { completionIds } of part) {
+      const end = start + completionIds.length;
+      logprobs.push(seen.logp.slice(start, end));
+      if (seen.value !== undefined) values.push(seen.value.slice(start, end));
+      start = end;
+    }
+  }
+  return { logprobs, ...(critic === null ? {} : { values }) };
+}
+
+const hostFloats = (values: Tensor) => Float32Array.from(values.numbers());
+
+/** One packed tensor of a per-token array of every rollout. */
+export function packedTensor(
+  rollouts: readonly Rollout[],
+  pick: (rollout: Rollout) => ArrayLike<number> | undefined,
+  like: Tensor,
+): Tensor {
+  const all = new Float32Array(rollouts.reduce((sum, { completionIds }) => sum + completionIds.length, 0));
+  let at = 0;
+  for (const rollout of rollouts) {
+    all.set(pick(rollout) ?? [], at);
+    at += rollout.completionIds.length;
+  }
+  return tensor(all, { dtype: like.dtype, device: like.device });
+}

@@ -1,0 +1,79 @@
+/**
+ * Held-out prompts answered greedily, and several times by sampling: what a policy can do, apart from what it was paid for.
+ * The prompts are the same at every evaluation and never training prompts.
+ */
+import { meanOf, meanPassAtK } from '../algorithms/index.ts';
+import type { RewardScorer } from '../rewards/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import type { PolicyPrompt } from './prompts.ts';
+import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts } from './rollout.ts';
+import { scoreRollouts } from './scoring.ts';
+
+export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
+  /** Sampled answers to each prompt for pass@k; 0 = none. */
+  samples: number;
+  seed: number;
+}
+
+export interface PolicyEvaluation {
+  metrics: Record<string, number>;
+  /** Greedy answers, one per prompt. */
+  greedy: Rollout[];
+  sampled: Rollout[];
+}
+
+export async function evaluatePrompts(
+  sampler: RolloutSampler,
+  tokenizer: Tokenizer,
+  scorer: RewardScorer,
+  prompts: readonly PolicyPrompt[],
+  options: EvaluationOptions,
+): Promise<PolicyEvaluation> {
+  const draw = async (more: { groupSize: number; temperature: number }) => {
+    const rollouts = await sampleRollouts(sampler, tokenizer, prompts, { ...options, ...more, key: ['evaluation'] });
+    await scoreRollouts(scorer, rollouts);
+    return rollouts;
+  };
+  const greedy = await draw({ groupSize: 1, temperature: 0 });
+  const sampled =
+    options.samples > 0 ? await draw({ groupSize: options.samples, temperature: options.temperature }) : [];
+  return { greedy, sampled, metrics: evaluationMetrics(greedy, sampled) };
+}
+
+export function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout[]): Record<string, number> {
+  const of = (pick: (rollout: Rollout) => number) => meanOf(greedy.map(pick));
+  const partNames = [...new Set(greedy.flatMap(({ parts }) => Object.keys(parts)))];
+  return {
+    reward: of(({ score }) => score),
+    ...Object.fromEntries(
+      partNames.map((name) => [`reward_${name.replaceAll('/', '_')}`, of(({ parts }) => parts[name] ?? 0)]),
+    ),
+    ...(isJudged(greedy) ? { accuracy: of(({ correct }) => Number(correct)) } : {}),
+    length_mean: of(({ completionIds }) => completionIds.length),
+    ended: of(({ ended }) => Number(ended)),
+    ...(sampled.length === 0 ? {} : sampledMetrics(sampled)),
+    ...byTask(greedy, 'accuracy'),
+    ...byTask(sampled, 'pass_at_1'),
+  };
+}
+
+/** The share that is right for each task, where a mixture has several: a mean may hide that one is learnt and one forgotten. */
+function byTask(rollouts: readonly Rollout[], name: string): Record<string, number> {
+  const tasks = Map.groupBy(rollouts, ({ prompt }) => prompt.example?.task);
+  if (tasks.size < 2 || !isJudged(rollouts)) return {};
+  return Object.fromEntries(
+    [...tasks].map(([task, own]) => [`${name}_${task}`, meanOf(own.map(({ correct }) => Number(correct)))]),
+  );
+}
+
+const isJudged = (rollouts: readonly Rollout[]) => rollouts.every(({ correct }) => correct !== undefined);
+
+function sampledMetrics(sampled: readonly Rollout[]): Record<string, number> {
+  const metrics: Record<string, number> = { sampled_reward: meanOf(sampled.map(({ score }) => score)) };
+  if (!isJudged(sampled)) return metrics;
+  const groups = [...Map.groupBy(sampled, ({ group }) => group).values()];
+  const right = groups.map((group) => group.map(({ correct }) => Boolean(correct)));
+  const most = Math.min(...right.map((samples) => samples.length));
+  for (let k = 1; k <= most; k *= 2) metrics[`pass_at_${k}`] = meanPassAtK(right, k);
+  return metrics;
+}

@@ -1,0 +1,30 @@
+/** What a step's rollouts say about a run, besides its losses. */
+import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
+import type { Rollout } from './rollout.ts';
+
+/** `sampled`: all that was drawn; `trained`: those that the losses see (the same, unless equal groups were dropped). */
+export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Rollout[]): Record<string, number> {
+  if (sampled.length === 0) return {};
+  const of = (pick: (rollout: Rollout) => number) => sampled.map(pick);
+  const lengths = of(({ completionIds }) => completionIds.length);
+  const rewards = of(({ reward }) => reward);
+  const groups = of(({ group }) => group);
+  const judged = sampled.filter(({ correct }) => correct !== undefined);
+  const partNames = [...new Set(sampled.flatMap(({ parts }) => Object.keys(parts)))];
+  const advantages = trained.flatMap((rollout) => Array.from(rollout.advantages));
+  return {
+    reward: meanOf(rewards),
+    reward_std: stdOf(rewards),
+    score: meanOf(of(({ score }) => score)),
+    ...Object.fromEntries(
+      partNames.map((name) => [`reward_${name.replaceAll('/', '_')}`, meanOf(of(({ parts }) => parts[name] ?? 0))]),
+    ),
+    ...(judged.length === 0 ? {} : { accuracy: meanOf(judged.map(({ correct }) => Number(correct))) }),
+    advantage_std: stdOf(advantages),
+    zero_spread: zeroSpreadShare(rewards, groups),
+    ...(trained.length === sampled.length ? {} : { dropped_share: 1 - trained.length / sampled.length }),
+    length_mean: meanOf(lengths),
+    length_max: Math.max(...lengths),
+    ended: meanOf(of(({ ended }) => Number(ended))),
+  };
+}

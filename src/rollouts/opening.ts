@@ -1,0 +1,75 @@
+/**
+ * The prompts that a config asks for: those to train on, and those held out.
+ *
+ *     const { prompts, evaluation } = await openPrompts(config, tokenizer);
+ *     prompts.take(8);
+ */
+import type { DatasetSpec } from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import type { Tokenizer } from '../text/index.ts';
+import type { PolicyConfig } from '../trainers/policy/config.ts';
+import {
+  type DatasetPrompts,
+  datasetPrompts,
+  ListPrompts,
+  type PolicyPrompt,
+  type PromptSource,
+  PromptWriter,
+  TaskPrompts,
+  taskEvalPrompts,
+} from './prompts.ts';
+
+export interface OpenedPrompts {
+  prompts: PromptSource;
+  /** What the source draws from, where that is a list. */
+  train: PolicyPrompt[];
+  evaluation: PolicyPrompt[];
+}
+
+export async function openPrompts(
+  config: PolicyConfig,
+  tokenizer: Tokenizer,
+  rows?: DatasetSpec,
+): Promise<OpenedPrompts> {
+  const { task, seed, curriculumUp: up, curriculumDown: down } = config;
+  if (task !== undefined) {
+    const curriculum = config.curriculum ? { up, down } : undefined;
+    return {
+      prompts: new TaskPrompts(writerOf(config, tokenizer), { tasks: task, seed, curriculum }),
+      train: [],
+      evaluation: await heldOutPrompts(config, tokenizer),
+    };
+  }
+  const { train, evaluation, tooLong } = await listsOf(config, tokenizer, rows);
+  if (train.length === 0)
+    throw new UserError(
+      `There are no prompts to train on: ${evaluation.length} are held out for evaluation (--eval-num-prompts ${config.evalNumPrompts}), and ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
+    );
+  return { prompts: new ListPrompts(train, seed), train, evaluation };
+}
+
+/** Only the held-out ones; a set may be no larger than these. */
+export async function heldOutPrompts(config: PolicyConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
+  const { task: tasks, seed } = config;
+  if (tasks === undefined) return (await listsOf(config, tokenizer)).evaluation;
+  return taskEvalPrompts(writerOf(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
+}
+
+const heldOutCount = (config: PolicyConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
+
+function writerOf(config: PolicyConfig, tokenizer: Tokenizer): PromptWriter {
+  return new PromptWriter(tokenizer, {
+    format: config.promptFormat,
+    maxLength: config.promptMaxLength,
+    system: config.system,
+    templateVariables: config.templateVariables,
+  });
+}
+
+function listsOf(config: PolicyConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
+  const { subset, trainPrompts, testPrompts, seed } = config;
+  return datasetPrompts(writerOf(config, tokenizer), {
+    ...{ dataset: rows ?? (config.dataset as string), subset, trainPrompts, testPrompts, seed },
+    evalPrompts: heldOutCount(config),
+  });
+}

@@ -1,0 +1,59 @@
+/** Rollouts as they are kept in the database, and back again for a replay. */
+import type { EvalRollout, Rollout as StoredRow } from '../runs/index.ts';
+import type { PolicyPrompt } from './prompts.ts';
+import type { Rollout } from './rollout.ts';
+
+export function storedRollouts(
+  rollouts: readonly Rollout[],
+  options: { step: number; epoch: number; tokens: boolean },
+): StoredRow[] {
+  const { step, epoch, tokens } = options;
+  return rollouts.map((rollout) => ({
+    step,
+    epoch,
+    promptIndex: rollout.prompt.index,
+    rolloutIndex: rollout.rolloutIndex,
+    prompt: promptLabel(rollout.prompt),
+    completion: rollout.completion,
+    reward: rollout.reward,
+    advantage: rollout.advantage,
+    parts: partsOf(rollout),
+    ...(tokens
+      ? {
+          tokens: {
+            promptIds: rollout.prompt.ids,
+            completionIds: rollout.completionIds,
+            logprobs: rollout.lpOld,
+            refLogprobs: rollout.lpRef,
+            values: rollout.values,
+            advantages: Float32Array.from(rollout.advantages),
+          },
+        }
+      : {}),
+  }));
+}
+
+export function storedEvaluation(
+  rollouts: readonly Rollout[],
+  options: { step: number; epoch: number },
+): EvalRollout[] {
+  return rollouts.map((rollout) => ({
+    ...options,
+    promptIndex: rollout.prompt.index,
+    prompt: promptLabel(rollout.prompt),
+    completion: rollout.completion,
+    reward: rollout.score,
+    parts: partsOf(rollout),
+  }));
+}
+
+/** The parts of the score, their weighted sum, and what the verifier says. */
+function partsOf({ parts, score, correct }: Rollout): Record<string, number> {
+  return { ...parts, score, ...(correct === undefined ? {} : { correct: Number(correct) }) };
+}
+
+/** A lone question as it was asked; anything longer as the model reads it. */
+export function promptLabel({ messages, text }: PolicyPrompt): string {
+  const [only] = messages;
+  return messages.length === 1 && only?.role === 'user' ? only.content : text;
+}

@@ -1,0 +1,78 @@
+/**
+ * Weights & Biases, through its own package where the user has installed it. `WANDB_MODE` is respected: `disabled` and
+ * `offline` send nothing (the JavaScript package keeps no offline runs; `metrics.jsonl` has the same numbers).
+ */
+import { UserError } from '../../errors.ts';
+import type { MetricSink } from './metrics.ts';
+
+export interface WandbOptions {
+  project: string;
+  name: string;
+  config: Record<string, unknown>;
+  resumedAt?: number;
+  environment?: NodeJS.ProcessEnv;
+  /** Stands in for the package in tests. */
+  load?: () => Promise<unknown>;
+}
+
+interface WandbPackage {
+  init(options: Record<string, unknown>): Promise<unknown>;
+  log(values: Record<string, number>, step: number): unknown;
+  finish(): Promise<unknown>;
+}
+
+const packageName = '@wandb/sdk';
+
+/** A sink, or undefined where `WANDB_MODE` says that nothing is to be sent. */
+export async function openWandb(options: WandbOptions): Promise<MetricSink | undefined> {
+  const environment = options.environment ?? process.env;
+  const mode = environment.WANDB_MODE ?? 'online';
+  if (['disabled', 'offline', 'dryrun'].includes(mode)) return undefined;
+  const wandb = await loadPackage(options.load ?? (() => import(packageName)));
+  if (!environment.WANDB_API_KEY) {
+    throw new UserError(
+      'W&B was asked for, but WANDB_API_KEY is not set. Put it in .env or the environment, or set WANDB_MODE=disabled.',
+    );
+  }
+  // `silent`: the package would print; only the command line prints.
+  const settings = { silent: true };
+  await keepingSignals(() =>
+    wandb.init({ project: options.project, name: options.name, config: options.config, settings }),
+  );
+  let pending: Promise<unknown> = Promise.resolve();
+  return {
+    scalars(step, values) {
+      const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
+      // A lost connection must not end a training run: the numbers are in metrics.jsonl too.
+      pending = pending.then(() => wandb.log(finite, step)).catch(() => {});
+    },
+    flush: async () => void (await pending),
+    close: async () => {
+      await pending;
+      await wandb.finish();
+    },
+  };
+}
+
+/** The package ends the process at Ctrl-C, before a checkpoint could be saved: its listeners are taken off again. */
+async function keepingSignals(body: () => Promise<unknown>): Promise<void> {
+  const names = ['SIGINT', 'SIGTERM'] as const;
+  const before = new Map(names.map((name) => [name, new Set(process.listeners(name))]));
+  await body();
+  for (const name of names) {
+    for (const listener of process.listeners(name))
+      if (!before.get(name)?.has(listener)) process.removeListener(name, listener);
+  }
+}
+
+async function loadPackage(load: () => Promise<unknown>): Promise<WandbPackage> {
+  try {
+    const loaded = (await load()) as { default?: WandbPackage } & WandbPackage;
+    return typeof loaded.init === 'function' ? loaded : (loaded.default as WandbPackage);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    throw new UserError(
+      `W&B was asked for, but the package ${packageName} is not installed. Run "npm install ${packageName}", or leave wandb out of report_to.`,
+    );
+  }
+}

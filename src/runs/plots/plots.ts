@@ -1,0 +1,132 @@
+/**
+ * Pictures from charts: PNG for files, SVG for reports. No browser, no canvas, no installed fonts.
+ *
+ *     writeFileSync('lengths.png', await toPng(histogram({ title: 'Length', values })));
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, renameSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { MetricRow } from '../metrics/metrics.ts';
+import { type Chart, grid, lineChart } from './charts.ts';
+import { fontFamily, fontFile } from './font.ts';
+
+export * from './charts.ts';
+
+const theme = {
+  background: 'white',
+  font: `${fontFamily}, sans-serif`,
+  padding: 14,
+  view: { stroke: null },
+  title: {
+    fontSize: 14,
+    fontWeight: 'normal',
+    anchor: 'start',
+    frame: 'group',
+    offset: 8,
+    subtitleFontSize: 11,
+    subtitleColor: '#475569',
+    color: '#0f172a',
+  },
+  axis: {
+    labelFontSize: 11,
+    titleFontSize: 11,
+    titleFontWeight: 'normal',
+    gridColor: '#e2e8f0',
+    domainColor: '#94a3b8',
+    tickColor: '#94a3b8',
+    labelColor: '#334155',
+    titleColor: '#334155',
+  },
+  legend: {
+    labelLimit: 260,
+    labelFontSize: 11,
+    titleFontSize: 11,
+    titleFontWeight: 'normal',
+    orient: 'bottom',
+    offset: 4,
+    symbolStrokeWidth: 3,
+    symbolOpacity: 1,
+  },
+};
+
+/** The chart as an SVG document, with its text as text. */
+export async function toSvg(chart: Chart): Promise<string> {
+  const [vega, lite] = await Promise.all([import('vega'), import('vega-lite')]);
+  const spec = lite.compile({ ...chart, config: theme } as unknown as Parameters<typeof lite.compile>[0]).spec;
+  const view = new vega.View(vega.parse(spec), { renderer: 'none', logLevel: vega.Error });
+  try {
+    return await view.toSVG();
+  } finally {
+    view.finalize();
+  }
+}
+
+export async function toPng(chart: Chart, options: { scale?: number } = {}): Promise<Uint8Array> {
+  const [{ Resvg }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
+  const picture = new Resvg(svg, {
+    fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
+    font: {
+      fontFiles: [installedFont()],
+      loadSystemFonts: false,
+      defaultFontFamily: fontFamily,
+      sansSerifFamily: fontFamily,
+    },
+  });
+  return picture.render().asPng();
+}
+
+let fontPath: string | undefined;
+
+/** resvg takes fonts as files only: ours is put into the temporary folder once. */
+function installedFont(): string {
+  if (fontPath && existsSync(fontPath)) return fontPath;
+  const content = fontFile();
+  const path = join(tmpdir(), `attune-font-${createHash('sha256').update(content).digest('hex').slice(0, 12)}.ttf`);
+  if (!existsSync(path)) {
+    const partial = `${path}.${process.pid}`;
+    writeFileSync(partial, content);
+    renameSync(partial, path);
+  }
+  fontPath = path;
+  return path;
+}
+
+/** Panels that readers look for first, in this order. */
+const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
+/** Twins of other panels, bookkeeping, and what has a panel elsewhere. */
+const left = /_by_examples$|^(epoch|step_time|grad_clipped|time)$/;
+const mostPanels = 12;
+
+/** One panel per metric, `train/` and `eval/` of the same name together. */
+export function curveCharts(rows: readonly MetricRow[]): Chart[] {
+  const panels = new Map<string, Map<string, { x: number[]; y: number[] }>>();
+  for (const { step, time: _, ...values } of rows) {
+    for (const [metric, value] of Object.entries(values)) {
+      const slash = metric.indexOf('/');
+      const [series, panel] = slash < 0 ? ['run', metric] : [metric.slice(0, slash), metric.slice(slash + 1)];
+      if (left.test(panel)) continue;
+      const inPanel = panels.get(panel) ?? new Map<string, { x: number[]; y: number[] }>();
+      panels.set(panel, inPanel);
+      const points = inPanel.get(series) ?? { x: [], y: [] };
+      inPanel.set(series, points);
+      points.x.push(step);
+      points.y.push(value as number);
+    }
+  }
+  const rank = (name: string) => {
+    const at = foremost.indexOf(name);
+    return at < 0 ? foremost.length : at;
+  };
+  return [...panels]
+    .sort(([a], [b]) => rank(a) - rank(b))
+    .slice(0, mostPanels)
+    .map(([title, series]) =>
+      lineChart({ title, series: [...series].map(([name, points]) => ({ name, ...points })), width: 320, height: 190 }),
+    );
+}
+
+/** `training_curves.png`. */
+export async function trainingCurves(rows: readonly MetricRow[], title?: string): Promise<Uint8Array> {
+  return toPng(grid(curveCharts(rows), { title }));
+}

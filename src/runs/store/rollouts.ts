@@ -1,0 +1,241 @@
+/**
+ * The rollouts of a policy run in SQLite, written by a thread of its own so that training does not wait, and readable
+ * at any moment by other processes (WAL).
+ *
+ *     const store = await RolloutStore.open('run/rollouts.db');
+ *     await store.add(rollouts);                     // returns at once unless the writer is far behind
+ *     await store.flush();                           // before a checkpoint
+ *
+ *     using rollouts = openRollouts('run/rollouts.db');
+ *     rollouts.best(5);
+ */
+import { existsSync, mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { Worker } from 'node:worker_threads';
+import { AttuneError, UserError } from '../../errors.ts';
+import type { EvalRollout, Rollout, RolloutReply, RolloutRequest, RolloutTokens } from './schema.ts';
+
+export type { EvalRollout, Rollout, RolloutTokens } from './schema.ts';
+
+interface Waiting {
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+/** Batches in flight before `add` makes the trainer wait: enough to hide a slow disk, small enough to bound memory. */
+const defaultQueueLimit = 64;
+
+type Unnumbered<T> = T extends { number: number } ? Omit<T, 'number'> : never;
+
+export class RolloutStore {
+  readonly path: string;
+  readonly #worker: Worker;
+  readonly #queueLimit: number;
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #blocked: (() => void)[] = [];
+  #next = 0;
+  #failure: Error | undefined;
+
+  /** `resumedAt`: rows of later steps are deleted, because those steps will be taken again. */
+  static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
+    mkdirSync(dirname(path), { recursive: true });
+    const store = new RolloutStore(path, options);
+    await store.flush();
+    return store;
+  }
+
+  private constructor(path: string, options: { resumedAt?: number; queueLimit?: number }) {
+    this.path = path;
+    this.#queueLimit = options.queueLimit ?? defaultQueueLimit;
+    // Sources run as TypeScript, the published package as JavaScript.
+    const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+    const script = new URL(`./worker.${extension}`, import.meta.url);
+    this.#worker = new Worker(script, { workerData: { path, resumedAt: options.resumedAt } });
+    this.#worker.on('message', (reply: RolloutReply) => this.#settle(reply));
+    this.#worker.on('error', (error) => this.#fail(error as Error));
+    this.#worker.unref();
+  }
+
+  async add(rollouts: Rollout[]): Promise<void> {
+    await this.#enqueue({ kind: 'rows', rollouts });
+  }
+
+  async addEval(evalRollouts: EvalRollout[]): Promise<void> {
+    await this.#enqueue({ kind: 'rows', evalRollouts });
+  }
+
+  /** Waits until everything added so far is in the database. */
+  async flush(): Promise<void> {
+    await this.#send({ kind: 'flush' });
+    this.#throwIfFailed();
+  }
+
+  async close(): Promise<void> {
+    await this.#send({ kind: 'close' });
+    await this.#worker.terminate();
+    this.#throwIfFailed();
+  }
+
+  async #enqueue(request: Unnumbered<RolloutRequest>): Promise<void> {
+    this.#throwIfFailed();
+    while (this.#waiting.size >= this.#queueLimit) {
+      await new Promise<void>((resolve) => this.#blocked.push(resolve));
+      this.#throwIfFailed();
+    }
+    this.#send(request).catch((error: Error) => {
+      this.#failure ??= error;
+    });
+  }
+
+  #send(request: Unnumbered<RolloutRequest>): Promise<void> {
+    const number = this.#next++;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(number, { resolve, reject });
+      this.#worker.ref();
+      this.#worker.postMessage({ ...request, number });
+    });
+  }
+
+  #settle(reply: RolloutReply): void {
+    const waiting = this.#waiting.get(reply.number);
+    this.#waiting.delete(reply.number);
+    if (this.#waiting.size === 0) this.#worker.unref();
+    if (reply.error === undefined) waiting?.resolve();
+    else waiting?.reject(this.#explain(reply.error));
+    for (const wake of this.#blocked.splice(0)) wake();
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= this.#explain(error.message);
+    for (const waiting of this.#waiting.values()) waiting.reject(this.#failure);
+    this.#waiting.clear();
+    for (const wake of this.#blocked.splice(0)) wake();
+  }
+
+  #explain(message: string): AttuneError {
+    return new AttuneError(`Cannot write rollouts to ${this.path}: ${message}`);
+  }
+
+  #throwIfFailed(): void {
+    if (this.#failure) throw this.#failure;
+  }
+}
+
+export interface StoredRollout extends Omit<Rollout, 'tokens' | 'parts'> {
+  id: number;
+}
+export interface StoredEvalRollout extends Omit<EvalRollout, 'parts'> {
+  id: number;
+}
+
+const columns =
+  'id, step, epoch, prompt_index as promptIndex, rollout_index as rolloutIndex, prompt, completion, reward, advantage';
+const evalColumns = 'id, step, epoch, prompt_index as promptIndex, prompt, completion, reward';
+
+export interface RolloutQuery {
+  /** One step, or an inclusive range. */
+  step?: number | [number, number];
+  promptIndex?: number;
+  order?: 'best' | 'worst' | 'step';
+  limit?: number;
+}
+
+/** A read-only view, safe beside a run that is writing. */
+export class RolloutReader implements Disposable {
+  readonly #database: DatabaseSync;
+
+  constructor(path: string) {
+    this.#database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
+    try {
+      this.#database.prepare('select step, reward, advantage from rollouts limit 1').get();
+    } catch (error) {
+      this.#database.close();
+      throw new UserError(`${path} is no rollout database that can be read: ${(error as Error).message}.`);
+    }
+  }
+
+  query(query: RolloutQuery = {}): StoredRollout[] {
+    return this.#select(columns, 'rollouts', query) as unknown as StoredRollout[];
+  }
+
+  evalQuery(query: RolloutQuery = {}): StoredEvalRollout[] {
+    return this.#select(evalColumns, 'eval_rollouts', query) as unknown as StoredEvalRollout[];
+  }
+
+  best = (limit = 10, step?: RolloutQuery['step']) => this.query({ step, order: 'best', limit });
+  worst = (limit = 10, step?: RolloutQuery['step']) => this.query({ step, order: 'worst', limit });
+  atStep = (step: number) => this.query({ step });
+  /** Everything sampled for one prompt, oldest first: how its answers changed. */
+  promptOverTime = (promptIndex: number) => this.query({ promptIndex });
+
+  /** Per step: how many, and mean, least and greatest reward. */
+  steps = () => this.#steps('rollouts');
+  /** The same of the answers to held-out prompts. */
+  evalSteps = () => this.#steps('eval_rollouts');
+
+  parts = (rolloutId: number) => this.#parts('reward_parts', rolloutId);
+  evalParts = (rolloutId: number) => this.#parts('eval_reward_parts', rolloutId);
+
+  tokens(rolloutId: number): RolloutTokens | undefined {
+    const row = this.#database.prepare('select * from rollout_tokens where rollout_id = ?').get(rolloutId);
+    if (!row) return undefined;
+    const floats = (value: unknown) => (value === null ? undefined : new Float32Array(copied(value as Uint8Array)));
+    return {
+      promptIds: new Int32Array(copied(row.prompt_ids as Uint8Array)),
+      completionIds: new Int32Array(copied(row.completion_ids as Uint8Array)),
+      logprobs: new Float32Array(copied(row.logprobs as Uint8Array)),
+      refLogprobs: floats(row.ref_logprobs),
+      values: floats(row.value_estimates),
+      advantages: floats(row.advantages),
+    };
+  }
+
+  close(): void {
+    this.#database.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  #steps(table: string): { step: number; count: number; mean: number; min: number; max: number }[] {
+    const sql = `select step, count(*) as count, avg(reward) as mean, min(reward) as min, max(reward) as max
+      from ${table} group by step order by step`;
+    return this.#database.prepare(sql).all() as never;
+  }
+
+  #parts(table: string, rolloutId: number): Record<string, number> {
+    const rows = this.#database.prepare(`select name, value from ${table} where rollout_id = ?`).all(rolloutId);
+    return Object.fromEntries(rows.map((row) => [row.name as string, row.value as number]));
+  }
+
+  #select(names: string, table: string, query: RolloutQuery): Record<string, unknown>[] {
+    const conditions: string[] = [];
+    const values: number[] = [];
+    if (query.step !== undefined) {
+      const [from, to] = typeof query.step === 'number' ? [query.step, query.step] : query.step;
+      conditions.push('step between ? and ?');
+      values.push(from, to);
+    }
+    if (query.promptIndex !== undefined) {
+      conditions.push('prompt_index = ?');
+      values.push(query.promptIndex);
+    }
+    const order = { best: 'reward desc, id', worst: 'reward asc, id', step: 'step, id' }[query.order ?? 'step'];
+    const where = conditions.length > 0 ? `where ${conditions.join(' and ')}` : '';
+    const limit = query.limit === undefined ? '' : `limit ${Math.trunc(query.limit)}`;
+    return this.#database.prepare(`select ${names} from ${table} ${where} order by ${order} ${limit}`).all(...values);
+  }
+}
+
+export function openRollouts(path: string): RolloutReader {
+  if (!existsSync(path))
+    throw new UserError(`There is no rollout database ${path}. Policy runs write one with --save-rollouts.`);
+  return new RolloutReader(path);
+}
+
+/** A blob's bytes in a buffer of their own, aligned for typed arrays. */
+function copied(bytes: Uint8Array): ArrayBuffer {
+  return bytes.slice().buffer as ArrayBuffer;
+}

@@ -1,0 +1,67 @@
+/**
+ * Which operators `aten()` may call. libtorch checks what its public operators are given. Those inside it take on trust what
+ * its own code has checked before: with other arguments they read and write out of bounds, which ends the process. So they
+ * are refused by name, and hostile.test.ts calls every other operator of the registry with garbage.
+ *
+ *     aten('_reshape_alias', x, [2], [9])     // TensorError: … is internal to libtorch …; use "reshape".
+ */
+import { TensorError } from './error.ts';
+import { native } from './native.ts';
+
+/** Internal by their names, but safe: what libtorch does not check in them, native/door/in_step.cc does. */
+const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
+
+/** Inside libtorch, by base name, and the words for why it does not check them. */
+const INTERNAL: readonly [RegExp, string][] = [
+  [/^_/, 'its own code has checked'],
+  [/_backward/, 'the forward has checked'],
+  [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
+  [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
+  [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
+  [/^align_/, "its named tensors' Python side has checked"],
+];
+
+/** What to use instead, where it is not the name without its underscore or its `_backward`. */
+const INSTEAD: Readonly<Record<string, string>> = {
+  _reshape_alias: 'reshape',
+  _local_scalar_dense: 'item',
+  _to_copy: 'to.dtype',
+  _scaled_dot_product_flash_attention: 'scaled_dot_product_attention',
+  _scaled_dot_product_efficient_attention: 'scaled_dot_product_attention',
+  native_batch_norm: 'batch_norm',
+};
+
+function baseName(name: string): string {
+  return name.replace(/^aten::/, '').split('.')[0] as string;
+}
+
+/** Whether `aten()` refuses this operator, which this libtorch has. */
+export function isInternal(name: string): boolean {
+  return reasonFor(baseName(name)) !== undefined;
+}
+
+function reasonFor(base: string): string | undefined {
+  if (base.startsWith('attune::') || CHECKED.test(base)) return undefined;
+  if (base.includes('::')) return 'its own code has checked';
+  return INTERNAL.find(([pattern]) => pattern.test(base))?.[1];
+}
+
+/** Throws where a call could end the process. */
+export function refuseInternal(name: string): void {
+  const base = baseName(name);
+  const reason = reasonFor(base);
+  if (reason === undefined) return;
+  throw new TensorError(
+    name,
+    `${name} is internal to libtorch: it works on what ${reason}, and checks nothing itself, so that wrong arguments ` +
+      `would end the process.${advice(base)}`,
+  );
+}
+
+function advice(base: string): string {
+  const bare = base.replace(/^_+/, '');
+  const forward = bare.replace(/_(double_)?backward.*$/, '');
+  const instead = INSTEAD[base] ?? forward;
+  if (isInternal(instead) || native.overloads(`aten::${baseName(instead)}`).length === 0) return '';
+  return forward === bare ? ` Use "${instead}".` : ` Call "${instead}" and then backward() or gradients().`;
+}

@@ -1,0 +1,120 @@
+/**
+ * Who frees a tensor. `scope` frees all that was made inside it except what it returns; `using`/`dispose` free one;
+ * garbage collection is the safety net for tensors made outside any scope.
+ *
+ *     const loss = scope(() => model.forward(batch).mean());   // everything in between is gone
+ */
+import { AttuneError } from '../../errors.ts';
+import { native } from './native.ts';
+
+export interface Disposable {
+  /** The native handle; −1 once freed. */
+  handle: number;
+  scopeDepth: number;
+}
+
+/** Depth 0 is outside all scopes; `keep` marks a tensor that no scope frees. */
+const KEPT = -1;
+const scopes: Disposable[][] = [];
+
+const finalizer = new FinalizationRegistry<number>((handle) => native.free(handle));
+let unreported = 0;
+
+/** A new tensor enters the innermost scope, or the collector's books. */
+export function adopt(tensor: Disposable): void {
+  const depth = scopes.length;
+  tensor.scopeDepth = depth;
+  if (depth > 0) {
+    (scopes[depth - 1] as Disposable[]).push(tensor);
+    return;
+  }
+  watch(tensor);
+}
+
+// The collector hears of native bytes in portions: a call per tensor would cost as much as a small operator.
+function watch(tensor: Disposable): void {
+  finalizer.register(tensor, tensor.handle, tensor);
+  if (++unreported >= 64) {
+    unreported = 0;
+    native.reportBytes();
+  }
+}
+
+export function dispose(tensor: Disposable): void {
+  if (tensor.handle < 0) return;
+  if (tensor.scopeDepth <= 0) finalizer.unregister(tensor);
+  native.free(tensor.handle);
+  tensor.handle = -1;
+}
+
+/** Takes a tensor out of every scope: it lives until it is disposed of or collected. Returns it. */
+export function keep<T extends Disposable>(tensor: T): T {
+  if (tensor.scopeDepth > 0) {
+    tensor.scopeDepth = KEPT;
+    watch(tensor);
+  }
+  return tensor;
+}
+
+export function scope<T>(body: () => T): T {
+  const made: Disposable[] = [];
+  scopes.push(made);
+  const depth = scopes.length;
+  let result: T | undefined;
+  const survivors = new Set<Disposable>();
+  try {
+    result = body();
+    if (result instanceof Promise) {
+      result.catch(() => {});
+      throw new AttuneError(
+        'scope() takes a synchronous function: what runs after an await is outside it. Use scopes between the awaits.',
+      );
+    }
+    collect(result, survivors, 0);
+  } finally {
+    scopes.length = depth - 1;
+    release(made, depth, survivors);
+    for (const tensor of survivors) if (tensor.handle >= 0 && tensor.scopeDepth === depth) adopt(tensor);
+  }
+  return result as T;
+}
+
+function release(made: Disposable[], depth: number, survivors: Set<Disposable>): void {
+  const handles = new Int32Array(made.length);
+  let count = 0;
+  for (const tensor of made) {
+    // moved out by keep(), freed by hand, or returned
+    if (tensor.scopeDepth !== depth || tensor.handle < 0 || survivors.has(tensor)) continue;
+    handles[count++] = tensor.handle;
+    tensor.handle = -1;
+  }
+  if (count > 0) native.freeAll(handles, count);
+}
+
+/** The tensors inside a returned value: itself, members of arrays, Maps and Sets, fields of plain objects. */
+function collect(value: unknown, into: Set<Disposable>, depth: number): void {
+  if (value === null || typeof value !== 'object' || depth > 8) return;
+  if (isDisposable(value)) {
+    into.add(value);
+  } else if (Array.isArray(value)) {
+    for (const item of value) collect(item, into, depth + 1);
+  } else if (value instanceof Map || value instanceof Set) {
+    for (const item of value.values()) collect(item, into, depth + 1);
+  } else if (!ArrayBuffer.isView(value)) {
+    for (const item of Object.values(value)) collect(item, into, depth + 1);
+  }
+}
+
+function isDisposable(value: object): value is Disposable {
+  return 'handle' in value && 'scopeDepth' in value;
+}
+
+/** Tensors that JavaScript holds now. */
+export function liveTensors(): number {
+  return native.liveCount();
+}
+
+/** Bytes of the distinct storages behind them. */
+export function liveBytes(): number {
+  return native.liveSize();
+}

@@ -1,0 +1,187 @@
+/**
+ * The compiled addon, loaded once. What lies behind it is in native/; nothing but src/tensor speaks to it.
+ *
+ * The addon's place is in `build/addon.json`, written by scripts/native.mjs when it builds; ATTUNE_ADDON overrides it.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { availableParallelism } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { AttuneError } from '../../errors.ts';
+
+export interface ArgumentInfo {
+  name: string;
+  type: string;
+  tensor: boolean;
+  generator: boolean;
+  list: boolean;
+  /** The operator changes it. */
+  written: boolean;
+  kwargOnly: boolean;
+  required: boolean;
+}
+
+export interface OperatorInfo {
+  id: number;
+  schema: string;
+  arguments: ArgumentInfo[];
+  /** `argument` ≥ 0: the return is that argument itself (in-place and out= operators). */
+  returns: { type: string; argument: number }[];
+}
+
+export interface CudaDevice {
+  name: string;
+  totalBytes: number;
+  freeBytes: number;
+  capability: string;
+  multiprocessors: number;
+}
+
+export interface CudaMemory {
+  allocated: number;
+  peak: number;
+  reserved: number;
+  peakReserved: number;
+}
+
+type Bytes = ArrayBufferView | ArrayBuffer;
+
+export interface Native {
+  resolve(name: string, overload: string): OperatorInfo | null;
+  call(id: number, ...args: unknown[]): unknown;
+  /** Converts and holds an operator's first arguments; `callBound` takes the others. */
+  bind(id: number, ...first: unknown[]): number;
+  callBound(bound: number, ...rest: unknown[]): unknown;
+  unbind(bound: number): void;
+  overloads(name: string): string[];
+
+  fromBytes(data: Bytes, dtype: string, shape: readonly number[]): number;
+  writeInto(handle: number, data: Bytes): void;
+  bytesOf(handle: number): ArrayBuffer;
+  item(handle: number): number | bigint | boolean | { re: number; im: number };
+  meta(handle: number): [dtype: string, device: string, ...shape: number[]];
+  free(...handles: number[]): void;
+  freeAll(handles: Int32Array, count: number): void;
+  mapFile(path: string): { id: number; bytes: number };
+  mapTensor(mapping: number, offset: number, dtype: string, shape: readonly number[]): number;
+  unmapFile(mapping: number): void;
+  liveCount(): number;
+  liveSize(): number;
+  reportBytes(): number;
+
+  backward(outputs: number[], gradients: (number | null)[] | null, retainGraph: boolean): void;
+  gradients(
+    outputs: number[],
+    inputs: number[],
+    incoming: (number | null)[] | null,
+    retainGraph: boolean,
+    createGraph: boolean,
+  ): (number | null)[];
+  gradOf(handle: number): number | null;
+  setGrad(handle: number, gradient: number | null): void;
+  requiresGrad(handle: number): boolean;
+  setRequiresGrad(handle: number, value: boolean): void;
+  isLeaf(handle: number): boolean;
+  retainGrad(handle: number): void;
+  gradEnabled(): boolean;
+  setGradEnabled(value: boolean): void;
+
+  setThreads(count: number): void;
+  threads(): number;
+  setDeterministic(value: boolean): void;
+  setMatmulPrecision(value: string): void;
+  seed(device: string, seed: number): void;
+  rngState(device: string): number;
+  setRngState(device: string, state: number): void;
+  makeGenerator(device: string, seed: number): number;
+  freeGenerator(id: number): void;
+  /** Whether libtorch writes its warnings to stderr. */
+  setWarnings(shown: boolean): void;
+  info(): { libtorch: string; config: string; parallel: string; cuda: boolean; kernels: boolean };
+
+  cudaCount(): number;
+  cudaDevice(index: number): CudaDevice;
+  cudaSynchronize(index: number): void;
+  cudaMemory(index: number): CudaMemory;
+  cudaResetPeak(index: number): void;
+  cudaEmptyCache(): void;
+  cudaStream(index: number): number;
+  cudaUseStream(stream: number): void;
+  cudaStreamWait(stream: number): void;
+  graphMake(): number;
+  graphBegin(graph: number, shareWith: number): void;
+  graphEnd(graph: number): void;
+  graphReplay(graph: number): void;
+  graphFree(graph: number): void;
+}
+
+/** The folder that holds package.json, from src/tensor as from dist/tensor. */
+export const packageRoot = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
+
+function addonPath(): string {
+  if (process.env.ATTUNE_ADDON) return process.env.ATTUNE_ADDON;
+  const record = join(packageRoot, 'build', 'addon.json');
+  if (!existsSync(record)) {
+    throw new AttuneError(
+      'The engine is not built yet. Run "npm run setup" in the project, or "npx attune doctor" where it is installed.',
+    );
+  }
+  return (JSON.parse(readFileSync(record, 'utf8')) as { path: string }).path;
+}
+
+/**
+ * Debian's OpenBLAS 0.3.21 takes recent Intel CPUs for a 2004 Prescott and runs at a third of their speed. It reads this
+ * variable when it is loaded, so it has to be set before the addon is.
+ */
+export function openblasCoreType(arch: string, cpuFlags: ReadonlySet<string>): string | undefined {
+  if (arch !== 'x64') return undefined;
+  if (cpuFlags.has('avx512f') && cpuFlags.has('avx512bw') && cpuFlags.has('avx512vl')) return 'SkylakeX';
+  if (cpuFlags.has('avx2')) return 'Haswell';
+  return undefined;
+}
+
+/** The flags that Linux lists for the first CPU (empty elsewhere). */
+export function cpuFlags(): Set<string> {
+  try {
+    const line = readFileSync('/proc/cpuinfo', 'utf8').match(/^(?:flags|Features)\s*:\s*(.*)$/m);
+    return new Set(line?.[1]?.split(/\s+/));
+  } catch {
+    return new Set();
+  }
+}
+
+function load(): Native {
+  const coreType = openblasCoreType(process.arch, cpuFlags());
+  if (coreType !== undefined) process.env.OPENBLAS_CORETYPE ??= coreType;
+  const path = addonPath();
+  let addon: Native;
+  try {
+    addon = createRequire(import.meta.url)(path) as Native;
+  } catch (error) {
+    const { message } = error as Error;
+    if (message.includes('already loaded in another thread')) {
+      throw new AttuneError(
+        'The engine runs in one thread only, and another one of this process has it. Send that one the work.',
+      );
+    }
+    throw new AttuneError(
+      `The engine could not be loaded from ${path}: ${message}. ` +
+        'If libtorch was moved or updated, "npm run setup" builds the engine again.',
+    );
+  }
+  addon.setThreads(wantedThreads());
+  addon.setWarnings(process.env.ATTUNE_WARNINGS === '1');
+  return addon;
+}
+
+// Debian's libtorch starts with one thread.
+function wantedThreads(): number {
+  for (const name of ['ATTUNE_THREADS', 'OMP_NUM_THREADS']) {
+    const wanted = Number(process.env[name]);
+    if (Number.isInteger(wanted) && wanted > 0) return wanted;
+  }
+  return availableParallelism();
+}
+
+export const native: Native = load();

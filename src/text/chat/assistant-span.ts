@@ -1,0 +1,118 @@
+/**
+ * Where in a rendered chat the assistant speaks: templates do not say, so it is found by rendering.
+ *
+ * A turn starts where the prompt of the turns before it (with generation prompt) ends. It ends where the rendering of
+ * the same chat with another reply agrees again with this one; that also holds for templates that trim replies or
+ * drop the thinking of earlier turns (Qwen3), of which a plain prefix comparison would fail.
+ */
+import { AttuneError, UserError } from '../../errors.ts';
+import type { Message } from './chat.ts';
+
+export interface Span {
+  start: number;
+  end: number;
+}
+
+/** A reply that no chat holds and that no template's trimming or thinking rules touch. */
+const PROBE = 'attune\u2063probe\u2063reply';
+
+type Render = (messages: readonly Message[], addGenerationPrompt: boolean) => string;
+
+/**
+ * The spans of `text` = render(messages), one per assistant message, each up to and with its end-of-turn token.
+ * `specialTokenEnd` gives the end of the first special token in a string, or -1.
+ */
+export function assistantSpans(
+  text: string,
+  messages: readonly Message[],
+  render: Render,
+  specialTokenEnd: (text: string) => number,
+): Span[] {
+  const spans: Span[] = [];
+  messages.forEach((message, i) => {
+    if (message.role !== 'assistant') return;
+    const probe = probeTurn(text, messages, i, render);
+    const prompt = attempt(() => render(messages.slice(0, i), true));
+    const start =
+      prompt !== undefined && text.startsWith(prompt)
+        ? prompt.length
+        : (probe.contentStart ?? headerEnd(text, messages, i, prompt, render));
+    if (start === undefined) throw impossible(i, 'what it writes before the reply depends on the reply itself');
+    const contentEnd = text.length - probe.after.length;
+    const specialEnd = specialTokenEnd(probe.tail);
+    const end = contentEnd + (specialEnd < 0 ? probe.tail.length : specialEnd);
+    // Not contentEnd: a turn of tool calls alone has no content, and all it says is in the tail.
+    if (end < start || start < (spans.at(-1)?.end ?? 0))
+      throw impossible(i, 'the text before and after the reply overlap');
+    spans.push({ start, end });
+  });
+  return spans;
+}
+
+/** What a template writes right after the last message's content: its end-of-turn token, mostly. */
+export function replyTail(messages: readonly Message[], render: Render): string {
+  const probed = render(withProbe(messages, messages.length - 1), false);
+  const place = probed.lastIndexOf(PROBE);
+  return place < 0 ? '' : probed.slice(place + PROBE.length);
+}
+
+/** Templates may refuse a chat that is only a system message, or empty: the other renderings then have to tell. */
+function attempt(render: () => string): string | undefined {
+  try {
+    return render();
+  } catch (error) {
+    if (error instanceof AttuneError) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * The generation prompt may open (and close) a thinking block where the reply brings its own. The turn's header is then
+ * what prompt and chat share, up to the first words of the reply.
+ */
+function headerEnd(
+  text: string,
+  messages: readonly Message[],
+  i: number,
+  prompt: string | undefined,
+  render: Render,
+): number | undefined {
+  const earlier = attempt(() => render(messages.slice(0, i), false));
+  if (prompt === undefined || earlier === undefined || !text.startsWith(earlier)) return undefined;
+  const shared = sharedPrefix(text, prompt);
+  if (shared <= earlier.length) return undefined;
+  const reply = (messages[i]?.content ?? '').trimStart();
+  const opening = reply.startsWith('<think>') ? '<think>' : reply.slice(0, 16);
+  const place = text.indexOf(opening, earlier.length);
+  return place < 0 ? undefined : Math.min(shared, place);
+}
+
+function sharedPrefix(a: string, b: string): number {
+  let shared = 0;
+  while (shared < a.length && a[shared] === b[shared]) shared++;
+  return shared;
+}
+
+function probeTurn(text: string, messages: readonly Message[], i: number, render: Render) {
+  const probed = render(withProbe(messages, i), false);
+  const place = probed.indexOf(PROBE);
+  if (place < 0) throw impossible(i, 'it leaves the reply out');
+  if (probed.indexOf(PROBE, place + 1) >= 0) throw impossible(i, 'it writes the reply more than once');
+  const before = probed.slice(0, place);
+  const after = probed.slice(place + PROBE.length);
+  if (!text.endsWith(after)) throw impossible(i, 'what it writes after the reply depends on the reply itself');
+  const own = i === messages.length - 1 ? after : replyTail(messages.slice(0, i + 1), render);
+  const tail = after.slice(0, sharedPrefix(own, after));
+  return { contentStart: text.startsWith(before) ? before.length : undefined, after, tail };
+}
+
+function withProbe(messages: readonly Message[], i: number): Message[] {
+  return messages.map((message, k) => (k === i ? { ...message, content: PROBE } : message));
+}
+
+function impossible(i: number, reason: string): UserError {
+  return new UserError(
+    `Cannot tell which tokens of messages[${i}] are the assistant's: with this chat template ${reason}. ` +
+      'Train on prompt/completion pairs, or choose another template (plainChatTemplate).',
+  );
+}

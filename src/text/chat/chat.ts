@@ -1,0 +1,68 @@
+/**
+ * Chat templates: the Jinja program that a model brings, which turns messages into the text it was trained on.
+ *
+ *     const chat = new ChatTemplate(template, { bos_token: '<s>', eos_token: '</s>' });
+ *     chat.render([{ role: 'user', content: 'Hi' }], { addGenerationPrompt: true });
+ */
+import { Template } from '@huggingface/jinja';
+import { UserError } from '../../errors.ts';
+
+export interface Message {
+  role: 'system' | 'user' | 'assistant' | 'tool';
+  content: string;
+}
+
+export interface ChatOptions {
+  /** End with the header of an assistant's turn, so that the model continues with its reply. */
+  addGenerationPrompt?: boolean;
+  /** JSON schemas of functions, for templates that know tools. */
+  tools?: unknown[];
+  /** Further variables that a template reads, such as `enable_thinking`. */
+  variables?: Record<string, unknown>;
+}
+
+/** ChatML, for models that bring no template of their own; it is never chosen silently. */
+export const plainChatTemplate =
+  "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}" +
+  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+export class ChatTemplate {
+  readonly source: string;
+  readonly #template: Template;
+  readonly #constants: Record<string, unknown>;
+
+  constructor(source: string, constants: Record<string, unknown>) {
+    this.source = source;
+    this.#constants = constants;
+    try {
+      this.#template = new Template(source);
+    } catch (error) {
+      throw new UserError(`The chat template cannot be parsed: ${(error as Error).message}`);
+    }
+  }
+
+  render(messages: readonly Message[], options: ChatOptions = {}): string {
+    checkMessages(messages);
+    try {
+      return this.#template.render({
+        ...this.#constants,
+        messages,
+        add_generation_prompt: options.addGenerationPrompt ?? false,
+        tools: options.tools ?? null,
+        documents: null,
+        ...options.variables,
+      });
+    } catch (error) {
+      throw new UserError(`The chat template refused these messages: ${(error as Error).message}`);
+    }
+  }
+}
+
+function checkMessages(messages: readonly Message[]): void {
+  messages.forEach((message, i) => {
+    if (typeof message?.role !== 'string') throw new UserError(`messages[${i}] has no role.`);
+    if (typeof message.content !== 'string' && !('tool_calls' in message)) {
+      throw new UserError(`messages[${i}] (${message.role}) has no text content.`);
+    }
+  });
+}

@@ -1,0 +1,51 @@
+/**
+ * Added tokens ("<|im_end|>", "<s>", …) are looked for in the text before anything else: leftmost, then longest.
+ * `lstrip`/`rstrip` swallow the white space around one, `single_word` asks for word edges.
+ */
+import type { AddedToken } from './files.ts';
+
+export interface Section {
+  start: number;
+  end: number;
+  /** Set where the section is one added token. */
+  id?: number;
+}
+
+const WORD_BEFORE = /[\p{L}\p{M}\p{N}\p{Pc}]$/u;
+const WORD_AFTER = /^[\p{L}\p{M}\p{N}\p{Pc}]/u;
+
+export class AddedTokens {
+  readonly #tokens = new Map<string, AddedToken>();
+  readonly #pattern: RegExp | undefined;
+
+  constructor(tokens: readonly AddedToken[]) {
+    for (const token of tokens) if (token.content !== '') this.#tokens.set(token.content, token);
+    const longestFirst = [...this.#tokens.keys()].sort((a, b) => b.length - a.length);
+    if (longestFirst.length > 0) this.#pattern = new RegExp(longestFirst.map(literal).join('|'), 'g');
+  }
+
+  split(text: string): Section[] {
+    if (text === '') return [];
+    if (this.#pattern === undefined) return [{ start: 0, end: text.length }];
+    const sections: Section[] = [];
+    let done = 0;
+    for (const match of text.matchAll(this.#pattern)) {
+      const token = this.#tokens.get(match[0]) as AddedToken;
+      let start = match.index;
+      let end = start + match[0].length;
+      if (start < done) continue;
+      if (token.single_word && (WORD_BEFORE.test(text.slice(0, start)) || WORD_AFTER.test(text.slice(end)))) continue;
+      if (token.lstrip) start = Math.max(done, text.slice(0, start).trimEnd().length);
+      if (token.rstrip) end = text.length - text.slice(end).trimStart().length;
+      if (start > done) sections.push({ start: done, end: start });
+      sections.push({ start, end, id: token.id });
+      done = end;
+    }
+    if (done < text.length) sections.push({ start: done, end: text.length });
+    return sections;
+  }
+}
+
+function literal(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
+}

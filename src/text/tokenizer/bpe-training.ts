@@ -1,0 +1,181 @@
+/**
+ * A tokenizer from one's own texts: byte-level BPE, as GPT-2's, saved as a folder that transformers loads too.
+ *
+ *     const tokenizer = await trainBpe(texts, { out: './tokenizer', vocabSize: 4096 });
+ */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setImmediate as turn } from 'node:timers/promises';
+import { byteLevelAlphabet, byteLevelPreTokenizer } from 'tokenizers';
+import { UserError } from '../../errors.ts';
+import type { Progress } from '../../progress.ts';
+import { plainChatTemplate } from '../chat/chat.ts';
+import { learnMerges, MERGES_BETWEEN_PAUSES } from './bpe-merges.ts';
+import { Tokenizer } from './tokenizer.ts';
+
+export interface TrainBpeOptions {
+  /** The folder to write. */
+  out: string;
+  /** All ids together: special tokens, the 256 bytes, merges. Fewer come out where the texts do not give as many. */
+  vocabSize: number;
+  /** They get the first ids. By default those of ChatML. */
+  specialTokens?: readonly string[];
+  /** Which special token ends a reply; `<|im_end|>` where it is one of them, else the first. */
+  eosToken?: string;
+  /** The first special token where left out. */
+  padToken?: string;
+  bosToken?: string;
+  minFrequency?: number;
+  /**
+   * A regular expression for the pieces that are never joined with one another, in place of GPT-2's: `\\p{N}` in it keeps
+   * digits apart, so that sums can be learnt digit by digit.
+   */
+  pattern?: string;
+  /** `null` for none. */
+  chatTemplate?: string | null;
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+const CHARACTERS_BETWEEN_PAUSES = 1_000_000;
+const BYTES = 256;
+
+export async function trainBpe(
+  texts: AsyncIterable<string> | Iterable<string>,
+  options: TrainBpeOptions,
+): Promise<Tokenizer> {
+  const special = [...new Set(options.specialTokens ?? ['<|endoftext|>', '<|im_start|>', '<|im_end|>'])];
+  const roles = tokenRoles(special, options);
+  const smallest = special.length + BYTES;
+  if (!Number.isInteger(options.vocabSize) || options.vocabSize < smallest) {
+    throw new UserError(
+      `vocabSize must be a whole number of at least ${smallest} (${special.length} special tokens and 256 bytes), not ${options.vocabSize}.`,
+    );
+  }
+  const wordCounts = await countWords(texts, options);
+  if (wordCounts.size === 0) throw new UserError('There is no text to train a tokenizer on.');
+  const bar = options.progress?.start('learning merges', options.vocabSize - smallest, 'merges');
+  const { vocab, merges } = await learnMerges(wordCounts, {
+    alphabet: byteLevelAlphabet().sort(),
+    firstId: special.length,
+    vocabSize: options.vocabSize,
+    minFrequency: options.minFrequency ?? 2,
+    async onMerge(done) {
+      bar?.advance(done);
+      await turn();
+      options.signal?.throwIfAborted();
+    },
+  });
+  bar?.advance(merges.length % MERGES_BETWEEN_PAUSES);
+  bar?.done();
+  await mkdir(options.out, { recursive: true });
+  const write = (name: string, value: unknown) =>
+    writeFile(join(options.out, name), `${JSON.stringify(value, null, 2)}\n`);
+  await write('tokenizer.json', tokenizerJson(special, vocab, merges, options.pattern));
+  const template = options.chatTemplate === undefined ? plainChatTemplate : options.chatTemplate;
+  await write('tokenizer_config.json', {
+    tokenizer_class: 'PreTrainedTokenizerFast',
+    ...roles,
+    clean_up_tokenization_spaces: false,
+    ...(template !== null && { chat_template: template }),
+  });
+  return Tokenizer.load(options.out);
+}
+
+function tokenRoles(special: readonly string[], options: TrainBpeOptions): Record<string, string | undefined> {
+  const roles = {
+    bos_token: options.bosToken,
+    eos_token: options.eosToken ?? special.find((token) => token === '<|im_end|>') ?? special[0],
+    pad_token: options.padToken ?? special[0],
+  };
+  for (const [role, token] of Object.entries(roles)) {
+    if (token !== undefined && !special.includes(token)) {
+      throw new UserError(`The ${role} "${token}" is not among the special tokens: ${special.join(', ') || '(none)'}.`);
+    }
+  }
+  return roles;
+}
+
+async function countWords(
+  texts: AsyncIterable<string> | Iterable<string>,
+  options: TrainBpeOptions,
+): Promise<Map<string, number>> {
+  const pieces = piecesBy(options.pattern);
+  const counts = new Map<string, number>();
+  const bar = options.progress?.start('reading texts', undefined, 'texts');
+  let sincePause = 0;
+  for await (const text of texts) {
+    for (const word of pieces(text)) counts.set(word, (counts.get(word) ?? 0) + 1);
+    bar?.advance(1);
+    sincePause += text.length;
+    if (sincePause < CHARACTERS_BETWEEN_PAUSES) continue;
+    sincePause = 0;
+    await turn();
+    options.signal?.throwIfAborted();
+  }
+  bar?.done();
+  return counts;
+}
+
+/** Cuts a text into the pieces within which tokens are joined, in the letters of byte-level vocabularies. */
+function piecesBy(pattern: string | undefined): (text: string) => string[] {
+  const bytes = byteLevelPreTokenizer(false, pattern === undefined);
+  const words = (text: string) => bytes.preTokenizeString(text).map(([word]) => word);
+  if (pattern === undefined) return words;
+  let cut: RegExp;
+  try {
+    cut = new RegExp(pattern, 'gu');
+  } catch (error) {
+    throw new UserError(`The pattern for pieces is not a regular expression: ${(error as Error).message}`);
+  }
+  return (text) => {
+    const pieces: string[] = [];
+    let done = 0;
+    for (const match of text.matchAll(cut)) {
+      if (match.index > done) pieces.push(text.slice(done, match.index));
+      if (match[0] !== '') pieces.push(match[0]);
+      done = match.index + match[0].length;
+    }
+    if (done < text.length) pieces.push(text.slice(done));
+    return pieces.flatMap(words);
+  };
+}
+
+function tokenizerJson(
+  special: readonly string[],
+  vocab: ReadonlyMap<string, number>,
+  merges: [string, string][],
+  pattern: string | undefined,
+) {
+  const flags = { single_word: false, lstrip: false, rstrip: false, normalized: false, special: true };
+  const byteLevel = {
+    type: 'ByteLevel',
+    add_prefix_space: false,
+    trim_offsets: true,
+    use_regex: pattern === undefined,
+  };
+  const split = { type: 'Split', pattern: { Regex: pattern }, behavior: 'Isolated', invert: false };
+  const ids = Object.fromEntries([...special.map((token, id): [string, number] => [token, id]), ...vocab]);
+  return {
+    version: '1.0',
+    truncation: null,
+    padding: null,
+    added_tokens: special.map((content, id) => ({ id, content, ...flags })),
+    normalizer: null,
+    pre_tokenizer: pattern === undefined ? byteLevel : { type: 'Sequence', pretokenizers: [split, byteLevel] },
+    post_processor: { ...byteLevel, trim_offsets: false },
+    decoder: byteLevel,
+    model: {
+      type: 'BPE',
+      dropout: null,
+      unk_token: null,
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: false,
+      byte_fallback: false,
+      ignore_merges: false,
+      vocab: ids,
+      merges,
+    },
+  };
+}

@@ -1,0 +1,145 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { type Batch, openDataset, packBatch, type Shape, tokenise } from '../../data/index.ts';
+import type { Model } from '../../models/index.ts';
+import { rewardHeads } from '../../rewards/index.ts';
+import { readMetrics } from '../../runs/index.ts';
+import { corpusRows } from '../../tasks/index.ts';
+import { liveTensors, scope } from '../../tensor/index.ts';
+import type { TrainingRun } from '../loop/training-run.ts';
+import { trainReward } from '../reward/reward.ts';
+import { loadForTraining } from '../setup.ts';
+import { trainSft } from '../sft/sft.ts';
+import { batchTask } from './batch-task.ts';
+import { type Objective, outcomeObjective, preferenceObjective, processObjective, sftObjective } from './objectives.ts';
+import { StepBatches } from './step-batches.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-batch-task-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+let base: string;
+beforeAll(async () => {
+  base = await tinyModel(join(folder, 'model'));
+});
+
+type Kind = 'sft' | 'preference' | 'outcome' | 'process';
+
+const corpus = { sft: 'sft', preference: 'preference', outcome: 'graded', process: 'steps' } as const;
+const shapes: Record<Kind, Shape> = { sft: 'messages', preference: 'preference', outcome: 'graded', process: 'steps' };
+const rowsOf = (kind: Kind, count = 24) =>
+  [...corpusRows(corpus[kind], { tasks: 'chain_sum:2', count, seed: 3, perPrompt: 2 })] as unknown as Record<
+    string,
+    unknown
+  >[];
+
+const objectives: Record<Kind, (model: Model) => Objective<never>> = {
+  sft: (model) => sftObjective(model) as Objective<never>,
+  preference: (model) => preferenceObjective(model, { centring: 0.1, labelSmoothing: 0.05 }) as Objective<never>,
+  outcome: (model) => outcomeObjective(model) as Objective<never>,
+  process: (model) => processObjective(model) as Objective<never>,
+};
+
+const plain = {
+  tokenizer: undefined,
+  dtype: 'float32',
+  device: 'cpu',
+  seed: 5,
+  lora: false,
+  loraR: 4,
+  loraAlpha: 8,
+  loraDropout: 0,
+  loraBias: 'none',
+  useRslora: false,
+  useDora: false,
+} as const;
+
+async function setUp(kind: Kind) {
+  const head = kind === 'sft' ? {} : { head: rewardHeads[kind] };
+  const { model, tokenizer } = await loadForTraining({ model: base, ...plain }, head);
+  const data = await openDataset(rowsOf(kind), { shape: shapes[kind] });
+  return { model, tokenizer, store: await tokenise(data, tokenizer, { cache: false }) };
+}
+
+// First, so that nothing of other tests is left to be collected meanwhile.
+it('holds no more tensors from step to step', async () => {
+  const live: number[] = [];
+  const config = { model: base, dataset: rowsOf('preference', 60), outputDir: join(folder, 'leak'), maxSteps: 6 };
+  const small = { batchSize: 4, gradAccum: 2, evalSteps: 2, evalNumBatches: 2, saveSteps: 2, validationSplit: 0.2 };
+  const run = await trainReward({ ...config, ...small, reportTo: ['none'], analysisSamples: 0 }, { cache: false });
+  for await (const _ of run) live.push(liveTensors());
+  run.dispose();
+  expect(live.slice(1)).toEqual(live.slice(1).map(() => live[1]));
+});
+
+describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind) => {
+  it('has a gradient that depends neither on the split into micro-batches nor on their order', async () => {
+    const { model, tokenizer, store } = await setUp(kind);
+    const records = await store.records([0, 1, 2, 3, 4, 5]);
+    const steps = new StepBatches(store, { batchSize: 6, gradAccum: 1, epochs: 1, seed: 1 });
+    const objective = objectives[kind](model);
+    const parts = { model, tokenizer, objective, steps, optimizer: { lr: 0.1, weightDecay: 0 } };
+    const gradients = (batches: Batch[], checkpointing = false) => {
+      const task = batchTask({ ...parts, checkpointing });
+      task.optimizer.zeroGrad();
+      const totals = objective.totals(batches);
+      for (const batch of batches) scope(() => task.backward(batch, totals));
+      const flat = task.optimizer.parameters.flatMap((parameter) => scope(() => parameter.grad?.numbers() ?? []));
+      task.optimizer.dispose();
+      return flat;
+    };
+    const whole = gradients([packBatch(records)]);
+    const largest = Math.max(...whole.map(Math.abs));
+    expect(largest).toBeGreaterThan(1e-4);
+    const splits: Batch[][] = [
+      [records.slice(0, 2), records.slice(2, 3), records.slice(3)].map(packBatch),
+      [records.slice(3), records.slice(0, 3)].map(packBatch),
+      [packBatch([...records].reverse())],
+    ];
+    for (const split of splits) expect(furthest(gradients(split), whole)).toBeLessThan(2e-5 * Math.max(1, largest));
+    const checkpointed = gradients([packBatch(records)], true);
+    expect(furthest(checkpointed, whole)).toBeLessThan(2e-5 * Math.max(1, largest));
+    await store.close();
+    model.dispose();
+  });
+
+  it('goes on after a stop as if there had been none, bit for bit', async () => {
+    const start = (name: string, more: object = {}): Promise<TrainingRun> => {
+      const config = {
+        ...{ model: base, dataset: rowsOf(kind), outputDir: join(folder, kind), logDir: join(folder, 'logs') },
+        ...{ batchSize: 3, gradAccum: 2, lr: 1e-2, saveSteps: 2, evalSteps: 2, evalNumBatches: 2, evalBatchSize: 2 },
+        ...{ runName: name, reportTo: ['none' as const], maxSteps: 4, epochs: 3, validationSplit: 0.3, ...more },
+      };
+      const options = { cache: false } as const;
+      return kind === 'sft'
+        ? trainSft(config, options)
+        : trainReward({ ...config, type: kind, stripThinking: false, analysisSamples: 0 }, options);
+    };
+    const straight = await start('straight');
+    expect((await straight.finish()).step).toBe(4);
+    const stopped = await start('stopped');
+    for await (const step of stopped) if (step.step === 2) break;
+    const resumed = await start('stopped', { resumeFrom: join(stopped.folder, 'step-2'), runName: undefined });
+    const steps: number[] = [];
+    for await (const step of resumed) steps.push(step.step);
+    expect(steps).toEqual([3, 4]);
+    const weights = (run: TrainingRun) => readFileSync(join(run.folder, 'final', 'model.safetensors'));
+    expect(weights(resumed).equals(weights(straight))).toBe(true);
+    expect(numbersOf(resumed)).toEqual(numbersOf(straight));
+    for (const run of [straight, stopped, resumed]) run.dispose();
+  }, 60_000);
+});
+
+/** The largest difference of two lists. */
+function furthest(a: readonly number[], b: readonly number[]): number {
+  expect(a.length).toBe(b.length);
+  return a.reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] as number))), 0);
+}
+
+/** A run's metrics without what a clock decides. */
+function numbersOf(run: TrainingRun): unknown[] {
+  return readMetrics(join(run.folder, 'metrics.jsonl')).map((row) =>
+    Object.fromEntries(Object.entries(row).filter(([name]) => !/time|per_second/.test(name))),
+  );
+}

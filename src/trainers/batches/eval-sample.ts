@@ -1,0 +1,32 @@
+/** The held-out batches of an evaluation: drawn with replacement under a seed of their own, the same at every evaluation. */
+import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
+import { Random } from '../../random.ts';
+
+export interface EvalSampleOptions {
+  batchSize: number;
+  batches: number;
+  seed: number;
+}
+
+export async function evalSample(store: TokenStore, options: EvalSampleOptions): Promise<Batch[]> {
+  const random = new Random(options.seed, 0);
+  const sample: Batch[] = [];
+  for (let i = 0; i < options.batches; i++) {
+    const indices = Array.from({ length: options.batchSize }, () => random.int(0, store.length - 1));
+    sample.push(packBatch(await store.records(indices)));
+  }
+  return sample;
+}
+
+/** Every record once, in order, up to a number of them. */
+export async function* allBatches(
+  store: TokenStore,
+  batchSize: number,
+  most = Number.POSITIVE_INFINITY,
+): AsyncGenerator<Batch> {
+  const count = Math.min(store.length, most);
+  for (let start = 0; start < count; start += batchSize) {
+    const size = Math.min(batchSize, count - start);
+    yield packBatch(await store.records(Array.from({ length: size }, (_, i) => start + i)));
+  }
+}

@@ -1,0 +1,134 @@
+/**
+ * From the hidden states of a packed batch to its share of the step's loss: one objective for each kind of labelled text.
+ * Denominators are counted over the whole step, so that shares add up whatever the split into micro-batches.
+ */
+import {
+  type LossResult,
+  lengthsOf,
+  type OutcomeTotals,
+  outcomeRewardLoss,
+  type PreferenceRewardOptions,
+  preferenceRewardLoss,
+  processRewardLoss,
+  segmentsOf,
+  sftLoss,
+} from '../../algorithms/index.ts';
+import type { Batch } from '../../data/index.ts';
+import { AttuneError } from '../../errors.ts';
+import { type Model, type PackedBatch, type ScoreHead, scoredTokens, tokenLogprobs } from '../../models/index.ts';
+import { type Device, type Tensor, tensor } from '../../tensor/index.ts';
+
+export interface Objective<Totals> {
+  /** Whether prompts that several sequences of a batch have may go through the model once: `loss` then asks `packed.rows`. */
+  sharesPrompts: boolean;
+  totals(batches: readonly Batch[]): Totals;
+  loss(hidden: Tensor, packed: PackedBatch, batch: Batch, totals: Totals): LossResult;
+}
+
+const sumOver = (batches: readonly Batch[], count: (batch: Batch) => number) =>
+  batches.reduce((sum, batch) => sum + count(batch), 0);
+
+/** Token-mean NLL of the tokens under the mask, or of all tokens. */
+export function sftObjective(model: Model, { allTokens = false } = {}): Objective<{ tokens: number }> {
+  const learnt = (batch: Batch) =>
+    scoredTokens(Array.from(batch.cuSeqlens), allTokens ? new Uint8Array(batch.tokens).fill(1) : batch.lossMask);
+  return {
+    sharesPrompts: false,
+    totals: (batches) => ({ tokens: sumOver(batches, (batch) => learnt(batch).length) }),
+    loss(hidden, packed, batch, totals) {
+      const { logp, entropy } = tokenLogprobs(model.decoder, hidden, packed, learnt(batch));
+      return sftLoss({ lp: logp, entropy }, totals);
+    },
+  };
+}
+
+/** Bradley–Terry on the head's number at the last token; both responses of a pair lie in the same packed batch. */
+export function preferenceObjective(
+  model: Model,
+  options: PreferenceRewardOptions & { margin?: boolean },
+): Objective<{ pairs: number }> {
+  const { margin = false, ...shape } = options;
+  return {
+    sharesPrompts: true,
+    totals: (batches) => ({ pairs: sumOver(batches, (batch) => batch.examples) }),
+    loss(hidden, packed, batch, totals) {
+      const scores = headRows(model, hidden, packed, lastTokens(batch.cuSeqlens)).reshape(-1);
+      const chosen = scores.narrow(0, 0, batch.examples);
+      const rejected = scores.narrow(0, batch.examples, batch.examples);
+      const given = margin ? { margin: tensor(batch.margins, { device: packed.ids.device }) } : {};
+      return preferenceRewardLoss({ chosen, rejected, ...given }, totals, shape);
+    },
+  };
+}
+
+/** Binary cross-entropy of every response token against the response's correctness. */
+export function outcomeObjective(model: Model): Objective<OutcomeTotals> {
+  return {
+    sharesPrompts: true,
+    totals(batches) {
+      const correct = sumOver(batches, (batch) => sumOfBytes(batch.labels));
+      const tokens = sumOver(batches, (batch) => sumOfBytes(batch.lossMask));
+      return { tokens, correct, incorrect: sumOver(batches, (batch) => batch.examples) - correct };
+    },
+    loss(hidden, packed, batch, totals) {
+      const places = placesOfOnes(batch.lossMask);
+      const logits = headRows(model, hidden, packed, places).reshape(-1);
+      const lengths = lengthsOf(batch.cuSeqlens).map((_, s) => responseLength(batch, s));
+      const correct = tensor(Float32Array.from(batch.labels), { device: logits.device });
+      return outcomeRewardLoss({ logits, correct, segments: segmentsOf(lengths, logits) }, totals);
+    },
+  };
+}
+
+/** Three-class cross-entropy at the end of each labelled step. */
+export function processObjective(model: Model): Objective<{ steps: number }> {
+  return {
+    sharesPrompts: true,
+    totals: (batches) => ({ steps: sumOver(batches, (batch) => batch.stepPositions.length) }),
+    loss(hidden, packed, batch, totals) {
+      const logits = headRows(model, hidden, packed, batch.stepPositions);
+      const labels = tensor(BigInt64Array.from(batch.stepLabels, BigInt), { device: packed.ids.device });
+      const { loss, metrics } = processRewardLoss({ logits, labels }, totals);
+      return { loss, metrics: { ...metrics, accuracy: (metrics.step_accuracy as Tensor).clone() } };
+    },
+  };
+}
+
+/** The last token of each sequence. */
+export function lastTokens(cuSeqlens: ArrayLike<number>): number[] {
+  return Array.from({ length: cuSeqlens.length - 1 }, (_, s) => (cuSeqlens[s + 1] as number) - 1);
+}
+
+/** The head's output, [places, outputs], at some tokens of a batch. */
+function headRows(model: Model, hidden: Tensor, { rows }: PackedBatch, places: ArrayLike<number>): Tensor {
+  const laid = rows === undefined ? places : Array.from(places, (place) => rows[place] as number);
+  return headOf(model).forward(hidden.indexSelect(0, indices(laid, hidden.device)));
+}
+
+function headOf(model: Model): ScoreHead {
+  if (model.head === null) throw new AttuneError('A reward model needs a head before it can be trained.');
+  return model.head;
+}
+
+function indices(places: ArrayLike<number>, device: Device): Tensor {
+  return tensor(
+    BigInt64Array.from({ length: places.length }, (_, i) => BigInt(places[i] as number)),
+    { device },
+  );
+}
+
+function placesOfOnes(mask: Uint8Array): number[] {
+  const places: number[] = [];
+  for (let i = 0; i < mask.length; i++) if (mask[i]) places.push(i);
+  return places;
+}
+
+function responseLength(batch: Batch, sequence: number): number {
+  return sumOfBytes(batch.lossMask.subarray(batch.cuSeqlens[sequence], batch.cuSeqlens[sequence + 1]));
+}
+
+function sumOfBytes(bytes: Uint8Array): number {
+  let sum = 0;
+  for (const byte of bytes) sum += byte;
+  return sum;
+}

@@ -1,0 +1,105 @@
+/**
+ * What a training would do, before anything heavy is loaded: the model's size from its config alone, the data counted, the
+ * steps, the memory. For `--dry-run`.
+ */
+import { existsSync } from 'node:fs';
+import type { TokenStore } from '../../data/index.ts';
+import { resolveModel } from '../../hub/hub.ts';
+import { initModel, type MemoryEstimate, type QuantType, readConfig, trainingMemory } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
+import { readJson } from '../../runs/index.ts';
+import { deviceOf, dtypeOf, loraOptions, type ModelConfig } from '../setup.ts';
+import { StepBatches, type StepBatchOptions } from './step-batches.ts';
+
+export interface TrainingPlan {
+  model: { name: string; family: string; dtype: string; device: string };
+  memory: MemoryEstimate;
+  data: { train: DataCount; validation?: DataCount };
+  steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
+}
+
+interface DataCount {
+  examples: number;
+  tokens: number;
+  dropped: Record<string, number>;
+}
+
+export interface PlanOptions {
+  progress?: Progress;
+  /** A reference of the model's size is held beside it. */
+  secondCopy?: boolean;
+  referenceQuantType?: QuantType;
+}
+
+export async function trainingPlan(
+  config: ModelConfig & { gradientCheckpointing: boolean },
+  data: { train: TokenStore; validation?: TokenStore },
+  batching: StepBatchOptions,
+  options: PlanOptions = {},
+): Promise<TrainingPlan> {
+  const { train } = data;
+  const perExample = train.totalTokens / train.length;
+  const tokens = Math.round(batching.tokenBudget ?? Math.min(batching.batchSize, train.length) * perExample);
+  return {
+    ...(await modelPlan(config, tokens, options)),
+    data: { train: counted(train), ...(data.validation === undefined ? {} : { validation: counted(data.validation) }) },
+    steps: {
+      total: new StepBatches(train, batching).totalSteps,
+      microBatches: batching.gradAccum,
+      tokensPerMicroBatch: tokens,
+    },
+  };
+}
+
+/** The model's part, with so many tokens going through at once; names of LoRA's modules are checked. */
+export async function modelPlan(
+  config: ModelConfig & { gradientCheckpointing: boolean },
+  tokens: number,
+  { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
+): Promise<Pick<TrainingPlan, 'model' | 'memory'>> {
+  const device = deviceOf(config.device);
+  const dtype = dtypeOf(config.dtype, device);
+  const described = await describedModel(config, progress);
+  using model = initModel(described, { device: 'meta', dtype });
+  const lora = config.lora ? loraOptions(config) : null;
+  const checkpointing = config.gradientCheckpointing;
+  return {
+    model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
+    memory: trainingMemory(model, { dtype, device, lora, secondCopy, referenceQuantType, tokens, checkpointing }),
+  };
+}
+
+async function describedModel(config: ModelConfig, progress?: Progress): Promise<Record<string, unknown>> {
+  const { fromConfig } = config;
+  if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
+    return readJson(fromConfig) ?? {};
+  const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
+  const adapter = readJson<{ base_model_name_or_path?: string }>(`${folder}/adapter_config.json`);
+  if (adapter?.base_model_name_or_path === undefined) return readConfig(folder);
+  return describedModel({ ...config, model: adapter.base_model_name_or_path }, progress);
+}
+
+function counted(store: TokenStore): DataCount {
+  return { examples: store.length, tokens: store.totalTokens, dropped: store.tally.dropped };
+}
+
+const number = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: 0 });
+const gib = (bytes: number) =>
+  bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+
+/** For people, one line a fact. */
+export function describePlan(plan: TrainingPlan): string {
+  const { model, memory, data, steps } = plan;
+  const part = ({ examples, tokens, dropped }: DataCount) => {
+    const reasons = Object.entries(dropped).map(([reason, count]) => `${reason} ${number(count)}`);
+    return `${number(examples)} examples, ${number(tokens)} tokens${reasons.length > 0 ? `; left out: ${reasons.join(', ')}` : ''}`;
+  };
+  const lines = [
+    `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
+    `Memory    about ${gib(memory.totalBytes)}: weights ${gib(memory.weightBytes)}, ${memory.referenceBytes > 0 ? `reference ${gib(memory.referenceBytes)}, ` : ''}gradients and optimiser ${gib(memory.optimizerBytes)}, activations ${gib(memory.activationBytes)}`,
+    `Data      ${part(data.train)}`,
+    ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),
+    `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batches of about ${number(steps.tokensPerMicroBatch)} tokens`,
+  ];
+  return lines.join('\n');
+}

@@ -1,0 +1,65 @@
+/** A command's config as the loop's options, and the run that goes with it. */
+import type { z } from 'zod';
+import { savedConfig } from '../../runs/config/config.ts';
+import type { ConfigSchema } from '../../runs/config/fields.ts';
+import type { cadenceFields, optimizerFields, runFields } from '../../runs/config/training-fields.ts';
+import type { ResolvedRun } from '../../runs/resume.ts';
+import { createRun, type RunOptions } from '../../runs/run.ts';
+import type { LoopOptions } from './loop.ts';
+
+type Shape = ReturnType<typeof runFields> & ReturnType<typeof optimizerFields> & ReturnType<typeof cadenceFields>;
+export type TrainingConfig = z.output<z.ZodObject<Shape>>;
+
+/** Opens the run of a resolved config: a new one, or the one that is resumed. */
+export async function startRun<S extends ConfigSchema>(
+  command: string,
+  schema: S,
+  resolved: ResolvedRun<S>,
+  options: Partial<RunOptions> = {},
+) {
+  const config = resolved.config as unknown as TrainingConfig;
+  const { resume } = resolved;
+  return createRun({
+    command,
+    outputDir: config.outputDir,
+    logDir: config.logDir,
+    runName: config.runName,
+    config: savedConfig(schema, resolved.config),
+    seed: config.seed,
+    reportTo: config.reportTo,
+    wandbProject: config.wandbProject,
+    ...(resume ? { resume: { run: resume.run, step: resume.step } } : {}),
+    ...options,
+  });
+}
+
+export function loopOptions(config: TrainingConfig, totalSteps: number): LoopOptions {
+  const warmupSteps = config.warmupSteps ?? Math.round(config.warmupRatio * totalSteps);
+  const metric = config.metricForBestModel;
+  return {
+    lr: config.lr,
+    schedule: { kind: config.lrSchedule, warmupSteps },
+    maxGradNorm: config.maxGradNorm,
+    evalSteps: config.evalSteps,
+    saveSteps: config.saveSteps,
+    logSteps: config.logSteps,
+    saveTotalLimit: config.saveTotalLimit,
+    saveFinal: config.saveModel,
+    ...(metric === undefined
+      ? {}
+      : {
+          best: {
+            metric: evalName(metric),
+            greaterIsBetter: config.greaterIsBetter,
+            patience: config.earlyStoppingPatience,
+            loadAtEnd: config.loadBestModelAtEnd,
+          },
+        }),
+  };
+}
+
+/** transformers writes `eval_loss`, we write `eval/loss`; `loss` alone means evaluation's too. */
+export function evalName(metric: string): string {
+  const plain = metric.replace(/^eval[_/]/, '');
+  return `eval/${plain}`;
+}

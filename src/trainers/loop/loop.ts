@@ -1,0 +1,382 @@
+/**
+ * The loop that every trainer shares: accumulation, clipping, schedule, cadence of log, evaluation and checkpoints, best
+ * model, early stopping, non-finite guard, interrupts, crashes, exact resumption. A trainer supplies a `TrainTask`.
+ *
+ *     for await (const step of trainLoop(task, { run, lr: 1e-5, saveSteps: 100 })) console.log(step.step, step.metrics);
+ *
+ * Stop and resume give the same numbers as no stop: a checkpoint holds the state at the boundary between two steps, and
+ * whatever a broken-off step had drawn from generators or data is put back.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { AttuneError, UserError } from '../../errors.ts';
+import { clipGradNorm, scheduleFactor } from '../../nn/index.ts';
+import type { ProgressTask } from '../../progress.ts';
+import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
+import { scope } from '../../tensor/index.ts';
+import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
+import { averaged, detached, meanOf, prefixed, UpdateSums } from './sums.ts';
+import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
+
+export type * from './task.ts';
+
+export async function* trainLoop<Batch, Totals>(
+  task: TrainTask<Batch, Totals>,
+  options: LoopOptions,
+): AsyncGenerator<TrainStep, TrainResult, void> {
+  const loop = new Loop(task, options);
+  if (options.resumeFrom) await loop.resume(options.resumeFrom);
+  const bar = options.progress?.start(options.label ?? 'training', task.totalSteps - loop.state.step, 'steps');
+  let settled = false;
+  try {
+    if (loop.state.evaluationDue) await loop.evaluateLate();
+    while (loop.state.step < task.totalSteps && !loop.shouldStop) {
+      const step = await loop.step();
+      if (step === undefined) break;
+      report(bar, step);
+      yield step;
+      await nextTurn();
+    }
+    settled = true;
+    return await loop.end();
+  } catch (error) {
+    settled = true;
+    await loop.crash(error as Error);
+    throw error;
+  } finally {
+    // The consumer left its `for await`: as good as an interrupt.
+    if (!settled) await loop.interrupt();
+    bar?.done();
+  }
+}
+
+function report(bar: ProgressTask | undefined, step: TrainStep): void {
+  const { 'train/loss': loss, 'train/lr': lr } = step.metrics;
+  bar?.advance(1, { ...(loss === undefined ? {} : { loss }), ...(lr === undefined ? {} : { lr }) });
+}
+
+class Interrupted extends AttuneError {
+  override name = 'Interrupted';
+}
+
+class Loop<Batch, Totals> {
+  state: LoopState = freshState();
+  readonly #task: TrainTask<Batch, Totals>;
+  readonly #options: LoopOptions;
+  /** Between the boundary and the end of a step. */
+  #inStep = false;
+  #updatesApplied = 0;
+  #skippedBefore = { skipped: 0, skippedInRow: 0 };
+  #savedStep = -1;
+  #lastSaved: string | undefined;
+  #resumedFrom: string | undefined;
+  #lastTold = 0;
+
+  constructor(task: TrainTask<Batch, Totals>, options: LoopOptions) {
+    this.#task = task;
+    this.#options = options;
+  }
+
+  get shouldStop(): boolean {
+    const patience = this.#options.best?.patience;
+    return (
+      Boolean(this.#options.signal?.aborted) ||
+      (patience !== undefined && patience > 0 && this.state.sinceBest >= patience)
+    );
+  }
+
+  async resume(path: string): Promise<void> {
+    const file = join(path, stateFile);
+    if (!existsSync(file)) {
+      throw new UserError(
+        `${path} holds a model, but neither optimiser nor trainer state: start a new run from it, or resume from a step-N folder.`,
+      );
+    }
+    const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
+    await this.#task.loadModel(path);
+    await this.#task.loadExtras?.(path);
+    this.#task.optimizer.load(join(path, optimizerFile));
+    await this.#task.restore(state.task);
+    restoreRng(state.rng);
+    this.state = state;
+    this.#resumedFrom = path;
+    this.#lastSaved = path;
+    this.#savedStep = state.step;
+  }
+
+  /** One step, or undefined when it was broken off by an interrupt. */
+  async step(): Promise<TrainStep | undefined> {
+    const { state } = this;
+    this.#remember();
+    this.#inStep = true;
+    this.#updatesApplied = 0;
+    const number = state.step + 1;
+    const started = performance.now();
+    let trained: { metrics: Record<string, number>; skipped: boolean; epoch: number; examples: number };
+    try {
+      trained = await this.#train(number);
+    } catch (error) {
+      if (!(error instanceof Interrupted) && !(this.#options.signal?.aborted && isAbort(error))) throw error;
+      if (this.#updatesApplied > 0) state.inexact = true;
+      await this.#forget();
+      return undefined;
+    }
+    state.step = number;
+    state.examples += trained.examples;
+    this.#inStep = false;
+    delete state.inexact;
+    const metrics: Record<string, number> = {
+      ...prefixed('train/', trained.metrics),
+      'train/epoch': trained.epoch,
+      'train/examples': state.examples,
+      'train/step_time': (performance.now() - started) / 1000,
+    };
+    const isLast = number === this.#task.totalSteps;
+    state.evaluationDue = this.#task.evaluate !== undefined && due(this.#options.evalSteps, number, isLast);
+    const evaluated = state.evaluationDue && !this.#options.signal?.aborted;
+    const improved = evaluated ? await this.#evaluate(metrics) : false;
+    this.#log(metrics, isLast || evaluated);
+    const checkpoint = due(this.#options.saveSteps, number, false) ? await this.#save() : undefined;
+    return {
+      step: number,
+      totalSteps: this.#task.totalSteps,
+      epoch: trained.epoch,
+      metrics,
+      skipped: trained.skipped,
+      evaluated,
+      improved,
+      checkpoint,
+    };
+  }
+
+  /** The evaluation that an interrupted run still owed. */
+  async evaluateLate(): Promise<void> {
+    const metrics: Record<string, number> = {};
+    await this.#evaluate(metrics);
+    this.#options.run?.metrics.row(this.state.step, metrics);
+  }
+
+  async end(): Promise<TrainResult> {
+    const { state } = this;
+    if (this.#options.signal?.aborted && state.step < this.#task.totalSteps) return this.interrupt();
+    if (state.evaluationDue) await this.evaluateLate();
+    const { run, best, saveFinal } = this.#options;
+    if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
+      await this.#task.loadModel(run.path('best_model'));
+    let checkpoint = this.#lastSaved;
+    if (run && saveFinal !== false) {
+      await run.flush();
+      checkpoint = await saveCheckpoint(run.folder, 'final', {
+        step: state.step,
+        write: (folder) => this.#task.saveModel(folder),
+        json: this.#configFile(),
+      });
+    }
+    run?.reached(state.step);
+    await run?.finish('finished');
+    const ended = state.step < this.#task.totalSteps ? 'early-stopping' : 'finished';
+    return { step: state.step, ended, best: state.best, checkpoint, skipped: state.skipped };
+  }
+
+  async interrupt(): Promise<TrainResult> {
+    const checkpoint = await this.#save();
+    await this.#options.run?.finish('interrupted');
+    return {
+      step: this.state.step,
+      ended: 'interrupted',
+      best: this.state.best,
+      checkpoint,
+      skipped: this.state.skipped,
+    };
+  }
+
+  /** Saves under the step really reached; a failure to save must not hide the reason for it. */
+  async crash(error: Error): Promise<void> {
+    const { run } = this.#options;
+    try {
+      if (!(error instanceof DiskFullError) && this.state.step > 0) {
+        if (this.#inStep) {
+          if (this.#updatesApplied > 0) this.state.inexact = true;
+          await this.#forget();
+        }
+        await this.#save();
+      }
+      await run?.finish('failed', error.message);
+    } catch (second) {
+      error.message += `\n(No checkpoint could be written after it: ${(second as Error).message})`;
+    }
+  }
+
+  /** The boundary before a step: what a broken-off step must give back. */
+  #remember(): void {
+    this.state.rng = captureRng(this.#task.optimizer.parameters);
+    this.state.task = structuredClone(this.#task.state());
+    this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
+  }
+
+  async #forget(): Promise<void> {
+    this.#task.optimizer.zeroGrad();
+    await this.#task.restore(structuredClone(this.state.task));
+    restoreRng(this.state.rng);
+    Object.assign(this.state, this.#skippedBefore);
+    this.#inStep = false;
+  }
+
+  async #train(number: number) {
+    const { optimizer, totalSteps } = this.#task;
+    const { lr, schedule, signal } = this.#options;
+    optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
+    const plan = await this.#task.plan(number, signal);
+    const updates: Record<string, number>[] = [];
+    let skipped = false;
+    for await (const update of plan.updates) {
+      const { metrics, finite } = await this.#update(update, number);
+      skipped ||= !finite;
+      updates.push(metrics);
+    }
+    const metrics = { ...plan.metrics, ...meanOf(updates), lr: optimizer.lr, skipped_steps: this.state.skipped };
+    return { metrics, skipped, epoch: plan.epoch, examples: plan.examples };
+  }
+
+  async #update(update: Update<Batch, Totals>, number: number) {
+    const { optimizer } = this.#task;
+    const { maxGradNorm = 0, signal } = this.#options;
+    const sums = new UpdateSums();
+    optimizer.zeroGrad();
+    try {
+      for (const batch of update.batches) {
+        // Breaking off is free only while the weights are those of the boundary.
+        if (signal?.aborted && this.#updatesApplied === 0) throw new Interrupted('interrupted');
+        sums.add(scope(() => detached(this.#task.backward(batch, update.totals))));
+        await nextTurn();
+      }
+    } catch (error) {
+      sums.dispose();
+      throw error;
+    }
+    const summed = sums.read();
+    const norm = clipGradNorm(optimizer.parameters, maxGradNorm);
+    const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
+    if (finite) {
+      optimizer.step();
+      this.#updatesApplied++;
+      this.state.skippedInRow = 0;
+    } else {
+      this.#skip(number, summed.loss ?? Number.NaN, norm);
+    }
+    optimizer.zeroGrad();
+    const metrics = { ...summed, grad_norm: norm, grad_clipped: maxGradNorm > 0 && norm > maxGradNorm ? 1 : 0 };
+    return { metrics: this.#task.afterUpdate?.(metrics, number) ?? metrics, finite };
+  }
+
+  #skip(number: number, loss: number, norm: number): void {
+    const { state } = this;
+    state.skipped++;
+    state.skippedInRow++;
+    const limit = this.#options.maxSkippedSteps ?? 5;
+    if (state.skippedInRow < limit) return;
+    const cause = Number.isFinite(loss)
+      ? 'The loss is finite but its gradient is not: a value overflows in the backward pass'
+      : `The loss itself is ${loss}: the weights have diverged, or an example gives an impossible number`;
+    throw new AttuneError(
+      `${limit} updates in a row were left out because a number was not finite (step ${number}: loss ${loss}, grad norm ${norm}, ` +
+        `lr ${this.#task.optimizer.lr}). ${cause}. Try a lower learning rate, a longer warm-up, a smaller max_grad_norm, or float32.`,
+    );
+  }
+
+  async #evaluate(metrics: Record<string, number>): Promise<boolean> {
+    const { state } = this;
+    const rng = captureRng(this.#task.optimizer.parameters);
+    let evaluated: Record<string, number>;
+    try {
+      evaluated = (await this.#task.evaluate?.(state.step)) ?? {};
+    } finally {
+      restoreRng(rng);
+    }
+    Object.assign(metrics, prefixed('eval/', evaluated));
+    state.evaluationDue = false;
+    return this.#judge(metrics);
+  }
+
+  async #judge(metrics: Record<string, number>): Promise<boolean> {
+    const { best, run } = this.#options;
+    const { state } = this;
+    if (!best) return false;
+    const value = metrics[best.metric];
+    if (value === undefined) {
+      const names = Object.keys(metrics)
+        .filter((name) => name.startsWith('eval/'))
+        .join(', ');
+      throw new AttuneError(
+        `The best model is chosen by ${best.metric}, which evaluation does not give. It gives: ${names}.`,
+      );
+    }
+    const before = state.best?.value;
+    const better =
+      Number.isFinite(value) && (before === undefined || (best.greaterIsBetter ? value > before : value < before));
+    if (!better) {
+      state.sinceBest++;
+      return false;
+    }
+    state.best = { metric: best.metric, value, step: state.step };
+    state.sinceBest = 0;
+    if (run)
+      await saveCheckpoint(run.folder, 'best_model', {
+        step: state.step,
+        write: (folder) => this.#task.saveModel(folder),
+        json: this.#configFile(),
+      });
+    return true;
+  }
+
+  /** A row now, or a share in the next one. */
+  #log(metrics: Record<string, number>, force: boolean): void {
+    const { run, logSteps = 1 } = this.#options;
+    const { window, step, examples } = this.state;
+    window.count++;
+    for (const [name, value] of Object.entries(metrics)) {
+      if (averaged(name)) window.sums[name] = (window.sums[name] ?? 0) + value;
+    }
+    if (step % Math.max(1, logSteps) !== 0 && !force) return;
+    const means = Object.fromEntries(Object.entries(window.sums).map(([name, sum]) => [name, sum / window.count]));
+    run?.metrics.row(step, { ...metrics, ...means }, examples);
+    this.state.window = { count: 0, sums: {} };
+    if (performance.now() - this.#lastTold > 1000) {
+      run?.reached(step);
+      this.#lastTold = performance.now();
+    }
+  }
+
+  async #save(): Promise<string | undefined> {
+    const { run, saveTotalLimit, checkpointName = (step) => `step-${step}` } = this.#options;
+    const { state } = this;
+    if (!run || state.step === this.#savedStep) return this.#lastSaved;
+    this.#remember();
+    await run.flush();
+    const path = await saveCheckpoint(run.folder, checkpointName(state.step), {
+      step: state.step,
+      write: async (folder) => {
+        await this.#task.saveModel(folder);
+        await this.#task.saveExtras?.(folder);
+        this.#task.optimizer.save(join(folder, optimizerFile));
+      },
+      json: { [stateFile]: state, ...this.#configFile() },
+    });
+    this.#savedStep = state.step;
+    this.#lastSaved = path;
+    run.reached(state.step);
+    const best = state.best ? [join(run.folder, checkpointName(state.best.step))] : [];
+    pruneCheckpoints(run.folder, saveTotalLimit, [...best, ...(this.#resumedFrom ? [this.#resumedFrom] : [])]);
+    return path;
+  }
+
+  #configFile(): Record<string, unknown> {
+    return this.#options.config ? { [configFile]: this.#options.config } : {};
+  }
+}
+
+const due = (every: number | undefined, step: number, isLast: boolean) =>
+  every !== undefined && every > 0 && (step % every === 0 || isLast);
+
+const isAbort = (error: unknown) => (error as Error).name === 'AbortError';

@@ -1,0 +1,53 @@
+/**
+ * What a training loop must remember to go on exactly: counters, the best so far, random generators, the task's own
+ * state. Weights and optimiser moments lie beside it in the checkpoint as tensors.
+ */
+import { rngState, setRngState, type Tensor } from '../../tensor/index.ts';
+
+export const stateFile = 'trainer_state.json';
+export const optimizerFile = 'optimizer.safetensors';
+export const configFile = 'train_config.json';
+
+export interface LoopState {
+  /** Steps taken. */
+  step: number;
+  examples: number;
+  /** Steps whose update was left out because a number was not finite: in all, and in a row until now. */
+  skipped: number;
+  skippedInRow: number;
+  best?: { metric: string; value: number; step: number };
+  /** Evaluations since the best one. */
+  sinceBest: number;
+  /** An evaluation was due at this step and had to wait: the run was interrupted. */
+  evaluationDue: boolean;
+  /** Sums for the next row of metrics, where rows are rarer than steps. */
+  window: { count: number; sums: Record<string, number> };
+  /** Set where an exception struck between two updates of one step: the weights are ahead of the rest. */
+  inexact?: boolean;
+  rng: Record<string, string>;
+  /** `TrainTask.state()`. */
+  task: unknown;
+}
+
+export const freshState = (): LoopState => ({
+  step: 0,
+  examples: 0,
+  skipped: 0,
+  skippedInRow: 0,
+  sinceBest: 0,
+  evaluationDue: false,
+  window: { count: 0, sums: {} },
+  rng: {},
+  task: undefined,
+});
+
+/** The generators of the CPU and of every device that holds a parameter. */
+export function captureRng(parameters: readonly Tensor[]): Record<string, string> {
+  const devices = new Set(['cpu', ...parameters.map((parameter) => parameter.device)]);
+  return Object.fromEntries([...devices].map((device) => [device, Buffer.from(rngState(device)).toString('base64')]));
+}
+
+export function restoreRng(states: Record<string, string>): void {
+  for (const [device, state] of Object.entries(states))
+    setRngState(Uint8Array.from(Buffer.from(state, 'base64')), device);
+}

@@ -1,0 +1,126 @@
+/**
+ * A training that was set up and waits to be run: iterate it step by step, or let it run to its end.
+ *
+ *     const run = await trainReward({ model: './base', dataset: 'pairs.jsonl' });
+ *     for await (const step of run) console.log(step.step, step.metrics['train/loss']);
+ *     run.folder; run.result;
+ *
+ * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed.
+ */
+import type { DatasetSpec } from '../../data/index.ts';
+import { AttuneError } from '../../errors.ts';
+import type { Model } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
+import type { Run } from '../../runs/index.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import type { GivenData } from '../setup.ts';
+import type { TrainResult, TrainStep } from './loop.ts';
+
+/** What a program may give besides the config. */
+export interface TrainerOptions extends GivenData {
+  signal?: AbortSignal;
+  progress?: Progress;
+  /** Called after each step, before it is handed to whoever iterates. */
+  onStep?: (step: TrainStep) => void | Promise<void>;
+  /** Where tokenised data are kept; false keeps nothing. */
+  cache?: string | false;
+}
+
+export interface TrainingParts {
+  /** `trainLoop(task, options)`, which begins when it is first asked for a step. */
+  steps: AsyncGenerator<TrainStep, TrainResult, void>;
+  totalSteps: number;
+  run: Run;
+  model: Model;
+  tokenizer: Tokenizer;
+  onStep?: TrainerOptions['onStep'];
+  /** After the last step of a run that was not interrupted: reports and the like. */
+  after?: (result: TrainResult) => void | Promise<void>;
+  /** Frees what only training needs. */
+  close?: () => void | Promise<void>;
+}
+
+export class TrainingRun implements AsyncIterable<TrainStep> {
+  readonly #parts: TrainingParts;
+  #started = false;
+  #result: TrainResult | undefined;
+
+  constructor(parts: TrainingParts) {
+    this.#parts = parts;
+  }
+
+  /** The run's folder. */
+  get folder(): string {
+    return this.#parts.run.folder;
+  }
+  /** Being trained; freed by `dispose`. */
+  get model(): Model {
+    return this.#parts.model;
+  }
+  get tokenizer(): Tokenizer {
+    return this.#parts.tokenizer;
+  }
+  get totalSteps(): number {
+    return this.#parts.totalSteps;
+  }
+  /** How it ended; undefined before. */
+  get result(): TrainResult | undefined {
+    return this.#result;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<TrainStep, void, void> {
+    if (this.#started) throw new AttuneError('This run has been iterated already. Resume it from its checkpoint.');
+    this.#started = true;
+    const { steps, onStep, after, close } = this.#parts;
+    try {
+      for (let next = await steps.next(); ; next = await steps.next()) {
+        if (next.done) {
+          this.#result = next.value;
+          if (next.value.ended !== 'interrupted') await after?.(next.value);
+          return;
+        }
+        await onStep?.(next.value);
+        yield next.value;
+      }
+    } finally {
+      await steps.return(undefined as never);
+      await close?.();
+    }
+  }
+
+  /** Runs to the end. */
+  async finish(): Promise<TrainResult> {
+    for await (const _ of this);
+    return this.#result as TrainResult;
+  }
+
+  dispose(): void {
+    this.#parts.model.dispose();
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+type Rows = Exclude<DatasetSpec, string>;
+
+/** A config in which datasets may also be rows that the program holds. */
+export type ProgramConfig<Config> = Omit<Config, 'dataset' | 'evalDataset'> & {
+  dataset?: string | Rows;
+  evalDataset?: string | Rows;
+};
+
+/** Takes rows out of a config: what is left can be checked, and saved with the run. */
+export function separateRows(
+  config: object,
+  given: GivenData = {},
+): { flags: Record<string, unknown>; given: GivenData } {
+  const flags: Record<string, unknown> = { ...config };
+  const rows: GivenData = { ...given };
+  for (const name of ['dataset', 'evalDataset'] as const) {
+    if (flags[name] === undefined || typeof flags[name] === 'string') continue;
+    rows[name] = flags[name] as Rows;
+    delete flags[name];
+  }
+  return { flags, given: rows };
+}

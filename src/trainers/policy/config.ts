@@ -1,0 +1,304 @@
+/**
+ * The options of `attune train policy`. What belongs to an algorithm has no default here: the algorithm brings its own,
+ * and an option that it does not read is refused by name.
+ */
+import { z } from 'zod';
+import {
+  type PolicyAlgorithm,
+  type PolicyOptions,
+  policyAlgorithm,
+  policyAlgorithms,
+  policyOptions,
+  usesReference,
+} from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { modelFields, quantTypeField } from '../fields.ts';
+
+const group = {
+  algorithm: 'Algorithm',
+  prompts: 'Prompts',
+  reward: 'Reward',
+  rollout: 'Rollouts',
+  evaluation: 'Evaluation and checkpoints',
+} as const;
+
+const count = () => z.number().int().positive();
+const share = () => z.number().min(0).max(1);
+const amount = () => z.number().min(0);
+
+/** Left to the algorithm unless given; named as in `PolicyOptions` or as people know them. */
+function algorithmFields() {
+  const of = <T extends z.ZodType>(type: T, description: string, aliases: string[] = []) =>
+    field(type.optional(), {
+      description: `${description}; the algorithm's own when left out`,
+      group: group.algorithm,
+      aliases,
+    });
+  return {
+    klCoef: of(amount(), 'weight of the KL to the reference', ['beta']),
+    klEstimator: of(z.enum(['k2', 'k3']), 'KL estimate in the loss'),
+    cliprange: of(amount(), 'clip the ratio to 1 ± this', ['clipRatio']),
+    clipLow: of(amount(), 'clip the ratio from below at 1 − this'),
+    clipHigh: of(amount(), 'clip the ratio from above at 1 + this'),
+    aggregation: of(z.enum(['token', 'sequence', 'constant']), 'how token terms become one number'),
+    entropyCoef: of(amount(), 'weight of the entropy bonus'),
+    valueCoef: of(amount(), 'weight of the value loss'),
+    valueClip: of(amount(), 'clip of the value'),
+    gamma: of(share(), 'discount'),
+    lam: of(share(), 'λ of the advantage estimate', ['lambda']),
+    whiten: of(z.boolean(), 'whiten advantages over the step'),
+    ppoEpochs: of(count(), 'passes over one batch of rollouts'),
+    targetKl: of(amount(), 'end the passes when the KL to the sampling weights exceeds this'),
+    adaptiveKl: of(z.boolean(), 'steer kl-coef towards kl-target'),
+    dropEqualGroups: of(z.boolean(), 'leave out groups that are all right or all wrong'),
+    overlongRamp: of(share(), 'penalty ramp before max-new-tokens, as a share of it'),
+    tauPositive: of(amount(), "temperature of SAPO's gate where the advantage is positive"),
+    tauNegative: of(amount(), 'the same where it is negative'),
+  };
+}
+
+export const policySchema = z.object({
+  ...runFields({ outputDir: './checkpoints/grpo', logDir: './logs/grpo' }),
+  ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
+  algorithm: field(z.string().default('grpo'), {
+    description: `one of ${policyAlgorithms.map(({ name }) => name).join(', ')}`,
+    group: group.algorithm,
+  }),
+  ...algorithmFields(),
+  nMinibatches: field(count().default(1), {
+    description: "optimiser updates that a step's rollouts are split into",
+    group: group.algorithm,
+  }),
+  klTarget: field(z.number().positive().default(6), {
+    description: 'KL of a whole response that adaptive-kl steers towards',
+    group: group.algorithm,
+  }),
+  valueBackbone: field(z.enum(['shared', 'own']).default('shared'), {
+    description: "value head on the policy's own hidden states, or on a second copy of the model",
+    group: group.algorithm,
+  }),
+  refModel: field(z.string().optional(), {
+    description: 'reference model; the starting model when left out',
+    group: group.algorithm,
+    aliases: ['refModelId'],
+  }),
+  refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.algorithm),
+  oldLogprobs: field(z.enum(['sampler', 'trainer']).default('sampler'), {
+    description: 'lpOld as sampled, or recomputed by the trainer before the first update (the ratio is then exactly 1)',
+    group: group.algorithm,
+  }),
+  maxSamplerGap: field(z.number().positive().optional(), {
+    description:
+      'largest |lp − lpOld| with unchanged weights; 1e-3 in float32, 2 in bfloat16 (mean 0.05) when left out',
+    group: group.algorithm,
+  }),
+
+  task: field(z.string().optional(), {
+    description: 'verifiable tasks as prompts and reward',
+    group: group.prompts,
+    examples: ['chain_sum:1*2,gcd'],
+  }),
+  curriculum: field(z.boolean().default(false), {
+    description: "raise a task's difficulty within its range as its success rate grows",
+    group: group.prompts,
+  }),
+  curriculumUp: field(share().default(0.8), {
+    description: 'success rate at which a task gets harder',
+    group: group.prompts,
+  }),
+  curriculumDown: field(share().default(0.2), { description: 'and below which it gets easier', group: group.prompts }),
+  dataset: field(z.string().optional(), { description: 'file, folder or hub name with prompts', group: group.prompts }),
+  subset: field(z.string().optional(), { description: 'subset of a hub dataset', group: group.prompts }),
+  trainPrompts: field(z.number().int().min(0).optional(), {
+    description: "prompts from the dataset's train part; all when left out",
+    group: group.prompts,
+  }),
+  testPrompts: field(z.number().int().min(0).default(0), {
+    description: 'prompts from its test part that are trained on as well',
+    group: group.prompts,
+  }),
+  promptMaxLength: field(count().default(1536), {
+    description: 'tokens; longer prompts are left out',
+    group: group.prompts,
+  }),
+  promptFormat: field(z.enum(['auto', 'chat', 'transcript', 'raw']).default('auto'), {
+    description: 'how a prompt becomes text; auto is the chat template where the tokenizer has one',
+    group: group.prompts,
+  }),
+  system: field(z.string().optional(), { description: 'system message before every prompt', group: group.prompts }),
+  templateVariables: field(z.record(z.string(), z.unknown()).optional(), {
+    description: 'variables of the chat template, such as enable_thinking',
+    group: group.prompts,
+    fileOnly: true,
+  }),
+
+  rewardModelPath: field(z.string().optional(), { description: 'trained reward model', group: group.reward }),
+  rmQuantType: quantTypeField('hold the blocks of the reward model in 8 or 4 bits', group.reward),
+  rewardModule: field(z.string().optional(), {
+    description: 'TypeScript or JavaScript module with a reward function',
+    group: group.reward,
+    examples: ['./my-reward.ts'],
+  }),
+  rewardWeights: field(z.array(z.string()).optional(), {
+    description: 'weights of the parts; 1 each when left out',
+    group: group.reward,
+    examples: ['verifier=1,format=0.2'],
+  }),
+  verifierReward: field(z.boolean().optional(), {
+    description: "reward right answers of tasks, or of a dataset's known answers; on unless another reward is named",
+    group: group.reward,
+  }),
+  formatReward: field(z.boolean().default(false), {
+    description: 'add a reward of up to 0.2 for <think>…</think><answer>…</answer>',
+    group: group.reward,
+  }),
+  rewardTimeout: field(z.number().positive().default(60), {
+    description: 'seconds that a reward module may take for a batch',
+    group: group.reward,
+  }),
+  onRewardError: field(z.enum(['stop', 'score']).default('stop'), {
+    description: 'what an exception in a reward module does: stop the run, or score the sample 0',
+    group: group.reward,
+  }),
+  rewardNormalization: field(z.enum(['none', 'batch', 'running']).default('none'), {
+    description: 'scores to mean 0 and spread 1, over the step or over the run so far',
+    group: group.reward,
+    aliases: ['rewardNormalisation'],
+  }),
+  eosPenalty: field(amount().default(1), {
+    description: 'subtracted where a response was cut at max-new-tokens',
+    group: group.reward,
+  }),
+
+  ...optimizerFields({ batchSize: 2, lr: 1e-6, gradAccum: 4, maxGradNorm: 1 }),
+  batchSize: field(count().default(2), {
+    description: 'prompts of a step, times grad-accum; each is answered group-size times',
+    group: 'Optimiser',
+  }),
+  gradAccum: field(count().default(4), {
+    description: 'so many times batch-size prompts make a step',
+    group: 'Optimiser',
+    aliases: ['gradAccumSteps', 'gradientAccumulationSteps'],
+  }),
+  maxSteps: field(count().optional(), {
+    description: 'steps in all; epochs over the dataset, or 500 with endless tasks, when left out',
+    group: 'Optimiser',
+    aliases: ['steps'],
+  }),
+  microBatchTokens: field(count().default(16384), {
+    description: 'tokens that go through the model at once in training',
+    group: 'Optimiser',
+  }),
+
+  groupSize: field(count().default(8), { description: 'responses per prompt', group: group.rollout }),
+  maxNewTokens: field(count().default(512), { description: 'tokens of a response at most', group: group.rollout }),
+  temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
+  topP: field(z.number().positive().max(1).default(0.9), {
+    description: 'nucleus sampling; 1 = off',
+    group: group.rollout,
+  }),
+  topK: field(z.number().int().min(0).default(0), {
+    description: 'most likely tokens only; 0 = off',
+    group: group.rollout,
+  }),
+  minP: field(share().default(0), {
+    description: 'tokens of at least this share of the best; 0 = off',
+    group: group.rollout,
+  }),
+  rolloutSlots: field(count().optional(), {
+    description: 'responses sampled at the same time; 32 on a CPU, 128 on a GPU when left out',
+    group: group.rollout,
+  }),
+  maxSamplingRounds: field(count().default(3), {
+    description: 'where equal groups are dropped: batches of prompts tried to fill a step',
+    group: group.rollout,
+  }),
+  saveRollouts: field(z.boolean().default(true), { description: 'write rollouts.db', group: group.rollout }),
+  saveTokens: field(z.boolean().default(false), {
+    description: 'write token ids and per-token log-probs too, which attune replay needs',
+    group: group.rollout,
+  }),
+  rolloutsDir: field(z.string().optional(), {
+    description: 'folder for rollouts.db; the run folder',
+    group: group.rollout,
+  }),
+
+  ...cadenceFields({ evalSteps: 50, saveSteps: 500 }),
+  evalNumPrompts: field(z.number().int().min(0).default(128), {
+    description: 'held-out prompts, answered greedily',
+    group: group.evaluation,
+  }),
+  evalAtStart: field(z.boolean().default(true), {
+    description: 'evaluate before the first step too',
+    group: group.evaluation,
+  }),
+  evalSamples: field(z.number().int().min(0).default(0), {
+    description: 'sampled answers to each of them besides, for pass@k; 0 = none',
+    group: group.evaluation,
+  }),
+  ...loraFields(),
+});
+
+export type PolicyConfig = z.output<typeof policySchema>;
+export type PolicyInput = z.input<typeof policySchema>;
+
+/** The algorithm and its options as the config asks for them. */
+export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm; options: PolicyOptions } {
+  const algorithm = policyAlgorithm(config.algorithm);
+  const { cliprange, clipLow = cliprange, clipHigh = cliprange, lam: lambda } = config;
+  const { klCoef, klEstimator, aggregation, entropyCoef, valueCoef, valueClip, gamma, whiten } = config;
+  const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative } = config;
+  const options = policyOptions(algorithm, {
+    ...{
+      klCoef,
+      klEstimator,
+      clipLow,
+      clipHigh,
+      aggregation,
+      entropyCoef,
+      valueCoef,
+      valueClip,
+      gamma,
+      lambda,
+      whiten,
+    },
+    ...{ ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative },
+  });
+  return { algorithm, options };
+}
+
+/** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
+function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
+  return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
+}
+
+export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rewardModelPath'>): void {
+  if (config.rmQuantType !== undefined && config.rewardModelPath === undefined)
+    throw new UserError(
+      `--rm-quant-type ${config.rmQuantType}: there is no reward model to quantise; name one with --reward-model-path.`,
+    );
+}
+
+/** Faults that no single field shows. */
+export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
+  const hasDataset = rowsGiven || config.dataset !== undefined;
+  if (config.task !== undefined && hasDataset)
+    throw new UserError('Prompts come from --task or from --dataset, not from both.');
+  if (config.task === undefined && !hasDataset)
+    throw new UserError(
+      'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
+    );
+  checkRewardModel(config);
+  const { algorithm, options } = algorithmOf(config);
+  if (config.refQuantType !== undefined && !usesReference(algorithm, options))
+    throw new UserError(
+      `--ref-quant-type ${config.refQuantType}: there is no reference to quantise, since the KL to it has no weight (--kl-coef).`,
+    );
+  if (config.groupSize < 2 && comparesWithinGroup(algorithm))
+    throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
+  if (config.curriculum && config.task === undefined)
+    throw new UserError(
+      'A curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
+    );
+}

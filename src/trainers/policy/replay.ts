@@ -1,0 +1,155 @@
+/**
+ * A stored step again: advantages and losses recomputed from the database alone and held against what the run recorded.
+ * The policy's log-probs are those that were sampled, which the trainer's equal to within the sampler gap, so losses agree
+ * to about that gap; advantages agree to the rounding of the database.
+ *
+ *     const { advantages, losses } = replayStep('checkpoints/grpo/run', 12);
+ */
+import { basename } from 'node:path';
+import {
+  combineMetrics,
+  type PolicyAlgorithm,
+  type PolicyBatch,
+  type PolicyOptions,
+  segmentsOf,
+  stepTotals,
+} from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
+import { minibatches, packedTensor } from '../../rollouts/batches.ts';
+import type { Rollout } from '../../rollouts/rollout.ts';
+import { openRun, type RolloutReader, resolveConfig } from '../../runs/index.ts';
+import { scope, type Tensor, zeros } from '../../tensor/index.ts';
+import { algorithmOf, type PolicyConfig, policySchema } from './config.ts';
+import { weighRollouts, worthTraining } from './task.ts';
+
+export interface Comparison {
+  name: string;
+  stored: number;
+  replayed: number;
+}
+
+export interface Replay {
+  step: number;
+  algorithm: string;
+  rollouts: { id: number; reward: number; stored: number; replayed: number }[];
+  /** Largest difference of a response's advantage. */
+  advantageGap: number;
+  /** Each term of the first update's loss. */
+  losses: Comparison[];
+  /** The run's own figure for how far sampler and trainer were apart: what the losses may differ by. */
+  samplerGap: number;
+  agrees: boolean;
+}
+
+export function replayStep(folder: string, step: number): Replay {
+  const run = openRun(folder);
+  const { config } = resolveConfig(policySchema, { checkpoint: run.config });
+  const row = run.metrics().find((metrics) => metrics.step === step);
+  if (row === undefined)
+    throw new UserError(
+      `${basename(folder)} has no metrics of step ${step}; it has steps 1 to ${run.metrics().at(-1)?.step ?? 0}.`,
+    );
+  const { algorithm, options: asked } = algorithmOf(config);
+  const options = { ...asked, klCoef: row['train/kl_coef'] ?? asked.klCoef };
+  using reader = run.rollouts();
+  const { rollouts, stored } = storedStep(reader, step);
+  const trained = options.dropEqualGroups ? worthTraining(rollouts) : rollouts;
+  weighRollouts(algorithm, options, trained);
+  const compared = rollouts.map((rollout, i) => ({ ...(stored[i] as StoredNumbers), replayed: rollout.advantage }));
+  const advantageGap = Math.max(...compared.map((each) => Math.abs(each.stored - each.replayed)));
+  const terms = trained.length === 0 ? {} : firstLosses(algorithm, options, trained, config, step);
+  const losses = Object.entries(terms).flatMap(([name, replayed]) => {
+    const recorded = row[`train/first_${name}`];
+    return recorded === undefined ? [] : [{ name, stored: recorded, replayed }];
+  });
+  const samplerGap = row['train/sampler_gap_max'] ?? 0;
+  const scale = Math.max(1, ...trained.flatMap(({ advantages }) => Array.from(advantages, Math.abs)));
+  const allowed = 1e-5 + 2 * scale * samplerGap;
+  const lossesAgree = losses.every((each) => Math.abs(each.stored - each.replayed) <= allowed);
+  return {
+    step,
+    algorithm: algorithm.name,
+    rollouts: compared,
+    advantageGap,
+    losses,
+    samplerGap,
+    agrees: advantageGap <= 1e-5 * scale && lossesAgree,
+  };
+}
+
+interface StoredNumbers {
+  id: number;
+  reward: number;
+  stored: number;
+}
+
+/** Rows back to rollouts. A row with index 0 begins the next prompt's group. */
+function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[]; stored: StoredNumbers[] } {
+  const rows = reader.atStep(step);
+  if (rows.length === 0) throw new UserError(`No rollouts of step ${step} are stored.`);
+  let group = -1;
+  const rollouts = rows.map((row): Rollout => {
+    if (row.rolloutIndex === 0) group++;
+    const tokens = reader.tokens(row.id);
+    if (tokens === undefined)
+      throw new UserError('This run stored no tokens, so its losses cannot be recomputed. Train with --save-tokens.');
+    const { correct, score = row.reward, ...parts } = reader.parts(row.id);
+    return {
+      prompt: { index: row.promptIndex, messages: [], text: row.prompt, ids: tokens.promptIds },
+      group,
+      rolloutIndex: row.rolloutIndex,
+      ids: Int32Array.from([...tokens.promptIds, ...tokens.completionIds]),
+      promptLength: tokens.promptIds.length,
+      completionIds: tokens.completionIds,
+      completion: row.completion,
+      ended: true,
+      lpOld: tokens.logprobs,
+      lpRef: tokens.refLogprobs,
+      values: tokens.values,
+      reward: row.reward,
+      score,
+      parts,
+      correct: correct === undefined ? undefined : correct === 1,
+      advantages: new Float64Array(tokens.completionIds.length),
+      advantage: 0,
+    };
+  });
+  return { rollouts, stored: rows.map(({ id, reward, advantage }) => ({ id, reward, stored: advantage })) };
+}
+
+/** The terms of the step's first update, at the log-probs that were sampled. */
+function firstLosses(
+  algorithm: PolicyAlgorithm,
+  options: PolicyOptions,
+  rollouts: readonly Rollout[],
+  config: PolicyConfig,
+  step: number,
+): Record<string, number> {
+  const [first = []] = minibatches(rollouts, config.nMinibatches, [config.seed, step, 0]);
+  const lengths = first.map(({ completionIds }) => completionIds.length);
+  return scope(() => {
+    const like = zeros([1]);
+    const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(first, pick, like);
+    const lp = of(({ lpOld }) => lpOld);
+    const batch: PolicyBatch = {
+      lp,
+      lpOld: lp,
+      advantages: of(({ advantages }) => advantages),
+      segments: segmentsOf(lengths, lp),
+      ...optional('lpRef', first[0]?.lpRef && of(({ lpRef }) => lpRef)),
+      ...optional('values', first[0]?.values && of(({ values }) => values)),
+      ...optional('valuesOld', first[0]?.values && of(({ values }) => values)),
+      ...optional('returns', first[0]?.returns && of(({ returns }) => returns)),
+    };
+    // Entropies are not stored; the bonus is a term of its own and does not touch the others.
+    const { metrics } = algorithm.loss(batch, { ...options, entropyCoef: 0 }, stepTotals(lengths, config.maxNewTokens));
+    const { policy_loss, value_loss, kl } = combineMetrics([metrics]);
+    return Object.fromEntries(
+      Object.entries({ policy_loss, value_loss, kl }).filter(
+        (entry): entry is [string, number] => entry[1] !== undefined,
+      ),
+    );
+  });
+}
+
+const optional = (name: keyof PolicyBatch, value: Tensor | undefined) => (value === undefined ? {} : { [name]: value });

@@ -1,0 +1,73 @@
+/** `report.html` of a policy run: what happened, what it means, and what the policy says now. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { curveCharts, openRun, Report, type RolloutReader, type StoredEvalRollout } from '../../runs/index.ts';
+import { signals } from './signals.ts';
+
+export async function writePolicyReport(folder: string): Promise<string> {
+  const run = openRun(folder);
+  const rows = run.metrics();
+  const { algorithm, model } = run.config as { algorithm?: string; model?: string };
+  const report = new Report(`${algorithm ?? 'policy'}: ${run.name}`, `${model ?? ''}, ${rows.at(-1)?.step ?? 0} steps`);
+  addSignals(report, rows);
+  report.section('Curves').charts(curveCharts(rows));
+  if (run.rolloutsPath !== undefined) {
+    using rollouts = run.rollouts();
+    addSamples(report, rollouts);
+  }
+  const path = join(folder, 'report.html');
+  writeFileSync(path, await report.html());
+  return path;
+}
+
+export function addSignals(report: Report, rows: Parameters<typeof signals>[0]): void {
+  const found = signals(rows);
+  if (found.length === 0) return;
+  report.section('What the numbers say');
+  for (const { message, step } of found) report.note(`Step ${step}: ${message}`);
+}
+
+/** The same held-out prompts at the first and the last evaluation, then the best and worst of training. */
+export function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
+  const evaluated = rollouts.evalQuery();
+  const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
+  if (first !== undefined && last !== undefined) {
+    // A prompt's greedy answer is stored before its sampled ones, so it is the one that is shown.
+    const at = (step: number) =>
+      new Map(
+        evaluated
+          .filter((row) => row.step === step)
+          .reverse()
+          .map((row) => [row.promptIndex, row]),
+      );
+    const [before, after] = [at(first), at(last)];
+    const answer = (label: string, row: StoredEvalRollout | undefined) =>
+      row === undefined ? [] : [{ label, text: row.completion, values: { reward: row.reward } }];
+    const shown = [...after.values()].reverse().slice(0, count);
+    report.section('Held-out prompts').samples(
+      shown.map((row) => ({
+        prompt: row.prompt,
+        answers: [
+          ...(first === last ? [] : answer(`step ${first}`, before.get(row.promptIndex))),
+          ...answer(`step ${last}`, row),
+        ],
+      })),
+    );
+  }
+  const newest = rollouts.steps().at(-1)?.step;
+  if (newest === undefined) return;
+  const lately: [number, number] = [Math.max(1, newest - 9), newest];
+  for (const [title, found] of [
+    ['Best of the last steps', rollouts.best(3, lately)],
+    ['Worst of the last steps', rollouts.worst(3, lately)],
+  ] as const) {
+    report.section(title).samples(
+      found.map((row) => ({
+        prompt: row.prompt,
+        answers: [
+          { label: `step ${row.step}`, text: row.completion, values: { reward: row.reward, advantage: row.advantage } },
+        ],
+      })),
+    );
+  }
+}

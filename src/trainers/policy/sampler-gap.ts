@@ -1,0 +1,32 @@
+/**
+ * The sampler's log-probs against the trainer's, with the same weights. They come from two paths through the model (a cache
+ * and one token at a time; whole packed sequences), and every ratio rests on their being equal, so the difference is
+ * measured at every step and has a bound.
+ *
+ *   float32: largest |Δ| 1e-3. Rounding gives 1e-6 to 1e-4; a wrong position, mask or temperature gives 1e-1 and more.
+ *   bfloat16, float16: mean |Δ| 0.05, largest 2. Eight bits of mantissa give a mean of 0.005 to 0.02 and rare outliers.
+ */
+import { AttuneError } from '../../errors.ts';
+import type { DType } from '../../tensor/index.ts';
+
+export interface SamplerGap {
+  mean: number;
+  max: number;
+}
+
+export const gapBounds = (dtype: DType): SamplerGap =>
+  dtype === 'float32' || dtype === 'float64' ? { mean: 1e-3, max: 1e-3 } : { mean: 0.05, max: 2 };
+
+export function checkSamplerGap(gap: SamplerGap, dtype: DType, step: number, maxAllowed?: number): void {
+  const bounds = gapBounds(dtype);
+  const limit = { mean: bounds.mean, max: maxAllowed ?? bounds.max };
+  if (maxAllowed !== undefined) limit.mean = Math.max(bounds.mean, maxAllowed);
+  if (gap.mean <= limit.mean && gap.max <= limit.max) return;
+  throw new AttuneError(
+    `Step ${step}: the sampler and the trainer disagree about the log-probs of the same tokens under the same weights: ` +
+      `mean ${gap.mean.toExponential(2)} (allowed ${limit.mean}), largest ${gap.max.toExponential(2)} (allowed ${limit.max}) in ${dtype}. ` +
+      'Every ratio π/πold would be wrong, so the run stops before the update. Usual causes: a model whose cached and packed ' +
+      'passes differ (a fault to report), sampling penalties that change logits, dropout left on, or a dtype too narrow for ' +
+      'the model: try --dtype float32. --max-sampler-gap sets another limit.',
+  );
+}

@@ -1,0 +1,210 @@
+/**
+ * What the numbers of a policy run mean where people usually misread them: a pure function of the metrics so far.
+ *
+ *     for (const { message } of signals(run.metrics())) console.log(message);
+ */
+import type { MetricRow } from '../../runs/index.ts';
+
+export interface Signal {
+  kind:
+    | 'first-loss'
+    | 'falling-reward'
+    | 'equal-groups'
+    | 'kl-drift'
+    | 'entropy-collapse'
+    | 'length-growth'
+    | 'cut-off'
+    | 'over-optimised';
+  /** `note`: as it should be, though it may not look so. `warning`: something to act on. */
+  level: 'note' | 'warning';
+  step: number;
+  message: string;
+}
+
+type History = readonly MetricRow[];
+
+/** Means are taken over this many steps, so that one odd step says nothing. */
+const window = 8;
+
+export function signals(history: History): Signal[] {
+  return rules.flatMap((rule) => rule(history) ?? []);
+}
+
+/** Those of a kind that has not been told yet; the set remembers them. */
+export function newSignals(history: History, told: Set<Signal['kind']>): Signal[] {
+  const fresh = signals(history).filter(({ kind }) => !told.has(kind));
+  for (const { kind } of fresh) told.add(kind);
+  return fresh;
+}
+
+const rules: ((history: History) => Signal | undefined)[] = [
+  firstLoss,
+  fallingReward,
+  equalGroups,
+  klDrift,
+  entropyCollapse,
+  lengthGrowth,
+  cutOff,
+  overOptimised,
+];
+
+function firstLoss(history: History): Signal | undefined {
+  const first = history.find((row) => row['train/policy_loss'] !== undefined);
+  const loss = first?.['train/first_policy_loss'] ?? first?.['train/policy_loss'];
+  if (first === undefined || loss === undefined || first.step !== 1 || Math.abs(loss) > 0.05) return undefined;
+  return note(
+    'first-loss',
+    first.step,
+    `The loss of ${loss.toExponential(1)} at the first step is as it should be: advantages have mean 0 within a group and the ` +
+      'ratio is 1, so the value is about 0 while its gradient is not. The loss of a policy does not tell whether it ' +
+      'learns; the reward and the held-out accuracy do.',
+  );
+}
+
+function fallingReward(history: History): Signal | undefined {
+  const start = earliest(history, 'train/score');
+  const now = recent(history, 'train/score');
+  if (start === undefined || now === undefined || now.step < 2 * window) return undefined;
+  if (now.mean > start - Math.max(0.05, 0.2 * Math.abs(start))) return undefined;
+  return warn(
+    'falling-reward',
+    now.step,
+    `The reward has fallen from ${start.toPrecision(2)} to ${now.mean.toPrecision(2)}. Each update should raise it a little, so the updates are ` +
+      'too large: try a third of the --lr, or more responses per step. Small models are no exception.',
+  );
+}
+
+function equalGroups(history: History): Signal | undefined {
+  const share = recent(history, 'train/zero_spread');
+  if (share === undefined || share.mean < 0.5) return undefined;
+  const accuracy = recent(history, 'train/accuracy')?.mean;
+  const advice =
+    accuracy === undefined
+      ? 'Make the reward finer, the prompts more varied or the groups larger'
+      : accuracy > 0.5
+        ? `${percent(accuracy)} are right, so the prompts are too easy by now: raise the difficulty (--curriculum)`
+        : `Only ${percent(accuracy)} are right, so the prompts are too hard: lower the difficulty or start from a better model`;
+  return warn(
+    'equal-groups',
+    share.step,
+    `${percent(share.mean)} of the groups had equal rewards lately. Such a group gives no gradient at all: the step is paid ` +
+      `for and ${percent(share.mean)} of it is thrown away. ${advice}.`,
+  );
+}
+
+function klDrift(history: History): Signal | undefined {
+  const now = recent(history, 'train/kl');
+  const before = recent(history, 'train/kl', window);
+  if (now === undefined || before === undefined || now.mean < 0.1 || now.mean < 2 * before.mean) return undefined;
+  return warn(
+    'kl-drift',
+    now.step,
+    `The KL to the reference has grown to ${now.mean.toPrecision(2)} nats per token, from ${before.mean.toPrecision(2)} a few ` +
+      'steps ago: the policy is leaving the text that the reference (and a reward model) knows. A higher --kl-coef or a ' +
+      'lower --lr holds it back; against a verifier some drift is normal.',
+  );
+}
+
+function entropyCollapse(history: History): Signal | undefined {
+  const start = earliest(history, 'train/entropy');
+  const now = recent(history, 'train/entropy');
+  if (start === undefined || now === undefined || now.step < 2 * window || now.mean > 0.25 * start) return undefined;
+  const accuracy = recent(history, 'train/accuracy')?.mean ?? 0;
+  if (accuracy > 0.9) return undefined;
+  return warn(
+    'entropy-collapse',
+    now.step,
+    `The entropy has fallen from ${start.toPrecision(2)} to ${now.mean.toPrecision(2)} nats per token: the policy says nearly the ` +
+      'same thing every time, so groups have no spread and there is little left to learn from. Try --entropy-coef, a ' +
+      'higher --clip-high, a higher temperature or a lower --lr.',
+  );
+}
+
+function lengthGrowth(history: History): Signal | undefined {
+  const start = earliest(history, 'train/length_mean');
+  const now = recent(history, 'train/length_mean');
+  if (start === undefined || now === undefined || now.step < 2 * window || now.mean < 1.5 * start) return undefined;
+  return warn(
+    'length-growth',
+    now.step,
+    `Responses have grown from ${start.toFixed(0)} to ${now.mean.toFixed(0)} tokens. If accuracy grew with them it is thinking; if ` +
+      'not, length itself is being rewarded: by a reward model that likes it, or by a mean over each sequence, which ' +
+      'makes a long wrong answer cheap (--aggregation constant or token).',
+  );
+}
+
+function cutOff(history: History): Signal | undefined {
+  const ended = recent(history, 'train/ended');
+  if (ended === undefined || ended.mean > 0.5) return undefined;
+  return warn(
+    'cut-off',
+    ended.step,
+    `Only ${percent(ended.mean)} of the responses ended by themselves; the rest were cut at --max-new-tokens and pay the EOS ` +
+      'penalty. Allow more tokens, or start from a model that has learnt to stop.',
+  );
+}
+
+/**
+ * On held-out prompts where they are measured, since there the policy cannot have learnt the prompts. A reward that is the
+ * verifier's own can differ from its accuracy only by chance and by credit for answers that are partly right.
+ */
+function overOptimised(history: History): Signal | undefined {
+  const parts = Object.keys(history.at(-1) ?? {}).filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));
+  if (parts.length > 0 && parts.every((name) => name.startsWith('train/reward_verifier'))) return undefined;
+  const held = history.filter((row) => row['eval/reward'] !== undefined && row['eval/accuracy'] !== undefined);
+  const [prefix, rows, size] = held.length >= 3 ? (['eval', held, 1] as const) : (['train', history, window] as const);
+  const reward = change(rows, `${prefix}/${prefix === 'eval' ? 'reward' : 'score'}`, size);
+  const accuracy = change(rows, `${prefix}/accuracy`, size);
+  if (reward === undefined || accuracy === undefined || reward.by <= 0.02 || accuracy.fromBest >= -0.05)
+    return undefined;
+  return warn(
+    'over-optimised',
+    reward.step,
+    `The reward is still rising while the verifier's accuracy has fallen to ${percent(accuracy.now)} from ` +
+      `${percent(accuracy.now - accuracy.fromBest)}: the policy has found what the reward likes instead of what is right. Keep the ` +
+      'checkpoint from before, raise --kl-coef, or train the reward model on what the policy writes now.',
+  );
+}
+
+/** The mean of the newest window, or of one that ends `back` steps earlier. */
+function recent(history: History, name: string, back = 0): { mean: number; step: number } | undefined {
+  const rows = withMetric(history, name);
+  const end = rows.length - back;
+  if (end < window) return undefined;
+  const taken = rows.slice(end - window, end);
+  return { mean: mean(taken.map(({ value }) => value)), step: taken.at(-1)?.step ?? 0 };
+}
+
+function earliest(history: History, name: string): number | undefined {
+  const rows = withMetric(history, name).slice(0, window);
+  return rows.length < window ? undefined : mean(rows.map(({ value }) => value));
+}
+
+/** How a metric moved between the first and the last `size` values, and against its best such mean. */
+function change(history: History, name: string, size: number) {
+  const rows = withMetric(history, name);
+  if (rows.length < Math.max(3, 2 * size)) return undefined;
+  const means = Array.from({ length: rows.length - size + 1 }, (_, i) =>
+    mean(rows.slice(i, i + size).map(({ value }) => value)),
+  );
+  const now = means.at(-1) as number;
+  const best = Math.max(...means);
+  const atBest = means.indexOf(best);
+  return { now, by: now - (means[0] as number), fromBest: now - best, atBest, step: rows.at(-1)?.step ?? 0 };
+}
+
+const withMetric = (history: History, name: string) =>
+  history.flatMap((row) => {
+    const value = row[name];
+    return value === undefined || !Number.isFinite(value) ? [] : [{ step: row.step, value }];
+  });
+
+const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const percent = (share: number) => `${Math.round(100 * share)} %`;
+const note = (kind: Signal['kind'], step: number, message: string): Signal => ({ kind, level: 'note', step, message });
+const warn = (kind: Signal['kind'], step: number, message: string): Signal => ({
+  kind,
+  level: 'warning',
+  step,
+  message,
+});

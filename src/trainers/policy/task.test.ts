@@ -1,0 +1,178 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { type StepTotals, stepTotals } from '../../algorithms/index.ts';
+import { packedTokens } from '../../models/decoder/responses.ts';
+import { loadModel, type Model, Sampler } from '../../models/index.ts';
+import { AdamW } from '../../nn/index.ts';
+import { rewardFunction } from '../../rewards/index.ts';
+import { minibatches } from '../../rollouts/batches.ts';
+import { ListPrompts, type PolicyPrompt, PromptWriter, TaskPrompts, taskEvalPrompts } from '../../rollouts/prompts.ts';
+import type { Rollout } from '../../rollouts/rollout.ts';
+import { RewardShaper } from '../../rollouts/scoring.ts';
+import { resolveConfig } from '../../runs/index.ts';
+import { scope } from '../../tensor/index.ts';
+import { Tokenizer } from '../../text/index.ts';
+import { algorithmOf, policySchema } from './config.ts';
+import { PolicyTask } from './task.ts';
+
+let folder = '';
+let model: Model;
+let tokenizer: Tokenizer;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'attune-policy-task-'));
+  await tinyModel(folder);
+  model = await loadModel(folder);
+  model.decoder.requiresGrad_();
+  tokenizer = await Tokenizer.load(folder);
+});
+afterAll(() => {
+  model.dispose();
+  rmSync(folder, { recursive: true });
+});
+
+function prompts(...texts: string[]): PolicyPrompt[] {
+  const writer = new PromptWriter(tokenizer, { format: 'raw' });
+  return texts.map((text, i) => writer.write(i, text) as PolicyPrompt);
+}
+
+async function firstUpdate(algorithm: string) {
+  const { config } = resolveConfig(policySchema, {
+    flags: { algorithm, groupSize: 4, batchSize: 2, gradAccum: 1, maxNewTokens: 5, klCoef: undefined },
+  });
+  using sampler = new Sampler(model);
+  const optimizer = new AdamW(model.trainable(), { lr: 0 });
+  const task = new PolicyTask({
+    config,
+    ...algorithmOf({ ...config, ...(algorithm === 'grpo' ? { klCoef: 0.1 } : {}) }),
+    model,
+    tokenizer,
+    sampler,
+    reference: (body) => body(model),
+    critic: null,
+    prompts: new ListPrompts(prompts('good bad yes no good bad yes no red', 'no yes bad good no yes bad good blue'), 1),
+    scorer: rewardFunction((items) => items.map(({ response }) => response.length)),
+    optimizer,
+    totalSteps: 1,
+  });
+  const { updates } = await task.plan(1);
+  for await (const { batches, totals } of updates) return { task, rollouts: batches.flat(), totals, optimizer };
+  throw new Error('no update');
+}
+
+function gradients(task: PolicyTask, parts: Rollout[][], totals: StepTotals): number[] {
+  task.optimizer.zeroGrad();
+  for (const part of parts) scope(() => void task.backward(part, totals));
+  const found = task.optimizer.parameters.flatMap((parameter) => parameter.grad?.numbers() ?? []);
+  task.optimizer.zeroGrad();
+  return found;
+}
+
+describe('a step', () => {
+  it.each(['grpo', 'dapo', 'gspo', 'rloo'])('%s has one gradient, in any order and split', async (algorithm) => {
+    const { task, rollouts, totals, optimizer } = await firstUpdate(algorithm);
+    const tokens = rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
+    expect(packedTokens(rollouts, model.decoder), 'prompts that a group shares').toBeLessThan(0.7 * tokens);
+    const whole = gradients(task, [rollouts], totals);
+    expect(Math.hypot(...whole.slice(0, 5000))).toBeGreaterThan(1e-4);
+    const mixed = [rollouts[5], rollouts[0], rollouts[3]] as Rollout[];
+    const others = rollouts.filter((rollout) => !mixed.includes(rollout)).reverse();
+    for (const split of [[[...rollouts].reverse()], rollouts.map((one) => [one]), [mixed, others]]) {
+      const again = gradients(task, split, totals);
+      const worst = again.reduce((most, value, i) => Math.max(most, Math.abs(value - (whole[i] as number))), 0);
+      expect(worst).toBeLessThan(2e-6);
+    }
+    optimizer.dispose();
+  });
+
+  it('gives each response the log-probs of its own tokens', async () => {
+    const { rollouts, totals, optimizer } = await firstUpdate('grpo');
+    expect(totals).toEqual(
+      stepTotals(
+        rollouts.map(({ completionIds }) => completionIds.length),
+        5,
+      ),
+    );
+    for (const { lpOld, lpRef, completionIds, ids, promptLength } of rollouts) {
+      expect(ids.slice(promptLength)).toEqual(completionIds);
+      // the reference is the policy itself here
+      for (const [t, value] of lpOld.entries()) expect(lpRef?.[t]).toBeCloseTo(value, 4);
+    }
+    optimizer.dispose();
+  });
+});
+
+describe('minibatches', () => {
+  it('are a partition that the key decides', () => {
+    const items = Array.from({ length: 10 }, (_, i) => i);
+    const split = minibatches(items, 3, [1, 2]);
+    expect(split.map(({ length }) => length)).toEqual([3, 3, 4]);
+    expect(split.flat().sort((a, b) => a - b)).toEqual(items);
+    expect(minibatches(items, 3, [1, 2])).toEqual(split);
+    expect(minibatches(items, 3, [1, 3])).not.toEqual(split);
+    expect(minibatches(items, 1, [1])).toEqual([items]);
+  });
+});
+
+describe('rewards', () => {
+  const rollout = (score: number, tokens: number, ended = true) =>
+    ({ score, ended, completionIds: new Int32Array(tokens), reward: 0 }) as Rollout;
+  const shaped = (rollouts: Rollout[], shaper: RewardShaper) => {
+    shaper.shape(rollouts);
+    return rollouts.map(({ reward }) => reward);
+  };
+
+  it('are lowered where a response did not end or ran long', () => {
+    const shaper = new RewardShaper({ normalization: 'none', eosPenalty: 1, overlongRamp: 0.2, maxNewTokens: 100 });
+    expect(shaped([rollout(1, 50), rollout(1, 90), rollout(1, 100, false)], shaper)).toEqual([1, 0.5, -1]);
+  });
+
+  it('are normalised over the run so far, across a resume', () => {
+    const options = { normalization: 'running', eosPenalty: 0, overlongRamp: 0, maxNewTokens: 9 } as const;
+    const one = new RewardShaper(options);
+    shaped([rollout(1, 1), rollout(2, 1)], one);
+    const two = new RewardShaper(options);
+    two.restore(JSON.parse(JSON.stringify(one.state())));
+    // mean 10/4 and unbiased std of 1, 2, 3, 4
+    const [third, fourth] = shaped([rollout(3, 1), rollout(4, 1)], two);
+    expect(third).toBeCloseTo(0.5 / Math.sqrt(5 / 3), 6);
+    expect(fourth).toBeCloseTo(1.5 / Math.sqrt(5 / 3), 6);
+  });
+});
+
+describe('prompts', () => {
+  it('go on after a resume with the very next one, in a new order every epoch', () => {
+    const all = prompts('red', 'blue', 'yes', 'no');
+    const one = new ListPrompts(all, 7);
+    const taken = one.take(6).map(({ index }) => index);
+    expect([...taken.slice(0, 4)].sort()).toEqual([0, 1, 2, 3]);
+    const two = new ListPrompts(all, 7);
+    two.restore(one.state());
+    expect(two.take(2)).toEqual(one.take(2));
+    expect(two.epoch).toBe(1);
+  });
+
+  it('of tasks never meet the evaluation’s, and get harder with success', () => {
+    const writer = new PromptWriter(tokenizer);
+    const held = new Set(taskEvalPrompts(writer, { tasks: 'chain_sum:1', seed: 1, count: 15 }).map(({ text }) => text));
+    const stream = new TaskPrompts(writer, { tasks: 'chain_sum:1-3', seed: 1, curriculum: { up: 0.8, down: 0.2 } });
+    const first = stream.take(40);
+    expect(held.size).toBe(15);
+    expect(first.filter(({ text }) => held.has(text))).toEqual([]);
+    expect(new Set(first.map(({ example }) => example?.difficulty))).toEqual(new Set([1]));
+    stream.learn(
+      first,
+      first.map(() => 0.9),
+    );
+    const harder = stream.take(10);
+    expect(new Set(harder.map(({ example }) => example?.difficulty))).toEqual(new Set([2]));
+    expect(stream.metrics()).toEqual({ level_chain_sum: 2 });
+    stream.learn(
+      harder,
+      harder.map(() => 0),
+    );
+    expect(stream.metrics()).toEqual({ level_chain_sum: 1 });
+  });
+});

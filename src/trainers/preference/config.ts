@@ -1,0 +1,180 @@
+/** The options of `attune train preference`: one schema for flags, files, programs and the saved config. */
+import { z } from 'zod';
+import {
+  type PreferenceLoss,
+  type PreferenceOptions,
+  preferenceLoss,
+  preferenceLosses,
+  preferenceOptions,
+} from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { dataFields, modelFields, quantTypeField } from '../fields.ts';
+
+const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
+const positive = () => z.number().int().positive();
+
+/** Names and other names of the losses; what a person writes is looked up, never compared. */
+export const lossName = (value: string) => preferenceLoss(value).name;
+
+export const lossField = () =>
+  field(
+    z
+      .string()
+      .default('dpo')
+      .transform((value, context) => {
+        try {
+          return lossName(value);
+        } catch (error) {
+          context.addIssue({ code: 'custom', message: (error as Error).message });
+          return z.NEVER;
+        }
+      }),
+    {
+      description: `the loss: ${preferenceLosses.map(({ name }) => name).join(', ')}`,
+      group: group.loss,
+      aliases: ['lossType'],
+    },
+  );
+
+/** Options of the losses themselves. Left out, each loss has its own; one that a loss does not read is refused. */
+export const lossOptionFields = {
+  beta: field(z.number().positive().optional(), {
+    description: "strength of the pull towards the reference; the loss's own default",
+    group: group.loss,
+  }),
+  labelSmoothing: field(z.number().min(0).lt(0.5).optional(), {
+    description: 'share of the labels taken to be wrong',
+    group: group.loss,
+  }),
+  lengthNormalize: field(z.boolean().optional(), {
+    description: 'ipo: log-ratios divided by length, as TRL does',
+    group: group.loss,
+  }),
+  gammaBetaRatio: field(z.number().min(0).optional(), {
+    description: 'simpo: target margin as a multiple of beta',
+    group: group.loss,
+  }),
+  desirableWeight: field(z.number().min(0).optional(), {
+    description: 'kto: weight of good responses',
+    group: group.loss,
+  }),
+  undesirableWeight: field(z.number().min(0).optional(), {
+    description: 'kto: weight of bad responses',
+    group: group.loss,
+  }),
+};
+
+export const preferenceSchema = z.object({
+  loss: lossField(),
+  ...lossOptionFields,
+  ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
+  dropout: field(z.boolean().default(false), {
+    description: "keep the model's own dropout while training; off, policy and reference start equal",
+    group: group.model,
+  }),
+  refModel: field(z.union([z.string(), z.literal(false)]).optional(), {
+    description: 'another model as the reference; left out: the start itself (with LoRA the base, adapters off)',
+    group: group.reference,
+    aliases: ['refModelId'],
+  }),
+  refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.reference),
+  refModelUpdateFreq: field(positive().optional(), {
+    description: 'steps after which the policy of then becomes the reference',
+    group: group.reference,
+  }),
+  precomputeRef: field(z.boolean().default(false), {
+    description: 'compute reference log-probs once, before training, and keep them on disk',
+    group: group.reference,
+    aliases: ['precomputeRefLogProbs'],
+  }),
+  ...dataFields({ maxLength: 1024 }),
+  maxPromptLength: field(positive().optional(), {
+    description: 'tokens; longer prompts keep their end',
+    group: group.data,
+  }),
+  maxCompletionLength: field(positive().optional(), {
+    description: 'tokens; longer responses keep their beginning',
+    group: group.data,
+    aliases: ['maxResponseLength'],
+  }),
+  evalBatchSize: field(positive().optional(), {
+    description: 'examples per evaluation batch; batch-size when left out',
+    group: group.data,
+  }),
+  evalSubsetSize: field(positive().optional(), {
+    description: 'evaluate on this many held-out examples at most',
+    group: group.data,
+    aliases: ['maxEvalSamples'],
+  }),
+  maxSteps: field(positive().optional(), { description: 'end after this many steps', group: 'Optimiser' }),
+  ...optimizerFields({ lr: 1e-6, batchSize: 4, gradAccum: 4, maxGradNorm: 1 }),
+  ...cadenceFields({ evalSteps: 50, saveSteps: 500 }),
+  ...loraFields(),
+  sampleSteps: field(z.number().int().min(-1).default(-1), {
+    description: 'steps between sample generations, -1 = never',
+    group: group.samples,
+  }),
+  sampleCount: field(positive().default(3), { description: 'prompts each time', group: group.samples }),
+  sampleOrder: field(z.enum(['fixed', 'round-robin', 'random']).default('fixed'), {
+    description: 'which held-out prompts: always the first, the next ones, or any',
+    group: group.samples,
+  }),
+  sampleMaxNewTokens: field(positive().default(128), { description: 'tokens of each sample', group: group.samples }),
+  sampleTemperature: field(z.number().min(0).default(0.7), { description: '0 = greedy', group: group.samples }),
+  ...runFields({ outputDir: './checkpoints/preference', logDir: './logs/preference' }),
+});
+
+export type PreferenceConfig = z.output<typeof preferenceSchema>;
+export type PreferenceConfigInput = z.input<typeof preferenceSchema>;
+
+/** The loss that a config names with its options; what does not go together is said before anything is loaded. */
+export function configuredLoss(config: PreferenceConfig): { algorithm: PreferenceLoss; options: PreferenceOptions } {
+  const algorithm = preferenceLoss(config.loss);
+  const changes: Partial<PreferenceOptions> = {};
+  for (const name of Object.keys(lossOptionFields) as (keyof typeof lossOptionFields)[]) {
+    if (config[name] !== undefined) Object.assign(changes, { [name]: config[name] });
+  }
+  const options = preferenceOptions(algorithm, changes);
+  const free = preferenceLosses.filter((loss) => !loss.needsReference).map(({ name }) => name);
+  if (algorithm.needsReference && config.refModel === false) {
+    throw new UserError(
+      `${algorithm.name} compares with a reference, so it cannot go without one. Losses that can: ${free.join(', ')}.`,
+    );
+  }
+  if (
+    !algorithm.needsReference &&
+    (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq || config.refQuantType)
+  ) {
+    throw new UserError(
+      `${algorithm.name} has no reference: leave out ref_model, ref_quant_type, precompute_ref and ref_model_update_freq.`,
+    );
+  }
+  if (config.precomputeRef && config.refModelUpdateFreq !== undefined) {
+    throw new UserError('A moving reference (ref_model_update_freq) cannot be computed beforehand (precompute_ref).');
+  }
+  checkQuantised(config, config.lora);
+  return { algorithm, options };
+}
+
+/** Quantised weights are a model's own, and stay as they are. */
+export function checkQuantised(
+  {
+    refQuantType,
+    refModel,
+    refModelUpdateFreq,
+  }: Pick<PreferenceConfig, 'refQuantType' | 'refModel' | 'refModelUpdateFreq'>,
+  adapters: boolean,
+): void {
+  if (refQuantType === undefined) return;
+  if (refModelUpdateFreq !== undefined) {
+    throw new UserError(
+      'A moving reference (ref_model_update_freq) takes over the weights of the policy, so it cannot be quantised (ref_quant_type).',
+    );
+  }
+  if (adapters && typeof refModel !== 'string') {
+    throw new UserError(
+      "ref_quant_type: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with ref_model.",
+    );
+  }
+}

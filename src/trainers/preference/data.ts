@@ -1,0 +1,45 @@
+/** The data of a preference training as tokens, and what training on them would take. */
+import type { PreferenceLoss } from '../../algorithms/index.ts';
+import type { Progress } from '../../progress.ts';
+import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
+import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
+import type { TrainerOptions } from '../loop/training-run.ts';
+import { loadTokenizer, openForTraining } from '../setup.ts';
+import type { PreferenceConfig } from './config.ts';
+
+/** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
+export async function openPreferences(
+  config: PreferenceConfig,
+  algorithm: PreferenceLoss,
+  options: TrainerOptions,
+): Promise<TokenSets> {
+  const { progress, signal, cache } = options;
+  const tokenizer = await loadTokenizer(config, progress);
+  const parts = await openForTraining(config, {
+    given: options,
+    progress,
+    shape: algorithm.paired ? 'preference' : 'unpaired',
+    dropTies: algorithm.paired,
+  });
+  return tokenSets(parts, tokenizer, {
+    maxLength: config.maxLength,
+    maxPromptLength: config.maxPromptLength,
+    maxResponseLength: config.maxCompletionLength,
+    format: config.promptFormat,
+    cache,
+    progress,
+    signal,
+  });
+}
+
+export function preferencePlan(
+  config: PreferenceConfig,
+  algorithm: PreferenceLoss,
+  data: TokenSets,
+  progress?: Progress,
+): Promise<TrainingPlan> {
+  const copied = typeof config.refModel === 'string' || !config.lora;
+  const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;
+  const referenceQuantType = config.refQuantType;
+  return trainingPlan(config, data, config, { progress, secondCopy, referenceQuantType });
+}

@@ -1,0 +1,218 @@
+/**
+ * A direct-alignment loss on a step's examples: reference log-probs, z0 where the loss has one, and the loss itself of each
+ * micro-batch with the denominators of the whole step.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import {
+  type Baseline,
+  type LossResult,
+  mismatchedBaseline,
+  mismatchedPairs,
+  type PreferenceLoss,
+  type PreferenceOptions,
+  type PreferenceTotals,
+  pairsBaseline,
+  preferenceBatch,
+} from '../../algorithms/index.ts';
+import type { Batch } from '../../data/index.ts';
+import { AttuneError } from '../../errors.ts';
+import {
+  type MicroBatchLimits,
+  microBatches,
+  type PackedResponses,
+  type PromptedResponse,
+  packedTokens,
+  packResponses,
+  responseLogprobs,
+  responsesOf,
+  responseTokenLogprobs,
+} from '../../models/decoder/responses.ts';
+import type { Model } from '../../models/index.ts';
+import { withoutDropout } from '../../models/index.ts';
+import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { type Sums, UpdateSums } from '../loop/sums.ts';
+import type { Reference } from '../reference/reference.ts';
+
+export interface JudgedResponse extends PromptedResponse {
+  chosen: boolean;
+  /** Σ lpRef, once it is known. */
+  lpRef?: number;
+}
+
+/** What must stay together: the two responses of a pair, or a single one. */
+export type PreferenceExample = readonly JudgedResponse[];
+
+/** Reference log-probs that are known beforehand, by the number of the dataset's example. */
+export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
+
+/** What every loss measures, in training and in evaluation; those of a reference or a class only where there is one. */
+export const preferenceMetrics: readonly string[] = [
+  'loss',
+  'accuracy',
+  'margin',
+  ...['chosen', 'rejected'].flatMap((side) => [`${side}_reward`, `${side}_lp`, `${side}_length`]),
+  'kl',
+];
+
+export interface ObjectiveOptions {
+  model: Model;
+  algorithm: PreferenceLoss;
+  options: PreferenceOptions;
+  /** null where the loss needs none, or all that it asks for is known beforehand. */
+  reference: Reference | null;
+  limits: MicroBatchLimits;
+  /** The same for evaluation, where nothing is kept for a backward pass. */
+  evalLimits?: MicroBatchLimits;
+  /** The longest sequence: mismatched prompts and responses are cut to it. */
+  maxLength: number;
+  checkpointing?: boolean;
+}
+
+export class PreferenceObjective {
+  readonly #options: ObjectiveOptions;
+  constructor(options: ObjectiveOptions) {
+    this.#options = options;
+  }
+
+  /** A packed batch as examples: pairs where it holds two sequences of each, else single responses with a label. */
+  examples(batch: Batch, known?: ReferenceTable): PreferenceExample[] {
+    const responses = responsesOf(batch);
+    const pairs = batch.sequences === 2 * batch.examples;
+    return Array.from({ length: batch.examples }, (_, i) => {
+      const lpRef = known?.get(batch.exampleIndices[i] as number);
+      if (!pairs) return [{ ...(responses[i] as PromptedResponse), chosen: batch.labels[i] === 1, lpRef: lpRef?.[0] }];
+      const [w, l] = [responses[i], responses[batch.examples + i]] as [PromptedResponse, PromptedResponse];
+      return [
+        { ...w, chosen: true, lpRef: lpRef?.[0] },
+        { ...l, chosen: false, lpRef: lpRef?.[1] },
+      ];
+    });
+  }
+
+  /** Counts the step, gives its responses their reference, and measures z0 where the loss wants it. */
+  totals(examples: readonly PreferenceExample[]): PreferenceTotals {
+    const responses = examples.flat();
+    const { algorithm } = this.#options;
+    if (algorithm.needsReference) this.#fillReference(responses);
+    const chosen = responses.filter((response) => response.chosen).length;
+    const totals: PreferenceTotals = { chosen, rejected: responses.length - chosen };
+    if (algorithm.baseline !== undefined) totals.baseline = this.#baselines[algorithm.baseline](responses);
+    return totals;
+  }
+
+  /** Adds a micro-batch's share of the gradient; returns its share of the metrics. */
+  backward(examples: readonly PreferenceExample[], totals: PreferenceTotals): Sums & { loss: Tensor } {
+    const { model, checkpointing } = this.#options;
+    const responses = examples.flat();
+    const packed = packResponses(responses, model.decoder);
+    let metrics: Sums = {};
+    const loss = model.decoder.backward(
+      packed.batch,
+      (hidden) => {
+        const made = this.#loss(hidden, packed, responses, totals);
+        metrics = made.metrics;
+        return made.loss;
+      },
+      { checkpointing },
+    );
+    return { ...metrics, loss };
+  }
+
+  /** The same numbers without a gradient, over all the examples as one step. */
+  async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
+    const { model, limits, evalLimits = limits } = this.#options;
+    const totals = this.totals(examples);
+    const sums = new UpdateSums();
+    await withoutDropout(model.decoder, async () => {
+      for (const part of microBatches(examples, evalLimits, (example) => packedTokens(example, model.decoder))) {
+        sums.add(scope(() => noGrad(() => this.#lossOf(part, totals).metrics)));
+        await nextTurn();
+      }
+    });
+    return sums.read();
+  }
+
+  #lossOf(examples: readonly PreferenceExample[], totals: PreferenceTotals): LossResult {
+    const { model } = this.#options;
+    const responses = examples.flat();
+    const packed = packResponses(responses, model.decoder);
+    return this.#loss(model.decoder.forward(packed.batch), packed, responses, totals);
+  }
+
+  #loss(
+    hidden: Tensor,
+    packed: PackedResponses,
+    responses: readonly JudgedResponse[],
+    totals: PreferenceTotals,
+  ): LossResult {
+    const { model, algorithm, options } = this.#options;
+    const places = (chosen: boolean) => responses.flatMap((response, i) => (response.chosen === chosen ? [i] : []));
+    const [chosen, rejected] = [places(true), places(false)];
+    const lp = responseTokenLogprobs(model.decoder, hidden, packed);
+    const batch = preferenceBatch({ lp, lengths: packed.lengths, chosen, rejected });
+    if (algorithm.needsReference) {
+      const sums = (side: number[]) =>
+        tensor(
+          Float64Array.from(side, (i) => responses[i]?.lpRef as number),
+          { dtype: lp.dtype, device: lp.device },
+        );
+      batch.chosen.lpRef = sums(chosen);
+      batch.rejected.lpRef = sums(rejected);
+    }
+    return algorithm.loss(batch, options, totals);
+  }
+
+  #fillReference(responses: readonly JudgedResponse[]): void {
+    const unknown = responses.filter((response) => response.lpRef === undefined);
+    if (unknown.length === 0) return;
+    const sums = this.#reference().logprobs(unknown);
+    for (const [i, response] of unknown.entries()) response.lpRef = sums[i];
+  }
+
+  readonly #baselines: Record<
+    NonNullable<PreferenceLoss['baseline']>,
+    (responses: readonly JudgedResponse[]) => Baseline
+  > = {
+    mismatched: (responses) => {
+      const mismatched = mismatchedResponses(responses, this.#options.maxLength);
+      const reference = mismatched.length === 0 ? [] : this.#reference().logprobs(mismatched);
+      return mismatchedBaseline(this.#policy(mismatched).map((lp, i) => lp - (reference[i] as number)));
+    },
+    pairs: (responses) => {
+      const drift = this.#policy(responses).map((lp, i) => lp - (responses[i]?.lpRef as number));
+      const side = (chosen: boolean) => drift.filter((_, i) => responses[i]?.chosen === chosen);
+      return pairsBaseline(side(true), side(false));
+    },
+  };
+
+  #policy(responses: readonly PromptedResponse[]): number[] {
+    return responseLogprobs(this.#options.model.decoder, responses, doubled(this.#options.limits));
+  }
+
+  #reference(): Reference {
+    const { reference, algorithm } = this.#options;
+    if (reference === null) throw new AttuneError(`${algorithm.name} needs a reference and was given none.`);
+    return reference;
+  }
+}
+
+/** Limits are in examples, which may hold two responses. */
+const doubled = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({
+  examples: examples === undefined ? undefined : 2 * examples,
+  tokens,
+});
+
+/** Each prompt with the next response that answers another prompt. */
+export function mismatchedResponses(responses: readonly PromptedResponse[], maxLength: number): PromptedResponse[] {
+  const prompts = responses.map(({ ids, promptLength }) => ids.subarray(0, promptLength).join());
+  return mismatchedPairs(prompts).map(([p, r]) => {
+    const { ids: promptIds, promptLength } = responses[p] as PromptedResponse;
+    const { ids, promptLength: start } = responses[r] as PromptedResponse;
+    const room = Math.max(0, maxLength - promptLength);
+    const response = ids.subarray(start, start + room);
+    const whole = new Int32Array(promptLength + response.length);
+    whole.set(promptIds.subarray(0, promptLength));
+    whole.set(response, promptLength);
+    return { ids: whole, promptLength };
+  });
+}

@@ -1,0 +1,114 @@
+/**
+ * Reference log-probs of a whole dataset, computed once and kept on disk under a key of the reference's weights and the
+ * tokens: a second run with the same reference and data, or another loss, reads them instead of loading the reference.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { crc32 } from 'node:zlib';
+import { type TokenRecord, type TokenStore, tokenCacheFolder } from '../../data/index.ts';
+import type { PromptedResponse } from '../../models/decoder/responses.ts';
+import type { Progress } from '../../progress.ts';
+import { scope, type Tensor } from '../../tensor/index.ts';
+import type { ReferenceTable } from '../preference/objective.ts';
+import type { Reference } from './reference.ts';
+
+export interface CacheOptions {
+  /** Where tables are kept. Default: beside the tokens, in ATTUNE_CACHE or the user's cache. */
+  folder?: string;
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+export const referenceCacheFolder = () => join(dirname(tokenCacheFolder()), 'reference');
+
+const chunkRecords = 256;
+
+/** The table of a store's examples, from the disk where it is there, else computed and written. */
+export async function referenceTable(
+  store: Pick<TokenStore, 'length' | 'records' | 'totalTokens'>,
+  reference: Reference,
+  options: CacheOptions = {},
+): Promise<{ table: ReferenceTable; cached: boolean }> {
+  const { folder = referenceCacheFolder(), progress, signal } = options;
+  const hash = createHash('sha256').update(reference.fingerprint());
+  const examples: { example: number; sequences: number }[] = [];
+  for await (const records of chunks(store)) {
+    for (const { example, sequences } of records) {
+      examples.push({ example, sequences: sequences.length });
+      for (const { ids, promptLength } of sequences) hash.update(`${ids.length} ${promptLength};`).update(ids);
+    }
+  }
+  const count = examples.reduce((sum, { sequences }) => sum + sequences, 0);
+  const path = join(folder, `${hash.digest('hex').slice(0, 32)}.bin`);
+  const stored = await readSums(path, count);
+  if (stored !== undefined) return { table: tableOf(examples, stored), cached: true };
+  const sums = new Float64Array(count);
+  const bar = progress?.start('reference log-probs', store.totalTokens, 'tokens');
+  let at = 0;
+  try {
+    for await (const records of chunks(store)) {
+      signal?.throwIfAborted();
+      const responses: PromptedResponse[] = records.flatMap(({ sequences }) => sequences);
+      sums.set(reference.logprobs(responses), at);
+      at += responses.length;
+      bar?.advance(responses.reduce((sum, { ids }) => sum + ids.length, 0));
+      await nextTurn();
+    }
+  } finally {
+    bar?.done();
+  }
+  await writeSums(path, sums);
+  return { table: tableOf(examples, sums), cached: false };
+}
+
+/** What weights say about themselves, for keys: their names, shapes and bytes. */
+export function weightsFingerprint(weights: Iterable<readonly [string, Tensor]>): string {
+  const hash = createHash('sha256');
+  for (const [name, weight] of weights) {
+    hash.update(`${name} ${weight.dtype} ${weight.shape};`);
+    const bytes = scope(() => weight.detach().cpu().contiguous().data());
+    hash.update(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  }
+  return hash.digest('hex');
+}
+
+async function* chunks(store: Pick<TokenStore, 'length' | 'records'>): AsyncGenerator<TokenRecord[]> {
+  for (let start = 0; start < store.length; start += chunkRecords) {
+    const size = Math.min(chunkRecords, store.length - start);
+    yield await store.records(Uint32Array.from({ length: size }, (_, i) => start + i));
+  }
+}
+
+function tableOf(examples: readonly { example: number; sequences: number }[], sums: Float64Array): ReferenceTable {
+  const table = new Map<number, readonly number[]>();
+  let at = 0;
+  for (const { example, sequences } of examples) {
+    table.set(example, Array.from(sums.subarray(at, at + sequences)));
+    at += sequences;
+  }
+  return table;
+}
+
+/** The sums, or undefined where there is no file, or not a whole one: a checksum follows them. */
+async function readSums(path: string, count: number): Promise<Float64Array | undefined> {
+  const content = await readFile(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (content === undefined || content.length !== count * 8 + 4) return undefined;
+  const body = content.subarray(0, count * 8);
+  if (content.readUInt32LE(count * 8) !== crc32(body)) return undefined;
+  return new Float64Array(Uint8Array.from(body).buffer);
+}
+
+async function writeSums(path: string, sums: Float64Array): Promise<void> {
+  const body = new Uint8Array(sums.buffer, sums.byteOffset, sums.byteLength);
+  const check = Buffer.alloc(4);
+  check.writeUInt32LE(crc32(body));
+  await mkdir(dirname(path), { recursive: true });
+  const beside = `${path}.${randomUUID()}`;
+  await writeFile(beside, Buffer.concat([body, check]));
+  await rename(beside, path);
+}

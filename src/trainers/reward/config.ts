@@ -1,0 +1,80 @@
+/** The options of `attune train reward`, with their defaults. */
+import { z } from 'zod';
+import { rewardTypes } from '../../rewards/index.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { dataFields, modelFields } from '../fields.ts';
+
+const group = 'Reward model';
+const evaluation = 'Evaluation and checkpoints';
+const positive = () => z.number().int().positive();
+
+export const rewardSchema = z.object({
+  type: field(z.enum(rewardTypes).default('preference'), {
+    description: 'pairs (Bradley–Terry), graded solutions (ORM), or labelled steps (PRM)',
+    group,
+  }),
+  margin: field(z.boolean().default(false), {
+    description: "preference: ask for each pair's own margin between the scores",
+    group,
+  }),
+  labelSmoothing: field(z.number().min(0).max(0.5).default(0), {
+    description: 'preference: chance that a pair is the wrong way round',
+    group,
+  }),
+  centring: field(z.number().min(0).default(0), {
+    description: 'preference: c in c·(r_w + r_l)², which keeps scores around 0',
+    group,
+    aliases: ['centerRewardsCoefficient'],
+  }),
+  stripThinking: field(z.boolean().default(true), {
+    description: 'take <think>…</think> out of the text that is scored',
+    group,
+  }),
+  stepSeparator: field(
+    z
+      .string()
+      .min(1)
+      .default('\n')
+      // as it is typed in a shell
+      .transform((text) => text.replaceAll('\\n', '\n')),
+    { description: 'process: what stands after each step', group },
+  ),
+  dropTies: field(z.boolean().default(false), {
+    description: 'preference: leave out pairs that are equal or were graded equal',
+    group: 'Data',
+  }),
+  minResponseChars: field(z.number().int().min(0).default(0), {
+    description: 'leave out responses shorter than this (10 is usual)',
+    group: 'Data',
+  }),
+  ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
+  ...dataFields(),
+  maxSteps: field(positive().optional(), { description: 'end after this many steps', group: 'Optimiser' }),
+  ...optimizerFields({ lr: 1e-5 }),
+  ...cadenceFields(),
+  evalNumBatches: field(positive().default(32), {
+    description: 'batches per evaluation, sampled with replacement',
+    group: evaluation,
+  }),
+  evalBatchSize: field(positive().default(4), { description: 'examples per evaluation batch', group: evaluation }),
+  evalSeed: field(z.number().int().min(0).default(1234), {
+    description: 'seed of the evaluation sample, the same at every evaluation',
+    group: evaluation,
+  }),
+  analysisSamples: field(z.number().int().min(0).default(2000), {
+    description: 'held-out examples in the error analysis at the end, 0 = none',
+    group: evaluation,
+  }),
+  metricForBestModel: field(z.string().default('eval/accuracy'), {
+    description: 'evaluation metric that chooses best_model',
+    group: evaluation,
+  }),
+  greaterIsBetter: field(z.boolean().optional(), {
+    description: 'the metric is better when greater; a loss is not, everything else is',
+    group: evaluation,
+  }),
+  ...loraFields(),
+  ...runFields({ outputDir: './checkpoints/rm', logDir: './logs/rm' }),
+});
+
+export type RewardConfig = z.output<typeof rewardSchema>;

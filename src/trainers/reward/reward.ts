@@ -1,0 +1,131 @@
+/**
+ * Reward models: preference (Bradley–Terry), outcome (ORM), process (PRM).
+ *
+ *     const run = await trainReward({ type: 'preference', model: './base', dataset: 'pairs.jsonl', lora: true });
+ *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
+ */
+import type { z } from 'zod';
+import type { Dataset, Shape, TokenStore } from '../../data/index.ts';
+import type { Model } from '../../models/index.ts';
+import { type RewardNotes, type RewardType, rewardHeads } from '../../rewards/index.ts';
+import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import { startBatchRun } from '../batches/batch-run.ts';
+import { batchTask } from '../batches/batch-task.ts';
+import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
+import { StepBatches } from '../batches/step-batches.ts';
+import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { loadForTraining, openForTraining } from '../setup.ts';
+import { type RewardConfig, rewardSchema } from './config.ts';
+import { referenceScores, rewardEvaluation } from './evaluation.ts';
+import { writeRewardReport } from './report.ts';
+
+export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
+
+export async function trainReward(input: RewardInput, options: TrainerOptions = {}): Promise<TrainingRun> {
+  const { flags, given } = separateRows(input, options);
+  return startReward(await resolveRun(rewardSchema, flags), { ...options, ...given });
+}
+
+/** The same from a config that is already resolved, as commands have it. */
+export async function startReward(
+  resolved: ResolvedRun<typeof rewardSchema>,
+  options: TrainerOptions = {},
+): Promise<TrainingRun> {
+  const { config } = resolved;
+  const { progress, signal } = options;
+  const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
+  const data = await rewardTokens(config, tokenizer, options);
+  const objective = objectiveOf(config, model);
+  const steps = new StepBatches(data.train, config);
+  const evaluate =
+    data.validation === undefined ? undefined : await rewardEvaluation(config, model, objective, data.validation);
+  const task = batchTask({
+    model,
+    tokenizer,
+    objective,
+    steps,
+    optimizer: { lr: config.lr, weightDecay: config.weightDecay },
+    checkpointing: config.gradientCheckpointing,
+    beforeSave: (taken) => noteTraining(config, model, taken, data.validation ?? data.train),
+    ...(evaluate === undefined ? {} : { evaluate }),
+  });
+  const { metricForBestModel: metric } = config;
+  const greaterIsBetter = config.greaterIsBetter ?? !/loss|perplexity/.test(metric);
+  return startBatchRun({
+    ...{ command: 'train reward', label: 'reward model', schema: rewardSchema, resolved, options },
+    ...{ config: { ...config, greaterIsBetter }, task, model, tokenizer, data },
+    after: (run, result) =>
+      writeRewardReport({
+        run,
+        result,
+        config,
+        model,
+        tokenizer,
+        validation: data.heldOut,
+        tally: data.train.tally,
+        signal,
+      }),
+  });
+}
+
+/** Each type's way from hidden states to a loss; their totals differ, but no caller looks inside them. */
+function objectiveOf(config: RewardConfig, model: Model): Objective<object> {
+  const { labelSmoothing, centring, margin } = config;
+  const objectives: Record<RewardType, () => Objective<never>> = {
+    preference: () => preferenceObjective(model, { labelSmoothing, centring, margin }) as Objective<never>,
+    outcome: () => outcomeObjective(model) as Objective<never>,
+    process: () => processObjective(model) as Objective<never>,
+  };
+  return objectives[config.type]() as Objective<object>;
+}
+
+export const rewardShapes = { preference: 'preference', outcome: 'graded', process: 'steps' } as const satisfies Record<
+  RewardType,
+  Shape
+>;
+
+interface RewardTokens extends TokenSets {
+  /** The held-out examples as text. */
+  heldOut: Dataset | undefined;
+}
+
+/** Training and held-out tokens. */
+export async function rewardTokens(
+  config: RewardConfig,
+  tokenizer: Tokenizer,
+  options: TrainerOptions,
+): Promise<RewardTokens> {
+  const { progress, signal, cache } = options;
+  const { stripThinking, dropTies, minResponseChars, stepSeparator, maxLength, promptFormat: format } = config;
+  const shape = rewardShapes[config.type];
+  const sets = await openForTraining(config, {
+    given: options,
+    progress,
+    shape,
+    stripThinking,
+    dropTies,
+    minResponseChars,
+  });
+  const encoding = { maxLength, format, stepSeparator, progress, signal, cache };
+  return { ...(await tokenSets(sets, tokenizer, encoding)), heldOut: sets.validation as Dataset | undefined };
+}
+
+/** Leaves in the checkpoint how its scores are to be taken, and their mean and spread on held-out responses. */
+async function noteTraining(config: RewardConfig, model: Model, step: number, reference: TokenStore): Promise<void> {
+  const scores = await referenceScores(config, model, reference);
+  const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
+  const squares = scores.reduce((sum, score) => sum + (score - mean) ** 2, 0);
+  model.notes.reward = {
+    type: config.type,
+    step,
+    stripThinking: config.stripThinking,
+    format: config.promptFormat,
+    stepSeparator: config.stepSeparator,
+    maxLength: config.maxLength,
+    mean,
+    std: scores.length > 1 ? Math.sqrt(squares / (scores.length - 1)) : 0,
+    count: scores.length,
+  } satisfies RewardNotes;
+}

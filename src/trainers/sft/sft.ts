@@ -1,0 +1,136 @@
+/**
+ * Supervised fine-tuning: chats (loss on the assistant's turns) or plain text, from a checkpoint or from scratch.
+ *
+ *     const run = await trainSft({ model: 'Qwen/Qwen3-0.6B', dataset: 'chats.jsonl', lora: true });
+ *     for await (const step of run) console.log(step.step, step.metrics['train/loss']);
+ */
+import { z } from 'zod';
+import type { Shape, TokenStore } from '../../data/index.ts';
+import { UserError } from '../../errors.ts';
+import {
+  cadenceFields,
+  field,
+  loraFields,
+  optimizerFields,
+  type ResolvedRun,
+  resolveRun,
+  runFields,
+} from '../../runs/index.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import { startBatchRun } from '../batches/batch-run.ts';
+import { batchTask, evaluateBatches } from '../batches/batch-task.ts';
+import { evalSample } from '../batches/eval-sample.ts';
+import { sftObjective } from '../batches/objectives.ts';
+import { StepBatches } from '../batches/step-batches.ts';
+import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
+import { dataFields, modelFields } from '../fields.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { loadForTraining, openForTraining } from '../setup.ts';
+
+const group = 'SFT';
+
+export const sftSchema = z.object({
+  ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
+  fromConfig: field(z.string().optional(), {
+    description: 'config.json of a model to train from scratch, with --tokenizer',
+    group: 'Model',
+  }),
+  ...dataFields({ validationSplit: 0.02 }),
+  shape: field(z.enum(['auto', 'messages', 'text']).default('auto'), {
+    description: 'chats or plain text; auto looks at the columns',
+    group: 'Data',
+  }),
+  assistantOnly: field(z.boolean().default(true), {
+    description: "chats: loss on the assistant's tokens only",
+    group,
+    aliases: ['assistantOnlyLoss'],
+  }),
+  packing: field(z.boolean().default(false), {
+    description: 'fill micro-batches up to batch-size × max-length tokens; sequences never see each other',
+    group,
+  }),
+  maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
+  evalNumBatches: field(z.number().int().positive().default(32), {
+    description: 'batches per evaluation, sampled with replacement',
+    group: 'Evaluation and checkpoints',
+  }),
+  evalBatchSize: field(z.number().int().positive().default(8), {
+    description: 'examples per evaluation batch',
+    group: 'Evaluation and checkpoints',
+  }),
+  ...optimizerFields({ lr: 2e-5, batchSize: 8, gradAccum: 4, maxGradNorm: 1, warmupRatio: 0.03 }),
+  ...cadenceFields({ evalSteps: 100 }),
+  ...loraFields(),
+  ...runFields({ outputDir: './checkpoints/sft', logDir: './logs/sft' }),
+});
+
+export type SftConfig = z.output<typeof sftSchema>;
+export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
+
+export async function trainSft(input: SftInput, options: TrainerOptions = {}): Promise<TrainingRun> {
+  const { flags, given } = separateRows(input, options);
+  return startSft(await resolveRun(sftSchema, flags), { ...options, ...given });
+}
+
+/** The same from a config that is already resolved, as commands have it. */
+export async function startSft(
+  resolved: ResolvedRun<typeof sftSchema>,
+  options: TrainerOptions = {},
+): Promise<TrainingRun> {
+  const { config } = resolved;
+  const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
+  const data = await sftTokens(config, tokenizer, options);
+  const objective = sftObjective(model, { allTokens: !config.assistantOnly });
+  const steps = new StepBatches(data.train, sftBatching(config));
+  const task = batchTask({
+    model,
+    tokenizer,
+    objective,
+    steps,
+    optimizer: { lr: config.lr, weightDecay: config.weightDecay },
+    checkpointing: config.gradientCheckpointing,
+    ...(data.validation === undefined ? {} : { evaluate: evaluation(data.validation) }),
+  });
+
+  function evaluation(store: TokenStore) {
+    return async () => {
+      const { evalBatchSize: batchSize, evalNumBatches: batches, seed } = config;
+      const metrics = await evaluateBatches(
+        model,
+        objective,
+        await evalSample(store, { batchSize, batches, seed: seed + 1 }),
+      );
+      return { ...metrics, perplexity: Math.exp(metrics.loss ?? Number.NaN) };
+    };
+  }
+
+  return startBatchRun({
+    ...{ command: 'train sft', label: 'sft', schema: sftSchema, resolved, config, options },
+    ...{ task, model, tokenizer, data },
+  });
+}
+
+export function sftBatching(config: SftConfig) {
+  const { packing, batchSize, gradAccum, maxLength, epochs, seed, maxSteps } = config;
+  const tokenBudget = config.tokenBudget ?? (packing ? batchSize * maxLength : undefined);
+  return { batchSize, tokenBudget, gradAccum, epochs, seed, maxSteps };
+}
+
+/** Training and held-out tokens. */
+export async function sftTokens(config: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
+  const shape = config.shape === 'auto' ? undefined : (config.shape as Shape);
+  const sets = await openForTraining(config, {
+    given: options,
+    progress: options.progress,
+    ...(shape ? { shape } : {}),
+  });
+  const found = await sets.train.shape();
+  if (found !== 'messages' && found !== 'text') {
+    throw new UserError(
+      `SFT wants chats or plain text, and the dataset looks like "${found}". Say --shape messages (or text) to read it as such.`,
+    );
+  }
+  const { progress, signal, cache } = options;
+  const encoding = { maxLength: config.maxLength, format: config.promptFormat, progress, signal, cache };
+  return tokenSets(sets, tokenizer, encoding);
+}

@@ -1,0 +1,244 @@
+/**
+ * Preferences from a policy's own words: sample K responses to each prompt, score them with a reward model, a verifier or a
+ * program, and write pairs. Train on them, and begin again from what came out (recipes/iterated-preferences.sh).
+ *
+ *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
+ */
+import { createWriteStream, mkdirSync, renameSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { finished } from 'node:stream/promises';
+import { z } from 'zod';
+import { meanOf } from '../algorithms/index.ts';
+import type { DatasetSpec } from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import { loadModel, type Model, Sampler } from '../models/index.ts';
+import type { Progress } from '../progress.ts';
+import type { RewardScorer } from '../rewards/index.ts';
+import { datasetPrompts, type PolicyPrompt, PromptWriter, TaskPrompts } from '../rollouts/prompts.ts';
+import { type RolloutSampler, rewardItem, sampleRollouts } from '../rollouts/rollout.ts';
+import { configuredScorer } from '../rollouts/scoring.ts';
+import { field, resolveConfig } from '../runs/index.ts';
+import type { Message } from '../text/index.ts';
+import { checkRewardModel, policySchema } from '../trainers/policy/config.ts';
+import { deviceOf, dtypeOf, loadTokenizer } from '../trainers/setup.ts';
+
+const positive = () => z.number().int().positive();
+const group = 'Pairs';
+
+export const pairKinds = ['best-worst', 'all'] as const;
+export type PairKind = (typeof pairKinds)[number];
+
+export const buildPreferencesSchema = policySchema
+  .pick({
+    model: true,
+    tokenizer: true,
+    dtype: true,
+    device: true,
+    task: true,
+    dataset: true,
+    subset: true,
+    promptMaxLength: true,
+    promptFormat: true,
+    system: true,
+    templateVariables: true,
+    rewardModelPath: true,
+    rmQuantType: true,
+    rewardModule: true,
+    rewardWeights: true,
+    verifierReward: true,
+    formatReward: true,
+    rewardTimeout: true,
+    onRewardError: true,
+    maxNewTokens: true,
+    temperature: true,
+    topP: true,
+    topK: true,
+    minP: true,
+    seed: true,
+  })
+  .extend({
+    prompts: field(positive().default(256), { description: 'prompts to sample from', group }),
+    samples: field(z.number().int().min(2).default(8), {
+      description: 'responses per prompt',
+      group,
+      aliases: ['groupSize'],
+    }),
+    pairs: field(z.enum(pairKinds).default('best-worst'), {
+      description: 'one pair of each prompt, or every pair whose scores differ',
+      group,
+    }),
+    minGap: field(z.number().min(0).default(0), {
+      description: 'leave out pairs whose scores differ by no more than this',
+      group,
+    }),
+    batchPrompts: field(positive().default(32), { description: 'prompts sampled at the same time', group }),
+    output: field(z.string().default('./preferences.jsonl'), {
+      description: 'file to write',
+      group,
+      aliases: ['outputFile'],
+    }),
+  });
+
+export type BuildPreferencesConfig = z.output<typeof buildPreferencesSchema>;
+
+export interface BuildPreferencesOptions {
+  /** Prompts that the program holds, in place of a dataset's name. */
+  dataset?: DatasetSpec;
+  /** Scorers of the program's own, besides those of the config. */
+  scorers?: readonly RewardScorer[];
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+export interface BuiltPreferences {
+  output: string;
+  prompts: number;
+  pairs: number;
+  /** Prompts whose responses all scored alike: they teach nothing. */
+  withoutPairs: number;
+  meanScore: number;
+  meanChosen: number;
+  meanRejected: number;
+}
+
+/** One row of the file: what `attune train preference` reads, with the scores as margins. */
+export interface BuiltPair {
+  prompt: string | readonly Message[];
+  chosen: string;
+  rejected: string;
+  score_chosen: number;
+  score_rejected: number;
+}
+
+export async function buildPreferences(
+  given: z.input<typeof buildPreferencesSchema>,
+  options: BuildPreferencesOptions = {},
+): Promise<BuiltPreferences> {
+  const { config } = resolveConfig(buildPreferencesSchema, { flags: given });
+  checkRewardModel(config);
+  const { progress } = options;
+  const device = deviceOf(config.device);
+  const tokenizer = await loadTokenizer(config, progress);
+  const prompts = await openPrompts(config, new PromptWriter(tokenizer, writing(config)), options.dataset);
+  const scorer = await configuredScorer(config, { device, prompts, extra: options.scorers });
+  using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
+  const sampler = new Sampler(model.train(false));
+  try {
+    return await writePairs(config, { prompts, scorer, sampler, tokenizer }, options);
+  } finally {
+    sampler.dispose();
+    scorer.dispose?.();
+  }
+}
+
+const writing = (config: BuildPreferencesConfig) => ({
+  format: config.promptFormat,
+  maxLength: config.promptMaxLength,
+  system: config.system,
+  templateVariables: config.templateVariables,
+});
+
+async function openPrompts(
+  config: BuildPreferencesConfig,
+  writer: PromptWriter,
+  rows: DatasetSpec | undefined,
+): Promise<PolicyPrompt[]> {
+  const { task, seed, prompts: count, subset } = config;
+  if (task !== undefined) return new TaskPrompts(writer, { tasks: task, seed }).take(count);
+  const dataset = rows ?? config.dataset;
+  if (dataset === undefined) throw new UserError('There are no prompts: name a --task or a --dataset.');
+  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed })).train;
+}
+
+interface Parts {
+  prompts: readonly PolicyPrompt[];
+  scorer: RewardScorer;
+  sampler: RolloutSampler;
+  tokenizer: Parameters<typeof sampleRollouts>[1];
+}
+
+/** Written beside the target and renamed: a broken-off build leaves no half file. */
+async function writePairs(
+  config: BuildPreferencesConfig,
+  { prompts, scorer, sampler, tokenizer }: Parts,
+  { progress, signal }: BuildPreferencesOptions,
+): Promise<BuiltPreferences> {
+  const { output, samples: groupSize, batchPrompts, seed } = config;
+  mkdirSync(dirname(output), { recursive: true });
+  const partial = `${output}.${process.pid}.part`;
+  const file = createWriteStream(partial);
+  const scores: number[] = [];
+  const made: BuiltPair[] = [];
+  let withoutPairs = 0;
+  const bar = progress?.start('sampling', prompts.length, 'prompts');
+  for (let first = 0; first < prompts.length; first += batchPrompts) {
+    const batch = prompts.slice(first, first + batchPrompts);
+    const rollouts = await sampleRollouts(
+      sampler,
+      tokenizer,
+      batch,
+      { ...config, groupSize, seed, key: [first] },
+      signal,
+    );
+    const scored = await scorer.score(rollouts.map(rewardItem), { signal });
+    scores.push(...scored);
+    for (const [i, prompt] of batch.entries()) {
+      const responses = Array.from({ length: groupSize }, (_, k) => ({
+        text: rollouts[i * groupSize + k]?.completion as string,
+        score: scored[i * groupSize + k] as number,
+      }));
+      const pairs = pairsOf(responses, config).map(([w, l]) => ({
+        prompt: asWritten(prompt.messages),
+        chosen: w.text,
+        rejected: l.text,
+        score_chosen: w.score,
+        score_rejected: l.score,
+      }));
+      if (pairs.length === 0) withoutPairs++;
+      made.push(...pairs);
+      for (const pair of pairs) file.write(`${JSON.stringify(pair)}\n`);
+    }
+    bar?.advance(batch.length, { pairs: made.length });
+  }
+  bar?.done();
+  file.end();
+  await finished(file);
+  renameSync(partial, output);
+  return {
+    output,
+    prompts: prompts.length,
+    pairs: made.length,
+    withoutPairs,
+    meanScore: meanOf(scores),
+    meanChosen: meanOf(made.map((pair) => pair.score_chosen)),
+    meanRejected: meanOf(made.map((pair) => pair.score_rejected)),
+  };
+}
+
+export interface ScoredResponse {
+  text: string;
+  score: number;
+}
+
+/** Pairs of different texts whose scores differ by more than the gap, better one first. */
+export function pairsOf<T extends ScoredResponse>(
+  responses: readonly T[],
+  { pairs, minGap }: Pick<BuildPreferencesConfig, 'pairs' | 'minGap'>,
+): [T, T][] {
+  const ranked = [...new Map(responses.map((each) => [each.text, each])).values()].sort((a, b) => b.score - a.score);
+  const all = ranked.flatMap((better, i) =>
+    ranked
+      .slice(i + 1)
+      .filter((worse) => better.score - worse.score > minGap)
+      .map((worse): [T, T] => [better, worse]),
+  );
+  if (pairs === 'all') return all;
+  const best = all.filter(([better]) => better === ranked[0]).at(-1);
+  return best === undefined ? [] : [best];
+}
+
+/** A single question as plain text, anything longer as its messages. */
+function asWritten(messages: readonly Message[]): BuiltPair['prompt'] {
+  const [only] = messages;
+  return messages.length === 1 && only?.role === 'user' ? only.content : messages;
+}

@@ -1,0 +1,130 @@
+/** The options of `attune compare`, and each method's own config made from them. */
+import { z } from 'zod';
+import { policyAlgorithms, preferenceLosses } from '../../algorithms/index.ts';
+import { suggestion, UserError } from '../../errors.ts';
+import { field, loraFields, optimizerFields } from '../../runs/index.ts';
+import { modelFields } from '../../trainers/fields.ts';
+import { policySchema } from '../../trainers/policy/config.ts';
+import type { PreferenceConfigInput } from '../../trainers/preference/config.ts';
+
+const shape = policySchema.shape;
+const group = 'Comparison';
+const count = () => z.number().int().positive();
+const { epochs: _, ...optimizer } = optimizerFields({ batchSize: 2, lr: 1e-5, gradAccum: 2, maxGradNorm: 1 });
+
+export const compareSchema = z.object({
+  methods: field(z.array(z.string()).min(1).default(['ppo', 'grpo', 'dpo']), {
+    description: 'policy algorithms and preference losses, or "all"',
+    group,
+    examples: ['ppo,grpo,dpo'],
+  }),
+  steps: field(count().default(100), { description: 'optimiser steps of each method', group }),
+  maxSeconds: field(z.number().positive().optional(), {
+    description: 'seconds of training that each method may use at most',
+    group,
+  }),
+  seeds: field(z.array(z.number().int().min(0)).min(1).default([42]), {
+    description: 'each method runs once per seed; results are given as mean and spread',
+    group,
+    examples: ['1,2,3'],
+  }),
+  judgements: field(count().default(5), {
+    description: 'times that each run is judged on the held-out prompts',
+    group,
+  }),
+  evalNumPrompts: field(count().default(64), { description: 'held-out prompts, the same for all', group }),
+  evalSamples: field(z.number().int().min(0).default(4), { description: 'sampled answers to each, for pass@k', group }),
+  outputDir: field(z.string().default('./comparison'), { description: 'folder for everything', group }),
+  groupSize: field(count().default(4), { description: 'responses per prompt', group }),
+  preferenceLr: field(z.number().positive().optional(), {
+    description: 'learning rate of the preference losses; lr when left out',
+    group,
+  }),
+  ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
+  ...{ task: shape.task, dataset: shape.dataset, subset: shape.subset, promptFormat: shape.promptFormat },
+  ...{ promptMaxLength: shape.promptMaxLength, system: shape.system },
+  ...{ rewardModelPath: shape.rewardModelPath, rewardModule: shape.rewardModule, rewardWeights: shape.rewardWeights },
+  ...{ verifierReward: shape.verifierReward, formatReward: shape.formatReward, eosPenalty: shape.eosPenalty },
+  ...{ maxNewTokens: shape.maxNewTokens, temperature: shape.temperature, topP: shape.topP },
+  ...{ microBatchTokens: shape.microBatchTokens },
+  ...optimizer,
+  ...loraFields(),
+});
+
+export type CompareConfig = z.output<typeof compareSchema>;
+export type CompareInput = z.input<typeof compareSchema>;
+
+export interface Method {
+  name: string;
+  /** Which trainer it belongs to. */
+  kind: 'policy' | 'preference';
+}
+
+const kinds = [
+  ['policy', policyAlgorithms],
+  ['preference', preferenceLosses],
+] as const;
+
+/** The methods of a list of names; `all` for every one there is. */
+export function methodsOf(names: readonly string[]): Method[] {
+  const known: Method[] = kinds.flatMap(([kind, entries]) => entries.map(({ name }) => ({ name, kind })));
+  const chosen = names.flatMap((asked) => {
+    const wanted = asked.trim().toLowerCase().replaceAll('_', '-');
+    if (wanted === 'all') return known;
+    for (const [kind, entries] of kinds) {
+      const found = entries.find(({ name, aliases }) => name === wanted || aliases?.includes(wanted));
+      if (found !== undefined) return [{ name: found.name, kind }];
+    }
+    const all = known.map(({ name }) => name);
+    throw new UserError(`There is no method "${asked}".${suggestion(wanted, all)} Known: ${all.join(', ')}.`);
+  });
+  return [...new Map(chosen.map((method) => [method.name, method])).values()];
+}
+
+/** What both trainers are told alike. */
+function shared(config: CompareConfig, method: Method, seed: number) {
+  const { model, tokenizer, dtype, device, lora, loraR, loraAlpha, loraDropout, loraTargetModules } = config;
+  const { weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing } = config;
+  return {
+    ...{ model, tokenizer, dtype, device, lora, loraR, loraAlpha, loraDropout, loraTargetModules },
+    ...{ weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing, seed },
+    outputDir: `${config.outputDir}/${method.name}`,
+    runName: `seed-${seed}`,
+    maxSteps: config.steps,
+    evalSteps: -1,
+    saveSteps: -1,
+    saveModel: false,
+    reportTo: [],
+  };
+}
+
+export function policyFlags(config: CompareConfig, method: Method, seed: number): Record<string, unknown> {
+  const own: Record<string, unknown> = { ...shared(config, method, seed), algorithm: method.name };
+  for (const name of Object.keys(compareSchema.shape)) {
+    if (name in shape && !(name in own)) own[name] = config[name as keyof CompareConfig];
+  }
+  return { ...own, evalSteps: 1, evalNumPrompts: config.evalNumPrompts };
+}
+
+/** As many responses per step as a policy method samples, in pairs. */
+export function preferenceFlags(
+  config: CompareConfig,
+  method: Method,
+  seed: number,
+  pairs: number,
+): Partial<PreferenceConfigInput> {
+  const responses = config.batchSize * config.gradAccum * config.groupSize;
+  const batchSize = Math.max(1, Math.floor(responses / 2));
+  return {
+    ...shared(config, method, seed),
+    loss: method.name,
+    lr: config.preferenceLr ?? config.lr,
+    batchSize,
+    gradAccum: 1,
+    // the last step of each pass may be smaller, hence one pass more than the sum needs
+    epochs: Math.ceil((config.steps * batchSize) / Math.max(1, pairs)) + 1,
+    validationSplit: 0,
+    maxLength: config.promptMaxLength + config.maxNewTokens,
+    promptFormat: config.promptFormat,
+  };
+}

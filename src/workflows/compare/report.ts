@@ -1,0 +1,240 @@
+/** What a comparison found: figures, the picture, the text for people and the JSON for programs. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { meanOf, stdOf } from '../../algorithms/index.ts';
+import { bars, type Chart, grid, lineChart, Report, toPng } from '../../runs/index.ts';
+import type { Judgement, MethodRun } from './compare.ts';
+import type { CompareConfig } from './config.ts';
+
+/** A figure over seeds. */
+export interface Figure {
+  mean: number;
+  std: number;
+}
+
+export interface MethodResult {
+  /** How evenly it went, in the last half of training. */
+  stability: { judged_reward_std: Figure; loss_std: Figure; final_kl: Figure };
+  convergence: { steps_to_90_percent: Figure; improvement: Figure };
+  efficiency: { seconds: Figure; seconds_per_step: Figure; samples: Figure; improvement_per_minute: Figure };
+  /** On the held-out prompts, by the common judge. */
+  quality: Record<string, Figure>;
+}
+
+export interface ComparisonResults {
+  methods: Record<string, MethodResult>;
+  relative: {
+    winners: { quality: string; stability: string; convergence: string; efficiency: string };
+    /** Seconds relative to the fastest method. */
+    time_ratios: Record<string, number>;
+  };
+  start: Record<string, number>;
+}
+
+const figure = (values: readonly number[]): Figure => ({ mean: meanOf(values), std: stdOf(values) });
+/** What is compared: right answers where a verifier can tell, the reward otherwise. */
+const qualityName = (start: Judgement) => (start.metrics.accuracy === undefined ? 'reward' : 'accuracy');
+
+export function comparisonResults(start: Judgement, runs: readonly MethodRun[]): ComparisonResults {
+  const byMethod = Map.groupBy(runs, ({ method }) => method);
+  const methods = Object.fromEntries(Array.from(byMethod, ([method, own]) => [method, methodResult(start, own)]));
+  const best = (score: (result: MethodResult) => number) =>
+    Object.entries(methods).reduce((a, b) => (score(b[1]) > score(a[1]) ? b : a))[0];
+  const fastest = Math.min(...Object.values(methods).map(({ efficiency }) => efficiency.seconds.mean));
+  return {
+    start: start.metrics,
+    methods,
+    relative: {
+      winners: {
+        quality: best(({ quality }) => (quality[qualityName(start)] as Figure).mean),
+        stability: best(({ stability }) => -stability.judged_reward_std.mean),
+        convergence: best(({ convergence }) => -convergence.steps_to_90_percent.mean),
+        efficiency: best(({ efficiency }) => efficiency.improvement_per_minute.mean),
+      },
+      time_ratios: Object.fromEntries(
+        Object.entries(methods).map(([name, { efficiency }]) => [name, efficiency.seconds.mean / fastest]),
+      ),
+    },
+  };
+}
+
+function methodResult(start: Judgement, runs: readonly MethodRun[]): MethodResult {
+  const name = qualityName(start);
+  const over = (of: (run: MethodRun) => number) => figure(runs.map(of));
+  const final = (run: MethodRun) => run.judgements.at(-1) as Judgement;
+  const gain = (run: MethodRun) => (final(run).metrics[name] as number) - (start.metrics[name] as number);
+  return {
+    stability: {
+      judged_reward_std: over(({ judgements }) =>
+        stdOf(lastHalf(judgements).map(({ metrics }) => metrics.reward as number)),
+      ),
+      loss_std: over(({ history }) => stdOf(lastHalf(history).flatMap(({ metrics }) => metrics['train/loss'] ?? []))),
+      final_kl: over((run) => final(run).kl),
+    },
+    convergence: { steps_to_90_percent: over((run) => stepsTo(run, name, 0.9)), improvement: over(gain) },
+    efficiency: {
+      seconds: over(({ seconds }) => seconds),
+      seconds_per_step: over(({ seconds, steps }) => seconds / Math.max(1, steps)),
+      samples: over(({ samples }) => samples),
+      improvement_per_minute: over((run) => (60 * gain(run)) / run.seconds),
+    },
+    quality: Object.fromEntries(
+      Object.keys(start.metrics).map((metric) => [metric, over((run) => final(run).metrics[metric] ?? Number.NaN)]),
+    ),
+  };
+}
+
+const lastHalf = <T>(items: readonly T[]) => items.slice(Math.floor(items.length / 2));
+
+/** The first judgement that has this share of the whole improvement; all steps where there was none. */
+function stepsTo({ judgements, steps }: MethodRun, name: string, share: number): number {
+  const value = ({ metrics }: Judgement) => metrics[name] as number;
+  const [first, last] = [value(judgements[0] as Judgement), value(judgements.at(-1) as Judgement)];
+  if (last <= first) return steps;
+  return judgements.find((each) => value(each) >= first + share * (last - first))?.step ?? steps;
+}
+
+export async function writeComparison(
+  config: CompareConfig,
+  start: Judgement,
+  runs: readonly MethodRun[],
+  results: ComparisonResults,
+): Promise<void> {
+  const folder = join(config.outputDir, 'comparison');
+  mkdirSync(folder, { recursive: true });
+  const charts = comparisonCharts(start, runs, results);
+  const text = comparisonText(config, start, results);
+  const { methods, relative } = results;
+  const json = { ...methods, relative, start: results.start };
+  writeFileSync(join(folder, 'comparison_results.json'), `${JSON.stringify(json, null, 2)}\n`);
+  writeFileSync(join(folder, 'comparison_report.txt'), text);
+  writeFileSync(
+    join(folder, 'comparison.png'),
+    await toPng(grid(charts, { title: 'Methods from one start', columns: 3 })),
+  );
+  const report = new Report(
+    'Comparison of methods',
+    `${config.model}, ${config.steps} steps, seeds ${config.seeds.join(', ')}`,
+  );
+  report
+    .section('Result')
+    .table(...resultTable(start, results))
+    .section('Curves')
+    .charts(charts);
+  report.section('The same prompts, answered by each').samples(answersSideBySide(runs));
+  writeFileSync(join(folder, 'report.html'), await report.html());
+}
+
+function comparisonCharts(start: Judgement, runs: readonly MethodRun[], results: ComparisonResults): Chart[] {
+  const names = Object.keys(results.methods);
+  const name = qualityName(start);
+  const of = (method: string) => runs.filter((run) => run.method === method);
+  const lines = (title: string, points: (run: MethodRun) => Point[]) => {
+    const series = names.map((method) => ({ name: method, ...averaged(of(method).map(points)) }));
+    const bands = Object.fromEntries(series.map((each) => [each.name, each.spread]));
+    const spread = series.some((each) => each.spread.some((value) => value > 0));
+    return lineChart({ title, xLabel: 'step', series, ...(spread ? { bands } : {}) });
+  };
+  const judged = (title: string, pick: (judgement: Judgement) => number) =>
+    lines(title, (run) => run.judgements.map((each) => ({ x: each.step, y: pick(each) })));
+  const logged = (title: string, metric: string) =>
+    lines(title, (run) =>
+      run.history.flatMap(({ step, metrics }) =>
+        metrics[metric] === undefined ? [] : [{ x: step, y: metrics[metric] }],
+      ),
+    );
+  const bar = (title: string, pick: (method: string) => Figure) =>
+    bars({
+      title,
+      colorByLabel: true,
+      bars: names.map((method) => ({ label: method, value: pick(method).mean, error: pick(method).std })),
+    });
+  return [
+    judged('held-out reward', ({ metrics }) => metrics.reward as number),
+    ...(name === 'accuracy' ? [judged('held-out accuracy', ({ metrics }) => metrics.accuracy as number)] : []),
+    judged('KL to the start, per response', ({ kl }) => kl),
+    logged('loss (not comparable between methods)', 'train/loss'),
+    bar('seconds per step', (method) => (results.methods[method] as MethodResult).efficiency.seconds_per_step),
+    bar(`final ${name}`, (method) => (results.methods[method] as MethodResult).quality[name] as Figure),
+  ];
+}
+
+interface Point {
+  x: number;
+  y: number;
+}
+
+/** Mean and standard deviation over seeds at each step that all have. */
+function averaged(runs: readonly Point[][]): { x: number[]; y: number[]; spread: number[] } {
+  const at = new Map<number, number[]>();
+  for (const { x, y } of runs.flat()) at.set(x, [...(at.get(x) ?? []), y]);
+  const steps = [...at.keys()].sort((a, b) => a - b).filter((step) => at.get(step)?.length === runs.length);
+  const values = steps.map((step) => at.get(step) as number[]);
+  return { x: steps, y: values.map(meanOf), spread: values.map(stdOf) };
+}
+
+function resultTable(start: Judgement, results: ComparisonResults): [string[], (string | number)[][]] {
+  // Parts of the reward are in the JSON; of sampled answers pass@k says the same as their accuracy.
+  const quality = Object.keys(start.metrics).filter((name) => !/^reward_|^sampled_accuracy$/.test(name));
+  const row = (name: string, { quality: own, efficiency, stability }: MethodResult) => [
+    name,
+    ...quality.map((metric) => shown(own[metric] as Figure)),
+    shown(stability.final_kl),
+    shown(efficiency.seconds),
+  ];
+  return [
+    ['method', ...quality, 'KL', 'seconds'],
+    [
+      ['(start)', ...quality.map((metric) => short(start.metrics[metric] as number)), '0', '0'],
+      ...Object.entries(results.methods).map(([name, result]) => row(name, result)),
+    ],
+  ];
+}
+
+export function comparisonText(config: CompareConfig, start: Judgement, results: ComparisonResults): string {
+  const [head, rows] = resultTable(start, results);
+  const table = [head, ...rows].map((row) => row.map(String));
+  const widths = head.map((_, column) => Math.max(...table.map((row) => (row[column] ?? '').length)));
+  const lines = table.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] as number))
+      .join('  ')
+      .trimEnd(),
+  );
+  const { winners, time_ratios: ratios } = results.relative;
+  const several = config.seeds.length > 1;
+  const verdicts = [
+    ['best final quality', winners.quality],
+    ['steadiest', winners.stability],
+    ['first at 90 % of its own improvement', winners.convergence],
+    ['most improvement a minute', winners.efficiency],
+    [
+      'time against the fastest',
+      Object.entries(ratios)
+        .map(([name, ratio]) => `${name} ${ratio.toFixed(2)}×`)
+        .join(', '),
+    ],
+  ] as const;
+  return `Comparison from ${config.model}: ${config.steps} steps, ${config.seeds.length} seed${several ? 's' : ''}, ${config.evalNumPrompts} held-out prompts
+All methods were judged on the same prompts by the same judge, not by their own training signals.
+${several ? 'Numbers are mean ± standard deviation over seeds.\n' : 'One seed: differences of a few hundredths may be chance; use --seeds 1,2,3.\n'}
+${lines.join('\n')}
+
+${verdicts.map(([what, who]) => `${what.padEnd(38)}${who}`).join('\n')}
+`;
+}
+
+function answersSideBySide(runs: readonly MethodRun[]) {
+  const firsts = [...Map.groupBy(runs, ({ method }) => method).values()].map((own) => own[0] as MethodRun);
+  const prompts = firsts[0]?.answers ?? [];
+  return prompts.map(({ prompt }, i) => ({
+    prompt,
+    answers: firsts.flatMap(({ method, answers }) => {
+      const answer = answers[i];
+      return answer === undefined ? [] : [{ label: method, text: answer.text, values: { reward: answer.reward } }];
+    }),
+  }));
+}
+
+const shown = ({ mean, std }: Figure) => (std > 0 ? `${short(mean)} ± ${short(std, 2)}` : short(mean));
+const short = (value: number, digits = 3) => String(Number(value.toPrecision(digits)));

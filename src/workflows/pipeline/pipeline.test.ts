@@ -1,0 +1,256 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { ConfigError, readMetrics } from '../../runs/index.ts';
+import { openSafetensors, scope } from '../../tensor/index.ts';
+import { readPipeline } from './config.ts';
+import { type PipelineOptions, trainPipeline } from './pipeline.ts';
+import { planPipeline } from './plan.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-pipeline-'));
+const at = (...parts: string[]) => join(folder, ...parts);
+const qwen = at('qwen');
+const gpt2 = at('gpt2');
+
+beforeAll(async () => {
+  process.env.ATTUNE_CACHE = at('cache');
+  await tinyModel(qwen);
+  await tinyModel(gpt2, { config: { model_type: 'gpt2' } });
+  writeFileSync(
+    at('pairs.jsonl'),
+    preferenceRows(48)
+      .map((row) => `${JSON.stringify(row)}\n`)
+      .join(''),
+  );
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const recipe = (
+  given: Record<string, Record<string, unknown>> = {},
+  models = { qwen, gpt2 } as Record<string, string>,
+) => ({
+  models: Object.entries(models).map(([name, path]) => ({ name, huggingface_id: path })),
+  dataset: { name: at('pairs.jsonl'), ...given.dataset },
+  training: {
+    output_dir: at('out'),
+    num_epochs: 1,
+    per_device_train_batch_size: 4,
+    gradient_accumulation_steps: 2,
+    learning_rate: 1e-3,
+    warmup_steps: 1,
+    eval_steps: 2,
+    save_steps: 2,
+    logging_steps: 1,
+    ...given.training,
+  },
+  logging: { logging_dir: at('logs'), report_to: ['none'], ...given.logging },
+  ...(given.post_training ? { post_training: given.post_training } : {}),
+  ...(given.lora ? { lora: given.lora } : {}),
+  ...(given.finetuning ? { finetuning: given.finetuning } : {}),
+  ...(given.gpu ? { gpu: given.gpu } : {}),
+});
+
+const train = (given: Record<string, unknown>, options: PipelineOptions = {}) =>
+  trainPipeline(readPipeline(given).config, { curves: false, ...options });
+
+describe('a pipeline', () => {
+  it('trains model after model into the promised folders; one that fails does not stop the rest', async () => {
+    const output = { training: { output_dir: at('isolated') }, logging: { report_to: ['tensorboard'] } };
+    const outcomes = await train(recipe(output, { missing: at('nowhere'), qwen, gpt2 }));
+    expect(outcomes.map(({ name, status }) => [name, status])).toEqual([
+      ['missing', 'failed'],
+      ['qwen', 'finished'],
+      ['gpt2', 'finished'],
+    ]);
+    expect(outcomes[0]?.error?.message).toContain('nowhere');
+    for (const name of ['qwen', 'gpt2']) {
+      for (const file of [
+        'adapter_config.json',
+        'adapter_model.safetensors',
+        'tokenizer.json',
+        'tokenizer_config.json',
+      ])
+        expect(existsSync(at('isolated', name, 'final', file)), file).toBe(true);
+      expect(existsSync(at('isolated', name, 'checkpoint-2', 'trainer_state.json'))).toBe(true);
+      expect(existsSync(at('logs', name))).toBe(true);
+      expect(readMetrics(at('isolated', name, 'metrics.jsonl')).at(-1)).toHaveProperty('eval/accuracy');
+    }
+    const { target_modules: targets } = JSON.parse(
+      readFileSync(at('isolated', 'gpt2', 'final', 'adapter_config.json'), 'utf8'),
+    );
+    expect(targets).toEqual(['c_attn']);
+    expect(JSON.parse(readFileSync(at('isolated', 'pipeline_results.json'), 'utf8'))).toHaveLength(3);
+  });
+
+  it('a chosen model’s failure is final', async () => {
+    const config = recipe({ training: { output_dir: at('chosen') } }, { missing: at('nowhere'), qwen });
+    await expect(train(config, { modelIndex: 0 })).rejects.toThrow(/nowhere/);
+    await expect(train(config, { modelIndex: 7 })).rejects.toThrow(/0 missing, 1 qwen/);
+  });
+
+  it('resumes where it stopped, to the same weights, and leaves finished models alone', async () => {
+    const interrupted = recipe({ training: { output_dir: at('stopped') } });
+    const whole = recipe({ training: { output_dir: at('whole') } });
+    await train(whole);
+    const stop = new AbortController();
+    const first = await train(interrupted, {
+      signal: stop.signal,
+      onStep: ({ name }, { step }) => {
+        if (name === 'gpt2' && step === 3) stop.abort();
+      },
+    });
+    expect(first.map(({ status }) => status)).toEqual(['finished', 'interrupted']);
+    await expect(planFaults(interrupted)).resolves.toEqual(
+      [/holds a run already/, /holds a run already/].map((pattern) => [expect.stringMatching(pattern)]),
+    );
+    const second = await train(interrupted, { resume: true });
+    expect(second.map(({ status }) => status)).toEqual(['skipped', 'finished']);
+    expect(weights(at('stopped', 'gpt2', 'final'))).toEqual(weights(at('whole', 'gpt2', 'final')));
+  });
+
+  it('does what its fields say', async () => {
+    const outcomes = await train(
+      recipe(
+        {
+          training: {
+            output_dir: at('fields'),
+            learning_rate: 0.05,
+            save_steps: 1,
+            save_total_limit: 1,
+            eval_steps: 1,
+            bf16: true,
+          },
+          lora: { enabled: false },
+          dataset: { max_samples: 40, validation_split: 0.3 },
+          finetuning: {
+            metric_for_best_model: 'eval_rejected_lp',
+            greater_is_better: true,
+            early_stopping_patience: 1,
+          },
+          post_training: { method: 'dpo', loss_type: 'hinge', beta: 0.3 },
+        },
+        { qwen },
+      ),
+    );
+    expect(outcomes[0]).toMatchObject({ status: 'early-stopping', best: { metric: 'eval/rejected_lp' } });
+    const saved = JSON.parse(readFileSync(at('fields', 'qwen', 'config.json'), 'utf8'));
+    expect(saved).toMatchObject({
+      loss: 'hinge',
+      beta: 0.3,
+      subset_size: 40,
+      dtype: 'bfloat16',
+      validation_split: 0.3,
+    });
+    const final = JSON.parse(readFileSync(at('fields', 'qwen', 'final', 'config.json'), 'utf8'));
+    expect(final.dtype).toBe('bfloat16');
+    expect(weights(at('fields', 'qwen', 'final'))).toEqual(weights(at('fields', 'qwen', 'best_model')));
+  });
+});
+
+const weights = (place: string) => {
+  const name = existsSync(join(place, 'adapter_model.safetensors')) ? 'adapter_model' : 'model';
+  using file = openSafetensors(join(place, `${name}.safetensors`));
+  return scope(() => Object.fromEntries(file.names.map((each) => [each, file.tensor(each).numbers()])));
+};
+
+const planFaults = async (given: Record<string, unknown>) =>
+  (await planPipeline(readPipeline(given).config)).map(({ faults }) => faults);
+
+describe('a look before training', () => {
+  it('tells steps and memory of each model', async () => {
+    const [first] = await planPipeline(readPipeline(recipe({ training: { output_dir: at('dry') } })).config);
+    expect(first).toMatchObject({ faults: [], training: { steps: { total: 6 }, model: { family: 'qwen3' } } });
+    // four projections of two layers: r·(inputs + outputs)
+    expect(first?.training?.memory.trainable).toBe(2 * 8 * (32 + 32 + 32 + 16 + 32 + 16 + 32 + 32));
+    expect(existsSync(at('dry'))).toBe(false);
+  });
+
+  it('takes all linear modules in one word', async () => {
+    const given = recipe({ training: { output_dir: at('dry') }, lora: { target_modules: 'all-linear' } }, { qwen });
+    const [plan] = await planPipeline(readPipeline(given).config);
+    // attention as above, and gate, up and down of 32 and 64
+    expect(plan?.training?.memory.trainable).toBe(2 * 8 * (224 + 3 * (32 + 64)));
+  });
+
+  it('has the faults of all models at once', async () => {
+    const given = recipe(
+      { training: { output_dir: at('dry') }, lora: { target_modules: ['q_proj'] } },
+      { missing: at('nowhere'), qwen, gpt2 },
+    );
+    expect(await planFaults(given)).toEqual([
+      [expect.stringContaining('nowhere')],
+      [],
+      [expect.stringMatching(/no linear module.*q_proj.*c_attn/s)],
+    ]);
+  });
+
+  it('finds a wrong column and a wrong module together', async () => {
+    const given = recipe(
+      { training: { output_dir: at('dry') }, dataset: { prompt_column: 'promt' }, lora: { target_modules: ['nope'] } },
+      { qwen },
+    );
+    const [faults] = await planFaults(given);
+    expect(faults).toEqual([expect.stringMatching(/promt.*prompt/s), expect.stringContaining('nope')]);
+  });
+});
+
+describe('faults of the file', () => {
+  const faultsOf = (given: Record<string, unknown>): string[] => {
+    try {
+      readPipeline(given);
+    } catch (error) {
+      if (error instanceof ConfigError) return error.faults.map(({ path, message }) => `${path}: ${message}`);
+    }
+    return [];
+  };
+
+  it('are told all at once', () => {
+    const faults = faultsOf({
+      models: [{ name: 'a', huggingface_id: 'x', trust_remote_code: 'maybe' }, { name: 'b' }],
+      dataset: { name: 'd', validation_spilt: 0.1 },
+      post_training: { method: 'dppo' },
+      training: { fp16: true, optim: 'adafactor', learning_rate: 'fast' },
+      gpu: { device_ids: [0, 1], use_ddp: true },
+      finetuning: { metric_for_best_model: 'eval_acuracy' },
+      lora: { task_type: 'SEQ_CLS' },
+    });
+    const expected = [
+      /dataset\.validation_spilt: .*validation_split/,
+      /models\[0\]\.trust_remote_code: expected true or false/,
+      /models\[1\]\.huggingface_id: is required/,
+      /post_training\.method: .*dpo/,
+      /training\.fp16: .*bf16/,
+      /training\.optim: expected "adamw_torch", got "adafactor"/,
+      /training\.learning_rate: expected a number/,
+      /gpu\.device_ids: .*not built yet/,
+      /gpu\.use_ddp: .*not built yet/,
+      /finetuning\.metric_for_best_model: .*accuracy/,
+      /lora\.task_type: .*CAUSAL_LM/,
+    ];
+    for (const pattern of expected)
+      expect(
+        faults.some((fault) => pattern.test(fault)),
+        `${pattern}\n${faults.join('\n')}`,
+      ).toBe(true);
+    expect(faults).toHaveLength(expected.length);
+  });
+
+  it('include what no single field shows', () => {
+    const base = recipe({}, { a: 'x' });
+    expect(faultsOf({ ...base, models: [...base.models, ...base.models] })[0]).toMatch(/also models\[0\]/);
+    expect(faultsOf({ ...base, post_training: { method: 'orpo', loss_type: 'sigmoid' } })[0]).toMatch(/contradicts/);
+    for (const given of [{ ref_model_id: 'y' }, { ref_quant_type: 'int8' }])
+      expect(faultsOf({ ...base, post_training: { use_ref_model: false, ...given } })[0]).toMatch(/use_ref_model/);
+  });
+});
+
+it('the recipes are valid', () => {
+  for (const name of ['minimal', 'full', 'several-models']) {
+    const path = new URL(`../../../recipes/${name}.yaml`, import.meta.url).pathname;
+    expect(readFileSync(path, 'utf8').split('\n')[0]).toBe(`# attune train --config recipes/${name}.yaml`);
+    expect(() => readPipeline(path)).not.toThrow();
+  }
+});

@@ -1,0 +1,127 @@
+/**
+ * One recipe on many models, one after another. A model that fails is reported and the others go on.
+ *
+ *     const { config } = readPipeline('pipeline.yaml');
+ *     const outcomes = await trainPipeline(config, { onStep: (model, step) => console.log(model.name, step.step) });
+ *
+ *     {output_dir}/{model}/checkpoint-{step}/  final/  best_model/  metrics.jsonl …      {logging_dir}/{model}/  TensorBoard
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { UserError } from '../../errors.ts';
+import type { Progress } from '../../progress.ts';
+import { redact, resolveRun } from '../../runs/index.ts';
+import type { TrainResult, TrainStep } from '../../trainers/loop/loop.ts';
+import { preferenceSchema } from '../../trainers/preference/config.ts';
+import { startPreference } from '../../trainers/preference/preference.ts';
+import type { Sample } from '../../trainers/preference/samples.ts';
+import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
+import { pipelineDevice, startOf } from './plan.ts';
+
+export interface PipelineOptions {
+  /** Only this one, counted from 0; its failure is thrown. */
+  modelIndex?: number;
+  /** Each model goes on from its newest checkpoint; finished ones are left alone. */
+  resume?: boolean;
+  signal?: AbortSignal;
+  progress?: Progress;
+  cache?: string | false;
+  /** Draws `training_curves.png` for each model; true unless said otherwise. */
+  curves?: boolean;
+  onModel?: (model: PipelineModel, about: { folder: string; totalSteps: number; resumedAt?: number }) => void;
+  onStep?: (model: PipelineModel, step: TrainStep) => void;
+  onSamples?: (model: PipelineModel, samples: Sample[]) => void;
+  onOutcome?: (outcome: ModelOutcome) => void;
+}
+
+export interface ModelOutcome {
+  name: string;
+  /** `skipped`: it was finished before. */
+  status: TrainResult['ended'] | 'failed' | 'skipped';
+  folder: string;
+  step?: number;
+  best?: TrainResult['best'];
+  /** The final model, or where to resume from. */
+  checkpoint?: string;
+  error?: Error;
+  seconds: number;
+}
+
+export const resultsFile = 'pipeline_results.json';
+
+export async function trainPipeline(config: PipelineConfig, options: PipelineOptions = {}): Promise<ModelOutcome[]> {
+  const { modelIndex, signal } = options;
+  const outcomes: ModelOutcome[] = [];
+  for (const model of chosenModels(config, modelIndex)) {
+    if (signal?.aborted) break;
+    const started = performance.now();
+    const seconds = () => (performance.now() - started) / 1000;
+    let outcome: ModelOutcome;
+    try {
+      outcome = { ...(await trainOne(config, model, options)), seconds: seconds() };
+    } catch (error) {
+      if (modelIndex !== undefined) throw error;
+      const folder = join(config.training.outputDir, model.name);
+      outcome = { name: model.name, status: 'failed', folder, error: error as Error, seconds: seconds() };
+    }
+    outcomes.push(outcome);
+    options.onOutcome?.(outcome);
+    writeResults(config, outcomes);
+  }
+  return outcomes;
+}
+
+function chosenModels({ models }: PipelineConfig, index: number | undefined): PipelineModel[] {
+  if (index === undefined) return models;
+  const model = models[index];
+  if (model !== undefined) return [model];
+  const list = models.map(({ name }, i) => `${i} ${name}`).join(', ');
+  throw new UserError(`There is no model ${index}: they are counted from 0 (${list}).`);
+}
+
+async function trainOne(
+  config: PipelineConfig,
+  model: PipelineModel,
+  options: PipelineOptions,
+): Promise<Omit<ModelOutcome, 'seconds'>> {
+  const { name } = model;
+  const folder = join(config.training.outputDir, name);
+  const start = startOf(config, model, options.resume);
+  if (start.kind === 'finished') return { name, status: 'skipped', folder, checkpoint: join(folder, 'final') };
+  const input = preferenceInput(config, model, pipelineDevice(config));
+  const resumeFrom = start.kind === 'resume' ? start.from : undefined;
+  const resolved = await resolveRun(preferenceSchema, { ...input, resumeFrom });
+  mkdirSync(folder, { recursive: true });
+  using run = await startPreference(resolved, {
+    signal: options.signal,
+    progress: options.progress,
+    cache: options.cache,
+    onSamples: (samples) => options.onSamples?.(model, samples),
+    onStep: (step) => options.onStep?.(model, step),
+    checkpointName: (step) => `checkpoint-${step}`,
+    run: {
+      command: 'train pipeline',
+      existing: 'reuse',
+      curves: options.curves,
+      // rows that an attempt without checkpoints left behind are cut off
+      ...(start.kind === 'fresh' ? { resume: { run: folder, step: 0 } } : {}),
+    },
+  });
+  options.onModel?.(model, {
+    folder,
+    totalSteps: run.totalSteps,
+    ...(start.kind === 'resume' ? { resumedAt: start.step } : {}),
+  });
+  const { ended, step, best, checkpoint } = await run.finish();
+  return { name, status: ended, folder, step, best, checkpoint };
+}
+
+function writeResults(config: PipelineConfig, outcomes: readonly ModelOutcome[]): void {
+  const { outputDir } = config.training;
+  mkdirSync(outputDir, { recursive: true });
+  const rows = outcomes.map(({ error, ...outcome }) => ({
+    ...outcome,
+    ...(error ? { error: redact(error.message) } : {}),
+  }));
+  writeFileSync(join(outputDir, resultsFile), `${JSON.stringify(rows, null, 2)}\n`);
+}

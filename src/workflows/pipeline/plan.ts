@@ -1,0 +1,109 @@
+/**
+ * What a pipeline would do, without doing it: each model's faults, steps and memory. Tokenizers, configs and the data are
+ * read; weights are not.
+ */
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { AttuneError, UserError } from '../../errors.ts';
+import { ConfigError, listCheckpoints, type RunInfo, readJson, resolveConfig } from '../../runs/index.ts';
+import { cudaCount } from '../../tensor/index.ts';
+import { modelPlan, type TrainingPlan } from '../../trainers/batches/plan.ts';
+import type { TrainerOptions } from '../../trainers/loop/training-run.ts';
+import { configuredLoss, preferenceSchema } from '../../trainers/preference/config.ts';
+import { openPreferences, preferencePlan } from '../../trainers/preference/data.ts';
+import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
+
+export interface ModelPlan {
+  name: string;
+  model: string;
+  folder: string;
+  /** Everything that would stop it. */
+  faults: string[];
+  /** Worth knowing, but no obstacle. */
+  notes: string[];
+  /** Model, memory, data and steps, where nothing stands against counting them. */
+  training?: TrainingPlan;
+}
+
+export interface PipelinePlanOptions extends Pick<TrainerOptions, 'progress' | 'signal' | 'cache'> {
+  resume?: boolean;
+}
+
+export async function planPipeline(config: PipelineConfig, options: PipelinePlanOptions = {}): Promise<ModelPlan[]> {
+  const plans: ModelPlan[] = [];
+  for (const model of config.models) plans.push(await planModel(config, model, options));
+  return plans;
+}
+
+export async function planModel(
+  config: PipelineConfig,
+  model: PipelineModel,
+  options: PipelinePlanOptions = {},
+): Promise<ModelPlan> {
+  const folder = join(config.training.outputDir, model.name);
+  const plan: ModelPlan = { name: model.name, model: model.huggingfaceId, folder, faults: [], notes: notesOn(model) };
+  const attempt = async <T>(body: () => T | Promise<T>): Promise<T | undefined> => {
+    try {
+      return await body();
+    } catch (error) {
+      if (!(error instanceof AttuneError)) throw error;
+      const messages =
+        error instanceof ConfigError ? error.faults.map((fault) => `${fault.path}: ${fault.message}`) : [error.message];
+      // a model that is not there is missed by its tokenizer and by its weights
+      for (const message of messages) if (!plan.faults.includes(message)) plan.faults.push(message);
+      return undefined;
+    }
+  };
+  const resuming = await attempt(() => startOf(config, model, options.resume));
+  if (resuming?.kind === 'finished') plan.notes.push('finished already; nothing is left to do');
+  if (resuming?.kind === 'resume') plan.notes.push(`goes on after step ${resuming.step}`);
+  const device = await attempt(() => pipelineDevice(config));
+  const input = preferenceInput(config, model, device ?? 'cpu');
+  const preference = await attempt(() => resolveConfig(preferenceSchema, { flags: input }).config);
+  if (preference === undefined) return plan;
+  const loss = await attempt(() => configuredLoss(preference));
+  if (loss === undefined) return plan;
+  const data = await attempt(() => openPreferences(preference, loss.algorithm, options));
+  if (data === undefined) await attempt(() => modelPlan(preference, 0, options));
+  else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, options.progress));
+  await data?.close();
+  return plan;
+}
+
+function notesOn(model: PipelineModel): string[] {
+  if (!model.trustRemoteCode) return [];
+  return [
+    'trust_remote_code has nothing to trust: attune brings every family’s code itself and runs none from the hub',
+  ];
+}
+
+/** The device that `gpu.device_ids` names; a machine without a GPU trains on its CPU. */
+export function pipelineDevice({ gpu }: PipelineConfig): string {
+  const [id] = gpu.deviceIds;
+  const count = cudaCount();
+  if (id === undefined || count === 0) return 'cpu';
+  if (id >= count)
+    throw new UserError(`gpu.device_ids: there is no GPU ${id}; this machine has ${count} (0 to ${count - 1}).`);
+  return `cuda:${id}`;
+}
+
+export type ModelStart = { kind: 'fresh' } | { kind: 'finished' } | { kind: 'resume'; step: number; from: string };
+
+/** Whether a model begins, goes on, or is done; a run that is there is never written over. */
+export function startOf(config: PipelineConfig, model: PipelineModel, resume = false): ModelStart {
+  const folder = join(config.training.outputDir, model.name);
+  const asked = config.finetuning.resumeFromCheckpoint;
+  const given = typeof asked === 'string' && asked !== 'latest' ? asked : undefined;
+  const newest = listCheckpoints(folder).at(-1);
+  const finished =
+    readJson<RunInfo>(join(folder, 'run.json'))?.status === 'finished' && existsSync(join(folder, 'final'));
+  if (resume || asked) {
+    if (finished) return { kind: 'finished' };
+    if (given !== undefined) return { kind: 'resume', step: Number(/(\d+)\/?$/.exec(given)?.[1] ?? 0), from: given };
+    return newest === undefined ? { kind: 'fresh' } : { kind: 'resume', step: newest.step, from: folder };
+  }
+  if (!finished && newest === undefined) return { kind: 'fresh' };
+  throw new UserError(
+    `${folder} holds a run already. Go on with --resume, choose another --output-dir, or delete it (attune runs).`,
+  );
+}
