@@ -138,8 +138,6 @@ function planBuild(root, build, libtorch, env) {
   const shared = [
     `-std=c++${atLeast(libtorch.version, [2, 12]) ? 20 : 17}`,
     ...defines,
-    // Includes are written from native/: "door/handles.h".
-    `-I${folder}`,
     ...includes.flatMap((path) => ['-isystem', path]),
   ];
   const compilers = {
@@ -199,7 +197,8 @@ function planBuild(root, build, libtorch, env) {
   const objects = sources.map((source) => {
     const command = source.endsWith('.cu') ? compilers.cu : compilers.cc;
     const name = `${basename(source)}-${digest(...base, ...command, readFileSync(source))}.o`;
-    return { source, command: [...command, `-I${nodeApi}`], object: join(shelf, name) };
+    // Includes are written from native/ ("door/handles.h"); where that lies is no part of the key.
+    return { source, command: [...command, `-I${folder}`, `-I${nodeApi}`], object: join(shelf, name) };
   });
   const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
   return {
