@@ -46,13 +46,9 @@ export {
   type BuiltPreferences,
   buildPreferences,
 } from './workflows/build-preferences.ts';
-export {
-  type CompareOptions,
-  type CompareOutcome,
-  compareMethods,
-  type MethodRun,
-} from './workflows/compare/compare.ts';
+export { type CompareOptions, type CompareOutcome, compareMethods } from './workflows/compare/compare.ts';
 export { type CompareConfig, compareSchema } from './workflows/compare/config.ts';
+export type { MethodRun } from './workflows/compare/results.ts';
 export { type PipelineConfig, pipelineSchema, readPipeline } from './workflows/pipeline/config.ts';
 export { type ModelOutcome, type PipelineOptions, trainPipeline } from './workflows/pipeline/pipeline.ts';
 export { type ModelPlan, planPipeline } from './workflows/pipeline/plan.ts';

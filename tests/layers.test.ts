@@ -63,7 +63,7 @@ const allowed: Record<string, string[]> = {
   'src/runs/plots': ['src/runs/metrics'],
   'src/runs/store': [],
   'src/runs': ['src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
-  'src/rewards': [...models, ...tasks, ...text],
+  'src/rewards': ['src/hub', ...models, ...tasks, ...text],
   'src/rollouts': [
     'src/hub',
     'src/rewards',

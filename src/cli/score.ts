@@ -7,9 +7,8 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { type QuantType, quantTypes } from '../models/index.ts';
+import { deviceOf, dtypeOf, type QuantType, quantTypes } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
-import { deviceOf, dtypeOf } from '../trainers/setup.ts';
 import { consoleProgress } from './terminal/console.ts';
 
 interface Flags {

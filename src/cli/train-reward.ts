@@ -1,9 +1,9 @@
 /** `attune train reward`: preference, outcome and process reward models. */
 import type { Command } from 'commander';
+import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { rewardSchema } from '../trainers/reward/config.ts';
 import { rewardTokens, startReward } from '../trainers/reward/reward.ts';
-import { loadTokenizer } from '../trainers/setup.ts';
 import { registerTrainVerb } from './options/training.ts';
 
 export function registerTrainReward(train: Command): void {

@@ -1,7 +1,7 @@
 /** `attune train sft`: chats or plain text, from a checkpoint or from scratch. */
 import type { Command } from 'commander';
+import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
-import { loadTokenizer } from '../trainers/setup.ts';
 import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
 import { registerTrainVerb } from './options/training.ts';
 

@@ -9,10 +9,18 @@ export * from './decoder/responses.ts';
 export type { DecoderSpec } from './families/spec.ts';
 export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
 export { type LoadOptions, readConfig } from './files/decoder.ts';
+export { deviceOf, dtypeOf } from './files/device.ts';
 export { type Inspection, type InspectOptions, inspectModel } from './files/inspect.ts';
 export * from './files/load.ts';
 export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './files/memory.ts';
 export { saveModel } from './files/save.ts';
+export {
+  baseOfAdapter,
+  checkTokenizer,
+  checkVocabulary,
+  loadTokenizer,
+  type TokenizerSource,
+} from './files/tokenizer.ts';
 export type { Generation, GenerationRequest } from './generate/request.ts';
 export * from './generate/sampler.ts';
 export type { SamplingOptions } from './generate/sampling.ts';

@@ -1,10 +1,9 @@
 /** A step's rollouts as the model takes them: minibatches for updates, micro-batches for memory, passes without gradient. */
 
-import { packResponses, responseBatches } from '../models/decoder/responses.ts';
+import { type PackedResponses, packResponses, responseBatches } from '../models/decoder/responses.ts';
 import { type Decoder, type Model, tokenLogprobs } from '../models/index.ts';
 import { Random } from '../random.ts';
 import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
-import type { Critic } from '../trainers/policy/critic.ts';
 import type { Rollout } from './rollout.ts';
 
 /**
@@ -24,17 +23,22 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
 export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Decoder): Rollout[][] =>
   responseBatches(rollouts, { tokens }, decoder);
 
-export interface LookOptions {
+/** What gives V of every response token: a critic. */
+export interface ValueModel {
+  values(packed: PackedResponses, hidden: Tensor): Tensor;
+}
+
+export interface ScoreOptions {
   temperature: number;
   microBatchTokens: number;
 }
 
 /** Log-probs of every rollout's response under a model, and V where there is a critic; no gradient, on the host. */
-export function lookAt(
+export function scoreLogprobs(
   model: Model,
-  critic: Critic | null,
+  critic: ValueModel | null,
   rollouts: readonly Rollout[],
-  options: LookOptions,
+  options: ScoreOptions,
 ): { logprobs: Float32Array[]; values?: Float32Array[] } {
   const logprobs: Float32Array[] = [];
   const values: Float32Array[] = [];

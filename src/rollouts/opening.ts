@@ -6,8 +6,7 @@
  */
 import type { DatasetSpec } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import type { Tokenizer } from '../text/index.ts';
-import type { PolicyConfig } from '../trainers/policy/config.ts';
+import type { FormatOptions, Tokenizer } from '../text/index.ts';
 import {
   type DatasetPrompts,
   datasetPrompts,
@@ -19,6 +18,26 @@ import {
   taskEvalPrompts,
 } from './prompts.ts';
 
+/** The options of a run's prompts, named as in configs: either tasks or a dataset. */
+export interface PromptsConfig {
+  task?: string;
+  curriculum: boolean;
+  curriculumUp: number;
+  curriculumDown: number;
+  dataset?: string;
+  subset?: string;
+  trainPrompts?: number;
+  testPrompts: number;
+  promptMaxLength: number;
+  promptFormat: FormatOptions['format'];
+  system?: string;
+  templateVariables?: FormatOptions['templateVariables'];
+  /** Prompts are held out only where evaluations are asked for. */
+  evalSteps: number;
+  evalNumPrompts: number;
+  seed: number;
+}
+
 export interface OpenedPrompts {
   prompts: PromptSource;
   /** What the source draws from, where that is a list. */
@@ -27,7 +46,7 @@ export interface OpenedPrompts {
 }
 
 export async function openPrompts(
-  config: PolicyConfig,
+  config: PromptsConfig,
   tokenizer: Tokenizer,
   rows?: DatasetSpec,
 ): Promise<OpenedPrompts> {
@@ -49,15 +68,15 @@ export async function openPrompts(
 }
 
 /** Only the held-out ones; a set may be no larger than these. */
-export async function heldOutPrompts(config: PolicyConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
+export async function heldOutPrompts(config: PromptsConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
   if (tasks === undefined) return (await listsOf(config, tokenizer)).evaluation;
   return taskEvalPrompts(writerOf(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
 }
 
-const heldOutCount = (config: PolicyConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
+const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
 
-function writerOf(config: PolicyConfig, tokenizer: Tokenizer): PromptWriter {
+function writerOf(config: PromptsConfig, tokenizer: Tokenizer): PromptWriter {
   return new PromptWriter(tokenizer, {
     format: config.promptFormat,
     maxLength: config.promptMaxLength,
@@ -66,7 +85,7 @@ function writerOf(config: PolicyConfig, tokenizer: Tokenizer): PromptWriter {
   });
 }
 
-function listsOf(config: PolicyConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
+function listsOf(config: PromptsConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
   return datasetPrompts(writerOf(config, tokenizer), {
     ...{ dataset: rows ?? (config.dataset as string), subset, trainPrompts, testPrompts, seed },

@@ -4,6 +4,7 @@
  */
 import { meanOf, overlongPenalty, stdOf, withEosPenalty } from '../algorithms/index.ts';
 import { suggestion, UserError } from '../errors.ts';
+import { dtypeOf, type QuantType } from '../models/index.ts';
 import {
   answerVerifier,
   isRight,
@@ -18,8 +19,6 @@ import {
   type WeightedScorer,
 } from '../rewards/index.ts';
 import type { Device } from '../tensor/index.ts';
-import type { PolicyConfig } from '../trainers/policy/config.ts';
-import { dtypeOf } from '../trainers/setup.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
@@ -108,25 +107,29 @@ export interface ScorerOptions {
   onFailure?: (error: Error) => void;
 }
 
-type RewardConfig = Pick<
-  PolicyConfig,
-  | 'task'
-  | 'rewardModelPath'
-  | 'rmQuantType'
-  | 'rewardModule'
-  | 'rewardWeights'
-  | 'formatReward'
-  | 'rewardTimeout'
-  | 'onRewardError'
-  | 'dtype'
-  | 'verifierReward'
->;
+/** The options of a reward, named as in configs. */
+export interface RewardOptions {
+  task?: string;
+  rewardModelPath?: string;
+  rmQuantType?: QuantType;
+  rewardModule?: string;
+  /** `name=weight`; 1 each where left out. */
+  rewardWeights?: readonly string[];
+  /** On unless another reward is named. */
+  verifierReward?: boolean;
+  formatReward: boolean;
+  /** Seconds. */
+  rewardTimeout: number;
+  onRewardError: 'stop' | 'score';
+  /** Of the reward model's weights. */
+  dtype: 'auto' | 'float32' | 'bfloat16';
+}
 
 /**
  * The weighted sum of all that the config names: reward model, verifier, the user's module. Disposing of it frees what was
  * opened here; what the program brought along remains the program's.
  */
-export async function configuredScorer(config: RewardConfig, options: ScorerOptions): Promise<RewardScorer> {
+export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<RewardScorer> {
   using opened = new DisposableStack();
   const scorers = await scorersOf(config, options, opened);
   const weights = weightsOf(config.rewardWeights ?? []);
@@ -145,7 +148,7 @@ export async function configuredScorer(config: RewardConfig, options: ScorerOpti
 }
 
 async function scorersOf(
-  config: RewardConfig,
+  config: RewardOptions,
   { device, prompts, extra = [], onFailure }: ScorerOptions,
   opened: DisposableStack,
 ): Promise<RewardScorer[]> {
@@ -172,7 +175,7 @@ async function scorersOf(
   return scorers;
 }
 
-function formatWeight(config: RewardConfig, weights: ReadonlyMap<string, number>): number {
+function formatWeight(config: RewardOptions, weights: ReadonlyMap<string, number>): number {
   return weights.get('format') ?? (config.formatReward ? 0.2 : 0);
 }
 

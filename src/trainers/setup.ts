@@ -7,18 +7,21 @@
  *     await saveForTraining(model, tokenizer, folder);        // transformers (or PEFT) loads it
  *     restoreForTraining(model, folder);                      // the same weights back, in place
  */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { datasetHub, resolveModel } from '../hub/hub.ts';
+import { datasetHub } from '../hub/hub.ts';
 import {
   addLora,
+  checkTokenizer,
+  checkVocabulary,
+  deviceOf,
+  dtypeOf,
   type HeadKind,
   initModel,
   type LoraOptions,
   loadModel,
   loadModelFolder,
+  loadTokenizer,
   type Model,
   readConfig,
   restoreAdapter,
@@ -26,8 +29,8 @@ import {
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
-import { type Device, type DType, defaultDevice, isDevice, noGrad, scope, seed } from '../tensor/index.ts';
-import { Tokenizer } from '../text/index.ts';
+import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts';
+import type { Tokenizer } from '../text/index.ts';
 import { columnsOf } from './fields.ts';
 
 export interface ModelConfig {
@@ -140,37 +143,6 @@ export function restoreForTraining(model: Model, folder: string): void {
   Object.assign(model.notes, saved.notes);
 }
 
-export function deviceOf(name: string): Device {
-  if (name === 'auto') return defaultDevice();
-  const device = name === 'cuda' ? 'cuda:0' : name;
-  if (!isDevice(device)) throw new UserError(`There is no device "${name}": take auto, cpu, cuda or cuda:N.`);
-  if (device.startsWith('cuda') && defaultDevice() === 'cpu') {
-    throw new UserError(`The device "${name}" was asked for, but libtorch finds no GPU (see: attune doctor).`);
-  }
-  return device as Device;
-}
-
-export function dtypeOf(name: ModelConfig['dtype'], device: Device): DType {
-  if (name !== 'auto') return name;
-  return device === 'cpu' ? 'float32' : 'bfloat16';
-}
-
-/** The tokenizer asked for, or the model's own. */
-export async function loadTokenizer(
-  config: Pick<ModelConfig, 'model' | 'tokenizer' | 'fromConfig'>,
-  progress?: Progress,
-): Promise<Tokenizer> {
-  if (config.tokenizer === undefined && config.fromConfig !== undefined) {
-    throw new UserError('A model from scratch needs a tokenizer: --tokenizer FOLDER (made by attune tokenizer train).');
-  }
-  const folder = await resolveModel(config.tokenizer ?? config.model, { tokenizerOnly: true, progress });
-  if (existsSync(join(folder, 'tokenizer.json'))) return Tokenizer.load(folder);
-  // An adapter's folder may lack one; its base model has it.
-  const base = readJson<{ base_model_name_or_path?: string }>(join(folder, 'adapter_config.json'));
-  if (base?.base_model_name_or_path === undefined) return Tokenizer.load(folder);
-  return loadTokenizer({ model: base.base_model_name_or_path }, progress);
-}
-
 function freshModel(
   path: string,
   tokenizer: Tokenizer,
@@ -187,31 +159,6 @@ function freshModel(
 
 function missingConfig(path: string): never {
   throw new UserError(`${path} is not there, or not valid JSON. It must be a config.json as transformers writes it.`);
-}
-
-function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
-  const { vocabSize } = model.decoder.spec;
-  if (tokenizer.vocabSize <= vocabSize) return;
-  throw new UserError(
-    `The tokenizer has ${tokenizer.vocabSize} tokens, the model only ${vocabSize}: they do not belong together.`,
-  );
-}
-
-/**
- * A tokenizer of another family gives ids that mean other words to the model, which nothing else would notice. Renamed
- * reserve tokens and added ones are fine.
- */
-async function checkTokenizer(config: ModelConfig, tokenizer: Tokenizer): Promise<void> {
-  if (config.tokenizer === undefined || config.fromConfig !== undefined) return;
-  const own = await loadTokenizer({ model: config.model }).catch(() => undefined);
-  if (own === undefined || own.fingerprint === tokenizer.fingerprint) return;
-  const common = Math.min(own.vocabSize, tokenizer.vocabSize);
-  const other = Array.from({ length: common }, (_, id) => id).filter((id) => own.token(id) !== tokenizer.token(id));
-  if (other.length <= common / 100) return;
-  const [id = 0] = other;
-  throw new UserError(
-    `The tokenizer ${config.tokenizer} is not the one that ${config.model} was trained with: ${other.length} of ${common} tokens differ (${id} is ${JSON.stringify(tokenizer.token(id))} here and ${JSON.stringify(own.token(id))} there).`,
-  );
 }
 
 export interface DataConfig {

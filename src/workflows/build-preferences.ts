@@ -11,7 +11,7 @@ import { z } from 'zod';
 import { meanOf } from '../algorithms/index.ts';
 import type { DatasetSpec } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { loadModel, type Model, Sampler } from '../models/index.ts';
+import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import { datasetPrompts, type PolicyPrompt, PromptWriter, TaskPrompts } from '../rollouts/prompts.ts';
@@ -20,7 +20,6 @@ import { configuredScorer } from '../rollouts/scoring.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import type { Message } from '../text/index.ts';
 import { checkRewardModel, policySchema } from '../trainers/policy/config.ts';
-import { deviceOf, dtypeOf, loadTokenizer } from '../trainers/setup.ts';
 
 const positive = () => z.number().int().positive();
 const group = 'Pairs';

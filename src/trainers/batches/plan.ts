@@ -5,10 +5,19 @@
 import { existsSync } from 'node:fs';
 import type { TokenStore } from '../../data/index.ts';
 import { resolveModel } from '../../hub/hub.ts';
-import { initModel, type MemoryEstimate, type QuantType, readConfig, trainingMemory } from '../../models/index.ts';
+import {
+  baseOfAdapter,
+  deviceOf,
+  dtypeOf,
+  initModel,
+  type MemoryEstimate,
+  type QuantType,
+  readConfig,
+  trainingMemory,
+} from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { readJson } from '../../runs/index.ts';
-import { deviceOf, dtypeOf, loraOptions, type ModelConfig } from '../setup.ts';
+import { loraOptions, type ModelConfig } from '../setup.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
 export interface TrainingPlan {
@@ -74,9 +83,8 @@ async function describedModel(config: ModelConfig, progress?: Progress): Promise
   if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
     return readJson(fromConfig) ?? {};
   const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
-  const adapter = readJson<{ base_model_name_or_path?: string }>(`${folder}/adapter_config.json`);
-  if (adapter?.base_model_name_or_path === undefined) return readConfig(folder);
-  return describedModel({ ...config, model: adapter.base_model_name_or_path }, progress);
+  const base = baseOfAdapter(folder);
+  return base === undefined ? readConfig(folder) : describedModel({ ...config, model: base }, progress);
 }
 
 function counted(store: TokenStore): DataCount {

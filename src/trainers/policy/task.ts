@@ -19,7 +19,7 @@ import {
 import { packResponses } from '../../models/decoder/responses.ts';
 import { type Model, tokenLogprobs } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
-import { byTokens, lookAt, minibatches, packedTensor } from '../../rollouts/batches.ts';
+import { byTokens, minibatches, packedTensor, scoreLogprobs } from '../../rollouts/batches.ts';
 import { rolloutMetrics } from '../../rollouts/metrics.ts';
 import type { PolicyPrompt, PromptSource } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
@@ -142,10 +142,10 @@ export class PolicyTask implements TrainTask<MicroBatch, StepTotals> {
   /** What the reference, the critic and the trainer itself say of the responses before anything changes. */
   #look(rollouts: Rollout[]): void {
     const { config, options, model, critic, reference } = this.#parts;
-    const seen = reference?.((frozen) => lookAt(frozen, null, rollouts, config));
+    const seen = reference?.((frozen) => scoreLogprobs(frozen, null, rollouts, config));
     const severalUpdates = options.ppoEpochs * config.nMinibatches > 1;
     const recompute = config.oldLogprobs === 'trainer' && severalUpdates;
-    const own = critic !== null || recompute ? lookAt(model, critic, rollouts, config) : undefined;
+    const own = critic !== null || recompute ? scoreLogprobs(model, critic, rollouts, config) : undefined;
     for (const [i, rollout] of rollouts.entries()) {
       if (seen !== undefined) rollout.lpRef = seen.logprobs[i];
       if (own?.values !== undefined) rollout.values = own.values[i];

@@ -10,6 +10,7 @@ import {
 import { UserError } from '../../errors.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
 import { dataFields, modelFields, quantTypeField } from '../fields.ts';
+import { checkQuantised } from '../reference/options.ts';
 
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
@@ -155,26 +156,4 @@ export function configuredLoss(config: PreferenceConfig): { algorithm: Preferenc
   }
   checkQuantised(config, config.lora);
   return { algorithm, options };
-}
-
-/** Quantised weights are a model's own, and stay as they are. */
-export function checkQuantised(
-  {
-    refQuantType,
-    refModel,
-    refModelUpdateFreq,
-  }: Pick<PreferenceConfig, 'refQuantType' | 'refModel' | 'refModelUpdateFreq'>,
-  adapters: boolean,
-): void {
-  if (refQuantType === undefined) return;
-  if (refModelUpdateFreq !== undefined) {
-    throw new UserError(
-      'A moving reference (ref_model_update_freq) takes over the weights of the policy, so it cannot be quantised (ref_quant_type).',
-    );
-  }
-  if (adapters && typeof refModel !== 'string') {
-    throw new UserError(
-      "ref_quant_type: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with ref_model.",
-    );
-  }
 }

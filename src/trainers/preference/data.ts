@@ -1,10 +1,11 @@
 /** The data of a preference training as tokens, and what training on them would take. */
 import type { PreferenceLoss } from '../../algorithms/index.ts';
+import { loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
-import { loadTokenizer, openForTraining } from '../setup.ts';
+import { openForTraining } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
 /** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */

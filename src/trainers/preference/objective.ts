@@ -31,6 +31,7 @@ import type { Model } from '../../models/index.ts';
 import { withoutDropout } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { type Sums, UpdateSums } from '../loop/sums.ts';
+import type { ReferenceTable } from '../reference/cache.ts';
 import type { Reference } from '../reference/reference.ts';
 
 export interface JudgedResponse extends PromptedResponse {
@@ -41,9 +42,6 @@ export interface JudgedResponse extends PromptedResponse {
 
 /** What must stay together: the two responses of a pair, or a single one. */
 export type PreferenceExample = readonly JudgedResponse[];
-
-/** Reference log-probs that are known beforehand, by the number of the dataset's example. */
-export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 
 /** What every loss measures, in training and in evaluation; those of a reference or a class only where there is one. */
 export const preferenceMetrics: readonly string[] = [

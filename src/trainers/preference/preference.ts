@@ -17,13 +17,13 @@ import type { TokenSets } from '../batches/token-sets.ts';
 import { loopOptions, startRun } from '../loop/config.ts';
 import { type LoopOptions, type TrainTask, trainLoop } from '../loop/loop.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from '../loop/training-run.ts';
-import { referenceTable } from '../reference/cache.ts';
+import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
 import type { Reference } from '../reference/reference.ts';
 import { loadForTraining, restoreForTraining, saveForTraining } from '../setup.ts';
 import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './config.ts';
 import { openPreferences } from './data.ts';
-import { type PreferenceExample, PreferenceObjective, type ReferenceTable } from './objective.ts';
+import { type PreferenceExample, PreferenceObjective } from './objective.ts';
 import { type Sample, SampleGenerations, type SampleOptions } from './samples.ts';
 
 export interface PreferenceTrainerOptions extends TrainerOptions {

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import { type Model, withoutAdapters } from '../../models/index.ts';
 import { keep, noGrad, openSafetensors, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
-import { weightsFingerprint } from './cache.ts';
+import { weightsFingerprint } from './fingerprint.ts';
 import { type Reference, referenceFile } from './reference.ts';
 
 export class AdapterReference implements Reference {

@@ -10,9 +10,10 @@ import { crc32 } from 'node:zlib';
 import { type TokenRecord, type TokenStore, tokenCacheFolder } from '../../data/index.ts';
 import type { PromptedResponse } from '../../models/decoder/responses.ts';
 import type { Progress } from '../../progress.ts';
-import { scope, type Tensor } from '../../tensor/index.ts';
-import type { ReferenceTable } from '../preference/objective.ts';
 import type { Reference } from './reference.ts';
+
+/** Reference log-probs that are known beforehand, by the number of the dataset's example. */
+export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 
 export interface CacheOptions {
   /** Where tables are kept. Default: beside the tokens, in ATTUNE_CACHE or the user's cache. */
@@ -61,17 +62,6 @@ export async function referenceTable(
   }
   await writeSums(path, sums);
   return { table: tableOf(examples, sums), cached: false };
-}
-
-/** What weights say about themselves, for keys: their names, shapes and bytes. */
-export function weightsFingerprint(weights: Iterable<readonly [string, Tensor]>): string {
-  const hash = createHash('sha256');
-  for (const [name, weight] of weights) {
-    hash.update(`${name} ${weight.dtype} ${weight.shape};`);
-    const bytes = scope(() => weight.detach().cpu().contiguous().data());
-    hash.update(new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  }
-  return hash.digest('hex');
 }
 
 async function* chunks(store: Pick<TokenStore, 'length' | 'records'>): AsyncGenerator<TokenRecord[]> {

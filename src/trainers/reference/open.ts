@@ -5,12 +5,12 @@ import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import { loadModel, type Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Device } from '../../tensor/index.ts';
-import { checkQuantised, type PreferenceConfig } from '../preference/config.ts';
 import { AdapterReference } from './adapters.ts';
+import { checkQuantised, type ReferenceConfig } from './options.ts';
 import { ModelReference, type Reference } from './reference.ts';
 
 export interface ReferenceOptions {
-  config: Pick<PreferenceConfig, 'model' | 'refModel' | 'refModelUpdateFreq' | 'refQuantType'>;
+  config: ReferenceConfig;
   algorithm: PreferenceLoss;
   policy: Model;
   device: Device;

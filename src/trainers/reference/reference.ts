@@ -8,7 +8,7 @@ import { UserError } from '../../errors.ts';
 import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { noGrad, openSafetensors, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
-import { weightsFingerprint } from './cache.ts';
+import { weightsFingerprint } from './fingerprint.ts';
 
 export interface Reference {
   /** Σ lpRef of each response. */

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { compareMethods } from './compare.ts';
 import { methodsOf } from './config.ts';
-import { comparisonResults } from './report.ts';
+import { comparisonResults } from './results.ts';
 
 let folder = '';
 beforeAll(() => {

@@ -9,22 +9,12 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { meanOf } from '../../algorithms/index.ts';
-import { UserError } from '../../errors.ts';
-import { type Model, Sampler } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
-import type { RewardScorer } from '../../rewards/index.ts';
-import { lookAt } from '../../rollouts/batches.ts';
-import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import type { PolicyPrompt } from '../../rollouts/prompts.ts';
-import { promptLabel } from '../../rollouts/records.ts';
-import { type Rollout, sampleRollouts } from '../../rollouts/rollout.ts';
-import { configuredScorer, scoreRollouts } from '../../rollouts/scoring.ts';
+import { configuredScorer } from '../../rollouts/scoring.ts';
 import { resolveConfig } from '../../runs/index.ts';
-import type { Tokenizer } from '../../text/index.ts';
 import type { TrainingRun } from '../../trainers/loop/training-run.ts';
-import { checkPolicyConfig, type PolicyConfig, policySchema } from '../../trainers/policy/config.ts';
+import { checkPolicyConfig } from '../../trainers/policy/config.ts';
 import { startPolicy } from '../../trainers/policy/policy.ts';
 import { trainPreference } from '../../trainers/preference/preference.ts';
 import { loadForTraining, saveForTraining } from '../../trainers/setup.ts';
@@ -34,32 +24,14 @@ import {
   compareSchema,
   type Method,
   methodsOf,
-  policyFlags,
+  pairing,
+  policyConfig,
   preferenceFlags,
 } from './config.ts';
-import { type ComparisonResults, comparisonResults, writeComparison } from './report.ts';
-
-export interface Judgement {
-  step: number;
-  /** `reward`, `accuracy`, `pass_at_k`, `length_mean`, `ended`. */
-  metrics: Record<string, number>;
-  /** Σ over a response of log π − log π of the start, mean over sampled answers. */
-  kl: number;
-}
-
-/** One run of one method. */
-export interface MethodRun {
-  method: string;
-  seed: number;
-  /** Per step: what the trainer itself logs. */
-  history: { step: number; metrics: Record<string, number> }[];
-  judgements: Judgement[];
-  /** Of training alone, the making of pairs included and judging left out. */
-  seconds: number;
-  samples: number;
-  steps: number;
-  answers: { prompt: string; text: string; reward: number }[];
-}
+import { Judge, type Judgement } from './judge.ts';
+import { type Pairs, writePairs } from './pairs.ts';
+import { writeComparison } from './report.ts';
+import { type ComparisonResults, comparisonResults, type MethodRun } from './results.ts';
 
 export interface CompareOptions {
   signal?: AbortSignal;
@@ -108,15 +80,6 @@ export async function compareMethods(input: CompareInput, options: CompareOption
     scorer.dispose?.();
     model.dispose();
   }
-}
-
-/** What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another. */
-const pairing: Method = { name: 'grpo', kind: 'policy' };
-
-/** A policy run's config; of a preference loss, that of the run its pairs come from. */
-function policyConfig(config: CompareConfig, method: Method, seed: number): PolicyConfig {
-  const sampled = method.kind === 'policy' ? method : pairing;
-  return resolveConfig(policySchema, { flags: policyFlags(config, sampled, seed) }).config;
 }
 
 interface RunContext {
@@ -180,92 +143,4 @@ async function saveStats(config: CompareConfig, result: MethodRun, run: Training
   const suffix = result.seed === config.seeds[0] ? '' : `-seed-${result.seed}`;
   writeFileSync(join(folder, `training_stats${suffix}.json`), `${JSON.stringify(result, null, 2)}\n`);
   if (suffix === '') await saveForTraining(run.model, run.tokenizer, join(folder, 'model'));
-}
-
-/** One judge for all: the same prompts, scorer and seeds. */
-class Judge {
-  answers: MethodRun['answers'] = [];
-  readonly #config: CompareConfig;
-  readonly #start: Model;
-  readonly #tokenizer: Tokenizer;
-  readonly #scorer: RewardScorer;
-  readonly #prompts: readonly PolicyPrompt[];
-
-  constructor(
-    config: CompareConfig,
-    start: Model,
-    tokenizer: Tokenizer,
-    scorer: RewardScorer,
-    prompts: readonly PolicyPrompt[],
-  ) {
-    if (prompts.length === 0) throw new UserError('There are no held-out prompts to judge the methods on.');
-    this.#config = config;
-    this.#start = start;
-    this.#tokenizer = tokenizer;
-    this.#scorer = scorer;
-    this.#prompts = prompts;
-  }
-
-  async judge(model: Model, step: number): Promise<Judgement> {
-    const { evalSamples: samples, maxNewTokens, temperature, microBatchTokens } = this.#config;
-    using sampler = new Sampler(model, { tokenizer: this.#tokenizer });
-    const options = { samples, maxNewTokens, temperature, seed: 1 };
-    const { metrics, greedy, sampled } = await evaluatePrompts(
-      sampler,
-      this.#tokenizer,
-      this.#scorer,
-      this.#prompts,
-      options,
-    );
-    const written = sampled.length > 0 ? sampled : greedy;
-    const look = (of: Model) => lookAt(of, null, written, { temperature, microBatchTokens }).logprobs;
-    const [now, then] = [look(model), look(this.#start)];
-    const kl = meanOf(now.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (then[i]?.[t] as number), 0)));
-    this.answers = greedy
-      .slice(0, 6)
-      .map(({ prompt, completion, score }) => ({ prompt: promptLabel(prompt), text: completion, reward: score }));
-    return { step, metrics, kl };
-  }
-}
-
-interface Pairs {
-  rows: { prompt: string; chosen: string; rejected: string }[];
-  samples: number;
-  seconds: number;
-}
-
-/** Responses of the start to the training prompts: in each group the best against the worst, the next best against the next worst. */
-async function writePairs(
-  config: CompareConfig,
-  seed: number,
-  { model, tokenizer, scorer }: { model: Model; tokenizer: Tokenizer; scorer: RewardScorer },
-): Promise<Pairs> {
-  const started = performance.now();
-  const own = policyConfig(config, pairing, seed);
-  const { prompts } = await openPrompts(own, tokenizer);
-  using sampler = new Sampler(model, { tokenizer });
-  const perStep = config.batchSize * config.gradAccum;
-  const rows: Pairs['rows'] = [];
-  for (let step = 1; step <= config.steps; step++) {
-    const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(perStep), { ...own, key: [step, 0] });
-    await scoreRollouts(scorer, rollouts);
-    for (const group of Map.groupBy(rollouts, (rollout) => rollout.group).values()) rows.push(...ranked(group));
-    if (config.maxSeconds !== undefined && performance.now() - started > 500 * config.maxSeconds) break;
-  }
-  if (rows.length === 0)
-    throw new UserError(
-      'The starting model gave no two responses that the judge tells apart, so there are no pairs for preference losses.',
-    );
-  return { rows, samples: config.steps * perStep * config.groupSize, seconds: (performance.now() - started) / 1000 };
-}
-
-function ranked(group: readonly Rollout[]): Pairs['rows'] {
-  const sorted = [...group].sort((a, b) => b.score - a.score);
-  const rows: Pairs['rows'] = [];
-  for (let i = 0; i < Math.floor(sorted.length / 2); i++) {
-    const [chosen, rejected] = [sorted[i] as Rollout, sorted[sorted.length - 1 - i] as Rollout];
-    if (chosen.score <= rejected.score) break;
-    rows.push({ prompt: promptLabel(chosen.prompt), chosen: chosen.completion, rejected: rejected.completion });
-  }
-  return rows;
 }

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { policyAlgorithms, preferenceLosses } from '../../algorithms/index.ts';
 import { suggestion, UserError } from '../../errors.ts';
-import { field, loraFields, optimizerFields } from '../../runs/index.ts';
+import { field, loraFields, optimizerFields, resolveConfig } from '../../runs/index.ts';
 import { modelFields } from '../../trainers/fields.ts';
-import { policySchema } from '../../trainers/policy/config.ts';
+import { type PolicyConfig, policySchema } from '../../trainers/policy/config.ts';
 import type { PreferenceConfigInput } from '../../trainers/preference/config.ts';
 
 const shape = policySchema.shape;
@@ -127,4 +127,13 @@ export function preferenceFlags(
     maxLength: config.promptMaxLength + config.maxNewTokens,
     promptFormat: config.promptFormat,
   };
+}
+
+/** What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another. */
+export const pairing: Method = { name: 'grpo', kind: 'policy' };
+
+/** A policy run's config; of a preference loss, that of the run its pairs come from. */
+export function policyConfig(config: CompareConfig, method: Method, seed: number): PolicyConfig {
+  const sampled = method.kind === 'policy' ? method : pairing;
+  return resolveConfig(policySchema, { flags: policyFlags(config, sampled, seed) }).config;
 }

@@ -1,98 +1,11 @@
-/** What a comparison found: figures, the picture, the text for people and the JSON for programs. */
+/** A comparison's results written down: the picture, the page and the text for people, the JSON for programs. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf, stdOf } from '../../algorithms/index.ts';
 import { bars, type Chart, grid, lineChart, Report, toPng } from '../../runs/index.ts';
-import type { Judgement, MethodRun } from './compare.ts';
 import type { CompareConfig } from './config.ts';
-
-/** A figure over seeds. */
-export interface Figure {
-  mean: number;
-  std: number;
-}
-
-export interface MethodResult {
-  /** How evenly it went, in the last half of training. */
-  stability: { judged_reward_std: Figure; loss_std: Figure; final_kl: Figure };
-  convergence: { steps_to_90_percent: Figure; improvement: Figure };
-  efficiency: { seconds: Figure; seconds_per_step: Figure; samples: Figure; improvement_per_minute: Figure };
-  /** On the held-out prompts, by the common judge. */
-  quality: Record<string, Figure>;
-}
-
-export interface ComparisonResults {
-  methods: Record<string, MethodResult>;
-  relative: {
-    winners: { quality: string; stability: string; convergence: string; efficiency: string };
-    /** Seconds relative to the fastest method. */
-    time_ratios: Record<string, number>;
-  };
-  start: Record<string, number>;
-}
-
-const figure = (values: readonly number[]): Figure => ({ mean: meanOf(values), std: stdOf(values) });
-/** What is compared: right answers where a verifier can tell, the reward otherwise. */
-const qualityName = (start: Judgement) => (start.metrics.accuracy === undefined ? 'reward' : 'accuracy');
-
-export function comparisonResults(start: Judgement, runs: readonly MethodRun[]): ComparisonResults {
-  const byMethod = Map.groupBy(runs, ({ method }) => method);
-  const methods = Object.fromEntries(Array.from(byMethod, ([method, own]) => [method, methodResult(start, own)]));
-  const best = (score: (result: MethodResult) => number) =>
-    Object.entries(methods).reduce((a, b) => (score(b[1]) > score(a[1]) ? b : a))[0];
-  const fastest = Math.min(...Object.values(methods).map(({ efficiency }) => efficiency.seconds.mean));
-  return {
-    start: start.metrics,
-    methods,
-    relative: {
-      winners: {
-        quality: best(({ quality }) => (quality[qualityName(start)] as Figure).mean),
-        stability: best(({ stability }) => -stability.judged_reward_std.mean),
-        convergence: best(({ convergence }) => -convergence.steps_to_90_percent.mean),
-        efficiency: best(({ efficiency }) => efficiency.improvement_per_minute.mean),
-      },
-      time_ratios: Object.fromEntries(
-        Object.entries(methods).map(([name, { efficiency }]) => [name, efficiency.seconds.mean / fastest]),
-      ),
-    },
-  };
-}
-
-function methodResult(start: Judgement, runs: readonly MethodRun[]): MethodResult {
-  const name = qualityName(start);
-  const over = (of: (run: MethodRun) => number) => figure(runs.map(of));
-  const final = (run: MethodRun) => run.judgements.at(-1) as Judgement;
-  const gain = (run: MethodRun) => (final(run).metrics[name] as number) - (start.metrics[name] as number);
-  return {
-    stability: {
-      judged_reward_std: over(({ judgements }) =>
-        stdOf(lastHalf(judgements).map(({ metrics }) => metrics.reward as number)),
-      ),
-      loss_std: over(({ history }) => stdOf(lastHalf(history).flatMap(({ metrics }) => metrics['train/loss'] ?? []))),
-      final_kl: over((run) => final(run).kl),
-    },
-    convergence: { steps_to_90_percent: over((run) => stepsTo(run, name, 0.9)), improvement: over(gain) },
-    efficiency: {
-      seconds: over(({ seconds }) => seconds),
-      seconds_per_step: over(({ seconds, steps }) => seconds / Math.max(1, steps)),
-      samples: over(({ samples }) => samples),
-      improvement_per_minute: over((run) => (60 * gain(run)) / run.seconds),
-    },
-    quality: Object.fromEntries(
-      Object.keys(start.metrics).map((metric) => [metric, over((run) => final(run).metrics[metric] ?? Number.NaN)]),
-    ),
-  };
-}
-
-const lastHalf = <T>(items: readonly T[]) => items.slice(Math.floor(items.length / 2));
-
-/** The first judgement that has this share of the whole improvement; all steps where there was none. */
-function stepsTo({ judgements, steps }: MethodRun, name: string, share: number): number {
-  const value = ({ metrics }: Judgement) => metrics[name] as number;
-  const [first, last] = [value(judgements[0] as Judgement), value(judgements.at(-1) as Judgement)];
-  if (last <= first) return steps;
-  return judgements.find((each) => value(each) >= first + share * (last - first))?.step ?? steps;
-}
+import type { Judgement } from './judge.ts';
+import { type ComparisonResults, type Figure, type MethodResult, type MethodRun, qualityName } from './results.ts';
 
 export async function writeComparison(
   config: CompareConfig,

@@ -1,0 +1,103 @@
+/** What an exploration says about a dataset, and the figures of every example that it is computed from. */
+import type { Aspect, Text } from './explore-aspects.ts';
+import type { Summary } from './summary.ts';
+
+const openingWords = 3;
+
+export interface Exploration {
+  dataset: string;
+  shape: string;
+  rows: number;
+  examples: number;
+  bad_rows: number;
+  left_out: Record<string, number>;
+  /** By part ("prompt", "chosen", …): characters and words; with a tokenizer, tokens of whole sequences. */
+  statistics: {
+    characters: Record<string, Summary>;
+    words: Record<string, Summary>;
+    turns: Summary;
+    length_difference?: Summary;
+    tokens?: Summary & { max_length: number; share_over_max_length: number };
+    sources?: Record<string, number>;
+  };
+  patterns: {
+    length_bias?: LengthBias;
+    verbosity?: Verbosity;
+    conversation_depth: ConversationDepth;
+  };
+  openings: Record<string, { text: string; count: number }[]>;
+  samples: { prompt: string; responses: Record<string, string> }[];
+  warnings: string[];
+}
+
+export interface LengthBias {
+  chosen_longer: number;
+  rejected_longer: number;
+  equal: number;
+  mean_difference_characters: number;
+  median_difference_characters: number;
+  /** Mean difference over its standard deviation: about 0 where length says nothing. */
+  effect_size: number;
+  biased: boolean;
+}
+
+export interface Verbosity {
+  chosen_mean_words: number;
+  rejected_mean_words: number;
+  ratio: number;
+}
+
+export interface ConversationDepth {
+  mean_turns: number;
+  max_turns: number;
+  single_turn: number;
+  by_turns: Record<string, { examples: number; chosen_longer?: number }>;
+}
+
+/** The figures of every example, by part. */
+export class Collected {
+  readonly parts = new Map<string, Text[]>();
+  readonly turns: number[] = [];
+  readonly sources = new Map<string, number>();
+  readonly samples: Exploration['samples'] = [];
+  readonly openings = new Map<string, Map<string, number>>();
+
+  differences(): number[] {
+    const [chosen = [], rejected = []] = [this.parts.get('chosen'), this.parts.get('rejected')];
+    return chosen.map(({ characters }, index) => characters - (rejected[index] as Text).characters);
+  }
+
+  add(aspect: Aspect, source: string | undefined): void {
+    this.turns.push(aspect.turns);
+    if (source !== undefined) this.sources.set(source, (this.sources.get(source) ?? 0) + 1);
+    for (const [name, text] of Object.entries(aspect.parts)) {
+      push(this.parts, name, { characters: text.length, words: countWords(text) });
+      if (name === 'prompt') continue;
+      const counts = this.openings.get(name) ?? new Map<string, number>();
+      this.openings.set(name, counts);
+      const opening = openingOf(text);
+      if (opening !== '') counts.set(opening, (counts.get(opening) ?? 0) + 1);
+    }
+  }
+}
+
+function openingOf(text: string): string {
+  return text
+    .slice(0, 120)
+    .trim()
+    .split(/\s+/)
+    .slice(0, openingWords)
+    .join(' ')
+    .toLowerCase()
+    .replace(/[.,!?;:]+$/, '');
+}
+
+function countWords(text: string): number {
+  return text.match(/\S+/g)?.length ?? 0;
+}
+
+export function push<K, V>(groups: Map<K, V[]>, key: K, value: V): void {
+  const group = groups.get(key);
+  if (group === undefined) groups.set(key, [value]);
+  else group.push(value);
+}

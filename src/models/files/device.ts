@@ -1,0 +1,20 @@
+/** Which device and dtype the names in a config or on a command line stand for. */
+import { UserError } from '../../errors.ts';
+import { type Device, type DType, defaultDevice, isDevice } from '../../tensor/index.ts';
+
+/** `auto` is the first GPU where there is one. */
+export function deviceOf(name: string): Device {
+  if (name === 'auto') return defaultDevice();
+  const device = name === 'cuda' ? 'cuda:0' : name;
+  if (!isDevice(device)) throw new UserError(`There is no device "${name}": take auto, cpu, cuda or cuda:N.`);
+  if (device.startsWith('cuda') && defaultDevice() === 'cpu') {
+    throw new UserError(`The device "${name}" was asked for, but libtorch finds no GPU (see: attune doctor).`);
+  }
+  return device as Device;
+}
+
+/** `auto` is bfloat16 on a GPU and float32 on a CPU. */
+export function dtypeOf<Name extends DType>(name: 'auto' | Name, device: Device): Name | 'float32' | 'bfloat16' {
+  if (name !== 'auto') return name as Name;
+  return device === 'cpu' ? 'float32' : 'bfloat16';
+}

@@ -1,0 +1,63 @@
+/** The tokenizer that goes with a model, and checks that the two belong together. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { UserError } from '../../errors.ts';
+import { resolveModel } from '../../hub/hub.ts';
+import type { Progress } from '../../progress.ts';
+import { Tokenizer } from '../../text/index.ts';
+import type { Model } from '../model.ts';
+
+export interface TokenizerSource {
+  model: string;
+  /** Folder or hub name of a tokenizer other than the model's own. */
+  tokenizer?: string;
+  /** The config.json of a model from scratch, which has no tokenizer of its own. */
+  fromConfig?: string;
+}
+
+/** The tokenizer asked for, or the model's own. An adapter's folder may lack one; its base model has it. */
+export async function loadTokenizer(source: TokenizerSource, progress?: Progress): Promise<Tokenizer> {
+  if (source.tokenizer === undefined && source.fromConfig !== undefined) {
+    throw new UserError('A model from scratch needs a tokenizer: --tokenizer FOLDER (made by attune tokenizer train).');
+  }
+  const folder = await resolveModel(source.tokenizer ?? source.model, { tokenizerOnly: true, progress });
+  if (existsSync(join(folder, 'tokenizer.json'))) return Tokenizer.load(folder);
+  const base = baseOfAdapter(folder);
+  return base === undefined ? Tokenizer.load(folder) : loadTokenizer({ model: base }, progress);
+}
+
+/** The base model that a folder's adapter_config.json names; undefined where the folder holds no adapter. */
+export function baseOfAdapter(folder: string): string | undefined {
+  const path = join(folder, 'adapter_config.json');
+  if (!existsSync(path)) return undefined;
+  try {
+    return (JSON.parse(readFileSync(path, 'utf8')) as { base_model_name_or_path?: string }).base_model_name_or_path;
+  } catch {
+    return undefined;
+  }
+}
+
+export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
+  const { vocabSize } = model.decoder.spec;
+  if (tokenizer.vocabSize <= vocabSize) return;
+  throw new UserError(
+    `The tokenizer has ${tokenizer.vocabSize} tokens, the model only ${vocabSize}: they do not belong together.`,
+  );
+}
+
+/**
+ * A tokenizer of another family gives ids that mean other words to the model, which nothing else would notice. Renamed
+ * reserve tokens and added ones are fine.
+ */
+export async function checkTokenizer(source: TokenizerSource, tokenizer: Tokenizer): Promise<void> {
+  if (source.tokenizer === undefined || source.fromConfig !== undefined) return;
+  const own = await loadTokenizer({ model: source.model }).catch(() => undefined);
+  if (own === undefined || own.fingerprint === tokenizer.fingerprint) return;
+  const common = Math.min(own.vocabSize, tokenizer.vocabSize);
+  const other = Array.from({ length: common }, (_, id) => id).filter((id) => own.token(id) !== tokenizer.token(id));
+  if (other.length <= common / 100) return;
+  const [id = 0] = other;
+  throw new UserError(
+    `The tokenizer ${source.tokenizer} is not the one that ${source.model} was trained with: ${other.length} of ${common} tokens differ (${id} is ${JSON.stringify(tokenizer.token(id))} here and ${JSON.stringify(own.token(id))} there).`,
+  );
+}

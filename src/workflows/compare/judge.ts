@@ -1,0 +1,70 @@
+/** One judge for all methods of a comparison: the same held-out prompts, scorer and seeds. */
+import { meanOf } from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
+import { type Model, Sampler } from '../../models/index.ts';
+import type { RewardScorer } from '../../rewards/index.ts';
+import { scoreLogprobs } from '../../rollouts/batches.ts';
+import { evaluatePrompts } from '../../rollouts/evaluation.ts';
+import type { PolicyPrompt } from '../../rollouts/prompts.ts';
+import { promptLabel } from '../../rollouts/records.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import type { CompareConfig } from './config.ts';
+
+export interface Judgement {
+  step: number;
+  /** `reward`, `accuracy`, `pass_at_k`, `length_mean`, `ended`. */
+  metrics: Record<string, number>;
+  /** Σ over a response of log π − log π of the start, mean over sampled answers. */
+  kl: number;
+}
+
+export interface JudgedAnswer {
+  prompt: string;
+  text: string;
+  reward: number;
+}
+
+export class Judge {
+  answers: JudgedAnswer[] = [];
+  readonly #config: CompareConfig;
+  readonly #start: Model;
+  readonly #tokenizer: Tokenizer;
+  readonly #scorer: RewardScorer;
+  readonly #prompts: readonly PolicyPrompt[];
+
+  constructor(
+    config: CompareConfig,
+    start: Model,
+    tokenizer: Tokenizer,
+    scorer: RewardScorer,
+    prompts: readonly PolicyPrompt[],
+  ) {
+    if (prompts.length === 0) throw new UserError('There are no held-out prompts to judge the methods on.');
+    this.#config = config;
+    this.#start = start;
+    this.#tokenizer = tokenizer;
+    this.#scorer = scorer;
+    this.#prompts = prompts;
+  }
+
+  async judge(model: Model, step: number): Promise<Judgement> {
+    const { evalSamples: samples, maxNewTokens, temperature, microBatchTokens } = this.#config;
+    using sampler = new Sampler(model, { tokenizer: this.#tokenizer });
+    const options = { samples, maxNewTokens, temperature, seed: 1 };
+    const { metrics, greedy, sampled } = await evaluatePrompts(
+      sampler,
+      this.#tokenizer,
+      this.#scorer,
+      this.#prompts,
+      options,
+    );
+    const written = sampled.length > 0 ? sampled : greedy;
+    const look = (of: Model) => scoreLogprobs(of, null, written, { temperature, microBatchTokens }).logprobs;
+    const [now, then] = [look(model), look(this.#start)];
+    const kl = meanOf(now.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (then[i]?.[t] as number), 0)));
+    this.answers = greedy
+      .slice(0, 6)
+      .map(({ prompt, completion, score }) => ({ prompt: promptLabel(prompt), text: completion, reward: score }));
+    return { step, metrics, kl };
+  }
+}
