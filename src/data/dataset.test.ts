@@ -94,12 +94,32 @@ describe('split', () => {
     expect(dataset.tally.toJSON()).toMatchObject({ rows: 500, examples: 100, dropped: { 'not sampled': 400 } });
   });
 
+  it('holds out one prompt of a small set, and trains on at least one', async () => {
+    for (let count = 2; count <= 12; count++) {
+      for (const share of [0.0001, 0.05, 0.9999]) {
+        const twice = pairs(count).flatMap((row) => [row, { ...row, chosen: 'Another good answer' }]);
+        const { train, validation } = (await openDataset(twice, { shape: 'preference' })).split(share, count);
+        const [left, right] = [prompts(await train.toArray()), prompts(await validation.toArray())];
+        if (share === 0.0001) expect(right).toHaveLength(2);
+        if (share === 0.9999) expect(left).toHaveLength(2);
+        expect([...left, ...right].sort()).toEqual(twice.map(({ prompt }) => prompt).sort());
+        expect(left.some((prompt) => right.includes(prompt))).toBe(false);
+      }
+    }
+  });
+
+  it('holds out nothing where there is only one prompt', async () => {
+    const one = await openDataset([...pairs(1), ...pairs(1)], { shape: 'preference' });
+    const { train, validation } = await one.holdOut(0.5);
+    expect(validation).toBeUndefined();
+    expect(await train.toArray()).toHaveLength(2);
+    expect((await (await openDataset(pairs(2), { shape: 'preference' })).holdOut(0.5)).validation).toBeDefined();
+  });
+
   it('refuses shares that make no sense, and says when a side is empty', async () => {
-    const dataset = await openDataset(pairs(2), { shape: 'preference' });
+    const dataset = await openDataset(pairs(1), { shape: 'preference' });
     expect(() => dataset.split(1)).toThrow(/between 0 and 1/);
-    await expect(dataset.split(0.0001).validation.toArray()).rejects.toThrow(
-      /no usable examples in the validation part/,
-    );
+    await expect(dataset.split(0.5).validation.toArray()).rejects.toThrow(/no usable examples in the validation part/);
   });
 });
 

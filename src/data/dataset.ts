@@ -75,7 +75,12 @@ interface Settings extends DatasetOptions {
   knownColumns?: ColumnNames;
 }
 
-type Side = { fraction: number; seed: number; validation: boolean };
+/** One side of a split: `cut` finds the hash below which an example is held out. Both sides share it. */
+interface Side {
+  seed: number;
+  validation: boolean;
+  cut(): Promise<number>;
+}
 
 export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf[S]> {
   readonly name: string;
@@ -107,26 +112,58 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
 
   /**
    * Two parts by the hash of the prompt: a row's side depends on its prompt and the seed alone. So rows added or removed
-   * elsewhere never move another row, and rows with one prompt never stand on both sides. The share is met on average.
+   * elsewhere never move another row, and rows with one prompt never stand on both sides. The share is met on average. A
+   * set so small that one side would stay empty gives it the one prompt with the smallest (or largest) hash.
    */
   split(validation: number, seed = 42): { train: Dataset<S>; validation: Dataset<S> } {
     if (!(validation > 0 && validation < 1)) {
       throw new UserError(`The validation share must lie between 0 and 1, this is ${validation}.`);
     }
     if (this.#side !== undefined) throw new UserError('This dataset is already one side of a split.');
+    let found: Promise<number> | undefined;
+    const cut = () => {
+      found ??= this.#rows.once ? Promise.resolve(validation) : this.#cutFor(validation, seed);
+      return found;
+    };
     const part = (side: boolean) =>
-      new Dataset<S>(this.name, this.#rows, this.#options, { fraction: validation, seed, validation: side });
+      new Dataset<S>(this.name, this.#rows, this.#options, { seed, cut, validation: side });
     return { train: part(false), validation: part(true) };
+  }
+
+  /** As `split`, but a set with fewer than two different prompts stays whole and has no validation part. */
+  async holdOut(share: number, seed = 42): Promise<{ train: Dataset<S>; validation: Dataset<S> | undefined }> {
+    const parts = this.split(share, seed);
+    return (await parts.train.#side?.cut()) === 0 ? { train: this, validation: undefined } : parts;
+  }
+
+  /** Stops reading as soon as both sides have an example, so only small sets are read whole. */
+  async #cutFor(share: number, seed: number): Promise<number> {
+    const shape = await this.shape();
+    const hashes = new Set<number>();
+    for await (const example of this.#sampled(new Tally())) {
+      hashes.add(unitHash(promptKey(shape, example), seed));
+      // On both sides of the share: two hashes are then all that is kept.
+      const [low, high] = [Math.min(...hashes), Math.max(...hashes)];
+      if (low < share && high >= share) return share;
+      // Only the two smallest and the largest decide.
+      if (hashes.size > 3) for (const hash of [...hashes].sort((a, b) => a - b).slice(2, -1)) hashes.delete(hash);
+    }
+    const [low = 0, second] = [...hashes].sort((a, b) => a - b);
+    if (second === undefined) return 0;
+    return low >= share ? second : Math.max(...hashes);
   }
 
   /** Examples in the order of the rows, however they were sampled. A split divides the sample, not the whole set. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ExampleOf[S]> {
+    const side = this.#side;
+    const cut = await side?.cut();
     const tally = new Tally();
     this.tally = tally;
-    const side = this.#side;
     for await (const example of this.#sampled(tally)) {
-      const key = side === undefined ? '' : promptKey(await this.shape(), example);
-      if (side !== undefined && unitHash(key, side.seed) < side.fraction !== side.validation) continue;
+      if (side !== undefined && cut !== undefined) {
+        const held = unitHash(promptKey(await this.shape(), example), side.seed) < cut;
+        if (held !== side.validation) continue;
+      }
       tally.examples++;
       yield example;
     }
@@ -142,8 +179,13 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     const content = await this.#rows.fingerprint();
     if (content === undefined) return undefined;
     const { hub: _hub, ...options } = this.#options;
+    const side = this.#side && {
+      seed: this.#side.seed,
+      validation: this.#side.validation,
+      cut: await this.#side.cut(),
+    };
     return createHash('sha256')
-      .update(JSON.stringify([content, options, this.#side]))
+      .update(JSON.stringify([content, options, side]))
       .digest('hex');
   }
 

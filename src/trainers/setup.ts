@@ -204,7 +204,12 @@ export async function openForTraining<S extends Shape>(
     return { train: whole, validation: await open(await rereadable(held), { split: config.evalSplit }) };
   }
   if (config.validationSplit === 0) return { train: whole, validation: undefined };
-  return whole.split(config.validationSplit, config.seed);
+  const parts = await whole.holdOut(config.validationSplit, config.seed);
+  if (parts.validation === undefined) {
+    const note = `${whole.name} has fewer than two different prompts: nothing is held out, and nothing is evaluated`;
+    progress?.start('splitting').done(note);
+  }
+  return parts;
 }
 
 /** Both sides of a split read all rows, so rows that come only once are gathered first. */

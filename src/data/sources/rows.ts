@@ -7,6 +7,8 @@ import { type BadRow, isRow, kindOf, type LocatedRow, type Row } from './row.ts'
 
 export interface Rows {
   readonly manyFiles: boolean;
+  /** A source that can be read only once. */
+  readonly once?: boolean;
   read(bad: BadRow): AsyncIterable<LocatedRow>;
   /** The first sound row, without using up a source that can be read only once. */
   first(): Promise<LocatedRow | undefined>;
@@ -69,6 +71,7 @@ export function memoryRows(rows: RowsInMemory): Rows {
   let used = false;
   return {
     manyFiles: false,
+    once: true,
     async *read(bad) {
       if (used)
         throw new UserError('An iterable can be read only once. Give an array, or a function that makes the iterable.');
