@@ -45,7 +45,7 @@ export class RepoCache {
   async commitOf(revision: string): Promise<string | undefined> {
     if (COMMIT.test(revision)) return revision;
     const commit = (await readText(join(this.folder, 'refs', revision)))?.trim();
-    return commit === '' ? undefined : commit;
+    return commit !== undefined && /^[A-Za-z0-9][\w-]*$/.test(commit) ? commit : undefined;
   }
 
   async writeRef(revision: string, commit: string): Promise<void> {
@@ -60,7 +60,8 @@ export class RepoCache {
   async listing(commit: string): Promise<RepoFile[] | undefined> {
     const text = await readText(join(this.folder, '.attune', `${commit}.json`));
     try {
-      return text === undefined ? undefined : JSON.parse(text);
+      const files: unknown = text === undefined ? undefined : JSON.parse(text);
+      return Array.isArray(files) && files.every((file) => typeof file?.path === 'string') ? files : undefined;
     } catch {
       return undefined;
     }
@@ -109,7 +110,7 @@ export class RepoCache {
   }
 }
 
-/** A holder on this machine is asked for; one elsewhere (a shared disk) must have touched its lock of late. */
+/** A lock is stale if its process is dead or, from another host (a shared disk), if it has not been touched lately. */
 async function isStale(path: string): Promise<boolean> {
   const [host, pid] = ((await readText(path)) ?? '').split(' ');
   if (host === hostname() && Number(pid) !== process.pid) return !isRunning(Number(pid));

@@ -1,6 +1,6 @@
 /**
- * One file from the hub into the cache. `@huggingface/hub` cannot resume or verify a download, so this is done with
- * fetch: a cut connection goes on where it stopped, size and SHA-256 are checked, and only a whole file gets its name.
+ * One file from the hub into the cache. A cut connection goes on where it stopped, size and SHA-256 are checked, and only
+ * a whole file gets its name.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -8,7 +8,16 @@ import { mkdir, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { AttuneError, UserError } from '../errors.ts';
 import { fileSize, type RepoCache, type RepoFile } from './cache.ts';
-import { HubUnreachable, hubRequest, networkFault, pause, placeName, type RepoPlace } from './request.ts';
+import {
+  announceRetry,
+  HubUnreachable,
+  hubRequest,
+  networkFault,
+  pause,
+  placeName,
+  type RepoPlace,
+  withinSilence,
+} from './request.ts';
 import type { HubSettings } from './settings.ts';
 
 export interface Download {
@@ -86,6 +95,7 @@ async function fetchAll(download: Download, partial: string, settings: HubSettin
         `${placeName(place)} broke off at byte ${after} of ${file.size}: ${fault}. Run again to go on from there.`,
       );
     }
+    announceRetry(place, fault, settings);
     await pause(fruitless, settings);
   }
 }
@@ -141,20 +151,4 @@ function endedAsAnnounced(response: Response, written: number, start: number): b
 function rangeStart(response: Response): number | undefined {
   const match = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '');
   return match === null ? undefined : Number(match[1]);
-}
-
-async function withinSilence<T>(work: Promise<T>, settings: HubSettings): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  let onAbort: (() => void) | undefined;
-  const stopped = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new DOMException('silence', 'TimeoutError')), settings.timeoutMs);
-    onAbort = () => reject(settings.signal?.reason);
-    settings.signal?.addEventListener('abort', onAbort, { once: true });
-  });
-  try {
-    return await Promise.race([work, stopped]);
-  } finally {
-    clearTimeout(timer);
-    if (onAbort !== undefined) settings.signal?.removeEventListener('abort', onAbort);
-  }
 }

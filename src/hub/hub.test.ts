@@ -296,6 +296,78 @@ describe('faults', () => {
     await bad.close();
   });
 
+  it('does not carry the token to a next page on another host', async () => {
+    const elsewhere = await startHub(repos);
+    const listing = (host: string) => ({
+      status: 200,
+      headers: { link: `<${host}/api/models/org/whole/tree/${hub.commit}?cursor=x>; rel="next"` },
+      body: '[]',
+    });
+    hub.fault = (request) => (request.url.includes('/tree/') ? listing(elsewhere.endpoint) : undefined);
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(/next page is on another host/);
+    expect(elsewhere.seen).toEqual([]);
+    hub.fault = (request) => (request.url.includes('recursive') ? listing(hub.endpoint) : undefined);
+    expect(await readdir(await resolveModel('org/whole', options()))).toContain('model.safetensors');
+    hub.fault = (request) => (request.url.includes('/tree/') ? listing(hub.endpoint) : undefined);
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(/has no end/);
+    await elsewhere.close();
+  });
+
+  it.each(['../../../../evil', 'refs/../../x', '/etc/x', 'a\\b', '.', 'x\u0000', 'a//b'])(
+    'refuses the revision %j before it asks or writes anything',
+    async (revision) => {
+      const error = await resolveModel(`org/whole@${revision}`, options()).catch((reason) => reason);
+      expect(error).toMatchObject({ name: 'UserError' });
+      expect([hub.seen.length, await readdir(cache)]).toEqual([0, []]);
+    },
+  );
+
+  it.each([
+    ['null', /did not say which commit/],
+    ['{"sha":".."}', /did not say which commit/],
+    ['{"sha":5}', /did not say which commit/],
+    ['<html>', /other than JSON/],
+  ])('names a revision answer of %s', async (body, message) => {
+    hub.fault = (request) => (request.url.includes('/revision/') ? { status: 200, body } : undefined);
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(message);
+  });
+
+  it.each(['{}', 'null', '[5]', '[{"type":"file"}]', '[{"type":"file","path":"a","oid":"a/../b","size":1}]'])(
+    'names a listing of %s',
+    async (body) => {
+      hub.fault = (request) => (request.url.includes('/tree/') ? { status: 200, body } : undefined);
+      await expect(resolveModel('org/whole', options())).rejects.toThrow(/The listing of org\/whole cannot be used/);
+    },
+  );
+
+  it('bounds answers that are silent, endless or too long', async () => {
+    hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 1, everyMs: 60_000 } } : undefined);
+    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 60 })).rejects.toThrow(/broke off/);
+    hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 1, everyMs: 5 } } : undefined);
+    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 60 })).rejects.toThrow(/broke off/);
+    hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 8e6, everyMs: 0 } } : undefined);
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(/longer than 64 MB/);
+    hub.fault = () => ({ status: 404, drip: { bytes: 1e5, everyMs: 1 } });
+    await expect(resolveModel('org/whole', options())).rejects.toThrow(/There is no model/);
+  });
+
+  it('says that it tries again', async () => {
+    const notes: string[] = [];
+    const task = (label: string) => ({ advance: () => {}, done: (note = '') => notes.push(`${label}: ${note}`) });
+    const faults = [{ status: 503 }];
+    hub.fault = () => faults.shift();
+    await resolveModel('org/whole', { ...options(), tokenizerOnly: true, progress: { start: (label) => task(label) } });
+    expect(notes[0]).toBe('fetching org/whole: the hub answered 503; trying again');
+  });
+
+  it('asks no hub for a name that looks like a folder', async () => {
+    const error = await resolveModel('src/hubb', options()).catch((reason) => reason);
+    expect(error).toMatchObject({ name: 'UserError' });
+    expect(error.message).toMatch(/The folder "src\/hubb" does not exist; src\/ is a folder here\. Did you mean "hub"/);
+    expect(hub.seen).toEqual([]);
+    await expect(resolveModel('src/hubb@main', options())).rejects.toThrow(/There is no model "src\/hubb"/);
+  });
+
   it('does not quote a token that cannot be sent', async () => {
     const error = await resolveModel('org/whole', { ...options(), token: 'hf_se cret\n\u00e9' }).catch(
       (reason) => reason,

@@ -7,9 +7,8 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { UserError } from '../errors.ts';
-import type { Progress } from '../progress.ts';
-import { fetchRepoFiles, listRepoFiles, openRepo } from './repo.ts';
+import { suggestion, UserError } from '../errors.ts';
+import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
 import type { HubOptions } from './settings.ts';
 
 export {
@@ -23,7 +22,6 @@ export {
 export type { HubOptions } from './settings.ts';
 
 export interface ResolveOptions extends HubOptions {
-  progress?: Progress;
   /** Only what the tokenizer needs. */
   tokenizerOnly?: boolean;
 }
@@ -48,6 +46,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
     );
   const [repo = '', revision] = splitRevision(model);
   if (/^[./~]/.test(model) || repo.split('/').length > 2) throw new UserError(`The folder "${model}" does not exist.`);
+  if (revision === undefined) await refuseMissingFolder(model, repo, options);
   const opened = await openRepo({ ...options, repo, revision });
   const names = opened.files.map((file) => file.path);
   const light = names.filter((name) => CONFIGURATION.includes(name) || TEXT.test(name));
@@ -65,7 +64,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
 }
 
 /** The hub as the datasets want it: names in, local paths out. */
-export function datasetHub(options: HubOptions & { progress?: Progress } = {}) {
+export function datasetHub(options: HubOptions = {}) {
   const place = (repo: string, revision?: string) => ({ ...options, repo, revision, type: 'dataset' as const });
   return {
     async list(repo: string, revision?: string): Promise<string[]> {
@@ -77,6 +76,16 @@ export function datasetHub(options: HubOptions & { progress?: Progress } = {}) {
       return files.map((file) => join(folder, file));
     },
   };
+}
+
+/** `models/nope` where there is a folder `models`: a slip, and not worth a question to the hub. */
+async function refuseMissingFolder(model: string, repo: string, options: HubOptions): Promise<void> {
+  const [parent = '', name] = repo.split('/');
+  const beside = name === undefined ? undefined : await readdir(parent).catch(() => undefined);
+  if (name === undefined || beside === undefined || (await isCached(repo, options))) return;
+  throw new UserError(
+    `The folder "${model}" does not exist; ${parent}/ is a folder here.${suggestion(name, beside)} For the hub's repository of that name, write ${model}@main.`,
+  );
 }
 
 /** "org/name@revision" → both parts. */

@@ -4,13 +4,13 @@
  *     const { folder, files } = await fetchRepoFiles({ repo: 'openai/gsm8k', type: 'dataset', patterns: ['main/*.parquet'] });
  */
 import { readdir, statfs } from 'node:fs/promises';
-import { isAbsolute, join, normalize } from 'node:path';
-import { listFiles } from '@huggingface/hub';
-import { AttuneError, UserError } from '../errors.ts';
+import { join } from 'node:path';
+import { UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 import { fileSize, RepoCache, type RepoFile } from './cache.ts';
 import { downloadBlob } from './download.ts';
-import { HubUnreachable, hubRequest, placeName, type RepoPlace } from './request.ts';
+import { commitOf, listTree } from './listing.ts';
+import { HubUnreachable, placeName, type RepoPlace } from './request.ts';
 import { type HubOptions, type HubSettings, hubSettings } from './settings.ts';
 
 export type { RepoFile } from './cache.ts';
@@ -25,7 +25,6 @@ export interface RepoOptions extends HubOptions {
 export interface FetchOptions extends RepoOptions {
   /** Which files: names, or patterns where `*` stands for anything, slashes too (as in Python). All when left out. */
   patterns?: readonly string[] | ((path: string) => boolean);
-  progress?: Progress;
 }
 
 export interface FetchedFiles {
@@ -73,12 +72,19 @@ export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFile
   return { folder: repo.folder, commit: repo.commit, files };
 }
 
+/** Whether some revision of a repository has been fetched before. */
+export async function isCached(repo: string, options: HubOptions = {}): Promise<boolean> {
+  const { cacheDir } = await hubSettings(options);
+  const { folder } = new RepoCache(cacheDir, 'model', repo);
+  return (await readdir(join(folder, 'snapshots')).catch(() => [])).length > 0;
+}
+
 export async function openRepo(options: RepoOptions): Promise<OpenRepo> {
   const settings = await hubSettings(options);
   const place: RepoPlace = {
     repo: checkedName(options.repo),
     type: options.type ?? 'model',
-    revision: options.revision ?? 'main',
+    revision: checkedRevision(options.revision ?? 'main'),
   };
   const cache = new RepoCache(settings.cacheDir, place.type, place.repo);
   if (settings.offline) return openCached(place, cache, 'offline mode is on (HF_HUB_OFFLINE)');
@@ -91,33 +97,8 @@ export async function openRepo(options: RepoOptions): Promise<OpenRepo> {
 }
 
 async function openRemote(place: RepoPlace, cache: RepoCache, settings: HubSettings): Promise<OpenRepo> {
-  const api = `${settings.endpoint}/api/${place.type}s/${place.repo}`;
-  const answer = await hubRequest(`${api}/revision/${encodeURIComponent(place.revision)}`, place, settings);
-  const commit = ((await answer.json().catch(() => ({}))) as { sha?: unknown }).sha;
-  if (typeof commit !== 'string' || !/^[\w.-]+$/.test(commit)) {
-    throw new AttuneError(
-      `${settings.endpoint} did not say which commit ${placeName(place)} is; is it a Hugging Face hub?`,
-    );
-  }
-  const files: RepoFile[] = [];
-  const entries = listFiles({
-    repo: { type: place.type, name: place.repo },
-    revision: commit,
-    recursive: true,
-    hubUrl: settings.endpoint,
-    fetch: (url) => hubRequest(String(url), place, settings),
-  });
-  for await (const entry of entries) {
-    if (entry.type !== 'file') continue;
-    const etag = entry.lfs?.oid ?? entry.oid ?? '';
-    const sha256 = entry.lfs !== undefined && /^[0-9a-f]{64}$/.test(entry.lfs.oid) ? entry.lfs.oid : undefined;
-    files.push({
-      path: checkedPath(entry.path, place),
-      size: entry.lfs?.size ?? entry.size,
-      etag: checkedPath(etag, place),
-      sha256,
-    });
-  }
+  const commit = await commitOf(place, settings);
+  const files = await listTree(place, commit, settings);
   const folder = cache.snapshot(commit);
   return {
     place,
@@ -244,12 +225,9 @@ function checkedName(repo: string): string {
   throw new UserError(`"${repo}" is not a name on the hub; names look like "org/name".`);
 }
 
-/** Paths come from a server and become paths here: none may leave its folder. */
-function checkedPath(path: string, place: RepoPlace): string {
-  const clean =
-    path !== '' && !isAbsolute(path) && !path.includes('\\') && normalize(path) === path && !path.startsWith('..');
-  if (clean) return path;
-  throw new AttuneError(
-    `The listing of ${placeName(place)} holds an unsafe or empty file name: ${JSON.stringify(path)}.`,
-  );
+/** A revision names a file in the cache, so it has to be what git allows as a name: no "..", no leading slash. */
+function checkedRevision(revision: string): string {
+  const odd = /^[/.-]|[/.]$|\.\.|\/[/.]|[\s~^:?*[\]\\]|@\{/.test(revision) || /[^\x21-\u{10ffff}]|\x7f/u.test(revision);
+  if (revision !== '' && revision.length <= 200 && !odd) return revision;
+  throw new UserError(`${JSON.stringify(revision)} is not a revision; take a branch, a tag or a commit.`);
 }

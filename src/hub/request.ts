@@ -20,6 +20,8 @@ export interface RepoPlace {
 }
 
 const LONGEST_PAUSE_MS = 60_000;
+const LARGEST_ANSWER = 64e6;
+const LARGEST_ERROR = 64e3;
 
 export async function hubRequest(
   url: string,
@@ -49,8 +51,14 @@ export async function hubRequest(
         `${placeName(place)} could not be fetched from ${settings.endpoint}: ${fault} (${attempt + 1} tries).`,
       );
     }
+    announceRetry(place, fault, settings);
     await pause(attempt, settings, pauseMs);
   }
+}
+
+/** Says on the console that a request failed and is tried again: pauses add up to half a minute. */
+export function announceRetry(place: RepoPlace, fault: string, settings: HubSettings): void {
+  settings.progress?.start(`fetching ${placeName(place)}`).done(`${fault}; trying again`);
 }
 
 /** Waits before try `attempt + 2`: as long as the server asked, else twice as long each time. */
@@ -95,7 +103,7 @@ async function send(url: string, settings: HubSettings, init: RequestInit): Prom
 async function errorDetail(response: Response, settings: HubSettings): Promise<string> {
   let message = response.headers.get('x-error-message') ?? '';
   try {
-    const body = (await response.text()).slice(0, 2000);
+    const body = (await readBody(response, LARGEST_ERROR, settings)).toString('utf8');
     if (message === '' && response.headers.get('content-type')?.includes('json'))
       message = String(JSON.parse(body).error ?? '');
   } catch {
@@ -103,6 +111,63 @@ async function errorDetail(response: Response, settings: HubSettings): Promise<s
   }
   if (settings.token !== undefined) message = message.replaceAll(settings.token, '***');
   return message === '' ? '' : ` ("${message.slice(0, 200)}")`;
+}
+
+/** An answer of the hub's API. */
+export async function readJsonBody(response: Response, place: RepoPlace, settings: HubSettings): Promise<unknown> {
+  let text: string;
+  try {
+    text = (await readBody(response, LARGEST_ANSWER, settings)).toString('utf8');
+  } catch (error) {
+    settings.signal?.throwIfAborted();
+    if (error instanceof AttuneError) throw error;
+    throw new HubUnreachable(`The hub's answer about ${placeName(place)} broke off: ${networkFault(error, settings)}.`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new AttuneError(
+      `${settings.endpoint} answered about ${placeName(place)} with something other than JSON; is it a Hugging Face hub?`,
+    );
+  }
+}
+
+/** A whole body, bounded in size, in the silence between two pieces, and in all its time. */
+async function readBody(response: Response, mostBytes: number, settings: HubSettings): Promise<Buffer> {
+  const reader = response.body?.getReader();
+  const pieces: Uint8Array[] = [];
+  const deadline = performance.now() + settings.timeoutMs * 10;
+  let bytes = 0;
+  try {
+    while (reader !== undefined) {
+      const piece = await withinSilence(reader.read(), settings);
+      if (piece.done) break;
+      pieces.push(piece.value);
+      bytes += piece.value.length;
+      if (bytes > mostBytes) throw new AttuneError(`The hub's answer is longer than ${mostBytes / 1e6} MB.`);
+      if (performance.now() > deadline) throw new DOMException('endless', 'TimeoutError');
+    }
+  } finally {
+    await reader?.cancel().catch(() => {});
+  }
+  return Buffer.concat(pieces);
+}
+
+/** A read that gives up when nothing comes for as long as the settings allow. */
+export async function withinSilence<T>(work: Promise<T>, settings: HubSettings): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  let onAbort: (() => void) | undefined;
+  const stopped = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new DOMException('silence', 'TimeoutError')), settings.timeoutMs);
+    onAbort = () => reject(settings.signal?.reason);
+    settings.signal?.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([work, stopped]);
+  } finally {
+    clearTimeout(timer);
+    if (onAbort !== undefined) settings.signal?.removeEventListener('abort', onAbort);
+  }
 }
 
 function refusal(response: Response, place: RepoPlace, settings: HubSettings, detail: string): UserError {

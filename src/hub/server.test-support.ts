@@ -20,6 +20,8 @@ export interface Fault {
   arrived?: () => boolean;
   /** Send this many bytes of the body, then nothing more. */
   stallAfter?: number;
+  /** Send a body that never ends, piece by piece. */
+  drip?: { bytes: number; everyMs: number };
   /** Never answer. */
   hang?: boolean;
   /** Send these bytes for the file. */
@@ -58,6 +60,13 @@ export async function startHub(repos: Record<string, Files>, large = /safetensor
     hub.seen.push(seen);
     const fault = hub.fault(seen) ?? {};
     if (fault.hang) return;
+    if (fault.drip !== undefined) {
+      const piece = Buffer.alloc(fault.drip.bytes, ' ');
+      response.writeHead(fault.status ?? 200, fault.headers).write(piece);
+      const timer = setInterval(() => response.write(piece), fault.drip.everyMs);
+      response.on('close', () => clearInterval(timer));
+      return;
+    }
     if (fault.status !== undefined) {
       response.writeHead(fault.status, fault.headers).end(fault.body ?? '');
       return;

@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
+import type { Progress } from '../progress.ts';
 
 export interface HubOptions {
   /** In place of HF_ENDPOINT. */
@@ -23,6 +24,8 @@ export interface HubOptions {
   /** The first pause between tries; it doubles each time. */
   backoffMs?: number;
   signal?: AbortSignal;
+  /** Shows downloads, and says when a request is tried again. */
+  progress?: Progress;
   env?: Record<string, string | undefined>;
 }
 
@@ -35,6 +38,7 @@ export interface HubSettings {
   retries: number;
   backoffMs: number;
   signal?: AbortSignal;
+  progress?: Progress;
 }
 
 export async function hubSettings(options: HubOptions = {}): Promise<HubSettings> {
@@ -49,6 +53,7 @@ export async function hubSettings(options: HubOptions = {}): Promise<HubSettings
     retries: options.retries ?? 5,
     backoffMs: options.backoffMs ?? 1000,
     signal: options.signal,
+    progress: options.progress,
   };
 }
 
