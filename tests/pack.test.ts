@@ -56,9 +56,14 @@ describe('the package', () => {
     const program = join(project, 'program.ts');
     writeFileSync(
       program,
-      `import { scope, tensor } from 'attune/tensor';
+      `import { scope, type Tensor, tensor } from 'attune/tensor';
 const total: number = scope(() => tensor([[1, 2], [3, 4]]).matmul(tensor([[1, 0], [0, 1]])).sum().item());
 console.log(total);
+// the methods that other files add to the class
+const lower: number[] = scope(() => tensor([[1, 2], [3, 4]]).at(1).to('float64').numbers());
+console.log(lower.join());
+// @ts-expect-error a method's types are there too: the dimension is a number
+export const strange = (x: Tensor) => x.softmax('last');
 // @ts-expect-error the package's types are really there: a number is not a string
 export const wrong: string = total;
 `,
@@ -76,6 +81,6 @@ export const wrong: string = total;
     ];
     const types = ['--types', 'node', '--typeRoots', resolve('node_modules/@types')];
     run(process.execPath, [resolve('node_modules/typescript/lib/tsc.js'), ...options, ...types, program], project);
-    expect(run(process.execPath, [program], project)).toBe('10\n');
+    expect(run(process.execPath, [program], project)).toBe('10\n3,4\n');
   });
 });

@@ -4,7 +4,7 @@
  *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
  */
 import { UserError } from '../errors.ts';
-import { noGrad, scope, tensor } from '../tensor/index.ts';
+import { integers, noGrad, scope } from '../tensor/index.ts';
 import { packSequences } from './decoder/batch.ts';
 import { withoutDropout } from './decoder/decoder.ts';
 import type { Model } from './model.ts';
@@ -39,9 +39,9 @@ export function headOutputs(
             model.device,
           );
           const places = packed.flatMap((sequence, s) =>
-            sequence.places.map((place) => BigInt((tokens.starts[s] as number) + place)),
+            sequence.places.map((place) => (tokens.starts[s] as number) + place),
           );
-          const rows = tensor(BigInt64Array.from(places), { device: model.device });
+          const rows = integers(places, { device: model.device });
           return head.forward(decoder.forward(tokens).indexSelect(0, rows)).numbers();
         }),
       );

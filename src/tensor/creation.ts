@@ -1,4 +1,5 @@
 /** Tensors out of nothing, out of numbers, and out of other tensors. */
+import './conversions.ts';
 import { type Device, type DType, dtypeOfArray } from './engine/dtype.ts';
 import { attempt, TensorError } from './engine/error.ts';
 import { native } from './engine/native.ts';
@@ -31,6 +32,20 @@ export function tensor(
     return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', 'int64', options);
   }
   return finish(fromBytes(Float64Array.from(flat, Number), 'float64', shape), 'float64', dtype, options);
+}
+
+/**
+ * An int64 tensor, as ids, rows and positions are, from plain integers: an array, a typed array or any iterable.
+ *
+ *     integers([3, 1, 2]);
+ *     integers(rows.map((row) => row.slot), { device: 'cuda:0' });
+ */
+export function integers(
+  values: Iterable<number> | ArrayLike<number>,
+  options: { device?: Device; shape?: readonly number[] } = {},
+): Tensor {
+  const wide = BigInt64Array.from(values as ArrayLike<number>, wholeNumber);
+  return finish(fromBytes(wide, 'int64', options.shape ?? [wide.length]), 'int64', 'int64', options);
 }
 
 function fromBytes(view: ArrayBufferView, dtype: DType, shape: readonly number[]): number {
@@ -132,9 +147,6 @@ export function eye(size: number, options: TensorOptions = {}): Tensor {
 }
 export function zerosLike(other: Tensor): Tensor {
   return aten('zeros_like', other);
-}
-export function emptyLike(other: Tensor): Tensor {
-  return aten('empty_like', other);
 }
 
 export function cat(tensors: readonly Tensor[], dim = 0): Tensor {

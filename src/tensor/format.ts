@@ -1,10 +1,12 @@
 /** What console.log shows: dtype, shape, device, and the values with the middle of long dimensions left out. */
-import type { Tensor } from './tensor.ts';
+import './conversions.ts';
+import './methods.ts';
+import { Tensor } from './tensor.ts';
 
 const EDGE = 3;
 const SMALL = 200;
 
-export function formatTensor(tensor: Tensor): string {
+function formatTensor(tensor: Tensor): string {
   if (tensor.isFreed) return 'Tensor (freed)';
   const head = `Tensor ${tensor}${tensor.requiresGrad ? ', requires grad' : ''}`;
   if (tensor.device === 'meta' || tensor.numel === 0) return head;
@@ -55,3 +57,9 @@ function number(value: number, dtype: string): string {
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3) : value.toFixed(4);
 }
+
+Object.assign(Tensor.prototype, {
+  [Symbol.for('nodejs.util.inspect.custom')](this: Tensor): string {
+    return formatTensor(this);
+  },
+});

@@ -1,4 +1,6 @@
 /** Functions of several tensors that layers and losses are built from. */
+import './conversions.ts';
+import './methods.ts';
 import { aten, findOperator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
 

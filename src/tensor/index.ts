@@ -1,5 +1,11 @@
 /** The engine: tensors over libtorch. Everything that other folders use of src/tensor is exported here. */
+import './conversions.ts';
+import './format.ts';
+import './indexing.ts';
+import './methods.ts';
+
 export * from './autograd.ts';
+export type { ConversionTarget } from './conversions.ts';
 export * from './creation.ts';
 export * from './engine/cuda.ts';
 export * from './engine/dtype.ts';
@@ -14,4 +20,4 @@ export type { Operand, Scalar } from './methods.ts';
 export { aten, BoundOperator, findOperator } from './operator.ts';
 export * from './runtime.ts';
 export * from './safetensors/safetensors.ts';
-export { isDevice, Tensor } from './tensor.ts';
+export { Tensor } from './tensor.ts';

@@ -1,5 +1,6 @@
-/** Indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
+/** The method `at` of Tensor, indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
 import { TensorError } from './engine/error.ts';
+import './methods.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
@@ -9,7 +10,7 @@ import { Tensor } from './tensor.ts';
  */
 export type Index = number | readonly [start?: number, end?: number, step?: number] | ':' | '...' | null | Tensor;
 
-export function index(self: Tensor, indices: readonly Index[]): Tensor {
+function index(self: Tensor, indices: readonly Index[]): Tensor {
   const taken = indices.filter((entry) => entry !== null && entry !== '...').length;
   if (indices.length - indices.filter((entry) => entry !== '...').length > 1)
     throw new TensorError('at', "at(): '...' can stand for the rest only once");
@@ -41,3 +42,16 @@ export function index(self: Tensor, indices: readonly Index[]): Tensor {
   }
   return result === self ? aten('alias', self) : result;
 }
+
+const indexing = {
+  /** `x.at(0)`, `x.at([1, 3])` (a slice), `x.at('...', -1)`, `x.at(null)`, `x.at(indexTensor)`; one entry per dimension. */
+  at(this: Tensor, ...indices: Index[]): Tensor {
+    return index(this, indices);
+  },
+};
+
+type Indexing = typeof indexing;
+declare module './tensor.ts' {
+  interface Tensor extends Indexing {}
+}
+Object.assign(Tensor.prototype, indexing);

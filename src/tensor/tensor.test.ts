@@ -13,6 +13,7 @@ import {
   empty,
   eye,
   full,
+  integers,
   libtorchVersion,
   ones,
   randint,
@@ -113,6 +114,14 @@ describe('numbers and nested arrays', () => {
     expect(tensor(3).shape).toEqual([]);
     expect(tensor([[], []]).shape).toEqual([2, 0]);
     expect(tensor([2 ** 53 - 1], { dtype: 'int64' }).data()).toEqual(BigInt64Array.of(2n ** 53n - 1n));
+  });
+
+  it('makes int64 tensors out of plain integers', () => {
+    expect(integers([3, -1, 2 ** 40]).data()).toEqual(BigInt64Array.of(3n, -1n, 2n ** 40n));
+    expect(integers(Uint8Array.of(0, 255)).numbers()).toEqual([0, 255]);
+    expect(integers(new Set([4, 5])).dtype).toBe('int64');
+    expect(integers([1, 2, 3, 4], { shape: [2, 2] }).shape).toEqual([2, 2]);
+    expect(() => integers([1.5])).toThrow(/1.5 is not an integer/);
   });
 
   it('gives nested arrays back', () => {

@@ -7,7 +7,7 @@
  *     algorithm.loss(batch, preferenceOptions(algorithm, { beta: 0.2 }), { chosen: 2, rejected: 2 });
  */
 import { AttuneError, UserError } from '../../errors.ts';
-import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { integers, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { share } from '../aggregation.ts';
 import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
@@ -158,7 +158,7 @@ export function preferenceBatch(input: {
     const sums = segmentSum(input.lp, segments);
     const refSums = input.lpRef === undefined ? undefined : segmentSum(input.lpRef, segments);
     const side = (members: readonly number[]): Side => {
-      const index = tensor(BigInt64Array.from(members, BigInt), { device: input.lp.device });
+      const index = integers(members, { device: input.lp.device });
       const pick = (values: Tensor) => values.indexSelect(0, index);
       return { lp: pick(sums), lpRef: refSums && pick(refSums), lengths: pick(segments.lengths) };
     };

@@ -2,7 +2,7 @@
  * Log-probabilities of the tokens that are there: what every loss on a language model starts from. Only the rows that are
  * asked for go through the vocabulary, and never all logits at once (native/ops/linear_logprob.cc).
  */
-import { type Tensor, tensor } from '../../tensor/index.ts';
+import { integers, type Tensor } from '../../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 
@@ -31,8 +31,8 @@ export function tokenLogprobs(
 ): TokenLogprobs {
   const device = batch.ids.device;
   const at = (offset: number) =>
-    tensor(
-      BigInt64Array.from(tokens, (token) => BigInt(token + offset)),
+    integers(
+      tokens.map((token) => token + offset),
       { device },
     );
   const rows = hidden.indexSelect(0, at(-1));

@@ -45,6 +45,10 @@ export const dtypeBytes: Readonly<Record<DType, number>> = {
   uint64: 8,
 };
 
+export function isDevice(name: string): boolean {
+  return /^(cpu|cuda|meta)(:\d+)?$/.test(name);
+}
+
 export function isFloating(dtype: DType): boolean {
   return dtype === 'float32' || dtype === 'bfloat16' || dtype === 'float16' || dtype === 'float64';
 }

@@ -16,7 +16,7 @@ import {
 import type { Batch } from '../../data/index.ts';
 import { AttuneError } from '../../errors.ts';
 import { type Model, type PackedBatch, type ScoreHead, scoredTokens, tokenLogprobs } from '../../models/index.ts';
-import { type Device, type Tensor, tensor } from '../../tensor/index.ts';
+import { integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 export interface Objective<Totals> {
   /** Whether prompts that several sequences of a batch have may go through the model once: `loss` then asks `packed.rows`. */
@@ -87,7 +87,7 @@ export function processObjective(model: Model): Objective<{ steps: number }> {
     totals: (batches) => ({ steps: sumOver(batches, (batch) => batch.stepPositions.length) }),
     loss(hidden, packed, batch, totals) {
       const logits = headRows(model, hidden, packed, batch.stepPositions);
-      const labels = tensor(BigInt64Array.from(batch.stepLabels, BigInt), { device: packed.ids.device });
+      const labels = integers(batch.stepLabels, { device: packed.ids.device });
       const { loss, metrics } = processRewardLoss({ logits, labels }, totals);
       return { loss, metrics: { ...metrics, accuracy: (metrics.step_accuracy as Tensor).clone() } };
     },
@@ -102,19 +102,12 @@ export function lastTokens(cuSeqlens: ArrayLike<number>): number[] {
 /** The head's output, [places, outputs], at some tokens of a batch. */
 function headRows(model: Model, hidden: Tensor, { rows }: PackedBatch, places: ArrayLike<number>): Tensor {
   const laid = rows === undefined ? places : Array.from(places, (place) => rows[place] as number);
-  return headOf(model).forward(hidden.indexSelect(0, indices(laid, hidden.device)));
+  return headOf(model).forward(hidden.indexSelect(0, integers(laid, { device: hidden.device })));
 }
 
 function headOf(model: Model): ScoreHead {
   if (model.head === null) throw new AttuneError('A reward model needs a head before it can be trained.');
   return model.head;
-}
-
-function indices(places: ArrayLike<number>, device: Device): Tensor {
-  return tensor(
-    BigInt64Array.from({ length: places.length }, (_, i) => BigInt(places[i] as number)),
-    { device },
-  );
 }
 
 function placesOfOnes(mask: Uint8Array): number[] {

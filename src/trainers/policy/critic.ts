@@ -9,12 +9,12 @@ import { UserError } from '../../errors.ts';
 import type { PackedResponses } from '../../models/decoder/responses.ts';
 import { type Model, ScoreHead, saveModel } from '../../models/index.ts';
 import {
+  integers,
   noGrad,
   openSafetensors,
   scope,
   seed as seedEngine,
   type Tensor,
-  tensor,
   writeSafetensors,
 } from '../../tensor/index.ts';
 import { restoreForTraining } from '../setup.ts';
@@ -40,8 +40,8 @@ export class Critic {
   /** [response tokens], with gradient where it is on; `hidden` are the policy's states of the same batch. */
   values(packed: PackedResponses, hidden: Tensor): Tensor {
     const states = this.backbone === null ? hidden : this.backbone.decoder.forward(packed.batch);
-    const rows = BigInt64Array.from(packed.tokens, (token) => BigInt(token - 1));
-    return this.head.forward(states.indexSelect(0, tensor(rows, { device: hidden.device }))).squeeze(-1);
+    const before = Array.from(packed.tokens, (token) => token - 1);
+    return this.head.forward(states.indexSelect(0, integers(before, { device: hidden.device }))).squeeze(-1);
   }
 
   *parameters(): Iterable<[string, Tensor]> {

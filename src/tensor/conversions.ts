@@ -1,0 +1,52 @@
+/** Methods of Tensor that turn it into another dtype, another device, or plain JavaScript values. */
+import { type Device, type DType, isDevice } from './engine/dtype.ts';
+import { aten } from './operator.ts';
+import { Tensor } from './tensor.ts';
+
+export interface ConversionTarget {
+  dtype?: DType;
+  device?: Device;
+  nonBlocking?: boolean;
+  copy?: boolean;
+}
+
+const conversions = {
+  /** To another dtype and/or device; itself (a new handle) where nothing changes. */
+  to(this: Tensor, target: DType | Device | ConversionTarget): Tensor {
+    const wanted: ConversionTarget =
+      typeof target !== 'string' ? target : isDevice(target) ? { device: target } : { dtype: target as DType };
+    const { dtype = this.dtype, device = this.device, nonBlocking = false, copy = false } = wanted;
+    return aten('to.dtype_layout', this, dtype, undefined, device, undefined, nonBlocking, copy);
+  },
+  cpu(this: Tensor): Tensor {
+    return this.to('cpu');
+  },
+  /** A copy of all elements as plain numbers; a complex one gives two, its parts. */
+  numbers(this: Tensor): number[] {
+    const source = this.dtype === 'bfloat16' || this.dtype.startsWith('float8') ? this.to('float32') : this;
+    const values = Array.from(source.data() as ArrayLike<number | bigint>, Number);
+    if (source !== this) source.dispose();
+    return values;
+  },
+  /** Nested arrays in the tensor's shape; complex elements as {re, im}. */
+  tolist(this: Tensor): unknown {
+    const parts = this.numbers();
+    const complex = this.dtype.startsWith('complex');
+    const flat = complex
+      ? Array.from({ length: this.numel }, (_, i) => ({ re: parts[2 * i], im: parts[2 * i + 1] }))
+      : parts;
+    const build = (depth: number, offset: number, stride: number): unknown => {
+      const size = this.shape[depth];
+      if (size === undefined) return flat[offset];
+      const inner = size === 0 ? 0 : stride / size;
+      return Array.from({ length: size }, (_, i) => build(depth + 1, offset + i * inner, inner));
+    };
+    return build(0, 0, flat.length);
+  },
+};
+
+type Conversions = typeof conversions;
+declare module './tensor.ts' {
+  interface Tensor extends Conversions {}
+}
+Object.assign(Tensor.prototype, conversions);
