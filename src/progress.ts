@@ -11,6 +11,9 @@ export interface ProgressTask {
 }
 
 export interface Progress {
-  /** `total` is left out where it is unknown; `unit` names what is counted ("tokens", "bytes", "steps"). */
-  start(label: string, total?: number, unit?: string): ProgressTask;
+  /**
+   * `total` is left out where it is unknown; `unit` names what is counted ("tokens", "bytes", "steps"); `before` is the part
+   * of the total that was done earlier, by a run that goes on.
+   */
+  start(label: string, total?: number, unit?: string, before?: number): ProgressTask;
 }

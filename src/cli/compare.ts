@@ -7,6 +7,7 @@ import { type CompareInput, compareSchema } from '../workflows/compare/config.ts
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print, tell } from './terminal/print.ts';
 
 export function register(program: Command): void {
   const command = addSchemaOptions(
@@ -20,7 +21,7 @@ export function register(program: Command): void {
     '\nExample:\n  attune compare --model models/tiny --methods ppo,grpo,dpo --task number_sorting:1 --steps 40 --lr 2e-4 --group-size 4 --seeds 1,2,3',
   );
   command.action(async () => {
-    using interrupt = onInterrupt(() => console.error('\nstopping after this step; what is done is kept'));
+    using interrupt = onInterrupt(() => tell('\nstopping after this step; what is done is kept'));
     const flags = schemaFlags(command, compareSchema) as CompareInput;
     const { folder } = await compareMethods(flags, {
       progress: consoleProgress(),
@@ -28,10 +29,10 @@ export function register(program: Command): void {
       onRun: ({ method, seed, judgements, seconds }) => {
         const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
         const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
-        console.error(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
+        tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
       },
     });
-    console.log(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
-    console.log(`picture, report and figures: ${join(folder, 'comparison')}`);
+    print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
+    print(`picture, report and figures: ${join(folder, 'comparison')}`);
   });
 }

@@ -12,6 +12,7 @@ import { dateTimeName } from '../runs/index.ts';
 import { engineInfo, liveTensors, noGrad, packageRoot, scope, seed, type Tensor, tensor } from '../tensor/index.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print, tell } from './terminal/print.ts';
 
 const STEPS = 400;
 const TRAINING_POINTS = 1_000;
@@ -46,19 +47,19 @@ export function register(program: Command): void {
 async function showStory(options: Options): Promise<void> {
   const minutes = Number(options.minutes);
   if (!(minutes > 0)) throw new UserError(`--minutes ${options.minutes}: expected a number above 0.`);
-  using interrupt = onInterrupt(() => console.error('\nstopping'));
+  using interrupt = onInterrupt(() => tell('\nstopping'));
   const started = performance.now();
   const { tellStory, whereNext } = await import('../workflows/story.ts');
   const { accuracy, proxyReward, report } = await tellStory({
     ...{ model: options.model, tasks: options.tasks, minutes },
     folder: join(options.outputDir, dateTimeName(new Date())),
-    print: console.log,
+    print: print,
     progress: consoleProgress(),
     signal: interrupt.signal,
   });
   const row = (name: string, key: keyof typeof accuracy) =>
     `${name.padEnd(32)}${`${(100 * accuracy[key]).toFixed(0)} %`.padStart(6)}${proxyReward[key].toFixed(2).padStart(15)}`;
-  console.log(`
+  print(`
 policy                           right   reward model   (held-out problems)
 ${row('start', 'start')}
 ${row('GRPO against the reward model', 'rewardModel')}
@@ -71,7 +72,7 @@ ${whereNext.map((line) => `  ${line}`).join('\n')}`);
 
 function showSpirals(): void {
   const { libtorch, threads } = engineInfo();
-  console.log(
+  print(
     `Two spirals, ${TRAINING_POINTS} points to learn from and ${TEST_POINTS} to test on; libtorch ${libtorch}, ${threads} threads.\n`,
   );
   const started = performance.now();
@@ -79,7 +80,7 @@ function showSpirals(): void {
   const seconds = (performance.now() - started) / 1000;
   const row = (name: string, loss: number, accuracy: number) =>
     `${name}  ${loss.toFixed(3).padStart(6)}  ${(accuracy * 100).toFixed(1).padStart(7)} %`;
-  console.log(`
+  print(`
                 loss   accuracy   (on points it has not seen)
 ${row('before      ', story.before.loss, story.before.accuracy)}
 ${row('after       ', story.after.loss, story.after.accuracy)}

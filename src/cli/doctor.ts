@@ -6,6 +6,7 @@ import { blasOf, diagnose, type Findings, type Problem } from './machine/diagnos
 import { type Addon, prepareEngine } from './machine/engine.ts';
 import { hasNvidiaCard, readCpu, readHubCache, readMemory } from './machine/machine.ts';
 import type { EngineFacts } from './machine/probe.ts';
+import { print, printJson } from './terminal/print.ts';
 
 export function register(program: Command): void {
   program
@@ -16,8 +17,8 @@ export function register(program: Command): void {
       const findings = await examine();
       const problems = diagnose(findings);
       const usable = problems.every((problem) => problem.severity !== 'error');
-      if (options.json) console.log(JSON.stringify({ usable, ...findings, blas: blasOf(findings), problems }, null, 2));
-      else console.log(describe(findings, problems));
+      if (options.json) printJson({ usable, ...findings, blas: blasOf(findings), problems }, 2);
+      else print(describe(findings, problems));
       process.exitCode = usable ? 0 : 1;
     });
 }

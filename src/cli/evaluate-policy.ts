@@ -13,6 +13,7 @@ import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print } from './terminal/print.ts';
 
 const shape = policySchema.shape;
 const group = 'Evaluation';
@@ -80,7 +81,7 @@ export function registerEvaluatePolicy(evaluate: Command): void {
       ...(opponent === undefined ? {} : { opponent: named(opponent) }),
     };
     await writePolicyEvaluation(outputDir, evaluation, names);
-    for (const [name, value] of summaryRows(evaluation.summary)) console.log(`${name.padEnd(22)}${value}`);
-    console.log(`\nwritten to ${shown(resolve(outputDir))}`);
+    for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
+    print(`\nwritten to ${shown(resolve(outputDir))}`);
   });
 }

@@ -12,6 +12,7 @@ import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print, printJson } from './terminal/print.ts';
 
 const group = 'Evaluation';
 const { dtype, device } = modelFields({ model: '' });
@@ -84,7 +85,7 @@ export function registerEvaluateReward(evaluate: Command): void {
       signal: interrupt.signal,
     });
     await writeRewardEvaluation(config.outputDir, evaluation, evaluation.decided);
-    console.log(config.json ? JSON.stringify(evaluation, null, 2) : describeReward(evaluation));
-    if (!config.json) console.log(`\nWritten: ${shown(config.outputDir)}/reward_evaluation.{json,txt,png}`);
+    config.json ? printJson(evaluation, 2) : print(describeReward(evaluation));
+    if (!config.json) print(`\nWritten: ${shown(config.outputDir)}/reward_evaluation.{json,txt,png}`);
   });
 }

@@ -10,6 +10,7 @@ import type { Summary } from '../evaluate/summary.ts';
 import { resolveModel } from '../hub/hub.ts';
 import { Tokenizer } from '../text/tokenizer/tokenizer.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { print, printJson } from './terminal/print.ts';
 
 interface Flags {
   outputDir: string;
@@ -78,10 +79,10 @@ export function register(program: Command): void {
       columns: columnsOf(flags),
       tokenizer: await tokenizerOf(flags, progress),
     });
-    if (flags.json) console.log(JSON.stringify(report, null, 2));
+    if (flags.json) printJson(report, 2);
     else {
-      console.log(describe(report));
-      console.log(`\nWritten: ${join(outputDir, 'dataset_analysis.png')}, ${join(outputDir, 'analysis_results.json')}`);
+      print(describe(report));
+      print(`\nWritten: ${join(outputDir, 'dataset_analysis.png')}, ${join(outputDir, 'analysis_results.json')}`);
     }
   });
 }

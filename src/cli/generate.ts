@@ -13,6 +13,7 @@ import { Tokenizer } from '../text/index.ts';
 import { anyNumber, wholeNumber, wholeNumbers } from './options/numbers.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print, printJson, printPart, tell } from './terminal/print.ts';
 
 interface Flags {
   prompt?: string;
@@ -95,8 +96,7 @@ async function generate(name: string, flags: Flags): Promise<void> {
         seed: wholeNumber('--seed', flags.seed, 0),
         ...(streaming
           ? {
-              onToken: (_: number, id: number) =>
-                void process.stdout.write(text === undefined ? `${id} ` : text.push(id)),
+              onToken: (_: number, id: number) => void printPart(text === undefined ? `${id} ` : text.push(id)),
             }
           : {}),
       },
@@ -104,8 +104,8 @@ async function generate(name: string, flags: Flags): Promise<void> {
     { signal: interrupt.signal },
   )) as [Generation[]];
   interrupt.dispose();
-  if (streaming) process.stdout.write(`${text?.flush() ?? ''}\n`);
-  print(replies, flags, (performance.now() - started) / 1000, streaming, prompt);
+  if (streaming) printPart(`${text?.flush() ?? ''}\n`);
+  printReplies(replies, flags, (performance.now() - started) / 1000, streaming, prompt);
 }
 
 /** --ids needs none, but shows text where there is one. */
@@ -130,16 +130,15 @@ function stopIds(tokenizer: Tokenizer | undefined, config: Record<string, unknow
   return [config.eos_token_id].flat().filter((id) => typeof id === 'number');
 }
 
-function print(replies: Generation[], flags: Flags, seconds: number, streamed: boolean, prompt: number[]): void {
+function printReplies(replies: Generation[], flags: Flags, seconds: number, streamed: boolean, prompt: number[]): void {
   const tokens = replies.reduce((sum, reply) => sum + reply.ids.length, 0);
   if (flags.json) {
     const rows = replies.map((reply) => ({ ...reply, logprobs: Array.from(reply.logprobs) }));
-    console.log(JSON.stringify({ prompt_ids: prompt, replies: rows, tokens_per_second: tokens / seconds }, null, 2));
+    printJson({ prompt_ids: prompt, replies: rows, tokens_per_second: tokens / seconds }, 2);
     return;
   }
-  if (!streamed)
-    for (const [i, reply] of replies.entries()) console.log(`[${i + 1}] ${reply.text ?? reply.ids.join(' ')}\n`);
-  console.error(
+  if (!streamed) for (const [i, reply] of replies.entries()) print(`[${i + 1}] ${reply.text ?? reply.ids.join(' ')}\n`);
+  tell(
     `${tokens} tokens in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${replies.map((reply) => reply.finish).join(', ')}`,
   );
 }

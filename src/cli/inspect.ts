@@ -15,6 +15,7 @@ import {
 import { type DType, noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
 import { wholeNumber, wholeNumbers } from './options/numbers.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { print, printJson } from './terminal/print.ts';
 
 interface Flags {
   json?: boolean;
@@ -63,11 +64,11 @@ async function inspect(name: string, flags: Flags): Promise<void> {
       targetModules: flags.loraTargetModules,
     },
   });
-  console.log(flags.json ? JSON.stringify(found, null, 2) : report(found));
+  flags.json ? printJson(found, 2) : print(report(found));
   if (ids === undefined || flags.saveLogits === undefined) return;
   using model = await loadModel(name, { progress, dtype: flags.dtype });
   saveLogits(model, ids, flags.saveLogits);
-  if (!flags.json) console.log(`logits      of ${ids.length} tokens in ${flags.saveLogits}`);
+  if (!flags.json) print(`logits      of ${ids.length} tokens in ${flags.saveLogits}`);
 }
 
 function saveLogits(model: Model, ids: number[], path: string): void {

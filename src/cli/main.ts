@@ -4,8 +4,12 @@
  */
 import { Command, CommanderError } from 'commander';
 import { UserError } from '../errors.ts';
+import { loadDotenv } from '../runs/config/dotenv.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
 import { normalizeArguments } from './options/arguments.ts';
+import { checkVerb } from './options/verbs.ts';
+import { print, tell } from './terminal/print.ts';
+import { surviveClosedOutput } from './terminal/streams.ts';
 
 interface CommandEntry {
   summary: string;
@@ -48,13 +52,17 @@ export async function main(
   launcher: { version: string; prepareEngine: EnginePreparer },
 ): Promise<number> {
   setEnginePreparer(launcher.prepareEngine);
-  for (const stream of [process.stdout, process.stderr]) stream.on('error', leaveWithReader);
+  surviveClosedOutput();
   const program = new Command('attune')
     .description('LLM post-training for TypeScript, on libtorch')
     .version(launcher.version)
     .showHelpAfterError('(add --help for what can be asked)')
+    .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => tell(text.trimEnd()) })
     .exitOverride();
   try {
+    loadDotenv('.env', process.env, (name) =>
+      tell(`.env: ${name} is not read from a file; set it in the environment.`),
+    );
     const args = normalizeArguments(argv);
     const [first, second] = args.filter((arg) => !arg.startsWith('-'));
     const asked = first === 'help' ? second : first;
@@ -62,6 +70,7 @@ export async function main(
       if (name !== asked) program.command(name).summary(entry.summary).description(entry.summary);
       else (await load(entry, args)).register(program);
     }
+    checkVerb(program, args);
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
@@ -80,22 +89,12 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
   return entry.load();
 }
 
-/**
- * The reader of our output is gone (`attune … | head`): what saves on a hang-up is asked to, anything else ends without a
- * word, with its own exit code where it had finished and 128 + SIGPIPE (13) where not.
- */
-function leaveWithReader(error: NodeJS.ErrnoException): void {
-  if (error.code !== 'EPIPE') throw error;
-  if (process.listenerCount('SIGHUP') > 0) process.emit('SIGHUP', 'SIGHUP');
-  else setImmediate(() => process.exit(process.exitCode ?? 141));
-}
-
 function report(error: unknown): number {
   // Commander has already printed its own message, and the help or version that was asked for.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const message = error instanceof Error ? error.message : String(error);
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
-  console.error(stack ?? `attune: ${message}`);
+  tell(stack ?? `attune: ${message}`);
   if (error instanceof UserError) return 2;
   return 1;
 }

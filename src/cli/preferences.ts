@@ -1,11 +1,11 @@
 /** `attune preferences build`: pairs from a policy's own responses, ranked by a reward model, a verifier or a program. */
 import type { Command } from 'commander';
-import { loadDotenv } from '../runs/index.ts';
 import { buildPreferences, buildPreferencesSchema } from '../workflows/build-preferences.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { short, shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print } from './terminal/print.ts';
 
 export function register(program: Command): void {
   const preferences = program.command('preferences').description('make preference data');
@@ -20,13 +20,12 @@ Examples:
   attune preferences build --model ./policy --dataset prompts.jsonl --reward-model-path ./checkpoints/rm/run/final --pairs all`,
   );
   build.action(async () => {
-    loadDotenv();
     using interrupt = onInterrupt();
     const made = await buildPreferences(schemaFlags(build, buildPreferencesSchema), {
       progress: consoleProgress(),
       signal: interrupt.signal,
     });
-    console.log(
+    print(
       `${shown(made.output)}: ${made.pairs} pairs from ${made.prompts} prompts (${made.withoutPairs} gave none); ` +
         `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`,
     );

@@ -4,6 +4,7 @@ import { UserError } from '../errors.ts';
 import { openRun } from '../runs/index.ts';
 import { replayStep } from '../trainers/policy/replay.ts';
 import { wholeNumber } from './options/numbers.ts';
+import { print, printJson } from './terminal/print.ts';
 
 export function register(program: Command): void {
   program
@@ -21,19 +22,19 @@ export function register(program: Command): void {
       const replay = replayStep(run, step);
       if (!replay.agrees) process.exitCode = 1;
       if (options.json) {
-        console.log(JSON.stringify(replay, null, 2));
+        printJson(replay, 2);
         return;
       }
       const number = (value: number) => value.toFixed(6).padStart(12);
-      console.log(`${replay.algorithm}, step ${step}, ${replay.rollouts.length} rollouts\n`);
-      console.log('   id      reward    advantage   recomputed');
+      print(`${replay.algorithm}, step ${step}, ${replay.rollouts.length} rollouts\n`);
+      print('   id      reward    advantage   recomputed');
       for (const { id, reward, stored, replayed } of replay.rollouts.slice(0, 16))
-        console.log(`${String(id).padStart(5)}${number(reward)} ${number(stored)} ${number(replayed)}`);
-      if (replay.rollouts.length > 16) console.log(`  … and ${replay.rollouts.length - 16} more`);
-      console.log('\nterm of the loss      recorded   recomputed');
+        print(`${String(id).padStart(5)}${number(reward)} ${number(stored)} ${number(replayed)}`);
+      if (replay.rollouts.length > 16) print(`  … and ${replay.rollouts.length - 16} more`);
+      print('\nterm of the loss      recorded   recomputed');
       for (const { name, stored, replayed } of replay.losses)
-        console.log(`${name.padEnd(18)}${number(stored)} ${number(replayed)}`);
-      console.log(
+        print(`${name.padEnd(18)}${number(stored)} ${number(replayed)}`);
+      print(
         `\nlargest difference of an advantage ${replay.advantageGap.toExponential(1)}, sampler gap of that step ${replay.samplerGap.toExponential(1)}: ` +
           (replay.agrees ? 'they agree.' : 'THEY DO NOT AGREE.'),
       );

@@ -11,6 +11,7 @@ import {
   type StoredRollout,
 } from '../runs/index.ts';
 import { wholeNumber } from './options/numbers.ts';
+import { print, printJson } from './terminal/print.ts';
 
 interface Options {
   best?: string;
@@ -101,20 +102,18 @@ function rowsOf(rollouts: RolloutReader, query: RolloutQuery, options: Options):
 function printSteps(rollouts: RolloutReader, options: Options): void {
   const steps = rollouts.steps();
   if (options.json) {
-    for (const step of steps) console.log(JSON.stringify(step));
+    for (const step of steps) printJson(step);
     return;
   }
-  console.log('  step  rollouts  reward    least     most');
+  print('  step  rollouts  reward    least     most');
   const number = (value: number) => value.toFixed(3).padStart(8);
   // From first to last, so that the course of a long run fits.
   const every = Math.max(1, Math.ceil(steps.length / Number(options.limit ?? usualLimit)));
   for (const [i, { step, count, mean, min, max }] of steps.entries()) {
     if (i % every !== 0 && i !== steps.length - 1) continue;
-    console.log(
-      `${String(step).padStart(6)}  ${String(count).padStart(8)}${number(mean)} ${number(min)} ${number(max)}`,
-    );
+    print(`${String(step).padStart(6)}  ${String(count).padStart(8)}${number(mean)} ${number(min)} ${number(max)}`);
   }
-  console.log(`\n${steps.length} steps. --step N, --best N, --worst N, --prompt-index N and --eval show responses.`);
+  print(`\n${steps.length} steps. --step N, --best N, --worst N, --prompt-index N and --eval show responses.`);
 }
 
 function printRows(rows: (StoredRollout | StoredEvalRollout)[], rollouts: RolloutReader, options: Options): void {
@@ -122,18 +121,18 @@ function printRows(rows: (StoredRollout | StoredEvalRollout)[], rollouts: Rollou
   for (const row of rows) {
     const parts = options.eval ? rollouts.evalParts(row.id) : rollouts.parts(row.id);
     if (options.json) {
-      console.log(JSON.stringify({ ...row, parts }));
+      printJson({ ...row, parts });
       continue;
     }
-    if (row.prompt !== before) console.log(`\n▌ prompt ${row.promptIndex}: ${row.prompt.replaceAll('\n', '\n▌ ')}`);
+    if (row.prompt !== before) print(`\n▌ prompt ${row.promptIndex}: ${row.prompt.replaceAll('\n', '\n▌ ')}`);
     before = row.prompt;
     const numbers = Object.entries(parts).map(([name, value]) => `${name} ${short(value)}`);
     const advantage = 'advantage' in row ? [`advantage ${short(row.advantage)}`] : [];
-    console.log(`\nstep ${row.step}  ${[`reward ${short(row.reward)}`, ...advantage, ...numbers].join('  ')}`);
-    console.log(row.completion.replace(/^/gm, '  '));
+    print(`\nstep ${row.step}  ${[`reward ${short(row.reward)}`, ...advantage, ...numbers].join('  ')}`);
+    print(row.completion.replace(/^/gm, '  '));
   }
   const cut = !options.json && options.best === undefined && options.worst === undefined && options.limit === undefined;
-  if (cut && rows.length === usualLimit) console.log(`\nThe first ${usualLimit}; --limit N shows more.`);
+  if (cut && rows.length === usualLimit) print(`\nThe first ${usualLimit}; --limit N shows more.`);
 }
 
 const short = (value: number) => String(Number(value.toPrecision(4)));

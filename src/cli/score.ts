@@ -10,6 +10,7 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf, type QuantType, quantTypes } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { jsonLine } from './terminal/print.ts';
 
 interface Flags {
   checkpoint: string;
@@ -61,7 +62,7 @@ async function score(file: string | undefined, flags: Flags): Promise<void> {
   let rows: Record<string, unknown>[] = [];
   const flush = async () => {
     const scores = await scorer.score(rows.map((row) => itemOf(row, flags)));
-    for (const [i, row] of rows.entries()) out.write(`${JSON.stringify({ ...row, reward: scores[i] })}\n`);
+    for (const [i, row] of rows.entries()) out.write(`${jsonLine({ ...row, reward: scores[i] })}\n`);
     rows = [];
   };
   for await (const row of rowsIn(file)) {

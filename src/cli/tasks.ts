@@ -25,6 +25,7 @@ import {
   task,
 } from '../tasks/index.ts';
 import { wholeNumber } from './options/numbers.ts';
+import { jsonLine, print, printJson } from './terminal/print.ts';
 
 interface GenerateFlags {
   kind: string;
@@ -47,7 +48,7 @@ export function register(program: Command): void {
     .command('list', { isDefault: true })
     .description('all tasks, one line each')
     .option('--json', 'print it as JSON')
-    .action((flags: { json?: boolean }) => print(flags.json ? JSON.stringify(overview(), null, 2) : listing()));
+    .action((flags: { json?: boolean }) => (flags.json ? printJson(overview(), 2) : print(listing())));
 
   command
     .command('show <name>')
@@ -66,7 +67,7 @@ export function register(program: Command): void {
     .option('--json', 'print it as JSON')
     .action(async (file: string, flags: { json?: boolean }) => {
       const scores = await scoreFile(file);
-      print(flags.json ? JSON.stringify(scores, null, 2) : table(scores));
+      flags.json ? printJson(scores, 2) : print(table(scores));
     });
 
   command
@@ -84,10 +85,6 @@ export function register(program: Command): void {
     .option('--per-prompt <number>', 'graded: solutions on each prompt', '1')
     .option('--system', 'sft: begin with a system message that asks for the think and answer tags')
     .action(generate);
-}
-
-function print(text: string): void {
-  process.stdout.write(`${text}\n`);
 }
 
 function overview() {
@@ -231,7 +228,7 @@ async function generate(flags: GenerateFlags): Promise<void> {
     perPrompt: wholeNumber('--per-prompt', flags.perPrompt, 1),
     system: flags.system ?? false,
   };
-  const lines = corpusRows(kind, options).map((row) => `${JSON.stringify(row)}\n`);
+  const lines = corpusRows(kind, options).map((row) => `${jsonLine(row)}\n`);
   // The first row is made before a file is, so that a mistake in the mixture leaves no empty file behind.
   const first = lines.next();
   const all = (function* () {

@@ -12,6 +12,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { Tokenizer, trainBpe } from '../text/index.ts';
 import { wholeNumber, wholeNumbers } from './options/numbers.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { print, printJson } from './terminal/print.ts';
 
 interface TrainFlags {
   files: string[];
@@ -67,7 +68,7 @@ async function train(flags: TrainFlags): Promise<void> {
     chatTemplate: flags.chatTemplate === undefined ? undefined : await readTemplate(flags.chatTemplate),
     progress: consoleProgress(),
   });
-  console.log(`${flags.out}: ${trained.vocabSize} tokens`);
+  print(`${flags.out}: ${trained.vocabSize} tokens`);
 }
 
 async function encode(
@@ -77,9 +78,9 @@ async function encode(
 ): Promise<void> {
   const tokenizer = await load(model);
   const ids = tokenizer.encode(text ?? (await readAll(process.stdin)), flags);
-  if (flags.json) return console.log(JSON.stringify(ids));
-  for (const id of ids) console.log(`${String(id).padStart(7)}  ${tokenizer.token(id) ?? ''}`);
-  console.log(`${ids.length} tokens`);
+  if (flags.json) return printJson(ids);
+  for (const id of ids) print(`${String(id).padStart(7)}  ${tokenizer.token(id) ?? ''}`);
+  print(`${ids.length} tokens`);
 }
 
 async function decode(model: string, list: string, flags: { skipSpecialTokens?: boolean }): Promise<void> {
@@ -88,7 +89,7 @@ async function decode(model: string, list: string, flags: { skipSpecialTokens?: 
   const unknown = ids.find((id) => id >= tokenizer.vocabSize);
   if (unknown !== undefined)
     throw new UserError(`There is no token ${unknown}; the vocabulary ends at ${tokenizer.vocabSize - 1}.`);
-  console.log(tokenizer.decode(ids, flags));
+  print(tokenizer.decode(ids, flags));
 }
 
 async function load(model: string): Promise<Tokenizer> {

@@ -1,7 +1,6 @@
 /** `attune train --config pipeline.yaml`: one recipe on many models, one after another. */
 import type { Command } from 'commander';
 import { UserError } from '../errors.ts';
-import { loadDotenv } from '../runs/index.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
@@ -9,6 +8,7 @@ import { type ModelPlan, planPipeline } from '../workflows/pipeline/plan.ts';
 import { evaluationLine, short, shown } from './options/training.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { print, tell } from './terminal/print.ts';
 import { printSamples } from './train-preference.ts';
 
 interface Flags {
@@ -28,7 +28,6 @@ export function registerPipeline(train: Command): void {
     .option('--resume', 'go on: finished models are left alone, the others resume from their newest checkpoint')
     .action(async (flags: Flags, command: Command) => {
       if (flags.config === undefined) return command.help({ error: true });
-      loadDotenv();
       const { config } = readPipeline(flags.config, { outputDir: flags.outputDir });
       process.exitCode = flags.dryRun ? await dryRun(config, flags) : await run(config, flags);
     });
@@ -37,10 +36,10 @@ export function registerPipeline(train: Command): void {
 async function dryRun(config: PipelineConfig, { resume, modelIndex }: Flags): Promise<number> {
   const chosen = modelIndex === undefined ? config : { ...config, models: [modelAt(config, modelIndex)] };
   const plans = await planPipeline(chosen, { resume, progress: consoleProgress() });
-  for (const plan of plans) console.log(`${planText(plan)}\n`);
+  for (const plan of plans) print(`${planText(plan)}\n`);
   const faulty = plans.filter(({ faults }) => faults.length > 0);
   if (faulty.length === 0) return 0;
-  console.log(`${faulty.length} of ${plans.length} models cannot be trained as they are.`);
+  print(`${faulty.length} of ${plans.length} models cannot be trained as they are.`);
   return 2;
 }
 
@@ -62,7 +61,7 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
   using interrupt = onInterrupt((signal) =>
-    console.error(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+    tell(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
   const modelIndex =
     flags.modelIndex === undefined ? undefined : config.models.indexOf(modelAt(config, flags.modelIndex));
@@ -72,9 +71,9 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
     signal: interrupt.signal,
     ...told(config.logging.logLevel),
   });
-  if (outcomes.length > 1 || config.models.length === 1) console.log(`\n${summary(outcomes)}`);
+  if (outcomes.length > 1 || config.models.length === 1) print(`\n${summary(outcomes)}`);
   if (interrupt.signal.aborted) {
-    console.error(`Stopped. Go on with: ${resumeCommand(flags)}`);
+    tell(`Stopped. Go on with: ${resumeCommand(flags)}`);
     return 130;
   }
   return outcomes.some(({ status }) => status === 'failed') ? 1 : 0;
@@ -95,19 +94,18 @@ type LogLevel = PipelineConfig['logging']['logLevel'];
 function told(level: LogLevel): Partial<PipelineOptions> {
   const quiet: Partial<PipelineOptions> = {
     onOutcome: ({ name, status, error }) => {
-      if (status === 'failed') console.error(`${name} failed: ${error?.message}`);
+      if (status === 'failed') tell(`${name} failed: ${error?.message}`);
     },
   };
   if (level === 'error' || level === 'warning') return quiet;
   return {
     progress: consoleProgress(),
     onModel: ({ name }, { folder, totalSteps, resumedAt }) =>
-      console.log(`${name} → ${shown(folder)}, ${totalSteps} steps${resumedAt ? `, from step ${resumedAt}` : ''}`),
+      print(`${name} → ${shown(folder)}, ${totalSteps} steps${resumedAt ? `, from step ${resumedAt}` : ''}`),
     onStep: ({ name }, step) => {
-      if (step.evaluated) console.log(`${name}  ${evaluationLine(step.step, step.metrics)}`);
-      else if (level === 'debug')
-        console.log(`${name}  step ${step.step}  loss ${short(step.metrics['train/loss'] ?? 0)}`);
-      if (step.skipped) console.error(`${name}  step ${step.step}: a number was not finite, the update was left out`);
+      if (step.evaluated) print(`${name}  ${evaluationLine(step.step, step.metrics)}`);
+      else if (level === 'debug') print(`${name}  step ${step.step}  loss ${short(step.metrics['train/loss'] ?? 0)}`);
+      if (step.skipped) tell(`${name}  step ${step.step}: a number was not finite, the update was left out`);
     },
     onSamples: (_, samples) => printSamples(samples),
     ...quiet,

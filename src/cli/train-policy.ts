@@ -6,6 +6,7 @@ import { policySchema } from '../trainers/policy/config.ts';
 import { policyPlan, startPolicy } from '../trainers/policy/policy.ts';
 import { newSignals, type Signal } from '../trainers/policy/signals.ts';
 import { evaluationLine, registerTrainVerb } from './options/training.ts';
+import { print, tell } from './terminal/print.ts';
 
 export function registerTrainPolicy(train: Command): void {
   registerTrainVerb(train, {
@@ -17,8 +18,8 @@ export function registerTrainPolicy(train: Command): void {
       startPolicy(resolved, {
         ...options,
         onStep: explainer(),
-        onStart: (metrics) => console.log(evaluationLine(0, metrics)),
-        onRewardFailure: (error) => console.error(error.message),
+        onStart: (metrics) => print(evaluationLine(0, metrics)),
+        onRewardFailure: (error) => tell(error.message),
       }),
     plan: ({ config }) => policyPlan(config),
     examples: [
@@ -31,7 +32,7 @@ export function registerTrainPolicy(train: Command): void {
 }
 
 /** Says once, beneath the progress, what a number means where people usually misread it. */
-export function explainer(print: (line: string) => void = (line) => console.error(line)): (step: TrainStep) => void {
+export function explainer(print: (line: string) => void = (line) => tell(line)): (step: TrainStep) => void {
   const history: MetricRow[] = [];
   const told = new Set<Signal['kind']>();
   return ({ step, metrics }) => {

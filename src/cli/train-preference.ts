@@ -6,6 +6,7 @@ import { openPreferences, preferencePlan } from '../trainers/preference/data.ts'
 import { startPreference } from '../trainers/preference/preference.ts';
 import type { Sample } from '../trainers/preference/samples.ts';
 import { registerTrainVerb } from './options/training.ts';
+import { print } from './terminal/print.ts';
 
 export function registerTrainPreference(train: Command): void {
   const command = registerTrainVerb(train, {
@@ -35,7 +36,7 @@ export function registerTrainPreference(train: Command): void {
 /** What the policy writes now, a line for each prompt. */
 export function printSamples(samples: readonly Sample[]): void {
   for (const { step, prompt, response, ended } of samples)
-    console.log(`step ${step}  ${oneLine(prompt, 60)} → ${oneLine(response, 100)}${ended ? '' : ' …'}`);
+    print(`step ${step}  ${oneLine(prompt, 60)} → ${oneLine(response, 100)}${ended ? '' : ' …'}`);
 }
 
 function oneLine(text: string, length: number): string {

@@ -3,6 +3,7 @@
  * it must run before anything is compiled), which hands its builder over here.
  */
 import { existsSync, readFileSync } from 'node:fs';
+import { tell } from '../terminal/print.ts';
 
 export interface Addon {
   path: string;
@@ -38,7 +39,7 @@ export async function prepareEngine(): Promise<Addon | undefined> {
     const record = given.replace(/\.node$/, '.json');
     return existsSync(record) ? (JSON.parse(readFileSync(record, 'utf8')) as Addon) : undefined;
   }
-  const addon = await preparer?.((line) => process.stderr.write(`${line}\n`));
+  const addon = await preparer?.((line) => tell(line));
   if (addon) process.env.ATTUNE_ADDON = addon.path;
   return addon;
 }

@@ -73,7 +73,7 @@ describe('options from a schema', () => {
     expect(optimiser).toContain('also --grad-accum-steps');
     expect(help).toContain('--model <value>');
     expect(help).toContain('required');
-    expect(help).toMatch(/--no-shuffle +shuffle every epoch \(on by default; this turns it off\)/);
+    expect(help).toMatch(/--no-shuffle +turns off: shuffle every epoch \(on by default\)/);
     expect(help).not.toContain('--no-lora');
     expect(help).toContain('one of: preference, outcome');
     expect(help).not.toContain('--dataset');

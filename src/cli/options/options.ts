@@ -59,12 +59,13 @@ function optionsFor(name: string, type: z.ZodType, kind: FieldKind): Option[] {
   const text = helpText(type, kind);
   if (kind.kind === 'boolean') {
     const yes = new Option(`--${flag}`, text);
-    const no = new Option(`--no-${flag}`, text);
+    const no = new Option(`--no-${flag}`, `turns off: ${text}`);
     // One of the two is enough to read: the one that changes something.
     (defaultValue(type) === true ? yes : no).hideHelp();
     return [yes, no];
   }
-  return [new Option(`--${flag} <${argumentName(kind)}>`, text)];
+  const value = fieldMeta(type).variadic ? 'values...' : argumentName(kind);
+  return [new Option(`--${flag} <${value}>`, text)];
 }
 
 function argumentName(kind: FieldKind): string {
@@ -81,7 +82,7 @@ function helpText(type: z.ZodType, kind: FieldKind): string {
   if (element.kind === 'enum') notes.push(`${kind.kind === 'list' ? 'any' : 'one'} of: ${element.values.join(', ')}`);
   const standard = defaultValue(type);
   if (isRequired(type)) notes.push('required');
-  else if (standard === true) notes.push('on by default; this turns it off');
+  else if (standard === true) notes.push('on by default');
   else if (standard !== undefined && standard !== null && standard !== false) notes.push(`default: ${shown(standard)}`);
   if (meta.examples?.length) notes.push(`e.g. ${meta.examples.join(', ')}`);
   if (meta.aliases?.length) notes.push(`also ${meta.aliases.map((alias) => `--${kebabCase(alias)}`).join(', ')}`);

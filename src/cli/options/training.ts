@@ -1,10 +1,11 @@
 /** How every `attune train` command runs: progress, evaluations as they come, Ctrl-C that saves, how to go on. */
 import { relative } from 'node:path';
 import type { Command } from 'commander';
-import { type ConfigSchema, describe, loadDotenv, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { type ConfigSchema, describe, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress } from '../terminal/console.ts';
 import { onInterrupt } from '../terminal/interrupt.ts';
+import { print, tell } from '../terminal/print.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
 
 export interface TrainVerb<S extends ConfigSchema> {
@@ -22,11 +23,10 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   if (verb.examples)
     command.addHelpText('after', `\nExamples:\n${verb.examples.map((line) => `  ${line}`).join('\n')}`);
   command.action(async () => {
-    loadDotenv();
     const resolved = await resolveRun(verb.schema, schemaFlags(command, verb.schema));
     if ((resolved.config as { dryRun?: boolean }).dryRun) {
-      console.log(describe(verb.schema, resolved));
-      console.log(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
+      print(describe(verb.schema, resolved));
+      print(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
       return;
     }
     process.exitCode = await runTraining(verb.name, (options) => verb.start(resolved, options));
@@ -40,25 +40,25 @@ export async function runTraining(
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
   using interrupt = onInterrupt((signal) =>
-    console.error(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+    tell(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
   const progress = consoleProgress();
   using run = await start({ progress, signal: interrupt.signal });
-  console.error(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
+  tell(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
   for await (const step of run) {
-    if (step.evaluated) console.log(evaluationLine(step.step, step.metrics));
-    if (step.skipped) console.error(`step ${step.step}: a number was not finite, the update was left out`);
+    if (step.evaluated) print(evaluationLine(step.step, step.metrics));
+    if (step.skipped) tell(`step ${step.step}: a number was not finite, the update was left out`);
   }
   const { result } = run;
   if (result === undefined || result.ended === 'interrupted') {
-    console.error(
+    tell(
       `Stopped after step ${result?.step ?? 0}. Go on with: attune train ${name} --resume-from ${shown(run.folder)}`,
     );
     return 130;
   }
-  if (result.best) console.log(`best ${result.best.metric} ${short(result.best.value)} at step ${result.best.step}`);
-  if (result.ended === 'early-stopping') console.log(`ended early after step ${result.step}: no better evaluation`);
-  console.log(`saved ${shown(result.checkpoint ?? run.folder)}`);
+  if (result.best) print(`best ${result.best.metric} ${short(result.best.value)} at step ${result.best.step}`);
+  if (result.ended === 'early-stopping') print(`ended early after step ${result.step}: no better evaluation`);
+  print(`saved ${shown(result.checkpoint ?? run.folder)}`);
   return 0;
 }
 

@@ -55,6 +55,24 @@ describe('consoleProgress', () => {
     ]);
   });
 
+  it('a run that goes on counts from where it was, and its rate only what is done now', () => {
+    const { written, progress, pass } = fakeConsole(false);
+    const task = progress.start('training', 40, 'steps', 15);
+    pass(5_000);
+    task.advance(5);
+    expect(written).toEqual(['training  50%  20/40 steps  1/s  20 s left\n']);
+  });
+
+  it('shows the controls in labels and values, and does not obey them', () => {
+    const { written, progress, pass } = fakeConsole(true);
+    const task = progress.start('reading \u001b]0;x\u0007.jsonl', 10);
+    pass(1_000);
+    task.advance(1, { last: '\u001b[31m' });
+    expect(written.at(-1)).toMatch(/^\r.\[2Kreading ␛\]0;x␇\.jsonl .*last ␛\[31m$/);
+    task.done('\u001b[0m');
+    expect(written.at(-1)).toContain('␛[0m');
+  });
+
   it('counts without a total', () => {
     const { written, progress, pass } = fakeConsole(true);
     const task = progress.start('download', undefined, 'bytes');

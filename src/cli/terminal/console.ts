@@ -6,6 +6,7 @@
  *     await work({ progress });   //  training  ████████░░░░  64%  128/200 steps  41.2/s  2 s left  loss 0.231
  */
 import type { Progress, ProgressTask } from '../../progress.ts';
+import { hideLive, type LiveLine, showLive, visible } from './print.ts';
 
 export interface ConsoleOptions {
   /** Where to write; standard error, so that a command's results can be piped. */
@@ -22,13 +23,17 @@ const BAR_WIDTH = 20;
 
 export function consoleProgress(options: ConsoleOptions = {}): Progress {
   const { stream = process.stderr, now = () => performance.now() } = options;
-  return { start: (label, total, unit = '') => startTask({ label, total, unit }, stream, now) };
+  return {
+    start: (label, total, unit = '', before = 0) => startTask({ label, total, unit, before }, stream, now),
+  };
 }
 
 interface Task {
   label: string;
   total: number | undefined;
   unit: string;
+  /** Done earlier, by a run that goes on: part of the share, not of the rate. */
+  before: number;
 }
 
 function startTask(task: Task, stream: NonNullable<ConsoleOptions['stream']>, now: () => number): ProgressTask {
@@ -43,7 +48,11 @@ function startTask(task: Task, stream: NonNullable<ConsoleOptions['stream']>, no
     const line = describe(task, done, (time - started) / 1000, values, live);
     stream.write(live ? `\r\u001b[2K${clip(line, stream.columns ?? 100)}` : `${line}\n`);
   };
-  if (live) draw(started);
+  const line: LiveLine = { erase: () => stream.write('\r\u001b[2K'), draw: () => draw(now()) };
+  if (live) {
+    draw(started);
+    showLive(line);
+  }
   return {
     advance(amount = 1, latest = {}) {
       done += amount;
@@ -52,31 +61,33 @@ function startTask(task: Task, stream: NonNullable<ConsoleOptions['stream']>, no
       if (time - drawn >= (live ? REDRAW_MS : PLAIN_LINE_MS)) draw(time);
     },
     done(message) {
+      hideLive(line);
       const seconds = (now() - started) / 1000;
       const counted = task.total === undefined && done === 0 ? '' : ` ${count(done)}${task.unit && ` ${task.unit}`}`;
       const rate = done > 0 && seconds > 0 ? ` (${count(done / seconds)}/s)` : '';
       const summary = message ?? `${counted.trim()}${counted && ' '}in ${duration(seconds)}${rate}`;
-      stream.write(`${live ? '\r\u001b[2K' : ''}${task.label}: ${summary}\n`);
+      stream.write(`${live ? '\r\u001b[2K' : ''}${visible(`${task.label}: ${summary}`)}\n`);
     },
   };
 }
 
 function describe(task: Task, done: number, seconds: number, values: Values, live: boolean): string {
-  const { label, total, unit } = task;
+  const { label, total, unit, before } = task;
   const rate = seconds > 0 ? done / seconds : 0;
   const parts = [label];
   if (total !== undefined && total > 0) {
-    const share = Math.min(1, done / total);
+    const share = Math.min(1, (before + done) / total);
     if (live) parts.push('█'.repeat(Math.round(share * BAR_WIDTH)).padEnd(BAR_WIDTH, '░'));
-    parts.push(`${Math.floor(share * 100)}%`, `${count(done)}/${count(total)}${unit && ` ${unit}`}`);
+    parts.push(`${Math.floor(share * 100)}%`, `${count(before + done)}/${count(total)}${unit && ` ${unit}`}`);
   } else {
     parts.push(`${count(done)}${unit && ` ${unit}`}`);
   }
   if (rate > 0) parts.push(`${count(rate)}/s`);
-  if (rate > 0 && total !== undefined && done < total) parts.push(`${duration((total - done) / rate)} left`);
+  const left = (total ?? 0) - before - done;
+  if (rate > 0 && left > 0) parts.push(`${duration(left / rate)} left`);
   for (const [name, value] of Object.entries(values))
     parts.push(`${name} ${typeof value === 'number' ? short(value) : value}`);
-  return parts.join('  ');
+  return visible(parts.join('  '));
 }
 
 /** 950, 12.5k, 3.2M: four characters say enough on a line that changes ten times a second. */

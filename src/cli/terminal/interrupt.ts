@@ -1,7 +1,7 @@
 /**
  * Ctrl-C and SIGTERM for a command that trains: the first asks the run to save and stop, a second Ctrl-C leaves at once.
  *
- *     const interrupt = onInterrupt((signal) => console.error(`${signal}: saving; press Ctrl-C again to leave at once`));
+ *     const interrupt = onInterrupt((signal) => tell(`${signal}: saving; press Ctrl-C again to leave at once`));
  *     try { await trainReward(config, { signal: interrupt.signal }); } finally { interrupt.dispose(); }
  */
 export interface Interrupt extends Disposable {
@@ -27,8 +27,9 @@ export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: Sig
       if (name === 'SIGINT') source.exit(exitCodes[name] ?? 1);
       return;
     }
-    notify?.(name);
+    // Before anything is said: on a terminal that is gone, saying it ends in this listener again.
     controller.abort(name);
+    notify?.(name);
   };
   const names = Object.keys(exitCodes) as NodeJS.Signals[];
   for (const name of names) source.on(name, listener);

@@ -154,6 +154,16 @@ suite('secrets', () => {
   });
 });
 
+suite('faults of options', () => {
+  const options = z.object({ lr: z.number().default(1), model: z.string(), evalSteps: z.number().int().default(1) });
+  it('names what is missing and what is endless as one would type it', () => {
+    expect(() => resolveConfig(options, { flags: { lr: '1e400', evalSteps: '-Infinity' } })).toThrow(
+      /3 faults:\n.*--lr: expected a finite number, got Infinity\.\n.*--model: is required: expected text\.\n.*--eval-steps: expected a finite number, got -Infinity\./,
+    );
+    expect(() => resolveConfig(options, { file: {} })).toThrow(/ {2}model: is required/);
+  });
+});
+
 suite('loadDotenv', () => {
   it('adds what is not set, existing values winning, and knows HUGGINGFACE_TOKEN', () => {
     const path = file('.env', 'HUGGINGFACE_TOKEN="abc"\nWANDB_MODE=offline # note\nexport X=1\n');
@@ -161,5 +171,17 @@ suite('loadDotenv', () => {
     expect(loadDotenv(path, environment)).toEqual(['HUGGINGFACE_TOKEN', 'X']);
     expect(environment).toEqual({ HUGGINGFACE_TOKEN: 'abc', HF_TOKEN: 'abc', WANDB_MODE: 'online', X: '1' });
     expect(loadDotenv(join(folder, 'absent'), {})).toEqual([]);
+  });
+
+  it('never takes from the file where credentials go or which code runs', () => {
+    const path = file(
+      '.env',
+      'HF_TOKEN=abc\nHF_ENDPOINT=https://evil.example\nATTUNE_ADDON=/tmp/x.node\nHTTPS_PROXY=http://evil\nLD_PRELOAD=x\n',
+    );
+    const environment: NodeJS.ProcessEnv = {};
+    const refused: string[] = [];
+    expect(loadDotenv(path, environment, (name) => refused.push(name))).toEqual(['HF_TOKEN']);
+    expect(environment).toEqual({ HF_TOKEN: 'abc' });
+    expect(refused.sort()).toEqual(['ATTUNE_ADDON', 'HF_ENDPOINT', 'HTTPS_PROXY', 'LD_PRELOAD']);
   });
 });

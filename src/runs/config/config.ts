@@ -80,8 +80,10 @@ export function resolveConfig<S extends ConfigSchema>(schema: S, given: ConfigSo
     merged = merge(merged, renamed);
   }
   const parsed = schema.safeParse(merged, { reportInput: true });
+  // What nobody gave is named as it could be given: an option where there is a command line.
+  const unset = given.flags === undefined ? 'default' : commandLine;
   if (!parsed.success)
-    for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins));
+    for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins, unset));
   if (faults.length > 0) throw new ConfigError(faults);
   const sources: Record<string, string> = {};
   for (const name of Object.keys(schema.shape)) sources[name] = origins.get(name) ?? 'default';
@@ -185,8 +187,14 @@ function shownPath(path: readonly PropertyKey[], source: string): string {
 
 type Issue = z.core.$ZodIssue;
 
-function faultsOf(issue: Issue, schema: ConfigSchema, merged: Tree, origins: Map<string, string>): Fault[] {
-  let source = 'default';
+function faultsOf(
+  issue: Issue,
+  schema: ConfigSchema,
+  merged: Tree,
+  origins: Map<string, string>,
+  unset: string,
+): Fault[] {
+  let source = unset;
   for (let depth = issue.path.length; depth > 0; depth--) {
     const found = origins.get(issue.path.slice(0, depth).join('.'));
     if (found) {
@@ -225,6 +233,7 @@ function expectation(issue: Issue, value: unknown, secret: boolean): string {
   const got = secret ? redacted : shortJson(value);
   if (issue.code === 'custom') return issue.message;
   const wanted = wantedBy(issue);
+  if (typeof value === 'number' && !Number.isFinite(value)) return `expected a finite number, got ${value}.`;
   if (value === undefined) return `is required: expected ${wanted}.`;
   if (issue.code === 'invalid_value') {
     const near = typeof value === 'string' ? nearest(value, issue.values.map(String)) : undefined;

@@ -1,6 +1,7 @@
 /**
  * `.env` beside the user's work: credentials and switches (HF_TOKEN, WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE). What the
- * environment already holds wins.
+ * environment already holds wins. A `.env` may come with somebody else's project, so it cannot say where credentials are
+ * sent (HF_ENDPOINT, proxies) nor which code is run (ATTUNE_ADDON, LD_PRELOAD): such names are passed over.
  *
  *     loadDotenv();                                  // ./.env, quietly nothing when there is none
  */
@@ -11,16 +12,26 @@ import { UserError } from '../../errors.ts';
 /** Names that mean the same; the first is the one the product reads. */
 const synonyms = [['HF_TOKEN', 'HUGGINGFACE_TOKEN', 'HUGGING_FACE_HUB_TOKEN']] as const;
 
+const notFromFile =
+  /^(hf_endpoint|wandb_base_url|wandb_host|path|cxx|.*_proxy|(attune|node|npm|ld|dyld|python|openblas|omp|ssl)_.*)$/i;
+
 /** Adds a `.env` file's variables to the environment; returns the names that were added. */
-export function loadDotenv(path = '.env', environment: NodeJS.ProcessEnv = process.env): string[] {
+export function loadDotenv(
+  path = '.env',
+  environment: NodeJS.ProcessEnv = process.env,
+  onRefused?: (name: string) => void,
+): string[] {
   const added: string[] = [];
   const text = readIfPresent(path);
   if (text !== undefined) {
     for (const [name, value] of Object.entries(parseEnv(text))) {
-      if (environment[name] === undefined && value !== undefined) {
-        environment[name] = value;
-        added.push(name);
+      if (environment[name] !== undefined || value === undefined) continue;
+      if (notFromFile.test(name)) {
+        onRefused?.(name);
+        continue;
       }
+      environment[name] = value;
+      added.push(name);
     }
   }
   for (const [name, ...others] of synonyms) {

@@ -26,6 +26,8 @@ export interface FieldMeta {
   transient?: boolean;
   /** Never written or logged, whatever its name. */
   secret?: boolean;
+  /** A list whose values follow the option one by one and are taken as they are: `--stop a ', b'`. */
+  variadic?: boolean;
   /** Left out of `--help`, still accepted. */
   hidden?: boolean;
 }
@@ -91,6 +93,7 @@ export function isRequired(type: z.ZodType): boolean {
 export function fromText(type: z.ZodType, value: unknown): unknown {
   const kind = fieldKind(type);
   if (kind.kind === 'list') {
+    if (fieldMeta(type).variadic) return [value].flat().map((item) => fromText(kind.element, item));
     const items = Array.isArray(value) ? value : String(value).split(',');
     return items
       .map((item) => (typeof item === 'string' ? item.trim() : item))

@@ -281,6 +281,6 @@ describe('cadence', () => {
       },
     };
     await train({ totalSteps: 2 }, { progress: progress as unknown as LoopOptions['progress'] });
-    expect(told).toEqual([['training', 2, 'steps'], [1, ['loss', 'lr']], [1, ['loss', 'lr']], 'done']);
+    expect(told).toEqual([['training', 2, 'steps', 0], [1, ['loss', 'lr']], [1, ['loss', 'lr']], 'done']);
   });
 });

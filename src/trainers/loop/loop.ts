@@ -27,7 +27,7 @@ export async function* trainLoop<Batch, Totals>(
 ): AsyncGenerator<TrainStep, TrainResult, void> {
   const loop = new Loop(task, options);
   if (options.resumeFrom) await loop.resume(options.resumeFrom);
-  const bar = options.progress?.start(options.label ?? 'training', task.totalSteps - loop.state.step, 'steps');
+  const bar = options.progress?.start(options.label ?? 'training', task.totalSteps, 'steps', loop.state.step);
   let settled = false;
   try {
     if (loop.state.evaluationDue) await loop.evaluateLate();
@@ -51,9 +51,11 @@ export async function* trainLoop<Batch, Totals>(
   }
 }
 
-function report(bar: ProgressTask | undefined, step: TrainStep): void {
-  const { 'train/loss': loss, 'train/lr': lr } = step.metrics;
-  bar?.advance(1, { ...(loss === undefined ? {} : { loss }), ...(lr === undefined ? {} : { lr }) });
+/** A policy's loss does not tell whether it learns: its reward and accuracy are shown in place of it. */
+function report(bar: ProgressTask | undefined, { metrics }: TrainStep): void {
+  const shown = metrics['train/reward'] === undefined ? ['loss', 'accuracy', 'lr'] : ['reward', 'accuracy', 'lr'];
+  const values = shown.map((name) => [name, metrics[`train/${name}`]]).filter(([, value]) => value !== undefined);
+  bar?.advance(1, Object.fromEntries(values));
 }
 
 class Interrupted extends AttuneError {

@@ -1,0 +1,69 @@
+/**
+ * A command from its schema: options with defaults and help, a YAML or JSON file with any of them, all faults at once.
+ *
+ *     registerCommand(program, {
+ *       name: 'inspect', description: '…', schema, words: ['model'],      // attune inspect MODEL, or --model MODEL
+ *       run: async (config) => print(report(await inspectModel(config.model))),
+ *     });
+ */
+import type { Command } from 'commander';
+import { z } from 'zod';
+import { UserError } from '../../errors.ts';
+import { type ConfigSchema, field, fieldKind, isRequired, kebabCase, resolveConfig } from '../../runs/index.ts';
+import { addSchemaOptions, schemaFlags } from './options.ts';
+
+export interface CommandSpec<S extends ConfigSchema> {
+  name: string;
+  description: string;
+  schema: S;
+  /** Fields that are given without their option's name, in this order; a list takes all that follow. */
+  words?: readonly (keyof z.output<S> & string)[];
+  examples?: readonly string[];
+  /** What is done where only the parent's name is typed. */
+  isDefault?: boolean;
+  run: (config: z.output<S>) => void | Promise<void>;
+}
+
+const file = {
+  config: field(z.string().optional(), { description: 'YAML or JSON file with any of these options', transient: true }),
+};
+
+export function registerCommand<S extends ConfigSchema>(parent: Command, spec: CommandSpec<S>): Command {
+  const { words = [], examples = [] } = spec;
+  const schema = spec.schema.extend(file);
+  const command = parent.command(spec.name, { isDefault: spec.isDefault }).description(spec.description);
+  for (const word of words) {
+    const type = schema.shape[word] as z.ZodType;
+    const name = `${kebabCase(word)}${fieldKind(type).kind === 'list' ? '...' : ''}`;
+    // Optional for the parser: a missing one is reported with the other faults.
+    command.argument(`[${name}]`, isRequired(type) ? `also as --${kebabCase(word)}` : '');
+  }
+  addSchemaOptions(command, schema);
+  if (examples.length > 0)
+    command.addHelpText('after', `\nExamples:\n${examples.map((line) => `  ${line}`).join('\n')}`);
+  command.action(async () => {
+    const flags = schemaFlags(command, schema);
+    const { config: path, ...given } = flags;
+    const { config } = resolveConfig(schema, {
+      flags: withWords(given, words, command.processedArgs),
+      ...(path === undefined ? {} : { file: String(path) }),
+    });
+    await spec.run(config as z.output<S>);
+  });
+  return command;
+}
+
+function withWords(
+  flags: Record<string, unknown>,
+  words: readonly string[],
+  typed: readonly unknown[],
+): Record<string, unknown> {
+  const result = { ...flags };
+  for (const [i, word] of words.entries()) {
+    const value = typed[i];
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
+    if (word in flags) throw new UserError(`--${kebabCase(word)} is given twice: also as "${value}".`);
+    result[word] = value;
+  }
+  return result;
+}

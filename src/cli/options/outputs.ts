@@ -1,0 +1,117 @@
+/**
+ * Files and folders that a command writes. Whether they can be written is found out before the work, with the option's
+ * name; a file is written beside its place and renamed when it is whole; and an input is never written over.
+ *
+ *     using out = new OutputFile('--out', path, [inputFile]);
+ *     out.write(line); …
+ *     out.finish();
+ */
+import { closeSync, mkdirSync, openSync, realpathSync, renameSync, rmdirSync, rmSync, statSync, writeSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { UserError } from '../../errors.ts';
+
+/** Throws where nothing could be written into the folder, which may not exist yet; leaves nothing behind. */
+export function checkOutputFolder(option: string, path: string | undefined): void {
+  if (path === undefined) return;
+  let folder = resolve(path);
+  while (statOf(folder) === undefined && dirname(folder) !== folder) folder = dirname(folder);
+  if (!statOf(folder)?.isDirectory()) throw unwritable(option, path, `${folder} is a file`);
+  const probe = join(folder, `.attune-${process.pid}`);
+  try {
+    mkdirSync(probe);
+    rmdirSync(probe);
+  } catch (error) {
+    throw unwritable(option, path, reason(error));
+  }
+}
+
+/** The same for a file, which must not be one of the inputs. */
+export function checkOutputFile(option: string, path: string, inputs: readonly (string | undefined)[] = []): void {
+  const found = statOf(path);
+  if (found?.isDirectory()) throw new UserError(`${option} ${path} is a folder; name a file.`);
+  for (const input of inputs) {
+    const read = input === undefined ? undefined : statOf(input);
+    if (found !== undefined && read?.ino === found.ino && read.dev === found.dev)
+      throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
+  }
+  // A device or a pipe (/dev/null) is written to as it is.
+  if (found === undefined || found.isFile()) checkOutputFolder(option, dirname(path));
+}
+
+export class OutputFile implements Disposable {
+  readonly #option: string;
+  readonly #path: string;
+  /** The target of a link, so that the link stays one. */
+  readonly #target: string;
+  readonly #partial: string;
+  readonly #handle: number;
+  #open = true;
+
+  constructor(option: string, path: string, inputs: readonly (string | undefined)[] = []) {
+    checkOutputFile(option, path, inputs);
+    const found = statOf(path);
+    this.#option = option;
+    this.#path = path;
+    this.#target = found === undefined ? resolve(path) : realpathSync(path);
+    const beside = join(dirname(this.#target), `.${basename(this.#target)}.${process.pid}.part`);
+    this.#partial = found !== undefined && !found.isFile() ? this.#target : beside;
+    this.#handle = this.#checked(() => {
+      mkdirSync(dirname(this.#partial), { recursive: true });
+      return openSync(this.#partial, 'w');
+    });
+  }
+
+  write(text: string): void {
+    const bytes = Buffer.from(text);
+    this.#checked(() => {
+      for (let done = 0; done < bytes.length; ) done += writeSync(this.#handle, bytes, done);
+    });
+  }
+
+  finish(): void {
+    closeSync(this.#handle);
+    this.#open = false;
+    if (this.#partial !== this.#target) this.#checked(() => renameSync(this.#partial, this.#target));
+  }
+
+  /** What was not finished leaves nothing behind. */
+  [Symbol.dispose](): void {
+    if (!this.#open) return;
+    closeSync(this.#handle);
+    this.#open = false;
+    if (this.#partial !== this.#target) rmSync(this.#partial, { force: true });
+  }
+
+  #checked<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      throw unwritable(this.#option, this.#path, reason(error));
+    }
+  }
+}
+
+const statOf = (path: string) => {
+  try {
+    return statSync(path, { throwIfNoEntry: false });
+  } catch {
+    // below a file (ENOTDIR), or where one may not look
+    return undefined;
+  }
+};
+
+const unwritable = (option: string, path: string, why: string) =>
+  new UserError(`${option} ${path} cannot be written: ${why}.`);
+
+const reasons: Record<string, string> = {
+  EACCES: 'permission denied',
+  EPERM: 'permission denied',
+  EROFS: 'the disk is read-only',
+  ENOSPC: 'the disk is full',
+  ENOENT: 'nothing can be made there',
+};
+
+const reason = (error: unknown) => {
+  const { code = '', message } = error as NodeJS.ErrnoException;
+  return reasons[code] ?? message;
+};

@@ -1,0 +1,27 @@
+/** The verb of a command such as `train` or `tasks`: a mistyped one is answered with the nearest name. */
+import type { Command } from 'commander';
+import { suggestion, UserError } from '../../errors.ts';
+
+/** Looks for the verb among the arguments as the parser would: options of the command itself may stand before it. */
+export function checkVerb(program: Command, args: readonly string[]): void {
+  const at = args.findIndex((arg) => !arg.startsWith('-'));
+  const command = program.commands.find((each) => each.name() === args[at]);
+  if (command === undefined || command.commands.length === 0) return;
+  const verbs = command.commands.map((each) => each.name());
+  const verb = firstWord(command, args.slice(at + 1));
+  if (verb === undefined || verbs.includes(verb)) return;
+  throw new UserError(
+    `There is no "${program.name()} ${command.name()} ${verb}".${suggestion(verb, verbs)} ${command.name()} takes one of: ${verbs.join(', ')}.`,
+  );
+}
+
+function firstWord(command: Command, rest: readonly string[]): string | undefined {
+  for (let i = 0; i < rest.length; i++) {
+    const arg = rest[i] as string;
+    if (!arg.startsWith('-')) return arg;
+    const option = command.options.find(({ long, short }) => [long, short].includes(arg.split('=')[0]));
+    if (arg === '--' || (option === undefined && !/^(-h|--help)$/.test(arg))) return undefined;
+    if (option?.required && !arg.includes('=')) i++;
+  }
+  return undefined;
+}

@@ -1,0 +1,65 @@
+/**
+ * Everything that the command line prints goes through here. Texts of prompts, responses, datasets, the hub and file names
+ * come from strangers, and a terminal obeys what is hidden in them: an escape sequence can recolour or overwrite lines, set
+ * the title, or put text into the clipboard (OSC 52). They are made visible instead of being obeyed.
+ *
+ *     print(response);                    // a line of a command's result, on standard output
+ *     tell('step 12: not finite');        // a line about the work, on standard error
+ */
+
+/** A progress line that redraws itself in place: lines of text are written above it. */
+export interface LiveLine {
+  erase(): void;
+  draw(): void;
+}
+
+const liveLines = new Set<LiveLine>();
+
+export function showLive(line: LiveLine): void {
+  liveLines.add(line);
+}
+
+export function hideLive(line: LiveLine): void {
+  liveLines.delete(line);
+}
+
+export function print(text = ''): void {
+  above(() => process.stdout.write(`${visible(text)}\n`));
+}
+
+export function tell(text: string): void {
+  above(() => process.stderr.write(`${visible(text)}\n`));
+}
+
+/** A part of a line, for text that arrives in pieces. */
+export function printPart(text: string): void {
+  process.stdout.write(visible(text));
+}
+
+/** JSON as it is, except that the controls it may hold are written as escapes: a reader gets the same value. */
+export function printJson(value: unknown, indent?: number): void {
+  above(() => process.stdout.write(`${jsonLine(value, indent)}\n`));
+}
+
+export function jsonLine(value: unknown, indent?: number): string {
+  // JSON.stringify escapes what is below U+0020; DEL and the second set of controls it leaves as they are.
+  return JSON.stringify(value, null, indent).replace(/(?!\n)\p{Cc}/gu, escaped);
+}
+
+function above(write: () => void): void {
+  for (const line of liveLines) line.erase();
+  write();
+  for (const line of liveLines) line.draw();
+}
+
+/**
+ * Text without control characters: those below U+0020 become their pictures (␛ for escape), the rest `\u009b`. Line feeds
+ * and tabs stay; a carriage return stays only before a line feed, since alone it overwrites the line.
+ */
+export function visible(text: string): string {
+  return text.replace(/\r(?!\n)|(?![\r\n\t])\p{Cc}/gu, (control) =>
+    control < ' ' ? String.fromCodePoint(0x2400 + control.charCodeAt(0)) : escaped(control),
+  );
+}
+
+const escaped = (control: string) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`;

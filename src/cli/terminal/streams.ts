@@ -1,0 +1,30 @@
+/**
+ * When nobody reads the output any more: `attune … | head` (EPIPE), or a terminal that was closed (EIO). A command that saves
+ * on a hang-up is asked to save and end; anything else ends without a word, with its own exit code where it had finished
+ * and 128 + SIGPIPE (13) where not.
+ */
+import type { EventEmitter } from 'node:events';
+
+/** The part of `process` that is used, so that a test can stand in for it. */
+export interface Program extends Pick<EventEmitter, 'listenerCount' | 'emit'> {
+  stdout: EventEmitter;
+  stderr: EventEmitter;
+  exitCode?: number | string | null;
+  exit(code?: number | string | null): void;
+}
+
+const guarded = new WeakSet<EventEmitter>();
+
+export function surviveClosedOutput(program: Program = process as Program): void {
+  for (const stream of [program.stdout, program.stderr]) {
+    if (guarded.has(stream)) continue;
+    guarded.add(stream);
+    stream.on('error', () => leave(program));
+  }
+}
+
+/** Whatever the error is (a full disk under a log file, too), losing the output must not lose the run. */
+function leave(program: Program): void {
+  if (program.listenerCount('SIGHUP') > 0) program.emit('SIGHUP', 'SIGHUP');
+  else setImmediate(() => program.exit(program.exitCode ?? 141));
+}
