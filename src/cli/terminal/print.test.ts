@@ -35,7 +35,7 @@ it('writes lines above a progress line that is being drawn, never into it', () =
   const task = consoleProgress({ stream, now: () => 0 }).start('training', 10, 'steps');
   screen.length = 0;
   print('held-out loss 0.5');
-  expect(screen).toEqual(['\r\u001b[2K', 'held-out loss 0.5\n', expect.stringContaining("\u001b[2Ktraining")]);
+  expect(screen).toEqual(['\r\u001b[2K', 'held-out loss 0.5\n', expect.stringContaining('\u001b[2Ktraining')]);
   task.done();
   screen.length = 0;
   tell('after it');
