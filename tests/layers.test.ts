@@ -64,6 +64,7 @@ const allowed: Record<string, string[]> = {
   'src/runs/store': [],
   'src/runs': ['src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
   'src/rewards': ['src/hub', ...models, ...tasks, ...text],
+  'src/rewards/program': ['src/rewards'],
   'src/rollouts': [
     'src/hub',
     'src/rewards',

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { task } from '../tasks/index.ts';
 import { agreement, answerVerifier, isRight } from './answer.ts';
-import { tolerant } from './tolerant.ts';
+import { tolerant } from './program/tolerant.ts';
 
 describe('known answers', () => {
   it('compares numbers and words', () => {
@@ -41,7 +41,7 @@ describe('tolerant', () => {
     );
     const items = ['one', 'bad', 'three'].map((response) => ({ prompt: '', response }));
     expect(await touchy.score(items)).toEqual([3, -1, 5]);
-    expect(failures).toEqual(['no such word']);
+    expect(failures).toEqual(['The reward "touchy" failed on 1 sample, which gets -1; the first: no such word']);
     expect((await touchy.parts?.(items))?.parts).toEqual({ touchy: [3, -1, 5] });
   });
 });

@@ -4,7 +4,8 @@
  */
 import type { Message } from '../text/index.ts';
 import type { GradedScore } from './ranking.ts';
-import type { RewardModelScorer, RewardType } from './reward-model.ts';
+import type { RewardModelScorer } from './reward-model.ts';
+import type { RewardType } from './reward-notes.ts';
 import { promptMessages, type RewardItem, type ScoreOptions } from './scorer.ts';
 
 export interface Decision {

@@ -3,10 +3,13 @@
 export { agreement, answerVerifier, isRight } from './answer.ts';
 export * from './decisions.ts';
 export * from './error-analysis.ts';
-export * from './module.ts';
+export { frozenCopy, RewardError, type RewardFault, type RewardFunction, type RewardOutput } from './program/batch.ts';
+export { type RewardFunctionOptions, rewardFunction } from './program/function.ts';
+export * from './program/module.ts';
+export { type ToleranceOptions, tolerant } from './program/tolerant.ts';
 export * from './ranking.ts';
 export * from './reward-model.ts';
+export * from './reward-notes.ts';
 export * from './scorer.ts';
 export * from './sum.ts';
-export { type ToleranceOptions, tolerant } from './tolerant.ts';
 export * from './verifier.ts';

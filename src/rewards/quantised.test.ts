@@ -7,7 +7,8 @@ import { afterAll, expect, it } from 'vitest';
 import { loadModelFolder, quantTypes, saveModel } from '../models/index.ts';
 import { respond, task } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
-import { loadRewardModel, type RewardNotes, type RewardType, rewardHeads, rewardTypes } from './reward-model.ts';
+import { loadRewardModel } from './reward-model.ts';
+import { type RewardNotes, type RewardType, rewardHeads, rewardTypes } from './reward-notes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-rewards-'));
 afterAll(() => rmSync(folder, { recursive: true }));

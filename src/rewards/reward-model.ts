@@ -6,44 +6,16 @@
  *
  * How the text was read in training is in the checkpoint's notes, so that scoring reads it in the same way.
  */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
-import {
-  type HeadKind,
-  headOutputs,
-  type LoadOptions,
-  loadModel,
-  type Model,
-  type ScoredSequence,
-} from '../models/index.ts';
-import { ChatFormat, type PromptFormat, stripThinking, Tokenizer } from '../text/index.ts';
-import { promptMessages, type RewardItem, type RewardScorer, type ScoreOptions } from './scorer.ts';
-
-export const rewardTypes = ['preference', 'outcome', 'process'] as const;
-export type RewardType = (typeof rewardTypes)[number];
-
-/** The head that each type trains. */
-export const rewardHeads: Record<RewardType, { kind: HeadKind; outputs: number }> = {
-  preference: { kind: 'reward', outputs: 1 },
-  outcome: { kind: 'value', outputs: 1 },
-  process: { kind: 'classes', outputs: 3 },
-};
-
-/** What training leaves in config.json under `attune.reward`. */
-export interface RewardNotes {
-  type: RewardType;
-  /** Optimiser steps that the head has had. */
-  step: number;
-  stripThinking: boolean;
-  format: PromptFormat;
-  stepSeparator: string;
-  maxLength: number;
-  /** Of the scores on held-out responses. */
-  mean: number;
-  std: number;
-  count: number;
-}
+import { headOutputs, type LoadOptions, loadModel, type Model } from '../models/index.ts';
+import { Tokenizer } from '../text/index.ts';
+import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
+import { RewardReader } from './reward-reader.ts';
+import type { RewardItem, RewardScorer, ScoreOptions } from './scorer.ts';
 
 /** How a PRM's step scores P(+1) become one number. */
 export const stepAggregations = ['min', 'product', 'last'] as const;
@@ -65,15 +37,19 @@ export class RewardModelScorer implements RewardScorer {
   readonly tokenizer: Tokenizer;
   readonly notes: RewardNotes;
   readonly #options: RewardModelOptions;
-  readonly #format: ChatFormat;
+  readonly #reader: RewardReader;
 
-  constructor(model: Model, tokenizer: Tokenizer, options: RewardModelOptions = {}) {
-    this.notes = rewardNotes(model, model.folder ?? 'this model');
+  constructor(model: Model, tokenizer: Tokenizer, options: RewardModelOptions & { notes?: RewardNotes } = {}) {
+    this.notes = options.notes ?? rewardNotes(model, model.folder ?? 'this model');
     this.name = options.name ?? 'reward_model';
     this.model = model;
     this.tokenizer = tokenizer;
     this.#options = options;
-    this.#format = new ChatFormat(tokenizer, { format: this.notes.format });
+    const { pad_token_id: pad } = model.config;
+    this.#reader = new RewardReader(tokenizer, this.notes, {
+      maxLength: Math.min(options.maxLength ?? this.notes.maxLength, model.decoder.spec.maxPositions),
+      ...(typeof pad === 'number' ? { padId: pad } : {}),
+    });
     if (options.normalise && !(this.notes.std > 0)) {
       throw new UserError(
         `${model.folder ?? 'This model'} holds no spread of its scores on a reference set, so they cannot be normalised.`,
@@ -106,7 +82,7 @@ export class RewardModelScorer implements RewardScorer {
   }
 
   async #outputs(items: readonly RewardItem[], { signal }: ScoreOptions): Promise<Float32Array[]> {
-    const sequences = await this.#sequences(items);
+    const sequences = await this.#reader.sequences(items);
     const outputs: Float32Array[] = [];
     const { tokenBudget } = this.#options;
     // In parts, so that a long list leaves room for other work and can be stopped.
@@ -116,52 +92,6 @@ export class RewardModelScorer implements RewardScorer {
       await turn();
     }
     return outputs;
-  }
-
-  /** Prompts and replies are tokenised apart, exactly as the training data were. */
-  async #sequences(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
-    const process = this.notes.type === 'process';
-    const drafts = items.map((item) => {
-      const messages = promptMessages(item.prompt);
-      const prompt = this.#format.prompt(messages);
-      const response = this.notes.stripThinking ? stripThinking(item.response) : item.response;
-      return {
-        prompt,
-        replies: process ? this.#steps(item.steps ?? response) : [this.#format.reply(messages, prompt, response)],
-      };
-    });
-    const ids = await this.tokenizer.encodeBatch(drafts.flatMap(({ prompt, replies }) => [prompt, ...replies]));
-    let at = 0;
-    return drafts.map(({ replies }) => {
-      const prompt = ids[at++] as Int32Array;
-      const parts = ids.slice(at, at + replies.length);
-      at += replies.length;
-      const closed = process ? parts : parts.map((part) => this.#format.closed(part));
-      return this.#joined(prompt, closed);
-    });
-  }
-
-  #steps(response: string | readonly string[]): string[] {
-    const { stepSeparator } = this.notes;
-    const steps =
-      typeof response === 'string' ? response.split(stepSeparator).filter((step) => step.trim() !== '') : response;
-    return (steps.length > 0 ? steps : ['']).map((step, index) => this.#format.step(step, index, stepSeparator));
-  }
-
-  #joined(prompt: Int32Array, replies: Int32Array[]): ScoredSequence {
-    const { bos } = this.#format;
-    const replyTokens = replies.reduce((sum, reply) => sum + reply.length, 0);
-    const limit = this.#options.maxLength ?? this.notes.maxLength;
-    const room = Math.max(0, limit - bos.length - replyTokens);
-    const start = [...bos, ...(prompt.length > room ? prompt.subarray(prompt.length - room) : prompt)];
-    const ids = [...start];
-    const places: number[] = [];
-    for (const reply of replies) {
-      ids.push(...reply);
-      if (reply.length > 0) places.push(ids.length - 1);
-    }
-    // A process model's own places are the ends of steps; every other model speaks at the last token.
-    return { ids, places: places.length > 0 ? places : [ids.length - 1] };
   }
 
   dispose(): void {
@@ -202,57 +132,28 @@ export async function loadRewardModel(name: string, options: LoadRewardOptions =
   const folder = await resolveModel(name, options);
   const model = await loadModel(folder, options);
   try {
-    const { type } = rewardNotes(model, name);
+    const notes = rewardNotes(model, name, adapterTask(folder));
+    const { type } = notes;
     if (options.type !== undefined && options.type !== type)
       throw new UserError(`${name} is a reward model of type ${type}; one of type ${options.type} is wanted here.`);
-    const tokenizer = await Tokenizer.load(folder);
+    // An adapter's folder may lack a tokenizer; its base model has it.
+    const own = existsSync(join(folder, 'tokenizer.json')) ? folder : (model.folder ?? folder);
+    const tokenizer = await Tokenizer.load(own);
     if (tokenizer.vocabSize > model.decoder.spec.vocabSize) {
       throw new UserError(
         `${name}: its tokenizer has ${tokenizer.vocabSize} tokens, the model only ${model.decoder.spec.vocabSize}.`,
       );
     }
-    return new RewardModelScorer(model, tokenizer, options);
+    return new RewardModelScorer(model, tokenizer, { ...options, notes });
   } catch (error) {
     model.dispose();
     throw error;
   }
 }
 
-/** What a checkpoint says of itself as a reward model; a UserError where it is none. */
-export function rewardNotes(model: Model, name: string): RewardNotes {
-  const advice = 'Train one with: attune train reward';
-  const { head } = model;
-  if (head === null) throw new UserError(`${name} is a language model: it has no reward head. ${advice}`);
-  const notes = model.notes.reward as RewardNotes | undefined;
-  if (notes === undefined) {
-    // Reward models of other programs: one number per sequence, in a sequence classifier's config.
-    const architectures = (model.config.architectures ?? []) as string[];
-    const foreign = head.outputs === 1 && architectures.some((each) => each.endsWith('ForSequenceClassification'));
-    if (foreign && model.notes.head === undefined) return { ...foreignNotes };
-    throw new UserError(
-      `${name} has a head with ${head.outputs} output${head.outputs === 1 ? '' : 's'} (${head.kind}) that was not trained as a reward model. ${advice}`,
-    );
-  }
-  const wanted = rewardHeads[notes.type];
-  if (wanted === undefined || head.outputs !== wanted.outputs) {
-    throw new UserError(
-      `${name} calls itself a reward model of type "${notes.type}", but its head has ${head.outputs} outputs.`,
-    );
-  }
-  if (!(notes.step > 0)) throw new UserError(`${name} has a reward head that was never trained. ${advice}`);
-  if (!head.weight.numbers().every(Number.isFinite))
-    throw new UserError(`${name}: the head holds numbers that are not finite; its training diverged.`);
-  return notes;
+/** The `task_type` of an adapter's folder. */
+function adapterTask(folder: string): string | undefined {
+  const path = join(folder, 'adapter_config.json');
+  if (!existsSync(path)) return undefined;
+  return (JSON.parse(readFileSync(path, 'utf8')) as { task_type?: string | null }).task_type ?? undefined;
 }
-
-const foreignNotes: RewardNotes = {
-  type: 'preference',
-  step: 1,
-  stripThinking: false,
-  format: 'auto',
-  stepSeparator: '\n',
-  maxLength: 4096,
-  mean: 0,
-  std: 0,
-  count: 0,
-};

@@ -1,17 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { respond, task } from '../tasks/index.ts';
-import { loadRewardModule, rewardFunction } from './module.ts';
+import { rewardFunction } from './program/function.ts';
 import { aggregateSteps, scoreOf } from './reward-model.ts';
 import { scoreParts } from './scorer.ts';
 import { sumOfRewards } from './sum.ts';
 import { taskVerifier } from './verifier.ts';
-
-const folder = mkdtempSync(join(tmpdir(), 'attune-scorers-'));
-afterAll(() => rmSync(folder, { recursive: true }));
 
 const items = ['a', 'bbb', 'cc'].map((response) => ({ prompt: 'say it', response }));
 
@@ -46,7 +40,7 @@ describe('a function as a reward', () => {
   });
 
   it('is stopped too where nothing else keeps the process alive', () => {
-    const module = JSON.stringify(new URL('./module.ts', import.meta.url).href);
+    const module = JSON.stringify(new URL('./program/function.ts', import.meta.url).href);
     const program = `const { rewardFunction } = await import(${module});
       const scorer = rewardFunction(() => new Promise(() => {}), { timeLimitMs: 20 });
       await scorer.score([{ prompt: 'p', response: 'r' }]).catch((error) => console.log(error.message));`;
@@ -56,20 +50,21 @@ describe('a function as a reward', () => {
     expect([status, stdout]).toEqual([0, 'The reward "function" took longer than 0.02 s for a batch.\n']);
   });
 
-  it('must give one finite number for each sample', async () => {
-    await expect(rewardFunction(() => [1, 2]).score(items)).rejects.toThrow(/gave 2 numbers .* for 3 samples/);
-    await expect(rewardFunction(() => [1, Number.NaN, 2]).score(items)).rejects.toThrow(/NaN .* for sample 1/);
+  it('cannot change what it is given', async () => {
+    const row = { prompt: [{ role: 'user' as const, content: 'say it' }], response: 'a', fields: { answer: '7' } };
+    const cheat = rewardFunction((batch) =>
+      batch.map((item) => {
+        (item.fields as { answer: string }).answer = item.response;
+        return 1;
+      }),
+    );
+    await expect(cheat.score([row])).rejects.toThrow(/read only property 'answer'/);
+    expect(row.fields.answer).toBe('7');
   });
 
-  it('comes from a module, whose faults are told', async () => {
-    const file = join(folder, 'by-length.ts');
-    writeFileSync(file, 'export default (batch: { response: string }[]) => batch.map((item) => item.response.length);');
-    const scorer = await loadRewardModule(file);
-    expect([scorer.name, await scorer.score(items)]).toEqual(['by-length', [1, 3, 2]]);
-    const empty = join(folder, 'empty.ts');
-    writeFileSync(empty, 'export const other = 1;');
-    await expect(loadRewardModule(empty)).rejects.toThrow(/exports no function.*other/);
-    await expect(loadRewardModule(join(folder, 'absent.ts'))).rejects.toThrow(/There is no reward module/);
+  it('must give one finite number for each sample', async () => {
+    await expect(rewardFunction(() => [1, 2]).score(items)).rejects.toThrow(/gave 2 numbers for 3 samples/);
+    await expect(rewardFunction(() => [1, Number.NaN, 2]).score(items)).rejects.toThrow(/NaN for sample 1/);
   });
 });
 
@@ -101,6 +96,16 @@ it('adds rewards up by weight and reports each part', async () => {
     parts: { length: [1, 3, 2], 'parts/x': [1, 1, 1], 'parts/y': [0, 1, 2] },
   });
   expect(() => sumOfRewards([{ scorer: length }, { scorer: length }])).toThrow(/Two rewards are called "length"/);
+});
+
+it('gives a part the weight that names it, not its share of the scorer', async () => {
+  const parts = rewardFunction(() => ({ x: [1, 1, 1], y: [0, 1, 2] }), { name: 'parts' });
+  const weighted = (partWeights: Record<string, number>) =>
+    sumOfRewards([{ scorer: parts, weight: 2 }], { partWeights }).score(items);
+  // 2 x + 0.3 y, and not 2 (x + 0.3 y)
+  expect(await weighted({ y: 0.3 })).toEqual([2, 2.3, 2.6]);
+  expect(await weighted({ 'parts/x': 0 })).toEqual([0, 2, 4]);
+  await expect(weighted({ z: 1 })).rejects.toThrow(/"z", but no reward has such a part.*parts\/x, parts\/y/);
 });
 
 it('takes scores from outputs: σ at the last token, steps by minimum, product or last', () => {

@@ -2,8 +2,11 @@
  * A weighted sum of scorers, with every part reported under its own name.
  *
  *     const scorer = sumOfRewards([{ scorer: rewardModel, weight: 1 }, { scorer: taskVerifier(), weight: 2 }]);
+ *
+ * A part may have a weight of its own, in place of its scorer's: with `{ scorer: verifier, weight: 2 }` and
+ * `partWeights: { format: 0.3 }` the total is 2 · answer + 0.3 · format.
  */
-import { UserError } from '../errors.ts';
+import { suggestion, UserError } from '../errors.ts';
 import type { RewardItem, RewardParts } from './scorer.ts';
 import { type RewardScorer, type ScoreOptions, scoreParts } from './scorer.ts';
 
@@ -13,24 +16,44 @@ export interface WeightedScorer {
   weight?: number;
 }
 
-export function sumOfRewards(entries: readonly WeightedScorer[], name = 'reward'): RewardScorer {
+export interface SumOptions {
+  name?: string;
+  /** By the part's name, or by `scorer/part` where two scorers have parts of one name. */
+  partWeights?: Readonly<Record<string, number>>;
+}
+
+export function sumOfRewards(
+  entries: readonly WeightedScorer[],
+  { name = 'reward', partWeights = {} }: SumOptions = {},
+): RewardScorer {
   if (entries.length === 0) throw new UserError('A sum of rewards needs at least one reward.');
   const names = entries.map(({ scorer }) => scorer.name);
   const twice = names.find((each, i) => names.indexOf(each) !== i);
   if (twice !== undefined) throw new UserError(`Two rewards are called "${twice}"; give each a name of its own.`);
+  const own = (scorer: RewardScorer, part: string) => partWeights[`${scorer.name}/${part}`] ?? partWeights[part];
+  let checked = false;
+
   const parts = async (items: readonly RewardItem[], options?: ScoreOptions): Promise<RewardParts> => {
     const total = new Array<number>(items.length).fill(0);
     const all: Record<string, number[]> = {};
+    const add = (values: readonly number[], weight: number) =>
+      values.forEach((value, i) => {
+        total[i] = (total[i] as number) + weight * value;
+      });
+    let complete = items.length > 0;
     // One after another: two models on one device would only wait for each other.
     for (const { scorer, weight = 1 } of entries) {
       const scored = await scoreParts(scorer, items, options);
-      scored.total.forEach((value, i) => {
-        total[i] = (total[i] as number) + weight * value;
-      });
-      for (const [part, values] of Object.entries(scored.parts)) {
-        all[part === scorer.name ? part : `${scorer.name}/${part}`] = values;
-      }
+      const list = Object.entries(scored.parts);
+      complete &&= list.length > 0;
+      if (list.some(([part]) => own(scorer, part) !== undefined))
+        for (const [part, values] of list) add(values, own(scorer, part) ?? weight);
+      else add(scored.total, weight);
+      for (const [part, values] of list) all[part === scorer.name ? part : `${scorer.name}/${part}`] = values;
     }
+    // Which parts a user's function has is known once it has given some.
+    if (complete && !checked) checkParts(Object.keys(partWeights), Object.keys(all));
+    checked ||= complete;
     return { total, parts: all };
   };
   return {
@@ -41,4 +64,13 @@ export function sumOfRewards(entries: readonly WeightedScorer[], name = 'reward'
       for (const { scorer } of entries) scorer.dispose?.();
     },
   };
+}
+
+function checkParts(weighted: readonly string[], there: readonly string[]): void {
+  const known = there.flatMap((part) => [part, part.slice(part.indexOf('/') + 1)]);
+  const odd = weighted.find((name) => !known.includes(name));
+  if (odd !== undefined)
+    throw new UserError(
+      `A weight is given for "${odd}", but no reward has such a part.${suggestion(odd, known)} There are: ${there.join(', ')}.`,
+    );
 }

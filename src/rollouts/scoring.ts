@@ -7,6 +7,7 @@ import { suggestion, UserError } from '../errors.ts';
 import { dtypeOf, type QuantType } from '../models/index.ts';
 import {
   answerVerifier,
+  frozenCopy,
   isRight,
   loadRewardModel,
   loadRewardModule,
@@ -90,7 +91,7 @@ export async function scoreRollouts(
   rollouts: readonly Rollout[],
   signal?: AbortSignal,
 ): Promise<void> {
-  const items = rollouts.map(rewardItem);
+  const items = rollouts.map((rollout) => frozenCopy(rewardItem(rollout)));
   const { total, parts } = await scoreParts(scorer, items, { signal });
   for (const [i, rollout] of rollouts.entries()) {
     rollout.score = total[i] as number;
@@ -131,17 +132,23 @@ export interface RewardOptions {
  */
 export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<RewardScorer> {
   using opened = new DisposableStack();
+  const { extra } = options;
   const scorers = await scorersOf(config, options, opened);
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = scorers.map(({ name }) => name);
-  for (const name of weights.keys()) {
-    if (name !== 'format' && !names.includes(name))
+  const ofParts = [...weights].filter(([name]) => !names.includes(name));
+  // The parts of a user's function are known once it has given some; the sum checks their names then.
+  const open = config.rewardModule !== undefined || (extra ?? []).length > 0;
+  for (const [name] of ofParts) {
+    if (!open && !(name === 'format' && names.includes('verifier')))
       throw new UserError(
         `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
       );
   }
+  const formatShare = names.includes('verifier') ? formatWeight(config, weights) : 0;
   const sum = sumOfRewards(
     scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })),
+    { partWeights: { ...(formatShare === 0 ? {} : { format: formatShare }), ...Object.fromEntries(ofParts) } },
   );
   const own = opened.move();
   return { ...sum, dispose: () => own.dispose() };
@@ -165,7 +172,8 @@ async function scorersOf(
     else if (prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined)) scorers.push(answerVerifier());
   }
   if (config.rewardModule !== undefined) {
-    const module = await loadRewardModule(config.rewardModule, { timeLimitMs: 1000 * config.rewardTimeout });
+    const timeLimitMs = 1000 * config.rewardTimeout;
+    const module = opened.use(await loadRewardModule(config.rewardModule, { timeLimitMs }));
     scorers.push(config.onRewardError === 'stop' ? module : tolerant(module, { onFailure }));
   }
   if (scorers.length === 0)

@@ -141,7 +141,7 @@ export const policySchema = z.object({
     examples: ['./my-reward.ts'],
   }),
   rewardWeights: field(z.array(z.string()).optional(), {
-    description: 'weights of the parts; 1 each when left out',
+    description: 'weights of the rewards, 1 each when left out; a part that is named has its own',
     group: group.reward,
     examples: ['verifier=1,format=0.2'],
   }),

@@ -124,6 +124,7 @@ async function noteTraining(config: RewardConfig, model: Model, step: number, re
     format: config.promptFormat,
     stepSeparator: config.stepSeparator,
     maxLength: config.maxLength,
+    readAt: 'end-of-turn',
     mean,
     std: scores.length > 1 ? Math.sqrt(squares / (scores.length - 1)) : 0,
     count: scores.length,

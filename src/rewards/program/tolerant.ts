@@ -1,0 +1,79 @@
+/**
+ * A scorer that goes on where another stops: a sample that makes it fail is scored with a fixed number.
+ *
+ *     tolerant(await loadRewardModule('./my-reward.ts'), { value: 0, onFailure: (error) => warnings.push(error.message) });
+ *
+ * A batch that is lost as a whole (time limit, thread gone) is not asked for again sample by sample: a hang costs one time
+ * limit. A function that breaks its contract (too few numbers, texts for numbers) stops the run all the same.
+ */
+import { type RewardItem, type RewardParts, type RewardScorer, type ScoreOptions, scoreParts } from '../scorer.ts';
+import { messageOf, RewardError } from './batch.ts';
+
+export interface ToleranceOptions {
+  /** What a failing sample gets; 0 unless given. */
+  value?: number;
+  /**
+   * Told of the first failures, and again each time their number has doubled: a reward that fails on every sample of a long
+   * run is told of in a dozen lines.
+   */
+  onFailure?: (error: RewardError) => void;
+}
+
+export function tolerant(scorer: RewardScorer, { value = 0, onFailure }: ToleranceOptions = {}): RewardScorer {
+  let failed = 0;
+  let seen = 0;
+  let told = 0;
+  const tell = (errors: readonly unknown[], count: number) => {
+    failed += count;
+    if (failed < 2 * told) return;
+    told = failed;
+    const more = failed > count ? ` (${failed} of ${seen} so far)` : '';
+    const noun = count === 1 ? 'sample, which gets' : 'samples, which get';
+    const fault = `${count} ${noun} ${value}${more}; the first: ${messageOf(errors[0])}`;
+    onFailure?.(new RewardError(`The reward "${scorer.name}" failed on ${fault}`, 'sample'));
+  };
+  const parts = async (items: readonly RewardItem[], options: ScoreOptions = {}): Promise<RewardParts> => {
+    seen += items.length;
+    try {
+      return await scoreParts(scorer, items, options);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      const fault = error instanceof RewardError ? error.fault : 'sample';
+      if (fault === 'contract') throw error;
+      if (fault === 'sample' && items.length > 1) return oneByOne(items, options);
+      tell([error], items.length);
+      return { total: items.map(() => value), parts: {} };
+    }
+  };
+  const oneByOne = async (items: readonly RewardItem[], options: ScoreOptions): Promise<RewardParts> => {
+    const scored: (RewardParts | undefined)[] = [];
+    const errors: unknown[] = [];
+    for (const item of items) {
+      options.signal?.throwIfAborted();
+      try {
+        scored.push(await scoreParts(scorer, [item], options));
+      } catch (error) {
+        options.signal?.throwIfAborted();
+        if (error instanceof RewardError && error.fault === 'contract') throw error;
+        errors.push(error);
+        scored.push(undefined);
+        // The rest would hang or find the thread gone as well.
+        if (error instanceof RewardError && error.fault === 'batch') break;
+      }
+    }
+    const missing = items.length - scored.length;
+    if (errors.length > 0) tell(errors, errors.length + missing);
+    const names = [...new Set(scored.flatMap((each) => Object.keys(each?.parts ?? {})))];
+    const list = items.map((_, i) => scored[i]);
+    return {
+      total: list.map((each) => each?.total[0] ?? value),
+      parts: Object.fromEntries(names.map((name) => [name, list.map((each) => each?.parts[name]?.[0] ?? value)])),
+    };
+  };
+  return {
+    name: scorer.name,
+    parts,
+    score: async (items, options) => (await parts(items, options)).total,
+    dispose: () => scorer.dispose?.(),
+  };
+}

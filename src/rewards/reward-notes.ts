@@ -1,0 +1,83 @@
+/** What a checkpoint says of itself as a reward model: its type, how its text is read, the scale of its scores. */
+import { UserError } from '../errors.ts';
+import type { HeadKind, Model } from '../models/index.ts';
+import type { PromptFormat } from '../text/index.ts';
+
+export const rewardTypes = ['preference', 'outcome', 'process'] as const;
+export type RewardType = (typeof rewardTypes)[number];
+
+/** The head that each type trains. */
+export const rewardHeads: Record<RewardType, { kind: HeadKind; outputs: number }> = {
+  preference: { kind: 'reward', outputs: 1 },
+  outcome: { kind: 'value', outputs: 1 },
+  process: { kind: 'classes', outputs: 3 },
+};
+
+/** What training leaves in config.json under `attune.reward`. */
+export interface RewardNotes {
+  type: RewardType;
+  /** Optimiser steps that the head has had. */
+  step: number;
+  stripThinking: boolean;
+  format: PromptFormat;
+  stepSeparator: string;
+  maxLength: number;
+  /**
+   * The token whose score counts. `end-of-turn`: the one that closes the reply, as attune trains. `end-of-text`: the last one
+   * of the whole template's text (often a line feed after the turn), as TRL trains and AutoModelForSequenceClassification
+   * reads. Checkpoints without it are attune's own.
+   */
+  readAt?: 'end-of-turn' | 'end-of-text';
+  /** Of the scores on held-out responses. */
+  mean: number;
+  std: number;
+  count: number;
+}
+
+/**
+ * A UserError where the model is no reward model. `task` is the `task_type` of the adapter that the model came with: on a
+ * causal base it alone says that the head is a classifier's.
+ */
+export function rewardNotes(model: Model, name: string, task?: string): RewardNotes {
+  const advice = 'Train one with: attune train reward';
+  const { head } = model;
+  if (head === null) throw new UserError(`${name} is a language model: it has no reward head. ${advice}`);
+  const notes = model.notes.reward as RewardNotes | undefined;
+  if (notes === undefined) {
+    if (isForeign(model, task)) return { ...foreignNotes };
+    throw new UserError(
+      `${name} has a head with ${head.outputs} output${head.outputs === 1 ? '' : 's'} (${head.kind}) that was not trained as a reward model. ${advice}`,
+    );
+  }
+  const wanted = rewardHeads[notes.type];
+  if (wanted === undefined || head.outputs !== wanted.outputs) {
+    throw new UserError(
+      `${name} calls itself a reward model of type "${notes.type}", but its head has ${head.outputs} outputs.`,
+    );
+  }
+  if (!(notes.step > 0)) throw new UserError(`${name} has a reward head that was never trained. ${advice}`);
+  if (!head.weight.numbers().every(Number.isFinite))
+    throw new UserError(`${name}: the head holds numbers that are not finite; its training diverged.`);
+  return notes;
+}
+
+/** Reward models of other programs: one number per sequence, in a sequence classifier's config or a PEFT adapter's. */
+function isForeign(model: Model, task: string | undefined): boolean {
+  if (model.head?.outputs !== 1) return false;
+  if (task !== undefined) return task === 'SEQ_CLS';
+  const architectures = (model.config.architectures ?? []) as string[];
+  return model.notes.head === undefined && architectures.some((each) => each.endsWith('ForSequenceClassification'));
+}
+
+const foreignNotes: RewardNotes = {
+  type: 'preference',
+  step: 1,
+  stripThinking: false,
+  format: 'auto',
+  stepSeparator: '\n',
+  maxLength: 4096,
+  readAt: 'end-of-text',
+  mean: 0,
+  std: 0,
+  count: 0,
+};

@@ -1,0 +1,98 @@
+/**
+ * Prompts and responses as the token sequences that a reward model was trained on, and the places where it is read.
+ * attune's own tokenise prompt and reply apart and read the token that ends the turn; models of other programs tokenise the
+ * whole template's text at once and read its last token.
+ */
+import type { ScoredSequence } from '../models/index.ts';
+import { ChatFormat, stripThinking, type Tokenizer } from '../text/index.ts';
+import type { RewardNotes } from './reward-notes.ts';
+import { promptMessages, type RewardItem } from './scorer.ts';
+
+export interface ReadingOptions {
+  /** Prompts are cut from their beginning so that a sequence fits. */
+  maxLength: number;
+  /** The model's padding token: classifiers of transformers read the last token that is none. */
+  padId?: number;
+}
+
+export class RewardReader {
+  readonly #tokenizer: Tokenizer;
+  readonly #notes: RewardNotes;
+  readonly #options: ReadingOptions;
+  readonly #format: ChatFormat;
+
+  constructor(tokenizer: Tokenizer, notes: RewardNotes, options: ReadingOptions) {
+    this.#tokenizer = tokenizer;
+    this.#notes = notes;
+    this.#options = options;
+    this.#format = new ChatFormat(tokenizer, { format: notes.format });
+  }
+
+  sequences(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+    return this.#notes.readAt === 'end-of-text' ? this.#wholeTexts(items) : this.#replies(items);
+  }
+
+  async #wholeTexts(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+    const { bos, chat } = this.#format;
+    const texts = items.map(({ prompt, response }) => {
+      const messages = promptMessages(prompt);
+      if (chat) return this.#tokenizer.renderChat([...messages, { role: 'assistant', content: response }]);
+      const before = this.#format.prompt(messages);
+      return before + this.#format.reply(messages, before, response);
+    });
+    const ids = await this.#tokenizer.encodeBatch(texts);
+    return ids.map((own) => {
+      // Plain text is closed by the end-of-text token, as TRL closes it; a template closes its own.
+      const whole = chat ? own : this.#format.closed(own);
+      const cut = whole.subarray(Math.max(0, whole.length + bos.length - this.#options.maxLength));
+      const sequence = [...bos, ...cut];
+      const last = sequence.findLastIndex((id) => id !== this.#options.padId);
+      return { ids: sequence, places: [Math.max(0, last)] };
+    });
+  }
+
+  /** Prompts and replies are tokenised apart, exactly as the training data were. */
+  async #replies(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+    const process = this.#notes.type === 'process';
+    const drafts = items.map((item) => {
+      const messages = promptMessages(item.prompt);
+      const prompt = this.#format.prompt(messages);
+      const response = this.#notes.stripThinking ? stripThinking(item.response) : item.response;
+      return {
+        prompt,
+        replies: process ? this.#steps(item.steps ?? response) : [this.#format.reply(messages, prompt, response)],
+      };
+    });
+    const ids = await this.#tokenizer.encodeBatch(drafts.flatMap(({ prompt, replies }) => [prompt, ...replies]));
+    let at = 0;
+    return drafts.map(({ replies }) => {
+      const prompt = ids[at++] as Int32Array;
+      const parts = ids.slice(at, at + replies.length);
+      at += replies.length;
+      const closed = process ? parts : parts.map((part) => this.#format.closed(part));
+      return this.#joined(prompt, closed);
+    });
+  }
+
+  #steps(response: string | readonly string[]): string[] {
+    const { stepSeparator } = this.#notes;
+    const steps =
+      typeof response === 'string' ? response.split(stepSeparator).filter((step) => step.trim() !== '') : response;
+    return (steps.length > 0 ? steps : ['']).map((step, index) => this.#format.step(step, index, stepSeparator));
+  }
+
+  #joined(prompt: Int32Array, replies: Int32Array[]): ScoredSequence {
+    const { bos } = this.#format;
+    const replyTokens = replies.reduce((sum, reply) => sum + reply.length, 0);
+    const room = Math.max(0, this.#options.maxLength - bos.length - replyTokens);
+    const start = [...bos, ...(prompt.length > room ? prompt.subarray(prompt.length - room) : prompt)];
+    const ids = [...start];
+    const places: number[] = [];
+    for (const reply of replies) {
+      ids.push(...reply);
+      if (reply.length > 0) places.push(ids.length - 1);
+    }
+    // A process model's own places are the ends of steps; every other model speaks at the last token.
+    return { ids, places: places.length > 0 ? places : [ids.length - 1] };
+  }
+}
