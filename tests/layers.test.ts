@@ -17,7 +17,7 @@ const models = [
 ];
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
-  ...['src/hub', 'src/rewards', 'src/rollouts'],
+  ...['src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
   ...[engine, text, data, tasks, algorithms, models, runs].flat(),
 ];
 const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
