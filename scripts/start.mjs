@@ -6,7 +6,7 @@
  *     node scripts/start.mjs demo
  */
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import {
   APT_PACKAGES,
@@ -27,6 +27,7 @@ const targets = {
   demo: { engine: true, command: ['bin/attune.mjs', 'demo'] },
   bench: { engine: true, command: ['benchmarks/run.ts'] },
   attune: { engine: true, command: ['bin/attune.mjs'] },
+  example: { engine: true, command: ['--conditions=attune-source'], programs: 'examples' },
   setup: { engine: true },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
@@ -136,9 +137,18 @@ function runQuietly(command, args, env) {
   });
 }
 
+/** The file of a program by its name: `grpo` → examples/grpo.ts. */
+function program(folder, name) {
+  const file = join(folder, `${name}.ts`);
+  if (name !== undefined && existsSync(join(root, file))) return file;
+  const known = readdirSync(join(root, folder)).filter((each) => each.endsWith('.ts') && !each.endsWith('.test.ts'));
+  throw new Stop(`${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}`);
+}
+
 async function main([name, ...args]) {
   const target = targets[name];
   if (!target) throw new Stop(`unknown target "${name ?? ''}": one of ${Object.keys(targets).join(', ')}`);
+  if (target.programs) args.unshift(program(target.programs, args.shift()));
   await installPackages();
   const node = modernNode(root);
   if (!node) throw new Stop(NO_NODE);

@@ -1,0 +1,182 @@
+/**
+ * Text in, text out: a model with its tokenizer and sampler, for programs that do not care for token ids.
+ *
+ *     using model = await LanguageModel.open('Qwen/Qwen3-0.6B');
+ *     const { text } = await model.generate({ messages: [{ role: 'user', content: 'Why is the sky blue?' }] });
+ *     for await (const piece of model.stream({ prompt: 'Once upon a time' })) process.stdout.write(piece);
+ */
+import { UserError } from '../../errors.ts';
+import type { ResolveOptions } from '../../hub/hub.ts';
+import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
+import type { LoadOptions } from '../files/decoder.ts';
+import { loadModel } from '../files/load.ts';
+import { loadTokenizer } from '../files/tokenizer.ts';
+import type { Generation } from '../generate/request.ts';
+import { Sampler } from '../generate/sampler.ts';
+import type { Model } from '../model.ts';
+
+/** What to answer, and how. */
+export interface TextRequest {
+  /** Text to continue as it stands. */
+  prompt?: string;
+  /** A conversation, written out by the model's chat template. */
+  messages?: readonly Message[];
+  /** 256 unless given. */
+  maxNewTokens?: number;
+  /** 0 takes the likeliest token each time; 1 unless given. */
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  minP?: number;
+  repetitionPenalty?: number;
+  /** Texts that end the response; it is cut before them. */
+  stop?: string | readonly string[];
+  /** The same seed gives the same text. */
+  seed?: number;
+  signal?: AbortSignal;
+}
+
+/** One response of a model. */
+export interface TextResponse {
+  text: string;
+  /** `stop`: it ended by itself or at a stop text. `length`: it was cut at `maxNewTokens`. */
+  finish: 'stop' | 'length' | 'cancelled';
+  /** The response's tokens, and log π of each at the sampling temperature. */
+  ids: readonly number[];
+  logprobs: Float32Array;
+  promptTokens: number;
+}
+
+export class LanguageModel {
+  readonly model: Model;
+  readonly tokenizer: Tokenizer;
+  readonly #sampler: Sampler;
+  readonly #format: ChatFormat;
+  readonly #owned: boolean;
+
+  /** A model that is already loaded; it is not freed with this. */
+  constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean } = {}) {
+    this.model = model;
+    this.tokenizer = tokenizer;
+    this.#sampler = new Sampler(model, { tokenizer });
+    this.#format = new ChatFormat(tokenizer);
+    this.#owned = options.owned ?? false;
+  }
+
+  /** From a folder (a run's or a checkpoint's too), an adapter, or a name on the hub. */
+  static async open(name: string, options: LoadOptions & ResolveOptions = {}): Promise<LanguageModel> {
+    const tokenizer = await loadTokenizer(name, options);
+    return new LanguageModel(await loadModel(name, options), tokenizer, { owned: true });
+  }
+
+  /** One response; with `samples` several, of which response i has the seed `seed + i`. */
+  generate(request: TextRequest & { samples: number }): Promise<TextResponse[]>;
+  generate(request: TextRequest): Promise<TextResponse>;
+  async generate(request: TextRequest & { samples?: number }): Promise<TextResponse | TextResponse[]> {
+    const prompt = this.promptIds(request);
+    const [responses = []] = await this.#sampler.generate([this.#asked(request, prompt)], { signal: request.signal });
+    const texts = responses.map((response) => this.#textOf(response, prompt.length));
+    return request.samples === undefined ? (texts[0] as TextResponse) : texts;
+  }
+
+  /** The response piece by piece as it is written; whoever leaves the loop stops it. Returns the whole response. */
+  async *stream(request: TextRequest): AsyncGenerator<string, TextResponse, void> {
+    const prompt = this.promptIds(request);
+    const asked = this.#asked(request, prompt);
+    const left = new AbortController();
+    const signal = request.signal === undefined ? left.signal : AbortSignal.any([request.signal, left.signal]);
+    const decoder = this.tokenizer.stream({ skipSpecialTokens: true });
+    // The end of what was written may be the beginning of a stop text, which does not belong to the response.
+    const held = Math.max(0, ...asked.stopStrings.map((stop) => stop.length - 1));
+    let [written, sent, done] = ['', 0, false];
+    let wake = () => {};
+    const onToken = (_: number, id: number) => {
+      written += decoder.push(id);
+      wake();
+    };
+    const whole = this.#sampler.generate([{ ...asked, onToken }], { signal }).finally(() => {
+      done = true;
+      wake();
+    });
+    // Whoever leaves early does not ask for it; whoever stays gets the error below.
+    whole.catch(() => {});
+    try {
+      while (!done) {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        const piece = written.slice(sent, Math.max(sent, written.length - held));
+        sent += piece.length;
+        if (piece !== '' && !done) yield piece;
+        else sent -= piece.length;
+      }
+      const [[response] = []] = await whole;
+      const result = this.#textOf(response as Generation, prompt.length);
+      if (result.text.length > sent) yield result.text.slice(sent);
+      return result;
+    } finally {
+      left.abort();
+    }
+  }
+
+  /** The tokens that the model reads for a request. */
+  promptIds({ prompt, messages }: Pick<TextRequest, 'prompt' | 'messages'>): number[] {
+    if ((prompt === undefined) === (messages === undefined))
+      throw new UserError('Give either a `prompt` (text to continue) or `messages` (a conversation).');
+    if (prompt !== undefined) return Array.from(this.tokenizer.encode(prompt, { addSpecialTokens: true }));
+    const text = this.#format.prompt(messages as readonly Message[]);
+    return [...this.#format.bos, ...this.tokenizer.encode(text)];
+  }
+
+  dispose(): void {
+    this.#sampler.dispose();
+    if (this.#owned) this.model.dispose();
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #asked(request: TextRequest & { samples?: number }, prompt: readonly number[]) {
+    const { prompt: _, messages: __, signal: ___, stop = [], maxNewTokens = 256, temperature = 1, ...rest } = request;
+    return {
+      ...rest,
+      prompt,
+      maxNewTokens,
+      temperature,
+      stopStrings: [stop].flat(),
+      stopIds: this.tokenizer.eosIds,
+    };
+  }
+
+  #textOf({ ids, logprobs, finish, text = '' }: Generation, promptTokens: number): TextResponse {
+    return { text, finish, ids, logprobs, promptTokens };
+  }
+}
+
+/**
+ * Loads a model (or takes one that is loaded), answers once, and frees what it loaded.
+ *
+ *     const { text } = await generate({ model: 'models/tiny', messages: [{ role: 'user', content: 'What is 4 + 5?' }] });
+ */
+export function generate(
+  request: TextRequest & { model: string | LanguageModel; samples: number },
+): Promise<TextResponse[]>;
+export function generate(request: TextRequest & { model: string | LanguageModel }): Promise<TextResponse>;
+export async function generate({
+  model,
+  ...request
+}: TextRequest & { model: string | LanguageModel; samples?: number }): Promise<TextResponse | TextResponse[]> {
+  if (typeof model !== 'string') return model.generate(request);
+  using opened = await LanguageModel.open(model);
+  return await opened.generate(request);
+}
+
+/** The same piece by piece: `for await (const piece of stream({ model, prompt }))`. */
+export async function* stream({
+  model,
+  ...request
+}: TextRequest & { model: string | LanguageModel }): AsyncGenerator<string, TextResponse, void> {
+  if (typeof model !== 'string') return yield* model.stream(request);
+  using opened = await LanguageModel.open(model);
+  return yield* opened.stream(request);
+}
