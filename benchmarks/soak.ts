@@ -1,0 +1,153 @@
+/**
+ * Long abuse of the four trainers: `npm run bench -- soak [--kills 1000] [--trainers sft,policy] [--steps 100000]`.
+ *
+ * Kills: `attune train …` is ended by SIGKILL at random moments and resumed until it is through; its final weights and its
+ * metrics must be those of a run that nothing disturbed, bit for bit. Steps: one long run of a tiny model, whose resident
+ * memory is read on the way. Several processes may run side by side; each uses a folder of its own.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { packageRoot } from '../src/tensor/index.ts';
+import type { Reading } from './run.ts';
+
+const shared = ['--model', 'models/tiny', '--save-steps', '3', '--eval-steps', '6', '--report-to', 'none', '--no-lora'];
+const task = 'spell_backward:1';
+
+/** Each trainer's short job; the data are made by `attune tasks generate`. */
+const jobs: Record<string, { kind?: string; args: string[] }> = {
+  sft: { kind: 'sft', args: ['--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-4'] },
+  reward: { kind: 'preference', args: ['--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-4'] },
+  preference: {
+    kind: 'preference',
+    args: ['--loss', 'dpo', '--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-5'],
+  },
+  policy: {
+    args: [
+      ...['--task', task, '--batch-size', '2', '--grad-accum', '1', '--group-size', '4', '--max-steps', '15'],
+      ...['--max-new-tokens', '24', '--eval-num-prompts', '4', '--eval-samples', '0', '--lr', '1e-5'],
+    ],
+  },
+};
+
+interface Life {
+  ended: boolean;
+  seconds: number;
+  errors: string;
+}
+
+/** One process; killed after `limit` seconds where given. */
+function attune(args: string[], limit?: number): Promise<Life> {
+  const started = performance.now();
+  const env = { ...process.env, ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1' };
+  const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...args], { cwd: packageRoot, env });
+  let errors = '';
+  child.stdout.resume();
+  child.stderr.on('data', (text) => {
+    errors = `${errors}${text}`.slice(-2000);
+  });
+  const timer = limit === undefined ? undefined : setTimeout(() => child.kill('SIGKILL'), 1000 * limit);
+  return new Promise((resolve) => {
+    child.on('exit', (code) => {
+      clearTimeout(timer);
+      resolve({ ended: code === 0, seconds: (performance.now() - started) / 1000, errors });
+    });
+  });
+}
+
+/** What must not depend on how often a run was ended. */
+function outcome(run: string): string {
+  const weights = readFileSync(join(run, 'final', 'model.safetensors')).toString('base64');
+  const rows = readFileSync(join(run, 'metrics.jsonl'), 'utf8').trim().split('\n');
+  const steady = rows.map((line) =>
+    Object.fromEntries(Object.entries(JSON.parse(line)).filter(([name]) => !/time|seconds|per_second/.test(name))),
+  );
+  return JSON.stringify({ weights, steady });
+}
+
+const hasCheckpoint = (run: string) => existsSync(run) && readdirSync(run).some((name) => /^step-\d+$/.test(name));
+
+async function* kills(folder: string, trainers: string[], wanted: number): AsyncGenerator<Reading> {
+  for (const trainer of trainers) {
+    const { kind, args } = jobs[trainer] as (typeof jobs)[string];
+    const data = join(folder, `${trainer}.jsonl`);
+    if (kind !== undefined)
+      await attune(['tasks', 'generate', '--kind', kind, '--tasks', task, '--count', '200', '--out', data]);
+    const train = (name: string) => {
+      const run = join(folder, trainer, name);
+      const where = ['--output-dir', join(folder, trainer), '--log-dir', join(folder, 'logs')];
+      if (hasCheckpoint(run)) return ['train', trainer, '--resume-from', run];
+      rmSync(run, { recursive: true, force: true });
+      const source = kind === undefined ? [] : ['--dataset', data];
+      return ['train', trainer, ...shared, ...source, ...args, ...where, '--run-name', name];
+    };
+    const whole = await attune(train('whole'));
+    if (!whole.ended) throw new Error(`${trainer} does not train: ${whole.errors}`);
+    const expected = outcome(join(folder, trainer, 'whole'));
+    const share = Math.ceil(wanted / trainers.length);
+    let [killed, runs, equal] = [0, 0, 0];
+    while (killed < share) {
+      const name = `run-${runs++}`;
+      for (;;) {
+        // The program needs about a second before its first step; kills fall anywhere from there to its end.
+        const limit = killed < share ? 0.4 + Math.random() * whole.seconds : undefined;
+        const { ended, errors } = await attune(train(name), limit);
+        if (ended) break;
+        if (limit === undefined) throw new Error(`${trainer} does not resume: ${errors}`);
+        killed++;
+      }
+      if (outcome(join(folder, trainer, name)) === expected) equal++;
+      rmSync(join(folder, trainer, name), { recursive: true });
+    }
+    yield { name: trainer, kills: killed, runs, bitIdentical: equal };
+  }
+}
+
+/** Resident memory of a long run, read every tenth of it. */
+async function* long(folder: string, steps: number): AsyncGenerator<Reading> {
+  const data = join(folder, 'long.jsonl');
+  await attune(['tasks', 'generate', '--kind', 'sft', '--tasks', task, '--count', '400', '--out', data]);
+  const config = join(packageRoot, 'benchmarks/soak-model.json');
+  const run = ['--output-dir', folder, '--log-dir', join(folder, 'logs'), '--run-name', 'long', '--report-to', 'none'];
+  const args = ['--from-config', config, '--tokenizer', 'models/tiny', '--dataset', data, '--max-steps', String(steps)];
+  const quiet = ['--eval-steps', '-1', '--save-steps', String(steps), '--log-steps', '100', '--batch-size', '2'];
+  const command = ['train', 'sft', ...args, ...quiet, '--grad-accum', '1', '--max-length', '64', ...run];
+  const env = { ...process.env, ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1' };
+  const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...command], { cwd: packageRoot, env });
+  child.stdout.resume();
+  child.stderr.resume();
+  const readings: number[] = [];
+  const timer = setInterval(() => {
+    const pages = Number(readFileSync(`/proc/${child.pid}/statm`, 'utf8').split(' ')[1]);
+    readings.push((pages * 4096) / 2 ** 20);
+  }, 5000);
+  const code = await new Promise((resolve) => child.on('exit', resolve));
+  clearInterval(timer);
+  const part = (from: number, to: number) => {
+    const cut = readings.slice(Math.floor(readings.length * from), Math.ceil(readings.length * to));
+    return Math.round(cut.reduce((sum, value) => sum + value, 0) / Math.max(1, cut.length));
+  };
+  const mebibytes = { firstTenth: part(0.05, 0.15), middle: part(0.45, 0.55), lastTenth: part(0.9, 1) };
+  const bytes = statSync(join(folder, 'long', 'metrics.jsonl')).size;
+  yield { name: `${steps} steps`, exit: String(code), ...mebibytes, metricsBytes: bytes };
+}
+
+export async function* run(args: string[]): AsyncGenerator<Reading> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      kills: { type: 'string', default: '40' },
+      trainers: { type: 'string', default: Object.keys(jobs).join() },
+      steps: { type: 'string' },
+    },
+  });
+  const folder = mkdtempSync(join(tmpdir(), 'attune-soak-'));
+  try {
+    if (values.steps !== undefined) yield* long(folder, Number(values.steps));
+    else yield* kills(folder, values.trainers.split(','), Number(values.kills));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
