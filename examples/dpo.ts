@@ -53,8 +53,7 @@ interface Pairs {
   lpRef: number[];
 }
 
-async function* batches(store: typeof train, options: { shuffle: boolean }): AsyncGenerator<Pairs> {
-  const order = options.shuffle ? 'shuffle' : 'sequential';
+async function* batches(store: typeof train, order: 'shuffled' | 'sequential'): AsyncGenerator<Pairs> {
   for await (const batch of new Batches(store, { batchSize, seed, order })) {
     const responses = responsesOf(batch);
     yield { responses, lpRef: responseLogprobs(reference.decoder, responses) };
@@ -85,7 +84,7 @@ function update({ responses, lpRef }: Pairs): number {
 /** How often the policy has moved towards the chosen response more than towards the rejected one: the implicit reward's accuracy. */
 async function accuracy(): Promise<number> {
   let [right, all] = [0, 0];
-  for await (const { responses, lpRef } of batches(test, { shuffle: false })) {
+  for await (const { responses, lpRef } of batches(test, 'sequential')) {
     const moved = responseLogprobs(policy.decoder, responses).map((lp, i) => lp - (lpRef[i] as number));
     const pairs = moved.length / 2;
     for (let i = 0; i < pairs; i++) if ((moved[i] as number) > (moved[pairs + i] as number)) right++;
@@ -95,7 +94,7 @@ async function accuracy(): Promise<number> {
 }
 
 const losses: number[] = [];
-for await (const pairs of batches(train, { shuffle: true })) {
+for await (const pairs of batches(train, 'shuffled')) {
   losses.push(update(pairs));
   console.log(`step ${losses.length}  loss ${losses.at(-1)?.toFixed(4)}`);
 }

@@ -9,7 +9,7 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { lineChart, toPng } from 'attune';
-import { loadModel, loadTokenizer, packResponses, type PromptedResponse, Sampler, tokenLogprobs } from 'attune/models';
+import { loadModel, loadTokenizer, type PromptedResponse, packResponses, Sampler, tokenLogprobs } from 'attune/models';
 import { AdamW, clipGradNorm } from 'attune/nn';
 import { type Example, mixture, task } from 'attune/tasks';
 import { noGrad, scope, type Tensor, tensor } from 'attune/tensor';

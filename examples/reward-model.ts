@@ -48,7 +48,10 @@ function update(batch: Batch): number {
   const loss = scope(() => {
     const responses = responsesOf(batch);
     const packed = packSequences(responses.map(({ ids }) => ids));
-    const last = tensor(packed.starts.slice(1).map((end) => end - 1), { dtype: 'int64' });
+    const last = tensor(
+      packed.starts.slice(1).map((end) => end - 1),
+      { dtype: 'int64' },
+    );
     return decoder
       .backward(packed, (hidden) => {
         const [chosen, rejected] = head.forward(hidden.indexSelect(0, last)).squeeze(-1).split(batch.examples);

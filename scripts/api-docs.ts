@@ -115,7 +115,13 @@ function signatureOf(text: string, at: number, kind: Export['kind']): string {
     if ('([{<'.includes(character) && !(character === '{' && depth === 0 && isBody(rest, i))) depth++;
     else if (')]}'.includes(character) || (character === '>' && rest[i - 1] !== '=')) depth--;
     else if (depth === 0 && (character === ';' || character === '{'))
-      return rest.slice(0, i).replace(/^async /, '').replace(/\s+/g, ' ').replaceAll('( ', '(').replaceAll(', )', ')').trim();
+      return rest
+        .slice(0, i)
+        .replace(/^async /, '')
+        .replace(/\s+/g, ' ')
+        .replaceAll('( ', '(')
+        .replaceAll(', )', ')')
+        .trim();
   }
   return rest.split('\n')[0] ?? '';
 }
@@ -131,13 +137,19 @@ export function sentence(comment: string): string {
 
 export function page(all: readonly Entry[]): string {
   const cell = (text: string) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
-  const lines = ['# API', '', 'Made from the comments in the sources by `npm run docs`. Examples are in [library.md](library.md) and in `examples/`.', ''];
+  const lines = [
+    '# API',
+    '',
+    'Made from the comments in the sources by `npm run docs`. Examples are in [library.md](library.md) and in `examples/`.',
+    '',
+  ];
   for (const { specifier, summary, exports } of all) {
     lines.push(`## ${specifier}`, '', sentence(summary), '');
     const callable = exports.filter(({ kind }) => kind === 'function' || kind === 'class' || kind === 'const');
     const types = exports.filter(({ kind }) => kind === 'interface' || kind === 'type');
     if (callable.length > 0) lines.push('| | |', '|---|---|');
-    for (const { signature, comment } of callable) lines.push(`| \`${signature.replaceAll('|', '\\|')}\` | ${cell(sentence(comment))} |`);
+    for (const { signature, comment } of callable)
+      lines.push(`| \`${signature.replaceAll('|', '\\|')}\` | ${cell(sentence(comment))} |`);
     if (types.length > 0) lines.push('', '| type | |', '|---|---|');
     for (const { name, comment } of types) lines.push(`| \`${name}\` | ${cell(sentence(comment))} |`);
     lines.push('');
@@ -149,10 +161,14 @@ export const apiPage = join(root, 'docs/api.md');
 
 if (import.meta.main) {
   const all = entries();
-  const bare = all.flatMap(({ specifier, exports }) => exports.filter(({ comment }) => comment === '').map(({ name }) => `${specifier}: ${name}`));
+  const bare = all.flatMap(({ specifier, exports }) =>
+    exports.filter(({ comment }) => comment === '').map(({ name }) => `${specifier}: ${name}`),
+  );
   if (bare.length > 0) console.error(`without a comment:\n  ${bare.join('\n  ')}`);
   const text = page(all);
   if (!existsSync(apiPage) || readFileSync(apiPage, 'utf8') !== text) writeFileSync(apiPage, text);
-  console.log(`docs/api.md: ${all.reduce((sum, { exports }) => sum + exports.length, 0)} exports of ${all.length} entries`);
+  console.log(
+    `docs/api.md: ${all.reduce((sum, { exports }) => sum + exports.length, 0)} exports of ${all.length} entries`,
+  );
   if (bare.length > 0) process.exitCode = 1;
 }

@@ -21,14 +21,19 @@ export { writeRewardEvaluation } from './evaluate/reward-report.ts';
 export {
   type Generation,
   type GenerationRequest,
+  generate,
+  LanguageModel,
   loadModel,
   type Model,
   type QuantType,
   Sampler,
+  stream,
+  type TextRequest,
+  type TextResponse,
 } from './models/index.ts';
 export type { Progress } from './progress.ts';
 export * from './rewards/index.ts';
-export { openRun } from './runs/index.ts';
+export { lineChart, openRun, toPng } from './runs/index.ts';
 export { Tokenizer } from './text/index.ts';
 export type { TrainResult, TrainStep } from './trainers/loop/loop.ts';
 export { type TrainerOptions, TrainingRun } from './trainers/loop/training-run.ts';

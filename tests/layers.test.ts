@@ -13,7 +13,7 @@ const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
-  ...['families', 'decoder', 'lora', 'files', 'generate'].map((room) => `src/models/${room}`),
+  ...['families', 'decoder', 'lora', 'files', 'generate', 'text'].map((room) => `src/models/${room}`),
 ];
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
@@ -58,6 +58,7 @@ const allowed: Record<string, string[]> = {
     ...engine,
     ...text,
   ],
+  'src/models/text': ['src/models', 'src/models/files', 'src/models/generate', 'src/hub', ...engine, ...text],
   'src/runs/config': [],
   'src/runs/metrics': [],
   'src/runs/plots': ['src/runs/metrics'],

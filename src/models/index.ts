@@ -36,3 +36,4 @@ export {
 } from './lora/lora.ts';
 export * from './model.ts';
 export * from './score.ts';
+export * from './text/language-model.ts';

@@ -10,6 +10,7 @@ export { type ToleranceOptions, tolerant } from './program/tolerant.ts';
 export * from './ranking.ts';
 export * from './reward-model.ts';
 export * from './reward-notes.ts';
+export { type ScoreRequest, score } from './score.ts';
 export * from './scorer.ts';
 export * from './sum.ts';
 export * from './verifier.ts';

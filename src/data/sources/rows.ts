@@ -16,12 +16,12 @@ export interface Rows {
   fingerprint(): Promise<string | undefined>;
 }
 
-/** An iterable is read once; an array, or a function that makes an iterable, as often as needed. */
+/** Plain objects. An iterable is read once; an array, or a function that makes an iterable, as often as needed. */
 export type RowsInMemory =
-  | readonly Row[]
-  | Iterable<Row>
-  | AsyncIterable<Row>
-  | (() => Iterable<Row> | AsyncIterable<Row>);
+  | readonly object[]
+  | Iterable<object>
+  | AsyncIterable<object>
+  | (() => Iterable<object> | AsyncIterable<object>);
 
 const ignore: BadRow = () => {};
 

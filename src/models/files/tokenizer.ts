@@ -16,7 +16,8 @@ export interface TokenizerSource {
 }
 
 /** The tokenizer asked for, or the model's own. An adapter's folder may lack one; its base model has it. */
-export async function loadTokenizer(source: TokenizerSource, progress?: Progress): Promise<Tokenizer> {
+export async function loadTokenizer(wanted: string | TokenizerSource, progress?: Progress): Promise<Tokenizer> {
+  const source: TokenizerSource = typeof wanted === 'string' ? { model: wanted } : wanted;
   if (source.tokenizer === undefined && source.fromConfig !== undefined) {
     throw new UserError('A model from scratch needs a tokenizer: --tokenizer FOLDER (made by attune tokenizer train).');
   }

@@ -65,7 +65,7 @@ export class LanguageModel {
 
   /** From a folder (a run's or a checkpoint's too), an adapter, or a name on the hub. */
   static async open(name: string, options: LoadOptions & ResolveOptions = {}): Promise<LanguageModel> {
-    const tokenizer = await loadTokenizer(name, options);
+    const tokenizer = await loadTokenizer(name, options.progress);
     return new LanguageModel(await loadModel(name, options), tokenizer, { owned: true });
   }
 

@@ -1,0 +1,77 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { UserError } from '../../errors.ts';
+import { liveTensors } from '../../tensor/index.ts';
+import { generate, LanguageModel, stream, type TextResponse } from './language-model.ts';
+
+const tiny = join(import.meta.dirname, '../../../models/tiny');
+const messages = [{ role: 'user' as const, content: 'Spell "abu" backward. Answer with one word.' }];
+
+describe('text in, text out', () => {
+  let model: LanguageModel;
+  beforeAll(async () => {
+    model = await LanguageModel.open(tiny, { dtype: 'float32' });
+  });
+  afterAll(() => model.dispose());
+
+  it('answers a conversation and says how it ended', async () => {
+    const response = await model.generate({ messages, temperature: 0, maxNewTokens: 64 });
+    expect(response.text).toContain('<answer>');
+    expect(response.finish).toBe('stop');
+    expect(response.logprobs.length).toBe(response.ids.length);
+    expect(response.promptTokens).toBe(model.promptIds({ messages }).length);
+  });
+
+  it('gives several responses, each with its own seed', async () => {
+    const responses = await model.generate({ messages, samples: 4, seed: 3, maxNewTokens: 48 });
+    expect(responses).toHaveLength(4);
+    const alone = await model.generate({ messages, seed: 5, maxNewTokens: 48 });
+    expect(responses[2]?.text).toBe(alone.text);
+  });
+
+  it('streams the same text, piece by piece', async () => {
+    const request = { messages, seed: 7, maxNewTokens: 48 };
+    const whole = await model.generate(request);
+    const pieces: string[] = [];
+    const run = model.stream(request);
+    let next = await run.next();
+    for (; !next.done; next = await run.next()) pieces.push(next.value);
+    expect(pieces.join('')).toBe(whole.text);
+    expect(pieces.every((piece) => piece !== '')).toBe(true);
+    expect((next.value as TextResponse).ids).toEqual(whole.ids);
+  });
+
+  it('cuts before a stop text, in a stream too', async () => {
+    const request = { messages, temperature: 0, maxNewTokens: 64, stop: '</answer>' };
+    const whole = await model.generate(request);
+    expect(whole.finish).toBe('stop');
+    expect(whole.text).not.toContain('</answer>');
+    let streamed = '';
+    for await (const piece of model.stream(request)) streamed += piece;
+    expect(streamed).toBe(whole.text);
+  });
+
+  it('stops when its reader leaves', async () => {
+    const before = liveTensors();
+    for await (const _ of model.stream({ messages, maxNewTokens: 400, seed: 1 })) break;
+    const after = await model.generate({ messages, temperature: 0, maxNewTokens: 8 });
+    expect(after.ids.length).toBeGreaterThan(0);
+    expect(liveTensors()).toBe(before);
+  });
+
+  it('wants a prompt or messages, not both', async () => {
+    await expect(model.generate({})).rejects.toThrow(UserError);
+    await expect(model.generate({ prompt: 'a', messages })).rejects.toThrow(/either/);
+  });
+
+  it('takes a name, and frees what it loaded', async () => {
+    const before = liveTensors();
+    const { text } = await generate({ model: tiny, prompt: 'What is', temperature: 0, maxNewTokens: 4 });
+    expect(text.length).toBeGreaterThan(0);
+    let streamed = '';
+    for await (const piece of stream({ model: tiny, prompt: 'What is', temperature: 0, maxNewTokens: 4 }))
+      streamed += piece;
+    expect(streamed).toBe(text);
+    expect(liveTensors()).toBe(before);
+  });
+});

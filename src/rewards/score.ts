@@ -1,0 +1,45 @@
+/**
+ * What a reward model, a verifier or a function of the program's says of one response or of several.
+ *
+ *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
+ *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
+ */
+import { UserError } from '../errors.ts';
+import type { Message } from '../text/index.ts';
+import { loadRewardModel } from './reward-model.ts';
+import type { RewardScorer } from './scorer.ts';
+
+/** What to score, and by what. */
+export interface ScoreRequest {
+  /** A reward model's folder or hub name, or any scorer. */
+  model: string | RewardScorer;
+  prompt?: string;
+  /** A conversation in place of a single prompt. */
+  messages?: readonly Message[];
+  signal?: AbortSignal;
+}
+
+/** The reward of a response, or one number for each of several. A model that is named is loaded, asked once and freed. */
+export function score(request: ScoreRequest & { responses: readonly string[] }): Promise<number[]>;
+export function score(request: ScoreRequest & { response: string }): Promise<number>;
+export async function score({
+  model,
+  prompt,
+  messages,
+  signal,
+  response,
+  responses,
+}: ScoreRequest & { response?: string; responses?: readonly string[] }): Promise<number | number[]> {
+  const asked = messages ?? prompt;
+  if (asked === undefined) throw new UserError('Give the `prompt` (or the `messages`) that the response answers.');
+  if ((response === undefined) === (responses === undefined))
+    throw new UserError('Give one `response`, or several `responses`.');
+  const items = (responses ?? [response as string]).map((each) => ({ prompt: asked, response: each }));
+  const scorer = typeof model === 'string' ? await loadRewardModel(model) : model;
+  try {
+    const scores = await scorer.score(items, { signal });
+    return responses === undefined ? (scores[0] as number) : scores;
+  } finally {
+    if (typeof model === 'string') scorer.dispose?.();
+  }
+}
