@@ -88,6 +88,10 @@ export class LanguageModel {
     const decoder = this.tokenizer.stream({ skipSpecialTokens: true });
     // The end of what was written may be the beginning of a stop text, which does not belong to the response.
     const held = Math.max(0, ...asked.stopStrings.map((stop) => stop.length - 1));
+    const certain = () => {
+      const stops = asked.stopStrings.map((stop) => written.indexOf(stop)).filter((at) => at >= 0);
+      return Math.max(sent, Math.min(written.length - held, ...stops));
+    };
     let [written, sent, done] = ['', 0, false];
     let wake = () => {};
     const onToken = (_: number, id: number) => {
@@ -105,7 +109,7 @@ export class LanguageModel {
         await new Promise<void>((resolve) => {
           wake = resolve;
         });
-        const piece = written.slice(sent, Math.max(sent, written.length - held));
+        const piece = written.slice(sent, certain());
         sent += piece.length;
         if (piece !== '' && !done) yield piece;
         else sent -= piece.length;
