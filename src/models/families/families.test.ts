@@ -25,6 +25,8 @@ describe('familyOf', () => {
   it.each([
     [{ hidden_size: '32' }, /hidden_size must be a whole number, not "32"/],
     [{ hidden_size: 0 }, /hidden_size must be above zero/],
+    [{ num_hidden_layers: 1e9 }, /num_hidden_layers is 1000000000; no model has more than 4096/],
+    [{ vocab_size: 2 ** 40 }, /vocab_size is 1099511627776; no model has more/],
     [{ num_attention_heads: 5 }, /num_attention_heads \(5\) must divide the hidden size \(32\)/],
     [{ num_key_value_heads: 3 }, /num_key_value_heads \(3\) must divide/],
     [{ rms_norm_eps: 'small' }, /rms_norm_eps must be a number/],

@@ -23,6 +23,18 @@ const activations: Record<string, Activation> = {
   tanh: 'tanh',
 };
 
+/** Above these a number is a slip or an attack, and memory would be asked for before anything else could be noticed. */
+const LARGEST_SIZE = 2 ** 31;
+const largest: Record<string, number> = {
+  num_hidden_layers: 4096,
+  num_attention_heads: 65_536,
+  num_key_value_heads: 65_536,
+  head_dim: 65_536,
+  hidden_size: 2 ** 20,
+  intermediate_size: 2 ** 24,
+  vocab_size: 2 ** 24,
+};
+
 export class Reader implements ConfigReader {
   readonly source: string;
   readonly #fields: Record<string, unknown>;
@@ -44,6 +56,8 @@ export class Reader implements ConfigReader {
   size(name: string, fallback?: number): number {
     const value = this.int(name, fallback);
     if (value < 1) this.fail(name, `must be above zero, not ${value}`);
+    const most = largest[name] ?? LARGEST_SIZE;
+    if (value > most) this.fail(name, `is ${value}; no model has more than ${most}`);
     return value;
   }
 

@@ -1,5 +1,6 @@
 /** What a LoRA adapter is made of (Hu et al. 2021), and which modules of a decoder it changes. */
 import { suggestion, UserError } from '../../errors.ts';
+import { patternRisk } from '../../pattern.ts';
 import type { DType } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Projection } from '../decoder/projection.ts';
@@ -129,6 +130,8 @@ function listed(text: string): string | string[] {
 }
 
 function expression(source: string, field: string): RegExp {
+  const risk = patternRisk(source);
+  if (risk !== undefined) throw new UserError(`LoRA: ${field}: the regular expression could run for ever (${risk}).`);
   try {
     return new RegExp(source);
   } catch (error) {

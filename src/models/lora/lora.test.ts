@@ -140,6 +140,9 @@ describe('an adapter', () => {
     );
     expect(() => addLora(model, { modulesToSave: ['embed_tokns'] })).toThrow(/Did you mean "embed_tokens"/);
     expect(() => addLora(model, { r: 0 })).toThrow(/the rank must be/);
+    // Matching this one against a module's name takes longer than anyone waits.
+    expect(() => addLora(model, { targetModules: '([a-z_.0-9]+)+!' })).toThrow(/target_modules: .* could run for ever/);
+    expect(() => addLora(model, { rankPattern: { '(a|a)*b': 4 } })).toThrow(/rank_pattern.* could run for ever/);
     expect(model.adapters).toBeNull();
     addLora(model, { targetModules: ['model.layers.1.mlp.up_proj'] });
     expect([...model.trainable()].map(([name]) => name)).toEqual([

@@ -4,8 +4,8 @@
  *     const chat = new ChatTemplate(template, { bos_token: '<s>', eos_token: '</s>' });
  *     chat.render([{ role: 'user', content: 'Hi' }], { addGenerationPrompt: true });
  */
-import { Template } from '@huggingface/jinja';
 import { UserError } from '../../errors.ts';
+import { BoundedTemplate } from './bounded-template.ts';
 
 export interface Message {
   role: 'system' | 'user' | 'assistant' | 'tool';
@@ -28,14 +28,14 @@ export const plainChatTemplate =
 
 export class ChatTemplate {
   readonly source: string;
-  readonly #template: Template;
+  readonly #template: BoundedTemplate;
   readonly #constants: Record<string, unknown>;
 
   constructor(source: string, constants: Record<string, unknown>) {
     this.source = source;
     this.#constants = constants;
     try {
-      this.#template = new Template(source);
+      this.#template = new BoundedTemplate(source);
     } catch (error) {
       throw new UserError(`The chat template cannot be parsed: ${(error as Error).message}`);
     }

@@ -2,10 +2,11 @@
  * What a tokenizer's folder says: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja and
  * the ids in generation_config.json. Every fault names its file.
  */
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
 import type { BpeModel } from './bpe.ts';
+import { tokenizerProblem } from './checks.ts';
 
 export interface AddedToken {
   id: number;
@@ -118,6 +119,7 @@ function parse(folder: string, name: string, content: Buffer | undefined): unkno
 
 async function readIfPresent(path: string): Promise<Buffer | undefined> {
   try {
+    if (!(await stat(path)).isFile()) throw new Error('it is not a regular file');
     return await readFile(path);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
@@ -150,6 +152,8 @@ function checkedTokenizer(folder: string, value: unknown): TokenizerJson {
     );
   }
   json.added_tokens ??= [];
+  const problem = tokenizerProblem(json);
+  if (problem !== undefined) throw new UserError(`${path} cannot be used: ${problem}.`);
   return json as unknown as TokenizerJson;
 }
 
@@ -174,7 +178,9 @@ function completeAddedTokens(json: TokenizerJson, decoder: unknown, named: (stri
   };
   for (const [id, token] of Object.entries(record(decoder))) {
     const entry = record(token);
-    if (typeof entry.content === 'string') add({ ...entry, id: Number(id), content: entry.content });
+    if (typeof entry.content === 'string' && /^\d{1,7}$/.test(id)) {
+      add({ ...entry, id: Number(id), content: entry.content });
+    }
   }
   for (const content of named) {
     const id = content === undefined ? undefined : json.model.vocab[content];

@@ -307,3 +307,38 @@ describe.runIf(existsSync(shared))('real tokenizers', () => {
     expect(tokenizer).toMatchObject({ bosId: 50256, eosId: 50256, padId: 50256, chatTemplate: undefined });
   });
 });
+
+describe('tokenizer files of strangers', () => {
+  const split = (pattern: string) => ({
+    type: 'Split',
+    pattern: { Regex: pattern },
+    behavior: 'Isolated',
+    invert: false,
+  });
+  const model = sentencePieceJson().model;
+  const tenfold = { type: 'Replace', pattern: { String: 'a' }, content: 'aaaaaaaaaa' };
+  it.each<[string, Record<string, unknown>, string]>([
+    // The native package ends the process when it comes to text that this pattern chokes on.
+    ['a pattern that backtracks', { pre_tokenizer: split('(a+)+$') }, 'could run for ever'],
+    [
+      'one in a chain',
+      { normalizer: { type: 'Sequence', normalizers: [{ ...tenfold, pattern: { Regex: '(a|a)*c' } }] } },
+      'could run',
+    ],
+    [
+      'replacements that explode',
+      { normalizer: { type: 'Sequence', normalizers: Array(9).fill(tenfold) } },
+      '1000 times as long',
+    ],
+    ['a step that is text', { pre_tokenizer: 'Split' }, 'pre_tokenizer: a step is not an object'],
+    ['an absurd id', { model: { ...model, vocab: { ...model.vocab, zz: 1e9 } } }, 'gives "zz" the id 1000000000'],
+    ['an id that is text', { model: { ...model, vocab: { ...model.vocab, zz: '5' } } }, 'gives "zz" the id "5"'],
+    ['a merge that is a number', { model: { ...model, merges: [['h', 'e'], 5] } }, 'model.merges[1] is not a pair'],
+    ['an added token without text', { added_tokens: [{ id: 3 }] }, 'added_tokens[0]'],
+    ['added tokens in an object', { added_tokens: {} }, 'added_tokens must be a list'],
+  ])('refuses %s', async (_, overrides, message) => {
+    const error = await sentencePiece(overrides).catch((reason) => reason);
+    expect(error).toMatchObject({ name: 'UserError' });
+    expect(error.message).toContain(message);
+  });
+});
