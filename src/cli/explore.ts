@@ -130,6 +130,17 @@ function describe(report: Exploration): string {
     '',
     `Turns: mean ${depth.mean_turns.toFixed(2)}, max ${depth.max_turns}; single-turn ${percent(depth.single_turn)}`,
   );
+  if (statistics.steps_per_solution !== undefined) {
+    const { mean, median, p90, max } = statistics.steps_per_solution;
+    lines.push(
+      `Steps per solution: mean ${number(mean)}, median ${number(median)}, p90 ${number(p90)}, max ${number(max)}`,
+    );
+  }
+  const balance = Object.entries(patterns.label_balance ?? {});
+  if (balance.length > 0) {
+    const shares = balance.map(([label, { count, share }]) => `${label} ${percent(share)} (${number(count)})`);
+    lines.push(`Labels${statistics.steps_per_solution === undefined ? '' : ' of steps'}: ${shares.join(', ')}`);
+  }
   if (bias !== undefined && verbosity !== undefined) {
     lines.push(
       `Longer response: chosen ${percent(bias.chosen_longer)}, rejected ${percent(bias.rejected_longer)}, equal ${percent(bias.equal)}`,

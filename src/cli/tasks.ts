@@ -18,6 +18,7 @@ import {
   type CorpusOptions,
   corpusKinds,
   corpusRows,
+  DistinctPrompts,
   type Example,
   formatReward,
   parts,
@@ -25,7 +26,7 @@ import {
   task,
 } from '../tasks/index.ts';
 import { wholeNumber } from './options/numbers.ts';
-import { jsonLine, print, printJson } from './terminal/print.ts';
+import { jsonLine, print, printJson, tell } from './terminal/print.ts';
 
 interface GenerateFlags {
   kind: string;
@@ -228,14 +229,26 @@ async function generate(flags: GenerateFlags): Promise<void> {
     perPrompt: wholeNumber('--per-prompt', flags.perPrompt, 1),
     system: flags.system ?? false,
   };
-  const lines = corpusRows(kind, options).map((row) => `${jsonLine(row)}\n`);
+  const prompts = new DistinctPrompts(kind, options.perPrompt);
+  const lines = corpusRows(kind, options).map((row) => {
+    prompts.add(row);
+    return `${jsonLine(row)}\n`;
+  });
   // The first row is made before a file is, so that a mistake in the mixture leaves no empty file behind.
   const first = lines.next();
   const all = (function* () {
     if (!first.done) yield first.value;
     yield* lines;
   })();
-  if (flags.out === undefined) return printed(all);
+  const warn = () => {
+    const warning = prompts.warning();
+    if (warning !== undefined) tell(`WARNING  ${warning}`);
+  };
+  if (flags.out === undefined) {
+    await printed(all);
+    warn();
+    return;
+  }
   try {
     await mkdir(dirname(flags.out), { recursive: true });
     await pipeline(all, createWriteStream(flags.out));
@@ -244,6 +257,7 @@ async function generate(flags: GenerateFlags): Promise<void> {
     throw new UserError(`Cannot write ${flags.out}: ${(error as Error).message}.`);
   }
   print(`${flags.count} ${kind} rows in ${flags.out}`);
+  warn();
 }
 
 async function printed(lines: Iterable<string>): Promise<void> {

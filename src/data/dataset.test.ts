@@ -204,6 +204,12 @@ describe('faults', () => {
     await expect((await openDataset(wide, { shape: 'text' })).toArray()).rejects.toThrow(/utf16\.jsonl:1: not UTF-8/);
   });
 
+  it('names the first broken row where no row is sound, whether or not a shape is asked for', async () => {
+    const file = write('broken.jsonl', ['{"prompt": oops}', '[1]']);
+    const dataset = await openDataset(file, { onBadRow: 'skip' });
+    await expect(dataset.shape()).rejects.toThrow(/broken\.jsonl:1: not JSON .*oops/);
+  });
+
   it('says that a set is empty, or holds only ties or only broken rows', async () => {
     await expect((await openDataset(write('empty.jsonl', []), { shape: 'text' })).toArray()).rejects.toThrow(
       /the dataset is empty/,

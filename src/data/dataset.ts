@@ -59,7 +59,8 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
   const hubName = parseHubName(spec);
   const known = hubName === undefined ? undefined : knownSet(hubName.repo);
   const settings: Settings = { ...options, shape: options.shape ?? known?.shape };
-  let files = localFiles(spec, options.split);
+  const local = localFiles(spec, options);
+  let files = local?.files;
   if (files === undefined) {
     if (hubName === undefined) throw missingPath(spec);
     if (options.hub === undefined) throw missingPath(spec);
@@ -68,7 +69,9 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
     // A known set's column names hold for its own files only where they exist: variants of a set are recognised.
     settings.knownColumns = known?.columns;
   }
-  return new Dataset(spec, fileRows(files), settings);
+  const dataset = new Dataset(spec, fileRows(files), settings);
+  dataset.leftAside = local?.leftAside ?? [];
+  return dataset;
 }
 
 interface Settings extends DatasetOptions {
@@ -86,6 +89,8 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
   readonly name: string;
   /** What the last pass read and left out. */
   tally = new Tally();
+  /** Data files of a folder that were not read: other splits and subsets. */
+  leftAside: readonly string[] = [];
   readonly #rows: Rows;
   readonly #options: Settings;
   readonly #side: Side | undefined;
@@ -103,8 +108,12 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
   /** The shape asked for, or that of the first row. */
   async shape(): Promise<S> {
     if (this.#shape === undefined) {
-      const first = await this.#rows.first();
-      if (first === undefined) throw this.#empty(new Tally());
+      const tally = new Tally();
+      const first = await this.#rows.first((file, line, problem) => {
+        tally.rows++;
+        tally.bad(`${file}:${line}: ${problem}`);
+      });
+      if (first === undefined) throw this.#empty(tally);
       this.#shape = mapRows(first.row, { columns: this.#columnsFor(first.row), where: first.file }).shape as S;
     }
     return this.#shape;

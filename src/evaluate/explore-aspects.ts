@@ -11,23 +11,37 @@ export interface Aspect {
   parts: Record<string, string>;
   /** Times that the user speaks. */
   turns: number;
+  /** What the example, or each of its steps, is labelled. */
+  labels?: string[];
+  /** Steps of the solution. */
+  steps?: number;
 }
+
+const stepNames = { '1': 'right', '0': 'neutral', '-1': 'wrong', null: 'unlabelled' };
 
 const readers: { [S in Shape]: (example: ExampleOf[S]) => Aspect } = {
   preference: ({ prompt, chosen, rejected }) => aspect(prompt, { chosen, rejected }),
-  unpaired: ({ prompt, completion, label }) => aspect(prompt, { [label ? 'desirable' : 'undesirable']: completion }),
+  unpaired: ({ prompt, completion, label }) => labelled(prompt, label ? 'desirable' : 'undesirable', completion),
   prompts: ({ prompt }) => aspect(prompt, {}),
   messages: ({ messages }) => {
     const last = messages.findLastIndex((message) => message.role === 'assistant');
     return aspect(messages.slice(0, last), { reply: messages[last]?.content ?? '' });
   },
   text: ({ text }) => ({ parts: { text }, turns: 1 }),
-  graded: ({ prompt, solution, correct }) => aspect(prompt, { [correct ? 'correct' : 'incorrect']: solution }),
-  steps: ({ prompt, steps }) => aspect(prompt, { solution: steps.map((step) => step.text).join('\n') }),
+  graded: ({ prompt, solution, correct }) => labelled(prompt, correct ? 'correct' : 'incorrect', solution),
+  steps: ({ prompt, steps }) => ({
+    ...aspect(prompt, { solution: steps.map((step) => step.text).join('\n') }),
+    labels: steps.map(({ label }) => stepNames[`${label}`]),
+    steps: steps.length,
+  }),
 };
 
 export function aspectOf(shape: Shape, example: Example): Aspect {
   return (readers[shape] as (example: Example) => Aspect)(example);
+}
+
+function labelled(prompt: Message[], label: string, response: string): Aspect {
+  return { ...aspect(prompt, { [label]: response }), labels: [label] };
 }
 
 function aspect(prompt: Message[], responses: Record<string, string>): Aspect {

@@ -16,6 +16,8 @@ export interface Exploration {
     characters: Record<string, Summary>;
     words: Record<string, Summary>;
     turns: Summary;
+    /** Of step-labelled solutions. */
+    steps_per_solution?: Summary;
     length_difference?: Summary;
     tokens?: Summary & { max_length: number; share_over_max_length: number };
     sources?: Record<string, number>;
@@ -24,6 +26,8 @@ export interface Exploration {
     length_bias?: LengthBias;
     verbosity?: Verbosity;
     conversation_depth: ConversationDepth;
+    /** How often each label stands: on responses (KTO, graded) or on steps. */
+    label_balance?: Record<string, { count: number; share: number }>;
   };
   openings: Record<string, { text: string; count: number }[]>;
   samples: { prompt: string; responses: Record<string, string> }[];
@@ -58,6 +62,8 @@ export interface ConversationDepth {
 export class Collected {
   readonly parts = new Map<string, Text[]>();
   readonly turns: number[] = [];
+  readonly steps: number[] = [];
+  readonly labels = new Map<string, number>();
   readonly sources = new Map<string, number>();
   readonly samples: Exploration['samples'] = [];
   readonly openings = new Map<string, Map<string, number>>();
@@ -67,8 +73,16 @@ export class Collected {
     return chosen.map(({ characters }, index) => characters - (rejected[index] as Text).characters);
   }
 
+  labelBalance(): Record<string, { count: number; share: number }> {
+    const all = [...this.labels.values()].reduce((sum, count) => sum + count, 0);
+    const sorted = [...this.labels].sort(([, a], [, b]) => b - a);
+    return Object.fromEntries(sorted.map(([label, count]) => [label, { count, share: count / all }]));
+  }
+
   add(aspect: Aspect, source: string | undefined): void {
     this.turns.push(aspect.turns);
+    if (aspect.steps !== undefined) this.steps.push(aspect.steps);
+    for (const label of aspect.labels ?? []) this.labels.set(label, (this.labels.get(label) ?? 0) + 1);
     if (source !== undefined) this.sources.set(source, (this.sources.get(source) ?? 0) + 1);
     for (const [name, text] of Object.entries(aspect.parts)) {
       push(this.parts, name, { characters: text.length, words: countWords(text) });

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -46,6 +46,43 @@ describe('explore', () => {
     expect(report.statistics.sources).toEqual({ a: 5, b: 5 });
     expect(report.samples).toHaveLength(3);
     expect(report.warnings).toEqual([expect.stringContaining('longer one in 60.0 % of the pairs')]);
+  });
+
+  it('counts labels and steps', async () => {
+    const kto = await explore(rows.map(({ prompt, chosen }, i) => ({ prompt, completion: chosen, label: i < 7 })));
+    expect(kto.patterns.label_balance).toEqual({
+      desirable: { count: 7, share: 0.7 },
+      undesirable: { count: 3, share: 0.3 },
+    });
+    const steps = [1, 2, 3].map((count) => ({
+      prompt: 'Add up',
+      completions: Array.from({ length: count }, (_, i) => `step ${i}`),
+      labels: Array.from({ length: count }, (_, i) => i === 0),
+    }));
+    const stepwise = await explore(steps);
+    expect(stepwise.shape).toBe('steps');
+    expect(stepwise.statistics.steps_per_solution).toMatchObject({ mean: 2, max: 3 });
+    expect(stepwise.patterns.label_balance).toEqual({
+      right: { count: 3, share: 0.5 },
+      wrong: { count: 3, share: 0.5 },
+    });
+    const graded = await explore(
+      rows.map(({ prompt, chosen }) => ({ prompt, completion: chosen, correct: true })),
+      { shape: 'graded' },
+    );
+    expect(graded.patterns.label_balance).toEqual({ correct: { count: 10, share: 1 } });
+    expect(graded.warnings.join()).toContain('100.0 % are "correct"');
+  });
+
+  it('says which files of a folder it left aside', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'attune-explore-'));
+    for (const name of ['train.jsonl', 'test.jsonl', 'more.jsonl']) {
+      writeFileSync(join(folder, name), rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
+    }
+    const report = await explore(folder);
+    expect(report.rows).toBe(10);
+    expect(report.warnings[0]).toContain('Not read: more.jsonl, test.jsonl.');
+    expect((await explore(folder, { split: 'all' })).rows).toBe(30);
   });
 
   it('does not warn where lengths are fair', async () => {

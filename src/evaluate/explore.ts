@@ -35,6 +35,8 @@ export interface ExploreOptions extends DatasetOptions {
 
 /** Beyond this share of longer chosen answers a reward model can do well by counting characters. */
 const biasLimit = 0.55;
+/** Beyond this share of one label the others are hardly learnt. */
+const labelLimit = 0.9;
 const sampleCount = 3;
 const openingCount = 10;
 const encodeChunk = 512;
@@ -78,7 +80,9 @@ export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): 
       ratio: chosen / Math.max(rejected, 1e-9),
     };
   }
-  report.warnings = warningsOf(report);
+  if (collected.steps.length > 0) report.statistics.steps_per_solution = summarise(collected.steps);
+  if (collected.labels.size > 0) report.patterns.label_balance = collected.labelBalance();
+  report.warnings = warningsOf(report, dataset.leftAside);
   if (outputDir !== undefined) {
     await mkdir(outputDir, { recursive: true });
     await writeFile(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
@@ -177,14 +181,26 @@ function openings(collected: Collected): Exploration['openings'] {
   );
 }
 
-function warningsOf(report: Exploration): string[] {
+function warningsOf(report: Exploration, leftAside: readonly string[]): string[] {
   const warnings: string[] = [];
+  if (leftAside.length > 0) {
+    const shown = leftAside.slice(0, 8).join(', ');
+    const more = leftAside.length > 8 ? ` and ${leftAside.length - 8} more` : '';
+    warnings.push(`Not read: ${shown}${more}. Choose with --split and --subset; --split all reads everything.`);
+  }
   const { length_bias: bias } = report.patterns;
   const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
   if (bias?.biased) {
     warnings.push(
       `Length bias: the chosen response is the longer one in ${percent(bias.chosen_longer)} of the pairs. ` +
         'A reward model can learn length in place of quality; look at its accuracy on pairs whose chosen response is shorter.',
+    );
+  }
+  const labels = Object.entries(report.patterns.label_balance ?? {});
+  const [commonest] = labels;
+  if (commonest !== undefined && commonest[1].share > labelLimit) {
+    warnings.push(
+      `Labels: ${percent(commonest[1].share)} are "${commonest[0]}". A model can do well by saying so each time; weigh the classes, or look at each one's accuracy.`,
     );
   }
   const { tokens } = report.statistics;

@@ -5,6 +5,7 @@ import {
   chatRows,
   corpusKinds,
   corpusRows,
+  DistinctPrompts,
   gradedRows,
   labelledStepsRows,
   mixture,
@@ -148,5 +149,21 @@ describe('length', () => {
       best = Math.max(best, accuracy, 1 - accuracy);
     }
     expect(best).toBeLessThan(0.53);
+  });
+});
+
+describe('distinct prompts', () => {
+  const tally = (options: Parameters<typeof corpusRows>[1], kind: 'sft' | 'graded' = 'sft') => {
+    const prompts = new DistinctPrompts(kind, options.perPrompt);
+    for (const row of corpusRows(kind, options)) prompts.add(row);
+    return prompts;
+  };
+
+  it('are counted, and a corpus of repeats says so', () => {
+    const few = tally({ tasks: 'gcd:1', part: 'test', count: 500 });
+    expect(few.distinct).toBeLessThan(60);
+    expect(few.warning()).toMatch(/only \d+ of 500 prompts are different/);
+    expect(tally({ tasks: 'chain_sum:3', count: 200 }).warning()).toBeUndefined();
+    expect(tally({ tasks: 'chain_sum:3', count: 200, perPrompt: 4 }, 'graded').warning()).toBeUndefined();
   });
 });

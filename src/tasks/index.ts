@@ -23,6 +23,7 @@ export {
   preferenceRows,
   type Source,
 } from './corpus.ts';
+export { DistinctPrompts } from './distinct.ts';
 export {
   type DrawOptions,
   type Mixture,

@@ -1,13 +1,23 @@
 /** The bytes of a file, unpacked where it is compressed, as a stream: memory does not grow with the file. */
 import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { type Duplex, pipeline } from 'node:stream';
 import { createGunzip, createZstdDecompress } from 'node:zlib';
 import { UserError } from '../../errors.ts';
 
 const chunkBytes = 1 << 18;
 
+/** Pipes and devices have no end, or none that comes: only files are read. */
+export async function regularFileSize(path: string): Promise<number> {
+  const found = await stat(path).catch((error) => {
+    throw readError(path, error);
+  });
+  if (found.isFile()) return found.size;
+  throw new UserError(`${path}: ${found.isDirectory() ? 'a folder' : 'not a regular file'}; data are read from files.`);
+}
+
 export async function* fileBytes(path: string): AsyncGenerator<Buffer> {
+  await regularFileSize(path);
   const unpacker = await unpackerFor(path);
   const file = createReadStream(path, { highWaterMark: chunkBytes });
   const stream = unpacker === undefined ? file : pipeline(file, unpacker, () => {});

@@ -74,35 +74,70 @@ export function splitOf(path: string): string | undefined {
 }
 
 /**
- * The files of one split. Without a wish: the training files, or everything where no name speaks of a training split.
- * A file whose name says nothing belongs to training.
+ * The files of one split. Without a wish: the training files; where no name speaks of training, what is not kept for
+ * testing; else everything. A file whose name says nothing belongs to training, and `train_prefs` is a training split.
  */
 export function filesOfSplit(files: readonly string[], split: string | undefined, name: string): string[] {
   if (split === 'all') return [...files];
-  const splits = new Map<string, string[]>();
-  for (const file of files) {
-    const key = splitOf(file) ?? 'unnamed';
-    splits.set(key, [...(splits.get(key) ?? []), file]);
+  const named = (wanted: string) => {
+    const exact = files.filter((file) => splitOf(file) === wanted);
+    return exact.length > 0 ? exact : files.filter((file) => splitOf(file)?.startsWith(`${wanted}_`));
+  };
+  const unnamed = files.filter((file) => splitOf(file) === undefined);
+  if (split === undefined) {
+    const kept = files.filter((file) => !/^(test|validation)(_|$)/.test(splitOf(file) ?? ''));
+    return [named('train'), kept, [...files]].find((choice) => choice.length > 0) ?? [];
   }
-  if (split === undefined) return splits.get('train') ?? [...files];
   const wanted = splitNames[split] ?? split;
-  const found = splits.get(wanted) ?? (wanted === 'train' ? splits.get('unnamed') : undefined);
+  const found = [named(wanted), wanted === 'train' ? unnamed : []].find((choice) => choice.length > 0);
   if (found !== undefined) return found;
-  const known = [...splits.keys()].filter((key) => key !== 'unnamed');
+  const known = [...new Set(files.map(splitOf).filter((one) => one !== undefined))];
   const there = known.length === 0 ? 'its file names speak of no splits' : `it has ${known.join(', ')}`;
   throw new UserError(`${name}: no split "${split}"; ${there}.${suggestion(split, known)}`);
 }
 
+/** The files of one subset: folders and the file's own stem name subsets (`main/train-0.parquet`, `data/rl/…`). */
+export function filesOfSubset(files: readonly string[], subset: string | undefined, name: string): string[] {
+  if (subset === undefined) return [...files];
+  const chosen = files.filter((file) => subsetsOf(file).includes(subset));
+  if (chosen.length > 0) return chosen;
+  const names = [...new Set(files.flatMap(subsetsOf))];
+  throw new UserError(
+    `${name}: no subset "${subset}". There are: ${names.join(', ') || 'none'}.${suggestion(subset, names)}`,
+  );
+}
+
+function subsetsOf(file: string): string[] {
+  const parts = file.split('/');
+  const stem = (parts.pop() ?? '').replace(/\..*$/, '').replace(/-\d{5}-of-\d{5}$/, '');
+  return [...parts.filter((part) => part !== 'data'), stem];
+}
+
+/** What a path stands for. */
+export interface LocalFiles {
+  files: string[];
+  /** Data files of the folder that belong to other splits or subsets. */
+  leftAside: string[];
+}
+
 /** Files behind a path: itself, or what is in the folder. Undefined where nothing is there. */
-export function localFiles(path: string, split: string | undefined): string[] | undefined {
+export function localFiles(path: string, wish: { split?: string; subset?: string } = {}): LocalFiles | undefined {
   if (!existsSync(path)) return undefined;
-  if (!statSync(path).isDirectory()) {
-    if (readerFor(path) !== undefined) return [path];
-    throw new UserError(`${path}: not a kind of file that can be read as a dataset. Known are ${knownKinds}.`);
+  const found = statSync(path);
+  if (!found.isDirectory()) {
+    if (!found.isFile()) throw new UserError(`${path}: not a regular file; data are read from files.`);
+    if (readerFor(path) === undefined) {
+      throw new UserError(`${path}: not a kind of file that can be read as a dataset. Known are ${knownKinds}.`);
+    }
+    if (wish.subset !== undefined) {
+      throw new UserError(`${path}: one file has no subsets; --subset ${wish.subset} is for folders and hub datasets.`);
+    }
+    return { files: filesOfSplit([basename(path)], wish.split, path).map(() => path), leftAside: [] };
   }
-  const files = listFolder(path);
-  if (files.length === 0) throw new UserError(`${path}: the folder holds no data files (${knownKinds}).`);
-  return filesOfSplit(files, split, path).map((file) => join(path, file));
+  const all = listFolder(path);
+  if (all.length === 0) throw new UserError(`${path}: the folder holds no data files (${knownKinds}).`);
+  const chosen = filesOfSplit(filesOfSubset(all, wish.subset, path), wish.split, path);
+  return { files: chosen.map((file) => join(path, file)), leftAside: all.filter((file) => !chosen.includes(file)) };
 }
 
 /** For a path that is not there: what lies nearest beside it. */

@@ -2,8 +2,8 @@
  * Datasets of the hub: which of a repository's files make up the split and subset asked for. The transfer itself is the
  * hub client's, which the caller brings along.
  */
-import { suggestion, UserError } from '../../errors.ts';
-import { dataFiles, filesOfSplit, knownKinds } from './files.ts';
+import { UserError } from '../../errors.ts';
+import { dataFiles, filesOfSplit, filesOfSubset, knownKinds } from './files.ts';
 
 export interface DatasetHub {
   /** All paths of a dataset repository. */
@@ -41,21 +41,7 @@ export async function hubFiles(hub: DatasetHub, request: HubRequest, known?: Kno
   if (all.length === 0) {
     throw new UserError(`${repo}: the repository holds no data files that can be read (${knownKinds}).`);
   }
-  const subset = request.subset ?? known?.subset;
-  const chosen = subset === undefined ? all : all.filter((file) => subsetsOf(file).includes(subset));
-  if (chosen.length === 0) {
-    const names = [...new Set(all.flatMap(subsetsOf))];
-    throw new UserError(
-      `${repo}: no subset "${subset}". There are: ${names.join(', ') || 'none'}.${suggestion(subset ?? '', names)}`,
-    );
-  }
+  const chosen = filesOfSubset(all, request.subset ?? known?.subset, repo);
   const split = known?.splits?.[request.split ?? 'train'] ?? request.split;
   return hub.fetch(repo, filesOfSplit(chosen, split, repo), revision);
-}
-
-/** Folders and the file's own stem name subsets: `main/train-0.parquet`, `data/rl/…`, `helpful-base/test.jsonl.gz`. */
-function subsetsOf(file: string): string[] {
-  const parts = file.split('/');
-  const stem = (parts.pop() ?? '').replace(/\..*$/, '').replace(/-\d{5}-of-\d{5}$/, '');
-  return [...parts.filter((part) => part !== 'data'), stem];
 }

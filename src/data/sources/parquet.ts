@@ -1,99 +1,73 @@
-/** Parquet, one row group at a time. Snappy comes with hyparquet; gzip, zstd and brotli from Node. */
-import { type FileHandle, open } from 'node:fs/promises';
-import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
-import {
-  type AsyncBuffer,
-  type Compressors,
-  type FileMetaData,
-  parquetMetadataAsync,
-  parquetReadObjects,
-} from 'hyparquet';
+/** Parquet, some thousand rows at a time, decoded in a process of its own with bounds on memory and time. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { on } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { UserError } from '../../errors.ts';
-import type { BadRow, LocatedRow, Row } from './row.ts';
+import { regularFileSize } from './bytes.ts';
+import type { ParquetMessage } from './parquet-process.ts';
+import type { BadRow, LocatedRow } from './row.ts';
 
-const compressors: Compressors = {
-  GZIP: (bytes) => gunzipSync(bytes),
-  ZSTD: (bytes) => zstdDecompressSync(bytes),
-  BROTLI: (bytes) => brotliDecompressSync(bytes),
-};
+export interface ParquetLimits {
+  /** How long one slice of rows may take. */
+  seconds?: number;
+  /** Heap of the decoder. */
+  megabytes?: number;
+}
 
-// Row groups of some writers hold a million rows; slices of this size bound what is decoded at once.
-const sliceRows = 4096;
+// Sources run as they are; the package holds JavaScript.
+const program = new URL(`./parquet-process${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
-export async function* readParquet(path: string, _bad: BadRow): AsyncGenerator<LocatedRow> {
-  let handle: FileHandle;
+export async function* readParquet(
+  path: string,
+  _bad?: BadRow,
+  limits: ParquetLimits = {},
+): AsyncGenerator<LocatedRow> {
+  const megabytesOnDisk = (await regularFileSize(path)) / 2 ** 20;
+  // What a sound file needs grows with its size; strings and numbers are larger in memory than on disk.
+  const { seconds = 20 + megabytesOnDisk, megabytes = Math.min(4096, 256 + 64 * megabytesOnDisk) } = limits;
+  const decoder = fork(fileURLToPath(program), [path], {
+    execArgv: [`--max-old-space-size=${Math.ceil(megabytes)}`],
+    serialization: 'advanced',
+    // What Node prints when the memory is used up is not for the console.
+    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+  });
+  const messages = on(decoder, 'message', { close: ['exit'] }) as AsyncIterableIterator<[ParquetMessage]>;
   try {
-    handle = await open(path, 'r');
+    ask(decoder);
+    for (;;) {
+      ask(decoder);
+      const message = await nextMessage(messages, seconds);
+      if ('done' in message) return;
+      if ('fault' in message) throw damaged(path, message.fault);
+      for (const [i, row] of message.rows.entries()) yield { row, file: path, line: message.start + i + 1 };
+    }
   } catch (error) {
-    throw damaged(path, error);
-  }
-  try {
-    const file = await asyncBuffer(handle);
-    let metadata: FileMetaData;
-    try {
-      metadata = await parquetMetadataAsync(file);
-    } catch (error) {
-      throw damaged(path, error);
-    }
-    let groupStart = 0;
-    for (const group of metadata.row_groups) {
-      const groupEnd = groupStart + Number(group.num_rows);
-      for (let rowStart = groupStart; rowStart < groupEnd; rowStart += sliceRows) {
-        const rowEnd = Math.min(rowStart + sliceRows, groupEnd);
-        let rows: Row[];
-        try {
-          rows = await parquetReadObjects({
-            file,
-            metadata,
-            rowStart,
-            rowEnd,
-            compressors,
-            useOffsetIndex: true,
-            parsers,
-          });
-        } catch (error) {
-          throw damaged(path, error);
-        }
-        for (let i = 0; i < rows.length; i++) {
-          yield { row: plain(rows[i]) as Row, file: path, line: rowStart + i + 1 };
-        }
-      }
-      groupStart = groupEnd;
-    }
+    if (error instanceof UserError) throw error;
+    throw damaged(path, (error as Error).message);
   } finally {
-    await handle.close();
+    decoder.kill('SIGKILL');
   }
 }
 
-const decoder = new TextDecoder('utf-8', { fatal: true });
-const parsers = { stringFromBytes: (bytes: Uint8Array) => (bytes === undefined ? undefined : decoder.decode(bytes)) };
-
-async function asyncBuffer(handle: FileHandle): Promise<AsyncBuffer> {
-  const { size } = await handle.stat();
-  return {
-    byteLength: size,
-    async slice(start: number, end = size) {
-      const buffer = new ArrayBuffer(Math.max(0, end - start));
-      await handle.read(new Uint8Array(buffer), 0, buffer.byteLength, start);
-      return buffer;
-    },
-  };
+/** A decoder that has ended is noticed when its next message does not come. */
+function ask(decoder: ChildProcess): void {
+  if (decoder.connected) decoder.send('next', () => {});
 }
 
-// 64-bit integers arrive as BigInt, which neither JSON nor arithmetic with numbers takes.
-function plain(value: unknown): unknown {
-  if (typeof value === 'bigint') return Number(value);
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value === 'object' && value !== null && !(value instanceof Date) && !ArrayBuffer.isView(value)) {
-    const result: Row = {};
-    for (const [name, inner] of Object.entries(value)) result[name] = plain(inner);
-    return result;
+async function nextMessage(messages: AsyncIterator<[ParquetMessage]>, seconds: number): Promise<ParquetMessage> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no rows within ${Math.ceil(seconds)} s`)), seconds * 1000);
+  });
+  try {
+    const next = await Promise.race([messages.next(), late]);
+    if (next.done) throw new Error('decoding it took more memory than any sound file of its size');
+    return next.value[0];
+  } finally {
+    clearTimeout(timer);
   }
-  return value;
 }
 
-function damaged(path: string, error: unknown): Error {
-  const { code, message } = error as NodeJS.ErrnoException;
-  if (code === 'ENOENT') return new UserError(`${path}: no such file.`);
-  return new UserError(`${path}: not a readable parquet file (${message}). Fetch the file again.`);
+function damaged(path: string, problem: string): UserError {
+  return new UserError(`${path}: not a readable parquet file (${problem}). Fetch the file again.`);
 }

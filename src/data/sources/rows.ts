@@ -11,7 +11,7 @@ export interface Rows {
   readonly once?: boolean;
   read(bad: BadRow): AsyncIterable<LocatedRow>;
   /** The first sound row, without using up a source that can be read only once. */
-  first(): Promise<LocatedRow | undefined>;
+  first(bad: BadRow): Promise<LocatedRow | undefined>;
   /** A hash of the content; undefined where a second pass cannot be had. */
   fingerprint(): Promise<string | undefined>;
 }
@@ -36,8 +36,8 @@ export function fileRows(files: readonly string[]): Rows {
   return {
     manyFiles: files.length > 1,
     read,
-    async first() {
-      for await (const located of read(ignore)) return located;
+    async first(bad) {
+      for await (const located of read(bad)) return located;
       return undefined;
     },
     async fingerprint() {
@@ -58,8 +58,8 @@ export function memoryRows(rows: RowsInMemory): Rows {
     return {
       manyFiles: false,
       read: (bad) => located(pass(), bad),
-      async first() {
-        for await (const row of located(pass(), ignore)) return row;
+      async first(bad) {
+        for await (const row of located(pass(), bad)) return row;
         return undefined;
       },
       fingerprint: async () => (Array.isArray(rows) ? hashRows(rows) : undefined),
@@ -80,7 +80,8 @@ export function memoryRows(rows: RowsInMemory): Rows {
       if (head !== undefined) yield head;
       yield* once;
     },
-    async first() {
+    async first(bad) {
+      listener = bad;
       if (head === undefined && !used) head = (await once.next()).value ?? undefined;
       return head;
     },

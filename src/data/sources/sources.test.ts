@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,6 +8,7 @@ import { UserError } from '../../errors.ts';
 import { filesOfSplit, listFolder, localFiles, missingPath, readerFor, splitOf } from './files.ts';
 import { hubFiles, parseHubName } from './hub.ts';
 import { parquetFiles } from './parquet.test-support.ts';
+import { readParquet } from './parquet.ts';
 import type { RowReader } from './row.ts';
 import { sourceName } from './rows.ts';
 
@@ -175,6 +177,51 @@ describe('parquet', () => {
   });
 });
 
+describe('damaged parquet', () => {
+  const good = Buffer.from(parquetFiles.snappy as string, 'base64');
+
+  it('gives one error for any damage, and leaves nothing unhandled', async () => {
+    const stray: unknown[] = [];
+    const listen = (reason: unknown) => stray.push(reason);
+    process.on('unhandledRejection', listen);
+    for (let at = 5; at < good.length; at += Math.ceil(good.length / 12)) {
+      const bytes = Buffer.from(good);
+      bytes.fill(0xff, at, at + 7);
+      const path = write('damaged.parquet', bytes);
+      const result = await Array.fromAsync(readParquet(path, undefined, { seconds: 1 })).catch((error) => error);
+      if (result instanceof Error) expect(result).toMatchObject({ name: 'UserError' });
+    }
+    process.off('unhandledRejection', listen);
+    expect(stray).toEqual([]);
+  });
+
+  it('stops a decoder that takes too long or too much', async () => {
+    const path = write('slow.parquet', good);
+    const read = async (limits: object) => Array.fromAsync(readParquet(path, undefined, limits));
+    await expect(read({ seconds: 0 })).rejects.toThrow(/slow\.parquet: not a readable parquet file \(no rows within/);
+    await expect(read({ megabytes: 1 })).rejects.toThrow(/slow\.parquet: not a readable parquet file \(.* more memory/);
+    expect(await read({})).toHaveLength(5);
+  });
+
+  it('can be left early', async () => {
+    for await (const { line } of readParquet(write('early.parquet', good))) {
+      expect(line).toBe(1);
+      break;
+    }
+  });
+});
+
+describe('what is not a file', () => {
+  it('is refused, for a pipe has no end of its own', async () => {
+    const pipe = join(folder, 'pipe.jsonl');
+    execFileSync('mkfifo', [pipe]);
+    expect(() => localFiles(pipe)).toThrow(/not a regular file/);
+    await expect(readAll(pipe)).rejects.toThrow(/not a regular file/);
+    await expect(Array.fromAsync(readParquet(pipe))).rejects.toThrow(/not a regular file/);
+    await expect(Array.fromAsync(readParquet('/dev/zero'))).rejects.toThrow(/not a regular file/);
+  });
+});
+
 describe('folders and splits', () => {
   it.each([
     ['data/train-00000-of-00002-ab12.parquet', 'train'],
@@ -199,6 +246,26 @@ describe('folders and splits', () => {
     );
   });
 
+  it('keeps test rows out of training where the splits have longer names', () => {
+    const files = ['data/test_prefs-0.parquet', 'data/train_prefs-0.parquet'];
+    expect(filesOfSplit(files, undefined, 'set')).toEqual(['data/train_prefs-0.parquet']);
+    expect(filesOfSplit(files, 'train', 'set')).toEqual(['data/train_prefs-0.parquet']);
+    expect(filesOfSplit(files, 'test', 'set')).toEqual(['data/test_prefs-0.parquet']);
+    expect(filesOfSplit(['a.jsonl', 'test_sft.jsonl', 'validation.jsonl'], undefined, 'set')).toEqual(['a.jsonl']);
+  });
+
+  it('refuses a split or subset that one file or folder does not have', () => {
+    const file = write('one.jsonl', '{}');
+    expect(localFiles(file, { split: 'train' })?.files).toEqual([file]);
+    expect(() => localFiles(file, { split: 'test' })).toThrow(/no split "test"; its file names speak of no splits/);
+    expect(() => localFiles(file, { subset: 'main' })).toThrow(/one file has no subsets; --subset main/);
+    for (const name of ['s/main/train.jsonl', 's/main/test.jsonl', 's/other/train.jsonl']) write(name, '{}');
+    const found = localFiles(join(folder, 's'), { subset: 'main' });
+    expect(found?.files).toEqual([join(folder, 's/main/train.jsonl')]);
+    expect(found?.leftAside).toEqual(['main/test.jsonl', 'other/train.jsonl']);
+    expect(() => localFiles(join(folder, 's'), { subset: 'mian' })).toThrow(/no subset "mian".*Did you mean "main"/);
+  });
+
   it('finds data files below a folder and passes over the rest', () => {
     for (const name of ['f/README.md', 'f/dataset_info.json', 'f/.cache/x.jsonl', 'f/sub/b.csv', 'f/a.jsonl.gz'])
       write(name, '{}');
@@ -207,8 +274,8 @@ describe('folders and splits', () => {
 
   it('explains paths that are of no use', () => {
     write('e/notes.txt', 'x');
-    expect(() => localFiles(join(folder, 'e'), undefined)).toThrow(/holds no data files/);
-    expect(() => localFiles(join(folder, 'e/notes.txt'), undefined)).toThrow(/not a kind of file/);
+    expect(() => localFiles(join(folder, 'e'))).toThrow(/holds no data files/);
+    expect(() => localFiles(join(folder, 'e/notes.txt'))).toThrow(/not a kind of file/);
     write('g/pairs.jsonl', '');
     expect(missingPath(join(folder, 'g/pears.jsonl')).message).toContain('Did you mean "pairs.jsonl"?');
   });

@@ -36,6 +36,11 @@ export class TokenStore {
   readonly tally: StoreMeta['tally'];
   /** Tokens of each record, both sequences of a pair together. */
   readonly lengths: Int32Array;
+  /**
+   * Follows the tokens, their order and their bounds: a run that is taken up again compares it with the one it was stopped
+   * with, to notice that its data have changed.
+   */
+  readonly fingerprint: string;
   readonly #starts: Float64Array;
   readonly #file: FileHandle;
 
@@ -45,6 +50,7 @@ export class TokenStore {
     this.totalTokens = meta.tokens;
     this.sources = meta.sources;
     this.tally = meta.tally;
+    this.fingerprint = [meta.records, meta.tokens, meta.tokensCrc, meta.indexCrc].map((n) => n.toString(16)).join('-');
     this.lengths = lengths;
     this.#starts = starts;
     this.#file = file;

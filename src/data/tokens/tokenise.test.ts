@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { openDataset } from '../dataset.ts';
+import type { Row } from '../sources/row.ts';
 import { wordsTokenizer } from '../words-tokenizer.test-support.ts';
 import type { TokenRecord } from './record.ts';
 import type { TokenStore } from './store.ts';
@@ -39,6 +40,18 @@ describe('tokenise', () => {
         0,
       ),
     );
+  });
+
+  it('has a fingerprint that follows the examples and their order', async () => {
+    const of = async (rows: number, shuffled = false) => {
+      const all = await (await open(rows)).toArray();
+      const given = await openDataset((shuffled ? all.reverse() : all) as unknown as Row[], { shape: 'preference' });
+      await using store = await tokenise(given, wordsTokenizer(), { cache: false });
+      return store.fingerprint;
+    };
+    const first = await of(30);
+    expect(await of(30)).toBe(first);
+    expect(new Set([first, await of(15), await of(60), await of(30, true)]).size).toBe(4);
   });
 
   it('tokenises once for the same content, tokenizer and options', async () => {
