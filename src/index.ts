@@ -19,12 +19,20 @@ export { writePolicyEvaluation } from './evaluate/policy-report.ts';
 export { evaluateReward, type RewardEvaluation, type RewardEvaluationOptions } from './evaluate/reward.ts';
 export { writeRewardEvaluation } from './evaluate/reward-report.ts';
 export {
+  exportGguf,
+  exportMerged,
   type Generation,
   type GenerationRequest,
+  type GgufExport,
+  type GgufFile,
+  type GgufOptions,
+  type GgufType,
   generate,
   LanguageModel,
   loadModel,
+  type MergedOptions,
   type Model,
+  openGguf,
   type QuantType,
   Sampler,
   stream,

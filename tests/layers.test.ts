@@ -13,7 +13,9 @@ const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
-  ...['families', 'decoder', 'lora', 'files', 'generate', 'text'].map((room) => `src/models/${room}`),
+  ...['families', 'decoder', 'lora', 'files', 'generate', 'text', 'export', 'export/gguf'].map(
+    (room) => `src/models/${room}`,
+  ),
 ];
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
@@ -59,6 +61,16 @@ const allowed: Record<string, string[]> = {
     ...text,
   ],
   'src/models/text': ['src/models', 'src/models/files', 'src/models/generate', 'src/hub', ...engine, ...text],
+  'src/models/export/gguf': ['src/models', 'src/models/decoder', 'src/models/families', ...engine, ...text],
+  'src/models/export': [
+    'src/hub',
+    'src/models',
+    'src/models/export/gguf',
+    'src/models/files',
+    'src/models/lora',
+    ...engine,
+    ...text,
+  ],
   'src/runs/config': [],
   'src/runs/metrics': [],
   'src/runs/plots': ['src/runs/metrics'],

@@ -33,6 +33,7 @@ const commands: Record<string, CommandEntry> = {
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
   generate: { summary: 'continue a prompt', load: () => import('./generate.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
+  export: { summary: 'a model for other programs: merged, or as GGUF', load: () => import('./export.ts') },
   preferences: {
     summary: "pairs from a policy's own responses",
     load: () => import('./preferences.ts'),

@@ -6,6 +6,10 @@ export { Decoder, type NamedWeight, withoutDropout } from './decoder/decoder.ts'
 export * from './decoder/head.ts';
 export * from './decoder/logprobs.ts';
 export * from './decoder/responses.ts';
+export { exportGguf, type GgufExport, type GgufOptions } from './export/export-gguf.ts';
+export { type TensorType as GgufType, tensorTypes as ggufTypes } from './export/gguf/format.ts';
+export { type GgufFile, openGguf } from './export/gguf/reader.ts';
+export { exportMerged, type MergedOptions } from './export/merged.ts';
 export type { DecoderSpec } from './families/spec.ts';
 export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
 export { type LoadOptions, readConfig } from './files/decoder.ts';

@@ -1,0 +1,74 @@
+/**
+ * attune export merged --model M [--adapter A] --out DIR
+ * attune export gguf --model M [--adapter A] --type q8_0 --out m.gguf
+ */
+import type { Command } from 'commander';
+import { z } from 'zod';
+import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
+import { type ConfigSchema, field, resolveConfig } from '../runs/index.ts';
+import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { shown } from './options/training.ts';
+import { consoleProgress } from './terminal/console.ts';
+
+const source = {
+  model: field(z.string(), { description: 'a folder, an adapter, or a name on the hub' }),
+  adapter: field(z.string().optional(), { description: 'an adapter to put on the model: its folder or hub name' }),
+};
+
+const mergedSchema = z.object({
+  ...source,
+  dtype: field(z.enum(['float32', 'bfloat16', 'float16']).optional(), {
+    description: 'of the weights; as stored where left out',
+  }),
+  out: field(z.string(), { description: 'the folder to make' }),
+});
+
+const ggufSchema = z.object({
+  ...source,
+  type: field(z.enum(ggufTypes).default('q8_0'), {
+    description: 'how matrices are written; vectors are f32 always, and the head of a q4_0 file is q8_0',
+  }),
+  out: field(z.string(), { description: 'the file to write', examples: ['m.gguf'] }),
+});
+
+export function register(program: Command): void {
+  const group = program.command('export').description('a model for other programs');
+  verb(group, mergedSchema, {
+    name: 'merged',
+    description: "one model folder without adapters, in Hugging Face's format, the tokenizer along",
+    example: 'attune export merged --model Qwen/Qwen3-0.6B --adapter checkpoints/dpo/run/final --out ./merged',
+    run: async (config) => {
+      const { folder, dtype, tokenizer } = await exportMerged(config, { progress: consoleProgress() });
+      console.log(
+        `${shown(folder)}: weights in ${dtype}${tokenizer ? ', tokenizer' : '; no tokenizer was there to go with them'}`,
+      );
+    },
+  });
+  verb(group, ggufSchema, {
+    name: 'gguf',
+    description: 'a GGUF file for llama.cpp, with a Modelfile for Ollama beside it; read back after writing',
+    example: 'attune export gguf --model models/tiny --type q8_0 --out tiny.gguf',
+    run: async (config) => {
+      const made = await exportGguf(config, { progress: consoleProgress() });
+      for (const note of made.notes) console.error(`note: ${note}`);
+      const size = (made.bytes / 2 ** 20).toFixed(1);
+      console.log(
+        `${shown(made.path)}: ${made.architecture}, ${made.tensors} tensors, ${size} MiB; read back and whole`,
+      );
+      console.log(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
+    },
+  });
+}
+
+interface Verb<S extends ConfigSchema> {
+  name: string;
+  description: string;
+  example: string;
+  run: (config: z.output<S>) => Promise<void>;
+}
+
+function verb<S extends ConfigSchema>(group: Command, schema: S, { name, description, example, run }: Verb<S>): void {
+  const command = addSchemaOptions(group.command(name).description(description), schema);
+  command.addHelpText('after', `\nExample:\n  ${example}`);
+  command.action(async () => run((await resolveConfig(schema, { flags: schemaFlags(command, schema) })).config));
+}

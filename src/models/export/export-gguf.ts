@@ -1,0 +1,155 @@
+/**
+ * A model as one GGUF file for llama.cpp and what is built on it, with a Modelfile for Ollama beside it.
+ *
+ *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
+ */
+import { closeSync, existsSync, mkdirSync, openSync, readSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { crc32 } from 'node:zlib';
+import { UserError } from '../../errors.ts';
+import type { Progress } from '../../progress.ts';
+import { architectureOf } from './gguf/architecture.ts';
+import {
+  layouts,
+  MAGIC,
+  type Metadata,
+  string,
+  type TensorInfo,
+  type TensorType,
+  tensorBytes,
+  uint32,
+} from './gguf/format.ts';
+import { hyperparameters } from './gguf/hyperparameters.ts';
+import { modelfile } from './gguf/modelfile.ts';
+import { openGguf } from './gguf/reader.ts';
+import { ggufTensors } from './gguf/tensors.ts';
+import { readVocabulary } from './gguf/vocabulary.ts';
+import { writeGguf } from './gguf/writer.ts';
+import { type MergeSource, openMerged } from './merged.ts';
+
+export interface GgufOptions extends MergeSource {
+  type: TensorType;
+  /** The file to write, `….gguf`. */
+  out: string;
+}
+
+export interface GgufExport {
+  path: string;
+  modelfile: string;
+  bytes: number;
+  architecture: string;
+  tensors: number;
+  /** llama.cpp's name for the pre-tokenizer; null of SentencePiece-like ones. */
+  preTokenizer: string | null;
+  /** What llama.cpp will do otherwise than attune; empty where nothing is known to differ. */
+  notes: string[];
+}
+
+const READ_BYTES = 2 ** 24;
+
+export async function exportGguf(
+  options: GgufOptions,
+  { progress }: { progress?: Progress } = {},
+): Promise<GgufExport> {
+  const path = target(options.out);
+  // a merge is rounded once, when it is encoded
+  const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');
+  using merged = await openMerged({ ...options, dtype }, progress);
+  const { model, tokenizerFolder } = merged;
+  const { decoder } = model;
+  if (model.head !== null || !decoder.weights.lm)
+    throw new UserError(`${options.model}: this is a reward model; a GGUF file holds a language model.`);
+  const architecture = architectureOf(decoder.spec, options.model);
+  if (tokenizerFolder === null)
+    throw new UserError(`${options.model}: there is no tokenizer.json, and a GGUF file holds the tokenizer too.`);
+  const vocabulary = await readVocabulary(tokenizerFolder, decoder.spec.vocabSize);
+  const metadata: Metadata = new Map([
+    ['general.architecture', string(architecture.name)],
+    ['general.type', string('model')],
+    ['general.name', string(nameOf(options))],
+    ['general.file_type', uint32(layouts[options.type].fileType)],
+    ...hyperparameters(decoder.spec, architecture),
+    ...vocabulary.metadata,
+  ]);
+  if (options.type.startsWith('q')) metadata.set('general.quantization_version', uint32(2));
+  const tensors = ggufTensors(decoder, architecture, options.type);
+  const total = tensors.reduce((sum, tensor) => sum + tensorBytes(tensor), 0);
+  const bar = progress?.start('writing', 2 * total, 'bytes');
+  const advance = (bytes: number) => bar?.advance(bytes);
+  mkdirSync(dirname(path), { recursive: true });
+  writeGguf(path, metadata, tensors, (written, sums) => readBack(written, metadata, tensors, sums, advance), advance);
+  bar?.done();
+  const beside = join(dirname(path), 'Modelfile');
+  const addsBos = vocabulary.metadata.get('tokenizer.ggml.add_bos_token')?.value === true;
+  writeFileSync(beside, modelfile(basename(path), vocabulary.tokenizer, addsBos));
+  return {
+    path,
+    modelfile: beside,
+    bytes: statSync(path).size,
+    architecture: architecture.name,
+    tensors: tensors.length,
+    preTokenizer: vocabulary.pre,
+    notes: [...vocabulary.notes, ...windowNotes(decoder.spec)],
+  };
+}
+
+function windowNotes({
+  attention,
+  maxPositions,
+}: {
+  attention: { windows: (number | null)[] };
+  maxPositions: number;
+}): string[] {
+  const shortest = Math.min(...attention.windows.filter((window) => window !== null));
+  return shortest < maxPositions
+    ? [
+        `llama.cpp has no sliding window for this family: its context is set to the window's ${shortest} tokens, within which there is no difference.`,
+      ]
+    : [];
+}
+
+/** Where to write. An earlier GGUF file is replaced; anything else that lies there is left alone. */
+function target(out: string): string {
+  const path = resolve(out);
+  if (!path.endsWith('.gguf')) throw new UserError(`--out ${out}: the name of a GGUF file ends in ".gguf".`);
+  if (existsSync(path) && !isGguf(path))
+    throw new UserError(`--out ${out} exists and is not a GGUF file; it is not written over.`);
+  return path;
+}
+
+function isGguf(path: string): boolean {
+  if (!statSync(path).isFile()) return false;
+  const file = openSync(path, 'r');
+  const bytes = new Uint8Array(4);
+  const count = readSync(file, bytes);
+  closeSync(file);
+  return count === 4 && new DataView(bytes.buffer).getUint32(0, true) === MAGIC;
+}
+
+const nameOf = ({ model, adapter }: GgufOptions) => basename(resolve(adapter ?? model));
+
+/** The file says what it was told, and each tensor has the bytes that were written. */
+function readBack(
+  path: string,
+  metadata: Metadata,
+  tensors: readonly TensorInfo[],
+  sums: ReadonlyMap<string, number>,
+  onBytes: (bytes: number) => void,
+): void {
+  using file = openGguf(path);
+  const wrong = (what: string) =>
+    new Error(`The file does not read back as it was written: ${what}. Is the disk full or failing?`);
+  if (file.metadata.size !== metadata.size || file.tensors.size !== tensors.length) throw wrong('the header');
+  for (const key of metadata.keys()) if (!file.metadata.has(key)) throw wrong(key);
+  for (const { name, shape, type } of tensors) {
+    const stored = file.tensors.get(name);
+    if (stored === undefined || stored.type !== type || stored.shape.join() !== shape.join()) throw wrong(name);
+    let sum = 0;
+    for (let at = 0; at < stored.bytes; at += READ_BYTES) {
+      const piece = file.read(stored, at, Math.min(READ_BYTES, stored.bytes - at));
+      sum = crc32(piece, sum);
+      onBytes(piece.length);
+    }
+    if (sum !== sums.get(name)) throw wrong(name);
+  }
+}
