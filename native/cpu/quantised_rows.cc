@@ -35,7 +35,7 @@ constexpr float kLevels[16] = {-1.0f,
                                1.0f};
 
 // Seven decades, the e-th with 2^e numbers on either side of 0: the middles of equal parts of [0.1, 1]. With 0 and 1: 256.
-void fillDynamicMap(float* map) {
+std::vector<float> makeDynamicMap() {
   std::vector<double> values = {0.0, 1.0};
   for (int e = 0; e < 7; e++) {
     const int parts = 1 << e;
@@ -46,19 +46,19 @@ void fillDynamicMap(float* map) {
     }
   }
   std::sort(values.begin(), values.end());
-  std::copy(values.begin(), values.end(), map);
+  return {values.begin(), values.end()};
 }
 
-Nf4Tables makeTables() {
-  Nf4Tables tables;
-  std::copy_n(kLevels, 16, tables.levels);
-  fillDynamicMap(tables.scales);
-  for (int byte = 0; byte < 256; byte++) {
-    tables.pairs[byte][0] = kLevels[byte >> 4];
-    tables.pairs[byte][1] = kLevels[byte & 15];
+// What a byte of codes stands for.
+struct PairTable {
+  float pairs[256][2];
+  explicit PairTable(const float* levels) {
+    for (int byte = 0; byte < 256; byte++) {
+      pairs[byte][0] = levels[byte >> 4];
+      pairs[byte][1] = levels[byte & 15];
+    }
   }
-  return tables;
-}
+};
 
 inline float largestOf(const float* values, int64_t count) {
   float peak = 0;
@@ -95,43 +95,62 @@ inline uint8_t nearestScale(const float* map, float value) {
   return static_cast<uint8_t>(above - map - (lower ? 1 : 0));
 }
 
-void dequantiseNf4Row(const QuantisedRows& from, int64_t row, float* out) {
-  const Nf4Tables& tables = nf4Tables();
-  const int64_t inputs = from.inputs, blocks = blocksOf(inputs), bytes = (inputs + 1) / 2;
-  const uint8_t* codes = static_cast<const uint8_t*>(from.codes) + row * bytes;
-  const uint8_t* scales = static_cast<const uint8_t*>(from.scales);
-  for (int64_t block = 0; block < blocks; block++) {
-    const int64_t at = row * blocks + block, start = block * kNf4Block, end = std::min(inputs, start + kNf4Block);
-    const float scale = tables.scales[scales[at]] * from.nested[at / kNf4Run] + from.offset;
-    int64_t i = start;
-    for (; i + 2 <= end; i += 2) *reinterpret_cast<Pair*>(out + i) = *reinterpret_cast<const Pair*>(tables.pairs[codes[i / 2]]) * scale;
-    if (i < end) out[i] = tables.pairs[codes[i / 2]][0] * scale;
+inline float blockScale(const QuantisedPart& part, int64_t block) {
+  if (part.nested == nullptr) return static_cast<const float*>(part.scales)[block];
+  return dynamicMap()[static_cast<const uint8_t*>(part.scales)[block]] * part.nested[block / kNestedRun] + part.offset;
+}
+
+// `count` weights from the `first` of the flattened part on; either end may lie within a byte or a block.
+void dequantise4(const QuantisedPart& part, int64_t size, const PairTable& table, int64_t first, int64_t count, float* out) {
+  const uint8_t* codes = static_cast<const uint8_t*>(part.codes);
+  const int64_t last = first + count;
+  out -= first;
+  for (int64_t i = first; i < last;) {
+    const int64_t block = i / size, end = std::min(last, (block + 1) * size);
+    const float scale = blockScale(part, block);
+    if (i % 2 == 1) {
+      out[i] = table.pairs[codes[i / 2]][1] * scale;
+      i++;
+    }
+    for (; i + 2 <= end; i += 2) *reinterpret_cast<Pair*>(out + i) = *reinterpret_cast<const Pair*>(table.pairs[codes[i / 2]]) * scale;
+    if (i < end) {
+      out[i] = table.pairs[codes[i / 2]][0] * scale;
+      i++;
+    }
   }
 }
 
-void dequantiseInt8Row(const QuantisedRows& from, int64_t row, float* out) {
-  const int8_t* codes = static_cast<const int8_t*>(from.codes) + row * from.inputs;
-  const float scale = static_cast<const float*>(from.scales)[row];
-  for (int64_t i = 0; i < from.inputs; i++) out[i] = static_cast<float>(codes[i]) * scale;
+void dequantise8(const QuantisedPart& part, int64_t inputs, int64_t row, float* out) {
+  const int8_t* codes = static_cast<const int8_t*>(part.codes) + row * inputs;
+  const float scale = static_cast<const float*>(part.scales)[row] * (1.0f / 127.0f);
+  for (int64_t i = 0; i < inputs; i++) out[i] = static_cast<float>(codes[i]) * scale;
 }
 
 }  // namespace
 
-const Nf4Tables& nf4Tables() {
-  static const Nf4Tables tables = makeTables();
-  return tables;
+const float* nf4Levels() { return kLevels; }
+
+const float* dynamicMap() {
+  static const std::vector<float> map = makeDynamicMap();
+  return map.data();
 }
 
 void dequantiseRows(const QuantisedRows& from, int64_t first, int64_t count, float* out) {
-  at::parallel_for(0, count, grain(from.inputs), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; row++) {
-      float* to = out + row * from.inputs;
-      if (from.four)
-        dequantiseNf4Row(from, first + row, to);
-      else
-        dequantiseInt8Row(from, first + row, to);
-    }
-  });
+  const PairTable table(from.four ? from.levels : kLevels);
+  int64_t start = 0;
+  for (const QuantisedPart& part : from.parts) {
+    const int64_t begin = std::max(first, start), end = std::min(first + count, start + part.outputs);
+    at::parallel_for(begin, std::max(begin, end), grain(from.inputs), [&](int64_t low, int64_t high) {
+      for (int64_t row = low; row < high; row++) {
+        float* to = out + (row - first) * from.inputs;
+        if (from.four)
+          dequantise4(part, from.block, table, (row - start) * from.inputs, from.inputs, to);
+        else
+          dequantise8(part, from.inputs, row - start, to);
+      }
+    });
+    start += part.outputs;
+  }
 }
 
 bool quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* codes, float* scales) {
@@ -141,35 +160,33 @@ bool quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* 
       const float* from = weight + row * inputs;
       int8_t* to = codes + row * inputs;
       if (!isFinite(from, inputs)) finite = false;
-      const float scale = largestOf(from, inputs) / 127.0f;
-      scales[row] = scale;
-      const float divisor = scale > 0 ? scale : 1.0f;
+      const float peak = largestOf(from, inputs);
+      scales[row] = peak;
+      // a row too small to divide by is one of zeros
+      const float inverse = 127.0f / peak, factor = std::isfinite(inverse) ? inverse : 0.0f;
       for (int64_t i = 0; i < inputs; i++)
-        to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, std::nearbyint(from[i] / divisor))));
+        to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, std::nearbyint(from[i] * factor))));
     }
   });
   return finite;
 }
 
-bool quantiseNf4(const float* weight, int64_t outputs, int64_t inputs, uint8_t* codes, float* peaks) {
-  const int64_t blocks = blocksOf(inputs), bytes = (inputs + 1) / 2;
+bool quantiseNf4(const float* weight, int64_t count, uint8_t* codes, float* peaks) {
   std::atomic<bool> finite{true};
-  at::parallel_for(0, outputs, grain(inputs), [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, piecesOf(count, kNf4Block), grain(kNf4Block), [&](int64_t begin, int64_t end) {
     uint8_t own[kNf4Block];
-    for (int64_t row = begin; row < end; row++) {
-      if (!isFinite(weight + row * inputs, inputs)) finite = false;
-      for (int64_t block = 0; block < blocks; block++) {
-        const int64_t start = block * kNf4Block, size = std::min(kNf4Block, inputs - start);
-        const float* from = weight + row * inputs + start;
-        const float peak = largestOf(from, size);
-        peaks[row * blocks + block] = peak;
-        // a block too small to divide by is one of zeros
-        const float inverse = 1.0f / peak;
-        std::fill_n(own, kNf4Block, kZero);
-        if (std::isfinite(inverse)) nearestLevels(from, size, inverse, own);
-        uint8_t* to = codes + row * bytes + start / 2;
-        for (int64_t i = 0; i < (size + 1) / 2; i++) to[i] = static_cast<uint8_t>(own[2 * i] << 4 | own[2 * i + 1]);
-      }
+    for (int64_t block = begin; block < end; block++) {
+      const int64_t start = block * kNf4Block, size = std::min(kNf4Block, count - start);
+      const float* from = weight + start;
+      if (!isFinite(from, size)) finite = false;
+      const float peak = largestOf(from, size);
+      peaks[block] = peak;
+      // a block too small to divide by is one of zeros
+      const float inverse = 1.0f / peak;
+      std::fill_n(own, kNf4Block, kZero);
+      if (std::isfinite(inverse)) nearestLevels(from, size, inverse, own);
+      uint8_t* to = codes + start / 2;
+      for (int64_t i = 0; i < (size + 1) / 2; i++) to[i] = static_cast<uint8_t>(own[2 * i] << 4 | own[2 * i + 1]);
     }
   });
   return finite;
@@ -179,13 +196,13 @@ float quantisePeaks(float* peaks, int64_t count, uint8_t* scales, float* nested)
   double sum = 0;
   for (int64_t i = 0; i < count; i++) sum += peaks[i];
   const float offset = count == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(count));
-  const float* map = nf4Tables().scales;
-  for (int64_t start = 0; start < count; start += kNf4Run) {
-    const int64_t size = std::min(kNf4Run, count - start);
+  const float* map = dynamicMap();
+  for (int64_t start = 0; start < count; start += kNestedRun) {
+    const int64_t size = std::min(kNestedRun, count - start);
     float* run = peaks + start;
     for (int64_t i = 0; i < size; i++) run[i] -= offset;
     const float peak = largestOf(run, size);
-    nested[start / kNf4Run] = peak;
+    nested[start / kNestedRun] = peak;
     for (int64_t i = 0; i < size; i++) scales[start + i] = nearestScale(map, peak > 0 ? run[i] / peak : 0.0f);
   }
   return offset;

@@ -6,12 +6,12 @@
 
 namespace attune {
 
+/** One part of a matrix (native/cpu/quantised_rows.h). */
 struct DequantiseArgs {
   const void *codes, *scales;
-  const float *nested, *levels, *map;  // of 4 bits only
-  float offset;
-  void* out;  // [outputs, inputs]
-  int64_t outputs, inputs;
+  const float *levels, *nested, *offset, *map;  // of 4 bits; the last three with nested maxima, else null
+  void* out;                                    // [outputs, inputs]
+  int64_t outputs, inputs, block;
 };
 
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream);

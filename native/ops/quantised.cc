@@ -1,5 +1,5 @@
-// attune::quantised_linear(x[…, K], codes, scales, nested?, offset, bias?) = x·Wᵀ + bias, where W is a frozen matrix held in 8 or 4
-// bits (quantised_rows.h). The gradient goes to x and to the bias; nothing of the plain matrix outlives the call, backward makes
+// attune::quantised_linear(codes, scales, nested?, offsets?, levels?, parts, inputs, block, x[…, K], bias?) = x·Wᵀ + bias, where W is
+// a frozen matrix held in 8 or 4 bits (quantised_matrix.h). The gradient goes to x and to the bias; nothing of the plain matrix outlives the call, backward makes
 // it again. In f32 on the CPU it never exists whole: panels of rows are made where they are used.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -7,7 +7,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <tuple>
 #include <vector>
 
 #include "ops/optional.h"
@@ -86,34 +85,44 @@ Tensor productBackward(const Tensor& g, const QuantisedMatrix& matrix) {
 
 class Product : public torch::autograd::Function<Product> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& codes, const Tensor& scales, const Tensor& nested,
-                        double offset) {
-    context->save_for_backward({codes, scales, nested});
-    context->saved_data["offset"] = offset;
-    context->saved_data["inputs"] = x.size(1);
-    return product(x, {codes, scales, nested, offset, x.size(1)});
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const QuantisedMatrix& matrix) {
+    // autograd of 1.13 takes no undefined tensor: the codes stand in for those that this matrix does not have
+    const auto orCodes = [&](const Tensor& tensor) { return tensor.defined() ? tensor : matrix.codes; };
+    context->save_for_backward({matrix.codes, matrix.scales, orCodes(matrix.nested), orCodes(matrix.offsets), orCodes(matrix.levels)});
+    context->saved_data["nested"] = matrix.nested.defined();
+    context->saved_data["parts"] = matrix.parts;
+    context->saved_data["inputs"] = matrix.inputs;
+    context->saved_data["block"] = matrix.block;
+    return product(x, matrix);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
     const auto saved = context->get_saved_variables();
-    const QuantisedMatrix matrix(saved[0], saved[1], saved[2], context->saved_data["offset"].toDouble(), context->saved_data["inputs"].toInt());
-    return {productBackward(incoming[0], matrix), Tensor(), Tensor(), Tensor(), Tensor()};
+    const bool nested = context->saved_data["nested"].toBool();
+    const QuantisedMatrix matrix({saved[0], saved[1], nested ? saved[2] : Tensor(), nested ? saved[3] : Tensor(), saved[4]},
+                                 context->saved_data["parts"].toIntVector(), context->saved_data["inputs"].toInt(), context->saved_data["block"].toInt());
+    return {productBackward(incoming[0], matrix), Tensor()};
   }
 };
 
 Tensor given(const Optional<Tensor>& tensor) { return tensor.has_value() ? *tensor : Tensor(); }
 
-Tensor quantisedLinear(const Tensor& x, const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nestedOrNone, double offset,
+QuantisedMatrix matrixOf(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                         const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block) {
+  return {{codes, scales, given(nested), given(offsets), given(levels)}, parts, inputs, block};
+}
+
+Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                       const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
                        const Optional<Tensor>& biasOrNone) {
   TORCH_CHECK(x.dim() > 0 && at::isFloatingType(x.scalar_type()) && x.layout() == at::kStrided, "x has to be floating-point, [..., inputs]");
-  const Tensor nested = given(nestedOrNone), bias = given(biasOrNone);
-  const QuantisedMatrix matrix(codes, scales, nested, offset, x.size(-1));
+  TORCH_CHECK(x.size(-1) == inputs, "x has ", x.size(-1), " columns, the matrix ", inputs, " inputs");
+  const Tensor bias = given(biasOrNone);
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
   TORCH_CHECK(x.device() == codes.device(), "x and the codes are on different devices");
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == matrix.outputs), "expected a bias of [", matrix.outputs, "]");
   const bool recorded = at::GradMode::is_enabled();
-  const Tensor rows = x.dim() == 2 ? x : x.reshape({matrix.inputs == 0 ? x.numel() : x.numel() / matrix.inputs, matrix.inputs});
-  // autograd of 1.13 takes no undefined tensor; of 8 bits nobody reads that one
-  const Tensor& third = matrix.four ? nested : scales;
-  Tensor y = recorded && x.requires_grad() ? Product::apply(rows, codes, scales, third, offset) : product(rows, matrix);
+  const Tensor rows = x.dim() == 2 ? x : x.reshape({inputs == 0 ? x.numel() : x.numel() / inputs, inputs});
+  Tensor y = recorded && x.requires_grad() ? Product::apply(rows, matrix) : product(rows, matrix);
   if (bias.defined()) y = recorded ? y.add(bias) : y.add_(bias);
   if (x.dim() == 2) return y;
   auto shape = x.sizes().vec();
@@ -121,80 +130,28 @@ Tensor quantisedLinear(const Tensor& x, const Tensor& codes, const Tensor& scale
   return y.view(shape);
 }
 
-Tensor dequantise(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, double offset, int64_t inputs, c10::ScalarType dtype) {
+Tensor dequantise(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                  const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, c10::ScalarType dtype) {
   TORCH_CHECK(at::isFloatingType(dtype), "a floating-point dtype is wanted");
-  return dequantised({codes, scales, given(nested), offset, inputs}, dtype);
+  return dequantised(matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block), dtype);
 }
 
-Tensor dequantiseComposed(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, double offset, int64_t inputs, c10::ScalarType dtype) {
+Tensor dequantiseComposed(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                          const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, c10::ScalarType dtype) {
   TORCH_CHECK(at::isFloatingType(dtype), "a floating-point dtype is wanted");
-  return dequantisedByAten({codes, scales, given(nested), offset, inputs}, dtype);
-}
-
-// The matrices of a list lie below one another in the result. They may be what a file holds, in any dtype and order: only
-// a panel at a time becomes f32.
-struct Stack {
-  at::TensorList parts;
-  int64_t outputs = 0, inputs;
-  explicit Stack(at::TensorList parts) : parts(parts) {
-    TORCH_CHECK(!parts.empty(), "there is no matrix");
-    for (const Tensor& part : parts) {
-      TORCH_CHECK(part.dim() == 2 && at::isFloatingType(part.scalar_type()) && part.device().is_cpu() && part.layout() == at::kStrided,
-                  "a floating-point matrix on the CPU is wanted");
-      TORCH_CHECK(part.size(1) == parts[0].size(1), "the matrices differ in their number of columns");
-      outputs += part.size(0);
-    }
-    inputs = parts[0].size(1);
-  }
-  /** quantise(rows, first, count) for panel after panel; it says whether all numbers were finite. */
-  template <typename Quantise>
-  void each(const Quantise& quantise) const {
-    int64_t place = 0;
-    for (const Tensor& part : parts) {
-      for (int64_t first = 0; first < part.size(0); first += kPanel) {
-        const int64_t count = std::min(kPanel, part.size(0) - first);
-        const Tensor rows = part.detach().narrow(0, first, count).to(at::kFloat).contiguous();
-        TORCH_CHECK(quantise(rows.data_ptr<float>(), place, count), "the weights hold numbers that are not finite");
-        place += count;
-      }
-    }
-  }
-};
-
-std::tuple<Tensor, Tensor> quantiseToInt8(at::TensorList parts) {
-  const Stack stack(parts);
-  Tensor codes = at::empty({stack.outputs, stack.inputs}, at::kChar), scales = at::empty({stack.outputs}, at::kFloat);
-  stack.each([&](const float* rows, int64_t first, int64_t count) {
-    return quantiseInt8(rows, count, stack.inputs, codes.data_ptr<int8_t>() + first * stack.inputs, scales.data_ptr<float>() + first);
-  });
-  return {codes, scales};
-}
-
-std::tuple<Tensor, Tensor, Tensor, double> quantiseToNf4(at::TensorList parts) {
-  const Stack stack(parts);
-  const int64_t bytes = (stack.inputs + 1) / 2, blocks = blocksOf(stack.inputs), count = stack.outputs * blocks;
-  Tensor codes = at::empty({stack.outputs, bytes}, at::kByte), scales = at::empty({stack.outputs, blocks}, at::kByte);
-  Tensor nested = at::empty({(count + kNf4Run - 1) / kNf4Run}, at::kFloat);
-  std::vector<float> peaks(count);
-  stack.each([&](const float* rows, int64_t first, int64_t some) {
-    return quantiseNf4(rows, some, stack.inputs, codes.data_ptr<uint8_t>() + first * bytes, peaks.data() + first * blocks);
-  });
-  const float offset = quantisePeaks(peaks.data(), count, scales.data_ptr<uint8_t>(), nested.data_ptr<float>());
-  return {codes, scales, nested, static_cast<double>(offset)};
+  return dequantisedByAten(matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block), dtype);
 }
 
 }  // namespace
 }  // namespace attune
 
+#define MATRIX "Tensor codes, Tensor scales, Tensor? nested, Tensor? offsets, Tensor? levels, int[] parts, int inputs, int block"
+
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("quantise_int8(Tensor[] parts) -> (Tensor codes, Tensor scales)");
-  library.impl("quantise_int8", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantiseToInt8));
-  library.def("quantise_nf4(Tensor[] parts) -> (Tensor codes, Tensor scales, Tensor nested, float offset)");
-  library.impl("quantise_nf4", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantiseToNf4));
-  library.def("dequantise(Tensor codes, Tensor scales, Tensor? nested, float offset, int inputs, ScalarType dtype) -> Tensor");
+  library.def("dequantise(" MATRIX ", ScalarType dtype) -> Tensor");
   library.impl("dequantise", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::dequantise));
-  library.def("dequantise_composed(Tensor codes, Tensor scales, Tensor? nested, float offset, int inputs, ScalarType dtype) -> Tensor");
+  library.def("dequantise_composed(" MATRIX ", ScalarType dtype) -> Tensor");
   library.impl("dequantise_composed", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::dequantiseComposed));
-  library.def("quantised_linear(Tensor x, Tensor codes, Tensor scales, Tensor? nested, float offset, Tensor? bias=None) -> Tensor");
+  library.def("quantised_linear(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
   library.impl("quantised_linear", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinear));
 }

@@ -18,22 +18,14 @@ namespace {
 
 using at::Tensor;
 
-struct DeviceTables {
-  Tensor levels, scales, pairs;
-};
-
-// The tables on a device, made there once: a graph that is being captured may not copy them from the host.
-const DeviceTables& tablesOn(const c10::Device& device) {
+// The dynamic map on a device, made there once: a graph that is being captured may not copy it from the host.
+const Tensor& dynamicMapOn(const c10::Device& device) {
   static std::mutex mutex;
-  static auto* known = new std::map<std::string, DeviceTables>();  // never freed: CUDA may be gone before it
+  static auto* known = new std::map<std::string, Tensor>();  // never freed: CUDA may be gone before it
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = known->find(device.str());
   if (found != known->end()) return found->second;
-  const Nf4Tables& tables = nf4Tables();
-  const auto on = [&](const float* values, at::IntArrayRef shape) {
-    return at::from_blob(const_cast<float*>(values), shape, at::kFloat).clone().to(device);
-  };
-  return known->emplace(device.str(), DeviceTables{on(tables.levels, {16}), on(tables.scales, {256}), on(tables.pairs[0], {256, 2})}).first->second;
+  return known->emplace(device.str(), at::from_blob(const_cast<float*>(dynamicMap()), {256}, at::kFloat).clone().to(device)).first->second;
 }
 
 void checkPart(const Tensor& part, const char* name, c10::ScalarType dtype, int64_t count, const Tensor& codes) {
@@ -42,25 +34,49 @@ void checkPart(const Tensor& part, const char* name, c10::ScalarType dtype, int6
               name, " does not belong to these codes");
 }
 
+// Where the tensors of one part begin.
+struct Place {
+  int64_t rows, code, scale, nested;
+};
+
+// use(part, place) for part after part; returns where all of them end.
+template <typename Use>
+Place eachPlace(const QuantisedMatrix& matrix, const Use& use) {
+  Place place{0, 0, 0, 0};
+  for (size_t i = 0; i < matrix.parts.size(); i++) {
+    place.rows = matrix.parts[i];
+    use(static_cast<int64_t>(i), place);
+    const int64_t count = place.rows * matrix.inputs, blocks = matrix.four ? piecesOf(count, matrix.block) : place.rows;
+    place.code += matrix.four ? piecesOf(count, 2) : count;
+    place.scale += blocks;
+    place.nested += matrix.four ? piecesOf(blocks, kNestedRun) : 0;
+  }
+  return place;
+}
+
 #ifdef ATTUNE_KERNELS
 Tensor dequantisedByKernel(const QuantisedMatrix& matrix, c10::ScalarType dtype) {
   const c10::cuda::CUDAGuard guard(matrix.codes.device());
   Tensor out = at::empty({matrix.outputs, matrix.inputs}, matrix.codes.options().dtype(dtype));
-  DequantiseArgs args{};
-  args.codes = matrix.codes.data_ptr();
-  args.scales = matrix.scales.data_ptr();
-  if (matrix.four) {
-    const DeviceTables& tables = tablesOn(matrix.codes.device());
-    args.nested = matrix.nested.data_ptr<float>();
-    args.levels = tables.levels.data_ptr<float>();
-    args.map = tables.scales.data_ptr<float>();
-  }
-  args.offset = static_cast<float>(matrix.offset);
-  args.out = out.data_ptr();
-  args.outputs = matrix.outputs;
-  args.inputs = matrix.inputs;
+  const bool nested = matrix.nested.defined();
+  const float* map = nested ? dynamicMapOn(matrix.codes.device()).data_ptr<float>() : nullptr;
   const Kind kind = dtype == at::kFloat ? Kind::Float32 : dtype == at::kHalf ? Kind::Float16 : Kind::BFloat16;
-  launchDequantise(kind, matrix.four, args, c10::cuda::getCurrentCUDAStream().stream());
+  int64_t row = 0;
+  eachPlace(matrix, [&](int64_t part, const Place& at) {
+    DequantiseArgs args{};
+    args.codes = static_cast<const char*>(matrix.codes.data_ptr()) + at.code;
+    args.scales = static_cast<const char*>(matrix.scales.data_ptr()) + at.scale * matrix.scales.element_size();
+    args.nested = nested ? matrix.nested.data_ptr<float>() + at.nested : nullptr;
+    args.offset = nested ? matrix.offsets.data_ptr<float>() + part : nullptr;
+    args.levels = matrix.four ? matrix.levels.data_ptr<float>() : nullptr;
+    args.map = map;
+    args.out = static_cast<char*>(out.data_ptr()) + row * matrix.inputs * out.element_size();
+    args.outputs = at.rows;
+    args.inputs = matrix.inputs;
+    args.block = matrix.block;
+    launchDequantise(kind, matrix.four, args, c10::cuda::getCurrentCUDAStream().stream());
+    row += at.rows;
+  });
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;
 }
@@ -68,34 +84,54 @@ Tensor dequantisedByKernel(const QuantisedMatrix& matrix, c10::ScalarType dtype)
 
 }  // namespace
 
-QuantisedMatrix::QuantisedMatrix(const Tensor& codes, const Tensor& scales, const Tensor& nested, double offset, int64_t inputs)
-    : codes(codes), scales(scales), nested(nested), offset(offset), inputs(inputs) {
-  TORCH_CHECK(codes.dim() == 2 && codes.is_contiguous() && codes.layout() == at::kStrided && (codes.scalar_type() == at::kChar || codes.scalar_type() == at::kByte),
-              "codes have to be a contiguous matrix, int8 or (two weights a byte) uint8");
-  outputs = codes.size(0);
+QuantisedMatrix::QuantisedMatrix(QuantisedTensors tensors, at::IntArrayRef rows, int64_t inputs, int64_t block)
+    : QuantisedTensors(std::move(tensors)), parts(rows.vec()), outputs(0), inputs(inputs), block(block) {
+  TORCH_CHECK(codes.defined() && codes.is_contiguous() && codes.layout() == at::kStrided && (codes.scalar_type() == at::kChar || codes.scalar_type() == at::kByte),
+              "codes have to be contiguous, int8 or (two weights a byte) uint8");
   four = codes.scalar_type() == at::kByte;
-  TORCH_CHECK(inputs >= 0 && codes.size(1) == (four ? inputs / 2 + inputs % 2 : inputs), "codes with ", codes.size(1), " columns are not those of ", inputs, " inputs");
-  const int64_t blocks = outputs * blocksOf(inputs);
-  checkPart(scales, "scales", four ? at::kByte : at::kFloat, four ? blocks : outputs, codes);
-  if (four) checkPart(nested, "nested", at::kFloat, (blocks + kNf4Run - 1) / kNf4Run, codes);
+  TORCH_CHECK(inputs >= 0 && inputs <= (int64_t{1} << 31), "there cannot be ", inputs, " inputs");
+  TORCH_CHECK(!four || (block >= 2 && block % 2 == 0), "blocks of ", block, " weights: an even number is wanted");
+  for (const int64_t part : parts) {
+    TORCH_CHECK(part >= 0 && part <= (int64_t{1} << 31), "a part cannot have ", part, " rows");
+    outputs += part;
+  }
+  const Place end = eachPlace(*this, [](int64_t, const Place&) {});
+  TORCH_CHECK(codes.numel() == end.code, codes.numel(), " codes are not those of ", outputs, " rows of ", inputs, " inputs");
+  checkPart(scales, "scales", four && nested.defined() ? at::kByte : at::kFloat, end.scale, codes);
+  if (!four) return;
+  checkPart(levels, "levels", at::kFloat, 16, codes);
+  if (!nested.defined()) return;
+  checkPart(nested, "nested", at::kFloat, end.nested, codes);
+  checkPart(offsets, "offsets", at::kFloat, static_cast<int64_t>(parts.size()), codes);
 }
 
 QuantisedRows QuantisedMatrix::rows() const {
-  return {four, outputs, inputs, codes.data_ptr(), scales.data_ptr(), four ? nested.data_ptr<float>() : nullptr, static_cast<float>(offset)};
+  QuantisedRows found{four, outputs, inputs, block, four ? levels.data_ptr<float>() : nullptr, {}};
+  eachPlace(*this, [&](int64_t part, const Place& at) {
+    const bool doubled = four && nested.defined();
+    found.parts.push_back({at.rows, static_cast<const char*>(codes.data_ptr()) + at.code,
+                           static_cast<const char*>(scales.data_ptr()) + at.scale * scales.element_size(),
+                           doubled ? nested.data_ptr<float>() + at.nested : nullptr, doubled ? offsets.data_ptr<float>()[part] : 0.0f});
+  });
+  return found;
 }
 
 Tensor dequantisedByAten(const QuantisedMatrix& m, c10::ScalarType dtype) {
-  if (!m.four) return m.codes.to(at::kFloat).mul_(m.scales.unsqueeze(1)).to(dtype);
-  const DeviceTables& tables = tablesOn(m.codes.device());
-  const int64_t blocks = blocksOf(m.inputs);
-  const Tensor nested = m.nested.repeat_interleave(kNf4Run).narrow(0, 0, m.scales.numel());
-  const Tensor peaks = tables.scales.index_select(0, m.scales.reshape(-1).to(at::kInt)).mul_(nested).add_(m.offset);
-  Tensor values = tables.pairs.index_select(0, m.codes.reshape(-1).to(at::kInt)).view({m.outputs, -1}).narrow(1, 0, m.inputs);
-  if (m.inputs % kNf4Block == 0)
-    values.view({m.outputs, blocks, kNf4Block}).mul_(peaks.view({m.outputs, blocks, 1}));
-  else
-    values.mul_(peaks.view({m.outputs, blocks}).repeat_interleave(kNf4Block, 1).narrow(1, 0, m.inputs));
-  return values.to(dtype).contiguous();
+  if (!m.four) return m.codes.view({m.outputs, m.inputs}).to(at::kFloat).mul_(m.scales.mul(1.0 / 127).unsqueeze(1)).to(dtype);
+  std::vector<Tensor> parts;
+  eachPlace(m, [&](int64_t part, const Place& at) {
+    const int64_t count = at.rows * m.inputs, blocks = piecesOf(count, m.block), runs = piecesOf(blocks, kNestedRun);
+    Tensor peaks = m.scales.narrow(0, at.scale, blocks);
+    if (m.nested.defined()) {
+      const Tensor largest = m.nested.narrow(0, at.nested, runs).repeat_interleave(kNestedRun).narrow(0, 0, blocks);
+      peaks = dynamicMapOn(m.codes.device()).index_select(0, peaks.to(at::kInt)).mul_(largest).add_(m.offsets.select(0, part));
+    }
+    const Tensor codes = m.codes.narrow(0, at.code, piecesOf(count, 2));
+    const Tensor both = at::stack({at::bitwise_right_shift(codes, 4), codes.bitwise_and(15)}, 1).view(-1).narrow(0, 0, count);
+    const Tensor values = m.levels.index_select(0, both.to(at::kInt)).mul_(peaks.repeat_interleave(m.block).narrow(0, 0, count));
+    parts.push_back(values.view({at.rows, m.inputs}).to(dtype));
+  });
+  return at::cat(parts);
 }
 
 Tensor dequantised(const QuantisedMatrix& matrix, c10::ScalarType dtype) {

@@ -2,18 +2,28 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "cpu/quantised_rows.h"
 
 namespace attune {
 
-struct QuantisedMatrix {
-  at::Tensor codes, scales, nested;  // nested of 4 bits only
-  double offset;
-  int64_t outputs, inputs;
+/** The tensors of a matrix; those of its parts follow one another. */
+struct QuantisedTensors {
+  at::Tensor codes;    // int8 [outputs, inputs], or uint8, flat: ⌈rows·inputs / 2⌉ of each part
+  at::Tensor scales;   // float [outputs], or of 4 bits one for each block: uint8 where nested, float where not
+  at::Tensor nested;   // float: the largest of each run, or undefined
+  at::Tensor offsets;  // float [parts] with nested
+  at::Tensor levels;   // float [16], of 4 bits
+};
+
+struct QuantisedMatrix : QuantisedTensors {
+  std::vector<int64_t> parts;  // the rows of each
+  int64_t outputs, inputs, block;
   bool four;
 
-  /** Refuses tensors that do not make a matrix of so many columns. */
-  QuantisedMatrix(const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& nested, double offset, int64_t inputs);
+  /** Refuses tensors that do not make a matrix of this shape. */
+  QuantisedMatrix(QuantisedTensors tensors, at::IntArrayRef parts, int64_t inputs, int64_t block);
   /** On the CPU. */
   QuantisedRows rows() const;
 };

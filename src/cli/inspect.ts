@@ -115,13 +115,28 @@ function report(found: Inspection): string {
     ['dtype', `${found.dtype}${stored.length > 0 ? `; on disk ${stored.join(', ')}` : ''}`],
     [
       'to load',
-      `${size(memory.loadBytes)}; ${size(memory.quantisedBytes.int8)} with int8 weights, ${size(memory.quantisedBytes.int4)} with int4`,
+      found.quantised === null
+        ? `${size(memory.loadBytes)}; ${size(memory.quantisedBytes.int8)} with int8 weights, ${size(memory.quantisedBytes.int4)} with int4`
+        : `${size(memory.loadBytes)}; its weights are ${found.quantised}`,
     ],
-    ['to train', `${describeMemory(memory.train)}, ${batch}`],
+    [
+      'to train',
+      found.quantised === null
+        ? `${describeMemory(memory.train)}, ${batch}`
+        : `only with LoRA, for its weights are ${found.quantised}; ${batch}`,
+    ],
     [
       'with LoRA',
       `${describeMemory(memory.lora)}; r ${memory.lora.r} on ${memory.lora.targetModules.join(', ')}: ${thousands(memory.lora.trainable)} trained`,
     ],
+    ...(found.quantised === null
+      ? ([
+          [
+            'with QLoRA',
+            `about ${size(memory.qlora.int8.totalBytes)} in int8, ${size(memory.qlora.int4.totalBytes)} in int4`,
+          ],
+        ] as [string, string][])
+      : []),
     ['tokenizer', tokenizer === null ? 'none in the folder' : describeTokenizer(tokenizer)],
   ];
   return lines.map(([label, text]) => `${label.padEnd(12)}${text}`).join('\n');

@@ -17,39 +17,74 @@ import {
 import { QuantisedMatrix, type QuantType, quantisedBytes, quantTypes } from './quantised.ts';
 
 interface Numbers {
+  /** At least the first of them. */
   codes: number[];
   scales: number[];
   nested?: number[];
   offset?: number;
   product: number[];
-  error: number;
 }
-const known = JSON.parse(readFileSync(new URL('./fixtures/quantised.json', import.meta.url), 'utf8')) as Record<
-  QuantType,
-  Numbers
-> & { shape: [number, number]; weight: number[]; x: number[]; levels: number[] };
+interface Case extends Record<QuantType, Numbers> {
+  name: string;
+  shape: [number, number];
+  outlier: [number, number] | null;
+  zeros: [number, number][];
+}
+const known = JSON.parse(readFileSync(new URL('./fixtures/quantised.json', import.meta.url), 'utf8')) as {
+  levels: number[];
+  cases: Case[];
+};
 
 const float = (values: number[], shape = [values.length]) => tensor(Float32Array.from(values), { shape });
-const weight = () => float(known.weight, known.shape);
-const partsOf = (matrix: QuantisedMatrix) =>
-  Object.fromEntries(Array.from(matrix.tensors(), ([name, part]) => [name, part.numbers()]));
 const furthest = (a: Tensor, b: Tensor) => scope(() => a.sub(b).abs().max().item());
 const relative = (found: Tensor, expected: Tensor) =>
   scope(() => Math.sqrt(found.sub(expected).square().mean().item() / expected.square().mean().item()));
 
+/** The matrices of fixtures/quantised_numbers.py: f32 holds their numbers as they are. */
+function weightOf({ shape: [rows, columns], outlier, zeros: cleared }: Case): Tensor {
+  const values = Array.from({ length: rows * columns }, (_, i) => {
+    const row = Math.floor(i / columns) % 8;
+    return (((((i * 7919) % 1009) - 504) / 512) * (row + 1)) / 8;
+  });
+  if (outlier !== null) values[outlier[0]] = outlier[1];
+  for (const [from, to] of cleared) values.fill(0, from, to);
+  return float(values, [rows, columns]);
+}
+
 describe('the format', () => {
-  it.each(quantTypes)('%s is what numpy makes of the definition', (type) => {
-    const expected = known[type];
-    using matrix = QuantisedMatrix.of(weight(), type);
-    const { codes, scales, nested } = partsOf(matrix);
-    expect(codes).toEqual(expected.codes);
-    if (type === 'int4') expect(scales).toEqual(expected.scales);
-    else for (const [i, scale] of expected.scales.entries()) expect(scales?.[i]).toBeCloseTo(scale, 8);
-    if (expected.nested !== undefined) expect(nested?.[0]).toBeCloseTo(expected.nested[0] as number, 6);
-    expect(matrix.offset).toBeCloseTo(expected.offset ?? 0, 6);
-    expect(relative(matrix.dequantise(), weight())).toBeCloseTo(expected.error, 6);
-    const product = matrix.multiply(float(known.x).unsqueeze(0)).numbers();
-    for (const [i, value] of expected.product.entries()) expect(product[i]).toBeCloseTo(value, 5);
+  const named = known.cases.flatMap((each) => quantTypes.map((type) => [type, each.name, each] as const));
+  it.each(named)('%s is what numpy makes of the definition: %s', (type, _, each) => {
+    const expected = each[type];
+    using matrix = QuantisedMatrix.of(weightOf(each), type);
+    const { codes, scales, nested } = matrix.part(0);
+    const size = expected.codes.length;
+    expect(codes.numbers().slice(0, size)).toEqual(expected.codes);
+    if (type === 'int4') expect(scales.numbers()).toEqual(expected.scales);
+    else for (const [i, scale] of expected.scales.entries()) expect(scales.numbers()[i]).toBeCloseTo(scale, 7);
+    const largest = nested?.largest.numbers() ?? [];
+    expect(largest).toHaveLength(expected.nested?.length ?? 0);
+    for (const [i, value] of (expected.nested ?? []).entries()) expect(largest[i]).toBeCloseTo(value, 5);
+    expect(nested?.offset ?? 0).toBeCloseTo(expected.offset ?? 0, 6);
+    const x = float(Array.from({ length: each.shape[1] }, (_, i) => Math.cos(0.37 * i))).unsqueeze(0);
+    for (const product of [matrix.multiply(x), linear(x, matrix.dequantise())])
+      for (const [i, value] of product.numbers().entries()) expect(value).toBeCloseTo(expected.product[i] as number, 4);
+  });
+
+  it.each(quantTypes)('%s quantises the parts of a joined matrix each for itself', (type) => {
+    const [first, second, third] = [drawnMatrix(5, 77, 1), drawnMatrix(8, 77, 30), drawnMatrix(4, 77, 0.01)];
+    using joined = QuantisedMatrix.of([first, second, third], type);
+    expect(joined.bytes).toBe(quantisedBytes([5, 8, 4], 77, type));
+    const alone = [first, second, third].map((part) => QuantisedMatrix.of(part, type));
+    expect(joined.dequantise().numbers()).toEqual(alone.flatMap((part) => part.dequantise().numbers()));
+    for (const [i, own] of alone.entries()) {
+      const { codes, scales, nested } = joined.part(i);
+      expect([codes.numbers(), scales.numbers()]).toEqual([own.part(0).codes.numbers(), own.part(0).scales.numbers()]);
+      expect(nested?.offset).toBe(own.part(0).nested?.offset);
+    }
+    // and what is quantised already is joined without a change
+    using again = QuantisedMatrix.join(alone.map((part) => part.part(0)));
+    expect(again.dequantise().numbers()).toEqual(joined.dequantise().numbers());
+    for (const part of alone) part.dispose();
   });
 
   it('of 4 bits has the quantiles of the normal distribution as its levels', () => {
@@ -87,7 +122,7 @@ describe('the format', () => {
       using matrix = QuantisedMatrix.of(plain, type);
       expect(matrix.dequantise().shape).toEqual([outputs, inputs]);
       expect(relative(matrix.dequantise(), plain)).toBeLessThan(type === 'int8' ? 0.015 : 0.13);
-      expect(matrix.bytes).toBe(quantisedBytes(outputs, inputs, type));
+      expect(matrix.bytes).toBe(quantisedBytes([outputs], inputs, type));
       using half = QuantisedMatrix.of(plain.to('bfloat16').t().contiguous().t(), type);
       expect(relative(half.dequantise('bfloat16').to('float32'), plain)).toBeLessThan(type === 'int8' ? 0.02 : 0.14);
     }
@@ -95,13 +130,16 @@ describe('the format', () => {
 
   it.each(quantTypes)('%s comes out of ATen’s own operators the same, as devices without a kernel have it', (type) => {
     for (const inputs of [128, 77]) {
-      using matrix = QuantisedMatrix.of(randn([90, inputs]), type);
-      const { codes, scales, nested = null } = Object.fromEntries(matrix.tensors());
-      const composed = aten('attune::dequantise_composed', codes, scales, nested, matrix.offset, inputs, 'float32');
+      using matrix = QuantisedMatrix.of([randn([90, inputs]), randn([7, inputs])], type);
+      const composed = aten('attune::dequantise_composed', ...matrix.arguments(), 'float32');
       expect(furthest(composed, matrix.dequantise())).toBeLessThan(1e-6);
     }
   });
 });
+
+function drawnMatrix(rows: number, columns: number, scale: number): Tensor {
+  return randn([rows, columns]).mul(scale);
+}
 
 describe('the product', () => {
   // few rows go through our own product, many through panels and a BLAS; 600 outputs are three panels
@@ -166,9 +204,15 @@ it('refuses what is no matrix of weights', () => {
   expect(() => QuantisedMatrix.of(bad, 'int8')).toThrow(/not finite/);
   expect(() => QuantisedMatrix.of(randn([4]), 'int4')).toThrow(/matrix on the CPU/);
   using matrix = QuantisedMatrix.of(randn([4, 64]), 'int4');
-  expect(() => matrix.multiply(randn([2, 60]))).toThrow(/32 columns are not those of 60 inputs/);
+  expect(() => matrix.multiply(randn([2, 60]))).toThrow(/60 columns, the matrix 64 inputs/);
   expect(() => matrix.multiply(randn([2, 64]), randn([3]))).toThrow(/bias of \[4\]/);
-  const { codes, scales } = Object.fromEntries(matrix.tensors());
-  expect(() => aten('attune::dequantise', codes, scales, null, 0, 64, 'float32')).toThrow(/nested does not belong/);
-  expect(() => aten('attune::dequantise', codes, codes, null, 0, 64, 'float32')).toThrow(/scales does not belong/);
+  const [codes, scales, nested, offsets, levels] = matrix.arguments();
+  const plain = (...parts: unknown[]) => aten('attune::dequantise', ...parts, 'float32');
+  expect(() => plain(codes, scales, null, null, levels, [4], 64, 64)).toThrow(/scales does not belong/);
+  expect(() => plain(codes, codes, nested, offsets, levels, [4], 64, 64)).toThrow(/scales does not belong/);
+  expect(() => plain(codes, scales, nested, offsets, null, [4], 64, 64)).toThrow(/levels does not belong/);
+  expect(() => plain(codes, scales, nested, null, levels, [4], 64, 64)).toThrow(/offsets does not belong/);
+  expect(() => plain(codes, scales, nested, offsets, levels, [4], 60, 64)).toThrow(/128 codes are not those of 4 rows/);
+  expect(() => plain(codes, scales, nested, offsets, levels, [4], 64, 63)).toThrow(/an even number is wanted/);
+  expect(() => plain(codes, scales, nested, offsets, levels, [-4, 8], 64, 64)).toThrow(/cannot have -4 rows/);
 });

@@ -4,37 +4,69 @@
  *     using matrix = QuantisedMatrix.of(weight, 'int4');
  *     matrix.multiply(x);                                   // x·Ŵᵀ
  *
- * `int8`: max|w| of each row is 127, the rest is rounded to the nearest. `int4`: NF4 with double quantisation (Dettmers et al.
- * 2023, QLoRA), 4.127 bits a weight. The format and its arithmetic are in native/cpu/quantised_rows.h.
+ * `int8`: max|w| of each row is 127, the rest is rounded to the nearest (LLM.int8). `int4`: NF4 with double quantisation
+ * (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. The format is bitsandbytes' and is told in native/cpu/quantised_rows.h.
  */
-import { aten, type Device, type DType, dtypeBytes, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
+import {
+  aten,
+  cat,
+  type Device,
+  type DType,
+  dtypeBytes,
+  keep,
+  noGrad,
+  scope,
+  type Tensor,
+  tensor,
+} from '../tensor/index.ts';
 
 export const quantTypes = ['int8', 'int4'] as const;
 export type QuantType = (typeof quantTypes)[number];
 
-/** Weights that share a maximum, and maxima that share one. */
-const BLOCK = 64;
-const RUN = 256;
+/** Weights that share a maximum in what `of` makes, and maxima that share one. */
+export const QUANT_BLOCK = 64;
+export const QUANT_RUN = 256;
 
-interface Quantised {
-  /** int8 [outputs, inputs]; uint8 [outputs, ⌈inputs / 2⌉] of 4 bits. */
+/** One matrix in 8 or 4 bits, as a file holds it. */
+export interface QuantisedPart {
+  outputs: number;
+  inputs: number;
+  /** int8 [outputs, inputs]; uint8 [⌈outputs·inputs / 2⌉] of 4 bits. */
   codes: Tensor;
-  /** float32 [outputs]; uint8 [outputs, blocks] of 4 bits. */
+  /** float32 [outputs], max|w| of each row; of 4 bits of each block: uint8 with `nested`, float32 without. */
+  scales: Tensor;
+  /** Double quantisation: the largest of each run of 256 maxima, and what was taken off all of them, their mean. */
+  nested: { largest: Tensor; offset: number } | null;
+  /** Of 4 bits: what the 16 codes stand for, float32. */
+  levels: Tensor | null;
+  /** Weights that share a maximum, of 4 bits. */
+  block: number;
+}
+
+/** Tensors whose parts follow one another, in the order that native/ops/quantised.cc takes them. */
+interface Held {
+  codes: Tensor;
   scales: Tensor;
   nested: Tensor | null;
-  offset: number;
+  offsets: Tensor | null;
+  levels: Tensor | null;
 }
 
 export class QuantisedMatrix {
   readonly type: QuantType;
+  /** The rows of each part: matrices that are quantised each for itself and multiplied as one. */
+  readonly parts: readonly number[];
   readonly outputs: number;
   readonly inputs: number;
-  readonly #held: Quantised;
+  readonly block: number;
+  readonly #held: Held;
 
-  private constructor(type: QuantType, inputs: number, held: Quantised) {
-    this.type = type;
+  private constructor(held: Held, parts: readonly number[], inputs: number, block: number) {
+    this.type = held.levels === null ? 'int8' : 'int4';
+    this.parts = parts;
+    this.outputs = parts.reduce((sum, rows) => sum + rows, 0);
     this.inputs = inputs;
-    this.outputs = held.codes.size(0);
+    this.block = block;
     this.#held = held;
   }
 
@@ -43,15 +75,35 @@ export class QuantisedMatrix {
    * they may lie in a file; the codes are then put on `device`, which never holds more than these.
    */
   static of(weight: Tensor | readonly Tensor[], type: QuantType, device: Device = 'cpu'): QuantisedMatrix {
-    const parts = Array.isArray(weight) ? weight : [weight];
+    const parts: readonly Tensor[] = Array.isArray(weight) ? weight : [weight];
     return scope(() =>
       noGrad(() => {
-        const { codes, scales, nested, offset } = quantise(parts, type);
-        const there = (tensor: Tensor) => keep(tensor.to({ device }));
-        const held = { codes: there(codes), scales: there(scales), nested: nested && there(nested), offset };
-        return new QuantisedMatrix(type, parts[0].size(1), held);
+        const [codes, scales, nested = null, offsets = null, levels = null] = aten<Tensor[]>(
+          type === 'int8' ? 'attune::quantise_int8' : 'attune::quantise_nf4',
+          parts,
+        ) as [Tensor, Tensor, ...Tensor[]];
+        const rows = parts.map((part) => part.size(0));
+        const held = placed({ codes, scales, nested, offsets, levels }, device);
+        return new QuantisedMatrix(held, rows, (parts[0] as Tensor).size(1), QUANT_BLOCK);
       }),
     );
+  }
+
+  /** Of matrices that are quantised already, below one another; they must agree in kind (`sameKind`). */
+  static join(parts: readonly QuantisedPart[], device: Device = 'cpu'): QuantisedMatrix {
+    const [first] = parts as [QuantisedPart, ...QuantisedPart[]];
+    return scope(() => {
+      const joined = (pick: (part: QuantisedPart) => Tensor) => cat(parts.map(pick));
+      const held = {
+        codes: first.levels === null ? joined((part) => part.codes) : joined((part) => part.codes.reshape(-1)),
+        scales: joined((part) => part.scales.reshape(-1)),
+        nested: first.nested && joined((part) => (part.nested as Nested).largest.reshape(-1)),
+        offsets: first.nested && tensor(Float32Array.from(parts, (part) => (part.nested as Nested).offset)),
+        levels: first.levels?.clone() ?? null,
+      };
+      const rows = parts.map((part) => part.outputs);
+      return new QuantisedMatrix(placed(held, device), rows, first.inputs, first.block);
+    });
   }
 
   get device(): Device {
@@ -59,54 +111,90 @@ export class QuantisedMatrix {
   }
   get bytes(): number {
     let sum = 0;
-    for (const [, tensor] of this.tensors()) sum += tensor.numel * dtypeBytes[tensor.dtype];
+    for (const [, part] of this.tensors()) sum += part.numel * dtypeBytes[part.dtype];
     return sum;
   }
 
   /** x·Ŵᵀ + bias, with gradients for `x` and `bias`. */
   multiply(x: Tensor, bias: Tensor | null = null): Tensor {
-    const { codes, scales, nested, offset } = this.#held;
-    return aten('attune::quantised_linear', x, codes, scales, nested, offset, bias);
+    return aten('attune::quantised_linear', ...this.arguments(), x, bias);
   }
 
   /** Ŵ, [outputs, inputs]. */
   dequantise(dtype: DType = 'float32'): Tensor {
-    const { codes, scales, nested, offset } = this.#held;
-    return aten('attune::dequantise', codes, scales, nested, offset, this.inputs, dtype);
+    return aten('attune::dequantise', ...this.arguments(), dtype);
   }
 
-  /** What it is made of, for whoever writes, counts or compares it; the offset goes with `nested`. */
-  *tensors(): Iterable<[string, Tensor]> {
-    const { codes, scales, nested } = this.#held;
-    yield ['codes', codes];
-    yield ['scales', scales];
-    if (nested !== null) yield ['nested', nested];
+  /** What the operators of native/ops/quantised.cc are told of it. */
+  arguments(): unknown[] {
+    const { codes, scales, nested, offsets, levels } = this.#held;
+    return [codes, scales, nested, offsets, levels, this.parts, this.inputs, this.block];
   }
-  /** The mean of the blocks' maxima; 0 of 8 bits. */
-  get offset(): number {
-    return this.#held.offset;
+
+  /** One of the matrices it was made of; the tensors are views of its own. */
+  part(index: number): QuantisedPart {
+    const { codes, scales, nested, offsets, levels } = this.#held;
+    const { inputs, block } = this;
+    const outputs = this.parts[index] as number;
+    const before = this.parts.slice(0, index);
+    const start = (size: (rows: number) => number) => before.reduce((sum, rows) => sum + size(rows), 0);
+    const cut = (whole: Tensor, size: (rows: number) => number) => whole.narrow(0, start(size), size(outputs));
+    if (levels === null) {
+      const rows = (count: number) => count;
+      return { outputs, inputs, block, codes: cut(codes, rows), scales: cut(scales, rows), nested: null, levels };
+    }
+    const bytes = (rows: number) => Math.ceil((rows * inputs) / 2);
+    const blocks = (rows: number) => Math.ceil((rows * inputs) / block);
+    const runs = (rows: number) => Math.ceil(blocks(rows) / QUANT_RUN);
+    const offset = offsets === null ? 0 : (offsets.numbers()[index] as number);
+    return {
+      ...{ outputs, inputs, block, levels },
+      codes: cut(codes, bytes),
+      scales: cut(scales, blocks),
+      nested: nested === null ? null : { largest: cut(nested, runs), offset },
+    };
+  }
+
+  /** What it is made of, for whoever counts or compares it. */
+  *tensors(): Iterable<[string, Tensor]> {
+    for (const [name, part] of Object.entries(this.#held) as [string, Tensor | null][])
+      if (part !== null) yield [name, part];
   }
 
   dispose(): void {
-    for (const [, tensor] of this.tensors()) tensor.dispose();
+    for (const [, part] of this.tensors()) part.dispose();
   }
   [Symbol.dispose](): void {
     this.dispose();
   }
 }
 
-function quantise(parts: readonly Tensor[], type: QuantType): Quantised {
-  if (type === 'int8') {
-    const [codes, scales] = aten<[Tensor, Tensor]>('attune::quantise_int8', parts);
-    return { codes, scales, nested: null, offset: 0 };
-  }
-  const [codes, scales, nested, offset] = aten<[Tensor, Tensor, Tensor, number]>('attune::quantise_nf4', parts);
-  return { codes, scales, nested, offset };
+type Nested = NonNullable<QuantisedPart['nested']>;
+
+function placed(held: Held, device: Device): Held {
+  const there = (part: Tensor | null) => part && keep(part.to({ device }));
+  const { codes, scales, nested, offsets, levels } = held;
+  return {
+    codes: there(codes) as Tensor,
+    scales: there(scales) as Tensor,
+    nested: there(nested),
+    offsets: there(offsets),
+    levels: there(levels),
+  };
 }
 
-/** What a matrix of this size takes. */
-export function quantisedBytes(outputs: number, inputs: number, type: QuantType): number {
-  if (type === 'int8') return outputs * (inputs + 4);
-  const blocks = outputs * Math.ceil(inputs / BLOCK);
-  return outputs * Math.ceil(inputs / 2) + blocks + 4 * Math.ceil(blocks / RUN);
+/** Whether matrices can be held as one. */
+export function sameKind(parts: readonly QuantisedPart[]): boolean {
+  const kind = ({ inputs, block, levels, nested }: QuantisedPart) =>
+    [inputs, block, nested !== null, ...(levels?.numbers() ?? [])].join();
+  return new Set(parts.map(kind)).size === 1;
+}
+
+/** What a matrix of such parts takes. */
+export function quantisedBytes(parts: readonly number[], inputs: number, type: QuantType): number {
+  const sum = (size: (rows: number) => number) => parts.reduce((total, rows) => total + size(rows), 0);
+  if (type === 'int8') return sum((rows) => rows * (inputs + 4));
+  const blocks = (rows: number) => Math.ceil((rows * inputs) / QUANT_BLOCK);
+  const held = sum((rows) => Math.ceil((rows * inputs) / 2) + blocks(rows) + 4 * Math.ceil(blocks(rows) / QUANT_RUN));
+  return held + 4 * parts.length + 4 * 16; // the offsets and the levels
 }

@@ -3,7 +3,7 @@
  * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
-import { aten, type Device, keep, linear, type Tensor } from '../../tensor/index.ts';
+import { aten, type Device, type DType, keep, linear, type Tensor } from '../../tensor/index.ts';
 
 export interface ProjectionPart {
   /** The checkpoint's module name, e.g. `model.layers.0.self_attn.q_proj`. */
@@ -25,8 +25,8 @@ export class Projection {
   readonly outputs: number;
   readonly parts: readonly (ProjectionPart & { start: number })[];
   /** null where the matrix is held quantised. */
-  readonly weight: Tensor | null;
-  readonly quantised: QuantisedMatrix | null;
+  weight: Tensor | null;
+  quantised: QuantisedMatrix | null;
   bias: Tensor | null;
   /** The active one; set by src/models/lora/adapters.ts. */
   adapter: ProjectionAdapter | null = null;
@@ -66,6 +66,14 @@ export class Projection {
     return this.weight === null
       ? (this.quantised as QuantisedMatrix).multiply(input, bias)
       : linear(input, this.weight, bias);
+  }
+
+  /** From now on the plain matrix that the quantised one stands for, which is gone. */
+  dequantise_(dtype: DType): void {
+    if (this.quantised === null) return;
+    this.weight = keep(this.quantised.dequantise(dtype));
+    this.quantised.dispose();
+    this.quantised = null;
   }
 
   /** The rows of one part: a view, or what the quantised ones stand for. */

@@ -34,7 +34,7 @@ describe('familyOf', () => {
     [{ hidden_act: 'gegelu' }, /hidden_act is "gegelu".*silu/],
     [
       { quantization_config: { bits: 4 } },
-      /quantization_config says that the weights are quantised already.*--ref-quant-type/,
+      /quantization_config says that the weights were quantised by an unnamed method.*--quant-type/,
     ],
     [{ is_encoder_decoder: true }, /is_encoder_decoder/],
     [{ pruned_heads: { 0: [1] } }, /pruned_heads/],

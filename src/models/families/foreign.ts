@@ -15,9 +15,13 @@ const otherArchitecture: Fault = (value) =>
   isEmpty(value) || value === 1 ? undefined : 'changes the computation and does not belong to this family';
 
 const faults: Record<string, Fault> = {
-  quantization_config: unlessEmpty(
-    'says that the weights are quantised already, which attune does not read: load the original checkpoint, which it can quantise itself (--quant-type, --rm-quant-type, --ref-quant-type)',
-  ),
+  quantization_config: (value) => {
+    if (isEmpty(value)) return undefined;
+    const said = value as Record<string, unknown>;
+    const method = said.quant_method ?? (said.load_in_4bit || said.load_in_8bit ? 'bitsandbytes' : 'an unnamed method');
+    if (method === 'bitsandbytes') return undefined;
+    return `says that the weights were quantised by ${String(method)}: attune reads those of bitsandbytes (4 and 8 bits). Load the original checkpoint, which it can quantise itself (--quant-type)`;
+  },
   is_encoder_decoder: unlessEmpty('asks for an encoder-decoder; only decoders are supported'),
   add_cross_attention: unlessEmpty('asks for cross-attention; only decoders without it are supported'),
   pruned_heads: unlessEmpty('lists pruned attention heads, which are not supported: save the model with whole layers'),

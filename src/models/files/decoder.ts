@@ -4,48 +4,26 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
-import { QuantisedMatrix, type QuantType } from '../../nn/index.ts';
-import {
-  type Checkpoint,
-  cat,
-  type Device,
-  type DType,
-  empty,
-  keep,
-  noGrad,
-  ones,
-  scope,
-  type Tensor,
-  zeros,
-} from '../../tensor/index.ts';
+import { QuantisedMatrix, type QuantType, sameKind } from '../../nn/index.ts';
+import { type Checkpoint, cat, type Device, type DType, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { Decoder } from '../decoder/decoder.ts';
 import { Layer } from '../decoder/layer.ts';
 import type { Norm } from '../decoder/norm.ts';
 import { Projection, type ProjectionPart } from '../decoder/projection.ts';
 import { familyOf } from '../families/index.ts';
 import type { DecoderSpec, WeightNames } from '../families/spec.ts';
-import { storedHead } from './head.ts';
+import { configQuantType } from './bitsandbytes.ts';
+import { CheckpointSource, InitialSource, type WeightSource } from './source.ts';
 
 export interface LoadOptions {
   dtype?: DType;
   device?: Device;
   /**
    * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters. Embeddings, the
-   * heads and the norms stay as they are. Each matrix is quantised as it is read, so that the whole never lies there plain.
+   * heads and the norms stay as they are. Each matrix is quantised as it is read, so that the whole never lies there plain. A
+   * checkpoint that is quantised already stays as it is, whether this is said or not.
    */
   quantType?: QuantType;
-}
-
-type Placing = Required<Pick<LoadOptions, 'dtype' | 'device'>>;
-
-/** Where a decoder's weights come from: a checkpoint, or the initial distribution. */
-interface WeightSource {
-  /** Whether it holds a language-model head where one is not tied. */
-  readonly hasHead: boolean;
-  /** A tensor of this shape under this name, placed as the decoder is. */
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
-  /** A matrix as it is stored, on the CPU: only to be read, and only while the source is open. */
-  stored(name: string, shape: readonly number[]): Tensor;
 }
 
 export function readConfig(folder: string): Record<string, unknown> {
@@ -73,7 +51,11 @@ export function readDecoder(
 ): Decoder {
   const { spec, names } = familyOf(config, join(folder, 'config.json'));
   const { dtype = configDtype(config), device = 'cpu', quantType } = options;
-  const source = new CheckpointSource(checkpoint, names, folder, { dtype, device });
+  const source = new CheckpointSource(checkpoint, names, folder, { dtype, device }, configQuantType(config));
+  if (quantType !== undefined && source.quantType !== null && quantType !== source.quantType)
+    throw new UserError(
+      `${folder}: its weights are ${source.quantType} already and cannot become ${quantType}: leave the choice out, or load the original.`,
+    );
   const decoder = scope(() => noGrad(() => buildDecoder(spec, names, source, projections(source, quantType, device))));
   source.refuseLeftovers();
   return decoder;
@@ -87,111 +69,26 @@ export function initDecoder(config: Record<string, unknown>, source: string, opt
   return scope(() => noGrad(() => buildDecoder(spec, names, weights, projections(weights, quantType, device))));
 }
 
-class CheckpointSource implements WeightSource {
-  readonly #checkpoint: Checkpoint;
-  readonly #names: WeightNames;
-  readonly #folder: string;
-  readonly #placing: Placing;
-  readonly #used = new Set<string>();
-  constructor(checkpoint: Checkpoint, names: WeightNames, folder: string, placing: Placing) {
-    this.#checkpoint = checkpoint;
-    this.#names = names;
-    this.#folder = folder;
-    this.#placing = placing;
-  }
-  /** Headless checkpoints (GPT-2's on the hub) lack the base model's prefix. */
-  #find(name: string): string | undefined {
-    if (this.#checkpoint.has(name)) return name;
-    const prefix = `${this.#names.basePrefix}.`;
-    const bare = name.startsWith(prefix) ? name.slice(prefix.length) : undefined;
-    return bare !== undefined && this.#checkpoint.has(bare) ? bare : undefined;
-  }
-  get hasHead(): boolean {
-    return this.#find(`${this.#names.head}.weight`) !== undefined || storedHead(this.#checkpoint) === undefined;
-  }
-  get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
-    // a copy of our own: the file's pages are mapped, and weights are trained in place
-    return this.#mapped(name, shape, kind)
-      .to({ ...this.#placing, copy: true })
-      .contiguous();
-  }
-  stored(name: string, shape: readonly number[]): Tensor {
-    return this.#mapped(name, shape, 'matrix');
-  }
-  #mapped(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
-    const found = this.#find(name);
-    if (found === undefined)
-      throw new UserError(`${this.#folder}: the checkpoint has no "${name}", which its config calls for.`);
-    this.#used.add(found);
-    const stored = this.#checkpoint.tensor(found);
-    const transposed = kind === 'matrix' && this.#names.transposed && isConv1d(name, this.#names);
-    const tensor = transposed ? stored.t() : stored;
-    if (tensor.shape.join() !== shape.join()) {
-      throw new UserError(`${this.#folder}: "${found}" is [${tensor.shape}], but its config calls for [${shape}].`);
-    }
-    return tensor;
-  }
-  /** A tensor that nothing read would change the model silently: a bias that the config denies, another architecture's part. */
-  refuseLeftovers(): void {
-    const head = storedHead(this.#checkpoint) ?? 'score';
-    const harmless = new Set([`${head}.weight`, `${head}.bias`, `${this.#names.head}.weight`]);
-    const left = this.#checkpoint.names.filter(
-      (name) => !this.#used.has(name) && !harmless.has(name) && !this.#names.ignored?.test(name),
-    );
-    if (left.length === 0) return;
-    const shown = left
-      .slice(0, 4)
-      .map((name) => `"${name}"`)
-      .join(', ');
-    throw new UserError(
-      `${this.#folder}: the checkpoint holds ${left.length} tensors that its config has no place for: ${shown}${left.length > 4 ? ', …' : ''}.`,
-    );
-  }
-}
-
-/** Conv1D matrices are those of the blocks; embeddings and the head are ordinary. */
-function isConv1d(name: string, names: WeightNames): boolean {
-  return (
-    name !== `${names.embedding}.weight` && name !== `${names.positions}.weight` && name !== `${names.head}.weight`
-  );
-}
-
-class InitialSource implements WeightSource {
-  readonly #spec: DecoderSpec;
-  readonly #placing: Placing;
-  constructor(spec: DecoderSpec, placing: Placing) {
-    this.#spec = spec;
-    this.#placing = placing;
-  }
-  readonly hasHead = true;
-  get(_name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
-    if (kind === 'gain') return ones(shape, this.#placing);
-    if (kind === 'bias') return zeros(shape, this.#placing);
-    return this.#drawn(shape).to(this.#placing.dtype);
-  }
-  stored(_name: string, shape: readonly number[]): Tensor {
-    return this.#drawn(shape).to({ device: 'cpu' });
-  }
-  /** In f32, so that a seed gives the same weights in every dtype. */
-  #drawn(shape: readonly number[]): Tensor {
-    return empty(shape, { device: this.#placing.device }).normal_(0, this.#spec.initializerRange);
-  }
-}
-
 type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) => Projection;
 
 /** Of a source's matrices. What is read on the way is gone when it is made: a checkpoint passes one matrix at a time. */
 function projections(source: WeightSource, quantType: QuantType | undefined, device: Device): MakeProjection {
-  const plain = (parts: ProjectionPart[], inputs: number) =>
-    joined(parts.map(({ name, outputs }) => source.get(`${name}.weight`, [outputs, inputs], 'matrix')));
-  const stored = (parts: ProjectionPart[], inputs: number) =>
-    parts.map(({ name, outputs }) => source.stored(`${name}.weight`, [outputs, inputs]));
+  const matrixOf = (parts: ProjectionPart[], inputs: number) => {
+    const named = parts.map(({ name, outputs }) => [`${name}.weight`, [outputs, inputs]] as const);
+    if (named.every(([name]) => source.isQuantised(name))) {
+      const stored = named.map(([name, shape]) => source.quantised(name, shape));
+      if (sameKind(stored)) return QuantisedMatrix.join(stored, device);
+    }
+    // where a file quantises some of the matrices that are held as one and leaves others, all are held plain
+    if (quantType === undefined || source.quantType !== null)
+      return joined(named.map(([name, shape]) => source.get(name, shape, 'matrix')));
+    const plain = named.map(([name, shape]) => source.stored(name, shape));
+    return QuantisedMatrix.of(plain, quantType, device);
+  };
   return (parts, inputs, bias) =>
     scope(() => {
-      const matrix =
-        quantType === undefined ? plain(parts, inputs) : QuantisedMatrix.of(stored(parts, inputs), quantType, device);
       const biases = bias ? parts.map(({ name, outputs }) => source.get(`${name}.bias`, [outputs], 'bias')) : null;
-      return new Projection(parts, matrix, biases === null ? null : joined(biases));
+      return new Projection(parts, matrixOf(parts, inputs), biases === null ? null : joined(biases));
     });
 }
 

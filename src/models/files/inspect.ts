@@ -14,6 +14,7 @@ import type { DecoderSpec } from '../families/spec.ts';
 import type { LoraOptions } from '../lora/config.ts';
 import type { Model } from '../model.ts';
 import { readAdapterConfig } from './adapter.ts';
+import { configQuantType } from './bitsandbytes.ts';
 import { configDtype, readConfig } from './decoder.ts';
 import { storedHead } from './head.ts';
 import { initModel } from './load.ts';
@@ -57,6 +58,8 @@ export interface Inspection {
   contextTokens: number;
   positions: string;
   attention: string;
+  /** How the blocks' matrices are stored; null: as plain tensors. */
+  quantised: QuantType | null;
   adapter: { base: string; r: number; alpha: number; targetModules: readonly string[]; dora: boolean } | null;
   memory: {
     tokens: number;
@@ -66,6 +69,8 @@ export interface Inspection {
     quantisedBytes: Record<QuantType, number>;
     train: MemoryEstimate;
     lora: MemoryEstimate & { r: number; targetModules: readonly string[] };
+    /** LoRA on a base whose blocks' matrices are quantised. */
+    qlora: Record<QuantType, MemoryEstimate>;
   };
   tokenizer: {
     vocabSize: number;
@@ -118,11 +123,12 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
   using model = initModel(config, { device: 'meta', dtype, source: join(folder, 'config.json') });
   const { spec } = model.decoder;
   const { tokens = 8192, checkpointing = false, lora = {} } = options;
-  const stored = storedWeights(folder);
+  const stored = storedWeights(folder, config);
   const parameters = partsOf(model);
   parameters.head += stored.headParameters;
   parameters.total += stored.headParameters;
   const memory = { dtype, tokens, checkpointing, device: options.device };
+  const base = stored.quantType ?? undefined;
   const quantised = (type: QuantType) => weightBytes(model, dtype, type) + stored.headParameters * dtypeBytes[dtype];
   return {
     name,
@@ -140,17 +146,22 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
     contextTokens: spec.maxPositions,
     positions: positionsOf(spec),
     attention: attentionOf(spec),
+    quantised: stored.quantType,
     adapter: null,
     memory: {
       tokens,
       checkpointing,
-      loadBytes: parameters.total * dtypeBytes[dtype],
+      loadBytes: stored.quantType === null ? parameters.total * dtypeBytes[dtype] : quantised(stored.quantType),
       quantisedBytes: { int8: quantised('int8'), int4: quantised('int4') },
       train: trainingMemory(model, memory),
       lora: {
-        ...trainingMemory(model, { ...memory, lora }),
+        ...trainingMemory(model, { ...memory, lora, quantType: base }),
         r: lora.r ?? 16,
         targetModules: [lora.targetModules ?? model.family.loraTargets].flat(),
+      },
+      qlora: {
+        int8: trainingMemory(model, { ...memory, lora, quantType: 'int8' }),
+        int4: trainingMemory(model, { ...memory, lora, quantType: 'int4' }),
       },
     },
     tokenizer: await readTokenizer(folder),
@@ -175,9 +186,16 @@ function partsOf(model: Model): Inspection['parameters'] {
   };
 }
 
-function storedWeights(folder: string): { bytes: Partial<Record<DType, number>>; headParameters: number } {
+interface StoredWeights {
+  bytes: Partial<Record<DType, number>>;
+  headParameters: number;
+  quantType: QuantType | null;
+}
+
+function storedWeights(folder: string, config: Record<string, unknown>): StoredWeights {
+  const quantType = configQuantType(config);
   const found = ['model.safetensors', 'model.safetensors.index.json'].some((file) => existsSync(join(folder, file)));
-  if (!found) return { bytes: {}, headParameters: 0 };
+  if (!found) return { bytes: {}, headParameters: 0, quantType };
   using checkpoint = new Checkpoint(folder);
   const bytes: Partial<Record<DType, number>> = {};
   for (const name of checkpoint.names) {
@@ -186,7 +204,7 @@ function storedWeights(folder: string): { bytes: Partial<Record<DType, number>>;
   }
   const head = storedHead(checkpoint);
   const headParameters = head === undefined ? 0 : count(checkpoint.info(`${head}.weight`).shape);
-  return { bytes, headParameters };
+  return { bytes, headParameters, quantType };
 }
 
 function adapterSizes(folder: string): { adapters: number; head: number } {

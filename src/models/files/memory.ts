@@ -15,6 +15,8 @@ export interface MemoryOptions {
   dtype: DType;
   /** Adapters on a frozen base; all weights are trained without it. */
   lora?: LoraOptions | null;
+  /** How the base of adapters holds its blocks' matrices; plain by default. */
+  quantType?: QuantType;
   /** Where it trains; this machine's best by default. */
   device?: Device;
   /** The reference is another model of this size. */
@@ -48,7 +50,7 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const trainable = adapters?.parameters ?? parameters;
   const trainedSize = adapters === null ? size : dtypeBytes[lora?.dtype ?? 'float32'];
   const halved = trainedSize < 4;
-  const heldBytes = parameters * size + (adapters?.parameters ?? 0) * trainedSize;
+  const heldBytes = weightBytes(model, dtype, options.quantType) + (adapters?.parameters ?? 0) * trainedSize;
   const referenceBytes = secondCopy ? weightBytes(model, dtype, options.referenceQuantType) : 0;
   const optimizerBytes = trainable * (trainedSize + 8 + (halved ? 4 : 0));
   const { spec } = model.decoder;
@@ -79,8 +81,10 @@ export function weightBytes(model: Model, dtype: DType, quantType?: QuantType): 
   const plain = model.decoder.parameterCount() * dtypeBytes[dtype];
   if (quantType === undefined) return plain;
   let saved = 0;
-  for (const { outputs, inputs } of model.decoder.projections())
-    saved += outputs * inputs * dtypeBytes[dtype] - quantisedBytes(outputs, inputs, quantType);
+  for (const { parts, outputs, inputs } of model.decoder.projections()) {
+    const rows = parts.map((part) => part.outputs);
+    saved += outputs * inputs * dtypeBytes[dtype] - quantisedBytes(rows, inputs, quantType);
+  }
   return plain - saved;
 }
 

@@ -1,10 +1,10 @@
 /** A model into a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { UserError } from '../../errors.ts';
 import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
 import type { Model } from '../model.ts';
 import { saveAdapters } from './adapter.ts';
+import { quantisationConfig, quantisedTensors } from './bitsandbytes.ts';
 import { headTensors } from './head.ts';
 
 const SHARD_BYTES = 5e9; // transformers' default
@@ -17,17 +17,12 @@ export function saveModel(model: Model, folder: string): void {
 }
 
 function savePlainModel(model: Model, folder: string): void {
-  const { quantType } = model.decoder;
-  if (quantType !== null)
-    throw new UserError(
-      `A model whose weights were made ${quantType} on loading is not saved: they are no longer the original ones. Its adapters can be.`,
-    );
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'config.json'), `${JSON.stringify(configOf(model), null, 2)}\n`);
   scope(() => noGrad(() => writeShards(folder, weightsOf(model))));
 }
 
-/** Every weight under its checkpoint name, in the checkpoint's layout. */
+/** Every weight under its checkpoint name, in the checkpoint's layout; quantised ones in that of bitsandbytes. */
 export function weightsOf(model: Model): Map<string, Tensor> {
   const { names, decoder, head } = model;
   const blocks = new Set<string>();
@@ -38,18 +33,33 @@ export function weightsOf(model: Model): Map<string, Tensor> {
     const tensor = weight.tensor().detach();
     weights.set(weight.name, names.transposed && blocks.has(weight.name) ? tensor.t() : tensor);
   }
+  for (const { quantised, parts } of decoder.projections())
+    for (const [i, part] of parts.entries())
+      if (quantised !== null)
+        for (const [name, tensor] of quantisedTensors(`${part.name}.weight`, quantised.part(i), decoder.dtype))
+          weights.set(name, tensor);
   if (head !== null) for (const [name, tensor] of headTensors(model, head)) weights.set(name, tensor.detach());
   return weights;
 }
 
 function configOf(model: Model): Record<string, unknown> {
   const { config, family, head, notes, decoder } = model;
-  const { torch_dtype: _, attune: __, ...rest } = config;
+  const { torch_dtype: _, attune: __, quantization_config: ___, ...rest } = config;
   const labels = head === null ? {} : labelFields(head.outputs);
   const { causal, sequence, token } = family.architectures;
   const architecture = head === null ? causal : head.kind === 'reward' ? (sequence ?? causal) : (token ?? causal);
   const kept = Object.keys(notes).length > 0 ? { attune: notes } : {};
-  return { ...rest, ...labels, architectures: [architecture], dtype: decoder.dtype, ...kept };
+  return { ...rest, ...labels, architectures: [architecture], dtype: decoder.dtype, ...quantisationOf(model), ...kept };
+}
+
+function quantisationOf({ decoder, names, head }: Model): Record<string, unknown> {
+  const projections = [...decoder.projections()];
+  const first = projections.find(({ quantised }) => quantised !== null)?.quantised;
+  if (!first) return {};
+  // transformers leaves the head plain by itself, unless other modules are listed that stay so
+  const plain = projections.filter(({ quantised }) => quantised === null).flatMap(({ parts }) => parts);
+  const skipped = plain.length === 0 ? [] : [head === null ? names.head : 'score', ...plain.map(({ name }) => name)];
+  return { quantization_config: quantisationConfig(first.part(0), decoder.dtype, skipped) };
 }
 
 function labelFields(count: number): Record<string, unknown> {

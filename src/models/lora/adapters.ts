@@ -159,6 +159,9 @@ export class Adapters {
   merge(): void {
     if (this.#active === null) throw new UserError('There is no active adapter to merge.');
     if (this.#merged) return;
+    const { decoder } = this.#model;
+    // a change of a few adapters would be lost in the steps of 4 bits: a quantised base becomes plain first
+    for (const projection of decoder.projections()) projection.dequantise_(decoder.dtype);
     for (const lora of this.#active.projections) {
       lora.merge();
       lora.projection.adapter = null;

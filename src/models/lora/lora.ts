@@ -149,7 +149,7 @@ export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
   return result;
 }
 
-/** Writes the active adapter's change into the base's weights: as fast as the base, and saved as a plain model. */
+/** Writes the active adapter's change into the base's weights: as fast as the base, and saved as a plain model. A quantised base is dequantised first. */
 export function mergeAdapters(model: AdapterHost): void {
   adaptersOf(model).merge();
 }

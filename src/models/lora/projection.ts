@@ -6,7 +6,6 @@
  *
  * and with DoRA, for rows with a magnitude m:  y = b + m/‖W + BA‖ · (x·Wᵀ + (x·Aᵀ)·Bᵀ), the norm taken as a constant.
  */
-import { UserError } from '../../errors.ts';
 import {
   aten,
   cat,
@@ -141,7 +140,6 @@ export class ProjectionLora implements ProjectionAdapter {
   /** Writes the change into the base's weights. */
   merge(): void {
     if (this.#merged !== null) return;
-    this.#refuseQuantised();
     this.#merged = noGrad(() => scope(() => this.parts.map((part) => this.#mergePart(part))));
     for (const { norm, bias } of this.#merged) for (const tensor of [norm, bias]) if (tensor !== null) keep(tensor);
   }
@@ -184,13 +182,6 @@ export class ProjectionLora implements ProjectionAdapter {
       bias?.dispose();
     }
     this.#merged = null;
-  }
-
-  #refuseQuantised(): void {
-    if (this.projection.quantised !== null)
-      throw new UserError(
-        "Merging changes the base's weights, and these are quantised. Load the base unquantised, and the adapter on it.",
-      );
   }
 
   dispose(): void {
