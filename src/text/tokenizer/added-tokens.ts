@@ -11,8 +11,10 @@ export interface Section {
   id?: number;
 }
 
-const WORD_BEFORE = /[\p{L}\p{M}\p{N}\p{Pc}]$/u;
-const WORD_AFTER = /^[\p{L}\p{M}\p{N}\p{Pc}]/u;
+// \w and \s as the Rust package means them: JavaScript's own know fewer letters, and count U+FEFF as a space.
+const WORD_BEFORE = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]$/u;
+const WORD_AFTER = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
+const SPACE = /\p{White_Space}/u;
 
 export class AddedTokens {
   readonly #tokens = new Map<string, AddedToken>();
@@ -35,8 +37,8 @@ export class AddedTokens {
       let end = start + match[0].length;
       if (start < done) continue;
       if (token.single_word && (WORD_BEFORE.test(text.slice(0, start)) || WORD_AFTER.test(text.slice(end)))) continue;
-      if (token.lstrip) start = Math.max(done, text.slice(0, start).trimEnd().length);
-      if (token.rstrip) end = text.length - text.slice(end).trimStart().length;
+      if (token.lstrip) while (start > done && SPACE.test(text.charAt(start - 1))) start--;
+      if (token.rstrip) while (end < text.length && SPACE.test(text.charAt(end))) end++;
       if (start > done) sections.push({ start: done, end: start });
       sections.push({ start, end, id: token.id });
       done = end;

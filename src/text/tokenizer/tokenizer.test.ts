@@ -123,7 +123,40 @@ describe('encode and decode', () => {
       '<rr>',
       ...'abhelot.,T',
     ];
+    // What breaks encoders: half surrogates, combining and joined characters, other scripts, other spaces, look-alikes.
+    const nasty = [
+      '\ud800',
+      '\udc00',
+      '\u0000',
+      '\ufeff',
+      '\u200d',
+      '\u200b',
+      '\u00a0',
+      '\u2028',
+      '\u3000',
+      '\u0301',
+      '\u1e9b\u0323',
+    ];
+    nasty.push(
+      '👩‍👩‍👧',
+      '🏳️‍🌈',
+      '한국',
+      'ﬁ',
+      'שלום',
+      'İı',
+      'ǅ',
+      '٣',
+      '½',
+      '<s',
+      's>',
+      '</s></s>',
+      '▁',
+      '▁▁',
+      '<0x41>',
+      'a'.repeat(70),
+    );
     const texts = [...randomTexts(150, pieces, 7), ...randomTexts(100, ascii, 11), '', ' ', 'h e'.repeat(300)];
+    texts.push(...randomTexts(120, [...nasty, ...pieces.slice(0, 8)], 13));
     const native = await tokenizer.encodeBatch(texts);
     texts.forEach((text, i) => {
       expect(tokenizer.encode(text), JSON.stringify(text)).toEqual([...(native[i] as Int32Array)]);
