@@ -1,8 +1,8 @@
 /** A GRPO step as `attune train policy` takes it: 2 prompts with 8 answers each, reference, advantages, loss, AdamW. */
-import { initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { initModel, Sampler } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import { rewardFunction } from '../../src/rewards/index.ts';
-import { ListPrompts } from '../../src/rollouts/prompts.ts';
+import { ListPrompts } from '../../src/rollouts/dataset-prompts.ts';
 import { resolveConfig } from '../../src/runs/index.ts';
 import type { Tokenizer } from '../../src/text/index.ts';
 import { algorithmOf, policySchema } from '../../src/trainers/policy/config.ts';
@@ -35,7 +35,7 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
   const task = new PolicyTask({
     ...{ config, ...algorithmOf({ ...config, klCoef: 0.01 }), model, tokenizer, sampler },
     optimizer,
-    reference: <T>(body: (reference: Model) => T) => body(frozen),
+    reference: { use: (body) => body(frozen) },
     critic: null,
     prompts: new ListPrompts(prompts, 1),
     scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),

@@ -23,8 +23,8 @@ export const unsaved = {
   restore: () => {},
 };
 
-export async function fastestStep<Batch, Totals>(
-  task: TrainTask<Batch, Totals>,
+export async function fastestStep(
+  task: TrainTask,
   { cuda }: StepWork,
   options: { lr: number; maxGradNorm: number },
 ): Promise<Measured> {

@@ -1,7 +1,8 @@
 /** A DPO step as `attune train preference` takes it: 16 pairs, the reference asked anew each step, AdamW. */
-import { type PreferenceTotals, preferenceLoss, preferenceOptions } from '../../src/algorithms/index.ts';
+import { preferenceLoss, preferenceOptions } from '../../src/algorithms/index.ts';
 import { addLora, initModel } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
+import type { TrainTask } from '../../src/trainers/loop/task.ts';
 import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference/objective.ts';
 import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
 import { ModelReference } from '../../src/trainers/reference/reference.ts';
@@ -20,25 +21,25 @@ export async function dpoSteps(work: StepWork, lora: boolean): Promise<Measured 
   using model = initModel(shape, { seed: 0, device });
   if (lora) addLora(model, LORA);
   else model.decoder.requiresGrad_();
-  const limits = { examples: 2 * PAIRS };
   const reference = lora
-    ? new AdapterReference(model, limits)
-    : new ModelReference(initModel(shape, { seed: 0, device }), model, limits);
+    ? new AdapterReference(model)
+    : new ModelReference(initModel(shape, { seed: 0, device }), model);
   const algorithm = preferenceLoss('dpo');
   const objective = new PreferenceObjective({
     ...{ model, algorithm, options: preferenceOptions(algorithm, {}), reference },
     ...{ limits: { examples: PAIRS }, maxLength: shape.max_position_embeddings },
   });
   using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
-  const task = {
+  const task: TrainTask = {
     ...unsaved,
     optimizer,
     totalSteps: work.steps + 1,
-    plan() {
+    async step(_, { update }) {
       const examples = pairs(lengths, promptLength, shape.vocab_size);
-      return { updates: [{ batches: [examples], totals: objective.totals(examples) }], examples: PAIRS, epoch: 0 };
+      const totals = objective.totals(examples);
+      await update([examples], (part) => objective.backward(part, totals));
+      return { examples: PAIRS, epoch: 0 };
     },
-    backward: (examples: PreferenceExample[], totals: PreferenceTotals) => objective.backward(examples, totals),
   };
   const measured = await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 });
   reference.dispose();

@@ -4,6 +4,7 @@ import { initModel } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import { preferenceObjective } from '../../src/trainers/batches/objectives.ts';
 import { onDevice } from '../../src/trainers/batches/step-batches.ts';
+import type { TrainTask } from '../../src/trainers/loop/task.ts';
 import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
 import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
 
@@ -26,20 +27,23 @@ export async function rewardSteps(work: StepWork, checkpointing: boolean): Promi
   }));
   const batch = packBatch(pairs);
   using optimizer = new AdamW(model.trainable(), { lr: 1e-5 });
-  const task = {
+  const task: TrainTask = {
     ...unsaved,
     optimizer,
     totalSteps: work.steps + 1,
-    plan: () => ({ updates: [{ batches: [batch], totals: objective.totals([batch]) }], examples: half, epoch: 0 }),
-    backward(given: typeof batch, totals: { pairs: number }) {
-      const packed = onDevice(given, device);
-      let metrics = {};
-      const lossOf = (hidden: Parameters<typeof objective.loss>[0]) => {
-        const result = objective.loss(hidden, packed, given, totals);
-        metrics = result.metrics;
-        return result.loss;
-      };
-      return { ...metrics, loss: model.decoder.backward(packed, lossOf, { checkpointing }) };
+    async step(_, { update }) {
+      const totals = objective.totals([batch]);
+      await update([batch], (given) => {
+        const packed = onDevice(given, device);
+        let metrics = {};
+        const lossOf = (hidden: Parameters<typeof objective.loss>[0]) => {
+          const result = objective.loss(hidden, packed, given, totals);
+          metrics = result.metrics;
+          return result.loss;
+        };
+        return { ...metrics, loss: model.decoder.backward(packed, lossOf, { checkpointing }) };
+      });
+      return { examples: half, epoch: 0 };
     },
   };
   return { ...(await fastestStep(task, work, { lr: 1e-5, maxGradNorm: 10 })), tokens: batch.tokens };

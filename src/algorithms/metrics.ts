@@ -1,11 +1,12 @@
 /**
- * Metrics of a micro-batch stay on the device as detached scalars, and are read back once per step. A metric is its
- * micro-batch's share of the step's mean, so shares add up; one whose name ends in `_max` takes the largest instead.
+ * Metrics of a micro-batch stay on the device as detached scalars, and are read back once per update. Losses divide by the
+ * denominators of the whole step, so a metric is its micro-batch's share of a mean, or a count, and shares add up. Only a
+ * maximum is combined otherwise; its name ends in `_max`.
  *
  *     const parts = microBatches.map((batch) => algorithm.loss(batch, options, totals));
  *     combineMetrics(parts.map((part) => part.metrics)).kl
  */
-import { noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
+import { keep, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
 
 export type Metrics = Record<string, Tensor>;
 
@@ -15,20 +16,71 @@ export interface LossResult {
   metrics: Metrics;
 }
 
+/** Combines the metrics of micro-batches, tensors or numbers, without waiting for the device before `read`. */
+export class MetricSums {
+  readonly #numbers: Record<string, number> = {};
+  readonly #tensors = new Map<string, Tensor>();
+
+  /** The tensors remain the caller's. */
+  add(metrics: Readonly<Record<string, number | Tensor>>): void {
+    scope(() =>
+      noGrad(() => {
+        for (const [name, value] of Object.entries(metrics)) {
+          if (typeof value === 'number') this.#addNumber(name, value);
+          else this.#addTensor(name, value.detach());
+        }
+      }),
+    );
+  }
+
+  /** The combined metrics; frees what was gathered. */
+  read(): Record<string, number> {
+    const names = [...this.#tensors.keys()];
+    const tensors = [...this.#tensors.values()];
+    const values =
+      names.length === 0
+        ? []
+        : scope(() => noGrad(() => stack(tensors.map((value) => value.to('float64').reshape())).numbers()));
+    this.dispose();
+    return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, values[i] as number])) };
+  }
+
+  dispose(): void {
+    for (const value of this.#tensors.values()) value.dispose();
+    this.#tensors.clear();
+  }
+
+  #addNumber(name: string, value: number): void {
+    const before = this.#numbers[name];
+    if (before === undefined) this.#numbers[name] = value;
+    else this.#numbers[name] = isMaximum(name) ? Math.max(before, value) : before + value;
+  }
+
+  #addTensor(name: string, value: Tensor): void {
+    const before = this.#tensors.get(name);
+    const both = before === undefined ? value : isMaximum(name) ? before.maximum(value) : before.add(value);
+    this.#tensors.set(name, keep(both));
+    before?.dispose();
+  }
+}
+
 /** The step's metrics from those of its micro-batches (for several ranks: sum these, and take the largest of `_max`). */
 export function combineMetrics(parts: readonly Metrics[]): Record<string, number> {
-  const names = [...new Set(parts.flatMap((part) => Object.keys(part)))];
-  if (names.length === 0) return {};
-  return scope(() =>
-    noGrad(() => {
-      const combined = names.map((name) => {
-        const values = stack(parts.flatMap((part) => part[name] ?? []));
-        return (isMaximum(name) ? values.max() : values.sum()).to('float64');
-      });
-      const numbers = stack(combined).numbers();
-      return Object.fromEntries(names.map((name, i) => [name, numbers[i] as number]));
-    }),
-  );
+  const sums = new MetricSums();
+  for (const part of parts) sums.add(part);
+  return sums.read();
+}
+
+/** The mean of each metric over those rows that have it: the updates of a step, the steps of a logged row. */
+export function meanMetrics(rows: readonly Record<string, number>[]): Record<string, number> {
+  const sums = new Map<string, { sum: number; count: number }>();
+  for (const row of rows) {
+    for (const [name, value] of Object.entries(row)) {
+      const entry = sums.get(name) ?? { sum: 0, count: 0 };
+      sums.set(name, { sum: entry.sum + value, count: entry.count + 1 });
+    }
+  }
+  return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
 }
 
 export function isMaximum(name: string): boolean {

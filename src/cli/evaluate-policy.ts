@@ -6,7 +6,7 @@ import { evaluatePolicy } from '../evaluate/policy.ts';
 import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
-import { configuredScorer } from '../rollouts/scoring.ts';
+import { configuredScorer } from '../rollouts/scorer.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';

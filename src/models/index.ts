@@ -20,6 +20,7 @@ export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } 
 export { saveModel } from './files/save.ts';
 export {
   baseOfAdapter,
+  checkSameVocabulary,
   checkTokenizer,
   checkVocabulary,
   loadTokenizer,

@@ -3,21 +3,22 @@
  * The prompts are the same at every evaluation and never training prompts.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
+import { checkSameVocabulary, type Model } from '../models/index.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
+import { type ScoreOptions, scoreLogprobs } from './batches.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts } from './rollout.ts';
 import { scoreRollouts } from './scoring.ts';
 
 export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
-  /** Sampled answers to each prompt for pass@k; 0 = none. */
+  /** Sampled responses to each prompt, besides the greedy one; 0 = none. */
   samples: number;
-  seed: number;
 }
 
-export interface PolicyEvaluation {
+export interface HeldOutEvaluation {
   metrics: Record<string, number>;
-  /** Greedy answers, one per prompt. */
+  /** One per prompt. */
   greedy: Rollout[];
   sampled: Rollout[];
 }
@@ -28,16 +29,32 @@ export async function evaluatePrompts(
   scorer: RewardScorer,
   prompts: readonly PolicyPrompt[],
   options: EvaluationOptions,
-): Promise<PolicyEvaluation> {
+): Promise<HeldOutEvaluation> {
   const draw = async (more: { groupSize: number; temperature: number }) => {
-    const rollouts = await sampleRollouts(sampler, tokenizer, prompts, { ...options, ...more, key: ['evaluation'] });
-    await scoreRollouts(scorer, rollouts);
+    const rollouts = await sampleRollouts(sampler, tokenizer, prompts, { ...options, ...more });
+    await scoreRollouts(scorer, rollouts, options.signal);
     return rollouts;
   };
   const greedy = await draw({ groupSize: 1, temperature: 0 });
   const sampled =
     options.samples > 0 ? await draw({ groupSize: options.samples, temperature: options.temperature }) : [];
   return { greedy, sampled, metrics: evaluationMetrics(greedy, sampled) };
+}
+
+/** KL(policy‖reference) by the k1 estimate on the policy's own responses: Σ_t log π − log πref. */
+export function measureKl(
+  policy: Model,
+  reference: Model,
+  rollouts: readonly Rollout[],
+  options: ScoreOptions,
+): { perResponse: number; perToken: number } {
+  checkSameVocabulary(policy, reference);
+  const own = scoreLogprobs(policy, null, rollouts, options).logprobs;
+  const other = scoreLogprobs(reference, null, rollouts, options).logprobs;
+  const sums = own.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (other[i]?.[t] as number), 0));
+  const total = sums.reduce((sum, kl) => sum + kl, 0);
+  const tokens = own.reduce((sum, { length }) => sum + length, 0);
+  return { perResponse: total / rollouts.length, perToken: total / tokens };
 }
 
 export function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout[]): Record<string, number> {

@@ -7,19 +7,20 @@
 import type { DatasetSpec } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import type { FormatOptions, Tokenizer } from '../text/index.ts';
-import {
-  type DatasetPrompts,
-  datasetPrompts,
-  ListPrompts,
-  type PolicyPrompt,
-  type PromptSource,
-  PromptWriter,
-  TaskPrompts,
-  taskEvalPrompts,
-} from './prompts.ts';
+import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prompts.ts';
+import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
+import { TaskPrompts, taskEvalPrompts } from './task-prompts.ts';
 
-/** The options of a run's prompts, named as in configs: either tasks or a dataset. */
-export interface PromptsConfig {
+/** How prompts become text, named as in configs. */
+export interface WritingConfig {
+  promptMaxLength: number;
+  promptFormat: FormatOptions['format'];
+  system?: string;
+  templateVariables?: FormatOptions['templateVariables'];
+}
+
+/** The options of a run's prompts: either tasks or a dataset. */
+export interface PromptsConfig extends WritingConfig {
   task?: string;
   curriculum: boolean;
   curriculumUp: number;
@@ -28,10 +29,6 @@ export interface PromptsConfig {
   subset?: string;
   trainPrompts?: number;
   testPrompts: number;
-  promptMaxLength: number;
-  promptFormat: FormatOptions['format'];
-  system?: string;
-  templateVariables?: FormatOptions['templateVariables'];
   /** Prompts are held out only where evaluations are asked for. */
   evalSteps: number;
   evalNumPrompts: number;
@@ -54,7 +51,7 @@ export async function openPrompts(
   if (task !== undefined) {
     const curriculum = config.curriculum ? { up, down } : undefined;
     return {
-      prompts: new TaskPrompts(writerOf(config, tokenizer), { tasks: task, seed, curriculum }),
+      prompts: new TaskPrompts(promptWriter(config, tokenizer), { tasks: task, seed, curriculum }),
       train: [],
       evaluation: await heldOutPrompts(config, tokenizer),
     };
@@ -71,12 +68,12 @@ export async function openPrompts(
 export async function heldOutPrompts(config: PromptsConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
   if (tasks === undefined) return (await listsOf(config, tokenizer)).evaluation;
-  return taskEvalPrompts(writerOf(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
+  return taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
 }
 
 const heldOutCount = (config: PromptsConfig) => (config.evalSteps > 0 ? config.evalNumPrompts : 0);
 
-function writerOf(config: PromptsConfig, tokenizer: Tokenizer): PromptWriter {
+export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): PromptWriter {
   return new PromptWriter(tokenizer, {
     format: config.promptFormat,
     maxLength: config.promptMaxLength,
@@ -87,7 +84,7 @@ function writerOf(config: PromptsConfig, tokenizer: Tokenizer): PromptWriter {
 
 function listsOf(config: PromptsConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
-  return datasetPrompts(writerOf(config, tokenizer), {
+  return datasetPrompts(promptWriter(config, tokenizer), {
     ...{ dataset: rows ?? (config.dataset as string), subset, trainPrompts, testPrompts, seed },
     evalPrompts: heldOutCount(config),
   });

@@ -1,10 +1,13 @@
 /**
- * One response that the policy gave, with everything that is known of it, on the host: what lies between sampling and the
+ * A rollout is a response of the policy with everything that is known of it. It lies on the host, between sampling and the
  * losses, whatever device either runs on.
+ *
+ *     const seeds = rolloutSeeds(config.seed, step);
+ *     const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(8), { groupSize: 4, maxNewTokens: 64, temperature: 1, seeds });
  */
-
 import type { PromptedResponse } from '../models/decoder/responses.ts';
 import type { Generation, GenerationRequest, Sampler } from '../models/index.ts';
+import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { RewardItem } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
@@ -50,17 +53,26 @@ export interface RolloutOptions {
   topP?: number;
   topK?: number;
   minP?: number;
+  /** The seed of the responses to each prompt, by its place among them. It alone decides what is drawn. */
+  seeds: (place: number) => number;
+  signal?: AbortSignal;
+  progress?: Progress;
 }
 
-/** Every prompt's responses; the seed and the key (step, round, …) alone decide what is drawn. */
+/** Seeds from the run's seed and what the rollouts are for: a step, a round, an evaluation. */
+export const rolloutSeeds =
+  (seed: number, ...key: readonly (string | number)[]) =>
+  (place: number) =>
+    new Random('rollout', seed, ...key, place).uint32();
+
+/** `groupSize` responses to every prompt, group after group. */
 export async function sampleRollouts(
   sampler: RolloutSampler,
   tokenizer: Tokenizer,
   prompts: readonly PolicyPrompt[],
-  options: RolloutOptions & { seed: number; key: readonly (string | number)[] },
-  signal?: AbortSignal,
+  options: RolloutOptions,
 ): Promise<Rollout[]> {
-  const { groupSize, maxNewTokens, temperature, topP, topK, minP, seed, key } = options;
+  const { groupSize, maxNewTokens, temperature, topP, topK, minP, seeds, signal, progress } = options;
   const requests = prompts.map(
     ({ ids }, i): GenerationRequest => ({
       prompt: ids,
@@ -71,10 +83,10 @@ export async function sampleRollouts(
       ...(topK !== undefined && topK > 0 ? { topK } : {}),
       ...(minP !== undefined && minP > 0 ? { minP } : {}),
       stopIds: tokenizer.eosIds,
-      seed: new Random('rollout', seed, ...key, i).uint32(),
+      seed: seeds(i),
     }),
   );
-  const generations = await sampler.generate(requests, { signal });
+  const generations = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
   return generations.flatMap((group, i) =>
     group.map((generation, k) => rolloutOf(prompts[i] as PolicyPrompt, generation, tokenizer, i, k)),

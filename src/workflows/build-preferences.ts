@@ -14,9 +14,13 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
-import { datasetPrompts, type PolicyPrompt, PromptWriter, TaskPrompts } from '../rollouts/prompts.ts';
-import { type RolloutSampler, rewardItem, sampleRollouts } from '../rollouts/rollout.ts';
-import { configuredScorer } from '../rollouts/scoring.ts';
+import { datasetPrompts } from '../rollouts/dataset-prompts.ts';
+import { promptWriter } from '../rollouts/opening.ts';
+import type { PolicyPrompt, PromptWriter } from '../rollouts/prompts.ts';
+import { type RolloutSampler, rolloutSeeds, sampleRollouts } from '../rollouts/rollout.ts';
+import { configuredScorer } from '../rollouts/scorer.ts';
+import { scoreRollouts } from '../rollouts/scoring.ts';
+import { TaskPrompts } from '../rollouts/task-prompts.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import type { Message } from '../text/index.ts';
 import { checkRewardModel, policySchema } from '../trainers/policy/config.ts';
@@ -118,7 +122,7 @@ export async function buildPreferences(
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);
-  const prompts = await openPrompts(config, new PromptWriter(tokenizer, writing(config)), options.dataset);
+  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options.dataset);
   const scorer = await configuredScorer(config, { device, prompts, extra: options.scorers });
   using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
   const sampler = new Sampler(model.train(false));
@@ -130,14 +134,7 @@ export async function buildPreferences(
   }
 }
 
-const writing = (config: BuildPreferencesConfig) => ({
-  format: config.promptFormat,
-  maxLength: config.promptMaxLength,
-  system: config.system,
-  templateVariables: config.templateVariables,
-});
-
-async function openPrompts(
+async function choosePrompts(
   config: BuildPreferencesConfig,
   writer: PromptWriter,
   rows: DatasetSpec | undefined,
@@ -172,20 +169,13 @@ async function writePairs(
   const bar = progress?.start('sampling', prompts.length, 'prompts');
   for (let first = 0; first < prompts.length; first += batchPrompts) {
     const batch = prompts.slice(first, first + batchPrompts);
-    const rollouts = await sampleRollouts(
-      sampler,
-      tokenizer,
-      batch,
-      { ...config, groupSize, seed, key: [first] },
-      signal,
-    );
-    const scored = await scorer.score(rollouts.map(rewardItem), { signal });
-    scores.push(...scored);
+    const seeds = rolloutSeeds(seed, first);
+    const rollouts = await sampleRollouts(sampler, tokenizer, batch, { ...config, groupSize, seeds, signal });
+    await scoreRollouts(scorer, rollouts, signal);
+    scores.push(...rollouts.map(({ score }) => score));
     for (const [i, prompt] of batch.entries()) {
-      const responses = Array.from({ length: groupSize }, (_, k) => ({
-        text: rollouts[i * groupSize + k]?.completion as string,
-        score: scored[i * groupSize + k] as number,
-      }));
+      const group = rollouts.slice(i * groupSize, (i + 1) * groupSize);
+      const responses = group.map(({ completion, score }) => ({ text: completion, score }));
       const pairs = pairsOf(responses, config).map(([w, l]) => ({
         prompt: asWritten(prompt.messages),
         chosen: w.text,

@@ -11,7 +11,8 @@ import { type Answer, evaluatePolicy, type PolicyEvaluation } from '../evaluate/
 import { loadModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { loadRewardModel, type RewardScorer } from '../rewards/index.ts';
-import { PromptWriter, taskEvalPrompts } from '../rollouts/prompts.ts';
+import { PromptWriter } from '../rollouts/prompts.ts';
+import { taskEvalPrompts } from '../rollouts/task-prompts.ts';
 import { type Chart, grid, lineChart, type MetricRow, openRun, Report, toPng } from '../runs/index.ts';
 import { preferenceRows } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';

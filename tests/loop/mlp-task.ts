@@ -26,7 +26,7 @@ interface Batch {
   targets: number[];
 }
 
-export interface MlpTask extends TrainTask<Batch, number> {
+export interface MlpTask extends TrainTask {
   readonly model: Mlp;
   weights(): number[];
 }
@@ -35,8 +35,8 @@ export interface MlpOptions {
   totalSteps: number;
   /** How each step's 8 examples are split. */
   microBatch?: number;
-  /** Called before each plan: a place for tests to fail, wait or abort. */
-  onPlan?: (step: number) => void | Promise<void>;
+  /** Called as each step begins: a place for tests to fail, wait or abort. */
+  onStep?: (step: number) => void | Promise<void>;
   onBackward?: (step: number) => void;
   evalLoss?: (step: number) => number;
   /** Multiplies the loss of a step, to make it non-finite. */
@@ -52,7 +52,6 @@ export function mlpTask(options: MlpOptions): MlpTask {
   const optimizer = new AdamW(model.namedParameters(), { lr: 0.01, weightDecay: 0.01 });
   // A generator of the task's own stands for a data order that must be resumed at its position.
   let position = 12345;
-  let current = 0;
   const random = () => {
     position = (position * 48271) % 2147483647;
     return position / 2147483647;
@@ -61,31 +60,30 @@ export function mlpTask(options: MlpOptions): MlpTask {
     const inputs = Array.from({ length: size }, () => Array.from({ length: 4 }, () => random() * 2 - 1));
     return { inputs, targets: inputs.map(([a = 0, b = 0, c = 0]) => a * b + c) };
   };
+  const backward = (batch: Batch, step: number) => {
+    options.onBackward?.(step);
+    const error = model.forward(tensor(batch.inputs)).reshape(-1).sub(tensor(batch.targets));
+    const loss = error
+      .mul(error)
+      .sum()
+      .div(examplesPerStep)
+      .mul(options.poison?.(step) ?? 1);
+    loss.backward();
+    return { loss, count: batch.targets.length };
+  };
   const file = 'model.safetensors';
   return {
     model,
     optimizer,
     totalSteps: options.totalSteps,
-    async plan(step) {
-      await options.onPlan?.(step);
-      current = step;
+    async step(number, { update }) {
+      await options.onStep?.(number);
       const size = options.microBatch ?? examplesPerStep;
-      const updates = Array.from({ length: options.updatesPerStep ?? 1 }, () => ({
-        batches: Array.from({ length: examplesPerStep / size }, () => drawBatch(size)),
-        totals: examplesPerStep,
-      }));
-      return { updates, examples: examplesPerStep, epoch: Math.floor(step / 10) };
-    },
-    backward(batch, totals) {
-      options.onBackward?.(current);
-      const error = model.forward(tensor(batch.inputs)).reshape(-1).sub(tensor(batch.targets));
-      const loss = error
-        .mul(error)
-        .sum()
-        .div(totals)
-        .mul(options.poison?.(current) ?? 1);
-      loss.backward();
-      return { loss, count: batch.targets.length };
+      const updates = Array.from({ length: options.updatesPerStep ?? 1 }, () =>
+        Array.from({ length: examplesPerStep / size }, () => drawBatch(size)),
+      );
+      for (const batches of updates) await update(batches, (batch) => backward(batch, number));
+      return { examples: examplesPerStep, epoch: Math.floor(number / 10) };
     },
     evaluate: (step) => {
       if (options.evalLoss) return { loss: options.evalLoss(step) };

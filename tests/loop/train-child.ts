@@ -25,7 +25,7 @@ const rollouts = await open.rollouts();
 const task = mlpTask({
   totalSteps: Number(totalSteps),
   microBatch: 4,
-  onPlan: (step) =>
+  onStep: (step) =>
     rollouts.add([
       {
         step,

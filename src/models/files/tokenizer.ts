@@ -38,6 +38,13 @@ export function baseOfAdapter(folder: string): string | undefined {
   }
 }
 
+/** Log-probs can be compared token by token only where both models have the same tokens. */
+export function checkSameVocabulary(policy: Model, other: Model, name = 'The reference'): void {
+  const [own, others] = [policy.decoder.spec.vocabSize, other.decoder.spec.vocabSize];
+  if (own === others) return;
+  throw new UserError(`${name} has ${others} tokens, the policy ${own}: they cannot be compared token by token.`);
+}
+
 export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
   const { vocabSize } = model.decoder.spec;
   if (tokenizer.vocabSize <= vocabSize) return;

@@ -13,7 +13,7 @@ import type { TrainingRun } from '../loop/training-run.ts';
 import { trainReward } from '../reward/reward.ts';
 import { loadForTraining } from '../setup.ts';
 import { trainSft } from '../sft/sft.ts';
-import { batchTask } from './batch-task.ts';
+import { backwardBatch, batchTask } from './batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective, sftObjective } from './objectives.ts';
 import { StepBatches } from './step-batches.ts';
 
@@ -84,7 +84,7 @@ describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind)
       const task = batchTask({ ...parts, checkpointing });
       task.optimizer.zeroGrad();
       const totals = objective.totals(batches);
-      for (const batch of batches) scope(() => task.backward(batch, totals));
+      for (const batch of batches) scope(() => void backwardBatch({ model, objective, checkpointing }, batch, totals));
       const flat = task.optimizer.parameters.flatMap((parameter) => scope(() => parameter.grad?.numbers() ?? []));
       task.optimizer.dispose();
       return flat;

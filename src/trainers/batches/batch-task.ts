@@ -1,12 +1,12 @@
 /** Training on labelled text, whatever the labels: batches of tokens in, an objective on the model's hidden states. */
+import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch, BatchState } from '../../data/index.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
 import { type Model, type PackedBatch, packShared, withoutDropout } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import type { TrainTask } from '../loop/loop.ts';
-import { UpdateSums } from '../loop/sums.ts';
+import type { BatchMetrics, TrainTask } from '../loop/task.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
 import type { Objective } from './objectives.ts';
 import { onDevice, type StepBatches } from './step-batches.ts';
@@ -23,26 +23,23 @@ export interface BatchTaskParts<Totals> {
   beforeSave?: (optimizerSteps: number) => void | Promise<void>;
 }
 
-export type BatchTask<Totals> = TrainTask<Batch, Totals> & { readonly optimizer: AdamW };
+export type BatchTask = TrainTask & { readonly optimizer: AdamW };
 
-export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask<Totals> {
-  const { model, objective, steps, checkpointing } = parts;
-  let started = 0;
-  let tokens = 0;
+export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
+  const { model, objective, steps } = parts;
   const optimizer = new AdamW(model.trainable(), parts.optimizer);
   return {
     optimizer,
     totalSteps: steps.totalSteps,
-    async plan(step) {
-      started = performance.now();
-      const batches = await steps.next(step);
-      tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
-      const examples = batches.reduce((sum, batch) => sum + batch.examples, 0);
-      return { updates: [{ batches, totals: objective.totals(batches) }], examples, epoch: steps.epoch };
-    },
-    backward: (batch, totals) => shareOf(parts, batch, totals, checkpointing),
-    afterUpdate(metrics) {
-      return { ...metrics, tokens, tokens_per_second: (1000 * tokens) / (performance.now() - started) };
+    async step(number, { update }) {
+      const started = performance.now();
+      const batches = await steps.next(number);
+      const { epoch } = steps;
+      const totals = objective.totals(batches);
+      await update(batches, (batch) => backwardBatch(parts, batch, totals));
+      const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
+      const tokensPerSecond = (1000 * tokens) / (performance.now() - started);
+      return { examples: exampleCount(batches), epoch, metrics: { tokens, tokens_per_second: tokensPerSecond } };
     },
     ...(parts.evaluate === undefined ? {} : { evaluate: parts.evaluate }),
     async saveModel(folder) {
@@ -65,13 +62,14 @@ function packFor(
     : onDevice(batch, device);
 }
 
+const exampleCount = (batches: readonly Batch[]) => batches.reduce((sum, batch) => sum + batch.examples, 0);
+
 /** Forward and backward of one micro-batch; its share of the step's metrics. */
-function shareOf<Totals>(
-  { model, objective }: Pick<BatchTaskParts<Totals>, 'model' | 'objective'>,
+export function backwardBatch<Totals>(
+  { model, objective, checkpointing }: Pick<BatchTaskParts<Totals>, 'model' | 'objective' | 'checkpointing'>,
   batch: Batch,
   totals: Totals,
-  checkpointing: boolean,
-) {
+): BatchMetrics {
   const packed = packFor(objective, batch, model);
   let metrics = {};
   const loss = model.decoder.backward(
@@ -93,17 +91,15 @@ export async function evaluateBatches<Totals>(
   batches: readonly Batch[],
 ): Promise<Record<string, number>> {
   const totals = objective.totals(batches);
-  const sums = new UpdateSums();
+  const sums = new MetricSums();
   withoutDropout(model.decoder, () => {
     for (const batch of batches) {
-      sums.add(
-        scope(() =>
-          noGrad(() => {
-            const packed = packFor(objective, batch, model);
-            const { loss, metrics } = objective.loss(model.decoder.forward(packed), packed, batch, totals);
-            return { ...metrics, loss };
-          }),
-        ),
+      scope(() =>
+        noGrad(() => {
+          const packed = packFor(objective, batch, model);
+          const { loss, metrics } = objective.loss(model.decoder.forward(packed), packed, batch, totals);
+          sums.add({ ...metrics, loss });
+        }),
       );
     }
   });

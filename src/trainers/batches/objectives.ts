@@ -28,8 +28,10 @@ export interface Objective<Totals> {
 const sumOver = (batches: readonly Batch[], count: (batch: Batch) => number) =>
   batches.reduce((sum, batch) => sum + count(batch), 0);
 
+export type SftObjective = Objective<{ tokens: number }>;
+
 /** Token-mean NLL of the tokens under the mask, or of all tokens. */
-export function sftObjective(model: Model, { allTokens = false } = {}): Objective<{ tokens: number }> {
+export function sftObjective(model: Model, { allTokens = false } = {}): SftObjective {
   const learnt = (batch: Batch) =>
     scoredTokens(Array.from(batch.cuSeqlens), allTokens ? new Uint8Array(batch.tokens).fill(1) : batch.lossMask);
   return {
@@ -89,7 +91,7 @@ export function processObjective(model: Model): Objective<{ steps: number }> {
       const logits = headRows(model, hidden, packed, batch.stepPositions);
       const labels = integers(batch.stepLabels, { device: packed.ids.device });
       const { loss, metrics } = processRewardLoss({ logits, labels }, totals);
-      return { loss, metrics: { ...metrics, accuracy: (metrics.step_accuracy as Tensor).clone() } };
+      return { loss, metrics: { ...metrics, accuracy: metrics.step_accuracy as Tensor } };
     },
   };
 }

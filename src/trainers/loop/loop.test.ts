@@ -152,7 +152,7 @@ describe('stop and resume', () => {
   });
 
   it.each([
-    ['planning', { onPlan: (step: number) => fail(step === 5) }],
+    ['before the first update', { onStep: (step: number) => fail(step === 5) }],
     ['the backward pass', { onBackward: (step: number) => fail(step === 5) }],
     ['evaluation', { evalLoss: (step: number) => fail(step === 4) ?? 1 }],
   ])('saves after an exception in %s', async (_, faulty) => {

@@ -10,21 +10,18 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { MetricSums, meanMetrics } from '../../algorithms/metrics.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { clipGradNorm, scheduleFactor } from '../../nn/index.ts';
 import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
 import { scope } from '../../tensor/index.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
-import { averaged, detached, meanOf, prefixed, UpdateSums } from './sums.ts';
-import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
+import type { BatchMetrics, LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 
 export type * from './task.ts';
 
-export async function* trainLoop<Batch, Totals>(
-  task: TrainTask<Batch, Totals>,
-  options: LoopOptions,
-): AsyncGenerator<TrainStep, TrainResult, void> {
+export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGenerator<TrainStep, TrainResult, void> {
   const loop = new Loop(task, options);
   if (options.resumeFrom) await loop.resume(options.resumeFrom);
   const bar = options.progress?.start(options.label ?? 'training', task.totalSteps, 'steps', loop.state.step);
@@ -62,9 +59,9 @@ class Interrupted extends AttuneError {
   override name = 'Interrupted';
 }
 
-class Loop<Batch, Totals> {
+class Loop {
   state: LoopState = freshState();
-  readonly #task: TrainTask<Batch, Totals>;
+  readonly #task: TrainTask;
   readonly #options: LoopOptions;
   /** Between the boundary and the end of a step. */
   #inStep = false;
@@ -75,7 +72,7 @@ class Loop<Batch, Totals> {
   #resumedFrom: string | undefined;
   #lastTold = 0;
 
-  constructor(task: TrainTask<Batch, Totals>, options: LoopOptions) {
+  constructor(task: TrainTask, options: LoopOptions) {
     this.#task = task;
     this.#options = options;
   }
@@ -229,28 +226,29 @@ class Loop<Batch, Totals> {
     const { optimizer, totalSteps } = this.#task;
     const { lr, schedule, signal } = this.#options;
     optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
-    const plan = await this.#task.plan(number, signal);
     const updates: Record<string, number>[] = [];
     let skipped = false;
-    for await (const update of plan.updates) {
-      const { metrics, finite } = await this.#update(update, number);
+    const update: Update = async (batches, backward) => {
+      const { metrics, finite } = await this.#update(number, batches, backward);
       skipped ||= !finite;
       updates.push(metrics);
-    }
-    const metrics = { ...plan.metrics, ...meanOf(updates), lr: optimizer.lr, skipped_steps: this.state.skipped };
-    return { metrics, skipped, epoch: plan.epoch, examples: plan.examples };
+      return metrics;
+    };
+    const { metrics: own, examples, epoch } = await this.#task.step(number, { update, signal });
+    const metrics = { ...own, ...meanMetrics(updates), lr: optimizer.lr, skipped_steps: this.state.skipped };
+    return { metrics, skipped, epoch, examples };
   }
 
-  async #update(update: Update<Batch, Totals>, number: number) {
+  async #update<Batch>(number: number, batches: readonly Batch[], backward: (batch: Batch) => BatchMetrics) {
     const { optimizer } = this.#task;
     const { maxGradNorm = 0, signal } = this.#options;
-    const sums = new UpdateSums();
+    const sums = new MetricSums();
     optimizer.zeroGrad();
     try {
-      for (const batch of update.batches) {
+      for (const batch of batches) {
         // Breaking off is free only while the weights are those of the boundary.
         if (signal?.aborted && this.#updatesApplied === 0) throw new Interrupted('interrupted');
-        sums.add(scope(() => detached(this.#task.backward(batch, update.totals))));
+        scope(() => sums.add(backward(batch)));
         await nextTurn();
       }
     } catch (error) {
@@ -269,7 +267,7 @@ class Loop<Batch, Totals> {
     }
     optimizer.zeroGrad();
     const metrics = { ...summed, grad_norm: norm, grad_clipped: maxGradNorm > 0 && norm > maxGradNorm ? 1 : 0 };
-    return { metrics: this.#task.afterUpdate?.(metrics, number) ?? metrics, finite };
+    return { metrics, finite };
   }
 
   #skip(number: number, loss: number, norm: number): void {
@@ -382,3 +380,11 @@ const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);
 
 const isAbort = (error: unknown) => (error as Error).name === 'AbortError';
+
+/** Counters and lr are logged as they are; the rest is averaged over logSteps. */
+const averaged = (name: string) =>
+  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
+
+/** `loss` becomes `train/loss`; a name that has a prefix keeps it. */
+export const prefixed = (prefix: string, values: Record<string, number>) =>
+  Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));

@@ -1,42 +1,51 @@
 /**
- * What a trainer gives to the shared loop, what it may ask of it, and what it gets back.
+ * What a trainer gives to the shared loop, what it may ask of it, and what it gets back. A step reads from top to bottom: the
+ * loop hands it `update`, which does one optimiser update.
  *
- *     const task: TrainTask<Batch, number> = { optimizer, totalSteps, plan, backward, evaluate, saveModel, loadModel, state, restore };
+ *     async step(n, { update, signal }) {
+ *       const batches = await data.next(n, signal);
+ *       const { accuracy } = await update(batches, (batch) => backward(batch, totalsOf(batches)));
+ *       return { examples: batches.length, epoch: data.epoch };
+ *     }
  */
 import type { AdamW, ScheduleOptions } from '../../nn/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run } from '../../runs/run.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { LoopState } from './state.ts';
-import type { Sums } from './sums.ts';
 
-/** One optimiser update: its micro-batches, and the denominators of all of them together. */
-export interface Update<Batch, Totals> {
-  batches: readonly Batch[];
-  totals: Totals;
+/**
+ * One optimiser update: `backward` on every micro-batch, inside a `scope`, then clipping and the optimiser. `backward` adds to
+ * the gradients its share of the update's loss (divided by the denominators of all micro-batches together, so that the shares
+ * add up whatever the split) and returns its share of each metric; `loss` is required. Resolves to the combined metrics.
+ */
+export type Update = <Batch>(
+  batches: readonly Batch[],
+  backward: (batch: Batch) => BatchMetrics,
+) => Promise<Record<string, number>>;
+
+/** Shares that add up, and maxima by names that end in `_max` (src/algorithms/metrics.ts). */
+export type BatchMetrics = Record<string, number | Tensor> & { loss: number | Tensor };
+
+export interface StepContext {
+  update: Update;
+  /** To be looked at where a step takes long. Breaking off is free until the first update is applied. */
+  signal?: AbortSignal;
 }
 
-/** One step: usually one update; several where a batch of rollouts is used more than once. */
-export interface StepPlan<Batch, Totals> {
-  updates: Iterable<Update<Batch, Totals>> | AsyncIterable<Update<Batch, Totals>>;
-  /** Examples (pairs, prompts) that this step consumes. */
+export interface StepOutcome {
+  /** Examples (pairs, prompts) that this step consumed. */
   examples: number;
   epoch: number;
-  /** Known before any update, such as rollout statistics. */
+  /** Besides those of the updates, such as rollout statistics. */
   metrics?: Record<string, number>;
 }
 
-export interface TrainTask<Batch, Totals> {
+export interface TrainTask {
   readonly optimizer: Optimizer;
   readonly totalSteps: number;
-  /** The work of a step, counted from 1. May look at the signal where it takes long. */
-  plan(step: number, signal?: AbortSignal): StepPlan<Batch, Totals> | Promise<StepPlan<Batch, Totals>>;
-  /**
-   * Forward and backward of a micro-batch, inside a `scope`. Adds to the gradients its share of the step's loss (divided by
-   * `totals`, so that the shares add up whatever the split) and returns its share of each metric; `loss` is required.
-   */
-  backward(batch: Batch, totals: Totals): Sums & { loss: Sums[string] };
-  /** Adds to, or corrects, an update's summed metrics; for maxima and the like. */
-  afterUpdate?(metrics: Record<string, number>, step: number): Record<string, number>;
+  /** A step, counted from 1: usually one update; several where a batch of rollouts is used more than once. */
+  step(number: number, context: StepContext): Promise<StepOutcome>;
   /** Metrics without prefix; the loop files them under `eval/`. The generators are put back after it. */
   evaluate?(step: number): Record<string, number> | Promise<Record<string, number>>;
   saveModel(folder: string): void | Promise<void>;

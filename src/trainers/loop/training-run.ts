@@ -11,10 +11,10 @@ import type { DatasetSpec } from '../../data/index.ts';
 import { AttuneError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
-import type { Run } from '../../runs/index.ts';
+import type { Run, RunOptions } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { GivenData } from '../setup.ts';
-import type { TrainResult, TrainStep } from './loop.ts';
+import type { LoopOptions, TrainResult, TrainStep } from './loop.ts';
 
 /** What a program may give besides the config. */
 export interface TrainerOptions extends GivenData {
@@ -24,6 +24,9 @@ export interface TrainerOptions extends GivenData {
   onStep?: (step: TrainStep) => void | Promise<void>;
   /** Where tokenised data are kept; false keeps nothing. */
   cache?: string | false;
+  /** How the run's folder differs from the usual one; `curves: false` leaves out pictures and report. */
+  run?: Partial<RunOptions>;
+  checkpointName?: LoopOptions['checkpointName'];
 }
 
 export interface TrainingParts {
@@ -36,17 +39,18 @@ export interface TrainingParts {
   onStep?: TrainerOptions['onStep'];
   /** After the last step of a run that was not interrupted: reports and the like. */
   after?: (result: TrainResult) => void | Promise<void>;
-  /** Frees what only training needs. */
-  close?: () => void | Promise<void>;
 }
 
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
+  readonly #close: () => void | Promise<void>;
   #started = false;
   #result: TrainResult | undefined;
 
-  constructor(parts: TrainingParts) {
+  /** `close` frees what only training needs. */
+  constructor(parts: TrainingParts, close: () => void | Promise<void>) {
     this.#parts = parts;
+    this.#close = close;
   }
 
   /** The run's folder. */
@@ -71,7 +75,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
   async *[Symbol.asyncIterator](): AsyncGenerator<TrainStep, void, void> {
     if (this.#started) throw new AttuneError('This run has been iterated already. Resume it from its checkpoint.');
     this.#started = true;
-    const { steps, onStep, after, close } = this.#parts;
+    const { steps, onStep, after } = this.#parts;
     try {
       for (let next = await steps.next(); ; next = await steps.next()) {
         if (next.done) {
@@ -84,7 +88,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
       }
     } finally {
       await steps.return(undefined as never);
-      await close?.();
+      await this.#close();
     }
   }
 

@@ -19,8 +19,8 @@ import { minibatches, packedTensor } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 import { openRun, type RolloutReader, resolveConfig } from '../../runs/index.ts';
 import { scope, type Tensor, zeros } from '../../tensor/index.ts';
+import { computeAdvantages, dropUniformGroups } from './advantages.ts';
 import { algorithmOf, type PolicyConfig, policySchema } from './config.ts';
-import { weighRollouts, worthTraining } from './task.ts';
 
 export interface Comparison {
   name: string;
@@ -53,8 +53,8 @@ export function replayStep(folder: string, step: number): Replay {
   const options = { ...asked, klCoef: row['train/kl_coef'] ?? asked.klCoef };
   using reader = run.rollouts();
   const { rollouts, stored } = storedStep(reader, step);
-  const trained = options.dropEqualGroups ? worthTraining(rollouts) : rollouts;
-  weighRollouts(algorithm, options, trained);
+  const trained = options.dropEqualGroups ? dropUniformGroups(rollouts) : rollouts;
+  computeAdvantages(algorithm, options, trained);
   const compared = rollouts.map((rollout, i) => ({ ...(stored[i] as StoredNumbers), replayed: rollout.advantage }));
   const advantageGap = Math.max(...compared.map((each) => Math.abs(each.stored - each.replayed)));
   const terms = trained.length === 0 ? {} : firstLosses(algorithm, options, trained, config, step);

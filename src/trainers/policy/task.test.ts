@@ -3,18 +3,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
-import { type StepTotals, stepTotals } from '../../algorithms/index.ts';
+import { MetricSums } from '../../algorithms/index.ts';
 import { packedTokens } from '../../models/decoder/responses.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { rewardFunction } from '../../rewards/index.ts';
 import { minibatches } from '../../rollouts/batches.ts';
-import { ListPrompts, type PolicyPrompt, PromptWriter, TaskPrompts, taskEvalPrompts } from '../../rollouts/prompts.ts';
+import { ListPrompts } from '../../rollouts/dataset-prompts.ts';
+import { type PolicyPrompt, PromptWriter } from '../../rollouts/prompts.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
-import { RewardShaper } from '../../rollouts/scoring.ts';
+import { RewardShaper } from '../../rollouts/shaping.ts';
+import { TaskPrompts, taskEvalPrompts } from '../../rollouts/task-prompts.ts';
 import { resolveConfig } from '../../runs/index.ts';
 import { scope } from '../../tensor/index.ts';
 import { Tokenizer } from '../../text/index.ts';
+import type { BatchMetrics, Update } from '../loop/task.ts';
 import { algorithmOf, policySchema } from './config.ts';
 import { PolicyTask } from './task.ts';
 
@@ -50,37 +53,43 @@ async function firstUpdate(algorithm: string) {
     model,
     tokenizer,
     sampler,
-    reference: (body) => body(model),
+    reference: { use: (body) => body(model) },
     critic: null,
     prompts: new ListPrompts(prompts('good bad yes no good bad yes no red', 'no yes bad good no yes bad good blue'), 1),
     scorer: rewardFunction((items) => items.map(({ response }) => response.length)),
     optimizer,
     totalSteps: 1,
   });
-  const { updates } = await task.plan(1);
-  for await (const { batches, totals } of updates) return { task, rollouts: batches.flat(), totals, optimizer };
-  throw new Error('no update');
+  const asked: { rollouts: Rollout[]; backward: Backward }[] = [];
+  const update: Update = async (batches, backward) => {
+    asked.push({ rollouts: batches.flat() as Rollout[], backward: backward as unknown as Backward });
+    return {};
+  };
+  await task.step(1, { update });
+  return { ...(asked[0] as (typeof asked)[number]), optimizer };
 }
 
-function gradients(task: PolicyTask, parts: Rollout[][], totals: StepTotals): number[] {
-  task.optimizer.zeroGrad();
-  for (const part of parts) scope(() => void task.backward(part, totals));
-  const found = task.optimizer.parameters.flatMap((parameter) => parameter.grad?.numbers() ?? []);
-  task.optimizer.zeroGrad();
+type Backward = (rollouts: Rollout[]) => BatchMetrics;
+
+function gradients(optimizer: AdamW, parts: Rollout[][], backward: Backward): number[] {
+  optimizer.zeroGrad();
+  for (const part of parts) scope(() => void backward(part));
+  const found = optimizer.parameters.flatMap((parameter) => parameter.grad?.numbers() ?? []);
+  optimizer.zeroGrad();
   return found;
 }
 
 describe('a step', () => {
   it.each(['grpo', 'dapo', 'gspo', 'rloo'])('%s has one gradient, in any order and split', async (algorithm) => {
-    const { task, rollouts, totals, optimizer } = await firstUpdate(algorithm);
+    const { rollouts, backward, optimizer } = await firstUpdate(algorithm);
     const tokens = rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
     expect(packedTokens(rollouts, model.decoder), 'prompts that a group shares').toBeLessThan(0.7 * tokens);
-    const whole = gradients(task, [rollouts], totals);
+    const whole = gradients(optimizer, [rollouts], backward);
     expect(Math.hypot(...whole.slice(0, 5000))).toBeGreaterThan(1e-4);
     const mixed = [rollouts[5], rollouts[0], rollouts[3]] as Rollout[];
     const others = rollouts.filter((rollout) => !mixed.includes(rollout)).reverse();
     for (const split of [[[...rollouts].reverse()], rollouts.map((one) => [one]), [mixed, others]]) {
-      const again = gradients(task, split, totals);
+      const again = gradients(optimizer, split, backward);
       const worst = again.reduce((most, value, i) => Math.max(most, Math.abs(value - (whole[i] as number))), 0);
       expect(worst).toBeLessThan(2e-6);
     }
@@ -88,13 +97,12 @@ describe('a step', () => {
   });
 
   it('gives each response the log-probs of its own tokens', async () => {
-    const { rollouts, totals, optimizer } = await firstUpdate('grpo');
-    expect(totals).toEqual(
-      stepTotals(
-        rollouts.map(({ completionIds }) => completionIds.length),
-        5,
-      ),
-    );
+    const { rollouts, backward, optimizer } = await firstUpdate('grpo');
+    // Shares of a mean over all tokens of the update: those of all rollouts add up to the mean itself, a ratio of 1.
+    const sums = new MetricSums();
+    for (const rollout of rollouts) scope(() => sums.add(backward([rollout])));
+    optimizer.zeroGrad();
+    expect(sums.read().ratio_mean).toBeCloseTo(1, 4);
     for (const { lpOld, lpRef, completionIds, ids, promptLength } of rollouts) {
       expect(ids.slice(promptLength)).toEqual(completionIds);
       // the reference is the policy itself here

@@ -148,11 +148,13 @@ export function configuredLoss(config: PreferenceConfig): { algorithm: Preferenc
     (typeof config.refModel === 'string' || config.precomputeRef || config.refModelUpdateFreq || config.refQuantType)
   ) {
     throw new UserError(
-      `${algorithm.name} has no reference: leave out ref_model, ref_quant_type, precompute_ref and ref_model_update_freq.`,
+      `${algorithm.name} has no reference: leave out --ref-model, --ref-quant-type, --precompute-ref and --ref-model-update-freq.`,
     );
   }
   if (config.precomputeRef && config.refModelUpdateFreq !== undefined) {
-    throw new UserError('A moving reference (ref_model_update_freq) cannot be computed beforehand (precompute_ref).');
+    throw new UserError(
+      'A moving reference (--ref-model-update-freq) cannot be computed beforehand (--precompute-ref).',
+    );
   }
   checkQuantised(config, config.lora);
   return { algorithm, options };

@@ -6,6 +6,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
   type Baseline,
   type LossResult,
+  MetricSums,
+  type Metrics,
   mismatchedBaseline,
   mismatchedPairs,
   type PreferenceLoss,
@@ -30,8 +32,8 @@ import {
 import type { Model } from '../../models/index.ts';
 import { withoutDropout } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
-import { type Sums, UpdateSums } from '../loop/sums.ts';
-import type { ReferenceTable } from '../reference/cache.ts';
+import type { BatchMetrics } from '../loop/task.ts';
+import { type ReferenceTable, referenceLogprobs } from '../reference/cache.ts';
 import type { Reference } from '../reference/reference.ts';
 
 export interface JudgedResponse extends PromptedResponse {
@@ -99,11 +101,11 @@ export class PreferenceObjective {
   }
 
   /** Adds a micro-batch's share of the gradient; returns its share of the metrics. */
-  backward(examples: readonly PreferenceExample[], totals: PreferenceTotals): Sums & { loss: Tensor } {
+  backward(examples: readonly PreferenceExample[], totals: PreferenceTotals): BatchMetrics {
     const { model, checkpointing } = this.#options;
     const responses = examples.flat();
     const packed = packResponses(responses, model.decoder);
-    let metrics: Sums = {};
+    let metrics: Metrics = {};
     const loss = model.decoder.backward(
       packed.batch,
       (hidden) => {
@@ -120,10 +122,10 @@ export class PreferenceObjective {
   async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
     const { model, limits, evalLimits = limits } = this.#options;
     const totals = this.totals(examples);
-    const sums = new UpdateSums();
+    const sums = new MetricSums();
     await withoutDropout(model.decoder, async () => {
       for (const part of microBatches(examples, evalLimits, (example) => packedTokens(example, model.decoder))) {
-        sums.add(scope(() => noGrad(() => this.#lossOf(part, totals).metrics)));
+        scope(() => noGrad(() => sums.add(this.#lossOf(part, totals).metrics)));
         await nextTurn();
       }
     });
@@ -163,7 +165,7 @@ export class PreferenceObjective {
   #fillReference(responses: readonly JudgedResponse[]): void {
     const unknown = responses.filter((response) => response.lpRef === undefined);
     if (unknown.length === 0) return;
-    const sums = this.#reference().logprobs(unknown);
+    const sums = this.#reference(unknown);
     for (const [i, response] of unknown.entries()) response.lpRef = sums[i];
   }
 
@@ -173,7 +175,7 @@ export class PreferenceObjective {
   > = {
     mismatched: (responses) => {
       const mismatched = mismatchedResponses(responses, this.#options.maxLength);
-      const reference = mismatched.length === 0 ? [] : this.#reference().logprobs(mismatched);
+      const reference = mismatched.length === 0 ? [] : this.#reference(mismatched);
       return mismatchedBaseline(this.#policy(mismatched).map((lp, i) => lp - (reference[i] as number)));
     },
     pairs: (responses) => {
@@ -184,18 +186,18 @@ export class PreferenceObjective {
   };
 
   #policy(responses: readonly PromptedResponse[]): number[] {
-    return responseLogprobs(this.#options.model.decoder, responses, doubled(this.#options.limits));
+    return responseLogprobs(this.#options.model.decoder, responses, responseLimits(this.#options.limits));
   }
 
-  #reference(): Reference {
-    const { reference, algorithm } = this.#options;
+  #reference(responses: readonly PromptedResponse[]): number[] {
+    const { reference, algorithm, limits } = this.#options;
     if (reference === null) throw new AttuneError(`${algorithm.name} needs a reference and was given none.`);
-    return reference;
+    return referenceLogprobs(reference, responses, responseLimits(limits));
   }
 }
 
 /** Limits are in examples, which may hold two responses. */
-const doubled = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({
+export const responseLimits = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({
   examples: examples === undefined ? undefined : 2 * examples,
   tokens,
 });

@@ -4,34 +4,33 @@
  *     const run = await trainPreference({ model: './base', dataset: 'pairs.jsonl', loss: 'dpo', beta: 0.1, lora: true });
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
-import type { PreferenceLoss, PreferenceTotals } from '../../algorithms/index.ts';
+import type { PreferenceLoss } from '../../algorithms/index.ts';
 import { type BatchState, packBatch, type TokenStore } from '../../data/index.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
-import { type ResolvedRun, type RunOptions, resolveRun, savedConfig } from '../../runs/index.ts';
+import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import type { TokenSets } from '../batches/token-sets.ts';
-import { loopOptions, startRun } from '../loop/config.ts';
-import { type LoopOptions, type TrainTask, trainLoop } from '../loop/loop.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, TrainingRun } from '../loop/training-run.ts';
+import { startRun } from '../loop/config.ts';
+import { setUpTraining, trainingParts } from '../loop/set-up.ts';
+import type { TrainTask } from '../loop/task.ts';
+import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
+import { checkQuantised } from '../reference/options.ts';
 import type { Reference } from '../reference/reference.ts';
 import { loadForTraining, restoreForTraining, saveForTraining } from '../setup.ts';
 import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './config.ts';
 import { openPreferences } from './data.ts';
-import { type PreferenceExample, PreferenceObjective } from './objective.ts';
+import { type PreferenceExample, PreferenceObjective, responseLimits } from './objective.ts';
 import { type Sample, SampleGenerations, type SampleOptions } from './samples.ts';
 
 export interface PreferenceTrainerOptions extends TrainerOptions {
   /** Called with what the policy wrote, every `sample_steps` steps. */
   onSamples?: (samples: Sample[]) => void | Promise<void>;
-  /** How the run's folder differs from the usual one; pipelines have a layout of their own. */
-  run?: Partial<RunOptions>;
-  checkpointName?: LoopOptions['checkpointName'];
 }
 
 export async function trainPreference(
@@ -44,75 +43,47 @@ export async function trainPreference(
 }
 
 /** The same from a config that is already checked. */
-export async function startPreference(
+export function startPreference(
   resolved: ResolvedRun<typeof preferenceSchema>,
   options: PreferenceTrainerOptions = {},
 ): Promise<TrainingRun> {
-  const opened = new AsyncDisposableStack();
-  const freed = new DisposableStack();
-  try {
-    return await setUp(resolved, options, opened, freed);
-  } catch (error) {
-    await opened.disposeAsync();
-    freed.dispose();
-    throw error;
-  }
-}
-
-/** `opened` is closed when training ends; `freed` (the model) only where it never begins. */
-async function setUp(
-  resolved: ResolvedRun<typeof preferenceSchema>,
-  options: PreferenceTrainerOptions,
-  opened: AsyncDisposableStack,
-  freed: DisposableStack,
-): Promise<TrainingRun> {
-  const { config, resume } = resolved;
+  const { config } = resolved;
   const { progress, signal } = options;
-  const { algorithm, options: lossOptions } = configuredLoss(config);
-  const data = await openPreferences(config, algorithm, options);
-  opened.defer(() => data.close());
-  const { model, tokenizer, device } = await loadForTraining(config, { progress });
-  freed.use(model);
-  if (!config.dropout) silenceDropout(model);
-  const limits = limitsOf(config);
-  const opening = { config, algorithm, policy: model, device, limits, progress };
-  const { reference, known } = await settleReference(await openReference(opening), data, config, algorithm, options);
-  opened.defer(() => reference?.dispose());
-  const objective = new PreferenceObjective({
-    model,
-    algorithm,
-    options: lossOptions,
-    reference,
-    limits,
-    evalLimits: config.evalBatchSize === undefined ? limits : { examples: config.evalBatchSize },
-    maxLength: Math.min(config.maxLength, model.decoder.spec.maxPositions),
-    checkpointing: config.gradientCheckpointing,
-  });
-  const held = await heldOut(objective, data.validation, config, known?.validation);
-  const task = preferenceTask({ config, model, tokenizer, objective, reference, train: data.train, held, known });
-  opened.defer(() => task.optimizer.dispose());
-  const run = await startRun('train preference', preferenceSchema, resolved, options.run);
-  const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
-  return new TrainingRun({
-    run,
-    model,
-    tokenizer,
-    totalSteps: task.totalSteps,
-    steps: trainLoop(task, {
-      ...loopOptions(config, task.totalSteps),
-      run,
-      config: savedConfig(preferenceSchema, config),
-      resumeFrom: resume?.path,
-      checkpointName: options.checkpointName,
-      signal,
-      progress,
-      label: algorithm.name,
-    }),
-    onStep: async (step) => {
-      if (samples.isDue(step.step)) await options.onSamples?.(await samples.take(step.step, run, signal));
-      await options.onStep?.(step);
-    },
-    close: () => opened.disposeAsync(),
+  return setUpTraining(async (opened, freed) => {
+    const { algorithm, options: lossOptions } = configuredLoss(config);
+    const data = await openPreferences(config, algorithm, options);
+    opened.defer(() => data.close());
+    const { model, tokenizer } = await loadForTraining(config, { progress });
+    freed.use(model);
+    if (!config.dropout) silenceDropout(model);
+    checkQuantised(config, model.adapters !== null);
+    const opening = algorithm.needsReference ? await openReference({ config, policy: model, progress }) : null;
+    const { reference, known } = await precomputeReference(opening, data, config, algorithm, options);
+    opened.defer(() => reference?.dispose());
+    const limits = limitsOf(config);
+    const objective = new PreferenceObjective({
+      model,
+      algorithm,
+      options: lossOptions,
+      reference,
+      limits,
+      evalLimits: config.evalBatchSize === undefined ? limits : { examples: config.evalBatchSize },
+      maxLength: Math.min(config.maxLength, model.decoder.spec.maxPositions),
+      checkpointing: config.gradientCheckpointing,
+    });
+    const held = await heldOut(objective, data.validation, config, known?.validation);
+    const task = preferenceTask({ config, model, tokenizer, objective, reference, train: data.train, held, known });
+    opened.defer(() => task.optimizer.dispose());
+    const run = await startRun('train preference', preferenceSchema, resolved, options.run);
+    const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
+    const setup = { schema: preferenceSchema, resolved, options, task, model, tokenizer, label: algorithm.name };
+    return {
+      ...trainingParts(run, setup),
+      onStep: async (step) => {
+        if (samples.isDue(step.step)) await options.onSamples?.(await samples.take(step.step, run, signal));
+        await options.onStep?.(step);
+      },
+    };
   });
 }
 
@@ -134,8 +105,8 @@ interface KnownReference {
   validation: ReferenceTable | undefined;
 }
 
-/** Where asked, all log-probs of the reference at once; it is then let go, unless the loss asks for more at every step. */
-async function settleReference(
+/** With `precomputeRef`, all log-probs of the reference before training. It is then freed, unless the loss needs more at every step. */
+async function precomputeReference(
   reference: Reference | null,
   data: TokenSets,
   config: PreferenceConfig,
@@ -144,7 +115,9 @@ async function settleReference(
 ): Promise<{ reference: Reference | null; known?: KnownReference }> {
   if (reference === null || !config.precomputeRef) return { reference };
   try {
-    const tableOf = async (store: TokenStore) => (await referenceTable(store, reference, { progress, signal })).table;
+    const limits = responseLimits(limitsOf(config));
+    const tableOf = async (store: TokenStore) =>
+      (await referenceTable(store, reference, { limits, progress, signal })).table;
     const known = { train: await tableOf(data.train), validation: data.validation && (await tableOf(data.validation)) };
     if (algorithm.baseline === 'mismatched') return { reference, known };
     reference.dispose();
@@ -187,35 +160,33 @@ interface TaskParts {
   known?: KnownReference;
 }
 
-type Task = TrainTask<PreferenceExample[], PreferenceTotals> & { readonly optimizer: AdamW };
+type Task = TrainTask & { readonly optimizer: AdamW };
 
 function preferenceTask({ config, model, tokenizer, objective, reference, train, held, known }: TaskParts): Task {
   const { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps, refModelUpdateFreq } = config;
   const steps = new StepBatches(train, { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps });
   const moves = (step: number) => refModelUpdateFreq !== undefined && step > 1 && (step - 1) % refModelUpdateFreq === 0;
-  let tokens = 0;
-  let started = 0;
 
   return {
     optimizer: new AdamW(model.trainable(), { lr: config.lr, weightDecay: config.weightDecay }),
     totalSteps: steps.totalSteps,
-    async plan(step) {
-      started = performance.now();
-      if (moves(step)) {
+    async step(number, { update }) {
+      const started = performance.now();
+      if (moves(number)) {
         reference?.update();
         for (const response of held.flat()) response.lpRef = undefined;
       }
-      const batches = await steps.next(step);
-      tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
+      const batches = await steps.next(number);
       const examples = batches.map((batch) => objective.examples(batch, known?.train));
+      const totals = objective.totals(examples.flat());
+      await update(examples, (part) => objective.backward(part, totals));
+      const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       return {
-        updates: [{ batches: examples, totals: objective.totals(examples.flat()) }],
         examples: batches.reduce((sum, batch) => sum + batch.examples, 0),
         epoch: steps.epoch,
+        metrics: { tokens_per_second: (1000 * tokens) / (performance.now() - started) },
       };
     },
-    backward: (examples, totals) => objective.backward(examples, totals),
-    afterUpdate: (metrics) => ({ ...metrics, tokens_per_second: (1000 * tokens) / (performance.now() - started) }),
     ...(held.length === 0 ? {} : { evaluate: () => objective.evaluate(held) }),
     saveModel: (folder) => saveForTraining(model, tokenizer, folder),
     loadModel: (folder) => restoreForTraining(model, folder),

@@ -1,10 +1,10 @@
 /**
- * The reference of a policy with adapters, on the policy's own base: with the adapters off, or, once the reference has moved
- * (or where training began from adapters that had already learnt something), with their weights of then put in for a moment.
+ * The reference of a policy with adapters, on the policy's own base. Where training began with fresh adapters it is the base
+ * with adapters off. Where it began from trained ones, or once the reference has moved, a saved copy of the adapter is
+ * swapped in for the forward pass.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import { type Model, withoutAdapters } from '../../models/index.ts';
 import { keep, noGrad, openSafetensors, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
 import { weightsFingerprint } from './fingerprint.ts';
@@ -12,18 +12,16 @@ import { type Reference, referenceFile } from './reference.ts';
 
 export class AdapterReference implements Reference {
   readonly #policy: Model;
-  readonly #limits: MicroBatchLimits;
   /** The adapters of the reference; null while it is the bare base. */
   #kept: Map<string, Tensor> | null = null;
 
-  constructor(policy: Model, limits: MicroBatchLimits) {
+  constructor(policy: Model) {
     this.#policy = policy;
-    this.#limits = limits;
     if (!isFresh(policy)) this.update();
   }
 
-  logprobs(responses: readonly PromptedResponse[]): number[] {
-    return this.#asReference(() => responseLogprobs(this.#policy.decoder, responses, this.#limits));
+  use<T>(body: (model: Model) => T): T {
+    return this.#swapped(() => body(this.#policy));
   }
 
   update(): void {
@@ -54,7 +52,7 @@ export class AdapterReference implements Reference {
   }
 
   fingerprint(): string {
-    return this.#asReference(() => weightsFingerprint([...this.#policy.decoder.tensors(), ...(this.#kept ?? [])]));
+    return this.#swapped(() => weightsFingerprint([...this.#policy.decoder.tensors(), ...(this.#kept ?? [])]));
   }
 
   dispose(): void {
@@ -62,7 +60,7 @@ export class AdapterReference implements Reference {
     this.#kept = null;
   }
 
-  #asReference<T>(body: () => T): T {
+  #swapped<T>(body: () => T): T {
     const kept = this.#kept;
     if (kept === null) return withoutAdapters(this.#policy, body);
     return scope(() => {

@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
 import { type TokenRecord, type TokenStore, tokenCacheFolder } from '../../data/index.ts';
-import type { PromptedResponse } from '../../models/decoder/responses.ts';
+import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import type { Progress } from '../../progress.ts';
 import type { Reference } from './reference.ts';
 
@@ -18,6 +18,8 @@ export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 export interface CacheOptions {
   /** Where tables are kept. Default: beside the tokens, in ATTUNE_CACHE or the user's cache. */
   folder?: string;
+  /** The most that goes through the reference at once. */
+  limits?: MicroBatchLimits;
   progress?: Progress;
   signal?: AbortSignal;
 }
@@ -26,13 +28,22 @@ export const referenceCacheFolder = () => join(dirname(tokenCacheFolder()), 'ref
 
 const chunkRecords = 256;
 
+/** Σ lpRef of each response. */
+export function referenceLogprobs(
+  reference: Reference,
+  responses: readonly PromptedResponse[],
+  limits?: MicroBatchLimits,
+): number[] {
+  return reference.use((model) => responseLogprobs(model.decoder, responses, limits));
+}
+
 /** The table of a store's examples, from the disk where it is there, else computed and written. */
 export async function referenceTable(
   store: Pick<TokenStore, 'length' | 'records' | 'totalTokens'>,
   reference: Reference,
   options: CacheOptions = {},
 ): Promise<{ table: ReferenceTable; cached: boolean }> {
-  const { folder = referenceCacheFolder(), progress, signal } = options;
+  const { folder = referenceCacheFolder(), progress, signal, limits } = options;
   const hash = createHash('sha256').update(reference.fingerprint());
   const examples: { example: number; sequences: number }[] = [];
   for await (const records of chunks(store)) {
@@ -52,7 +63,7 @@ export async function referenceTable(
     for await (const records of chunks(store)) {
       signal?.throwIfAborted();
       const responses: PromptedResponse[] = records.flatMap(({ sequences }) => sequences);
-      sums.set(reference.logprobs(responses), at);
+      sums.set(referenceLogprobs(reference, responses, limits), at);
       at += responses.length;
       bar?.advance(responses.reduce((sum, { ids }) => sum + ids.length, 0));
       await nextTurn();

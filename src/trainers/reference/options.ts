@@ -20,12 +20,12 @@ export function checkQuantised(
   if (refQuantType === undefined) return;
   if (refModelUpdateFreq !== undefined) {
     throw new UserError(
-      'A moving reference (ref_model_update_freq) takes over the weights of the policy, so it cannot be quantised (ref_quant_type).',
+      'A moving reference (--ref-model-update-freq) takes over the weights of the policy, so it cannot be quantised (--ref-quant-type).',
     );
   }
   if (adapters && typeof refModel !== 'string') {
     throw new UserError(
-      "ref_quant_type: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with ref_model.",
+      `--ref-quant-type ${refQuantType}: with LoRA the reference is the policy's own base, which takes no memory of its own. Leave the option out, or name another model with --ref-model.`,
     );
   }
 }

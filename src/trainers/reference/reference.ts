@@ -1,18 +1,20 @@
 /**
- * The frozen policy that direct alignment compares with: a second copy, another checkpoint, or the policy's own base with
- * its adapters off, which costs no memory. A moving reference takes over the policy's weights from time to time.
+ * The frozen policy that a trained one is compared with: a second copy, another checkpoint, or the policy's own base with its
+ * adapters off, which costs no memory. A moving reference takes over the policy's weights from time to time.
+ *
+ *     const reference = await openReference({ config, policy, device });
+ *     reference.use((model) => scoreLogprobs(model, null, rollouts, options));
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
-import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { noGrad, openSafetensors, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
 import { weightsFingerprint } from './fingerprint.ts';
 
 export interface Reference {
-  /** Σ lpRef of each response. */
-  logprobs(responses: readonly PromptedResponse[]): number[];
+  /** Runs a function on the reference's weights. */
+  use<T>(body: (model: Model) => T): T;
   /** Makes the policy as it is now the reference. */
   update(): void;
   /** What a moved reference needs to be the same after a resume. */
@@ -29,19 +31,17 @@ export const referenceFile = 'reference.safetensors';
 export class ModelReference implements Reference {
   readonly #model: Model;
   readonly #policy: Model;
-  readonly #limits: MicroBatchLimits;
   #moved = false;
 
-  constructor(model: Model, policy: Model, limits: MicroBatchLimits) {
+  constructor(model: Model, policy: Model) {
     this.#model = model;
     this.#policy = policy;
-    this.#limits = limits;
     model.train(false);
     model.decoder.requiresGrad_(false);
   }
 
-  logprobs(responses: readonly PromptedResponse[]): number[] {
-    return responseLogprobs(this.#model.decoder, responses, this.#limits);
+  use<T>(body: (model: Model) => T): T {
+    return body(this.#model);
   }
 
   update(): void {

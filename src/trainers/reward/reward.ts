@@ -10,11 +10,12 @@ import type { Model } from '../../models/index.ts';
 import { type RewardNotes, type RewardType, rewardHeads } from '../../rewards/index.ts';
 import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { startBatchRun } from '../batches/batch-run.ts';
 import { batchTask } from '../batches/batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
+import { startRun } from '../loop/config.ts';
+import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 import { type RewardConfig, rewardSchema } from './config.ts';
@@ -29,44 +30,39 @@ export async function trainReward(input: RewardInput, options: TrainerOptions = 
 }
 
 /** The same from a config that is already resolved, as commands have it. */
-export async function startReward(
+export function startReward(
   resolved: ResolvedRun<typeof rewardSchema>,
   options: TrainerOptions = {},
 ): Promise<TrainingRun> {
   const { config } = resolved;
   const { progress, signal } = options;
-  const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
-  const data = await rewardTokens(config, tokenizer, options);
-  const objective = objectiveOf(config, model);
-  const steps = new StepBatches(data.train, config);
-  const evaluate =
-    data.validation === undefined ? undefined : await rewardEvaluation(config, model, objective, data.validation);
-  const task = batchTask({
-    model,
-    tokenizer,
-    objective,
-    steps,
-    optimizer: { lr: config.lr, weightDecay: config.weightDecay },
-    checkpointing: config.gradientCheckpointing,
-    beforeSave: (taken) => noteTraining(config, model, taken, data.validation ?? data.train),
-    ...(evaluate === undefined ? {} : { evaluate }),
-  });
-  const { metricForBestModel: metric } = config;
-  const greaterIsBetter = config.greaterIsBetter ?? !/loss|perplexity/.test(metric);
-  return startBatchRun({
-    ...{ command: 'train reward', label: 'reward model', schema: rewardSchema, resolved, options },
-    ...{ config: { ...config, greaterIsBetter }, task, model, tokenizer, data },
-    after: (run, result) =>
-      writeRewardReport({
-        run,
-        result,
-        config,
-        model,
-        tokenizer,
-        validation: data.heldOut,
-        tally: data.train.tally,
-        signal,
-      }),
+  return setUpTraining(async (opened, freed) => {
+    const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
+    freed.use(model);
+    const data = await rewardTokens(config, tokenizer, options);
+    opened.defer(() => data.close());
+    const { train, validation, heldOut } = data;
+    const objective = objectiveOf(config, model);
+    const evaluate = validation && (await rewardEvaluation(config, model, objective, validation));
+    const task = batchTask({
+      model,
+      tokenizer,
+      objective,
+      steps: new StepBatches(train, config),
+      optimizer: { lr: config.lr, weightDecay: config.weightDecay },
+      checkpointing: config.gradientCheckpointing,
+      beforeSave: (taken) => noteTraining(config, model, taken, validation ?? train),
+      ...(evaluate === undefined ? {} : { evaluate }),
+    });
+    opened.defer(() => task.optimizer.dispose());
+    const greaterIsBetter = config.greaterIsBetter ?? !/loss|perplexity/.test(config.metricForBestModel);
+    const run = await startRun('train reward', rewardSchema, resolved, options.run);
+    const report = { run, config, model, tokenizer, validation: heldOut, tally: train.tally, signal };
+    return trainingParts(run, {
+      ...{ schema: rewardSchema, resolved, options, task, model, tokenizer, label: 'reward model' },
+      config: { ...config, greaterIsBetter },
+      after: (result) => writeRewardReport({ ...report, result }),
+    });
   });
 }
 

@@ -7,6 +7,7 @@
 import { z } from 'zod';
 import type { Shape, TokenStore } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
+import type { Model } from '../../models/index.ts';
 import {
   cadenceFields,
   field,
@@ -17,13 +18,14 @@ import {
   runFields,
 } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { startBatchRun } from '../batches/batch-run.ts';
 import { batchTask, evaluateBatches } from '../batches/batch-task.ts';
 import { evalSample } from '../batches/eval-sample.ts';
-import { sftObjective } from '../batches/objectives.ts';
+import { type SftObjective, sftObjective } from '../batches/objectives.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import { dataFields, modelFields } from '../fields.ts';
+import { startRun } from '../loop/config.ts';
+import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 
@@ -73,41 +75,35 @@ export async function trainSft(input: SftInput, options: TrainerOptions = {}): P
 }
 
 /** The same from a config that is already resolved, as commands have it. */
-export async function startSft(
-  resolved: ResolvedRun<typeof sftSchema>,
-  options: TrainerOptions = {},
-): Promise<TrainingRun> {
+export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
-  const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
-  const data = await sftTokens(config, tokenizer, options);
-  const objective = sftObjective(model, { allTokens: !config.assistantOnly });
-  const steps = new StepBatches(data.train, sftBatching(config));
-  const task = batchTask({
-    model,
-    tokenizer,
-    objective,
-    steps,
-    optimizer: { lr: config.lr, weightDecay: config.weightDecay },
-    checkpointing: config.gradientCheckpointing,
-    ...(data.validation === undefined ? {} : { evaluate: evaluation(data.validation) }),
+  return setUpTraining(async (opened, freed) => {
+    const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
+    freed.use(model);
+    const data = await sftTokens(config, tokenizer, options);
+    opened.defer(() => data.close());
+    const objective = sftObjective(model, { allTokens: !config.assistantOnly });
+    const { validation } = data;
+    const task = batchTask({
+      model,
+      tokenizer,
+      objective,
+      steps: new StepBatches(data.train, sftBatching(config)),
+      optimizer: { lr: config.lr, weightDecay: config.weightDecay },
+      checkpointing: config.gradientCheckpointing,
+      ...(validation === undefined ? {} : { evaluate: () => evaluateSft(config, model, objective, validation) }),
+    });
+    opened.defer(() => task.optimizer.dispose());
+    const run = await startRun('train sft', sftSchema, resolved, options.run);
+    return trainingParts(run, { schema: sftSchema, resolved, options, task, model, tokenizer, label: 'sft' });
   });
+}
 
-  function evaluation(store: TokenStore) {
-    return async () => {
-      const { evalBatchSize: batchSize, evalNumBatches: batches, seed } = config;
-      const metrics = await evaluateBatches(
-        model,
-        objective,
-        await evalSample(store, { batchSize, batches, seed: seed + 1 }),
-      );
-      return { ...metrics, perplexity: Math.exp(metrics.loss ?? Number.NaN) };
-    };
-  }
-
-  return startBatchRun({
-    ...{ command: 'train sft', label: 'sft', schema: sftSchema, resolved, config, options },
-    ...{ task, model, tokenizer, data },
-  });
+async function evaluateSft(config: SftConfig, model: Model, objective: SftObjective, store: TokenStore) {
+  const { evalBatchSize: batchSize, evalNumBatches: batches, seed } = config;
+  const sample = await evalSample(store, { batchSize, batches, seed: seed + 1 });
+  const metrics = await evaluateBatches(model, objective, sample);
+  return { ...metrics, perplexity: Math.exp(metrics.loss ?? Number.NaN) };
 }
 
 export function sftBatching(config: SftConfig) {

@@ -11,7 +11,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import { configuredScorer } from '../../rollouts/scoring.ts';
+import { configuredScorer } from '../../rollouts/scorer.ts';
 import { resolveConfig } from '../../runs/index.ts';
 import type { TrainingRun } from '../../trainers/loop/training-run.ts';
 import { checkPolicyConfig } from '../../trainers/policy/config.ts';

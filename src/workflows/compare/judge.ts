@@ -1,12 +1,11 @@
 /** One judge for all methods of a comparison: the same held-out prompts, scorer and seeds. */
-import { meanOf } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { type Model, Sampler } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
-import { scoreLogprobs } from '../../rollouts/batches.ts';
-import { evaluatePrompts } from '../../rollouts/evaluation.ts';
+import { evaluatePrompts, measureKl } from '../../rollouts/evaluation.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
 import { promptLabel } from '../../rollouts/records.ts';
+import { rolloutSeeds } from '../../rollouts/rollout.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { CompareConfig } from './config.ts';
 
@@ -50,7 +49,7 @@ export class Judge {
   async judge(model: Model, step: number): Promise<Judgement> {
     const { evalSamples: samples, maxNewTokens, temperature, microBatchTokens } = this.#config;
     using sampler = new Sampler(model, { tokenizer: this.#tokenizer });
-    const options = { samples, maxNewTokens, temperature, seed: 1 };
+    const options = { samples, maxNewTokens, temperature, seeds: rolloutSeeds(1, 'evaluation') };
     const { metrics, greedy, sampled } = await evaluatePrompts(
       sampler,
       this.#tokenizer,
@@ -59,9 +58,7 @@ export class Judge {
       options,
     );
     const written = sampled.length > 0 ? sampled : greedy;
-    const look = (of: Model) => scoreLogprobs(of, null, written, { temperature, microBatchTokens }).logprobs;
-    const [now, then] = [look(model), look(this.#start)];
-    const kl = meanOf(now.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (then[i]?.[t] as number), 0)));
+    const { perResponse: kl } = measureKl(model, this.#start, written, { temperature, microBatchTokens });
     this.answers = greedy
       .slice(0, 6)
       .map(({ prompt, completion, score }) => ({ prompt: promptLabel(prompt), text: completion, reward: score }));

@@ -4,7 +4,7 @@ import { type Model, Sampler } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { promptLabel } from '../../rollouts/records.ts';
-import { type Rollout, sampleRollouts } from '../../rollouts/rollout.ts';
+import { type Rollout, rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
 import { scoreRollouts } from '../../rollouts/scoring.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type CompareConfig, pairing, policyConfig } from './config.ts';
@@ -28,7 +28,8 @@ export async function writePairs(
   const perStep = config.batchSize * config.gradAccum;
   const rows: Pairs['rows'] = [];
   for (let step = 1; step <= config.steps; step++) {
-    const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(perStep), { ...own, key: [step, 0] });
+    const seeds = rolloutSeeds(own.seed, step, 0);
+    const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(perStep), { ...own, seeds });
     await scoreRollouts(scorer, rollouts);
     for (const group of Map.groupBy(rollouts, (rollout) => rollout.group).values()) rows.push(...ranked(group));
     if (config.maxSeconds !== undefined && performance.now() - started > 500 * config.maxSeconds) break;

@@ -1,0 +1,112 @@
+/** Prompts from a dataset: some are held out for evaluation, the rest is gone through epoch by epoch. */
+import { type DatasetSpec, openDataset, promptKey } from '../data/index.ts';
+import { UserError } from '../errors.ts';
+import { datasetHub } from '../hub/hub.ts';
+import { Random } from '../random.ts';
+import type { Message } from '../text/index.ts';
+import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
+
+/** A fixed set in an order that changes with every epoch. */
+export class ListPrompts implements PromptSource {
+  readonly #prompts: readonly PolicyPrompt[];
+  readonly #seed: number;
+  #taken = 0;
+  #order: Uint32Array = new Uint32Array();
+  #orderOf = -1;
+
+  constructor(prompts: readonly PolicyPrompt[], seed: number) {
+    if (prompts.length === 0) throw new UserError('There are no prompts to train on.');
+    this.#prompts = prompts;
+    this.#seed = seed;
+  }
+
+  get size(): number {
+    return this.#prompts.length;
+  }
+  get epoch(): number {
+    return Math.floor(Math.max(0, this.#taken - 1) / this.size);
+  }
+
+  take(count: number): PolicyPrompt[] {
+    return Array.from({ length: count }, () => {
+      const epoch = Math.floor(this.#taken / this.size);
+      if (epoch !== this.#orderOf) {
+        this.#order = new Random(this.#seed + epoch).permutation(this.size);
+        this.#orderOf = epoch;
+      }
+      return this.#prompts[this.#order[this.#taken++ % this.size] as number] as PolicyPrompt;
+    });
+  }
+
+  state(): unknown {
+    return { taken: this.#taken };
+  }
+  restore(state: unknown): void {
+    this.#taken = (state as { taken: number }).taken;
+  }
+}
+
+export interface DatasetPromptOptions {
+  dataset: DatasetSpec;
+  subset?: string;
+  /** How many prompts of the train and of the test part go into training; undefined = all of train, 0 = none. */
+  trainPrompts?: number;
+  testPrompts?: number;
+  evalPrompts: number;
+  seed: number;
+}
+
+export interface DatasetPrompts {
+  train: PolicyPrompt[];
+  evaluation: PolicyPrompt[];
+  tooLong: number;
+}
+
+/**
+ * Evaluation prompts are chosen first, from the test part where the set has one, and whatever has the same words is kept
+ * out of training.
+ */
+export async function datasetPrompts(writer: PromptWriter, options: DatasetPromptOptions): Promise<DatasetPrompts> {
+  const { seed, evalPrompts, trainPrompts, testPrompts = 0 } = options;
+  const trainRows = await rowsOf(options, 'train');
+  const testRows = await testRowsOf(options);
+  const random = new Random(seed);
+  const key = (row: Row) => promptKey('prompts', row);
+  const held: Row[] = [];
+  const heldKeys = new Set<string>();
+  for (const row of random.shuffle([...(testRows.length > 0 ? testRows : trainRows)])) {
+    if (held.length >= evalPrompts) break;
+    if (heldKeys.has(key(row))) continue;
+    heldKeys.add(key(row));
+    held.push(row);
+  }
+  const open = (rows: readonly Row[], count: number) =>
+    random.shuffle(rows.filter((row) => !heldKeys.has(key(row)))).slice(0, count);
+  const chosen = [...open(trainRows, trainPrompts ?? trainRows.length), ...open(testRows, testPrompts)];
+  let tooLong = 0;
+  const written = (rows: readonly Row[]) =>
+    rows.flatMap((row, index) => {
+      const prompt = writer.write(index, row.prompt);
+      if (prompt === undefined) tooLong++;
+      return prompt === undefined ? [] : [{ ...prompt, answer: row.answer }];
+    });
+  return { train: written(chosen), evaluation: written(held), tooLong };
+}
+
+type Row = { prompt: Message[]; answer?: string };
+
+/** In-memory rows, and sets without a test split, give no test rows. */
+async function testRowsOf(options: DatasetPromptOptions): Promise<Row[]> {
+  if (typeof options.dataset !== 'string') return [];
+  try {
+    return await rowsOf(options, 'test');
+  } catch (error) {
+    if ((options.testPrompts ?? 0) > 0 || !(error instanceof UserError)) throw error;
+    return [];
+  }
+}
+
+async function rowsOf({ dataset, subset }: DatasetPromptOptions, split: string): Promise<Row[]> {
+  const options = { shape: 'prompts' as const, split, subset, hub: datasetHub() };
+  return (await openDataset(dataset, options)).toArray();
+}

@@ -1,0 +1,115 @@
+/** The reward that a config asks for: reward model, verifier and the user's module as one scorer. */
+import { suggestion, UserError } from '../errors.ts';
+import { dtypeOf, type QuantType } from '../models/index.ts';
+import {
+  answerVerifier,
+  loadRewardModel,
+  loadRewardModule,
+  type RewardScorer,
+  sumOfRewards,
+  taskVerifier,
+  tolerant,
+  type WeightedScorer,
+} from '../rewards/index.ts';
+import type { Device } from '../tensor/index.ts';
+import type { PolicyPrompt } from './prompts.ts';
+
+export interface ScorerOptions {
+  device: Device;
+  prompts: readonly PolicyPrompt[];
+  /** Scorers that a program brings along, besides those of the config. */
+  extra?: readonly RewardScorer[];
+  onFailure?: (error: Error) => void;
+}
+
+/** The options of a reward, named as in configs. */
+export interface RewardOptions {
+  task?: string;
+  rewardModelPath?: string;
+  rmQuantType?: QuantType;
+  rewardModule?: string;
+  /** `name=weight`; 1 each where left out. */
+  rewardWeights?: readonly string[];
+  /** On unless another reward is named. */
+  verifierReward?: boolean;
+  formatReward: boolean;
+  /** Seconds. */
+  rewardTimeout: number;
+  onRewardError: 'stop' | 'score';
+  /** Of the reward model's weights. */
+  dtype: 'auto' | 'float32' | 'bfloat16';
+}
+
+/**
+ * The weighted sum of all that the config names: reward model, verifier, the user's module. Disposing of it frees what was
+ * opened here; what the program brought along remains the program's.
+ */
+export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<RewardScorer> {
+  using opened = new DisposableStack();
+  const { extra } = options;
+  const scorers = await scorersOf(config, options, opened);
+  const weights = weightsOf(config.rewardWeights ?? []);
+  const names = scorers.map(({ name }) => name);
+  const ofParts = [...weights].filter(([name]) => !names.includes(name));
+  // The parts of a user's function are known once it has given some; the sum checks their names then.
+  const open = config.rewardModule !== undefined || (extra ?? []).length > 0;
+  for (const [name] of ofParts) {
+    if (!open && !(name === 'format' && names.includes('verifier')))
+      throw new UserError(
+        `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
+      );
+  }
+  const formatShare = names.includes('verifier') ? formatWeight(config, weights) : 0;
+  const sum = sumOfRewards(
+    scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })),
+    { partWeights: { ...(formatShare === 0 ? {} : { format: formatShare }), ...Object.fromEntries(ofParts) } },
+  );
+  const own = opened.move();
+  return { ...sum, dispose: () => own.dispose() };
+}
+
+async function scorersOf(
+  config: RewardOptions,
+  { device, prompts, extra = [], onFailure }: ScorerOptions,
+  opened: DisposableStack,
+): Promise<RewardScorer[]> {
+  const weights = weightsOf(config.rewardWeights ?? []);
+  const scorers: RewardScorer[] = [...extra];
+  const other = config.rewardModelPath !== undefined || config.rewardModule !== undefined || extra.length > 0;
+  if (config.rewardModelPath !== undefined) {
+    const dtype = dtypeOf(config.dtype, device);
+    const quantType = config.rmQuantType;
+    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype, quantType })));
+  }
+  if (config.verifierReward ?? !other) {
+    if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));
+    else if (prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined)) scorers.push(answerVerifier());
+  }
+  if (config.rewardModule !== undefined) {
+    const timeLimitMs = 1000 * config.rewardTimeout;
+    const module = opened.use(await loadRewardModule(config.rewardModule, { timeLimitMs }));
+    scorers.push(config.onRewardError === 'stop' ? module : tolerant(module, { onFailure }));
+  }
+  if (scorers.length === 0)
+    throw new UserError(
+      'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
+    );
+  return scorers;
+}
+
+function formatWeight(config: RewardOptions, weights: ReadonlyMap<string, number>): number {
+  return weights.get('format') ?? (config.formatReward ? 0.2 : 0);
+}
+
+/** `verifier=1,format=0.2`. */
+function weightsOf(entries: readonly string[]): Map<string, number> {
+  return new Map(
+    entries.map((entry) => {
+      const [name = '', value = ''] = entry.split(/[=:]/);
+      const weight = Number(value);
+      if (name === '' || value === '' || !Number.isFinite(weight))
+        throw new UserError(`--reward-weights: "${entry}" is not name=weight, such as verifier=1.`);
+      return [name.trim(), weight];
+    }),
+  );
+}

@@ -1,0 +1,139 @@
+/**
+ * Prompts from verifiable tasks: an endless stream to train on, with a curriculum where asked, and held-out problems.
+ *
+ *     const prompts = new TaskPrompts(new PromptWriter(tokenizer), { tasks: 'chain_sum:1*2,gcd', seed: 42 });
+ *     prompts.take(8);
+ */
+import { UserError } from '../errors.ts';
+import { type Mixture, mixture } from '../tasks/index.ts';
+import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
+
+/** A problem that is too long is passed over, since the stream is endless; this many in a row are an error. */
+const mostTooLong = 1000;
+
+export interface CurriculumOptions {
+  /** Share of right answers at which a task gets harder, and below which it gets easier again. */
+  up: number;
+  down: number;
+  /** Weight of the newest group in the running success rate. */
+  momentum?: number;
+}
+
+export interface TaskPromptOptions {
+  tasks: string;
+  seed: number;
+  testShare?: number;
+  curriculum?: CurriculumOptions;
+}
+
+interface Level {
+  difficulty: number;
+  success: number;
+  /** Groups seen at this difficulty: a level is judged on several. */
+  groups: number;
+}
+
+const groupsPerLevel = 8;
+
+/** An endless stream of training problems; test problems never appear in it (a hash of the prompt decides). */
+export class TaskPrompts implements PromptSource {
+  readonly epoch = 0;
+  readonly size = undefined;
+  readonly #writer: PromptWriter;
+  readonly #options: TaskPromptOptions;
+  readonly #whole: Mixture;
+  #mixture: Mixture;
+  #next = 0;
+  #levels: Record<string, Level> = {};
+
+  constructor(writer: PromptWriter, options: TaskPromptOptions) {
+    this.#writer = writer;
+    this.#options = options;
+    this.#whole = mixture(options.tasks);
+    if (options.curriculum) {
+      for (const part of this.#whole.parts)
+        this.#levels[part.task.name] = { difficulty: part.lowest, success: 0, groups: 0 };
+    }
+    this.#mixture = this.#atLevels();
+  }
+
+  take(count: number): PolicyPrompt[] {
+    const taken: PolicyPrompt[] = [];
+    for (let tooLong = 0; taken.length < count; this.#next++) {
+      const { seed, testShare } = this.#options;
+      const example = this.#mixture.example(seed, this.#next, { part: 'train', testShare });
+      const prompt = this.#writer.write(this.#next, example.prompt);
+      if (prompt !== undefined) taken.push({ ...prompt, example });
+      else if (++tooLong > mostTooLong)
+        throw new UserError(`${mostTooLong} prompts in a row were longer than --prompt-max-length allows.`);
+    }
+    return taken;
+  }
+
+  learn(prompts: readonly PolicyPrompt[], success: readonly number[]): void {
+    const { curriculum } = this.#options;
+    if (!curriculum) return;
+    for (const [i, prompt] of prompts.entries()) {
+      const level = this.#levels[prompt.example?.task ?? ''];
+      if (level === undefined || prompt.example?.difficulty !== level.difficulty) continue;
+      const weight = Math.max(curriculum.momentum ?? 0.1, 1 / (level.groups + 1));
+      level.success += weight * ((success[i] as number) - level.success);
+      level.groups++;
+    }
+    for (const part of this.#whole.parts) {
+      const level = this.#levels[part.task.name] as Level;
+      if (level.groups < groupsPerLevel) continue;
+      const step = level.success >= curriculum.up ? 1 : level.success < curriculum.down ? -1 : 0;
+      const difficulty = Math.min(part.highest, Math.max(part.lowest, level.difficulty + step));
+      if (difficulty !== level.difficulty)
+        this.#levels[part.task.name] = { difficulty, success: level.success, groups: 0 };
+    }
+    this.#mixture = this.#atLevels();
+  }
+
+  metrics(): Record<string, number> {
+    return Object.fromEntries(
+      Object.entries(this.#levels).map(([name, { difficulty }]) => [`level_${name}`, difficulty]),
+    );
+  }
+
+  state(): unknown {
+    return { next: this.#next, levels: this.#levels };
+  }
+  restore(state: unknown): void {
+    const { next, levels } = structuredClone(state) as { next: number; levels: Record<string, Level> };
+    this.#next = next;
+    this.#levels = levels;
+    this.#mixture = this.#atLevels();
+  }
+
+  #atLevels(): Mixture {
+    if (!this.#options.curriculum) return this.#whole;
+    return mixture(
+      this.#whole.parts.map(({ task, weight }) => ({
+        task,
+        weight,
+        difficulty: (this.#levels[task.name] as Level).difficulty,
+      })),
+    );
+  }
+}
+
+/** Held-out problems of a mixture, each once; fewer than asked for where the tasks have fewer. */
+export function taskEvalPrompts(
+  writer: PromptWriter,
+  options: { tasks: string; seed: number; count: number; testShare?: number },
+): PolicyPrompt[] {
+  const { tasks, seed, count, testShare } = options;
+  const mix = mixture(tasks);
+  const seen = new Set<string>();
+  const prompts: PolicyPrompt[] = [];
+  for (let place = 0; prompts.length < count && place < count * 20; place++) {
+    const example = mix.example(seed, place, { part: 'test', testShare });
+    if (seen.has(example.prompt)) continue;
+    seen.add(example.prompt);
+    const prompt = writer.write(prompts.length, example.prompt);
+    if (prompt !== undefined) prompts.push({ ...prompt, example });
+  }
+  return prompts;
+}

@@ -1,0 +1,74 @@
+/**
+ * One way to set a training up, and to free what it uses, for every trainer.
+ *
+ *     return setUpTraining(async (opened, freed) => {
+ *       const { model, tokenizer } = await loadForTraining(config);
+ *       freed.use(model);
+ *       const data = await openData(config);
+ *       opened.defer(() => data.close());
+ *       …
+ *       return trainingParts(await startRun('train sft', schema, resolved), { schema, resolved, options, task, … });
+ *     });
+ */
+import type { Model } from '../../models/index.ts';
+import { type ConfigSchema, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import { loopOptions, type TrainingConfig } from './config.ts';
+import { trainLoop } from './loop.ts';
+import type { TrainTask } from './task.ts';
+import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
+
+/**
+ * `opened` is closed when training ends, or at once where the set-up fails. `freed` is for what outlives the training, the
+ * model: it is freed here only where the set-up fails.
+ */
+export async function setUpTraining(
+  setUp: (opened: AsyncDisposableStack, freed: DisposableStack) => Promise<TrainingParts>,
+): Promise<TrainingRun> {
+  const opened = new AsyncDisposableStack();
+  const freed = new DisposableStack();
+  try {
+    return new TrainingRun(await setUp(opened, freed), () => opened.disposeAsync());
+  } catch (error) {
+    await opened.disposeAsync();
+    freed.dispose();
+    throw error;
+  }
+}
+
+export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {
+  schema: S;
+  resolved: ResolvedRun<S>;
+  /** As the loop is to read it, where that differs from the resolved one. */
+  config?: TrainingConfig;
+  options: TrainerOptions;
+  task: TrainTask;
+  model: Model;
+  tokenizer: Tokenizer;
+  /** What the progress bar calls it. */
+  label: string;
+}
+
+/** The loop over a task, with the options that its config asks for. */
+export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): TrainingParts {
+  const { schema, resolved, options, task, model, tokenizer, label, after } = setup;
+  const config = setup.config ?? (resolved.config as unknown as TrainingConfig);
+  return {
+    run,
+    model,
+    tokenizer,
+    totalSteps: task.totalSteps,
+    onStep: options.onStep,
+    after,
+    steps: trainLoop(task, {
+      ...loopOptions(config, task.totalSteps),
+      run,
+      config: savedConfig(schema, resolved.config),
+      resumeFrom: resolved.resume?.path,
+      checkpointName: options.checkpointName,
+      signal: options.signal,
+      progress: options.progress,
+      label,
+    }),
+  };
+}

@@ -1,0 +1,50 @@
+/** From the rewards of a step's rollouts to their advantages. */
+import { informative, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
+import type { Rollout } from '../../rollouts/rollout.ts';
+
+/** Sets `advantages`, `advantage` and, with a critic, `returns` of every rollout. */
+export function computeAdvantages(
+  algorithm: PolicyAlgorithm,
+  options: PolicyOptions,
+  rollouts: readonly Rollout[],
+): void {
+  if (rollouts.length === 0) return;
+  const first = rollouts[0] as Rollout;
+  const packed = (pick: (rollout: Rollout) => ArrayLike<number>) =>
+    Float64Array.from(rollouts.flatMap((rollout) => Array.from(pick(rollout))));
+  const known = rollouts.every(({ correct }) => correct !== undefined);
+  const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, {
+    rewards: rollouts.map(({ reward }) => reward),
+    groups: rollouts.map(({ group }) => group),
+    lengths: rollouts.map(({ completionIds }) => completionIds.length),
+    ...(known ? { correct: rollouts.map(({ correct }) => Number(correct)) } : {}),
+    ...(first.lpRef === undefined ? {} : { k1: packed(tokenKl) }),
+    ...(first.values === undefined ? {} : { values: packed(({ values }) => values ?? []) }),
+  });
+  let start = 0;
+  for (const [i, rollout] of rollouts.entries()) {
+    const end = start + rollout.completionIds.length;
+    rollout.advantages = perToken.slice(start, end);
+    rollout.advantage = perResponse[i] as number;
+    if (returns !== undefined) rollout.returns = returns.slice(start, end);
+    start = end;
+  }
+}
+
+/** The rollouts of groups that are neither right nor wrong throughout; by their scores where nothing says what is right. */
+export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
+  const kept = informative(
+    rollouts.map(({ correct, score }) => Number(correct ?? score)),
+    rollouts.map(({ group }) => group),
+  );
+  return rollouts.filter((_, i) => kept[i]);
+}
+
+/** Mean over responses of Σ_t lpOld − lpRef. */
+export function responseKl(rollouts: readonly Rollout[]): number {
+  const total = rollouts.reduce((sum, rollout) => sum + tokenKl(rollout).reduce((a, b) => a + b, 0), 0);
+  return total / rollouts.length;
+}
+
+/** The k1 estimate, lpOld − lpRef per token. */
+const tokenKl = ({ lpOld, lpRef }: Rollout) => Float64Array.from(lpOld, (lp, t) => lp - (lpRef?.[t] as number));

@@ -1,0 +1,83 @@
+/** Forward and backward of one micro-batch of rollouts: from the model's hidden states to the algorithm's loss. */
+import {
+  type Metrics,
+  type PolicyAlgorithm,
+  type PolicyOptions,
+  type StepTotals,
+  segmentsOf,
+} from '../../algorithms/index.ts';
+import { packResponses } from '../../models/decoder/responses.ts';
+import { type Model, tokenLogprobs } from '../../models/index.ts';
+import { packedTensor } from '../../rollouts/batches.ts';
+import type { Rollout } from '../../rollouts/rollout.ts';
+import { noGrad, type Tensor } from '../../tensor/index.ts';
+import type { BatchMetrics } from '../loop/task.ts';
+import type { PolicyConfig } from './config.ts';
+import type { Critic } from './critic.ts';
+import { checkSamplerGap } from './sampler-gap.ts';
+
+export interface LossContext {
+  config: Pick<PolicyConfig, 'temperature' | 'oldLogprobs' | 'maxSamplerGap' | 'gradientCheckpointing'>;
+  algorithm: PolicyAlgorithm;
+  options: PolicyOptions;
+  model: Model;
+  critic: Critic | null;
+  step: number;
+  /** The denominators of the whole update. */
+  totals: StepTotals;
+  /** Whether the weights are still those that sampled. */
+  isFirst: boolean;
+}
+
+/** Adds the micro-batch's share of the gradient; returns its share of the metrics. */
+export function backwardRollouts(rollouts: readonly Rollout[], context: LossContext): BatchMetrics {
+  const { algorithm, options, config, critic, totals } = context;
+  const { decoder } = context.model;
+  const packed = packResponses(rollouts, decoder);
+  let metrics: Metrics = {};
+  let gap: Record<string, number> = {};
+  const loss = decoder.backward(
+    packed.batch,
+    (hidden) => {
+      const { logp: lp, entropy } = tokenLogprobs(decoder, hidden, packed.batch, packed.tokens, config.temperature);
+      const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(rollouts, pick, lp);
+      const sampled = of(({ lpOld }) => lpOld);
+      if (context.isFirst) gap = samplerGap(lp, sampled, context);
+      const batch = {
+        lp,
+        lpOld: oldLogprobs(rollouts, lp, sampled, context),
+        advantages: of(({ advantages }) => advantages),
+        segments: segmentsOf(packed.lengths, lp),
+        entropy,
+        ...(rollouts[0]?.lpRef === undefined ? {} : { lpRef: of(({ lpRef }) => lpRef) }),
+      };
+      const value = critic && {
+        values: critic.values(packed, hidden),
+        valuesOld: of(({ values }) => values),
+        returns: of(({ returns }) => returns),
+      };
+      const result = algorithm.loss({ ...batch, ...value }, options, totals);
+      metrics = result.metrics;
+      return result.loss;
+    },
+    { checkpointing: config.gradientCheckpointing },
+  );
+  return { ...metrics, ...gap, loss };
+}
+
+/** lpOld is the sampler's. Where the trainer's own is asked for, the first update is on-policy to the last bit. */
+function oldLogprobs(rollouts: readonly Rollout[], lp: Tensor, sampled: Tensor, context: LossContext): Tensor {
+  if (context.config.oldLogprobs === 'sampler') return sampled;
+  if (context.isFirst) return lp.detach();
+  return packedTensor(rollouts, ({ lpTrainer }) => lpTrainer, lp);
+}
+
+/** Reads back, because a run must stop before an update whose ratios are wrong, not after it. */
+function samplerGap(lp: Tensor, sampled: Tensor, { config, model, step, totals }: LossContext): Record<string, number> {
+  const { sum, max } = noGrad(() => {
+    const difference = lp.detach().sub(sampled).abs();
+    return { sum: difference.sum().item(), max: difference.max().item() };
+  });
+  checkSamplerGap({ mean: sum / lp.size(0), max }, model.decoder.dtype, step, config.maxSamplerGap);
+  return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
+}

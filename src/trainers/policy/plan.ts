@@ -1,0 +1,56 @@
+/** What a policy run would do, before anything heavy is loaded. For `--dry-run`. */
+import { usesReference } from '../../algorithms/index.ts';
+import { resolveModel } from '../../hub/hub.ts';
+import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
+import { openPrompts } from '../../rollouts/opening.ts';
+import type { PromptSource } from '../../rollouts/prompts.ts';
+import { checkQuantised } from '../reference/options.ts';
+import { algorithmOf, checkPolicyConfig, type PolicyConfig } from './config.ts';
+
+/** With fresh adapters the policy's own base, adapters off, is the reference. */
+async function sharesBase(config: PolicyConfig): Promise<boolean> {
+  return config.lora && config.refModel === undefined && !(await isAdapter(config.model));
+}
+
+/** A policy that goes on from a trained adapter is compared with that adapter, which is swapped in. */
+async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig): Promise<boolean> {
+  return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
+}
+
+const isAdapter = async (model: string) => baseOfAdapter(await resolveModel(model)) !== undefined;
+
+export async function checkReference(config: PolicyConfig): Promise<void> {
+  if (config.refQuantType !== undefined) checkQuantised(config, await sharesBase(config));
+}
+
+const endlessSteps = 500;
+
+export function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
+  if (config.maxSteps !== undefined) return config.maxSteps;
+  if (prompts.size === undefined) return endlessSteps;
+  return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
+}
+
+async function describeReference(config: PolicyConfig): Promise<string> {
+  if (await sharesBase(config)) return 'the base with adapters off';
+  if (await startsFromAdapter(config)) return 'the adapter as it was at the start, on the same base';
+  return `${config.refModel ?? 'a second copy'}${config.refQuantType === undefined ? '' : `, ${config.refQuantType}`}`;
+}
+
+/** What a run would do, in words. */
+export async function policyPlan(config: PolicyConfig): Promise<string> {
+  checkPolicyConfig(config);
+  await checkReference(config);
+  const { algorithm, options } = algorithmOf(config);
+  const tokenizer = await loadTokenizer(config);
+  const { prompts, evaluation } = await openPrompts(config, tokenizer);
+  const perStep = config.batchSize * config.gradAccum;
+  const updates = options.ppoEpochs * config.nMinibatches;
+  return [
+    `${algorithm.name}: ${algorithm.summary}`,
+    `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
+    `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
+    `steps: ${stepsOf(config, prompts)}`,
+    `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
+  ].join('\n');
+}
