@@ -42,7 +42,8 @@ export class MetricSums {
         ? []
         : scope(() => noGrad(() => stack(tensors.map((value) => value.to('float64').reshape())).numbers()));
     this.dispose();
-    return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, values[i] as number])) };
+    // + 0 makes −0 a plain 0
+    return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, (values[i] as number) + 0])) };
   }
 
   dispose(): void {

@@ -117,7 +117,7 @@ async function answer({ model, tokenizer }: Player, options: EvaluatePolicyOptio
   using sampler = new Sampler(model, { tokenizer });
   const seeds = (place: number) => seed + place;
   const draw = { samples, maxNewTokens, temperature, topP, seeds, signal, progress };
-  return evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
+  return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
 }
 
 const answerOf = ({ completion, score, parts, correct, completionIds, ended }: Rollout): Answer => ({
