@@ -37,7 +37,7 @@ export function explainer(print: (line: string) => void = (line) => tell(line)):
   const history: MetricRow[] = [];
   const told = new Set<Signal['kind']>();
   return ({ step, metrics }) => {
-    history.push({ step, time: Date.now() / 1000, ...metrics } as MetricRow);
+    history.push({ step, time: Date.now(), ...metrics } as MetricRow);
     for (const { level, message } of newSignals(history, told))
       print(`\n${level === 'warning' ? 'Attention' : 'Note'}, step ${step}: ${message}`);
   };

@@ -22,6 +22,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { AttuneError, UserError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
+import { isAlive } from './lock.ts';
 
 export interface CheckpointParts {
   /** The step really reached. */
@@ -46,6 +47,8 @@ export class DiskFullError extends AttuneError {
 }
 
 const manifestName = 'manifest.json';
+/** What a training needs besides weights and optimiser to go on exactly; a folder without it is a model only. */
+export const trainerStateName = 'trainer_state.json';
 const stepName = /^(?:step|checkpoint)-(\d+)$/;
 const stalePrefix = /^\.(tmp|old)-(.+)~(.*)~(\d+)~(\d+)$/;
 let written = 0;
@@ -201,6 +204,10 @@ export interface FoundCheckpoint {
 export async function findCheckpoint(target: string, options: { outputDir?: string } = {}): Promise<FoundCheckpoint> {
   if (target === 'latest') return findLatest(options.outputDir ?? '.');
   if (!existsSync(target)) throw new UserError(`Cannot resume: there is no ${target}.${listHint(dirname(target))}`);
+  if (!statSync(target).isDirectory())
+    throw new UserError(
+      `Cannot resume from ${target}: that is a file. Name the run's folder, or a step-N folder in it.`,
+    );
   if (existsSync(join(target, manifestName)) || stepName.test(basename(resolve(target)))) return oneCheckpoint(target);
   const found = await newestWhole(target);
   if ('path' in found) return found;
@@ -310,14 +317,4 @@ export function cleanStale(folder: string): string[] {
     }
   }
   return removed;
-}
-
-/** Whether a process of this machine runs. */
-export function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
 }

@@ -8,9 +8,11 @@ import { existsSync, readdirSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
-import { type CheckpointEntry, isAlive, listCheckpoints } from './checkpoints.ts';
+import { type CheckpointEntry, listCheckpoints } from './checkpoints.ts';
+import { readJson } from './json-files.ts';
+import { isAlive, lockHolder } from './lock.ts';
 import { type MetricRow, readMetrics, trainingHistory } from './metrics/metrics.ts';
-import { isRunFolder, type RunInfo, type RunStatus, readJson } from './run.ts';
+import { isRunFolder, type RunInfo, type RunStatus } from './run.ts';
 import { openRollouts, type RolloutReader } from './store/rollouts.ts';
 
 export class OpenRun {
@@ -26,12 +28,15 @@ export class OpenRun {
   get info(): RunInfo | undefined {
     return readJson<RunInfo>(join(this.folder, 'run.json'));
   }
-  /** As the run says, except that one whose process is gone was `killed`. */
+  /** As the run says, except that one that nobody writes any longer was `killed`. */
   get status(): RunStatus | 'killed' | 'unknown' {
     const { info } = this;
     if (!info) return 'unknown';
-    const isGone = info.process?.host === hostname() && !isAlive(info.process.pid);
-    return info.status === 'running' && isGone ? 'killed' : info.status;
+    if (info.status !== 'running') return info.status;
+    const lock = lockHolder(this.folder);
+    // Runs of before there were locks say only which process wrote them.
+    const isGone = lock ? !lock.isLive : info.process?.host !== hostname() || !isAlive(info.process.pid);
+    return isGone ? 'killed' : 'running';
   }
   get config(): Record<string, unknown> {
     return readJson(join(this.folder, 'config.json')) ?? {};

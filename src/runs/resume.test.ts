@@ -38,7 +38,7 @@ describe('resolveRun', () => {
     const first = await resolveRun(schema, { lr: '3e-4', epochs: '7', seed: '1', runName: 'r' });
     await saveCheckpoint(join(folder, 'out', 'r'), 'step-5', {
       step: 5,
-      json: { 'train_config.json': savedConfig(schema, first.config) },
+      json: { 'train_config.json': savedConfig(schema, first.config), 'trainer_state.json': {} },
     });
     const file = join(folder, 'a.yaml');
     writeFileSync(file, 'resume_from: latest\nnum_epochs: 8\n');

@@ -4,20 +4,27 @@
  *
  *     const { config, resume } = await resolveRun(rewardSchema, schemaFlags(command, rewardSchema));
  */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { type FoundCheckpoint, findCheckpoint } from './checkpoints.ts';
+import { UserError } from '../errors.ts';
+import { type FoundCheckpoint, findCheckpoint, trainerStateName } from './checkpoints.ts';
 import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config/config.ts';
 import { type ConfigSchema, camelCase, defaultValue } from './config/fields.ts';
-import { readJson } from './run.ts';
+import { readJson } from './json-files.ts';
+import { heldError, lockHolder } from './lock.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
   resume?: FoundCheckpoint;
 }
 
-/** `config`, `resumeFrom` and `outputDir` are read here before the whole is checked. */
+/**
+ * `config`, `resumeFrom` and `outputDir` are read here before the whole is checked. `command` is what the run must have
+ * been started by. Nothing is written: a run that cannot be resumed stays as it is.
+ */
 export async function resolveRun<S extends ConfigSchema>(
   schema: S,
   flags: Record<string, unknown>,
+  command?: string,
 ): Promise<ResolvedRun<S>> {
   const file = typeof flags.config === 'string' ? flags.config : undefined;
   const early = file === undefined ? {} : readConfigFile(file);
@@ -28,8 +35,23 @@ export async function resolveRun<S extends ConfigSchema>(
   if (typeof from !== 'string') return resolveConfig(schema, sources);
   const outputDir = given('outputDir') ?? defaultValue(schema.shape.outputDir as S['shape'][string]);
   const resume = await findCheckpoint(from, { outputDir: String(outputDir ?? '.') });
+  checkResumable(resume, command);
   const checkpoint =
     readJson<Record<string, unknown>>(join(resume.path, 'train_config.json')) ??
     readJson(join(resume.run, 'config.json'));
   return { ...resolveConfig(schema, { ...sources, checkpoint }), resume };
+}
+
+function checkResumable({ path, run }: FoundCheckpoint, command: string | undefined): void {
+  const made = readJson<{ command?: string }>(join(run, 'run.json'))?.command;
+  if (command !== undefined && made !== undefined && made !== command)
+    throw new UserError(
+      `Cannot resume from ${path}: that is a run of attune ${made}, not of attune ${command}. Go on with: attune ${made} --resume-from ${path}`,
+    );
+  const holder = lockHolder(run);
+  if (holder?.isLive) throw heldError(run, holder);
+  if (existsSync(join(path, trainerStateName))) return;
+  throw new UserError(
+    `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${path}, or resume from a step-N folder of ${run}.`,
+  );
 }

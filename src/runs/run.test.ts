@@ -81,10 +81,11 @@ describe('a run folder', () => {
   it('knows a run whose process is gone', async () => {
     const run = await createRun({ ...options(), runName: 'r' });
     expect(openRun(run.folder).status).toBe('running');
-    const path = run.path('run.json');
-    const info = JSON.parse(readFileSync(path, 'utf8'));
-    writeFileSync(path, JSON.stringify({ ...info, process: { ...info.process, pid: 4194999 } }));
+    const path = run.path('run.lock');
+    const holder = readFileSync(path, 'utf8');
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(holder), pid: 4194999 }));
     expect(openRun(run.folder).status).toBe('killed');
+    writeFileSync(path, holder);
     await run.finish('finished');
     await run.finish('failed');
     expect(openRun(run.folder).status).toBe('finished');

@@ -8,18 +8,20 @@
  *     <output_dir>/<run>/   run.json config.json versions.json metrics.jsonl step-N/ final/ best_model/ rollouts.db
  *     <log_dir>/<run>/      TensorBoard event files (inside the run folder, in tensorboard/, when there is no log_dir)
  */
-import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { cleanStale, supersedeAfter } from './checkpoints.ts';
 import { redact, withoutSecrets } from './config/secrets.ts';
+import { makeFolder, readJson, writeJson, writeWhole } from './json-files.ts';
+import { lockRun, type RunLock } from './lock.ts';
 import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } from './metrics/metrics.ts';
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
 import { RolloutStore } from './store/rollouts.ts';
+import { versions } from './versions.ts';
 
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
 
@@ -70,6 +72,8 @@ export class Run {
   readonly #rolloutsPath: string;
   readonly #keptTo: number | undefined;
   readonly #curves: boolean;
+  readonly #lock: RunLock;
+  readonly #before: RunInfo | undefined;
   #info: RunInfo;
   #rollouts: Promise<RolloutStore> | undefined;
 
@@ -77,7 +81,15 @@ export class Run {
     folder: string,
     info: RunInfo,
     metrics: Metrics,
-    options: { rolloutsPath: string; resumedAt?: number; keptTo?: number; curves?: boolean },
+    options: {
+      rolloutsPath: string;
+      lock: RunLock;
+      resumedAt?: number;
+      keptTo?: number;
+      curves?: boolean;
+      /** What run.json said before this process took the run over. */
+      before?: RunInfo;
+    },
   ) {
     this.folder = folder;
     this.metrics = metrics;
@@ -86,6 +98,8 @@ export class Run {
     this.#rolloutsPath = options.rolloutsPath;
     this.#keptTo = options.keptTo;
     this.#curves = options.curves ?? true;
+    this.#lock = options.lock;
+    this.#before = options.before;
     this.#save();
   }
 
@@ -113,16 +127,18 @@ export class Run {
   }
 
   writeJson(name: string, value: unknown): void {
-    writeWhole(this.path(name), `${JSON.stringify(withoutSecrets(value), null, 2)}\n`);
+    writeJson(this.path(name), withoutSecrets(value));
   }
 
   /** Everything written so far to the disk, so that a checkpoint never knows more than the metrics beside it. */
   async flush(): Promise<void> {
+    this.#lock.check();
     await this.metrics.flush();
     await (await this.#rollouts)?.flush();
   }
 
   reached(step: number): void {
+    this.#lock.check();
     this.#info = { ...this.#info, step };
     this.#save();
   }
@@ -130,11 +146,14 @@ export class Run {
   /** Closes the run and writes `training_history.json` and `training_curves.png` from its metrics. */
   async finish(status: Exclude<RunStatus, 'running'>, reason?: string): Promise<void> {
     if (this.#info.status !== 'running') return;
+    using lock = this.#lock;
+    this.#info = { ...this.#info, status };
     await this.metrics.close();
     await (await this.#rollouts)?.close();
+    lock.check();
+    if (status === 'failed' && this.#untouched) return this.#giveBack();
     this.#info = {
       ...this.#info,
-      status,
       ended: new Date().toISOString(),
       ...(reason ? { reason: redact(reason) } : {}),
     };
@@ -145,14 +164,36 @@ export class Run {
     if (this.#curves) writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
   }
 
+  /** A resumption that failed before its first step: the run is as it was, and says so. */
+  get #untouched(): boolean {
+    return this.#before !== undefined && this.resumedAt !== undefined && this.#info.step === this.resumedAt;
+  }
+  #giveBack(): void {
+    const { status, ...before } = this.#before as RunInfo;
+    this.#info = { ...before, status: status === 'running' ? 'interrupted' : status };
+    this.#save();
+  }
+
   #save(): void {
-    writeWhole(this.path('run.json'), `${JSON.stringify(this.#info, null, 2)}\n`);
+    writeJson(this.path('run.json'), this.#info);
   }
 }
 
 export async function createRun(options: RunOptions): Promise<Run> {
+  const folder = options.resume
+    ? options.resume.run
+    : naming('--output-dir', options.outputDir, () => claimFolder(options));
+  const lock = naming('--output-dir', folder, () => lockRun(folder, options.command));
+  try {
+    return await openLocked(folder, lock, options);
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+async function openLocked(folder: string, lock: RunLock, options: RunOptions): Promise<Run> {
   const resumedAt = options.resume?.step;
-  const folder = options.resume ? options.resume.run : claimFolder(options);
   const name = basename(resolve(folder));
   if (options.resume) supersedeAfter(folder, options.resume.step);
   cleanStale(folder);
@@ -161,8 +202,8 @@ export async function createRun(options: RunOptions): Promise<Run> {
     ? join(options.rolloutsDir, name, 'rollouts.db')
     : join(folder, 'rollouts.db');
   const config = withoutSecrets(options.config) as Record<string, unknown>;
-  writeWhole(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
-  writeWhole(join(folder, 'versions.json'), `${JSON.stringify(await versions(options.seed), null, 2)}\n`);
+  writeJson(join(folder, 'config.json'), config);
+  writeJson(join(folder, 'versions.json'), await versions(options.seed));
 
   // In a folder that is used again, what another run left is no part of this one.
   const keptTo = resumedAt ?? (options.existing === 'reuse' ? -1 : undefined);
@@ -172,7 +213,12 @@ export async function createRun(options: RunOptions): Promise<Run> {
     const examplesAt = options.resume
       ? readMetrics(join(folder, 'metrics.jsonl')).at(-1)?.['train/examples']
       : undefined;
-    sinks.push(new TensorBoardMetrics(logDir, { resumedAt, examplesAt }));
+    sinks.push(
+      naming('--log-dir', logDir, () => {
+        makeFolder(resolve(logDir));
+        return new TensorBoardMetrics(logDir, { resumedAt, examplesAt });
+      }),
+    );
   }
   if (reportTo.includes('wandb')) {
     const project = options.wandbProject ?? process.env.WANDB_PROJECT ?? 'attune';
@@ -189,12 +235,35 @@ export async function createRun(options: RunOptions): Promise<Run> {
     logDir: resolve(logDir),
     process: { host: hostname(), pid: process.pid },
   };
-  return new Run(folder, info, new Metrics(sinks), { rolloutsPath, resumedAt, keptTo, curves: options.curves });
+  const { curves } = options;
+  return new Run(folder, info, new Metrics(sinks), { rolloutsPath, lock, resumedAt, keptTo, curves, before });
 }
+
+/** Errors of the file system with the option that named the place. */
+function naming<T>(option: string, path: string, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (error instanceof UserError || code === undefined) throw error;
+    throw new UserError(`${option} ${path} cannot be written: ${reasons[code] ?? (error as Error).message}.`);
+  }
+}
+
+const reasons: Record<string, string> = {
+  EACCES: 'permission denied',
+  EPERM: 'permission denied',
+  EROFS: 'the file system is read-only',
+  ENOTDIR: 'a part of the path is a file',
+  EEXIST: 'a part of the path is a file',
+  ENOENT: 'the system allows no folder there',
+  ENOSPC: 'the disk is full',
+  ENAMETOOLONG: 'the name is too long',
+};
 
 /** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */
 function claimFolder(options: RunOptions): string {
-  mkdirSync(options.outputDir, { recursive: true });
+  makeFolder(resolve(options.outputDir));
   if (options.runName !== undefined) {
     if (!/^[^/\\]+$/.test(options.runName) || /^\.+$/.test(options.runName)) {
       throw new UserError(`"${options.runName}" cannot be a run's name: it must be a single folder name.`);
@@ -227,51 +296,6 @@ export function dateTimeName(date: Date): string {
   const two = (value: number) => String(value).padStart(2, '0');
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   return `${day}_${two(date.getHours())}-${two(date.getMinutes())}-${two(date.getSeconds())}`;
-}
-
-/** What made a run: enough to make it again. */
-export async function versions(seed?: number): Promise<Record<string, unknown>> {
-  const own = readJson<{ version: string }>(new URL('../../package.json', import.meta.url));
-  const { engineInfo } = await import('../tensor/index.ts');
-  const engine = engineInfo();
-  return {
-    attune: own?.version ?? 'unknown',
-    node: process.version,
-    libtorch: engine.libtorch,
-    devices: engine.devices.map((device) => device.name),
-    threads: engine.threads,
-    platform: `${process.platform}-${process.arch}`,
-    git_commit: gitCommit(),
-    seed,
-  };
-}
-
-function gitCommit(): string | undefined {
-  try {
-    return execFileSync('git', ['rev-parse', 'HEAD'], {
-      encoding: 'utf8',
-      timeout: 2000,
-      stdio: ['ignore', 'pipe', 'ignore'],
-    }).trim();
-  } catch {
-    return undefined;
-  }
-}
-
-export function readJson<T>(path: string | URL): T | undefined {
-  try {
-    return JSON.parse(readFileSync(path, 'utf8')) as T;
-  } catch (error) {
-    if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
-}
-
-/** Readers beside a running training see the old content or the new, never half. */
-function writeWhole(path: string, content: string | Uint8Array): void {
-  const temporary = `${path}.${process.pid}.part`;
-  writeFileSync(temporary, content);
-  renameSync(temporary, path);
 }
 
 export const isRunFolder = (folder: string) =>

@@ -23,7 +23,10 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   if (verb.examples)
     command.addHelpText('after', `\nExamples:\n${verb.examples.map((line) => `  ${line}`).join('\n')}`);
   command.action(async () => {
-    const resolved = await resolveRun(verb.schema, schemaFlags(command, verb.schema));
+    const resolved = await resolveRun(verb.schema, schemaFlags(command, verb.schema), `train ${verb.name}`);
+    for (const { path, reason } of resolved.resume?.skipped ?? [])
+      tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
+    if (resolved.resume) tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}`);
     if ((resolved.config as { dryRun?: boolean }).dryRun) {
       print(describe(verb.schema, resolved));
       print(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);

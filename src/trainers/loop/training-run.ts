@@ -86,6 +86,11 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
         await onStep?.(next.value);
         yield next.value;
       }
+    } catch (error) {
+      // What the loop has not told of by itself: a checkpoint that does not fit, a callback that throws.
+      await steps.return(undefined as never);
+      await this.#parts.run.finish('failed', (error as Error).message).catch(() => {});
+      throw error;
     } finally {
       await steps.return(undefined as never);
       await this.#close();

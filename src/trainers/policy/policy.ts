@@ -46,7 +46,7 @@ export async function trainPolicy(
   options: PolicyTrainerOptions = {},
 ): Promise<TrainingRun> {
   const { flags, given } = separateRows(input, options);
-  return startPolicy(await resolveRun(policySchema, flags), { ...options, ...given });
+  return startPolicy(await resolveRun(policySchema, flags, 'train policy'), { ...options, ...given });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

@@ -38,7 +38,7 @@ export async function trainPreference(
   options: PreferenceTrainerOptions = {},
 ): Promise<TrainingRun> {
   const { flags, given: rows } = separateRows(given, options);
-  const resolved = await resolveRun(preferenceSchema, flags);
+  const resolved = await resolveRun(preferenceSchema, flags, 'train preference');
   return startPreference(resolved, { ...options, ...rows });
 }
 

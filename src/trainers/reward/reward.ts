@@ -26,7 +26,7 @@ export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
 
 export async function trainReward(input: RewardInput, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { flags, given } = separateRows(input, options);
-  return startReward(await resolveRun(rewardSchema, flags), { ...options, ...given });
+  return startReward(await resolveRun(rewardSchema, flags, 'train reward'), { ...options, ...given });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

@@ -71,7 +71,7 @@ export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
 export async function trainSft(input: SftInput, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { flags, given } = separateRows(input, options);
-  return startSft(await resolveRun(sftSchema, flags), { ...options, ...given });
+  return startSft(await resolveRun(sftSchema, flags, 'train sft'), { ...options, ...given });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

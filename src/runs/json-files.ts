@@ -1,0 +1,36 @@
+/** Small files that are read and written whole, and the folders they lie in. */
+import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+
+/** Undefined where there is no such file, or no JSON in it. */
+export function readJson<T>(path: string | URL): T | undefined {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as T;
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (error instanceof SyntaxError || ['ENOENT', 'ENOTDIR'].includes(code)) return undefined;
+    throw error;
+  }
+}
+
+/** Readers beside a running training see the old content or the new, never half. */
+export function writeWhole(path: string, content: string | Uint8Array): void {
+  const temporary = `${path}.${process.pid}.part`;
+  writeFileSync(temporary, content);
+  renameSync(temporary, path);
+}
+
+export const writeJson = (path: string, value: unknown) => writeWhole(path, `${JSON.stringify(value, null, 2)}\n`);
+
+/** Like `mkdir -p`. Node's own `recursive` never returns where the system makes no folders (/proc). */
+export function makeFolder(path: string): void {
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
+  const parent = dirname(path);
+  if (parent !== path) makeFolder(parent);
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw error;
+  }
+}

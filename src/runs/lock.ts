@@ -1,0 +1,173 @@
+/**
+ * One writer for a run's folder. Two processes on one run would double its metrics and rollouts, so whoever writes holds
+ * `run.lock`: who it is, and by the file's time of change when it last showed a sign of life.
+ *
+ *     using lock = lockRun(folder, 'train policy');      // a UserError that names the holder where there is one
+ *     lock.check();                                      // an error where the folder was deleted meanwhile
+ */
+import {
+  constants,
+  copyFileSync,
+  linkSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { AttuneError, UserError } from '../errors.ts';
+
+export const lockName = 'run.lock';
+const heartbeatMs = 10_000;
+/** A holder on another machine cannot be asked; after so long without a heartbeat it counts as gone. */
+const foreignStaleMs = 600_000;
+
+export interface LockHolder {
+  pid: number;
+  host: string;
+  command: string;
+  /** When it took the lock, ISO 8601. */
+  since: string;
+  /** The process' start in clock ticks after boot, where the system tells: another process may get the same number later. */
+  started?: string;
+}
+
+export interface RunLock extends Disposable {
+  /** Throws where the lock is no longer ours, because its folder was deleted or replaced. */
+  check(): void;
+  release(): void;
+}
+
+export function lockRun(folder: string, command: string): RunLock {
+  const path = join(folder, lockName);
+  const own = `${path}.${process.pid}.${counter++}`;
+  const holder: LockHolder = {
+    pid: process.pid,
+    host: hostname(),
+    command,
+    since: new Date().toISOString(),
+    ...(startOf(process.pid) === undefined ? {} : { started: startOf(process.pid) }),
+  };
+  writeFileSync(own, JSON.stringify(holder));
+  // A link either is made whole or fails where one is: no reader ever sees half a lock.
+  try {
+    while (!tryLink(own, path)) makeWay(folder);
+  } finally {
+    rmSync(own, { force: true });
+  }
+  const inode = statSync(path).ino;
+  const isOurs = () => statSync(path, { throwIfNoEntry: false })?.ino === inode;
+  const heartbeat = setInterval(() => {
+    if (isOurs()) utimesSync(path, new Date(), new Date());
+  }, heartbeatMs).unref();
+  const release = () => {
+    clearInterval(heartbeat);
+    process.removeListener('exit', release);
+    if (isOurs()) rmSync(path, { force: true });
+  };
+  process.on('exit', release);
+  return {
+    check() {
+      if (!isOurs())
+        throw new AttuneError(
+          `The run's folder ${folder} was deleted or replaced while it was being written; what it held is gone.`,
+        );
+    },
+    release,
+    [Symbol.dispose]: release,
+  };
+}
+
+let counter = 0;
+
+function tryLink(from: string, to: string): boolean {
+  try {
+    linkSync(from, to);
+    return true;
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return false;
+    // File systems without hard links: the next best thing, whose reader may see an empty lock for a moment.
+    if (['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'].includes(code)) return tryCopy(from, to);
+    throw error;
+  }
+}
+
+function tryCopy(from: string, to: string): boolean {
+  try {
+    copyFileSync(from, to, constants.COPYFILE_EXCL);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+/** Puts a stale lock aside, or says who holds a live one. */
+function makeWay(folder: string): void {
+  const path = join(folder, lockName);
+  const found = lockHolder(folder);
+  if (found?.isLive) throw heldError(folder, found);
+  const aside = `${path}.stale.${process.pid}.${counter++}`;
+  try {
+    // Of two that find the same stale lock, one moves it; the other finds the new one on its next try.
+    renameSync(path, aside);
+    rmSync(aside, { force: true });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+}
+
+export function heldError(folder: string, { holder, quietMs }: FoundLock): UserError {
+  return new UserError(
+    `The run ${folder} is being written by process ${holder.pid} on ${holder.host} (attune ${holder.command}, since ${holder.since}, last sign of life ${Math.round(quietMs / 1000)} s ago). Wait for it, or stop it first.`,
+  );
+}
+
+export interface FoundLock {
+  holder: LockHolder;
+  /** Since the last heartbeat. */
+  quietMs: number;
+  isLive: boolean;
+}
+
+/** Who holds a run's lock; undefined where there is none. */
+export function lockHolder(folder: string): FoundLock | undefined {
+  const path = join(folder, lockName);
+  try {
+    const quietMs = Math.max(0, Date.now() - statSync(path).mtimeMs);
+    const holder = JSON.parse(readFileSync(path, 'utf8')) as LockHolder;
+    return { holder, quietMs, isLive: isLive(holder, quietMs) };
+  } catch (error) {
+    if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+function isLive({ pid, host, started }: LockHolder, quietMs: number): boolean {
+  if (host !== hostname()) return quietMs < foreignStaleMs;
+  return isAlive(pid) && (started === undefined || startOf(pid) === undefined || startOf(pid) === started);
+}
+
+/** Whether a process of this machine runs. */
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** Field 22 of /proc/PID/stat; the name in field 2 may hold blanks and brackets, so fields are counted from its end. */
+function startOf(pid: number): string | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ')[19];
+  } catch {
+    return undefined;
+  }
+}

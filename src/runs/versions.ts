@@ -1,0 +1,31 @@
+/** What made a run: enough to make it again. */
+import { execFileSync } from 'node:child_process';
+import { readJson } from './json-files.ts';
+
+export async function versions(seed?: number): Promise<Record<string, unknown>> {
+  const own = readJson<{ version: string }>(new URL('../../package.json', import.meta.url));
+  const { engineInfo } = await import('../tensor/index.ts');
+  const engine = engineInfo();
+  return {
+    attune: own?.version ?? 'unknown',
+    node: process.version,
+    libtorch: engine.libtorch,
+    devices: engine.devices.map((device) => device.name),
+    threads: engine.threads,
+    platform: `${process.platform}-${process.arch}`,
+    git_commit: gitCommit(),
+    seed,
+  };
+}
+
+function gitCommit(): string | undefined {
+  try {
+    return execFileSync('git', ['rev-parse', 'HEAD'], {
+      encoding: 'utf8',
+      timeout: 2000,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
+  } catch {
+    return undefined;
+  }
+}
