@@ -151,7 +151,6 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     const hashes = new Set<number>();
     for await (const example of this.#sampled(new Tally())) {
       hashes.add(unitHash(promptKey(shape, example), seed));
-      // On both sides of the share: two hashes are then all that is kept.
       const [low, high] = [Math.min(...hashes), Math.max(...hashes)];
       if (low < share && high >= share) return share;
       // Only the two smallest and the largest decide.

@@ -33,7 +33,7 @@ export interface ExploreOptions extends DatasetOptions {
   progress?: Progress;
 }
 
-/** Beyond this share of longer chosen answers a reward model can do well by counting characters. */
+/** Beyond this share of longer chosen responses a reward model can do well by counting characters. */
 const biasLimit = 0.55;
 /** Beyond this share of one label the others are hardly learnt. */
 const labelLimit = 0.9;

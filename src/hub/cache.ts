@@ -52,7 +52,7 @@ export class RepoCache {
     if (revision !== commit) await writeWhole(join(this.folder, 'refs', revision), commit);
   }
 
-  /** Which files a commit has, kept so that a partial copy can be told from a whole one without the hub. */
+  /** Saves which files a commit has. Offline, it tells a partial copy from a whole one. */
   async writeListing(commit: string, files: readonly RepoFile[]): Promise<void> {
     await writeWhole(join(this.folder, '.attune', `${commit}.json`), JSON.stringify(files));
   }
@@ -67,7 +67,7 @@ export class RepoCache {
     }
   }
 
-  /** Shows a blob in a snapshot; a copy where the file system has no links. */
+  /** Links a blob into a snapshot; copies it where the file system has no links. */
   async link(commit: string, file: RepoFile): Promise<void> {
     const path = join(this.snapshot(commit), file.path);
     const blob = this.blob(file.etag);

@@ -28,13 +28,13 @@ export interface Download {
   onBytes: (bytes: number) => void;
 }
 
-/** Downloads of this process under way, by blob: whoever asks second waits for the first. */
+/** Downloads of this process that are under way, by blob: a second caller waits for the first. */
 const underWay = new Map<string, Promise<void>>();
 
 export async function downloadBlob(download: Download, cache: RepoCache, settings: HubSettings): Promise<void> {
   const blob = cache.blob(download.file.etag);
   for (let running = underWay.get(blob); running !== undefined; running = underWay.get(blob)) {
-    // The first one's failure is its own; this one then tries for itself.
+    // If the first caller's download fails, this one starts its own.
     await running.catch(() => {});
   }
   const work = cache.locked(download.file.etag, settings.signal, () => fetchVerified(download, blob, settings));
@@ -79,7 +79,7 @@ async function faultOf(path: string, file: RepoFile): Promise<string | undefined
   return found === file.sha256 ? undefined : `its SHA-256 is ${found}, the hub lists ${file.sha256}`;
 }
 
-/** Asks again for what is missing until the file is as long as listed, or several tries bring nothing. */
+/** Requests the missing bytes until the file is as long as listed, or several tries in a row bring none. */
 async function fetchAll(download: Download, partial: string, settings: HubSettings): Promise<void> {
   const { file, place } = download;
   let fruitless = 0;
@@ -123,7 +123,7 @@ async function fetchRest(
       written += chunk.value.length;
       await handle.write(chunk.value);
       onBytes(chunk.value.length);
-      // More than listed: enough is known to call it damaged.
+      // More bytes than listed: the file is damaged, so reading stops.
       if (written > file.size) break;
     }
   } catch (error) {

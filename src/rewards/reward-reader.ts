@@ -38,7 +38,7 @@ export class RewardReader {
       const messages = promptMessages(prompt);
       if (chat) return this.#tokenizer.renderChat([...messages, { role: 'assistant', content: response }]);
       const before = this.#format.prompt(messages);
-      return before + this.#format.reply(messages, before, response);
+      return before + this.#format.response(messages, before, response);
     });
     const ids = await this.#tokenizer.encodeBatch(texts);
     return ids.map((own) => {
@@ -60,7 +60,7 @@ export class RewardReader {
       const response = this.#notes.stripThinking ? stripThinking(item.response) : item.response;
       return {
         prompt,
-        replies: process ? this.#steps(item.steps ?? response) : [this.#format.reply(messages, prompt, response)],
+        replies: process ? this.#steps(item.steps ?? response) : [this.#format.response(messages, prompt, response)],
       };
     });
     const ids = await this.#tokenizer.encodeBatch(drafts.flatMap(({ prompt, replies }) => [prompt, ...replies]));

@@ -1,5 +1,5 @@
 /**
- * Prompts and replies as the text a model reads. A reply is always tokenised apart from its prompt, as it is when it is
+ * Prompts and responses as the text a model reads. A response is always tokenised apart from its prompt, as it is when it is
  * sampled, so that training and generation see the same tokens at the seam.
  */
 
@@ -31,9 +31,9 @@ const speakers: Record<Message['role'], string> = {
   tool: 'Tool: ',
 };
 const probe = 'attune probe reply';
-/** Replies whose text a template may change: thinking is moved or removed, outer blanks are trimmed. */
+/** Responses whose text a template may change: thinking is moved or removed, outer blanks are trimmed. */
 const touchy = /^\s|\s$|<\/?think>/;
-const checkedReplies = 32;
+const checkedResponses = 32;
 
 export class ChatFormat {
   readonly chat: boolean;
@@ -42,7 +42,7 @@ export class ChatFormat {
   readonly #variables: Record<string, unknown> | undefined;
   readonly #bos: number[];
   #frame: { lead: string; tail: string } | undefined;
-  #checksLeft = checkedReplies;
+  #checksLeft = checkedResponses;
 
   constructor(tokenizer: TextTokenizer, options: FormatOptions = {}) {
     const { format = 'auto' } = options;
@@ -60,37 +60,37 @@ export class ChatFormat {
     return this.#bos;
   }
 
-  /** Everything that stands before the reply. */
+  /** Everything that stands before the response. */
   prompt(messages: readonly Message[]): string {
     if (this.chat) return this.#render(messages, true);
     if (this.#format === 'raw') return messages.map(({ content }) => content).join('\n\n');
     return `${messages.map(({ role, content }) => `\n\n${speakers[role]}${content}`).join('')}\n\nAssistant:`;
   }
 
-  /** The reply with all that the template writes around it. */
-  reply(messages: readonly Message[], promptText: string, content: string): string {
+  /** The response with all that the template writes around it. */
+  response(messages: readonly Message[], promptText: string, content: string): string {
     if (this.#format === 'raw') return content;
     if (!this.chat) return ` ${content}`;
-    // One rendering tells what stands around every reply; it saves two of three renderings per pair, and is checked
-    // against the real thing on the first replies.
+    // One rendering tells what stands around every response; it saves two of three renderings per pair, and is checked
+    // against the real thing on the first responses.
     if (this.#checksLeft === 0 && this.#frame !== undefined && !touchy.test(content)) {
       return this.#frame.lead + content + this.#frame.tail;
     }
-    const exact = this.#exactReply(messages, promptText, content);
+    const exact = this.#exactResponse(messages, promptText, content);
     if (this.#checksLeft > 0 && !touchy.test(content)) {
-      if (this.#checksLeft === checkedReplies) this.#frame = this.#frameOf(messages, promptText);
+      if (this.#checksLeft === checkedResponses) this.#frame = this.#frameOf(messages, promptText);
       if (this.#frame !== undefined && this.#frame.lead + content + this.#frame.tail !== exact) this.#frame = undefined;
       this.#checksLeft--;
     }
     return exact;
   }
 
-  /** One step of a reply that is labelled, or scored, step by step. */
+  /** One step of a response that is labelled, or scored, step by step. */
   step(text: string, index: number, separator = '\n'): string {
     return `${index === 0 && !this.chat ? ' ' : ''}${text.trim()}${separator}`;
   }
 
-  /** The reply's ids: up to the first token that ends a turn, which is added where the text has none. */
+  /** The response's ids: up to the first token that ends a turn, which is added where the text has none. */
   closed(ids: Int32Array): Int32Array {
     const ends = this.#tokenizer.eosIds;
     const end = ids.findLastIndex((id) => ends.includes(id));
@@ -102,15 +102,15 @@ export class ChatFormat {
     return this.#tokenizer.encodeChat(messages as Message[], { variables: this.#variables });
   }
 
-  #exactReply(messages: readonly Message[], promptText: string, content: string): string {
+  #exactResponse(messages: readonly Message[], promptText: string, content: string): string {
     const whole = this.#render([...messages, { role: 'assistant', content }], false);
     if (whole.startsWith(promptText)) return whole.slice(promptText.length);
-    // Such a template writes its generation prompt differently from a past turn (an open <think>): the plain reply then.
+    // Some templates write the generation prompt differently from a past turn (an open <think>): take the plain response.
     return content;
   }
 
   #frameOf(messages: readonly Message[], promptText: string): { lead: string; tail: string } | undefined {
-    const text = this.#exactReply(messages, promptText, probe);
+    const text = this.#exactResponse(messages, promptText, probe);
     const at = text.indexOf(probe);
     return at < 0 ? undefined : { lead: text.slice(0, at), tail: text.slice(at + probe.length) };
   }

@@ -1,4 +1,4 @@
-/** One shape read as another, where nothing has to be made up: pairs hold prompts, good answers hold conversations. */
+/** One shape read as another, where nothing has to be made up: pairs hold prompts, good responses hold conversations. */
 import type {
   Conversation,
   Example,

@@ -15,7 +15,7 @@ export interface Reading {
 export interface Dialect {
   name: string;
   shape: Shape;
-  /** What a message says is wanting when no dialect of the shape fits. */
+  /** What an error message says is missing when no dialect of the shape fits. */
   needs: ColumnRole[];
   speaks(row: Row, columns: Columns): boolean;
   read(row: Row, reading: Reading): Example[];

@@ -9,7 +9,7 @@ import type { Message } from '../../text/chat/chat.ts';
 
 export type { Message };
 
-/** Two answers to one prompt. `margin` is how much better the chosen one was graded, where the set says so. */
+/** Two responses to one prompt. `margin` is how much better the chosen one was graded, where the set says so. */
 export interface PreferencePair {
   prompt: Message[];
   chosen: string;
@@ -18,7 +18,7 @@ export interface PreferencePair {
   source?: string;
 }
 
-/** One answer and whether it is wanted (KTO). */
+/** One response and whether it is wanted (KTO). */
 export interface UnpairedExample {
   prompt: Message[];
   completion: string;

@@ -18,7 +18,7 @@ import { sequence, type TokenRecord, type TokenSequence } from './record.ts';
 export interface EncodeOptions extends FormatOptions {
   /** Sequences longer than this are left out and counted (plain text is cut into pieces of it). */
   maxLength?: number;
-  /** Prompts keep their last tokens: what stands nearest the reply matters most. */
+  /** Prompts keep their last tokens: what stands nearest the response matters most. */
   maxPromptLength?: number;
   /** Responses keep their first tokens. */
   maxResponseLength?: number;
@@ -78,12 +78,12 @@ export class ExampleEncoder<S extends Shape = Shape> {
     switch (this.#shape as Shape) {
       case 'preference': {
         const { prompt, chosen, rejected } = example as PreferencePair;
-        return this.#replies(prompt, [chosen, rejected]);
+        return this.#responses(prompt, [chosen, rejected]);
       }
       case 'unpaired':
-        return this.#replies((example as UnpairedExample).prompt, [(example as UnpairedExample).completion]);
+        return this.#responses((example as UnpairedExample).prompt, [(example as UnpairedExample).completion]);
       case 'graded':
-        return this.#replies((example as GradedSolution).prompt, [(example as GradedSolution).solution]);
+        return this.#responses((example as GradedSolution).prompt, [(example as GradedSolution).solution]);
       case 'steps':
         return this.#steps(example as LabelledSteps);
       case 'prompts': {
@@ -97,9 +97,9 @@ export class ExampleEncoder<S extends Shape = Shape> {
     }
   }
 
-  #replies(prompt: Message[], responses: string[]): Draft {
+  #responses(prompt: Message[], responses: string[]): Draft {
     const promptText = this.#format.prompt(prompt);
-    const texts = [promptText, ...responses.map((response) => this.#format.reply(prompt, promptText, response))];
+    const texts = [promptText, ...responses.map((response) => this.#format.response(prompt, promptText, response))];
     return {
       texts,
       sequences: ([promptIds, ...replies]) => {
@@ -135,13 +135,14 @@ export class ExampleEncoder<S extends Shape = Shape> {
     if (!this.#format.chat) return this.#dialogue(messages);
     const replies = messages.filter(({ role }) => role === 'assistant');
     const last = messages.at(-1) as Message;
-    // One reply at the end needs no search for the assistant's turns, which costs several renderings.
-    if (replies.length === 1 && last.role === 'assistant') return this.#replies(messages.slice(0, -1), [last.content]);
+    // One response at the end needs no search for the assistant's turns, which costs several renderings.
+    if (replies.length === 1 && last.role === 'assistant')
+      return this.#responses(messages.slice(0, -1), [last.content]);
     const { ids, assistantMask } = this.#format.encodeChat(messages);
     return { texts: [], sequences: () => [sequence([Int32Array.from(ids)], runs(assistantMask))] };
   }
 
-  /** A conversation without a template: what leads up to each reply, and the reply, tokenised apart. */
+  /** A conversation without a template: what leads up to each response, and the response, tokenised apart. */
   #dialogue(messages: Message[]): Draft {
     const texts: string[] = [];
     let before: Message[] = [];
@@ -150,7 +151,7 @@ export class ExampleEncoder<S extends Shape = Shape> {
       if (message.role !== 'assistant') before.push(message);
       else {
         const promptText = this.#format.prompt(before);
-        texts.push(promptText, this.#format.reply(before, promptText, message.content));
+        texts.push(promptText, this.#format.response(before, promptText, message.content));
         before = [];
         turnsBefore++;
       }

@@ -87,7 +87,7 @@ async function build<S extends Shape>(
   return store;
 }
 
-/** While one chunk is at the tokenizer, the rows of the next are read. */
+/** Reads the rows of the next chunk while the tokenizer works on this one. */
 async function* encodedChunks<S extends Shape>(
   dataset: Dataset<S>,
   encoder: ExampleEncoder<S>,

@@ -2,7 +2,7 @@
  * Where in a rendered chat the assistant speaks: templates do not say, so it is found by rendering.
  *
  * A turn starts where the prompt of the turns before it (with generation prompt) ends. It ends where the rendering of
- * the same chat with another reply agrees again with this one; that also holds for templates that trim replies or
+ * the same chat with another response agrees again with this one; that also holds for templates that trim responses or
  * drop the thinking of earlier turns (Qwen3), of which a plain prefix comparison would fail.
  */
 import { AttuneError, UserError } from '../../errors.ts';
@@ -13,7 +13,7 @@ export interface Span {
   end: number;
 }
 
-/** A reply that no chat holds and that no template's trimming or thinking rules touch. */
+/** A response that no chat holds and that no template's trimming or thinking rules touch. */
 const PROBE = 'attune\u2063probe\u2063reply';
 
 type Render = (messages: readonly Message[], addGenerationPrompt: boolean) => string;
@@ -56,7 +56,7 @@ export function replyTail(messages: readonly Message[], render: Render): string 
   return place < 0 ? '' : probed.slice(place + PROBE.length);
 }
 
-/** Templates may refuse a chat that is only a system message, or empty: the other renderings then have to tell. */
+/** Templates may refuse an empty chat or a lone system message; the other renderings are then enough. */
 function attempt(render: () => string): string | undefined {
   try {
     return render();
@@ -67,8 +67,8 @@ function attempt(render: () => string): string | undefined {
 }
 
 /**
- * The generation prompt may open (and close) a thinking block where the reply brings its own. The turn's header is then
- * what prompt and chat share, up to the first words of the reply.
+ * The generation prompt may open (and close) a thinking block where the response brings its own. The turn's header is then
+ * what prompt and chat share, up to the first words of the response.
  */
 function headerEnd(
   text: string,

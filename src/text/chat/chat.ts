@@ -13,7 +13,7 @@ export interface Message {
 }
 
 export interface ChatOptions {
-  /** End with the header of an assistant's turn, so that the model continues with its reply. */
+  /** End with the header of an assistant's turn, so that the model continues with its response. */
   addGenerationPrompt?: boolean;
   /** JSON schemas of functions, for templates that know tools. */
   tools?: unknown[];

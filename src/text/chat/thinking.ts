@@ -19,7 +19,7 @@ export function splitThinking(text: string): { thinking: string; answer: string 
   let rest = text;
   const firstClose = rest.indexOf(CLOSE);
   if (firstClose >= 0 && !rest.slice(0, firstClose).includes(OPEN)) {
-    // The chat template wrote the opening tag, so the reply starts inside the block.
+    // The chat template wrote the opening tag, so the response starts inside the block.
     thoughts.push(rest.slice(0, firstClose));
     rest = rest.slice(firstClose + CLOSE.length);
   }

@@ -9,7 +9,7 @@ export interface LearnOptions {
   /** Symbols that words are spelled in; their ids start at `firstId`, in this order. */
   alphabet: readonly string[];
   firstId: number;
-  /** Ids are given out below this. */
+  /** New ids stay below this. */
   vocabSize: number;
   /** A pair seen less often than this is not joined. */
   minFrequency: number;
@@ -125,7 +125,7 @@ class PairCounts {
     this.#touched.delete(pair);
   }
 
-  /** Pairs seen for the first time enter the heap; counts of the others only fall, which is noticed when they come up. */
+  /** New pairs enter the heap. The counts of known pairs only fall; takeCommonest corrects them when they reach the top. */
   queueTouched(): void {
     for (const pair of this.#touched) this.#heap.push({ pair, count: this.#counts.get(pair) ?? 0 });
     this.#touched.clear();

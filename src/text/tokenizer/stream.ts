@@ -11,7 +11,7 @@ export interface TextStream {
 }
 
 const INCOMPLETE = '\ufffd';
-/** A UTF-8 character has at most four bytes: what is still broken after as many tokens stays broken, but for its end. */
+/** A UTF-8 character has at most four bytes, so text that is still incomplete after four tokens is invalid, except at its end. */
 const PATIENCE_TOKENS = 4;
 const WINDOW_TOKENS = 8;
 

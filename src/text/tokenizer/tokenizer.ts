@@ -31,7 +31,7 @@ export interface DecodeOptions {
 
 export interface ChatTokens {
   ids: number[];
-  /** 1 where the token is the assistant's: its reply and the token that ends its turn. */
+  /** 1 where the token is the assistant's: its response and the token that ends its turn. */
   assistantMask: Uint8Array;
 }
 
