@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, readlink, rm, utimes, writeFile } from 'node:fs/promises';
@@ -405,6 +406,9 @@ describe('without the hub', () => {
   it('takes a folder as it is, but not its pickles', async () => {
     await writeFile(join(cache, 'config.json'), '{}');
     expect(await resolveModel(cache)).toBe(cache);
+    execFileSync('mkfifo', [join(cache, 'tokenizer.json')]);
+    await expect(resolveModel(cache)).rejects.toThrow(/tokenizer\.json is not a regular file/);
+    await rm(join(cache, 'tokenizer.json'));
     await writeFile(join(cache, 'pytorch_model.bin'), 'x');
     await expect(resolveModel(cache)).rejects.toThrow('Python pickle');
   });

@@ -37,6 +37,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   const found = await stat(folder).catch(() => undefined);
   if (found?.isDirectory()) {
     const names = await readdir(folder);
+    await checkFiles(folder, names);
     if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);
     return folder;
   }
@@ -61,6 +62,15 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   const weights = await weightFiles(opened.folder, names);
   await opened.fetch(weights, options.progress);
   return opened.folder;
+}
+
+/** Reading a pipe or a device would wait for ever. */
+async function checkFiles(folder: string, names: readonly string[]): Promise<void> {
+  for (const name of names) {
+    if (!CONFIGURATION.includes(name) && !TEXT.test(name) && !name.endsWith('.safetensors') && name !== INDEX) continue;
+    const found = await stat(join(folder, name)).catch(() => undefined);
+    if (found !== undefined && !found.isFile()) throw new UserError(`${join(folder, name)} is not a regular file.`);
+  }
 }
 
 /** The hub as the datasets want it: names in, local paths out. */
