@@ -153,6 +153,11 @@ describe('an adapter folder', () => {
     ['peft_type', 'ADALORA'],
     ['task_type', 'SEQ_2_SEQ_LM'],
     ['some_new_method', { on: 1 }],
+    ['base_model_name_or_path', ['x']],
+    ['target_modules', 5],
+    ['modules_to_save', 'score'],
+    ['layers_to_transform', 'all'],
+    ['rank_pattern', { q_proj: '8' }],
   ])('is refused by name where %s is %j', async (field, value) => {
     await expect(loadModel(broken((config) => ({ ...config, [field]: value })))).rejects.toThrow(
       new RegExp(`adapter_config\\.json: ${field} is `),

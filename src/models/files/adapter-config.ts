@@ -86,10 +86,29 @@ export interface PeftConfig {
   task: string | null;
 }
 
+const isText = (value: unknown) => typeof value === 'string';
+const isTexts = (value: unknown) => Array.isArray(value) && value.every(isText);
+const isTextOrTexts = (value: unknown) => isText(value) || isTexts(value);
+const isNumbers = (value: unknown) =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && Object.values(value).every(Number.isFinite);
+
+/** What a field must hold where it is not left out. */
+const KINDS: Record<string, [kind: string, holds: (value: unknown) => boolean]> = {
+  base_model_name_or_path: ['a name', isText],
+  revision: ['a name', isText],
+  target_modules: ['a name or a list of names', isTextOrTexts],
+  exclude_modules: ['a name or a list of names', isTextOrTexts],
+  modules_to_save: ['a list of names', isTexts],
+  layers_to_transform: ['a whole number or a list of them', (value) => [value].flat().every(Number.isSafeInteger)],
+  rank_pattern: ['numbers by name', isNumbers],
+  alpha_pattern: ['numbers by name', isNumbers],
+};
+
 export function fromPeftConfig(json: Record<string, unknown>, path: string): PeftConfig {
   const refuse = (field: string, why: string): never => {
     throw new UserError(`${path}: ${field} is ${JSON.stringify(json[field])}: ${why}.`);
   };
+  if (typeof json !== 'object' || json === null) throw new UserError(`${path} must hold a JSON object.`);
   if (json.peft_type !== 'LORA') refuse('peft_type', 'only LORA adapters are supported');
   if (!TASKS.includes(json.task_type as string)) refuse('task_type', `supported are ${TASKS.slice(0, 4).join(', ')}`);
   if (!PLAIN_STARTS.includes(json.init_lora_weights as boolean))
@@ -99,6 +118,8 @@ export function fromPeftConfig(json: Record<string, unknown>, path: string): Pef
     );
   for (const field of Object.keys(json))
     if (!KNOWN.has(field) && !saysNothing(json[field])) refuse(field, 'attune does not support this');
+  for (const [field, [kind, holds]] of Object.entries(KINDS))
+    if (json[field] !== null && json[field] !== undefined && !holds(json[field])) refuse(field, `it must be ${kind}`);
   const modules = json.target_modules as string | string[] | null | undefined;
   const layers = json.layers_to_transform as number | number[] | null | undefined;
   if (!saysNothing(json.layers_pattern) && !saysNothing(layers))
