@@ -12,20 +12,20 @@ namespace attune {
 template <typename T>
 struct DecodeRows {
   int64_t rows, heads, groups, size, length;
-  const T *q, *k, *v;                        // of the first row
-  int64_t qStride, kvStride;                 // from row to row
-  T *keys, *values;                          // [slots, length, groups, size]
-  const int64_t *slots, *positions;          // per row
+  const T *q, *k, *v;  // of the first row
+  int64_t qStride, kvStride;  // from row to row
+  T *keys, *values;  // [slots, length, groups, size]
+  const int64_t *slots, *positions;  // per row
   float scale;
-  int64_t window = 0;                        // 0: all
-  const float* bias = nullptr;               // [heads, biasLength]
+  int64_t window = 0;  // 0: all
+  const float* bias = nullptr;  // [heads, biasLength]
   int64_t biasLength = 0;
   const T *qWeight = nullptr, *kWeight = nullptr;  // RMS norm over a head
   float eps = 0;
   const float *cosines = nullptr, *sines = nullptr;  // [rows, half]
   int64_t half = 0;
   bool interleaved = false;
-  T* out;                                    // [rows, heads, size]
+  T* out;  // [rows, heads, size]
 };
 
 // One head's q or k: normed where it has a weight, turned where there are angles. Roundings are those of attune::rms_norm
@@ -97,7 +97,8 @@ struct DecodeScratch {
 // is the order it lies in: a step is bound by reading it, and memory read in order comes at twice the rate of four positions at
 // a time, whatever is asked for ahead (18 against 9 GB/s on a Neoverse-N1).
 template <typename T>
-void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries, DecodeScratch& scratch) {
+void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
+               DecodeScratch& scratch) {
   const int64_t size = in.size, share = in.heads / in.groups, stride = in.groups * size, position = in.positions[row];
   const int64_t firstHead = firstGroup * share, heads = (lastGroup - firstGroup) * share;
   T *keys = in.keys + in.slots[row] * in.length * stride, *values = in.values + in.slots[row] * in.length * stride;
@@ -116,8 +117,10 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
   const T *seenKeys = keys + begin * stride + firstGroup * size, *seenValues = values + begin * stride + firstGroup * size;
   for (int64_t t = 0; t < count; t++) {
     int64_t h = 0;
-    for (; h + 4 <= heads; h += 4) headDots<4>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
-    for (; h < heads; h++) headDots<1>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
+    for (; h + 4 <= heads; h += 4)
+      headDots<4>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
+    for (; h < heads; h++)
+      headDots<1>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
   }
 
   for (int64_t h = 0; h < heads; h++) {
@@ -141,7 +144,8 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
 inline void checkPlaces(const at::Tensor& slots, const at::Tensor& positions, int64_t slotCount, int64_t length) {
   const int64_t *slot = slots.data_ptr<int64_t>(), *position = positions.data_ptr<int64_t>();
   for (int64_t i = 0; i < slots.size(0); i++)
-    TORCH_CHECK(slot[i] >= 0 && slot[i] < slotCount && position[i] >= 0 && position[i] < length, "a slot or position lies outside the cache");
+    TORCH_CHECK(slot[i] >= 0 && slot[i] < slotCount && position[i] >= 0 && position[i] < length,
+                "a slot or position lies outside the cache");
 }
 
 // A task is a row, or a part of a row's groups where there are fewer rows than threads.

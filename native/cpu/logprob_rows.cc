@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "cuda/kernels.h"
 #include "cpu/kernels.h"
 #include "cpu/vectors.h"
+#include "cuda/kernels.h"
 
 namespace attune {
 namespace {
@@ -36,7 +36,8 @@ Statistics statisticsOf(const float* z, int64_t size, float peak, float inverse)
   return out;
 }
 
-void statisticsCpu(const float* logits, const int64_t* targets, float inverse, float* logp, float* entropy, float* lse, int64_t rows, int64_t size) {
+void statisticsCpu(const float* logits, const int64_t* targets, float inverse, float* logp, float* entropy, float* lse, int64_t rows,
+                   int64_t size) {
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
       const float* z = logits + row * size;

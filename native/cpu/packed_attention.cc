@@ -21,7 +21,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kTileRows = 32;    // queries whose scores exist at a time
+constexpr int64_t kTileRows = 32;  // queries whose scores exist at a time
 constexpr int64_t kBlockKeys = 128;  // keys that a tile goes through at a time; whole panels
 
 struct Geometry {
@@ -33,7 +33,9 @@ struct Geometry {
 };
 
 Geometry geometryOf(const Tensor& q, const Tensor& k, const Tensor& bias, const PackedCall& call) {
-  Geometry g{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), roundUp(q.size(2), kWidth), static_cast<float>(call.scale), call.window, nullptr, 0};
+  Geometry g{
+      q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), roundUp(q.size(2), kWidth), static_cast<float>(call.scale), call.window,
+      nullptr,   0};
   if (bias.defined()) {
     g.bias = bias.data_ptr<float>();
     g.biasLength = bias.size(1);
@@ -47,7 +49,7 @@ struct Member {
 
 struct Family {
   std::vector<Member> members;
-  int64_t shared = 0;   // rows of the first, where others continue it
+  int64_t shared = 0;  // rows of the first, where others continue it
   int64_t longest = 0;  // keys that a member's last query may see
   int64_t cost = 0;
 };
@@ -121,7 +123,9 @@ struct Range {
 };
 
 // The keys that the query at a place may see.
-inline Range visible(int64_t place, const Geometry& g) { return {g.window > 0 ? std::max<int64_t>(0, place - g.window + 1) : 0, place + 1}; }
+inline Range visible(int64_t place, const Geometry& g) {
+  return {g.window > 0 ? std::max<int64_t>(0, place - g.window + 1) : 0, place + 1};
+}
 
 // Those that any of the queries at [place, place + rows) may see, within a block.
 inline Range visible(int64_t place, int64_t rows, const Geometry& g, Range block) {
@@ -130,38 +134,41 @@ inline Range visible(int64_t place, int64_t rows, const Geometry& g, Range block
 
 // scores[rows × keys of the block] = tile·panels, where the mask leaves anything. Score columns count from block.from, which
 // is the beginning of a panel.
-void blockScores(const float* tile, int64_t place, int64_t rows, const float* panels, Range block, const Geometry& g, float* scores, int64_t stride) {
+void blockScores(const float* tile, int64_t place, int64_t rows, const float* panels, Range block, const Geometry& g, float* scores,
+                 int64_t stride) {
   for (int64_t key = block.from; key < block.to; key += kPanelWidth) {
     const float* panel = panels + key / kPanelWidth * (g.size * kPanelWidth);
     for (int64_t r = 0; r < rows; r += kPanelRows) {
       const int64_t height = std::min<int64_t>(kPanelRows, rows - r);
       const Range seen = visible(place + r, height, g, block);
       if (key + kPanelWidth <= seen.from || key >= seen.to) continue;
-      panelProduct<false>(height, tile + r * g.padded, g.padded, panel, kPanelWidth, scores + r * stride + key - block.from, stride, kPanelWidth, g.size,
-                          false);
+      panelProduct<false>(height, tile + r * g.padded, g.padded, panel, kPanelWidth, scores + r * stride + key - block.from, stride,
+                          kPanelWidth, g.size, false);
     }
   }
 }
 
 // out[rows × padded] (+)= weights[rows × keys of the block]·from[keys × padded]
-void blockMix(const float* weights, int64_t stride, int64_t place, int64_t rows, const float* from, Range block, const Geometry& g, float* out, bool add) {
+void blockMix(const float* weights, int64_t stride, int64_t place, int64_t rows, const float* from, Range block, const Geometry& g,
+              float* out, bool add) {
   for (int64_t r = 0; r < rows; r += kPanelRows) {
     const int64_t height = std::min<int64_t>(kPanelRows, rows - r);
     const Range seen = visible(place + r, height, g, block);
-    panelProduct<false>(height, weights + r * stride + seen.from - block.from, stride, from + seen.from * g.padded, g.padded, out + r * g.padded, g.padded,
-                        g.padded, std::max<int64_t>(0, seen.to - seen.from), add);
+    panelProduct<false>(height, weights + r * stride + seen.from - block.from, stride, from + seen.from * g.padded, g.padded,
+                        out + r * g.padded, g.padded, g.padded, std::max<int64_t>(0, seen.to - seen.from), add);
   }
 }
 
 // into[keys × padded] += weightsᵀ[keys of the block × rows]·tile[rows × padded]
-void blockSpread(const float* weights, int64_t stride, int64_t place, int64_t rows, const float* tile, Range block, const Geometry& g, float* into) {
+void blockSpread(const float* weights, int64_t stride, int64_t place, int64_t rows, const float* tile, Range block, const Geometry& g,
+                 float* into) {
   for (int64_t key = block.from; key < block.to; key += kPanelRows) {
     const int64_t height = std::min<int64_t>(kPanelRows, block.to - key);
     const int64_t from = std::max<int64_t>(0, key - place);
     const int64_t to = g.window > 0 ? std::min(rows, key + height - 1 + g.window - place) : rows;
     if (from >= to) continue;
-    panelProduct<true>(height, weights + from * stride + key - block.from, stride, tile + from * g.padded, g.padded, into + key * g.padded, g.padded,
-                       g.padded, to - from, true);
+    panelProduct<true>(height, weights + from * stride + key - block.from, stride, tile + from * g.padded, g.padded, into + key * g.padded,
+                       g.padded, g.padded, to - from, true);
   }
 }
 
@@ -223,8 +230,8 @@ class ForwardWorker {
       shares[r] = 1.0f / sum;
     }
     for (int64_t from = all.from; from < all.to; from += kBlockKeys)
-      blockMix(scores_.data() + from - all.from, stride, place, rows, values_.data(), {from, std::min(from + kBlockKeys, all.to)}, g_, mixed_.data(),
-               from > all.from);
+      blockMix(scores_.data() + from - all.from, stride, place, rows, values_.data(), {from, std::min(from + kBlockKeys, all.to)}, g_,
+               mixed_.data(), from > all.from);
     for (int64_t r = 0; r < rows; r++) {
       float* to = out_ + ((start + r) * g_.heads + head) * g_.size;
       for (int64_t d = 0; d < g_.size; d++) to[d] = mixed_[r * g_.padded + d] * shares[r];
@@ -247,8 +254,14 @@ class BackwardWorker {
   };
 
   BackwardWorker(const Inputs& in, const Geometry& g, const Outputs& to)
-      : in_(in), g_(g), to_(to), scores_(kTileRows * kBlockKeys), changes_(kTileRows * kBlockKeys), queries_(kTileRows * g.padded),
-        incoming_(kTileRows * g.padded), dq_(kTileRows * g.padded) {}
+      : in_(in),
+        g_(g),
+        to_(to),
+        scores_(kTileRows * kBlockKeys),
+        changes_(kTileRows * kBlockKeys),
+        queries_(kTileRows * g.padded),
+        incoming_(kTileRows * g.padded),
+        dq_(kTileRows * g.padded) {}
 
   void run(const Family& family, int64_t group) {
     const int64_t room = roundUp(family.longest, kPanelWidth);
@@ -336,8 +349,8 @@ std::pair<Tensor, Tensor> packedForwardCpu(const Tensor& q, const Tensor& k, con
   return {out, lse};
 }
 
-std::array<Tensor, 3> packedBackwardCpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Tensor& out, const Tensor& lse,
-                                        const Tensor& gradient, const PackedCall& call) {
+std::array<Tensor, 3> packedBackwardCpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias, const Tensor& out,
+                                        const Tensor& lse, const Tensor& gradient, const PackedCall& call) {
   const Geometry g = geometryOf(q, k, bias, call);
   Tensor dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()), dv = at::empty(v.sizes(), v.options());
   const BackwardWorker::Inputs in{q.data_ptr<float>(),   k.data_ptr<float>(),   v.data_ptr<float>(),

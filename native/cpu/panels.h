@@ -21,7 +21,8 @@ inline constexpr int64_t roundUp(int64_t count, int64_t to) { return (count + to
 
 // c[Rows × Vectors·width] = (add ? c : 0) + a·b. Row r of a begins at a + r·aStride; where it is transposed, column r does.
 template <bool Transposed, int Rows, int Vectors>
-inline void registerTile(const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t depth, bool add) {
+inline void registerTile(const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t depth,
+                         bool add) {
   Vector sum[Rows][Vectors] = {};
   for (int64_t k = 0; k < depth; k++) {
     Vector right[Vectors];
@@ -40,8 +41,8 @@ inline void registerTile(const float* a, int64_t aStride, const float* b, int64_
 }
 
 template <bool Transposed, int Rows, int Vectors>
-inline void panelColumns(const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t width, int64_t depth,
-                         bool add) {
+inline void panelColumns(const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t width,
+                         int64_t depth, bool add) {
   int64_t at = 0;
   for (; at + Vectors * kWidth <= width; at += Vectors * kWidth)
     registerTile<Transposed, Rows, Vectors>(a, aStride, b + at, bStride, c + at, cStride, depth, add);
@@ -52,8 +53,8 @@ inline void panelColumns(const float* a, int64_t aStride, const float* b, int64_
 
 // c[rows × width] = (add ? c : 0) + a[rows × depth]·b[depth × width], for at most kPanelRows rows and whole vectors of columns.
 template <bool Transposed, int Rows = kPanelRows>
-inline void panelProduct(int64_t rows, const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t width,
-                         int64_t depth, bool add) {
+inline void panelProduct(int64_t rows, const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride,
+                         int64_t width, int64_t depth, bool add) {
   if (rows == Rows) return panelColumns<Transposed, Rows, kPanelVectors>(a, aStride, b, bStride, c, cStride, width, depth, add);
   if constexpr (Rows > 1) panelProduct<Transposed, Rows - 1>(rows, a, aStride, b, bStride, c, cStride, width, depth, add);
 }

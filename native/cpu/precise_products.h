@@ -26,8 +26,7 @@ inline at::Tensor preciseProduct(const at::Tensor& a, const at::Tensor& b) {
 
 // into += a[n, k]·b[k, m]
 inline void addPreciseProduct(at::Tensor& into, const at::Tensor& a, const at::Tensor& b) {
-  if (!isHalf(a))
-    into.addmm_(a, b);
+  if (!isHalf(a)) into.addmm_(a, b);
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
   else if (a.is_cuda())
     at::addmm_out(into, into, a, b, at::kFloat);  // adds up in f32, in place

@@ -25,10 +25,10 @@ const float* dynamicMap();
 
 struct QuantisedPart {
   int64_t outputs;
-  const void* codes;    // int8 [outputs, inputs], or uint8 [⌈outputs·inputs / 2⌉]
-  const void* scales;   // float [outputs] of 8 bits; of 4 bits one for each block, uint8 where nested, float where not
+  const void* codes;  // int8 [outputs, inputs], or uint8 [⌈outputs·inputs / 2⌉]
+  const void* scales;  // float [outputs] of 8 bits; of 4 bits one for each block, uint8 where nested, float where not
   const float* nested;  // the largest of each run, or null
-  float offset;         // and the mean of the blocks' maxima
+  float offset;  // and the mean of the blocks' maxima
 };
 
 struct QuantisedRows {

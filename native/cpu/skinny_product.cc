@@ -14,8 +14,8 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kGroup = 16;        // rows that go through together
-constexpr int64_t kBlock = 16;        // columns that stay in the first cache while all groups pass
+constexpr int64_t kGroup = 16;  // rows that go through together
+constexpr int64_t kBlock = 16;  // columns that stay in the first cache while all groups pass
 constexpr int kMost = kGroup / kWidth;
 
 // As many independent sums as hide a multiply-add's latency.

@@ -12,17 +12,15 @@ namespace attune {
 #define ATTUNE_FMLA(sum, x, w, lane) "fmla v" #sum ".4s, v" #x ".4s, v" #w ".s[" #lane "]\n"
 #define ATTUNE_COLUMN(s0, s1, s2, s3, x0, x1, x2, x3, w, lane) \
   ATTUNE_FMLA(s0, x0, w, lane) ATTUNE_FMLA(s1, x1, w, lane) ATTUNE_FMLA(s2, x2, w, lane) ATTUNE_FMLA(s3, x3, w, lane)
-#define ATTUNE_STEP(x0, x1, x2, x3, w0, w1, w2, w3, lane)                      \
-  "ldp q" #x0 ", q" #x1 ", [%[x]], #32\nldp q" #x2 ", q" #x3 ", [%[x]], #32\n" \
-  ATTUNE_COLUMN(16, 17, 18, 19, x0, x1, x2, x3, w0, lane)                      \
-  ATTUNE_COLUMN(20, 21, 22, 23, x0, x1, x2, x3, w1, lane)                      \
-  ATTUNE_COLUMN(24, 25, 26, 27, x0, x1, x2, x3, w2, lane)                      \
-  ATTUNE_COLUMN(28, 29, 30, 31, x0, x1, x2, x3, w3, lane)
-#define ATTUNE_FOUR_STEPS(w0, w1, w2, w3)                                                                                               \
-  "ldr q" #w0 ", [%[w]], #16\nldr q" #w1 ", [%[w1]], #16\nldr q" #w2 ", [%[w2]], #16\nldr q" #w3 ", [%[w3]], #16\n"                     \
-  "prfm pldl1keep, [%[next]]\nadd %[next], %[next], #64\n"                                                                              \
-  ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 0) ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 1)                                               \
-  ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 2) ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 3)
+#define ATTUNE_STEP(x0, x1, x2, x3, w0, w1, w2, w3, lane)                                                                              \
+  "ldp q" #x0 ", q" #x1 ", [%[x]], #32\nldp q" #x2 ", q" #x3 ", [%[x]], #32\n" ATTUNE_COLUMN(16, 17, 18, 19, x0, x1, x2, x3, w0, lane) \
+      ATTUNE_COLUMN(20, 21, 22, 23, x0, x1, x2, x3, w1, lane) ATTUNE_COLUMN(24, 25, 26, 27, x0, x1, x2, x3, w2, lane)                  \
+          ATTUNE_COLUMN(28, 29, 30, 31, x0, x1, x2, x3, w3, lane)
+#define ATTUNE_FOUR_STEPS(w0, w1, w2, w3)                                                             \
+  "ldr q" #w0 ", [%[w]], #16\nldr q" #w1 ", [%[w1]], #16\nldr q" #w2 ", [%[w2]], #16\nldr q" #w3      \
+  ", [%[w3]], #16\n"                                                                                  \
+  "prfm pldl1keep, [%[next]]\nadd %[next], %[next], #64\n" ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 0) \
+      ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 1) ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 2) ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 3)
 
 /**
  * sums[4][16] over the first `steps` (eights, at least 8) of k: x is [k][16], a column of w lies k after the one before.

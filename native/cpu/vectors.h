@@ -42,7 +42,9 @@ inline Quad pairs(const Quad& a, const Quad& b) {
 }
 
 /** The `total` of each. */
-inline Quad totals(const Vector& a, const Vector& b, const Vector& c, const Vector& d) { return pairs(pairs(fold(a), fold(b)), pairs(fold(c), fold(d))); }
+inline Quad totals(const Vector& a, const Vector& b, const Vector& c, const Vector& d) {
+  return pairs(pairs(fold(a), fold(b)), pairs(fold(c), fold(d)));
+}
 
 inline float total(const Vector& v) {
   const Quad sum = fold(v);

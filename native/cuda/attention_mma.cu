@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
   const int64_t place = a.slots[row] * a.length * stride + group * D;
   T *keys = static_cast<T*>(a.keys) + place, *values = static_cast<T*>(a.values) + place;
   uint4 low[kSteps], high[kSteps];  // of keys g and g + 8 of a tile: eight dimensions of each 32
-  Run<T, kOwn> value[4];            // of keys 2t, 2t + 1, 2t + 8, 2t + 9: an eighth of the dimensions
+  Run<T, kOwn> value[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9: an eighth of the dimensions
   const auto ask = [&](int start) {
     const auto slice = [&](int key, int step) {
       return key <= position ? *reinterpret_cast<const uint4*>(keys + key * stride + step * 32 + t * 8) : uint4{};
@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const int key = start + g + j / 2 * 8, which = 2 * t + j % 2;
-      score[j] = score[j] * a.scale + (a.bias == nullptr || which >= heads || key > position ? 0.0f : a.bias[(head + which) * a.biasLength + key]);
+      score[j] =
+          score[j] * a.scale + (a.bias == nullptr || which >= heads || key > position ? 0.0f : a.bias[(head + which) * a.biasLength + key]);
       if (key > position) score[j] = -INFINITY;
     }
     float fade[2];
@@ -120,8 +121,8 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
       const auto pair = [&](int of) { return value[of].words()[i]; };
-      multiply<T>(out[i], __byte_perm(pair(0), pair(1), 0x5410), __byte_perm(pair(0), pair(1), 0x7632), __byte_perm(pair(2), pair(3), 0x5410),
-                  __byte_perm(pair(2), pair(3), 0x7632), first, second);
+      multiply<T>(out[i], __byte_perm(pair(0), pair(1), 0x5410), __byte_perm(pair(0), pair(1), 0x7632),
+                  __byte_perm(pair(2), pair(3), 0x5410), __byte_perm(pair(2), pair(3), 0x7632), first, second);
     }
     if (start + kTile * kWarps <= position) ask(start + kTile * kWarps);
   }
@@ -133,7 +134,8 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
     if (g == 0) peaks[warp][which] = peak[j], totals[warp][which] = total[j];
     if (which < H)
 #pragma unroll
-      for (int i = 0; i < D / 16; i++) sums[warp][which][g * kOwn + 2 * i] = out[i][j], sums[warp][which][g * kOwn + 2 * i + 1] = out[i][j + 2];
+      for (int i = 0; i < D / 16; i++)
+        sums[warp][which][g * kOwn + 2 * i] = out[i][j], sums[warp][which][g * kOwn + 2 * i + 1] = out[i][j + 2];
   }
   __syncthreads();
   for (int at = threadIdx.x; at < heads * D; at += kThreads) {

@@ -119,7 +119,8 @@ void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream) {
 
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream) {
   if (rows * size > 0)
-    ATTUNE_BY_KIND(kind, (swigluKernel<T><<<blocksFor(rows * size), 256, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), rows, size)))
+    ATTUNE_BY_KIND(kind,
+                   (swigluKernel<T><<<blocksFor(rows * size), 256, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), rows, size)))
 }
 
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream) {

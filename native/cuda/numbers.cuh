@@ -11,26 +11,39 @@
 namespace attune {
 
 template <typename T>
-__device__ inline float wide(T x) { return static_cast<float>(x); }
+__device__ inline float wide(T x) {
+  return static_cast<float>(x);
+}
 template <>
-__device__ inline float wide(__half x) { return __half2float(x); }
+__device__ inline float wide(__half x) {
+  return __half2float(x);
+}
 template <>
-__device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float wide(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
 
 template <typename T>
 __device__ inline T narrow(float x);
 template <>
-__device__ inline float narrow(float x) { return x; }
+__device__ inline float narrow(float x) {
+  return x;
+}
 template <>
-__device__ inline __half narrow(float x) { return __float2half(x); }
+__device__ inline __half narrow(float x) {
+  return __float2half(x);
+}
 template <>
-__device__ inline __nv_bfloat16 narrow(float x) { return __float2bfloat16(x); }
+__device__ inline __nv_bfloat16 narrow(float x) {
+  return __float2bfloat16(x);
+}
 
 /** `N` neighbours, loaded in the widest pieces that their size allows. */
 template <typename T, int N>
 struct Run {
   static constexpr int kBytes = N * sizeof(T);
-  using Piece = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes % 8 == 0, uint2, std::conditional_t<kBytes % 4 == 0, unsigned, T>>>;
+  using Piece = std::conditional_t<kBytes % 16 == 0, uint4,
+                                   std::conditional_t<kBytes % 8 == 0, uint2, std::conditional_t<kBytes % 4 == 0, unsigned, T>>>;
   static constexpr int kPieces = kBytes / sizeof(Piece);
   Piece pieces[kPieces];
 
@@ -47,11 +60,20 @@ struct Run {
   __device__ const unsigned* words() const { return reinterpret_cast<const unsigned*>(pieces); }
 };
 
-#define ATTUNE_BY_KIND(kind, ...)                      \
-  switch (kind) {                                      \
-    case Kind::Float32: { using T = float; __VA_ARGS__; } break;        \
-    case Kind::Float16: { using T = __half; __VA_ARGS__; } break;       \
-    case Kind::BFloat16: { using T = __nv_bfloat16; __VA_ARGS__; } break; \
+#define ATTUNE_BY_KIND(kind, ...) \
+  switch (kind) {                 \
+    case Kind::Float32: {         \
+      using T = float;            \
+      __VA_ARGS__;                \
+    } break;                      \
+    case Kind::Float16: {         \
+      using T = __half;           \
+      __VA_ARGS__;                \
+    } break;                      \
+    case Kind::BFloat16: {        \
+      using T = __nv_bfloat16;    \
+      __VA_ARGS__;                \
+    } break;                      \
   }
 
 // —— kernels in a row: each is launched while the one before still runs, does what needs nothing of it, and then waits ————————
@@ -77,7 +99,8 @@ inline int majorOfDevice() {
 }
 
 template <typename... Parameters, typename... Arguments>
-void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream, const Arguments&... arguments) {
+void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream,
+                 const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

@@ -63,7 +63,9 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
 
   // lane (line, part) of a tile holds W[row `line`][8·part …] of a chunk: with x taken in the same order, the order is of no account
   const Number* base = static_cast<const Number*>(a.weight) + line * inputs + part * 8;
-  const auto tileOf = [&](int j) { return (j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1); };  // beyond the last: computed, not written
+  const auto tileOf = [&](int j) {
+    return (j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1);
+  };  // beyond the last: computed, not written
   uint4 held[kDepth][TILES];
   const auto ask = [&](int depth, int chunk) {
 #pragma unroll
@@ -81,7 +83,8 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
   const auto rowOf = [&](int m, int half) { return m * 16 + half * 8 + line; };
   const auto slice = [&](int m, int half, int chunk) {
     const int row = rowOf(m, half);
-    return row < a.rows ? *reinterpret_cast<const uint4*>(static_cast<const Number*>(a.x) + row * inputs + chunk * kChunk + part * 8) : uint4{};
+    return row < a.rows ? *reinterpret_cast<const uint4*>(static_cast<const Number*>(a.x) + row * inputs + chunk * kChunk + part * 8)
+                        : uint4{};
   };
   float square[ROWS][2] = {};
   float sums[ROWS][TILES][4];
@@ -151,7 +154,8 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
       return sum;
     };
     if (splits > 1) {
-      for (int i = threadIdx.x; i < 16 * kColumns; i += kThreads) joined[i / kColumns][i % kColumns] = sumOfWarps(i / kColumns, i % kColumns);
+      for (int i = threadIdx.x; i < 16 * kColumns; i += kThreads)
+        joined[i / kColumns][i % kColumns] = sumOfWarps(i / kColumns, i % kColumns);
       cluster.sync();
     }
     const auto sumOfAll = [&](int row, int column) {

@@ -18,7 +18,8 @@ template <typename T>
 __global__ void int8Kernel(DequantiseArgs a) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= a.outputs * a.inputs) return;
-  put(static_cast<T*>(a.out) + i, static_cast<float>(static_cast<const signed char*>(a.codes)[i]) * static_cast<const float*>(a.scales)[i / a.inputs] * (1.0f / 127.0f));
+  put(static_cast<T*>(a.out) + i, static_cast<float>(static_cast<const signed char*>(a.codes)[i]) *
+                                      static_cast<const float*>(a.scales)[i / a.inputs] * (1.0f / 127.0f));
 }
 
 // One thread a byte, which is two weights of one block: blocks run through the flattened matrix and begin at even places.
@@ -31,8 +32,9 @@ __global__ void fourBitKernel(DequantiseArgs a) {
   if (first >= count) return;
   const int64_t block = first / a.block;
   const unsigned char code = static_cast<const unsigned char*>(a.codes)[i];
-  const float scale = a.nested == nullptr ? static_cast<const float*>(a.scales)[block]
-                                          : fmaf(a.map[static_cast<const unsigned char*>(a.scales)[block]], a.nested[block / kRun], *a.offset);
+  const float scale = a.nested == nullptr
+                          ? static_cast<const float*>(a.scales)[block]
+                          : fmaf(a.map[static_cast<const unsigned char*>(a.scales)[block]], a.nested[block / kRun], *a.offset);
   T* out = static_cast<T*>(a.out) + first;
   put(out, levels[code >> 4] * scale);
   if (first + 1 < count) put(out + 1, levels[code & 15] * scale);
@@ -53,12 +55,9 @@ void launch(bool four, const DequantiseArgs& args, cudaStream_t stream) {
 
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream) {
   switch (kind) {
-    case Kind::Float32:
-      return launch<float>(four, args, stream);
-    case Kind::Float16:
-      return launch<__half>(four, args, stream);
-    case Kind::BFloat16:
-      return launch<__nv_bfloat16>(four, args, stream);
+    case Kind::Float32: return launch<float>(four, args, stream);
+    case Kind::Float16: return launch<__half>(four, args, stream);
+    case Kind::BFloat16: return launch<__nv_bfloat16>(four, args, stream);
   }
 }
 

@@ -11,9 +11,10 @@ NAPI_MODULE_INIT() {
     return nullptr;
   }
   owner = env;
-  napi_add_env_cleanup_hook(env, [](void*) { owner = nullptr; }, nullptr);
-  for (const auto& list : {attune::dispatchExports(), attune::memoryExports(), attune::mappingExports(),
-                           attune::autogradExports(), attune::runtimeExports(), attune::cudaExports()}) {
+  napi_add_env_cleanup_hook(
+      env, [](void*) { owner = nullptr; }, nullptr);
+  for (const auto& list : {attune::dispatchExports(), attune::memoryExports(), attune::mappingExports(), attune::autogradExports(),
+                           attune::runtimeExports(), attune::cudaExports()}) {
     for (const auto& entry : list) {
       napi_value function;
       if (napi_create_function(env, entry.name, NAPI_AUTO_LENGTH, entry.callback, nullptr, &function) != napi_ok) return nullptr;

@@ -46,8 +46,7 @@ napi_value gradients(napi_env env, Args& args) {
     incoming = gradientsOf(env, args[2]);
     checkGradients(outputs, incoming);
   }
-  const auto found =
-      torch::autograd::grad(outputs, inputs, incoming, toBool(env, args[3]), toBool(env, args[4]), /*allow_unused=*/true);
+  const auto found = torch::autograd::grad(outputs, inputs, incoming, toBool(env, args[3]), toBool(env, args[4]), /*allow_unused=*/true);
   std::vector<napi_value> out;
   for (const auto& gradient : found) out.push_back(fromTensor(env, gradient));
   return arrayOf(env, out);

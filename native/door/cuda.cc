@@ -165,20 +165,11 @@ ATTUNE_ABSENT(graphFree)
 }  // namespace
 
 std::vector<Export> cudaExports() {
-  return {{"cudaCount", door<cudaCount>},
-          {"cudaDevice", door<cudaDevice>},
-          {"cudaSynchronize", door<cudaSynchronize>},
-          {"cudaMemory", door<cudaMemory>},
-          {"cudaResetPeak", door<cudaResetPeak>},
-          {"cudaEmptyCache", door<cudaEmptyCache>},
-          {"cudaStream", door<cudaStream>},
-          {"cudaUseStream", door<cudaUseStream>},
-          {"cudaStreamWait", door<cudaStreamWait>},
-          {"graphMake", door<graphMake>},
-          {"graphBegin", door<graphBegin>},
-          {"graphEnd", door<graphEnd>},
-          {"graphReplay", door<graphReplay>},
-          {"graphFree", door<graphFree>}};
+  return {{"cudaCount", door<cudaCount>},     {"cudaDevice", door<cudaDevice>},       {"cudaSynchronize", door<cudaSynchronize>},
+          {"cudaMemory", door<cudaMemory>},   {"cudaResetPeak", door<cudaResetPeak>}, {"cudaEmptyCache", door<cudaEmptyCache>},
+          {"cudaStream", door<cudaStream>},   {"cudaUseStream", door<cudaUseStream>}, {"cudaStreamWait", door<cudaStreamWait>},
+          {"graphMake", door<graphMake>},     {"graphBegin", door<graphBegin>},       {"graphEnd", door<graphEnd>},
+          {"graphReplay", door<graphReplay>}, {"graphFree", door<graphFree>}};
 }
 
 }  // namespace attune

@@ -19,13 +19,13 @@ using c10::TypeKind;
 
 struct Argument {
   std::string name;
-  TypeKind kind = TypeKind::NoneType;     // of the value, or of a list's elements
-  TypeKind named = TypeKind::NoneType;    // dtype, layout or memory format: an int in the schema's eyes, a name in ours
+  TypeKind kind = TypeKind::NoneType;  // of the value, or of a list's elements
+  TypeKind named = TypeKind::NoneType;  // dtype, layout or memory format: an int in the schema's eyes, a name in ours
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
-  int32_t length = 0;                     // of a fixed-size list such as int[2], which also takes one number for all; else 0
-  bool written = false;                   // the operator changes it
-  std::string type;                       // as the schema writes it
-  std::shared_ptr<IValue> fallback;       // the schema's default
+  int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all; else 0
+  bool written = false;  // the operator changes it
+  std::string type;  // as the schema writes it
+  std::shared_ptr<IValue> fallback;  // the schema's default
   c10::TypePtr elementType;
 };
 
@@ -33,7 +33,7 @@ struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
-  bool inStep = false;               // goes through several lists of tensors side by side
+  bool inStep = false;  // goes through several lists of tensors side by side
 };
 
 // A deque: references into it hold when a getter of the caller's resolves another operator in the middle of a call.
@@ -77,12 +77,9 @@ struct Named {
   int64_t value;
 };
 
-constexpr Named kLayouts[] = {{"strided", static_cast<int64_t>(c10::kStrided)},
-                              {"sparse_coo", static_cast<int64_t>(c10::kSparse)},
-                              {"sparse_csr", static_cast<int64_t>(c10::kSparseCsr)},
-                              {"sparse_csc", static_cast<int64_t>(c10::kSparseCsc)},
-                              {"sparse_bsr", static_cast<int64_t>(c10::kSparseBsr)},
-                              {"sparse_bsc", static_cast<int64_t>(c10::kSparseBsc)}};
+constexpr Named kLayouts[] = {{"strided", static_cast<int64_t>(c10::kStrided)},      {"sparse_coo", static_cast<int64_t>(c10::kSparse)},
+                              {"sparse_csr", static_cast<int64_t>(c10::kSparseCsr)}, {"sparse_csc", static_cast<int64_t>(c10::kSparseCsc)},
+                              {"sparse_bsr", static_cast<int64_t>(c10::kSparseBsr)}, {"sparse_bsc", static_cast<int64_t>(c10::kSparseBsc)}};
 
 constexpr Named kMemoryFormats[] = {{"contiguous_format", static_cast<int64_t>(c10::MemoryFormat::Contiguous)},
                                     {"preserve_format", static_cast<int64_t>(c10::MemoryFormat::Preserve)},
@@ -110,29 +107,20 @@ int64_t enumerationValue(TypeKind kind, napi_env env, napi_value value) {
 
 IValue single(napi_env env, napi_value value, const Argument& argument) {
   switch (argument.kind) {
-    case TypeKind::TensorType:
-      return IValue(toTensor(env, value));
+    case TypeKind::TensorType: return IValue(toTensor(env, value));
     case TypeKind::IntType:
     case TypeKind::SymIntType:
       if (argument.named != TypeKind::NoneType) return IValue(enumerationValue(argument.named, env, value));
       return IValue(toInt(env, value));
     case TypeKind::FloatType:
-    case TypeKind::SymFloatType:
-      return IValue(toDouble(env, value));
-    case TypeKind::BoolType:
-      return IValue(toBool(env, value));
-    case TypeKind::NumberType:
-      return IValue(toScalar(env, value));
-    case TypeKind::StringType:
-      return IValue(toString(env, value));
-    case TypeKind::DeviceObjType:
-      return IValue(c10::Device(toString(env, value)));
-    case TypeKind::GeneratorType:
-      return IValue(generatorAt(toInt(env, value)));
-    case TypeKind::StorageType:
-      return IValue(toTensor(env, value).storage());
-    default:
-      throw ArgumentError("the kind " + argument.type + " cannot be passed from JavaScript");
+    case TypeKind::SymFloatType: return IValue(toDouble(env, value));
+    case TypeKind::BoolType: return IValue(toBool(env, value));
+    case TypeKind::NumberType: return IValue(toScalar(env, value));
+    case TypeKind::StringType: return IValue(toString(env, value));
+    case TypeKind::DeviceObjType: return IValue(c10::Device(toString(env, value)));
+    case TypeKind::GeneratorType: return IValue(generatorAt(toInt(env, value)));
+    case TypeKind::StorageType: return IValue(toTensor(env, value).storage());
+    default: throw ArgumentError("the kind " + argument.type + " cannot be passed from JavaScript");
   }
 }
 
@@ -153,7 +141,8 @@ std::vector<napi_value> itemsOf(napi_env env, napi_value value, const Argument& 
   const auto length = static_cast<size_t>(argument.length);
   if (items.size() == 1) items.resize(length, items[0]);
   const bool emptyDefault = items.empty() && argument.fallback && argument.fallback->isList() && argument.fallback->toListRef().empty();
-  if (items.size() != length && !emptyDefault) throw ArgumentError("expected " + std::to_string(length) + " elements, got " + std::to_string(items.size()));
+  if (items.size() != length && !emptyDefault)
+    throw ArgumentError("expected " + std::to_string(length) + " elements, got " + std::to_string(items.size()));
   return items;
 }
 
@@ -165,15 +154,11 @@ IValue list(napi_env env, napi_value value, const Argument& argument) {
     return IValue(std::move(out));
   }
   switch (argument.kind) {
-    case TypeKind::TensorType:
-      return typedList<at::Tensor>(env, items, [](napi_env e, napi_value v) { return toTensor(e, v); });
+    case TypeKind::TensorType: return typedList<at::Tensor>(env, items, [](napi_env e, napi_value v) { return toTensor(e, v); });
     case TypeKind::IntType:
-    case TypeKind::SymIntType:
-      return typedList<int64_t>(env, items, toInt);
-    case TypeKind::FloatType:
-      return typedList<double>(env, items, toDouble);
-    case TypeKind::BoolType:
-      return typedList<bool>(env, items, toBool);
+    case TypeKind::SymIntType: return typedList<int64_t>(env, items, toInt);
+    case TypeKind::FloatType: return typedList<double>(env, items, toDouble);
+    case TypeKind::BoolType: return typedList<bool>(env, items, toBool);
     default: {
       c10::impl::GenericList out(argument.elementType);
       for (napi_value item : items) out.push_back(single(env, item, argument));
@@ -236,16 +221,17 @@ napi_value resolve(napi_env env, Args& args) {
   std::vector<napi_value> arguments, returns;
   for (const auto& source : schema.arguments()) {
     const Argument argument = describe(source);
-    arguments.push_back(object(env, {
-        {"name", fromString(env, argument.name)},
-        {"type", fromString(env, argument.type)},
-        {"tensor", fromBool(env, argument.kind == TypeKind::TensorType || argument.kind == TypeKind::StorageType)},
-        {"generator", fromBool(env, argument.kind == TypeKind::GeneratorType)},
-        {"list", fromBool(env, argument.list)},
-        {"written", fromBool(env, argument.written)},
-        {"kwargOnly", fromBool(env, argument.kwargOnly)},
-        {"required", fromBool(env, !argument.fallback && !argument.optional)},
-    }));
+    arguments.push_back(
+        object(env, {
+                        {"name", fromString(env, argument.name)},
+                        {"type", fromString(env, argument.type)},
+                        {"tensor", fromBool(env, argument.kind == TypeKind::TensorType || argument.kind == TypeKind::StorageType)},
+                        {"generator", fromBool(env, argument.kind == TypeKind::GeneratorType)},
+                        {"list", fromBool(env, argument.list)},
+                        {"written", fromBool(env, argument.written)},
+                        {"kwargOnly", fromBool(env, argument.kwargOnly)},
+                        {"required", fromBool(env, !argument.fallback && !argument.optional)},
+                    }));
     op.arguments.push_back(argument);
   }
   for (const auto& source : schema.returns()) {
@@ -351,8 +337,8 @@ napi_value overloads(napi_env env, Args& args) {
 }  // namespace
 
 std::vector<Export> dispatchExports() {
-  return {{"resolve", door<resolve>}, {"call", door<call>}, {"bind", door<bind>}, {"callBound", door<callBound>}, {"unbind", door<unbind>},
-          {"overloads", door<overloads>}};
+  return {{"resolve", door<resolve>},     {"call", door<call>},     {"bind", door<bind>},
+          {"callBound", door<callBound>}, {"unbind", door<unbind>}, {"overloads", door<overloads>}};
 }
 
 }  // namespace attune

@@ -33,8 +33,7 @@ Slot& slotAt(int32_t handle) {
   const int32_t index = handle & kIndexMask;
   if (handle < 0 || static_cast<size_t>(index) >= slots().size()) throw ArgumentError("not a tensor handle");
   Slot& slot = slots()[index];
-  if (!slot.tensor.defined() || slot.generation != handle >> kIndexBits)
-    throw ArgumentError("tensor used after it was freed");
+  if (!slot.tensor.defined() || slot.generation != handle >> kIndexBits) throw ArgumentError("tensor used after it was freed");
   return slot;
 }
 

@@ -61,8 +61,8 @@ void checkInStep(const c10::FunctionSchema& schema, const torch::jit::Stack& sta
       if (first == arguments.size()) first = i;
       const auto leading = stack[first].toTensorList();
       if (tensors.size() != leading.size())
-        throw ArgumentError("\"" + arguments[first].name() + "\" has " + std::to_string(leading.size()) + " tensors, \"" + name +
-                            "\" " + std::to_string(tensors.size()));
+        throw ArgumentError("\"" + arguments[first].name() + "\" has " + std::to_string(leading.size()) + " tensors, \"" + name + "\" " +
+                            std::to_string(tensors.size()));
       if (fused) checkFused(name, tensors, arguments[first].name(), leading);
     } else if (fused && first < arguments.size() && stack[i].isTensor() && stack[i].toTensor().defined()) {
       checkOneFloat(stack[i].toTensor(), "\"" + name + "\"");  // a learning rate or a loss scale

@@ -135,7 +135,8 @@ napi_value mapTensor(napi_env env, Args& args) {
     std::memcpy(copy.data_ptr(), data, bytes);
     return fromTensor(env, copy);
   }
-  const at::Tensor mapped = at::from_blob(data, shape, [mapping](void*) {}, options);
+  const at::Tensor mapped = at::from_blob(
+      data, shape, [mapping](void*) {}, options);
   return fromTensor(env, dtype == at::kBool ? mapped.ne(0) : mapped);
 }
 

@@ -25,21 +25,14 @@ Span spanOf(napi_env env, napi_value value) {
     size_t width = 1;
     switch (type) {
       case napi_int16_array:
-      case napi_uint16_array:
-        width = 2;
-        break;
+      case napi_uint16_array: width = 2; break;
       case napi_int32_array:
       case napi_uint32_array:
-      case napi_float32_array:
-        width = 4;
-        break;
+      case napi_float32_array: width = 4; break;
       case napi_float64_array:
       case napi_bigint64_array:
-      case napi_biguint64_array:
-        width = 8;
-        break;
-      default:
-        break;
+      case napi_biguint64_array: width = 8; break;
+      default: break;
     }
     span.bytes = length * width;
     return span;
@@ -84,7 +77,8 @@ napi_value writeInto(napi_env env, Args& args) {
   const Span span = spanOf(env, args[1]);
   if (!tensor.device().is_cpu() || !tensor.is_contiguous()) throw ArgumentError("only a contiguous CPU tensor can be written to");
   if (span.bytes != tensor.nbytes()) throw ArgumentError("the data and the tensor differ in size");
-  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) throw ArgumentError("this tensor has no memory of its own to write to");
+  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor())
+    throw ArgumentError("this tensor has no memory of its own to write to");
   if (span.bytes > 0) copyBytes(tensor, span.data);
   return undefined(env);
 }
@@ -148,9 +142,11 @@ napi_value reportBytes(napi_env env, Args&) {
 }  // namespace
 
 std::vector<Export> memoryExports() {
-  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>}, {"bytesOf", door<bytesOf>}, {"item", door<item>},
-          {"meta", door<meta>},           {"free", door<free>},           {"freeAll", door<freeAll>},
-          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>},   {"reportBytes", door<reportBytes>}};
+  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>},
+          {"bytesOf", door<bytesOf>},     {"item", door<item>},
+          {"meta", door<meta>},           {"free", door<free>},
+          {"freeAll", door<freeAll>},     {"liveCount", door<liveCount>},
+          {"liveSize", door<liveSize>},   {"reportBytes", door<reportBytes>}};
 }
 
 }  // namespace attune

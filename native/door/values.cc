@@ -90,10 +90,8 @@ c10::Scalar toScalar(napi_env env, napi_value value) {
     return c10::Scalar(number);
   }
   switch (typeOf(env, value)) {
-    case napi_boolean:
-      return c10::Scalar(toBool(env, value));
-    case napi_bigint:
-      return c10::Scalar(fromBigint(env, value));
+    case napi_boolean: return c10::Scalar(toBool(env, value));
+    case napi_bigint: return c10::Scalar(fromBigint(env, value));
     case napi_object: {
       napi_value re, im;
       bool hasRe = false, hasIm = false;
@@ -106,8 +104,7 @@ c10::Scalar toScalar(napi_env env, napi_value value) {
       }
       [[fallthrough]];
     }
-    default:
-      throw ArgumentError("expected a number, a bigint, a boolean or {re, im}");
+    default: throw ArgumentError("expected a number, a bigint, a boolean or {re, im}");
   }
 }
 
@@ -185,8 +182,7 @@ napi_value arrayOf(napi_env env, const std::vector<napi_value>& values) {
 napi_value object(napi_env env, const std::vector<std::pair<const char*, napi_value>>& fields) {
   napi_value out;
   ok(env, napi_create_object(env, &out), "cannot make an object");
-  for (const auto& [name, value] : fields)
-    ok(env, napi_set_named_property(env, out, name, value), "cannot fill an object");
+  for (const auto& [name, value] : fields) ok(env, napi_set_named_property(env, out, name, value), "cannot fill an object");
   return out;
 }
 
@@ -196,17 +192,25 @@ struct NamedType {
 };
 
 static constexpr NamedType kTypes[] = {
-    {"float32", c10::ScalarType::Float},          {"float64", c10::ScalarType::Double},
-    {"float16", c10::ScalarType::Half},           {"bfloat16", c10::ScalarType::BFloat16},
-    {"int64", c10::ScalarType::Long},             {"int32", c10::ScalarType::Int},
-    {"int16", c10::ScalarType::Short},            {"int8", c10::ScalarType::Char},
-    {"uint8", c10::ScalarType::Byte},             {"bool", c10::ScalarType::Bool},
-    {"complex64", c10::ScalarType::ComplexFloat}, {"complex128", c10::ScalarType::ComplexDouble},
+    {"float32", c10::ScalarType::Float},
+    {"float64", c10::ScalarType::Double},
+    {"float16", c10::ScalarType::Half},
+    {"bfloat16", c10::ScalarType::BFloat16},
+    {"int64", c10::ScalarType::Long},
+    {"int32", c10::ScalarType::Int},
+    {"int16", c10::ScalarType::Short},
+    {"int8", c10::ScalarType::Char},
+    {"uint8", c10::ScalarType::Byte},
+    {"bool", c10::ScalarType::Bool},
+    {"complex64", c10::ScalarType::ComplexFloat},
+    {"complex128", c10::ScalarType::ComplexDouble},
 #if ATTUNE_TORCH >= 20100
-    {"float8_e4m3fn", c10::ScalarType::Float8_e4m3fn}, {"float8_e5m2", c10::ScalarType::Float8_e5m2},
+    {"float8_e4m3fn", c10::ScalarType::Float8_e4m3fn},
+    {"float8_e5m2", c10::ScalarType::Float8_e5m2},
 #endif
 #if ATTUNE_TORCH >= 20300
-    {"uint16", c10::ScalarType::UInt16},          {"uint32", c10::ScalarType::UInt32},
+    {"uint16", c10::ScalarType::UInt16},
+    {"uint32", c10::ScalarType::UInt32},
     {"uint64", c10::ScalarType::UInt64},
 #endif
 };

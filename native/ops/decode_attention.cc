@@ -6,8 +6,8 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "cuda/kernels.h"
 #include "cpu/decode_rows.h"
+#include "cuda/kernels.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -20,8 +20,8 @@ struct Sizes {
 };
 
 // In ATen operators, for a device without a kernel of ours: all of each slot's cache with the rest masked out.
-Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions,
-                      const Tensor& bias, const Sizes& n, double scale, int64_t window) {
+Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
+                      const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
   keys.index_put_({slots, positions}, k);
   values.index_put_({slots, positions}, v);
   const Tensor cachedKeys = keys.index_select(0, slots), cachedValues = values.index_select(0, slots);  // [B, L, G, D]
@@ -37,8 +37,8 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor&
   return at::matmul(weights, cachedValues.permute({0, 2, 1, 3})).reshape({n.rows, n.heads, n.size});
 }
 
-Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor keys, Tensor values, const Tensor& slots, const Tensor& positions,
-                       double scale, int64_t window, const Optional<Tensor>& given) {
+Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor keys, Tensor values, const Tensor& slots,
+                       const Tensor& positions, double scale, int64_t window, const Optional<Tensor>& given) {
   TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && keys.dim() == 4, "expected q [B, H, D], k and v [B, G, D], caches [S, L, G, D]");
   const Sizes n{q.size(0), q.size(1), k.size(1), q.size(2), keys.size(0), keys.size(1)};
   TORCH_CHECK(k.sizes() == v.sizes() && k.size(0) == n.rows && k.size(2) == n.size, "q, k and v do not fit together");
@@ -50,16 +50,19 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   TORCH_CHECK(slots.dim() == 1 && slots.sizes() == positions.sizes() && slots.size(0) == n.rows, "one slot and position per row");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong, "slots and positions are int64");
   TORCH_CHECK(q.scalar_type() == k.scalar_type() && k.scalar_type() == v.scalar_type() && keys.scalar_type() == k.scalar_type() &&
-                  values.scalar_type() == k.scalar_type(), "q, k, v and the caches differ in dtype");
+                  values.scalar_type() == k.scalar_type(),
+              "q, k, v and the caches differ in dtype");
   Tensor bias;
   if (given.has_value() && given->defined()) {
-    TORCH_CHECK(given->dim() == 2 && given->size(0) == n.heads && given->size(1) >= n.length && given->device() == q.device(), "expected a bias [H, L]");
+    TORCH_CHECK(given->dim() == 2 && given->size(0) == n.heads && given->size(1) >= n.length && given->device() == q.device(),
+                "expected a bias [H, L]");
     bias = given->to(at::kFloat).contiguous();
   }
   if (!q.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS
     if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type()))
-      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, slots.contiguous(), positions.contiguous(), scale, window, bias);
+      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, slots.contiguous(), positions.contiguous(),
+                                 scale, window, bias);
 #endif
     return decodeComposed(q.contiguous(), k, v, keys, values, slots, positions, bias, n, scale, window);
   }
@@ -87,7 +90,8 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "decode_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor positions, float scale, int window=0, "
+      "decode_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor positions, float scale, int "
+      "window=0, "
       "Tensor? bias=None) -> Tensor");
   library.impl("decode_attention", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeAttention));
 }

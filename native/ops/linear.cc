@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>
 
-#include "ops/optional.h"
 #include "cpu/skinny_product.h"
+#include "ops/optional.h"
 
 namespace attune {
 namespace {
@@ -15,9 +15,11 @@ using at::Tensor;
 bool fits(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1) || x.numel() == 0 || !isSkinny(x.size(0), x.size(1))) return false;
   if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()))) return false;
-  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0) || bias.scalar_type() != at::kFloat || !bias.device().is_cpu() || !bias.is_contiguous()))
+  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0) || bias.scalar_type() != at::kFloat || !bias.device().is_cpu() ||
+                         !bias.is_contiguous()))
     return false;
-  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && x.device().is_cpu() && weight.device().is_cpu() && weight.is_contiguous();
+  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && x.device().is_cpu() && weight.device().is_cpu() &&
+         weight.is_contiguous();
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>& given) {
@@ -25,8 +27,8 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>&
   if (!fits(input, weight, bias)) return at::linear(input, weight, given);
   const Tensor x = input.contiguous();
   Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-  skinnyProduct({x.data_ptr<float>(), weight.data_ptr<float>(), bias.defined() ? bias.data_ptr<float>() : nullptr, y.data_ptr<float>(), x.size(0),
-                 x.size(1), weight.size(0)});
+  skinnyProduct({x.data_ptr<float>(), weight.data_ptr<float>(), bias.defined() ? bias.data_ptr<float>() : nullptr, y.data_ptr<float>(),
+                 x.size(0), x.size(1), weight.size(0)});
   return y;
 }
 

@@ -17,8 +17,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/logprob_rows.h"
 #include "cpu/precise_products.h"
+#include "ops/logprob_rows.h"
 
 namespace attune {
 namespace {
@@ -110,7 +110,8 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       Tensor z = logitsOf(hidden.narrow(0, start, length), weight, place);
       const Tensor target = targets.narrow(0, start, length);
       if (hasRowKernels(z)) {
-        rowStatistics(z, target, static_cast<float>(inverse), logp.narrow(0, start, length), entropy.narrow(0, start, length), total.narrow(0, start, length));
+        rowStatistics(z, target, static_cast<float>(inverse), logp.narrow(0, start, length), entropy.narrow(0, start, length),
+                      total.narrow(0, start, length));
         if (forBackward && z.is_cpu() && !isHalf(hidden) && kept.size() < kKeptChunks) {
           kept.push_back(z);
           place.giveUp();
@@ -145,7 +146,8 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     const int64_t chunk = context->saved_data["chunk"].toInt(), rows = hidden.size(0), words = weight.size(0);
     const bool wantHidden = context->needs_input_grad(0), wantWeight = context->needs_input_grad(1);
     const auto contiguous = [](const Tensor& gradient) { return gradient.defined() ? gradient.contiguous() : Tensor(); };
-    const Incoming all{targets, total, entropy, contiguous(incoming[0]), contiguous(incoming[1]), 1.0 / context->saved_data["temperature"].toDouble()};
+    const Incoming all{
+        targets, total, entropy, contiguous(incoming[0]), contiguous(incoming[1]), 1.0 / context->saved_data["temperature"].toDouble()};
     Tensor gradHidden, gradWeight;
     if (wantHidden) gradHidden = at::empty_like(hidden);
     if (wantWeight) gradWeight = at::empty_like(weight);
@@ -164,7 +166,8 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       if (wantWeight && start > 0) gradWeight.addmm_(gradient.t(), part);
       start += length;
     }
-    if (start == rows) return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+    if (start == rows)
+      return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
 
     const Tensor rest = widened(hidden.narrow(0, start, rows - start));
     Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();

@@ -9,7 +9,7 @@ struct RowGradient {
   /** ∂L/∂logp and ∂L/∂entropy, f32 [n]; undefined where there is none. */
   const at::Tensor &forLogp, &forEntropy;
   double inverse;  // 1 / temperature
-  int64_t first;   // the vocabulary's word that the first column stands for
+  int64_t first;  // the vocabulary's word that the first column stands for
 };
 
 /** Whether a device has these kernels for f32 logits. */

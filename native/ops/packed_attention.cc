@@ -34,8 +34,8 @@ struct Shape {
 };
 
 struct Block {
-  int64_t start, rows;      // of the queries, in the packed order
-  int64_t keyStart, keys;   // of the keys they may see
+  int64_t start, rows;  // of the queries, in the packed order
+  int64_t keyStart, keys;  // of the keys they may see
 };
 
 template <typename Visit>
@@ -68,14 +68,16 @@ Tensor fromGroup(const Tensor& x, const Block& block, const Shape& shape) {
 Tensor keysOf(const Tensor& x, const Block& block) { return x.narrow(0, block.keyStart, block.keys).transpose(0, 1); }
 
 // Softmax of the block's scores, [G, share·rows, keys], in f32.
-Tensor probabilities(const Tensor& queries, const Tensor& keys, const Tensor& bias, const Block& block, int64_t sequenceStart, const Shape& shape) {
+Tensor probabilities(const Tensor& queries, const Tensor& keys, const Tensor& bias, const Block& block, int64_t sequenceStart,
+                     const Shape& shape) {
   Tensor scores = at::bmm(queries, keys.transpose(1, 2));
   if (scores.scalar_type() == at::kBFloat16 || scores.scalar_type() == at::kHalf) scores = scores.to(at::kFloat);
   scores.mul_(shape.scale);
   Tensor view = scores.view({shape.groups, shape.share, block.rows, block.keys});
   const auto integers = at::TensorOptions().dtype(at::kLong).device(queries.device());
   const Tensor key = at::arange(block.keyStart, block.keyStart + block.keys, integers);
-  if (bias.defined()) view.add_(bias.narrow(1, block.keyStart - sequenceStart, block.keys).view({shape.groups, shape.share, 1, block.keys}));
+  if (bias.defined())
+    view.add_(bias.narrow(1, block.keyStart - sequenceStart, block.keys).view({shape.groups, shape.share, 1, block.keys}));
   const Tensor query = at::arange(block.start, block.start + block.rows, integers).unsqueeze(1);
   Tensor hidden = key.unsqueeze(0).gt(query);
   if (shape.window > 0) hidden = hidden.logical_or(key.unsqueeze(0).le(query - shape.window));
@@ -85,8 +87,8 @@ Tensor probabilities(const Tensor& queries, const Tensor& keys, const Tensor& bi
 
 class PackedAttention : public torch::autograd::Function<PackedAttention> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const Optional<Tensor>& given,
-                        const std::vector<int64_t>& starts, double scale, int64_t window, double dropout) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Optional<Tensor>& given, const std::vector<int64_t>& starts, double scale, int64_t window, double dropout) {
     const Tensor bias = given.has_value() ? *given : Tensor();
     const Shape shape{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), scale, window};
     Tensor out = at::empty(q.sizes(), q.options());
@@ -114,7 +116,11 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &bias = saved[4];
     const auto starts = context->saved_data["starts"].toIntVector();
     const double dropout = context->saved_data["dropout"].toDouble();
-    const Shape shape{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), context->saved_data["scale"].toDouble(),
+    const Shape shape{q.size(1),
+                      k.size(1),
+                      q.size(1) / k.size(1),
+                      q.size(2),
+                      context->saved_data["scale"].toDouble(),
                       context->saved_data["window"].toInt()};
     const Tensor gradient = incoming[0].contiguous();
     Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()), dv = at::zeros(v.sizes(), v.options());
@@ -142,8 +148,8 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
 // The same by the CPU's kernel.
 class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const Optional<Tensor>& given,
-                        const PackedCall& call) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Optional<Tensor>& given, const PackedCall& call) {
     const Tensor bias = given.has_value() ? *given : Tensor();
     const auto [out, lse] = packedForwardCpu(q, k, v, bias, call);
     context->save_for_backward({q, k, v, out, bias, lse});
@@ -193,11 +199,13 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
   const int64_t longest = longestSequence(starts, prefixes);
   Optional<Tensor> bias;
   if (given.has_value() && given->defined()) {
-    TORCH_CHECK(given->dim() == 2 && given->size(0) == q.size(1) && given->size(1) >= longest, "expected a bias [H, L] with L at least the longest sequence");
+    TORCH_CHECK(given->dim() == 2 && given->size(0) == q.size(1) && given->size(1) >= longest,
+                "expected a bias [H, L] with L at least the longest sequence");
     bias = given->to(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).contiguous();
   }
   if (q.device().is_cpu() && q.scalar_type() == at::kFloat && dropout == 0)
-    return PackedAttentionCpu::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, PackedCall{starts.vec(), prefixes.vec(), scale, window});
+    return PackedAttentionCpu::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias,
+                                     PackedCall{starts.vec(), prefixes.vec(), scale, window});
   TORCH_CHECK(prefixes.empty(), "prefixes are for float32 on the CPU without dropout");
   return PackedAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, starts.vec(), scale, window, dropout);
 }

@@ -11,7 +11,7 @@ namespace attune {
 
 // What a call is about besides its tensors.
 struct PackedCall {
-  std::vector<int64_t> starts;    // where each sequence begins, and the total at the end
+  std::vector<int64_t> starts;  // where each sequence begins, and the total at the end
   std::vector<int64_t> prefixes;  // the sequence that each one continues, or −1; empty where none does
   double scale;
   int64_t window;  // 0 = none
@@ -23,6 +23,7 @@ std::pair<at::Tensor, at::Tensor> packedForwardCpu(const at::Tensor& q, const at
 
 // dq, dk, dv
 std::array<at::Tensor, 3> packedBackwardCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias,
-                                            const at::Tensor& out, const at::Tensor& lse, const at::Tensor& gradient, const PackedCall& call);
+                                            const at::Tensor& out, const at::Tensor& lse, const at::Tensor& gradient,
+                                            const PackedCall& call);
 
 }  // namespace attune

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "cpu/skinny_product.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"
-#include "cpu/skinny_product.h"
 
 namespace attune {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kSkinnyPanel = 16;  // the columns that skinnyProduct keeps in the first cache
-constexpr int64_t kPanel = 256;       // rows, enough for a BLAS to be at its best
+constexpr int64_t kPanel = 256;  // rows, enough for a BLAS to be at its best
 
 // A decoding step. Every thread makes the rows that it needs itself.
 void skinnyPanels(const Tensor& x, const QuantisedMatrix& matrix, Tensor& y) {
@@ -99,7 +99,8 @@ class Product : public torch::autograd::Function<Product> {
     const auto saved = context->get_saved_variables();
     const bool nested = context->saved_data["nested"].toBool();
     const QuantisedMatrix matrix({saved[0], saved[1], nested ? saved[2] : Tensor(), nested ? saved[3] : Tensor(), saved[4]},
-                                 context->saved_data["parts"].toIntVector(), context->saved_data["inputs"].toInt(), context->saved_data["block"].toInt());
+                                 context->saved_data["parts"].toIntVector(), context->saved_data["inputs"].toInt(),
+                                 context->saved_data["block"].toInt());
     return {productBackward(incoming[0], matrix), Tensor()};
   }
 };
@@ -114,7 +115,8 @@ QuantisedMatrix matrixOf(const Tensor& codes, const Tensor& scales, const Option
 Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                        const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
                        const Optional<Tensor>& biasOrNone) {
-  TORCH_CHECK(x.dim() > 0 && at::isFloatingType(x.scalar_type()) && x.layout() == at::kStrided, "x has to be floating-point, [..., inputs]");
+  TORCH_CHECK(x.dim() > 0 && at::isFloatingType(x.scalar_type()) && x.layout() == at::kStrided,
+              "x has to be floating-point, [..., inputs]");
   TORCH_CHECK(x.size(-1) == inputs, "x has ", x.size(-1), " columns, the matrix ", inputs, " inputs");
   const Tensor bias = given(biasOrNone);
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);

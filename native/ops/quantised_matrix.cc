@@ -29,8 +29,8 @@ const Tensor& dynamicMapOn(const c10::Device& device) {
 }
 
 void checkPart(const Tensor& part, const char* name, c10::ScalarType dtype, int64_t count, const Tensor& codes) {
-  TORCH_CHECK(part.defined() && part.scalar_type() == dtype && part.numel() == count && part.is_contiguous() && part.device() == codes.device() &&
-                  part.layout() == at::kStrided,
+  TORCH_CHECK(part.defined() && part.scalar_type() == dtype && part.numel() == count && part.is_contiguous() &&
+                  part.device() == codes.device() && part.layout() == at::kStrided,
               name, " does not belong to these codes");
 }
 
@@ -86,7 +86,8 @@ Tensor dequantisedByKernel(const QuantisedMatrix& matrix, c10::ScalarType dtype)
 
 QuantisedMatrix::QuantisedMatrix(QuantisedTensors tensors, at::IntArrayRef rows, int64_t inputs, int64_t block)
     : QuantisedTensors(std::move(tensors)), parts(rows.vec()), outputs(0), inputs(inputs), block(block) {
-  TORCH_CHECK(codes.defined() && codes.is_contiguous() && codes.layout() == at::kStrided && (codes.scalar_type() == at::kChar || codes.scalar_type() == at::kByte),
+  TORCH_CHECK(codes.defined() && codes.is_contiguous() && codes.layout() == at::kStrided &&
+                  (codes.scalar_type() == at::kChar || codes.scalar_type() == at::kByte),
               "codes have to be contiguous, int8 or (two weights a byte) uint8");
   four = codes.scalar_type() == at::kByte;
   TORCH_CHECK(inputs >= 0 && inputs <= (int64_t{1} << 31), "there cannot be ", inputs, " inputs");
@@ -141,7 +142,8 @@ Tensor dequantised(const QuantisedMatrix& matrix, c10::ScalarType dtype) {
     return out.to(dtype);
   }
 #ifdef ATTUNE_KERNELS
-  if (matrix.codes.is_cuda() && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16)) return dequantisedByKernel(matrix, dtype);
+  if (matrix.codes.is_cuda() && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16))
+    return dequantisedByKernel(matrix, dtype);
 #endif
   return dequantisedByAten(matrix, dtype);
 }

@@ -66,8 +66,8 @@ Tensor normed(const Tensor& x, const Tensor& weight, double eps, const Tensor& s
   const int64_t size = x.size(-1), rows = size == 0 ? 0 : x.numel() / size;
   Tensor y = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rms_norm", [&] {
-    forwardRows<scalar_t>(x.data_ptr<scalar_t>(), weight.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scale.defined() ? scale.data_ptr<float>() : nullptr,
-                          rows, size, static_cast<float>(eps));
+    forwardRows<scalar_t>(x.data_ptr<scalar_t>(), weight.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(),
+                          scale.defined() ? scale.data_ptr<float>() : nullptr, rows, size, static_cast<float>(eps));
   });
   return y;
 }

@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "cuda/kernels.h"
 #include "cpu/kernels.h"
+#include "cuda/kernels.h"
 
 namespace attune {
 namespace {
@@ -56,15 +56,16 @@ Tensor rotate(const Tensor& input, const Tensor& cosines, const Tensor& sines, b
   const Tensor x = input.stride(-1) == 1 ? input : input.contiguous();
   Tensor y = at::empty(x.sizes(), x.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "rope", [&] {
-    rotateRows<scalar_t>(x.data_ptr<scalar_t>(), cosines.data_ptr<float>(), sines.data_ptr<float>(), y.data_ptr<scalar_t>(), x.size(0), x.size(1),
-                         x.size(2), cosines.size(1), x.stride(0), x.stride(1), interleaved, static_cast<float>(direction));
+    rotateRows<scalar_t>(x.data_ptr<scalar_t>(), cosines.data_ptr<float>(), sines.data_ptr<float>(), y.data_ptr<scalar_t>(), x.size(0),
+                         x.size(1), x.size(2), cosines.size(1), x.stride(0), x.stride(1), interleaved, static_cast<float>(direction));
   });
   return y;
 }
 
 class Rope : public torch::autograd::Function<Rope> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& cosines, const Tensor& sines, bool interleaved) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& cosines, const Tensor& sines,
+                        bool interleaved) {
     context->save_for_backward({cosines, sines});
     context->saved_data["interleaved"] = interleaved;
     return rotate(x, cosines, sines, interleaved, 1.0);

@@ -13,7 +13,8 @@ namespace attune {
 // A uniform number in [0, 1) out of (seed, counter) alone (splitmix64's finaliser, Steele et al. 2014), so that a request's
 // tokens depend on its seed and never on its neighbours in the batch.
 ATTUNE_BOTH inline double uniformAt(int64_t seed, int64_t counter) {
-  uint64_t x = static_cast<uint64_t>(seed) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(counter) * 0xD1B54A32D192ED03ull + 0x8CB92BA72F3D8DD7ull;
+  uint64_t x =
+      static_cast<uint64_t>(seed) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(counter) * 0xD1B54A32D192ED03ull + 0x8CB92BA72F3D8DD7ull;
   for (int round = 0; round < 2; round++) {
     x ^= x >> 30;
     x *= 0xBF58476D1CE4E5B9ull;

@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "cuda/kernels.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
+#include "cuda/kernels.h"
 
 namespace attune {
 namespace {
