@@ -98,6 +98,13 @@ inline int majorOfDevice() {
   return major;
 }
 
+inline int multiprocessorsOfDevice() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 template <typename... Parameters, typename... Arguments>
 void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream,
                  const Arguments&... arguments) {

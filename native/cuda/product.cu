@@ -187,19 +187,19 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
 template <int ROWS, Form FORM, bool NORM>
 void multiplyBySize(const ProductArgs& a, cudaStream_t stream) {
   // As few columns a block as still leave one block for each multiprocessor, roughly.
-  constexpr int64_t kMultiprocessors = 132;
+  const int64_t multiprocessors = multiprocessorsOfDevice();
   const int64_t tiles = a.outputs / 8;
   const auto launch = [&](auto kernel, int64_t own, unsigned splits) {
     const dim3 grid(static_cast<unsigned>((tiles + own - 1) / own * splits));
     launchInRow(kernel, grid, kThreads, splits, stream, a, static_cast<int>(splits));
   };
   if constexpr (FORM == Form::Gated) {
-    if (tiles <= kMultiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 1, 1);
-    if (tiles <= 2 * kMultiprocessors) return launch(productKernel<4, ROWS, FORM, NORM>, 2, 1);
+    if (tiles <= multiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 1, 1);
+    if (tiles <= 2 * multiprocessors) return launch(productKernel<4, ROWS, FORM, NORM>, 2, 1);
     return launch(productKernel<6, ROWS, FORM, NORM>, 3, 1);
   } else {
-    if (NORM && tiles <= 2 * kMultiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 2, 1);
-    return launch(productKernel<4, ROWS, FORM, NORM>, 4, NORM || tiles > 4 * kMultiprocessors ? 1 : kCluster);
+    if (NORM && tiles <= 2 * multiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 2, 1);
+    return launch(productKernel<4, ROWS, FORM, NORM>, 4, NORM || tiles > 4 * multiprocessors ? 1 : kCluster);
   }
 }
 

@@ -62,6 +62,15 @@ napi_value cudaEmptyCache(napi_env env, Args&) {
   return undefined(env);
 }
 
+/** An event that is destroyed also where something throws after it was made. */
+struct Event {
+  cudaEvent_t event = nullptr;
+  Event() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
+  ~Event() { (void)cudaEventDestroy(event); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+};
+
 std::vector<c10::cuda::CUDAStream>& streams() {
   static auto* list = new std::vector<c10::cuda::CUDAStream>();
   return *list;
@@ -72,61 +81,79 @@ napi_value cudaStream(napi_env env, Args& args) {
   return fromInt(env, static_cast<int64_t>(streams().size()) - 1);
 }
 
-// useStream(stream): later work goes there; −1 is the default stream.
+/** The stream of that number; −1 is the device's default one. */
+c10::cuda::CUDAStream streamAt(napi_env env, napi_value number, c10::DeviceIndex device) {
+  const int64_t id = toInt(env, number);
+  if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
+  const auto stream = id == -1 ? c10::cuda::getDefaultCUDAStream(device) : streams()[id];
+  if (stream.device_index() != device) throw ArgumentError("a stream of another device");
+  return stream;
+}
+
+// useStream(stream | −1, device): later work of the device goes there.
 napi_value cudaUseStream(napi_env env, Args& args) {
-  const int64_t id = toInt(env, args[0]);
-  if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
-  c10::cuda::setCurrentCUDAStream(id == -1 ? c10::cuda::getDefaultCUDAStream() : streams()[id]);
+  c10::cuda::setCurrentCUDAStream(streamAt(env, args[0], deviceIndex(env, args[1])));
   return undefined(env);
 }
 
-// Work queued later on `stream` waits for what is queued now on the current one, without the CPU waiting.
+// streamWait(stream | −1, device): work queued there later waits for what is queued now on the device's current one,
+// without the CPU waiting.
 napi_value cudaStreamWait(napi_env env, Args& args) {
-  const int64_t id = toInt(env, args[0]);
-  if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
-  const auto stream = id == -1 ? c10::cuda::getDefaultCUDAStream() : streams()[id];
-  cudaEvent_t event;
-  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  C10_CUDA_CHECK(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()));
-  C10_CUDA_CHECK(cudaStreamWaitEvent(stream.stream(), event, 0));
-  C10_CUDA_CHECK(cudaEventDestroy(event));
+  const auto device = deviceIndex(env, args[1]);
+  const auto stream = streamAt(env, args[0], device);
+  c10::cuda::CUDAGuard guard(device);
+  const Event event;
+  C10_CUDA_CHECK(cudaEventRecord(event.event, c10::cuda::getCurrentCUDAStream(device).stream()));
+  C10_CUDA_CHECK(cudaStreamWaitEvent(stream.stream(), event.event, 0));
   return undefined(env);
 }
 
-std::vector<std::unique_ptr<at::cuda::CUDAGraph>>& graphs() {
-  static auto* list = new std::vector<std::unique_ptr<at::cuda::CUDAGraph>>();
+/** A graph belongs to one device, which has to be the current one while it is captured. */
+struct DeviceGraph {
+  c10::DeviceIndex device;
+  at::cuda::CUDAGraph graph;
+  explicit DeviceGraph(c10::DeviceIndex index) : device(index) {}
+};
+
+std::vector<std::unique_ptr<DeviceGraph>>& graphs() {
+  static auto* list = new std::vector<std::unique_ptr<DeviceGraph>>();
   return *list;
 }
 
-at::cuda::CUDAGraph& graphAt(napi_env env, napi_value value) {
+DeviceGraph& graphAt(napi_env env, napi_value value) {
   const int64_t id = toInt(env, value);
   if (id < 0 || id >= static_cast<int64_t>(graphs().size()) || !graphs()[id]) throw ArgumentError("not a graph");
   return *graphs()[id];
 }
 
-napi_value graphMake(napi_env env, Args&) {
-  graphs().push_back(std::make_unique<at::cuda::CUDAGraph>());
+napi_value graphMake(napi_env env, Args& args) {
+  graphs().push_back(std::make_unique<DeviceGraph>(deviceIndex(env, args[0])));
   return fromInt(env, static_cast<int64_t>(graphs().size()) - 1);
 }
 
 // graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool.
 napi_value graphBegin(napi_env env, Args& args) {
-  auto& graph = graphAt(env, args[0]);
+  auto& [device, graph] = graphAt(env, args[0]);
+  const c10::cuda::CUDAGuard guard(device);
   const int64_t share = toInt(env, args[1]);
   if (share >= 0)
-    graph.capture_begin(graphAt(env, args[1]).pool());
+    graph.capture_begin(graphAt(env, args[1]).graph.pool());
   else
     graph.capture_begin();
   return undefined(env);
 }
 
 napi_value graphEnd(napi_env env, Args& args) {
-  graphAt(env, args[0]).capture_end();
+  auto& [device, graph] = graphAt(env, args[0]);
+  const c10::cuda::CUDAGuard guard(device);
+  graph.capture_end();
   return undefined(env);
 }
 
 napi_value graphReplay(napi_env env, Args& args) {
-  graphAt(env, args[0]).replay();
+  auto& [device, graph] = graphAt(env, args[0]);
+  const c10::cuda::CUDAGuard guard(device);
+  graph.replay();
   return undefined(env);
 }
 

@@ -1,20 +1,19 @@
 #include "door/handles.h"
 
 #include <cmath>
-#include <limits>
 #include <unordered_set>
 
 namespace attune {
 namespace {
 
 constexpr int kIndexBits = 22;
-constexpr int32_t kIndexMask = (1 << kIndexBits) - 1;
-constexpr int32_t kGenerations = 1 << 9;
+constexpr int64_t kIndexMask = (int64_t{1} << kIndexBits) - 1;
+constexpr int64_t kGenerations = int64_t{1} << (53 - kIndexBits);  // JavaScript's numbers hold integers of 53 bits
 
 struct Slot {
   at::Tensor tensor;
   int64_t bytes = 0;
-  int32_t generation = 0;
+  int64_t generation = 0;
 };
 
 // Never destroyed: at process exit libtorch's own statics may already be gone.
@@ -22,15 +21,15 @@ std::vector<Slot>& slots() {
   static auto* table = new std::vector<Slot>();
   return *table;
 }
-std::vector<int32_t>& freeSlots() {
-  static auto* list = new std::vector<int32_t>();
+std::vector<int64_t>& freeSlots() {
+  static auto* list = new std::vector<int64_t>();
   return *list;
 }
 size_t live = 0;
 int64_t booked = 0;
 
-Slot& slotAt(int32_t handle) {
-  const int32_t index = handle & kIndexMask;
+Slot& slotAt(int64_t handle) {
+  const int64_t index = handle & kIndexMask;
   if (handle < 0 || static_cast<size_t>(index) >= slots().size()) throw ArgumentError("not a tensor handle");
   Slot& slot = slots()[index];
   if (!slot.tensor.defined() || slot.generation != handle >> kIndexBits) throw ArgumentError("tensor used after it was freed");
@@ -39,11 +38,11 @@ Slot& slotAt(int32_t handle) {
 
 }  // namespace
 
-int32_t keep(at::Tensor tensor) {
-  int32_t index;
+int64_t keep(at::Tensor tensor) {
+  int64_t index;
   if (freeSlots().empty()) {
     if (slots().size() > static_cast<size_t>(kIndexMask)) throw ArgumentError("more than four million live tensors");
-    index = static_cast<int32_t>(slots().size());
+    index = static_cast<int64_t>(slots().size());
     slots().emplace_back();
   } else {
     index = freeSlots().back();
@@ -59,14 +58,14 @@ int32_t keep(at::Tensor tensor) {
   return slot.generation << kIndexBits | index;
 }
 
-const at::Tensor& tensorAt(int32_t handle) { return slotAt(handle).tensor; }
+const at::Tensor& tensorAt(int64_t handle) { return slotAt(handle).tensor; }
 
-void release(int32_t handle) {
+void release(int64_t handle) {
   Slot& slot = slotAt(handle);
   booked -= slot.bytes;
   slot.tensor.reset();
-  slot.generation = (slot.generation + 1) % kGenerations;
-  freeSlots().push_back(handle & kIndexMask);
+  slot.generation++;
+  if (slot.generation < kGenerations) freeSlots().push_back(handle & kIndexMask);
   live--;
 }
 
@@ -84,13 +83,17 @@ int64_t liveBytes() {
   return bytes;
 }
 
-// By way of a double: Node-API's int32 takes 2⁴⁰ and NaN for 0, which is somebody's handle.
-int32_t toHandle(napi_env env, napi_value value) {
+// By way of a double: Node-API's integers take NaN for 0, which is somebody's handle.
+int64_t toHandle(napi_env env, napi_value value) {
   double number = 0;
   if (napi_get_value_double(env, value, &number) != napi_ok) throw ArgumentError("expected a tensor");
-  if (!(number >= 0 && number <= std::numeric_limits<int32_t>::max()) || number != std::floor(number))
+  return handleOf(number);
+}
+
+int64_t handleOf(double number) {
+  if (!(number >= 0 && number < static_cast<double>(kGenerations << kIndexBits)) || number != std::floor(number))
     throw ArgumentError("not a tensor handle");
-  return static_cast<int32_t>(number);
+  return static_cast<int64_t>(number);
 }
 
 const at::Tensor& toTensor(napi_env env, napi_value value) { return tensorAt(toHandle(env, value)); }
@@ -98,7 +101,7 @@ const at::Tensor& toTensor(napi_env env, napi_value value) { return tensorAt(toH
 napi_value fromTensor(napi_env env, at::Tensor tensor) {
   if (!tensor.defined()) return null(env);
   napi_value out;
-  ok(env, napi_create_int32(env, keep(std::move(tensor)), &out), "cannot make a handle");
+  ok(env, napi_create_int64(env, keep(std::move(tensor)), &out), "cannot make a handle");
   return out;
 }
 

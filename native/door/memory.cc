@@ -112,16 +112,16 @@ napi_value free(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// freeAll(Int32Array, count): what a scope lets go of, in one call.
+// freeAll(Float64Array, count): what a scope lets go of, in one call.
 napi_value freeAll(napi_env env, Args& args) {
   const Span span = spanOf(env, args[0]);
   const int64_t count = toInt(env, args[1]);
-  if (count < 0 || static_cast<size_t>(count) > span.bytes / sizeof(int32_t)) throw ArgumentError("fewer handles than said");
+  if (count < 0 || static_cast<size_t>(count) > span.bytes / sizeof(double)) throw ArgumentError("fewer handles than said");
   const auto* handles = static_cast<const char*>(span.data);
   for (int64_t i = 0; i < count; i++) {
-    int32_t handle;
-    std::memcpy(&handle, handles + i * sizeof(int32_t), sizeof(int32_t));  // a Uint8Array may start anywhere
-    release(handle);
+    double handle;
+    std::memcpy(&handle, handles + i * sizeof(double), sizeof(double));  // a Uint8Array may start anywhere
+    release(handleOf(handle));
   }
   return undefined(env);
 }

@@ -125,7 +125,8 @@ std::vector<int64_t> toInts(napi_env env, napi_value value) {
 
 napi_value fromInt(napi_env env, int64_t value) {
   napi_value out;
-  if (std::llabs(value) <= 9007199254740991LL)
+  constexpr int64_t kExact = 9007199254740991;  // JavaScript's numbers hold every integer up to this
+  if (value >= -kExact && value <= kExact)
     ok(env, napi_create_int64(env, value, &out), "cannot make a number");
   else
     ok(env, napi_create_bigint_int64(env, value, &out), "cannot make a bigint");

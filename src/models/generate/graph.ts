@@ -40,7 +40,7 @@ export class GraphDecoder {
   readonly #outIds: Tensor;
   readonly #outLogp: Tensor;
   readonly #tick: Tensor;
-  readonly #stream = new Stream();
+  readonly #stream: Stream;
   /** The decoder may grow its tables meanwhile; the graph reads the ones it was captured with. */
   readonly #tables: Tensor[];
   #graph: Graph | null = null;
@@ -51,6 +51,7 @@ export class GraphDecoder {
     const whole = (count: number[]) => keep(zeros(count, { dtype: 'int64', device }));
     this.arrangement = decoder.arrangement;
     this.#decoder = decoder;
+    this.#stream = new Stream(device);
     this.#cache = cache;
     this.#slots = keep(arange(0, slots, 1, { device }));
     this.#ids = whole([slots]);

@@ -1,20 +1,28 @@
 /** CUDA's own matters. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
+import type { Device } from './dtype.ts';
 import { attempt } from './error.ts';
 import { type CudaMemory, native } from './native.ts';
+
+/** A CUDA device by its number or its name; `cuda` alone is the first. */
+export type CudaIndex = number | Device;
+
+function indexOf(device: CudaIndex): number {
+  return typeof device === 'number' ? device : Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? 0);
+}
 
 export function cudaCount(): number {
   return native.cudaCount();
 }
 /** Waits until all queued work on the device is done. */
-export function synchronize(device = 0): void {
-  attempt('synchronize', () => native.cudaSynchronize(device));
+export function synchronize(device: CudaIndex = 0): void {
+  attempt('synchronize', () => native.cudaSynchronize(indexOf(device)));
 }
 /** Bytes allocated now, at the peak, and reserved from the driver. */
-export function cudaMemory(device = 0): CudaMemory {
-  return attempt('cudaMemory', () => native.cudaMemory(device));
+export function cudaMemory(device: CudaIndex = 0): CudaMemory {
+  return attempt('cudaMemory', () => native.cudaMemory(indexOf(device)));
 }
-export function resetPeakMemory(device = 0): void {
-  attempt('resetPeakMemory', () => native.cudaResetPeak(device));
+export function resetPeakMemory(device: CudaIndex = 0): void {
+  attempt('resetPeakMemory', () => native.cudaResetPeak(indexOf(device)));
 }
 export function emptyCache(): void {
   attempt('emptyCache', () => native.cudaEmptyCache());
@@ -24,18 +32,22 @@ const DEFAULT_STREAM = -1;
 
 export class Stream {
   readonly #id: number;
-  constructor(device = 0) {
-    this.#id = attempt('Stream', () => native.cudaStream(device));
+  /** @internal The number of its device. */
+  readonly device: number;
+  constructor(device: CudaIndex = 0) {
+    this.device = indexOf(device);
+    this.#id = attempt('Stream', () => native.cudaStream(this.device));
   }
   /** Queues the work of `body` here; this stream first waits for what is queued on the default one, and the reverse after. */
   run<T>(body: () => T): T {
-    native.cudaStreamWait(this.#id);
-    native.cudaUseStream(this.#id);
+    const { device } = this;
+    native.cudaStreamWait(this.#id, device);
+    native.cudaUseStream(this.#id, device);
     try {
       return body();
     } finally {
-      native.cudaStreamWait(DEFAULT_STREAM);
-      native.cudaUseStream(DEFAULT_STREAM);
+      native.cudaStreamWait(DEFAULT_STREAM, device);
+      native.cudaUseStream(DEFAULT_STREAM, device);
     }
   }
 }
@@ -54,22 +66,33 @@ export class Graph {
     this.#id = id;
   }
 
-  /** Graphs captured with the same `pool` share their working memory and must not run at the same time. */
+  /**
+   * Records what `body` queues on the stream, whose device is the graph's. Graphs captured with the same `pool` share their
+   * working memory and must not run at the same time.
+   */
   static capture(body: () => void, options: { pool?: Graph; warmups?: number; stream?: Stream } = {}): Graph {
-    const graph = new Graph(attempt('Graph', () => native.graphMake()));
     const stream = options.stream ?? new Stream();
-    stream.run(() => {
-      for (let i = 0; i < (options.warmups ?? 2); i++) body();
-      native.cudaSynchronize(0);
-      native.graphBegin(graph.#id, options.pool === undefined ? -1 : options.pool.#id);
-      try {
-        body();
-      } finally {
-        native.graphEnd(graph.#id);
-      }
-    });
+    const graph = new Graph(attempt('Graph', () => native.graphMake(stream.device)));
+    try {
+      stream.run(() => graph.#record(body, stream.device, options));
+    } catch (error) {
+      graph.dispose();
+      throw error;
+    }
     return graph;
   }
+
+  #record(body: () => void, device: number, options: { pool?: Graph; warmups?: number }): void {
+    for (let i = 0; i < (options.warmups ?? 2); i++) body();
+    native.cudaSynchronize(device);
+    native.graphBegin(this.#id, options.pool === undefined ? -1 : options.pool.#id);
+    try {
+      body();
+    } finally {
+      native.graphEnd(this.#id);
+    }
+  }
+
   replay(): void {
     native.graphReplay(this.#id);
   }

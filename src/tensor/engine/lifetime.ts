@@ -80,7 +80,7 @@ export function scope<T>(body: () => T): T {
 }
 
 function release(made: Disposable[], depth: number, survivors: Set<Disposable>): void {
-  const handles = new Int32Array(made.length);
+  const handles = new Float64Array(made.length);
   let count = 0;
   for (const tensor of made) {
     // moved out by keep(), freed by hand, or returned

@@ -62,7 +62,7 @@ export interface Native {
   item(handle: number): number | bigint | boolean | { re: number; im: number };
   meta(handle: number): [dtype: string, device: string, ...shape: number[]];
   free(...handles: number[]): void;
-  freeAll(handles: Int32Array, count: number): void;
+  freeAll(handles: Float64Array, count: number): void;
   mapFile(path: string): { id: number; bytes: number };
   mapTensor(mapping: number, offset: number, dtype: string, shape: readonly number[]): number;
   unmapFile(mapping: number): void;
@@ -107,9 +107,10 @@ export interface Native {
   cudaResetPeak(index: number): void;
   cudaEmptyCache(): void;
   cudaStream(index: number): number;
-  cudaUseStream(stream: number): void;
-  cudaStreamWait(stream: number): void;
-  graphMake(): number;
+  /** −1 is the device's default stream. */
+  cudaUseStream(stream: number, device: number): void;
+  cudaStreamWait(stream: number, device: number): void;
+  graphMake(device: number): number;
   graphBegin(graph: number, shareWith: number): void;
   graphEnd(graph: number): void;
   graphReplay(graph: number): void;
