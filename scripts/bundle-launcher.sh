@@ -2,7 +2,8 @@
 # attune on a machine with nothing but g++ and a torch:
 #   ./attune doctor                      any attune command
 #   ./attune node program.js             a program of your own with this Node and this attune
-#   ./attune node --test app/src/tensor/*.test.js  the engine's tests; ./attune bench engine: its benchmark
+#   ./attune test                        the tests of the engine and of CUDA, or those of the files that follow
+#   ./attune bench engine                a benchmark
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 version=$(cat "$here/version")
@@ -37,10 +38,16 @@ if [ "$(cat "$home/.unpacked" 2>/dev/null)" != "$version" ]; then
 fi
 
 case ${1-} in
-node | bench)
+node | bench | test)
   # Programs find the addon by build/addon.json, so it has to be there before they start.
   "$home/node" "$home/scripts/native.mjs" --quiet
   [ "$1" = node ] && exec "$home/node" "${@:2}"
+  if [ "$1" = test ]; then
+    tests=("${@:2}")
+    [ ${#tests[@]} -gt 0 ] || tests=("$home/src/tensor/**/*.test.js" "$home/src/nn/**/*.test.js" "$home/tests/cuda/**/*.test.js")
+    # Each file is a process of its own and shares the GPU with the others: not more at once than it has room for.
+    exec "$home/node" --no-warnings --test --test-concurrency=4 --test-timeout=600000 --test-reporter=spec "${tests[@]}"
+  fi
   exec "$home/node" "$home/benchmarks/run.js" "${@:2}"
   ;;
 *) exec "$home/node" "$home/bin/attune.mjs" "$@" ;;

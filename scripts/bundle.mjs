@@ -43,7 +43,8 @@ mkdirSync(app, { recursive: true });
 say('JavaScript');
 compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
-cpSync(join(root, 'src/nn/fixtures'), join(app, 'src/nn/fixtures'), { recursive: true }); // what they compare with
+for (const fixtures of ['src/nn/fixtures', 'tests/models/fixtures'])
+  cpSync(join(root, fixtures), join(app, fixtures), { recursive: true }); // what they compare with
 for (const part of ['bin', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
@@ -74,7 +75,7 @@ if (mib > LIMIT_MIB) {
   process.exitCode = 1;
 }
 
-/** The engine's own tests go along, to be run on the machine that the bundle reaches; the others need the repository. */
+/** The engine's own tests and those of CUDA go along (`./attune test` runs them); the others need the repository. */
 function dropOtherTests(folder) {
   for (const path of filesIn(folder)) {
     if (/\.test(-support)?\.js$/.test(path) && !/^(tensor|nn)\//.test(relative(folder, path))) rmSync(path);

@@ -1,6 +1,6 @@
 /**
  * Stands in for `vitest` in the bundle, where the engine's tests run without it: vitest's names over node:test, and the
- * matchers that those tests use. `./attune node --test app/src/tensor` runs them.
+ * matchers that those tests use. `./attune test` runs them.
  */
 
 import { AssertionError } from 'node:assert';

@@ -38,6 +38,9 @@ export class BuildError extends Error {
   name = 'BuildError';
 }
 
+/** `vptr` would ask libtorch for type information that its binaries keep to themselves. */
+const SANITIZE = ['-fsanitize=address,undefined', '-fno-sanitize=vptr', '-fno-sanitize-recover=undefined'];
+
 /** What to type to get a libtorch, for messages. */
 export const APT_PACKAGES = ['libtorch-dev', 'libgloo-dev', 'libopenblas0-pthread'];
 export const NO_LIBTORCH = `no libtorch was found
@@ -88,6 +91,7 @@ export async function ensureAddon(options = {}) {
       }),
     );
   }
+  writeIfChanged(join(build, 'compile_commands.json'), `${JSON.stringify(compileCommands(root, plan), null, 1)}\n`);
   // addon.json names the one in use; the other stays true when two libtorches are used in turn.
   const text = `${JSON.stringify(record, null, 2)}\n`;
   for (const name of ['addon.json', `attune-${plan.fingerprint}.json`]) writeIfChanged(join(build, name), text);
@@ -96,7 +100,22 @@ export async function ensureAddon(options = {}) {
 
 /** build/ beside the sources, or a folder of the cache where the package's own cannot be written (a shared install). */
 function buildFolder(root, env) {
-  return firstWritable([join(root, 'build'), join(cacheFolder(env), 'build', digest(root))]);
+  const folder = firstWritable([join(root, 'build'), join(cacheFolder(env), 'build', digest(root))]);
+  return sanitizing(env) ? firstWritable([join(folder, 'sanitize')]) : folder;
+}
+
+/** A build with AddressSanitizer and UBSan has a folder of its own: addon.json must not name it for everyday use. */
+function sanitizing(env) {
+  return env.ATTUNE_SANITIZE === '1';
+}
+
+/** What clangd and other tools read to know how each source is compiled. */
+function compileCommands(root, { objects }) {
+  return objects.map(({ source, command }) => ({
+    directory: root,
+    file: source,
+    arguments: [...command, '-c', source],
+  }));
 }
 
 function firstWritable(folders) {
@@ -145,13 +164,14 @@ function planBuild(root, build, libtorch, env) {
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
     cc: [
       compiler(env),
-      '-O3',
+      ...(sanitizing(env) ? ['-O1', '-g', '-fno-omit-frame-pointer', ...SANITIZE] : ['-O3']),
       '-march=native',
       '-fno-math-errno',
       '-fno-trapping-math',
       '-fPIC',
       '-fopenmp',
       '-Wall',
+      '-Wextra',
       '-Wno-unknown-pragmas',
       ...shared,
     ],
@@ -170,6 +190,7 @@ function planBuild(root, build, libtorch, env) {
   };
   const link = [
     compiler(env),
+    ...(sanitizing(env) ? SANITIZE : []),
     '-shared',
     `-Wl,-rpath,${libtorch.lib}`,
     `-L${libtorch.lib}`,
@@ -180,25 +201,19 @@ function planBuild(root, build, libtorch, env) {
     ...(cuda ? ['-lc10_cuda', '-ltorch_cuda', `-L${cuda.cudart.folder}`, `-l:${cuda.cudart.name}`] : []),
   ];
 
-  const headers = files.filter((name) => /\.(h|cuh)$/.test(name)).map((name) => readFileSync(join(folder, name)));
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
-  const base = [
-    libtorch.root,
-    libtorch.version,
-    library.size,
-    Math.trunc(library.mtimeMs),
-    process.arch,
-    cpuKind(),
-    ...headers,
-  ];
-  // Objects are shared by every installation of this user: a second project with attune only links.
+  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind()];
+  // Objects are shared by every installation of this user: a second project with attune only links. So the key has what
+  // decides the machine code (the source, the headers that it includes, the flags) and no path of this installation.
   const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
   const nodeApi = nodeApiHeaders(root);
   const objects = sources.map((source) => {
     const command = source.endsWith('.cu') ? compilers.cu : compilers.cc;
-    const name = `${basename(source)}-${digest(...base, ...command, readFileSync(source))}.o`;
-    // Includes are written from native/ ("door/handles.h"); where that lies is no part of the key.
-    return { source, command: [...command, `-I${folder}`, `-I${nodeApi}`], object: join(shelf, name) };
+    const headers = headersOf(source, folder);
+    const texts = [source, ...headers].map((path) => readFileSync(path));
+    const name = `${basename(source)}-${digest(...base, ...command, ...texts)}.o`;
+    // Includes are written from native/: "door/handles.h".
+    return { source, headers, command: [...command, `-I${folder}`, `-I${nodeApi}`], object: join(shelf, name) };
   });
   const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
   return {
@@ -206,11 +221,45 @@ function planBuild(root, build, libtorch, env) {
     cuda,
     kernels,
     kernelsLeftOut: cudaSources.length > kernelSources.length,
+    folder,
     shelf,
     objects,
     link,
     fingerprint,
   };
+}
+
+/**
+ * The headers of native/ that a source includes, directly or through others. Every `#include "…"` counts, whatever #if it
+ * stands in: one header too many rebuilds too often, one too few would take a stale object for a fresh one.
+ */
+function headersOf(source, folder) {
+  const found = new Set();
+  const visit = (path) => {
+    for (const [, name] of readFileSync(path, 'utf8').matchAll(/^[ \t]*#[ \t]*include[ \t]*"([^"]+)"/gm)) {
+      const header = [join(dirname(path), name), join(folder, name)].find((candidate) => existsSync(candidate));
+      if (header === undefined || found.has(header)) continue;
+      found.add(header);
+      visit(header);
+    }
+  };
+  visit(source);
+  return [...found].sort();
+}
+
+/** Holds the compiler's own list of what it read (-MMD) against ours, which the object's name is made of. */
+function checkHeaders({ source, headers }, depfile, folder) {
+  if (!existsSync(depfile)) return;
+  const read = readFileSync(depfile, 'utf8')
+    .replaceAll('\\\n', ' ')
+    .split(/\s+/)
+    .filter((path) => path.startsWith(`${folder}/`) && path !== source);
+  rmSync(depfile);
+  const unseen = read.filter((path) => !headers.includes(path));
+  if (unseen.length > 0)
+    throw new BuildError(
+      `${basename(source)} includes ${unseen.join(', ')}, which scripts/native.mjs does not see: write the include as #include "folder/file.h"`,
+    );
 }
 
 /** What -march=native sees: two machines with one home folder must not share objects if their CPUs differ. */
@@ -234,7 +283,13 @@ async function compile(plan, path, log) {
   const worker = async () => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
       const temporary = `${next.object}.${process.pid}.o`;
-      await call([...next.command, '-c', next.source, '-o', temporary], basename(next.source));
+      const depfile = `${temporary}.d`;
+      const warnings = await call(
+        [...next.command, '-MMD', '-MF', depfile, '-c', next.source, '-o', temporary],
+        basename(next.source),
+      );
+      if (warnings !== '') log(`warnings in ${basename(next.source)}:\n${warnings}`);
+      checkHeaders(next, depfile, plan.folder);
       renameSync(temporary, next.object);
       log(`compiled ${basename(next.source)} (${++done}/${missing.length})`);
     }
@@ -258,7 +313,7 @@ function call([command, ...args], what) {
     });
     child.on('error', (error) => reject(new BuildError(`${command} could not be started: ${error.message}`)));
     child.on('close', (status) => {
-      if (status === 0) return resolve();
+      if (status === 0) return resolve(errors.trim());
       // The first error is the cause; what follows it is mostly its echo through torch's templates.
       const lines = errors.trimEnd().split('\n');
       const first = Math.max(0, lines.findIndex((line) => /error[: ]/.test(line)) - 2);

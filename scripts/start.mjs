@@ -28,11 +28,18 @@ const targets = {
   bench: { engine: true, command: ['benchmarks/run.ts'] },
   attune: { engine: true, command: ['bin/attune.mjs'] },
   example: { engine: true, command: ['--conditions=attune-source'], programs: 'examples' },
+  sanitize: {
+    engine: true,
+    sanitize: true,
+    command: ['node_modules/vitest/vitest.mjs', 'run'],
+    default: ['src/tensor', 'src/nn'],
+  },
   setup: { engine: true },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
   format: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'] },
+  'format-native': { work: formatNative },
   typecheck: { command: ['node_modules/typescript/lib/tsc.js', '--noEmit'] },
 };
 
@@ -60,6 +67,15 @@ async function step(label, work) {
     if (live) process.stderr.write('\n');
     throw error;
   }
+}
+
+/** C++ by .clang-format. */
+function formatNative() {
+  const folder = join(root, 'native');
+  const files = readdirSync(folder, { recursive: true }).filter((name) => /\.(cc|cu|h|cuh)$/.test(name));
+  const { error, status } = spawnSync('clang-format', ['-i', ...files], { cwd: folder, stdio: 'inherit' });
+  if (error) throw new Stop('clang-format is not installed (apt-get install clang-format)');
+  return status;
 }
 
 /** npm writes what it installed into node_modules/.package-lock.json: packages are up to date when that agrees with ours. */
@@ -145,6 +161,24 @@ function program(folder, name) {
   throw new Stop(`${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}`);
 }
 
+/**
+ * The sanitizers' run time has to be in the process before node starts. Node itself never frees what it holds at exit, so
+ * leaks are not looked for; a mapped file that shrinks is a SIGBUS that the engine itself handles (native/door/mapping.cc).
+ */
+function sanitizerEnvironment() {
+  const libraries = ['libasan.so', 'libubsan.so'].map((name) => {
+    const answer = spawnSync(process.env.CXX || 'g++', [`-print-file-name=${name}`], { encoding: 'utf8' });
+    const path = (answer.stdout ?? '').trim();
+    if (!path.includes('/')) throw new Stop(`the compiler has no ${name}: install its sanitizer libraries`);
+    return path;
+  });
+  return {
+    LD_PRELOAD: libraries.join(' '),
+    ASAN_OPTIONS: 'detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1:alloc_dealloc_mismatch=0',
+    UBSAN_OPTIONS: 'print_stacktrace=1:halt_on_error=1',
+  };
+}
+
 async function main([name, ...args]) {
   const target = targets[name];
   if (!target) throw new Stop(`unknown target "${name ?? ''}": one of ${Object.keys(targets).join(', ')}`);
@@ -155,10 +189,14 @@ async function main([name, ...args]) {
   const env = { ...process.env, PATH: [dirname(node), process.env.PATH].join(delimiter) };
   if (target.engine) {
     await installLibtorch();
-    env.ATTUNE_ADDON = (await ensureAddon({ around: (work) => step('addon', work) })).path;
+    if (target.sanitize) env.ATTUNE_SANITIZE = '1';
+    env.ATTUNE_ADDON = (await ensureAddon({ env, around: (work) => step('addon', work) })).path;
+    if (target.sanitize) Object.assign(env, sanitizerEnvironment());
   }
+  if (target.work) return target.work();
   if (!target.command) return 0;
-  return runNode(node, [...target.command, ...args], { cwd: root, env });
+  const given = args.length > 0 ? args : (target.default ?? []);
+  return runNode(node, [...target.command, ...given], { cwd: root, env });
 }
 
 try {

@@ -147,8 +147,9 @@ describe('ensureAddon', () => {
     cpSync('scripts', join(root, 'scripts'), { recursive: true });
     symlinkSync(join(process.cwd(), 'node_modules'), join(root, 'node_modules'));
     file('package/native/a.cc', 'int a;');
-    file('package/native/b.cc', 'int b;');
-    file('package/native/b.h', '// shared');
+    file('package/native/b.cc', '#include "deep/b.h"\nint b;');
+    file('package/native/deep/b.h', '#include "c.h"');
+    file('package/native/deep/c.h', '// of b.cc alone');
     const torch = wheel('torch', '2.11.0+cpu');
     const log = join(folder, 'calls');
     writeFileSync(log, '');
@@ -158,7 +159,14 @@ describe('ensureAddon', () => {
 case "$*" in --version) exit 0;; esac
 echo "$@" >> ${log}
 case "$*" in *a.cc*) grep -q broken ${root}/native/a.cc && { echo "a.cc:1: error: broken is not a type" >&2; exit 1; };; esac
-while [ $# -gt 0 ]; do [ "$1" = -o ] && echo made > "$2"; shift; done
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -o) echo made > "$2";;
+    -MF) [ -f ${folder}/depfile ] && cp ${folder}/depfile "$2";;
+  esac
+  shift
+done
+exit 0
 `,
     );
     chmodSync(compiler, 0o755);
@@ -191,9 +199,34 @@ while [ $# -gt 0 ]; do [ "$1" = -o ] && echo made > "$2"; shift; done
     expect(second.path).not.toBe(first.path);
     expect(toy.calls()).toHaveLength(5);
 
-    file('package/native/b.h', '// changed');
+    // a header rebuilds what includes it, and nothing else
+    file('package/native/deep/c.h', '// changed');
     await toy.build();
-    expect(toy.calls()).toHaveLength(8);
+    expect(toy.calls()).toHaveLength(7);
+    expect(toy.calls().at(-2)).toContain('/b.cc');
+  });
+
+  it('writes compile_commands.json for editors', async () => {
+    const toy = toyPackage();
+    await toy.build();
+    const commands = JSON.parse(readFileSync(join(folder, 'package/build/compile_commands.json'), 'utf8'));
+    expect(commands.map((each: { file: string }) => each.file.split('/').at(-1))).toEqual(['a.cc', 'b.cc']);
+    expect(commands[0].arguments).toContain(`-I${join(folder, 'package/native')}`);
+  });
+
+  it('refuses a header that the compiler read and the key does not have', async () => {
+    const toy = toyPackage();
+    file('depfile', `any.o: ${join(folder, 'package/native/deep/b.h')}\n`);
+    await expect(toy.build()).rejects.toThrow(/a\.cc includes .*deep\/b\.h, which scripts\/native\.mjs does not see/);
+  });
+
+  it('builds for the sanitizers in a folder of its own', async () => {
+    const toy = toyPackage();
+    const everyday = await toy.build();
+    const checked = await toy.build({ ATTUNE_SANITIZE: '1' });
+    expect(dirname(checked.path)).toBe(join(folder, 'package/build/sanitize'));
+    expect(toy.calls().at(-1)).toContain('-fsanitize=address,undefined');
+    expect(JSON.parse(readFileSync(join(folder, 'package/build/addon.json'), 'utf8')).path).toBe(everyday.path);
   });
 
   it('builds again for another libtorch, as C++20 from 2.12', async () => {
