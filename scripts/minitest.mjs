@@ -18,10 +18,19 @@ function withEach(define) {
   run.each = (rows) => (name, body, extra) => {
     for (const [index, row] of rows.entries()) {
       const values = Array.isArray(row) ? row : [row];
-      run(format(name.replaceAll('%#', String(index)), ...values), () => body(...values), extra);
+      run(titleOf(name, index, values), () => body(...values), extra);
     }
   };
   return run;
+}
+
+/** vitest's names of rows: `%s` and the like take the values in turn, `%#` the row's number, `$key` a field of an object. */
+function titleOf(name, index, values) {
+  const [first] = values;
+  const filled = name
+    .replaceAll('%#', String(index))
+    .replaceAll(/\$(\w+)/g, (whole, key) => (Object(first) === first && key in first ? String(first[key]) : whole));
+  return format(filled, ...values.slice(0, filled.match(/%[sdifjoO]/g)?.length ?? 0));
 }
 
 export const describe = withEach(runner.describe);

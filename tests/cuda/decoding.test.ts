@@ -1,0 +1,46 @@
+/** Attention of one new token per row over the cache, with its norms and turns: the device against the CPU in f32. */
+import { describe, expect, it } from 'vitest';
+import { aten, type DType, integers, randn, scope, seed, type Tensor } from '../../src/tensor/index.ts';
+import { device, gap, hasCuda } from './device.ts';
+
+const shapes = [
+  { rows: 16, heads: 16, groups: 8, size: 128, half: 64, window: 0, norm: true },
+  { rows: 1, heads: 14, groups: 2, size: 64, half: 32, window: 0, norm: false },
+  { rows: 17, heads: 4, groups: 1, size: 96, half: 24, window: 40, norm: true },
+  { rows: 32, heads: 8, groups: 8, size: 32, half: 16, window: 0, norm: false },
+  { rows: 5, heads: 2, groups: 2, size: 256, half: 128, window: 7, norm: true },
+];
+const dtypes: DType[] = hasCuda ? ['float32', 'bfloat16', 'float16'] : ['float32'];
+
+describe.each(dtypes)(`decode_fused on ${device} in %s`, (dtype) => {
+  it.each(shapes)('$rows rows, $heads heads of $size', ({ rows, heads, groups, size, half, window, norm }) =>
+    scope(() => {
+      seed(3);
+      const length = 300;
+      const indices = Array.from({ length: rows }, (_, i) => i);
+      const slots = integers(indices.map((i) => rows - 1 - i));
+      const positions = integers(indices.map((i) => (i * 67 + 41) % length));
+      const angles = randn([length, half]).indexSelect(0, positions);
+      const projected = randn([rows, (heads + 2 * groups) * size]);
+      const norms = [size, size].map((count) => randn([count]).mul(0.1).add(1));
+      const caches = [randn([rows, length, groups, size]), randn([rows, length, groups, size])];
+      const on = (place: string, type: DType) => {
+        // the same numbers on both sides: those that bf16 holds
+        const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
+        const [ofQ, ofK] = norms.map((value) => (norm ? put(value) : null));
+        const [keys, values] = caches.map(put) as [Tensor, Tensor];
+        const turn = [angles.cos().to(place), angles.sin().to(place), false];
+        const places = [slots.to(place), positions.to(place), heads];
+        const rest = [keys, values, ...places, 1 / Math.sqrt(size), window];
+        return { out: aten('attune::decode_fused', put(projected), ofQ, ofK, 1e-6, ...turn, ...rest), keys, values };
+      };
+      const here = on('cpu', 'float32');
+      const there = on(device, dtype);
+      const bound = dtype === 'float32' ? 1e-4 : 2e-2;
+      expect(gap(there.out, here.out)).toBeLessThanOrEqual(bound);
+      // the new token's keys and values are in the cache
+      expect(gap(there.keys, here.keys)).toBeLessThanOrEqual(bound);
+      expect(gap(there.values, here.values)).toBeLessThanOrEqual(bound);
+    }),
+  );
+});

@@ -1,0 +1,104 @@
+/**
+ * The captured decoding step against the general one. A request with a repetition penalty needs the host between two tokens,
+ * so one beside the others sends all of them along the general path: what the others say must not change.
+ */
+import { describe, expect, it } from 'vitest';
+import { type Generation, type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
+import { cudaCount, type DType, liveTensors, noGrad, type Tensor } from '../../src/tensor/index.ts';
+import { device, hasCuda } from './device.ts';
+
+const shape = {
+  model_type: 'qwen3',
+  vocab_size: 120,
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 32,
+  max_position_embeddings: 256,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: true,
+};
+
+function model(place: string, dtype: DType): Model {
+  const made = initModel(shape, { seed: 1, device: place, dtype });
+  noGrad(() => {
+    for (const [, parameter] of made.decoder.parameters()) if (parameter.ndim === 1) parameter.fill_(1.1);
+  });
+  return made;
+}
+
+/** More requests than slots, of different lengths: rows come and go while others write. */
+const requests: GenerationRequest[] = Array.from({ length: 9 }, (_, i) => ({
+  prompt: Array.from({ length: 2 + (i % 4) }, (_, j) => (i * 17 + j * 5 + 3) % 120),
+  maxNewTokens: 3 + ((i * 7) % 30),
+  temperature: i % 3 === 0 ? 0 : 0.9,
+  topP: i % 2 === 0 ? 0.9 : 1,
+  topK: i % 4 === 1 ? 20 : 0,
+  seed: i,
+  stopIds: [],
+}));
+const penalised: GenerationRequest = {
+  prompt: [1, 2],
+  maxNewTokens: 40,
+  temperature: 0,
+  repetitionPenalty: 1.3,
+  stopIds: [],
+};
+
+async function replies(of: Model, slots: number, all: GenerationRequest[]): Promise<Generation[]> {
+  using sampler = new Sampler(of, { slots, maxLength: 64 });
+  return (await sampler.generate(all)).map(([reply]) => reply as Generation);
+}
+
+function sameReplies(found: readonly Generation[], expected: readonly Generation[], bound: number): void {
+  for (const [i, reply] of expected.entries()) {
+    expect(found[i]?.ids, `reply ${i}`).toEqual(reply.ids);
+    for (const [t, logprob] of reply.logprobs.entries())
+      expect(Math.abs((found[i]?.logprobs[t] as number) - logprob), `reply ${i}, token ${t}`).toBeLessThanOrEqual(
+        bound,
+      );
+  }
+}
+
+const places = hasCuda ? Array.from({ length: cudaCount() }, (_, i) => `cuda:${i}`) : [device];
+
+describe.each(places)('decoding without the host on %s', (place) => {
+  it('says what the general path says, in float32', async () => {
+    using made = model(place, 'float32');
+    const captured = await replies(made, 4, requests);
+    const general = await replies(made, 4, [...requests, penalised]);
+    sameReplies(captured, general.slice(0, -1), 1e-4);
+    expect(captured.map((reply) => reply.ids.length)).toEqual(requests.map((request) => request.maxNewTokens));
+  });
+
+  it('says the same whoever writes beside it', async () => {
+    using made = model(place, 'float32');
+    const together = await replies(made, 4, requests);
+    const alone: Generation[] = [];
+    for (const request of requests) alone.push(...(await replies(made, 1, [request])));
+    sameReplies(together, alone, 1e-4);
+  });
+
+  it('is captured once and used again by the same sampler', async () => {
+    using made = model(place, 'float32');
+    using sampler = new Sampler(made, { slots: 4, maxLength: 64 });
+    const first = await sampler.generate(requests);
+    const held = liveTensors();
+    const second = await sampler.generate(requests);
+    expect(second.map(([reply]) => reply?.ids)).toEqual(first.map(([reply]) => reply?.ids));
+    expect(liveTensors()).toBe(held);
+  });
+
+  it('gives the CPU’s greedy tokens', async () => {
+    const greedy = requests.map((request) => ({ ...request, temperature: 0 }));
+    using here = model('cpu', 'float32');
+    using there = model(place, 'float32');
+    const weights = new Map(here.decoder.parameters());
+    noGrad(() => {
+      for (const [name, parameter] of there.decoder.parameters()) parameter.copy_(weights.get(name) as Tensor);
+    });
+    sameReplies(await replies(there, 4, greedy), await replies(here, 4, greedy), 1e-3);
+  });
+});
