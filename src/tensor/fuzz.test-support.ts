@@ -1,10 +1,10 @@
 /**
- * Run by hostile.test.ts in a process of its own: every operator of the registry, of all namespaces, is either refused as
- * internal to libtorch or called once with random arguments, mostly of the right kind and mostly of the wrong value. They
+ * Run by hostile.test.ts and benchmarks/fuzz.ts in a process of its own: every operator of the registry, of all namespaces,
+ * is either refused as internal to libtorch or called once a round with random arguments, mostly of the right kind and mostly of the wrong value. They
  * come from the operator's own name and the seed, so that another operator in the list changes nothing for the rest. The
  * name of the operator is written down before each call, so that a crash has a name.
  *
- *     node src/tensor/fuzz.test-support.ts <seed> <log>
+ *     node src/tensor/fuzz.test-support.ts <seed> <log> [rounds: seed, seed + 1, …] [operators to leave out, by commas]
  */
 import { openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -13,7 +13,7 @@ import { type ArgumentInfo, native } from './engine/native.ts';
 import { generator, liveTensors, noGrad, scope, setThreads, Tensor, TensorError, tensor } from './index.ts';
 import { invoke, type Operator, operator } from './operator.ts';
 
-const [seedText, log] = process.argv.slice(2) as [string, string];
+const [seedText, log, roundsText = '1', without = ''] = process.argv.slice(2) as [string, string, string?, string?];
 setThreads(1);
 process.chdir(dirname(log)); // from_file makes files of any name
 
@@ -161,23 +161,28 @@ function open(name: string): Operator | null {
 }
 
 const file = openSync(log, 'w');
+const leftOut = new Set(without.split(','));
 const unexpected = new Set<string>();
 const refused: string[] = [];
 const before = liveTensors();
 let calls = 0;
 let succeeded = 0;
+const operators: Operator[] = [];
 for (const name of native.overloads('').sort()) {
   const op = open(name);
-  if (op === null) {
-    refused.push(name);
-    continue;
-  }
+  if (op === null) refused.push(name);
+  else if (!leftOut.has(op.name)) operators.push(op);
+}
+for (let round = 0; round < Number(roundsText); round++) for (const op of operators) call(op, Number(seedText) + round);
+console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left: liveTensors() - before }));
+
+function call(op: Operator, seed: number): void {
   calls++;
-  startFrom(`${seedText} ${name}`);
+  startFrom(`${seed} ${op.name}`);
   scope(() => {
     common = random() < 0.5 ? pick(FLOATS) : null;
     const args = op.arguments.map((info) => argument(op, info));
-    writeSync(file, op.name.padEnd(120), 0);
+    writeSync(file, `${op.name} ${seed} ${calls}`.padEnd(120), 0);
     const body = () => read(invoke(op, args));
     try {
       if (random() < 0.5) noGrad(body);
@@ -191,4 +196,3 @@ for (const name of native.overloads('').sort()) {
     }
   });
 }
-console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left: liveTensors() - before }));

@@ -18,6 +18,8 @@ const INTERNAL: readonly [RegExp, string][] = [
   [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
   [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
   [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
+  // 1.13 to 2.x: the lists of bins and of edges, and the noise, are walked through by the sizes of the other argument
+  [/^(histogramdd|rrelu_with_noise)/, 'its Python side has checked'],
   [/^align_/, "its named tensors' Python side has checked"],
 ];
 
@@ -29,6 +31,10 @@ const INSTEAD: Readonly<Record<string, string>> = {
   _scaled_dot_product_flash_attention: 'scaled_dot_product_attention',
   _scaled_dot_product_efficient_attention: 'scaled_dot_product_attention',
   native_batch_norm: 'batch_norm',
+  histogramdd: 'histogram.bin_ct',
+  rrelu_with_noise: 'rrelu',
+  rrelu_with_noise_: 'rrelu_',
+  rrelu_with_noise_functional: 'rrelu',
 };
 
 function baseName(name: string): string {

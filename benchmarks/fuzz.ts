@@ -1,0 +1,88 @@
+/**
+ * Does any call through `aten` end the process? `npm run bench -- fuzz [--calls 1000000] [--seed 1] [--rounds 20]` calls every
+ * operator of the registry with random arguments (src/tensor/fuzz.test-support.ts), some rounds per process. An operator that
+ * ends its process is written down with the seed that does it, and the rest goes on without it. Exit code 1 where one did.
+ */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { libtorchVersion } from '../src/tensor/index.ts';
+import type { Reading } from './run.ts';
+
+interface Report {
+  calls: number;
+  succeeded: number;
+  refused: string[];
+  unexpected: string[];
+  left: number;
+}
+
+/** What one process found, or the operator, seed and number of calls at which it ended. */
+async function round(
+  seed: number,
+  rounds: number,
+  without: string[],
+): Promise<Report | { crash: string; seed: number; calls: number }> {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-fuzz-'));
+  const log = join(folder, 'log');
+  const program = join(import.meta.dirname, `../src/tensor/fuzz.test-support${import.meta.filename.slice(-3)}`);
+  try {
+    const child = spawn(
+      process.execPath,
+      ['--no-warnings', program, String(seed), log, String(rounds), without.join()],
+      {
+        stdio: ['ignore', 'pipe', 'ignore'],
+      },
+    );
+    // an operator that never comes back is a fault too
+    const clock = setTimeout(() => child.kill('SIGKILL'), 60_000 * rounds);
+    let output = '';
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      output += text;
+    });
+    const status = await new Promise((resolve) => child.on('close', (code) => resolve(code)));
+    clearTimeout(clock);
+    if (status === 0) return JSON.parse(output) as Report;
+    const [crash = '?', at = '0', calls = '0'] = readFileSync(log, 'utf8').trim().split(' ');
+    return { crash, seed: Number(at), calls: Number(calls) };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+export async function* run(args: string[]): AsyncGenerator<Reading> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      calls: { type: 'string', default: '1000000' },
+      seed: { type: 'string', default: '1' },
+      rounds: { type: 'string', default: '20' },
+    },
+  });
+  const rounds = Number(values.rounds);
+  const crashed: string[] = [];
+  const unexpected = new Set<string>();
+  let calls = 0;
+  let succeeded = 0;
+  for (let seed = Number(values.seed); calls < Number(values.calls); seed += rounds) {
+    const found = await round(seed, rounds, crashed);
+    calls += found.calls;
+    if ('crash' in found) {
+      crashed.push(found.crash);
+      yield { name: found.crash, seed: found.seed, calls, result: 'ENDED THE PROCESS' };
+      process.exitCode = 1;
+    } else {
+      succeeded += found.succeeded;
+      if (found.left !== 0) unexpected.add(`${found.left} tensors left`);
+      for (const each of found.unexpected) unexpected.add(each);
+      yield { name: `seeds from ${seed}`, calls, succeeded, unexpected: unexpected.size, result: 'ok' };
+    }
+  }
+  for (const each of unexpected) {
+    process.exitCode = 1;
+    yield { name: each, result: 'UNEXPECTED' };
+  }
+  yield { name: `libtorch ${libtorchVersion().join('.')}`, calls, succeeded, crashed: crashed.length };
+}
