@@ -17,7 +17,7 @@ const models = [
     (room) => `src/models/${room}`,
   ),
 ];
-const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store'].map((room) => `src/runs/${room}`)];
+const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store', 'catalogue'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
   ...['src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
   ...[engine, text, data, tasks, algorithms, models, runs].flat(),
@@ -75,6 +75,7 @@ const allowed: Record<string, string[]> = {
   'src/runs/metrics': [],
   'src/runs/plots': ['src/runs/metrics'],
   'src/runs/store': [],
+  'src/runs/catalogue': ['src/runs', 'src/runs/metrics'],
   'src/runs': ['src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
   'src/rewards': ['src/hub', ...models, ...tasks, ...text],
   'src/rewards/program': ['src/rewards'],

@@ -27,6 +27,7 @@ const commands: Record<string, CommandEntry> = {
   explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
   score: { summary: 'rewards of prompts and responses', load: () => import('./score.ts') },
   train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
+  runs: { summary: 'list, show, compare, tag and delete runs', load: () => import('./runs.ts'), engine: false },
   rollouts: { summary: 'what a policy wrote in training', load: () => import('./rollouts.ts'), engine: false },
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
   evaluate: { summary: 'what a trained model is worth', load: () => import('./evaluate.ts') },

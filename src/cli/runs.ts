@@ -1,0 +1,205 @@
+/**
+ * attune runs [folder]                         every run below a folder, newest first
+ * attune runs show|compare|tag|delete RUN…     one run, several side by side, names for them, room on the disk
+ */
+
+import { resolve } from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import type { Command } from 'commander';
+import { UserError } from '../errors.ts';
+import { listCatalogue } from '../runs/catalogue/catalogue.ts';
+import { compareRuns } from '../runs/catalogue/comparison.ts';
+import type { RunEntry } from '../runs/catalogue/entry.ts';
+import { type Doomed, planRemoval, planSnapshot, remove } from '../runs/catalogue/removal.ts';
+import { chooseRuns, oldEnough, tagRun } from '../runs/catalogue/selection.ts';
+import { bytesText, columnsText, runColumns, totalsText } from './options/run-table.ts';
+import { shown } from './options/training.ts';
+import { pickRuns } from './terminal/picker.ts';
+import { print, printJson, tell } from './terminal/print.ts';
+
+interface ListFlags {
+  json?: boolean;
+}
+
+interface DeleteFlags extends ListFlags {
+  folder: string;
+  olderThan?: string;
+  keepLast?: string;
+  keepBest?: boolean;
+  yes?: boolean;
+}
+
+export function register(program: Command): void {
+  const runs = program
+    .command('runs [folder]')
+    .description('list, show, compare, tag and delete runs')
+    .option('--json', 'as JSON')
+    .action((folder: string | undefined, flags: ListFlags) => list(folder ?? '.', flags));
+  runs
+    .command('show <run>')
+    .description('what one run is, and what it holds')
+    .option('--folder <folder>', 'where runs are looked for by name', '.')
+    .option('--json', 'as JSON')
+    .action((name: string, flags: ListFlags & { folder: string }, command: Command) => {
+      show(only(chooseRuns(listCatalogue(flags.folder), [name])), asked(command, flags));
+    });
+  runs
+    .command('compare <runs...>')
+    .description('the options that differ, and the final metrics')
+    .option('--folder <folder>', 'where runs are looked for by name', '.')
+    .option('--json', 'as JSON')
+    .action((names: string[], flags: ListFlags & { folder: string }, command: Command) => {
+      compare(chooseRuns(listCatalogue(flags.folder), names), asked(command, flags));
+    });
+  runs
+    .command('tag <run> [tags...]')
+    .description('put tags on a run; a leading - takes one off')
+    .option('--folder <folder>', 'where runs are looked for by name', '.')
+    .allowUnknownOption()
+    .action((name: string, tags: string[], flags: { folder: string }) => {
+      const run = only(chooseRuns(listCatalogue(flags.folder), [name]));
+      print(`${run.name}: ${tagRun(run, tags).join(', ') || 'no tags'}`);
+    });
+  runs
+    .command('delete [runs...]')
+    .description('delete runs, or single snapshots as RUN/step-100, after the word DELETE was typed')
+    .option('--folder <folder>', 'where runs are looked for; nothing outside of it is touched', '.')
+    .option('--older-than <age>', 'runs whose beginning is longer ago: 30d, 12h')
+    .option('--keep-last <count>', 'delete the step snapshots of the runs but so many of the newest')
+    .option('--keep-best', 'delete the step snapshots of the runs but the best one')
+    .option('--yes', 'without asking, for scripts')
+    .option('--json', 'as JSON')
+    .action((names: string[], flags: DeleteFlags, command: Command) =>
+      deleteRuns(names, { ...flags, ...asked(command, flags) }),
+    );
+}
+
+/** `--json` belongs to the parent command too, which takes it where it stands before the verb's own arguments. */
+const asked = (command: Command, flags: ListFlags): ListFlags => ({
+  json: flags.json ?? (command.optsWithGlobals() as ListFlags).json,
+});
+
+function only(runs: readonly RunEntry[]): RunEntry {
+  const [run] = runs;
+  if (run === undefined || runs.length > 1) throw new UserError(`That names ${runs.length} runs; name one.`);
+  return run;
+}
+
+function list(folder: string, flags: ListFlags): void {
+  const runs = listCatalogue(folder);
+  if (flags.json) {
+    printJson(runs, 2);
+    return;
+  }
+  if (runs.length === 0) {
+    print(`No runs below ${resolve(folder)}.`);
+    return;
+  }
+  for (const line of columnsText(runColumns(runs))) print(line);
+  print(`\n${totalsText(runs)}`);
+}
+
+function show(run: RunEntry, flags: ListFlags): void {
+  if (flags.json) {
+    printJson(run, 2);
+    return;
+  }
+  const { metric } = run;
+  for (const line of columnsText([
+    ['run', run.path],
+    ['kind', run.kind],
+    ['model', run.model ?? ''],
+    ['state', `${run.state}, step ${run.step}, since ${run.created}`],
+    ['metric', metric === undefined ? 'none yet' : `${metric.name} ${Number(metric.value.toPrecision(4))}`],
+    ['tags', run.tags.join(', ')],
+    ['logs', run.logDir ?? ''],
+    ['rollouts', run.rollouts ? 'stored' : 'none'],
+    ['size', bytesText(run.bytes)],
+  ]))
+    print(line);
+  for (const { name, bytes, quantised } of run.snapshots)
+    print(`  ${name}  ${bytesText(bytes)}${quantised.length > 0 ? `  with ${quantised.join(', ')}` : ''}`);
+}
+
+function compare(runs: readonly RunEntry[], flags: ListFlags): void {
+  const { options, metrics } = compareRuns(runs.map(({ path }) => path));
+  if (flags.json) {
+    printJson({ runs: runs.map(({ path }) => path), options, metrics }, 2);
+    return;
+  }
+  const value = (given: unknown) =>
+    given === undefined ? '' : typeof given === 'number' ? String(Number(given.toPrecision(4))) : JSON.stringify(given);
+  const rows = (from: Record<string, readonly unknown[]>) =>
+    Object.entries(from).map(([name, values]) => [name, ...values.map(value)]);
+  const head = (title: string) => [title, ...runs.map(({ name }) => name)];
+  for (const line of columnsText([head('option'), ...rows(options)])) print(line);
+  print();
+  for (const line of columnsText([head('metric'), ...rows(metrics)])) print(line);
+}
+
+async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
+  const all = listCatalogue(flags.folder);
+  const plan = await planned(all, names, flags);
+  if (plan.length === 0) {
+    if (flags.json) printJson({ removed: [], left: [] });
+    else print('Nothing to delete.');
+    return;
+  }
+  const bytes = plan.reduce((sum, each) => sum + each.bytes, 0);
+  if (!flags.json) {
+    for (const line of columnsText(plan.map((each) => [shown(each.path), bytesText(each.bytes)]))) print(line);
+    print(`${plan.length} folder${plan.length === 1 ? '' : 's'}, ${bytesText(bytes)}`);
+  }
+  if (!flags.yes && !(await typedDelete())) {
+    tell('Nothing was deleted.');
+    return;
+  }
+  const { removed, left } = remove(plan);
+  if (flags.json) {
+    printJson({ removed: removed.map(({ path }) => path), left }, 2);
+    return;
+  }
+  for (const { path, why } of left) tell(`left ${shown(path)}: ${why}`);
+  print(`deleted ${removed.length}, ${bytesText(removed.reduce((sum, each) => sum + each.bytes, 0))} free`);
+  if (left.length > 0) process.exitCode = 1;
+}
+
+async function planned(all: readonly RunEntry[], names: readonly string[], flags: DeleteFlags): Promise<Doomed[]> {
+  const { folder, olderThan, keepBest } = flags;
+  const keepLast = flags.keepLast === undefined ? undefined : Number(flags.keepLast);
+  if (keepLast !== undefined && !(Number.isInteger(keepLast) && keepLast >= 0))
+    throw new UserError(`--keep-last ${flags.keepLast} is not a count.`);
+  const ruled = olderThan !== undefined || keepLast !== undefined || keepBest === true;
+  if (names.length === 0 && !ruled) {
+    if (!process.stdin.isTTY || flags.json)
+      throw new UserError('Name runs to delete, or give --older-than, --keep-last or --keep-best.');
+    const marked = await pickRuns(all);
+    return marked.flatMap(({ run, snapshot }) =>
+      snapshot === undefined ? planRemoval(folder, [run]) : [planSnapshot(folder, run, snapshot)],
+    );
+  }
+  const snapshots = names.filter((name) => /\/((step|checkpoint)-\d+|final|best_model)\/?$/.test(name));
+  const whole = names.filter((name) => !snapshots.includes(name));
+  const chosen = names.length === 0 ? [...all] : chooseRuns(all, whole);
+  const runs = olderThan === undefined ? chosen : oldEnough(chosen, olderThan);
+  // By a rule over everything, what is being written is passed over; by its name it is refused.
+  const free = names.length === 0 ? runs.filter(({ state }) => state !== 'running') : runs;
+  return [
+    ...planRemoval(folder, free, { keepBest, ...(keepLast === undefined ? {} : { keepLast }) }),
+    ...snapshots.map((name) => {
+      const [, run = '', snapshot = ''] = /^(.*)\/([^/]+)\/?$/.exec(name) ?? [];
+      return planSnapshot(folder, only(chooseRuns(all, [run])), snapshot);
+    }),
+  ];
+}
+
+async function typedDelete(): Promise<boolean> {
+  const lines = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    return (await lines.question('Type DELETE to delete them: ')).trim() === 'DELETE';
+  } catch {
+    return false;
+  } finally {
+    lines.close();
+  }
+}

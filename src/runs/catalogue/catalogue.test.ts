@@ -1,0 +1,163 @@
+import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { lockRun } from '../lock.ts';
+import { listCatalogue } from './catalogue.ts';
+import { compareRuns } from './comparison.ts';
+import { planRemoval, planSnapshot, remove } from './removal.ts';
+import { chooseRuns, oldEnough, tagRun } from './selection.ts';
+
+const base = realpathSync(mkdtempSync(join(tmpdir(), 'attune-catalogue-')));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+let roots = 0;
+const newRoot = () => {
+  const root = join(base, `root-${roots++}`);
+  mkdirSync(root);
+  return root;
+};
+const options = { cache: join(base, 'cache') };
+
+interface Made {
+  status?: string;
+  created?: string;
+  config?: object;
+  steps?: number[];
+  best?: number;
+}
+
+function makeRun(root: string, name: string, made: Made = {}): string {
+  const path = join(root, name);
+  mkdirSync(path, { recursive: true });
+  const {
+    status = 'finished',
+    created = '2026-01-01T00:00:00.000Z',
+    steps = [],
+    config = { model: 'models/tiny' },
+  } = made;
+  writeFileSync(join(path, 'run.json'), JSON.stringify({ name, command: 'train policy', status, created, step: 7 }));
+  writeFileSync(join(path, 'config.json'), JSON.stringify(config));
+  writeFileSync(
+    join(path, 'metrics.jsonl'),
+    '{"step":1,"time":1,"train/loss":3}\n{"step":7,"time":2,"eval/accuracy":0.5}\n',
+  );
+  for (const step of steps) {
+    const folder = join(path, `step-${step}`);
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'weights'), Buffer.alloc(1000));
+    writeFileSync(join(folder, 'trainer_state.json'), JSON.stringify({ best: { step: made.best } }));
+  }
+  return path;
+}
+
+describe('the catalogue', () => {
+  it('says what each run is, newest first, and by lock whether it runs', () => {
+    const root = newRoot();
+    makeRun(root, 'old/a', { steps: [10, 9] });
+    const running = makeRun(root, 'b', { status: 'running', created: '2026-03-01T00:00:00.000Z' });
+    makeRun(root, 'c', { status: 'running', created: '2026-02-01T00:00:00.000Z' });
+    using _ = lockRun(running, 'train policy');
+    const runs = listCatalogue(root, options);
+    expect(runs.map(({ name, state }) => [name, state])).toEqual([
+      ['b', 'running'],
+      ['c', 'crashed'],
+      ['a', 'finished'],
+    ]);
+    expect(runs[2]).toMatchObject({
+      kind: 'policy',
+      model: 'models/tiny',
+      metric: { name: 'eval/accuracy', value: 0.5 },
+    });
+    expect(runs[2]?.snapshots.map(({ name }) => name)).toEqual(['step-9', 'step-10']);
+  });
+
+  it('is quick on 2,000 runs, and notices what has changed', () => {
+    const root = newRoot();
+    for (let i = 0; i < 2000; i++) makeRun(root, `run-${i}`);
+    expect(listCatalogue(root, options)).toHaveLength(2000);
+    const started = performance.now();
+    expect(listCatalogue(root, options)).toHaveLength(2000);
+    // 0.2 s on an idle core; with room for a crowded one
+    expect(performance.now() - started).toBeLessThan(5_000);
+    writeFileSync(join(root, 'run-7', 'metrics.jsonl'), '{"step":9,"time":1,"eval/accuracy":0.75}\n');
+    makeRun(root, 'run-8', { steps: [3] });
+    rmSync(join(root, 'run-9'), { recursive: true });
+    const again = new Map(listCatalogue(root, options).map((run) => [run.name, run]));
+    expect([again.size, again.get('run-7')?.metric?.value, again.get('run-8')?.snapshots.length]).toEqual([
+      1999, 0.75, 1,
+    ]);
+  });
+
+  it('chooses by name, path, tag and age', () => {
+    const root = newRoot();
+    makeRun(root, 'x/a');
+    makeRun(root, 'y/a', { created: '2026-05-01T00:00:00.000Z' });
+    const all = listCatalogue(root, options);
+    expect(() => chooseRuns(all, ['a'])).toThrow(/names several runs/);
+    expect(() => chooseRuns(all, ['b'])).toThrow(/no run "b"/);
+    const [first] = chooseRuns(all, ['x/a']);
+    expect(tagRun(first as (typeof all)[0], ['keep', 'old'])).toEqual(['keep', 'old']);
+    expect(chooseRuns(listCatalogue(root, options), ['#keep']).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
+    const now = Date.parse('2026-05-02T00:00:00.000Z');
+    expect(oldEnough(all, '30d', now).map(({ path }) => path)).toEqual([join(root, 'x/a')]);
+    expect(() => oldEnough(all, 'soon')).toThrow(/--older-than soon/);
+  });
+
+  it('compares only what differs', () => {
+    const root = newRoot();
+    const paths = [
+      makeRun(root, 'a', { config: { lr: 1, seed: 2, lora: { r: 8 } } }),
+      makeRun(root, 'b', { config: { lr: 3, seed: 2, lora: { r: 8 } } }),
+    ];
+    expect(compareRuns(paths)).toEqual({
+      options: { lr: [1, 3] },
+      metrics: { 'eval/accuracy': [0.5, 0.5], 'train/loss': [3, 3] },
+    });
+  });
+});
+
+describe('deleting', () => {
+  const only = (root: string, name: string) => {
+    const [run] = chooseRuns(listCatalogue(root, options), [name]);
+    if (run === undefined) throw new Error('not there');
+    return run;
+  };
+
+  it('keeps the newest and the best where asked', () => {
+    const root = newRoot();
+    const path = makeRun(root, 'a', { steps: [1, 2, 3, 4], best: 2 });
+    const plan = planRemoval(root, [only(root, 'a')], { keepLast: 1, keepBest: true });
+    expect(plan.map((each) => each.path)).toEqual([join(path, 'step-1'), join(path, 'step-3')]);
+    expect(remove(plan).removed).toHaveLength(2);
+    expect(only(root, 'a').snapshots.map(({ name }) => name)).toEqual(['step-2', 'step-4']);
+    expect(() => planSnapshot(root, only(root, 'a'), 'step-9')).toThrow(/no snapshot "step-9"/);
+  });
+
+  it('follows no link out of the folder', () => {
+    const [root, outside] = [newRoot(), newRoot()];
+    const treasure = makeRun(outside, 'treasure');
+    const path = makeRun(root, 'a');
+    symlinkSync(treasure, join(path, 'link'));
+    symlinkSync(treasure, join(root, 'linked-run'));
+    expect(listCatalogue(root, options).map(({ name }) => name)).toEqual(['a']);
+    remove(planRemoval(root, [only(root, 'a')]));
+    expect([existsSync(path), existsSync(join(treasure, 'run.json'))]).toEqual([false, true]);
+    expect(() => planRemoval(root, listCatalogue(outside, options))).toThrow(/lies outside/);
+  });
+
+  it('refuses what is being written, and what is no longer what was shown', () => {
+    const root = newRoot();
+    const path = makeRun(root, 'a', { status: 'running' });
+    const plan = planRemoval(root, [only(root, 'a')]);
+    {
+      using _ = lockRun(path, 'train policy');
+      expect(() => planRemoval(root, [only(root, 'a')])).toThrow(/is being written by process/);
+      expect(remove(plan).left).toEqual([{ path, why: 'its run is being written' }]);
+    }
+    rmSync(path, { recursive: true });
+    mkdirSync(join(root, 'other'));
+    makeRun(root, 'a');
+    expect(remove(plan).left).toEqual([{ path, why: 'it is not the folder that was shown' }]);
+    expect(existsSync(path)).toBe(true);
+  });
+});

@@ -1,0 +1,81 @@
+/**
+ * All runs below a folder, newest first. What a run says is kept in a cache and read again only where something in its
+ * folder has changed, so that thousands of runs are listed in a moment.
+ *
+ *     for (const run of listCatalogue('./checkpoints')) console.log(run.name, run.state, run.bytes);
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, lstatSync, readdirSync, realpathSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { makeFolder, readJson, writeWhole } from '../json-files.ts';
+import { liveState, type RunEntry, readEntry } from './entry.ts';
+
+export interface CatalogueOptions {
+  /** Where the cache lies; false keeps none. */
+  cache?: string | false;
+}
+
+type Cached = Record<string, { signature: string; entry: RunEntry }>;
+
+const cacheVersion = 1;
+const deepest = 6;
+
+export function listCatalogue(root: string, options: CatalogueOptions = {}): RunEntry[] {
+  const folder = realpathSync(root);
+  const path = cachePath(folder, options.cache);
+  const cached = (path === undefined ? undefined : readJson<Cached>(path)) ?? {};
+  const next: Cached = {};
+  let changed = false;
+  for (const run of findRuns(folder)) {
+    const signature = signatureOf(run);
+    const known = cached[run];
+    if (known?.signature === signature) next[run] = known;
+    else {
+      next[run] = { signature, entry: readEntry(run) };
+      changed = true;
+    }
+  }
+  if (path !== undefined && (changed || Object.keys(next).length !== Object.keys(cached).length)) keep(path, next);
+  return Object.values(next)
+    .map(({ entry }) => ({ ...entry, state: liveState(entry) }))
+    .sort((a, b) => b.created.localeCompare(a.created) || b.name.localeCompare(a.name));
+}
+
+/** Folders of runs, links not followed. What lies in a run is its own. */
+export function findRuns(folder: string, depth = 0): string[] {
+  const entries = readdirSync(folder, { withFileTypes: true });
+  const names = new Set(entries.map(({ name }) => name));
+  const isQuantised = names.has('evaluation_results.json') && /\/quantized_[^/]+$/.test(folder);
+  if (names.has('run.json') || names.has('metrics.jsonl') || isQuantised) return [folder];
+  if (depth >= deepest) return [];
+  return entries
+    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.') && entry.name !== 'node_modules')
+    .flatMap(({ name }) => findRuns(join(folder, name), depth + 1));
+}
+
+/** Times of change of the folder, of what lies in it and, by the folders' own times, of what was added one level below. */
+function signatureOf(run: string): string {
+  const parts = readdirSync(run).map((name) => {
+    const found = lstatSync(join(run, name), { throwIfNoEntry: false });
+    return found === undefined || name === 'run.lock' ? '' : `${name} ${found.mtimeMs} ${found.size}`;
+  });
+  return `${cacheVersion} ${createHash('sha256').update(parts.sort().join('\n')).digest('hex')}`;
+}
+
+function cachePath(folder: string, cache: CatalogueOptions['cache']): string | undefined {
+  if (cache === false) return undefined;
+  const home = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache');
+  const name = createHash('sha256').update(folder).digest('hex').slice(0, 16);
+  return join(resolve(cache ?? join(home, 'attune', 'runs')), `${name}.json`);
+}
+
+/** A cache that cannot be written costs time and nothing else. */
+function keep(path: string, cached: Cached): void {
+  try {
+    if (!existsSync(join(path, '..'))) makeFolder(resolve(path, '..'));
+    writeWhole(path, JSON.stringify(cached));
+  } catch {
+    return;
+  }
+}

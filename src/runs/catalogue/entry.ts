@@ -1,0 +1,130 @@
+/** One run as a line of a list: what it is, how far it came, what it takes on the disk. */
+import { closeSync, existsSync, fstatSync, lstatSync, openSync, readdirSync, readFileSync, readSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { readJson } from '../json-files.ts';
+import { lockHolder } from '../lock.ts';
+
+export type RunState = 'running' | 'finished' | 'interrupted' | 'failed' | 'crashed' | 'unknown';
+
+export interface Snapshot {
+  name: string;
+  path: string;
+  bytes: number;
+  /** Quantised copies inside it, which go with it. */
+  quantised: string[];
+}
+
+export interface RunEntry {
+  path: string;
+  name: string;
+  /** policy, reward, preference, sft, quantised, … */
+  kind: string;
+  model?: string;
+  state: RunState;
+  /** ISO 8601. */
+  created: string;
+  step: number;
+  metric?: { name: string; value: number };
+  bytes: number;
+  snapshots: Snapshot[];
+  rollouts: boolean;
+  logDir?: string;
+  tags: string[];
+}
+
+export const tagsFile = 'tags.json';
+
+interface Info {
+  command?: string;
+  status?: RunState;
+  created?: string;
+  step?: number;
+  logDir?: string;
+  rollouts?: string;
+}
+
+export function readEntry(path: string): RunEntry {
+  const info = readJson<Info>(join(path, 'run.json')) ?? {};
+  const config = readJson<{ model?: string }>(join(path, 'config.json')) ?? {};
+  const inside = readdirSync(path, { withFileTypes: true });
+  const snapshots = inside
+    .filter((entry) => entry.isDirectory() && /^((step|checkpoint)-\d+|final|best_model)$/.test(entry.name))
+    .map(({ name }) => snapshotOf(join(path, name)))
+    .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  const metric = lastMetric(join(path, 'metrics.jsonl'));
+  return {
+    path,
+    name: basename(path),
+    kind: info.command?.replace(/^train /, '') ?? (basename(path).startsWith('quantized_') ? 'quantised' : 'unknown'),
+    ...(typeof config.model === 'string' ? { model: config.model } : {}),
+    state: info.status ?? 'unknown',
+    created: info.created ?? lstatSync(path).mtime.toISOString(),
+    step: info.step ?? 0,
+    ...(metric === undefined ? {} : { metric }),
+    bytes: bytesBelow(path),
+    snapshots,
+    rollouts: info.rollouts !== undefined || existsSync(join(path, 'rollouts.db')),
+    ...(info.logDir === undefined ? {} : { logDir: info.logDir }),
+    tags: readJson<string[]>(join(path, tagsFile)) ?? [],
+  };
+}
+
+/** What says "running" and is written by nobody was killed. */
+export function liveState(entry: RunEntry): RunState {
+  if (entry.state !== 'running') return entry.state;
+  return lockHolder(entry.path)?.isLive ? 'running' : 'crashed';
+}
+
+function snapshotOf(path: string): Snapshot {
+  const quantised = readdirSync(path, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && entry.name.startsWith('quantized_'))
+    .map(({ name }) => name);
+  return { name: basename(path), path, bytes: bytesBelow(path), quantised };
+}
+
+/** Bytes of the files below; links count nothing and are not followed. */
+export function bytesBelow(path: string): number {
+  let total = 0;
+  for (const entry of readdirSync(path, { withFileTypes: true })) {
+    const inner = join(path, entry.name);
+    if (entry.isDirectory()) total += bytesBelow(inner);
+    else if (entry.isFile()) total += lstatSync(inner, { throwIfNoEntry: false })?.size ?? 0;
+  }
+  return total;
+}
+
+const tellingMetrics = [
+  ...['eval/accuracy', 'eval/reward', 'eval/loss', 'train/accuracy', 'train/reward', 'train/loss'],
+];
+const tailBytes = 64 << 10;
+
+/** The newest of the first metric that a reader asks for, from the end of the file: it may be long. */
+function lastMetric(path: string): RunEntry['metric'] {
+  const lines = tail(path).split('\n').reverse();
+  const rows = lines.flatMap((line) => {
+    try {
+      return [JSON.parse(line) as Record<string, unknown>];
+    } catch {
+      return [];
+    }
+  });
+  for (const name of tellingMetrics) {
+    const value = rows.find((row) => typeof row?.[name] === 'number')?.[name];
+    if (typeof value === 'number') return { name, value };
+  }
+  return undefined;
+}
+
+function tail(path: string): string {
+  if (!existsSync(path)) return '';
+  const file = openSync(path, 'r');
+  try {
+    const { size } = fstatSync(file);
+    if (size <= tailBytes) return readFileSync(path, 'utf8');
+    const buffer = Buffer.alloc(tailBytes);
+    readSync(file, buffer, 0, tailBytes, size - tailBytes);
+    return buffer.toString('utf8');
+  } finally {
+    closeSync(file);
+  }
+}

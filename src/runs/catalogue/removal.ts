@@ -1,0 +1,112 @@
+/**
+ * What is to be deleted, decided first and shown, then done: only what was shown, never through a link out of the folder,
+ * never what is being written.
+ *
+ *     const plan = planRemoval(root, runs, { keepLast: 2 });
+ *     if (typed === 'DELETE') remove(plan);
+ */
+import { lstatSync, realpathSync, rmSync } from 'node:fs';
+import { dirname, join, relative, sep } from 'node:path';
+import { UserError } from '../../errors.ts';
+import { readJson } from '../json-files.ts';
+import { heldError, lockHolder } from '../lock.ts';
+import { bytesBelow, type RunEntry, type Snapshot } from './entry.ts';
+
+export interface Doomed {
+  path: string;
+  bytes: number;
+  /** The run's folder that it belongs to. */
+  run: string;
+  /** A folder of another identity than the one that was shown is left alone. */
+  inode: number;
+}
+
+export interface RemovalRules {
+  /** Keeps this many of the newest step snapshots of each run, and the run itself. */
+  keepLast?: number;
+  /** Keeps best_model and the snapshot of the best step, and the run itself. */
+  keepBest?: boolean;
+}
+
+/** Whole runs with their logs; or, with a rule, the step snapshots that it does not keep. */
+export function planRemoval(root: string, runs: readonly RunEntry[], rules: RemovalRules = {}): Doomed[] {
+  const bySnapshot = rules.keepLast !== undefined || rules.keepBest === true;
+  return runs.flatMap((run) => {
+    const paths = bySnapshot ? unkept(run, rules).map(({ path }) => path) : [run.path, ...logsOf(root, run)];
+    return paths.map((path) => doomed(root, run.path, path));
+  });
+}
+
+/** One named snapshot of a run, its quantised copies included. */
+export function planSnapshot(root: string, run: RunEntry, name: string): Doomed {
+  const found = run.snapshots.find((snapshot) => snapshot.name === name);
+  if (found === undefined)
+    throw new UserError(
+      `${run.path} has no snapshot "${name}". It has: ${run.snapshots.map((each) => each.name).join(', ') || 'none'}.`,
+    );
+  return doomed(root, run.path, found.path);
+}
+
+function unkept(run: RunEntry, { keepLast = 0, keepBest = false }: RemovalRules): Snapshot[] {
+  const steps = run.snapshots.filter(({ name }) => /-\d+$/.test(name));
+  const newest = new Set(keepLast > 0 ? steps.slice(-keepLast) : []);
+  const best = keepBest ? bestStep(steps) : undefined;
+  return steps.filter((step) => !newest.has(step) && !(best !== undefined && step.name.endsWith(`-${best}`)));
+}
+
+/** As the newest snapshot's own state says. */
+function bestStep(steps: readonly Snapshot[]): number | undefined {
+  for (const { path } of steps.toReversed()) {
+    const state = readJson<{ best?: { step?: number } }>(join(path, 'trainer_state.json'));
+    if (state !== undefined) return state.best?.step;
+  }
+  return undefined;
+}
+
+/** The event files of a run lie elsewhere: they go with it where they are below the same root and carry its name. */
+function logsOf(root: string, run: RunEntry): string[] {
+  const { logDir } = run;
+  if (logDir === undefined || !lstatSync(logDir, { throwIfNoEntry: false })?.isDirectory()) return [];
+  const real = realpathSync(logDir);
+  return !isBelow(run.path, real) && isBelow(realpathSync(root), real) && real.endsWith(`${sep}${run.name}`)
+    ? [real]
+    : [];
+}
+
+function doomed(root: string, run: string, path: string): Doomed {
+  const found = lstatSync(path);
+  if (!found.isDirectory()) throw new UserError(`${path} is not a folder; links are not followed.`);
+  if (!isBelow(realpathSync(root), realpathSync(path)))
+    throw new UserError(`${path} lies outside of ${root} and is not deleted from there.`);
+  const lock = lockHolder(run);
+  if (lock?.isLive) throw heldError(run, lock);
+  return { path, bytes: bytesBelow(path), run, inode: found.ino };
+}
+
+const isBelow = (root: string, path: string) => {
+  const way = relative(root, path);
+  return way !== '' && way !== '..' && !way.startsWith(`..${sep}`);
+};
+
+/** Deletes what was planned; what has changed since (replaced, being written again) is left, and named in the result. */
+export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { path: string; why: string }[] } {
+  const removed: Doomed[] = [];
+  const left: { path: string; why: string }[] = [];
+  for (const each of plan) {
+    const found = lstatSync(each.path, { throwIfNoEntry: false });
+    if (found === undefined) left.push({ path: each.path, why: 'it is gone already' });
+    else if (
+      found.ino !== each.inode ||
+      !found.isDirectory() ||
+      realpathSync(dirname(each.path)) !== dirname(each.path)
+    )
+      left.push({ path: each.path, why: 'it is not the folder that was shown' });
+    else if (lockHolder(each.run)?.isLive) left.push({ path: each.path, why: 'its run is being written' });
+    else {
+      // A link inside is removed as a link; what it points to stays.
+      rmSync(each.path, { recursive: true });
+      removed.push(each);
+    }
+  }
+  return { removed, left };
+}

@@ -1,0 +1,44 @@
+/** Which runs are meant, by name, path or age; and tags on them. */
+import { join, resolve } from 'node:path';
+import { suggestion, UserError } from '../../errors.ts';
+import { writeJson } from '../json-files.ts';
+import { type RunEntry, tagsFile } from './entry.ts';
+
+/** By path, by name, or by `#tag`. A name that several runs have is refused: they are told by their paths. */
+export function chooseRuns(all: readonly RunEntry[], names: readonly string[]): RunEntry[] {
+  const chosen = names.flatMap((name) => {
+    if (name.startsWith('#')) return all.filter(({ tags }) => tags.includes(name.slice(1)));
+    const path = resolve(name);
+    const found = all.filter((run) => run.path === path || run.name === name || run.path.endsWith(`/${name}`));
+    if (found.length > 1 && !found.some((run) => run.path === path))
+      throw new UserError(`"${name}" names several runs: ${found.map((run) => run.path).join(', ')}.`);
+    if (found.length === 0) {
+      const known = all.map((run) => run.name);
+      throw new UserError(`There is no run "${name}".${suggestion(name, known)} See them all with: attune runs`);
+    }
+    return found.filter((run) => found.length === 1 || run.path === path);
+  });
+  return [...new Set(chosen)];
+}
+
+const units: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/** Those that began longer ago than `30d`, `12h`. */
+export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now()): RunEntry[] {
+  const [, amount = '', unit = ''] = /^(\d+(?:\.\d+)?)([mhdw])$/.exec(age) ?? [];
+  const size = units[unit];
+  if (size === undefined) throw new UserError(`--older-than ${age}: give a number and a unit, such as 30d, 12h or 2w.`);
+  return runs.filter(({ created }) => now - Date.parse(created) > Number(amount) * size);
+}
+
+/** Adds tags; a leading `-` takes one off. Returns those that the run then has. */
+export function tagRun(run: RunEntry, changes: readonly string[]): string[] {
+  const tags = new Set(run.tags);
+  for (const change of changes) {
+    if (change.startsWith('-')) tags.delete(change.slice(1));
+    else tags.add(change);
+  }
+  const list = [...tags].sort();
+  if (changes.length > 0) writeJson(join(run.path, tagsFile), list);
+  return list;
+}
