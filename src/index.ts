@@ -65,3 +65,7 @@ export type { MethodRun } from './workflows/compare/results.ts';
 export { type PipelineConfig, pipelineSchema, readPipeline } from './workflows/pipeline/config.ts';
 export { type ModelOutcome, type PipelineOptions, trainPipeline } from './workflows/pipeline/pipeline.ts';
 export { type ModelPlan, planPipeline } from './workflows/pipeline/plan.ts';
+export { quantizePolicySchema, quantizeRewardSchema } from './workflows/quantize/config.ts';
+export { quantizePolicy } from './workflows/quantize/policy.ts';
+export type { QuantizeOptions, QuantizePolicyResults, QuantizeRewardResults } from './workflows/quantize/results.ts';
+export { quantizeReward } from './workflows/quantize/reward.ts';

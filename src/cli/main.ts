@@ -32,6 +32,10 @@ const commands: Record<string, CommandEntry> = {
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
   evaluate: { summary: 'what a trained model is worth', load: () => import('./evaluate.ts') },
   compare: { summary: 'several methods from one start, one report', load: () => import('./compare.ts') },
+  quantize: {
+    summary: 'a model in 8 or 4 bits, measured against the original',
+    load: () => import('./quantize.ts'),
+  },
   generate: { summary: 'continue a prompt', load: () => import('./generate.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
   export: { summary: 'a model for other programs: merged, or as GGUF', load: () => import('./export.ts') },

@@ -358,9 +358,15 @@ export class Decoder {
 
   dispose(): void {
     for (const [, tensor] of this.tensors()) tensor.dispose();
+    this.disposeTables();
+  }
+  /** Only what it made for positions, not its weights: they may be another decoder's too. */
+  disposeTables(): void {
     this.#rope?.cos.dispose();
     this.#rope?.sin.dispose();
     this.#bias?.dispose();
+    this.#rope = null;
+    this.#bias = null;
   }
 }
 

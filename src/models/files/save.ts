@@ -18,7 +18,8 @@ export function saveModel(model: Model, folder: string): void {
 
 function savePlainModel(model: Model, folder: string): void {
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'config.json'), `${JSON.stringify(configOf(model), null, 2)}\n`);
+  const config = scope(() => configOf(model));
+  writeFileSync(join(folder, 'config.json'), `${JSON.stringify(config, null, 2)}\n`);
   scope(() => noGrad(() => writeShards(folder, weightsOf(model))));
 }
 

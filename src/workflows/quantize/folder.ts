@@ -1,0 +1,64 @@
+/** Where a quantised model and what was measured of it go. */
+import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { UserError } from '../../errors.ts';
+import { type Model, type QuantType, saveModel } from '../../models/index.ts';
+import { type Chart, grid, toPng } from '../../runs/index.ts';
+import type { Tokenizer } from '../../text/index.ts';
+
+const RESULTS = 'evaluation_results.json';
+
+/** `C/quantized_int4` of a folder C, `./quantized_models/NAME_int4` of a hub model, or the folder asked for. */
+export function outputFolder(source: string, type: QuantType, asked?: string): string {
+  const local = existsSync(source);
+  const folder = resolve(
+    asked ??
+      (local
+        ? join(source, `quantized_${type}`)
+        : join('quantized_models', `${basename(source.split('@')[0] as string)}_${type}`)),
+  );
+  if (local && resolve(source) === folder)
+    throw new UserError(`--output-dir ${asked}: that is the model itself; results go to a folder of their own.`);
+  if (existsSync(folder) && !existsSync(join(folder, RESULTS)))
+    throw new UserError(
+      `${folder} is there already and is not a result of attune quantize. Name another with --output-dir.`,
+    );
+  return folder;
+}
+
+export interface QuantisedOutput {
+  results: object;
+  report: string;
+  charts: Chart[];
+  title: string;
+  /** null: only what was measured is kept. */
+  model: { model: Model; tokenizer: Tokenizer } | null;
+}
+
+/** Written beside and renamed: a folder is whole, or is not there. One of an earlier run is replaced. */
+export async function writeOutput(folder: string, output: QuantisedOutput): Promise<void> {
+  const partial = join(dirname(folder), `.${basename(folder)}.${process.pid}`);
+  rmSync(partial, { recursive: true, force: true });
+  mkdirSync(partial, { recursive: true });
+  try {
+    if (output.model !== null) {
+      const { model, tokenizer } = output.model;
+      saveModel(model, partial);
+      await tokenizer.save(partial);
+      const generation = join(model.folder ?? '', 'generation_config.json');
+      if (model.folder !== undefined && existsSync(generation))
+        copyFileSync(generation, join(partial, 'generation_config.json'));
+    }
+    writeFileSync(join(partial, RESULTS), `${JSON.stringify(output.results, null, 2)}\n`);
+    writeFileSync(join(partial, 'quantization_report.txt'), output.report);
+    writeFileSync(
+      join(partial, 'quantization.png'),
+      await toPng(grid(output.charts, { columns: 3, title: output.title })),
+    );
+    rmSync(folder, { recursive: true, force: true });
+    renameSync(partial, folder);
+  } catch (error) {
+    rmSync(partial, { recursive: true, force: true });
+    throw error;
+  }
+}
