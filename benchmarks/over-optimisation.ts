@@ -80,7 +80,7 @@ async function train(
       ...{ outputDir: folder, runName: `beta-${beta}` },
     },
     { cache: false, run: { curves: false } },
-  );
+  ).open();
   const points: Point[] = [];
   const margins: number[] = [];
   for await (const { step, metrics } of training) {

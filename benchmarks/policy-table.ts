@@ -101,7 +101,7 @@ async function train(
       ...{ reportTo: [], runName: `${algorithm}-${seed}` },
     },
     { run: { curves: false } },
-  );
+  ).open();
   await run.finish();
   const rows = openRun(run.folder).metrics();
   const entropies = rows.flatMap(({ 'train/entropy': entropy }) => (entropy === undefined ? [] : [entropy]));

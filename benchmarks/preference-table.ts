@@ -90,7 +90,7 @@ async function train(flags: typeof defaults, { loss, seed, dataset, folder, meas
       ...{ outputDir: folder, runName: `${loss}-${seed}` },
     },
     { cache: false, run: { curves: false } },
-  );
+  ).open();
   await training.finish();
   const figures = await measures.of(training.model);
   return { loss, seed, figures, seconds: (performance.now() - started) / 1000 };

@@ -44,16 +44,21 @@ export * from './rewards/index.ts';
 export { lineChart, openRun, toPng } from './runs/index.ts';
 export { Tokenizer } from './text/index.ts';
 export type { TrainResult, TrainStep } from './trainers/loop/loop.ts';
+export { type Measured, type StepOf, Training, type TrainingResult } from './trainers/loop/training.ts';
 export { type TrainerOptions, TrainingRun } from './trainers/loop/training-run.ts';
 export { type PolicyConfig, policySchema } from './trainers/policy/config.ts';
-export { type PolicyTrainerOptions, trainPolicy } from './trainers/policy/policy.ts';
+export { type PolicyStep, type PolicyTrainerOptions, trainPolicy } from './trainers/policy/policy.ts';
 export { type Replay, replayStep } from './trainers/policy/replay.ts';
 export { newSignals, type Signal, signals } from './trainers/policy/signals.ts';
 export { type PreferenceConfig, preferenceSchema } from './trainers/preference/config.ts';
-export { type PreferenceTrainerOptions, trainPreference } from './trainers/preference/preference.ts';
+export {
+  type PreferenceStep,
+  type PreferenceTrainerOptions,
+  trainPreference,
+} from './trainers/preference/preference.ts';
 export { type RewardConfig, rewardSchema } from './trainers/reward/config.ts';
-export { type RewardInput, trainReward } from './trainers/reward/reward.ts';
-export { type SftConfig, type SftInput, sftSchema, trainSft } from './trainers/sft/sft.ts';
+export { type RewardInput, type RewardStep, trainReward } from './trainers/reward/reward.ts';
+export { type SftConfig, type SftInput, type SftStep, sftSchema, trainSft } from './trainers/sft/sft.ts';
 export {
   type BuildPreferencesConfig,
   type BuiltPreferences,

@@ -22,7 +22,7 @@ it('trains against the module of docs/policy.md', async () => {
         ...{ maxNewTokens: 4, maxSteps: 2, evalSteps: -1, batchSize: 1, gradAccum: 1, saveModel: false },
       },
       { run: { curves: false } },
-    );
+    ).open();
     for await (const { metrics } of run) {
       expect(metrics['train/reward_my-reward_brevity']).toBeLessThan(0);
       expect(metrics['train/reward_my-reward_colour']).toBeGreaterThanOrEqual(0);

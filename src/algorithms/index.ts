@@ -7,6 +7,7 @@
  *     const totals = stepTotals(lengths, 512);                          // of the whole optimizer step
  *     const { loss } = algorithm.loss({ lp, lpOld, lpRef, advantages, segments }, policyOptions(algorithm), totals);
  */
+import { UserError } from '../errors.ts';
 import { findByName } from './options.ts';
 import { cispo } from './policy/cispo.ts';
 import { dapo } from './policy/dapo.ts';
@@ -55,14 +56,35 @@ export const preferenceLosses: readonly PreferenceLoss[] = [
   apoDown,
 ];
 
+/** Those that a program has brought along in this process. */
+const given = { algorithms: new Map<string, PolicyAlgorithm>(), losses: new Map<string, PreferenceLoss>() };
+
+/** Makes an algorithm of the program's own known by its name, which it returns. */
+export function useAlgorithm(algorithm: PolicyAlgorithm): string {
+  return adopt(given.algorithms, policyAlgorithms, algorithm);
+}
+
+/** The same for a preference loss. */
+export function useLoss(loss: PreferenceLoss): string {
+  return adopt(given.losses, preferenceLosses, loss);
+}
+
+function adopt<Value extends { name: string }>(into: Map<string, Value>, own: readonly Value[], value: Value): string {
+  const known = own.find(({ name }) => name === value.name);
+  if (known !== undefined && known !== value)
+    throw new UserError(`"${value.name}" is the name of one of attune's own: give yours another.`);
+  if (known === undefined) into.set(value.name, value);
+  return value.name;
+}
+
 /** By name or alias; an unknown name is a UserError with the nearest known one. */
 export function policyAlgorithm(name: string): PolicyAlgorithm {
-  return findByName(policyAlgorithms, name, 'policy algorithm');
+  return findByName([...policyAlgorithms, ...given.algorithms.values()], name, 'policy algorithm');
 }
 
 /** By name or alias (`sigmoid`, `kto_pair` and the like); an unknown name is a UserError with the nearest known one. */
 export function preferenceLoss(name: string): PreferenceLoss {
-  return findByName(preferenceLosses, name, 'preference loss');
+  return findByName([...preferenceLosses, ...given.losses.values()], name, 'preference loss');
 }
 
 export * from './adaptive-kl.ts';
@@ -109,3 +131,27 @@ export * from './reward-models.ts';
 export * from './reward-shaping.ts';
 export * from './segments.ts';
 export * from './sft.ts';
+export {
+  apoDown,
+  apoZero,
+  cdpo,
+  cispo,
+  dapo,
+  dpo,
+  dpoNorm,
+  drgrpo,
+  grpo,
+  gspo,
+  hinge,
+  ipo,
+  kto,
+  ktoPair,
+  maxrl,
+  orpo,
+  ppo,
+  reinforce,
+  rloo,
+  robust,
+  sapo,
+  simpo,
+};

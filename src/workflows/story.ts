@@ -77,7 +77,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
         ...{ stripThinking: false, maxLength: 512 },
       },
       { ...limits, cache: false },
-    ),
+    ).open(),
   );
   const scorer = await loadRewardModel(judgeRun.checkpoint);
   const rewardModelAccuracy = {
@@ -110,7 +110,7 @@ export async function tellStory(options: StoryOptions): Promise<Story> {
           ...more,
         },
         { ...limits, run: { curves: false } },
-      ),
+      ).open(),
     );
   print('\n4. GRPO against the reward model: the policy writes, the reward model pays.');
   const proxy = await policy('reward-model', shares.againstRewardModel, {

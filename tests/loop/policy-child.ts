@@ -20,5 +20,5 @@ const config: PolicyInput = {
   ...{ saveTokens: true, saveSteps: 2, saveTotalLimit: 2, outputDir, reportTo: ['tensorboard'] },
   ...(begun ? { resumeFrom: folder } : { runName: 'run' }),
 };
-using run = await trainPolicy(config, { run: { curves: false } });
+using run = await trainPolicy(config, { run: { curves: false } }).open();
 for await (const { step } of run) process.stdout.write(`${step}\n`);

@@ -67,7 +67,10 @@ it('holds no more tensors from step to step', async () => {
   const live: number[] = [];
   const config = { model: base, dataset: rowsOf('preference', 60), outputDir: join(folder, 'leak'), maxSteps: 6 };
   const small = { batchSize: 4, gradAccum: 2, evalSteps: 2, evalNumBatches: 2, saveSteps: 2, validationSplit: 0.2 };
-  const run = await trainReward({ ...config, ...small, reportTo: ['none'], analysisSamples: 0 }, { cache: false });
+  const run = await trainReward(
+    { ...config, ...small, reportTo: ['none'], analysisSamples: 0 },
+    { cache: false },
+  ).open();
   for await (const _ of run) live.push(liveTensors());
   run.dispose();
   expect(live.slice(1)).toEqual(live.slice(1).map(() => live[1]));
@@ -113,8 +116,8 @@ describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind)
       };
       const options = { cache: false } as const;
       return kind === 'sft'
-        ? trainSft(config, options)
-        : trainReward({ ...config, type: kind, stripThinking: false, analysisSamples: 0 }, options);
+        ? trainSft(config, options).open()
+        : trainReward({ ...config, type: kind, stripThinking: false, analysisSamples: 0 }, options).open();
     };
     const straight = await start('straight');
     expect((await straight.finish()).step).toBe(4);

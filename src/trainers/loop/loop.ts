@@ -142,6 +142,8 @@ class Loop {
       totalSteps: this.#task.totalSteps,
       epoch: trained.epoch,
       metrics,
+      train: under('train/', metrics),
+      ...(evaluated ? { eval: under('eval/', metrics) } : {}),
       skipped: trained.skipped,
       evaluated,
       improved,
@@ -388,3 +390,9 @@ const averaged = (name: string) =>
 /** `loss` becomes `train/loss`; a name that has a prefix keeps it. */
 export const prefixed = (prefix: string, values: Record<string, number>) =>
   Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
+
+/** The measures of one kind, without their prefix. */
+function under(prefix: string, metrics: Record<string, number>): Record<string, number> {
+  const own = Object.entries(metrics).filter(([name]) => name.startsWith(prefix));
+  return Object.fromEntries(own.map(([name, value]) => [name.slice(prefix.length), value]));
+}

@@ -102,8 +102,11 @@ export interface TrainStep {
   step: number;
   totalSteps: number;
   epoch: number;
-  /** `train/…`, and `eval/…` where the step was evaluated. */
+  /** `train/…`, and `eval/…` where the step was evaluated: as they are logged. */
   metrics: Record<string, number>;
+  /** The same without prefix: of the training data, and of held-out data where the step was evaluated. */
+  train: Readonly<Record<string, number>>;
+  eval?: Readonly<Record<string, number>>;
   /** The update was left out: a number was not finite. */
   skipped: boolean;
   evaluated: boolean;

@@ -51,7 +51,7 @@ async function start(config: ProgramConfig<PolicyInput>, options: PolicyTrainerO
   return trainPolicy(
     { model, outputDir: join(folder, 'runs'), ...base, ...config, runName },
     { rewards: [even], run: { curves: false }, ...options },
-  );
+  ).open();
 }
 
 async function train(config: ProgramConfig<PolicyInput>, options: PolicyTrainerOptions = {}) {
@@ -67,7 +67,7 @@ const rewardModel = () => (trainedReward ??= trainRewardModel());
 async function trainRewardModel(): Promise<string> {
   const dataset = rows.map((row) => ({ ...row, chosen: 'It is blue.', rejected: 'no good red 7' }));
   const settings = { batchSize: 2, gradAccum: 1, maxSteps: 1, evalSteps: -1, validationSplit: 0, reportTo: [] };
-  using run = await trainReward({ model, dataset, ...settings, outputDir: join(folder, 'rm') });
+  using run = await trainReward({ model, dataset, ...settings, outputDir: join(folder, 'rm') }).open();
   await run.finish();
   return join(run.folder, 'final');
 }

@@ -7,7 +7,7 @@
  * This file sets a run up; a step is in task.ts. Dropout is off throughout: the trainer must give the tokens the
  * probabilities that the sampler drew them with.
  */
-import { usesReference } from '../../algorithms/index.ts';
+import { type PolicyAlgorithm, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
@@ -21,6 +21,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { startRun } from '../loop/config.ts';
 import { prefixed } from '../loop/loop.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
+import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
@@ -41,12 +42,22 @@ export interface PolicyTrainerOptions extends TrainerOptions {
   onRewardFailure?: (error: Error) => void;
 }
 
-export async function trainPolicy(
-  input: ProgramConfig<PolicyInput>,
+/** What every policy step measures; `accuracy` only where something knows what is right. */
+export type PolicyStep = StepOf<
+  'reward' | 'reward_std' | 'length_mean' | 'ended' | 'policy_loss',
+  'reward' | 'length_mean'
+>;
+
+/** Trains a policy; a config may hold an algorithm of the program's own (`definePolicyAlgorithm`) in place of a name. */
+export function trainPolicy(
+  input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
   options: PolicyTrainerOptions = {},
-): Promise<TrainingRun> {
-  const { flags, given } = separateRows(input, options);
-  return startPolicy(await resolveRun(policySchema, flags, 'train policy'), { ...options, ...given });
+): Training<PolicyStep> {
+  return new Training(async () => {
+    const { flags, given } = separateRows(input, options);
+    if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
+    return startPolicy(await resolveRun(policySchema, flags, 'train policy'), { ...options, ...given });
+  });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

@@ -65,7 +65,7 @@ it.each(preferenceLosses.map(({ name }) => name))('%s', async (loss) => {
       runName: loss,
     },
     { cache: false, run: { curves: false } },
-  );
+  ).open();
   const before = accuracy(run.model);
   await run.finish();
   expect(before).toBeLessThan(0.5);

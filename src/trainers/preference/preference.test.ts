@@ -41,7 +41,7 @@ const start = (given: Given, options: PreferenceTrainerOptions = {}) =>
       ...given,
     },
     { cache: false, run: { curves: false }, ...options },
-  );
+  ).open();
 
 const weightsOf = (run: TrainingRun) =>
   new Map(Array.from(run.model.trainable(), ([name, parameter]) => [name, parameter.detach().numbers()]));
@@ -131,7 +131,7 @@ describe('stop and resume', () => {
     using run = await trainPreference(
       { resumeFrom: join(first.folder, 'step-3'), dataset },
       { cache: false, run: { curves: false } },
-    );
+    ).open();
     const rest: TrainStep[] = [];
     for await (const step of run) rest.push(step);
     expect(rest.map(plainMetrics)).toEqual(whole.steps.slice(3).map(plainMetrics));

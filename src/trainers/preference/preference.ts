@@ -4,7 +4,7 @@
  *     const run = await trainPreference({ model: './base', dataset: 'pairs.jsonl', loss: 'dpo', beta: 0.1, lora: true });
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
-import type { PreferenceLoss } from '../../algorithms/index.ts';
+import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
 import { type BatchState, packBatch, type TokenStore } from '../../data/index.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
@@ -17,6 +17,7 @@ import type { TokenSets } from '../batches/token-sets.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import type { TrainTask } from '../loop/task.ts';
+import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
@@ -33,13 +34,19 @@ export interface PreferenceTrainerOptions extends TrainerOptions {
   onSamples?: (samples: Sample[]) => void | Promise<void>;
 }
 
-export async function trainPreference(
-  given: ProgramConfig<PreferenceConfigInput>,
+/** What every step of direct alignment measures. */
+export type PreferenceStep = StepOf<'accuracy' | 'margin', 'loss' | 'accuracy' | 'margin'>;
+
+/** Direct alignment; a config may hold a loss of the program's own (`definePreferenceLoss`) in place of a name. */
+export function trainPreference(
+  input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},
-): Promise<TrainingRun> {
-  const { flags, given: rows } = separateRows(given, options);
-  const resolved = await resolveRun(preferenceSchema, flags, 'train preference');
-  return startPreference(resolved, { ...options, ...rows });
+): Training<PreferenceStep> {
+  return new Training(async () => {
+    const { flags, given } = separateRows(input, options);
+    if (typeof flags.loss === 'object') flags.loss = useLoss(flags.loss as PreferenceLoss);
+    return startPreference(await resolveRun(preferenceSchema, flags, 'train preference'), { ...options, ...given });
+  });
 }
 
 /** The same from a config that is already checked. */

@@ -45,7 +45,7 @@ describe('a preference model', () => {
         ...{ validationSplit: 0.2, centring: 0.01 },
       },
       { cache: false },
-    );
+    ).open();
     const result = await run.finish();
     const results = JSON.parse(readFileSync(join(run.folder, 'final_results.json'), 'utf8'));
     expect(results.held_out.accuracy).toBeGreaterThan(0.95);
@@ -93,7 +93,7 @@ describe('a preference model', () => {
         ...{ lora: true, loraR: 4, loraAlpha: 8, evalSteps: -1, analysisSamples: 0, validationSplit: 0 },
       },
       { cache: false },
-    );
+    ).open();
     await run.finish();
     const final = join(run.folder, 'final');
     expect(existsSync(join(final, 'adapter_model.safetensors'))).toBe(true);

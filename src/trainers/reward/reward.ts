@@ -16,6 +16,7 @@ import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
+import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 import { type RewardConfig, rewardSchema } from './config.ts';
@@ -24,9 +25,15 @@ import { writeRewardReport } from './report.ts';
 
 export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
 
-export async function trainReward(input: RewardInput, options: TrainerOptions = {}): Promise<TrainingRun> {
-  const { flags, given } = separateRows(input, options);
-  return startReward(await resolveRun(rewardSchema, flags, 'train reward'), { ...options, ...given });
+/** What every step of a reward model measures. */
+export type RewardStep = StepOf<'accuracy', 'loss' | 'accuracy'>;
+
+/** Trains a reward model: on pairs, on graded solutions (`type: 'outcome'`), or on labelled steps (`type: 'process'`). */
+export function trainReward(input: RewardInput, options: TrainerOptions = {}): Training<RewardStep> {
+  return new Training(async () => {
+    const { flags, given } = separateRows(input, options);
+    return startReward(await resolveRun(rewardSchema, flags, 'train reward'), { ...options, ...given });
+  });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

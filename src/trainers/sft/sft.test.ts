@@ -73,7 +73,7 @@ describe('training', () => {
         ...{ lr: 2e-2, saveModel: false, warmupRatio: 0.1 },
       },
       { cache: false },
-    );
+    ).open();
     const losses: number[] = [];
     for await (const { metrics } of run) losses.push(metrics['train/loss'] as number);
     run.dispose();
@@ -94,7 +94,7 @@ describe('training', () => {
           ...{ maxSteps: 2, lr: 1e-2 },
         },
         { cache: false },
-      );
+      ).open();
     const run = await start();
     await run.finish();
     const tokenizer = await Tokenizer.load(join(run.folder, 'final'));
@@ -113,7 +113,7 @@ describe('training', () => {
     const run = await trainSft(
       { ...quiet, model: base, dataset: chats, outputDir: join(folder, 'stop'), batchSize: 2, gradAccum: 1 },
       { cache: false, signal: stop.signal, onStep: ({ step }) => (step === 2 ? stop.abort() : undefined) },
-    );
+    ).open();
     expect(await run.finish()).toMatchObject({ step: 2, ended: 'interrupted' });
     run.dispose();
     const pairs = [{ prompt: 'a', chosen: 'b', rejected: 'c' }];

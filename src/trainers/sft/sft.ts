@@ -26,6 +26,7 @@ import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import { dataFields, modelFields } from '../fields.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
+import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 
@@ -69,9 +70,15 @@ export const sftSchema = z.object({
 export type SftConfig = z.output<typeof sftSchema>;
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
-export async function trainSft(input: SftInput, options: TrainerOptions = {}): Promise<TrainingRun> {
-  const { flags, given } = separateRows(input, options);
-  return startSft(await resolveRun(sftSchema, flags, 'train sft'), { ...options, ...given });
+/** What every step of supervised fine-tuning measures. */
+export type SftStep = StepOf<'loss', 'loss'>;
+
+/** Supervised fine-tuning on conversations, or on plain text. */
+export function trainSft(input: SftInput, options: TrainerOptions = {}): Training<SftStep> {
+  return new Training(async () => {
+    const { flags, given } = separateRows(input, options);
+    return startSft(await resolveRun(sftSchema, flags, 'train sft'), { ...options, ...given });
+  });
 }
 
 /** The same from a config that is already resolved, as commands have it. */

@@ -134,7 +134,7 @@ function startMethod(
   return trainPreference(
     { ...preferenceFlags(config, method, seed, rows.length), dataset: rows },
     { ...options, cache: false },
-  );
+  ).open();
 }
 
 async function saveStats(config: CompareConfig, result: MethodRun, run: TrainingRun): Promise<void> {

@@ -1,0 +1,101 @@
+/** Awaiting trains, iterating watches, and what a program defines is taken as a value. */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { definePolicyAlgorithm, definePreferenceLoss, dpo, grpo } from '../../algorithms/index.ts';
+import { liveTensors } from '../../tensor/index.ts';
+import { trainPolicy } from '../policy/policy.ts';
+import { trainPreference } from '../preference/preference.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-training-'));
+const model = join(folder, 'model');
+beforeAll(() => tinyModel(model));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const quiet = {
+  reportTo: ['none' as const],
+  outputDir: join(folder, 'runs'),
+  device: 'cpu',
+  dtype: 'float32' as const,
+};
+const pairs = { ...quiet, model, dataset: preferenceRows(24), batchSize: 4, gradAccum: 1, maxSteps: 2 };
+const options = { cache: false, run: { curves: false } } as const;
+
+describe('a training', () => {
+  it('trains when it is awaited, and frees what it loaded', async () => {
+    const before = liveTensors();
+    const result = await trainPreference({ ...pairs, runName: 'awaited', evalSteps: -1 }, options);
+    expect(result).toMatchObject({ step: 2, ended: 'finished' });
+    expect(existsSync(join(result.folder, 'final', 'config.json'))).toBe(true);
+    expect(liveTensors()).toBe(before);
+  });
+
+  it('is watched when it is iterated, with measures by name', async () => {
+    const training = trainPreference({ ...pairs, runName: 'watched', evalSteps: 2 }, options);
+    expect(() => training.folder).toThrow(/has not begun/);
+    const seen: [number, number, number | undefined][] = [];
+    for await (const { step, train, eval: held } of training) seen.push([step, train.loss, held?.accuracy]);
+    expect(seen.map(([step]) => step)).toEqual([1, 2]);
+    expect(seen[0]?.[1]).toBeCloseTo(Math.log(2), 3);
+    expect(seen[0]?.[2]).toBeUndefined();
+    expect(seen[1]?.[2]).toBeGreaterThanOrEqual(0);
+    expect(training.folder).toContain('watched');
+  });
+
+  it('does nothing until then', async () => {
+    const before = liveTensors();
+    trainPreference({ ...pairs, model: './nowhere' });
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(liveTensors()).toBe(before);
+    await expect(Promise.resolve(trainPreference({ ...pairs, model: './nowhere' }))).rejects.toThrow(/nowhere/);
+  });
+});
+
+describe('algorithms as values', () => {
+  it('a loss of the program is trained by its own terms', async () => {
+    const twice = definePreferenceLoss({
+      ...{ name: 'twice', summary: 'dpo, doubled', paper: 'none', defaults: { beta: 0.1 } },
+      terms: ({ w, l, options: { beta } }) => w.sub(l).mul(beta).logSigmoid().mul(-2),
+    });
+    const losses = async (loss: typeof twice, runName: string) => {
+      const seen: number[] = [];
+      for await (const { train } of trainPreference({ ...pairs, loss, runName, evalSteps: -1 }, options))
+        seen.push(train.loss);
+      return seen;
+    };
+    const [own, built] = [await losses(twice, 'own'), await losses(dpo, 'built')];
+    expect(own[0]).toBeCloseTo(2 * (built[0] as number), 5);
+    const thief = definePreferenceLoss({ ...twice, name: 'dpo', terms: ({ w }) => w });
+    await expect(Promise.resolve(trainPreference({ ...pairs, loss: thief }, options))).rejects.toThrow(
+      /one of attune's own/,
+    );
+  });
+
+  it('a policy algorithm likewise', async () => {
+    const plain = definePolicyAlgorithm({
+      ...{ name: 'plain', summary: 'policy gradient', paper: 'none' },
+      ...{ advantage: 'group-centred' as const, aggregation: 'token' as const, klIn: 'none' as const },
+      terms: ({ lp, advantages }) => ({ policy: lp.mul(advantages).neg() }),
+    });
+    const config = {
+      ...quiet,
+      model,
+      task: 'chain_sum:1',
+      batchSize: 2,
+      gradAccum: 1,
+      groupSize: 3,
+      maxNewTokens: 4,
+      maxSteps: 1,
+    };
+    for (const algorithm of [plain, grpo]) {
+      const { folder: made } = await trainPolicy(
+        { ...config, algorithm, evalSteps: -1, runName: algorithm.name },
+        { run: { curves: false } },
+      );
+      expect(made).toContain(algorithm.name);
+    }
+  });
+});

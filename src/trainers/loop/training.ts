@@ -1,0 +1,72 @@
+/**
+ * What the trainers give a program: a training that begins when it is awaited or iterated.
+ *
+ *     const { folder } = await trainReward({ model: './base', dataset: 'pairs.jsonl' });           // trains to the end
+ *     for await (const { step, train, eval: held } of trainReward({ … })) console.log(step, train.loss, held?.accuracy);
+ *
+ * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the end; whoever
+ * wants to go on with it opens the run: `using run = await trainReward({ … }).open()`.
+ */
+import { AttuneError } from '../../errors.ts';
+import type { TrainResult, TrainStep } from './task.ts';
+import type { TrainingRun } from './training-run.ts';
+
+/** Numbers by name: those that every run of the kind has, and whatever else it logs. */
+export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
+
+/** A step with the measures that its kind of training always has. */
+export interface StepOf<Train extends string, Held extends string> extends TrainStep {
+  readonly train: Measured<Train | 'loss' | 'lr' | 'grad_norm' | 'epoch' | 'step_time'>;
+  /** On held-out data, where the step was evaluated. */
+  readonly eval?: Measured<Held>;
+}
+
+/** How a training ended, and where its files are. */
+export interface TrainingResult extends TrainResult {
+  folder: string;
+}
+
+export class Training<Step extends TrainStep = TrainStep> implements PromiseLike<TrainingResult>, AsyncIterable<Step> {
+  readonly #start: () => Promise<TrainingRun>;
+  #opened: Promise<TrainingRun> | undefined;
+  #run: TrainingRun | undefined;
+
+  constructor(start: () => Promise<TrainingRun>) {
+    this.#start = start;
+  }
+
+  /** Sets it up without training yet: its folder, model and tokenizer are there, and stay until it is disposed. */
+  open(): Promise<TrainingRun> {
+    this.#opened ??= this.#start().then((run) => {
+      this.#run = run;
+      return run;
+    });
+    return this.#opened;
+  }
+
+  /** The run's folder, once it has begun. */
+  get folder(): string {
+    if (this.#run === undefined) throw new AttuneError('This training has not begun: await it, or iterate it.');
+    return this.#run.folder;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Step, TrainingResult | undefined, void> {
+    using run = await this.open();
+    yield* run as AsyncIterable<Step>;
+    return run.result === undefined ? undefined : { ...run.result, folder: run.folder };
+  }
+
+  // biome-ignore lint/suspicious/noThenProperty: awaiting a training trains
+  then<Done = TrainingResult, Failed = never>(
+    done?: ((result: TrainingResult) => Done | PromiseLike<Done>) | null,
+    failed?: ((reason: unknown) => Failed | PromiseLike<Failed>) | null,
+  ): Promise<Done | Failed> {
+    return this.#finish().then(done, failed);
+  }
+
+  async #finish(): Promise<TrainingResult> {
+    using run = await this.open();
+    const result = await run.finish();
+    return { ...result, folder: run.folder };
+  }
+}
