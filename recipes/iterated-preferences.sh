@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-3}
 policy=${2:-$here/../models/tiny}
 out=${OUT:-outputs/iterated}
-attune() { node "$here/../bin/attune.mjs" "$@"; }
+attune() { npm --prefix "$here/.." run --silent attune -- "$@"; }
 
 for round in $(seq "$rounds"); do
   attune preferences build --model "$policy" --task "${TASKS:-number_sorting:1,spell_backward:1}" --seed "$round" --prompts "${PROMPTS:-200}" \

@@ -2,7 +2,7 @@
  * Tiny random models of four families with a tokenizer, and preference pairs from arithmetic tasks, so that the recipes run
  * anywhere in seconds:
  *
- *     node recipes/make-tiny-models.ts [folder]              (recipes/tiny when left out; git ignores it)
+ *     npm run recipe -- recipes/make-tiny-models.ts [folder]              (recipes/tiny when left out; git ignores it)
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

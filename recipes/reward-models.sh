@@ -6,7 +6,7 @@
 #   sh recipes/reward-models.sh path/to/model elsewhere
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-node "$here/../bin/attune.mjs"}
+ATTUNE=${ATTUNE:-npm --prefix "$here/.." run --silent attune --}
 model=${1:-"$here/../models/tiny"}
 work=${2:-work/rewards}
 # Over a thousand distinct problems of each to learn from, and others to be asked about.

@@ -5,7 +5,7 @@
 #   MODEL=models/tiny TASKS=gcd:1 STEPS=5 ROWS=200 PROMPTS=16 TOKENS=64 LORA= sh recipes/story.sh /tmp/story   # in minutes
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-node "$here/../bin/attune.mjs"}
+ATTUNE=${ATTUNE:-npm --prefix "$here/.." run --silent attune --}
 out=${1:-./story}
 MODEL=${MODEL:-Qwen/Qwen3-0.6B}
 TASKS=${TASKS:-"chain_sum:3-4,gcd:2-3,number_sorting:3"}

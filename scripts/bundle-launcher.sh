@@ -50,5 +50,5 @@ node | bench | test)
   fi
   exec "$home/node" "$home/benchmarks/run.js" "${@:2}"
   ;;
-*) exec "$home/node" "$home/bin/attune.mjs" "$@" ;;
+*) ATTUNE_TYPED=$0 exec "$home/node" "$home/bin/attune.mjs" "$@" ;;
 esac

@@ -4,10 +4,11 @@
  *
  *     node scripts/start.mjs test [vitest's options]
  *     node scripts/start.mjs demo
+ *     node scripts/start.mjs recipe recipes/make-tiny-models.ts     a TypeScript program with this Node and this engine
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { delimiter, dirname, join } from 'node:path';
+import { delimiter, dirname, join, resolve } from 'node:path';
 import {
   APT_PACKAGES,
   BuildError,
@@ -24,9 +25,9 @@ class Stop extends Error {}
 
 const targets = {
   test: { engine: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
-  demo: { engine: true, command: ['bin/attune.mjs', 'demo'] },
+  demo: { engine: true, atUser: true, command: ['bin/attune.mjs', 'demo'] },
   bench: { engine: true, command: ['benchmarks/run.ts'] },
-  attune: { engine: true, command: ['bin/attune.mjs'] },
+  attune: { engine: true, atUser: true, command: ['bin/attune.mjs'] },
   example: { engine: true, command: ['--conditions=attune-source'], programs: 'examples' },
   sanitize: {
     engine: true,
@@ -34,6 +35,7 @@ const targets = {
     command: ['node_modules/vitest/vitest.mjs', 'run'],
     default: ['src/tensor', 'src/nn'],
   },
+  recipe: { engine: true, atUser: true, command: [] },
   setup: { engine: true },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
@@ -196,7 +198,11 @@ async function main([name, ...args]) {
   if (target.work) return target.work();
   if (!target.command) return 0;
   const given = args.length > 0 ? args : (target.default ?? []);
-  return runNode(node, [...target.command, ...given], { cwd: root, env });
+  if (name === 'recipe' && args.length === 0) throw new Stop('name it: npm run recipe -- recipes/make-tiny-models.ts');
+  const command = target.command.map((part, i) => (i > 0 || part.startsWith('-') ? part : resolve(root, part)));
+  // npm goes to the package's folder; paths that a person types are meant from where they stand.
+  const cwd = target.atUser ? (process.env.INIT_CWD ?? process.cwd()) : root;
+  return runNode(node, [...command, ...given], { cwd, env });
 }
 
 try {

@@ -10,7 +10,7 @@
 #   SHARE=60 STEPS=2 PROMPTS=8 VOCAB=512 CONFIG=recipes/tiny-model/config.json sh recipes/learning-check/run.sh /tmp/learning
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
+ATTUNE=${ATTUNE:-npm --prefix "$here/../.." run --silent attune --}
 work=${1:-work/learning-check}
 SHARE=${SHARE:-1}
 STEPS=${STEPS:-300}

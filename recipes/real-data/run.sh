@@ -12,7 +12,7 @@
 #   SMALL=1 sh recipes/real-data/run.sh data work/real
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
+ATTUNE=${ATTUNE:-npm --prefix "$here/../.." run --silent attune --}
 data=$1
 work=${2:-work/real-data}
 if [ -n "${SMALL:-}" ]; then

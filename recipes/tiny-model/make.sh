@@ -8,7 +8,7 @@
 # A thirtieth of the rows and steps, to see that every command works: SHARE=30 sh recipes/tiny-model/make.sh /tmp/tiny
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-ATTUNE=${ATTUNE:-node "$here/../../bin/attune.mjs"}
+ATTUNE=${ATTUNE:-npm --prefix "$here/../.." run --silent attune --}
 work=${1:-work/tiny}
 SHARE=${SHARE:-1}
 # products of this size gain next to nothing from a second thread
@@ -58,5 +58,9 @@ generate 40000 hasty-2.jsonl --seed 5 --tasks "$(mixture 2 4 2 1)" --style answe
 both 2 400 both-1
 
 # 3. In bfloat16, as it is shipped, and how good it is.
-node "$here/to-bfloat16.ts" "$work/runs/both-2/final" "$work/model"
+if [ -f "$here/../../package-lock.json" ]; then
+  npm --prefix "$here/../.." run --silent recipe -- "$here/to-bfloat16.ts" "$work/runs/both-2/final" "$work/model"
+else
+  $ATTUNE node "$here/to-bfloat16.js" "$work/runs/both-2/final" "$work/model"
+fi
 sh "$here/accuracy.sh" "$work/model" "$work/evaluation"

@@ -4,35 +4,35 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { compareMethods } from '../workflows/compare/compare.ts';
 import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
-import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { registerCommand } from './options/command.ts';
+import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
 
 export function register(program: Command): void {
-  const command = addSchemaOptions(
-    program
-      .command('compare')
-      .description('several methods from one start, the same prompts, budget and judge; one report'),
-    compareSchema,
-  );
-  command.addHelpText(
-    'after',
-    '\nExample:\n  attune compare --model models/tiny --methods ppo,grpo,dpo --task number_sorting:1 --steps 40 --lr 2e-4 --group-size 4 --seeds 1,2,3',
-  );
-  command.action(async () => {
-    using interrupt = onInterrupt(() => tell('\nstopping after this step; what is done is kept'));
-    const flags = schemaFlags(command, compareSchema) as CompareInput;
-    const { folder } = await compareMethods(flags, {
-      progress: consoleProgress(),
-      signal: interrupt.signal,
-      onRun: ({ method, seed, judgements, seconds }) => {
-        const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
-        const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
-        tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
-      },
-    });
-    print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
-    print(`picture, report and figures: ${join(folder, 'comparison')}`);
+  registerCommand(program, {
+    name: 'compare',
+    description: 'several methods from one start, the same prompts, budget and judge; one report',
+    schema: compareSchema,
+    examples: [
+      'attune compare --model models/tiny --methods ppo,grpo,dpo --task number_sorting:1 --steps 40 --lr 2e-4 --group-size 4 --seeds 1,2,3',
+    ],
+    async run(config) {
+      checkOutputFolder('--output-dir', config.outputDir);
+      noteReplaced(join(config.outputDir, 'comparison'), 'comparison_results.json');
+      using interrupt = onInterrupt(() => tell('stopping after this step; what is done is kept'));
+      const { folder } = await compareMethods(config as CompareInput, {
+        progress: consoleProgress(),
+        signal: interrupt.signal,
+        onRun: ({ method, seed, judgements, seconds }) => {
+          const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
+          const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
+          tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
+        },
+      });
+      print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
+      print(`picture, report and figures: ${join(folder, 'comparison')}`);
+    },
   });
 }

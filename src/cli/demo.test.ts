@@ -1,24 +1,21 @@
 import { expect, it } from 'vitest';
-import type { Progress } from '../progress.ts';
-import { learnSpirals } from './demo.ts';
+import { attune } from '../../tests/support/command-line.ts';
+import { whereNext } from './demo.ts';
 
-it('learns the spirals, reports every step and leaves no tensor behind', () => {
-  let steps = 0;
-  const progress: Progress = {
-    start: (_, total) => ({
-      advance: () => {
-        steps++;
-      },
-      done: () => expect(steps).toBe(total),
-    }),
-  };
-  const story = learnSpirals(progress);
-  expect(steps).toBe(400);
-  expect(story.before.accuracy).toBeLessThan(0.7);
-  expect(story.after.accuracy).toBeGreaterThan(0.97);
-  expect(story.after.loss).toBeLessThan(story.before.loss / 10);
-  expect(story.liveAfter).toBe(story.liveBefore);
-  const rows = story.picture.split('\n');
-  expect(rows).toHaveLength(27);
-  for (const mark of ['#', '.', 'O', 'x']) expect(story.picture).toContain(mark);
+it('refuses a model that is not there, in place of showing something else', async () => {
+  const { code, out, err } = await attune('demo', '--model', './nope');
+  expect([code, out, err]).toEqual([2, '', 'attune: The folder "./nope" does not exist.\n']);
+});
+
+it('reports its faults together', async () => {
+  const { code, err } = await attune('demo', '--minutes', '0', '--outputdir', 'x');
+  expect([code, err]).toEqual([2, expect.stringMatching(/unknown option '--outputdir'.*Did you mean --output-dir/s)]);
+  expect((await attune('demo', '--minutes', '0')).err).toContain('--minutes: expected a number more than 0, got 0.');
+});
+
+it('leads on with the real folders and with files that are there', () => {
+  const commands = whereNext('attune-demo/today').map(([command]) => command);
+  expect(commands[0]).toMatch(/ rollouts attune-demo\/today\/policy\/verifier$/);
+  expect(commands.at(-1)).toBe('sh recipes/story.sh');
+  expect(commands.join('\n')).not.toMatch(/[<>…]/);
 });

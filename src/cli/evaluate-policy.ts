@@ -2,6 +2,7 @@
 import { basename, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
 import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
@@ -9,7 +10,8 @@ import { heldOutPrompts } from '../rollouts/opening.ts';
 import { configuredScorer } from '../rollouts/scorer.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
-import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { registerCommand } from './options/command.ts';
+import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -38,50 +40,61 @@ export const evaluatePolicySchema = z.object({
 });
 
 export function registerEvaluatePolicy(evaluate: Command): void {
-  const command = addSchemaOptions(
-    evaluate
-      .command('policy')
-      .description(
-        'rewards, accuracy and pass@k on held-out prompts, KL to a reference, win rate against another policy',
-      ),
-    evaluatePolicySchema,
-  );
-  command.addHelpText(
-    'after',
-    '\nExample:\n  attune evaluate policy --model checkpoints/grpo/run/final --task number_sorting:1 --reference models/tiny --opponent models/tiny',
-  );
-  command.action(async () => {
-    const { config } = resolveConfig(evaluatePolicySchema, { flags: schemaFlags(command, evaluatePolicySchema) });
-    using interrupt = onInterrupt();
-    const { numPrompts, samples, reference, opponent, outputDir, ...rest } = config;
-    const policy = resolveConfig(policySchema, { flags: { ...rest, evalNumPrompts: numPrompts, evalSteps: 1 } }).config;
-    checkPolicyConfig(policy);
-    const device = deviceOf(config.device);
-    const dtype = dtypeOf(config.dtype, device);
-    const tokenizer = await loadTokenizer(config);
-    const prompts = await heldOutPrompts(policy, tokenizer);
-    const scorer = await configuredScorer(policy, { device, prompts });
-    const load = (name: string) => loadModel(name, { device, dtype });
-    const model = await load(config.model);
-    const frozen = reference === undefined ? undefined : await load(reference);
-    const rival =
-      opponent === undefined
-        ? undefined
-        : { model: await load(opponent), tokenizer: await loadTokenizer({ model: opponent }) };
-    const evaluation = await evaluatePolicy({
-      ...{ model, tokenizer, prompts, scorer, samples, reference: frozen, opponent: rival },
-      ...{ maxNewTokens: config.maxNewTokens, temperature: config.temperature, topP: config.topP, seed: config.seed },
-      format: config.promptFormat,
-      progress: consoleProgress(),
-      signal: interrupt.signal,
-    });
-    const named = (path: string) => (path.includes('/') ? basename(resolve(path, '..')) : path);
-    const names = {
-      policy: named(config.model),
-      ...(opponent === undefined ? {} : { opponent: named(opponent) }),
-    };
-    await writePolicyEvaluation(outputDir, evaluation, names);
-    for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
-    print(`\nwritten to ${shown(resolve(outputDir))}`);
+  registerCommand(evaluate, {
+    name: 'policy',
+    description: 'rewards, accuracy and pass@k on held-out prompts, KL to a reference, win rate against another policy',
+    schema: evaluatePolicySchema,
+    examples: [
+      'attune evaluate policy --model checkpoints/grpo/run --task number_sorting:1 --reference models/tiny --opponent models/tiny',
+    ],
+    run,
   });
+}
+
+async function run(config: z.output<typeof evaluatePolicySchema>): Promise<void> {
+  const { numPrompts, samples, reference, opponent, outputDir, ...rest } = config;
+  checkOutputFolder('--output-dir', outputDir);
+  using interrupt = onInterrupt();
+  const policy = resolveConfig(policySchema, { flags: { ...rest, evalNumPrompts: numPrompts, evalSteps: 1 } }).config;
+  checkPolicyConfig(policy);
+  const device = deviceOf(config.device);
+  const dtype = dtypeOf(config.dtype, device);
+  const progress = consoleProgress();
+  const tokenizer = await loadTokenizer(config, progress);
+  using loaded = new DisposableStack();
+  const load = async (option: string, name: string) => {
+    const model = loaded.use(await loadModel(name, { device, dtype, progress }));
+    if (model.head === null) return model;
+    throw new UserError(`${option} ${name} is a reward model, not a policy; judge it with attune evaluate reward.`);
+  };
+  const model = await load('--model', config.model);
+  const frozen = reference === undefined ? undefined : await load('--reference', reference);
+  const rival =
+    opponent === undefined
+      ? undefined
+      : { model: await load('--opponent', opponent), tokenizer: await loadTokenizer({ model: opponent }, progress) };
+  const prompts = await heldOutPrompts(policy, tokenizer);
+  const scorer = await configuredScorer(policy, { device, prompts });
+  const evaluation = await evaluatePolicy({
+    ...{ model, tokenizer, prompts, scorer, samples, reference: frozen, opponent: rival },
+    ...{ maxNewTokens: config.maxNewTokens, temperature: config.temperature, topP: config.topP, seed: config.seed },
+    format: config.promptFormat,
+    progress,
+    signal: interrupt.signal,
+  });
+  noteReplaced(outputDir, 'policy_evaluation.json');
+  await writePolicyEvaluation(outputDir, evaluation, policyNames(config.model, opponent));
+  for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
+  print(`\nwritten to ${shown(resolve(outputDir))}`);
+}
+
+/** What reports call the two: the run's name where a checkpoint of it is meant; the whole path where the names are equal. */
+export function policyNames(policy: string, opponent?: string): { policy: string; opponent?: string } {
+  const named = (path: string) => {
+    const name = basename(resolve(path));
+    return /^(final|best_model|(step|checkpoint)-\d+)$/.test(name) ? basename(resolve(path, '..')) : name;
+  };
+  if (opponent === undefined) return { policy: named(policy) };
+  if (named(policy) === named(opponent)) return { policy, opponent };
+  return { policy: named(policy), opponent: named(opponent) };
 }

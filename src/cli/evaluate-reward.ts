@@ -6,9 +6,10 @@ import { evaluateReward } from '../evaluate/reward.ts';
 import { describeReward, writeRewardEvaluation } from '../evaluate/reward-report.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { stepAggregations } from '../rewards/index.ts';
-import { field, resolveConfig } from '../runs/index.ts';
+import { field } from '../runs/index.ts';
 import { columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
-import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { registerCommand } from './options/command.ts';
+import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -32,6 +33,11 @@ export const evaluateRewardSchema = z.object({
     aliases: ['model', 'rewardModelPath'],
   }),
   ...data.shape,
+  subsetSize: field(z.number().int().positive().optional(), {
+    description: 'evaluate on this many examples, drawn under the seed',
+    group: 'Data',
+    aliases: ['maxSamples'],
+  }),
   task: field(z.string().optional(), {
     description: 'problems to generate in place of a dataset',
     group,
@@ -57,35 +63,38 @@ export const evaluateRewardSchema = z.object({
 });
 
 export function registerEvaluateReward(evaluate: Command): void {
-  const command = addSchemaOptions(
-    evaluate
-      .command('reward')
-      .description('accuracy, margins, calibration, length bias, best of n, agreement with the verifier'),
-    evaluateRewardSchema,
-  );
-  command.addHelpText(
-    'after',
-    '\nExample:\n  attune evaluate reward --checkpoint checkpoints/rm/run/final --task chain_sum:1,gcd:1',
-  );
-  command.action(async () => {
-    const { config } = resolveConfig(evaluateRewardSchema, { flags: schemaFlags(command, evaluateRewardSchema) });
-    if ((config.dataset === undefined) === (config.task === undefined))
-      throw new UserError('Say on what: either --dataset, or --task for problems that are generated.');
-    using interrupt = onInterrupt();
-    const on = deviceOf(config.device);
-    const { split, subset, onBadRow, dropTies, minResponseChars } = config;
-    const evaluation = await evaluateReward({
-      checkpoint: config.checkpoint,
-      dataset: config.dataset,
-      tasks: config.task,
-      reading: { split, subset, onBadRow, dropTies, minResponseChars, columns: columnsOf(config) },
-      ...{ maxSamples: config.subsetSize, seed: config.seed, steps: config.steps },
-      ...{ device: on, dtype: dtypeOf(config.dtype, on), quantType: config.quantType },
-      progress: consoleProgress(),
-      signal: interrupt.signal,
-    });
-    await writeRewardEvaluation(config.outputDir, evaluation, evaluation.decided);
-    config.json ? printJson(evaluation, 2) : print(describeReward(evaluation));
-    if (!config.json) print(`\nWritten: ${shown(config.outputDir)}/reward_evaluation.{json,txt,png}`);
+  registerCommand(evaluate, {
+    name: 'reward',
+    description: 'accuracy, margins, calibration, length bias, best of n, agreement with the verifier',
+    schema: evaluateRewardSchema,
+    examples: [
+      'attune evaluate reward --checkpoint checkpoints/rm/run --task chain_sum:1,gcd:1',
+      'attune evaluate reward --checkpoint checkpoints/rm/run/best_model --dataset held-out.jsonl',
+    ],
+    run,
   });
+}
+
+async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void> {
+  if ((config.dataset === undefined) === (config.task === undefined))
+    throw new UserError('Say on what: either --dataset, or --task for problems that are generated.');
+  checkOutputFolder('--output-dir', config.outputDir);
+  using interrupt = onInterrupt();
+  const on = deviceOf(config.device);
+  const { split, subset, onBadRow, dropTies, minResponseChars } = config;
+  const evaluation = await evaluateReward({
+    checkpoint: config.checkpoint,
+    dataset: config.dataset,
+    tasks: config.task,
+    reading: { split, subset, onBadRow, dropTies, minResponseChars, columns: columnsOf(config) },
+    ...{ maxSamples: config.subsetSize, seed: config.seed, steps: config.steps },
+    ...{ device: on, dtype: dtypeOf(config.dtype, on), quantType: config.quantType },
+    progress: consoleProgress(),
+    signal: interrupt.signal,
+  });
+  noteReplaced(config.outputDir, 'reward_evaluation.json');
+  await writeRewardEvaluation(config.outputDir, evaluation, evaluation.decided);
+  if (config.json) return printJson(evaluation, 2);
+  print(describeReward(evaluation));
+  print(`\nWritten: ${shown(config.outputDir)}/reward_evaluation.{json,txt,png}`);
 }

@@ -1,108 +1,108 @@
 /** `attune explore <dataset>`: statistics, openings, samples and biases of a dataset, with a picture. */
 import { join } from 'node:path';
-import { type Command, Option } from 'commander';
-import type { ColumnNames, Shape } from '../data/index.ts';
+import type { Command } from 'commander';
+import { z } from 'zod';
+import type { ColumnNames } from '../data/index.ts';
 import { columnRoles, shapes } from '../data/index.ts';
-import { UserError } from '../errors.ts';
 import { explore } from '../evaluate/explore.ts';
 import type { Exploration } from '../evaluate/explore-figures.ts';
 import type { Summary } from '../evaluate/summary.ts';
-import { resolveModel } from '../hub/hub.ts';
-import { Tokenizer } from '../text/tokenizer/tokenizer.ts';
+import { loadTokenizer } from '../models/files/tokenizer.ts';
+import { field, kebabCase } from '../runs/index.ts';
+import { registerCommand } from './options/command.ts';
+import { jsonField } from './options/model-fields.ts';
+import { checkOutputFolder } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, printJson } from './terminal/print.ts';
 
-interface Flags {
-  outputDir: string;
-  shape?: Shape;
-  split?: string;
-  subset?: string;
-  revision?: string;
-  maxSamples?: number;
-  seed: number;
-  model?: string;
-  tokenizer?: string;
-  maxLength: number;
-  onBadRow: 'skip' | 'fail';
-  json?: boolean;
-  [column: `${string}Column`]: string | undefined;
-}
+const count = () => z.number().int().positive();
+const reading = 'Reading';
+const columnName = (role: string) => `${role}Column` as const;
+
+export const exploreSchema = z.object({
+  dataset: field(z.string(), {
+    description: 'jsonl, json, csv or parquet (also .gz), a folder of them, or owner/name on the hub',
+  }),
+  outputDir: field(z.string().default('./explore'), {
+    description: 'folder for dataset_analysis.png and analysis_results.json',
+  }),
+  json: jsonField,
+  model: field(z.string().optional(), {
+    description: "adds token statistics by this model's tokenizer (a folder, a run or a hub name)",
+    group: 'Tokens',
+  }),
+  tokenizer: field(z.string().optional(), {
+    description: 'the same, from a folder with tokenizer.json',
+    group: 'Tokens',
+  }),
+  maxLength: field(count().default(2048), { description: 'what counts as too long, in tokens', group: 'Tokens' }),
+  shape: field(z.enum(shapes).optional(), {
+    description: 'how to read the rows; recognised from the columns',
+    group: reading,
+  }),
+  split: field(z.string().optional(), { description: 'train, test, validation, or all', group: reading }),
+  subset: field(z.string().optional(), { description: 'subset of a hub dataset', group: reading }),
+  revision: field(z.string().optional(), {
+    description: 'branch, tag or commit of a hub dataset',
+    group: reading,
+  }),
+  maxSamples: field(count().optional(), {
+    description: 'look at this many examples, drawn at random',
+    group: reading,
+    aliases: ['subsetSize'],
+  }),
+  seed: field(z.number().int().min(0).default(42), { description: 'of the draw', group: reading }),
+  onBadRow: field(z.enum(['skip', 'fail']).default('skip'), {
+    description: 'skip and count broken rows, or stop',
+    group: reading,
+  }),
+  ...Object.fromEntries(
+    columnRoles.map((role) => [
+      columnName(role),
+      field(z.string().optional(), {
+        description: `the column that holds the ${kebabCase(role).replaceAll('-', ' ')}`,
+        group: 'Columns',
+      }),
+    ]),
+  ),
+});
+
+type Config = z.output<typeof exploreSchema>;
 
 export function register(program: Command): void {
-  const command = program
-    .command('explore')
-    .description('statistics, plots and biases of a dataset: a file, a folder or a name on the hub')
-    .argument('<dataset>', 'jsonl, json, csv or parquet (also .gz), a folder of them, or owner/name on the hub')
-    .option('--output-dir <folder>', 'where dataset_analysis.png and analysis_results.json go', './explore')
-    .option('--model <model>', "adds token statistics by this model's tokenizer (a folder or a hub name)")
-    .option('--tokenizer <folder>', 'the same, from a folder with tokenizer.json')
-    .option('--max-length <tokens>', 'what counts as too long', wholeNumber, 2048)
-    .addOption(new Option('--shape <shape>', 'how to read the rows; recognised from the columns').choices([...shapes]))
-    .option('--split <split>', 'train, test, validation, or all')
-    .option('--subset <name>', 'a subset of a hub dataset')
-    .option('--revision <revision>', 'branch, tag or commit of a hub dataset')
-    .addOption(new Option('--max-samples <n>', 'look at this many examples, drawn at random').argParser(wholeNumber))
-    .option('--subset-size <n>', 'the same as --max-samples', wholeNumber)
-    .option('--seed <n>', 'for the samples', Number, 42)
-    .addOption(
-      new Option('--on-bad-row <what>', 'skip and count broken rows, or stop')
-        .choices(['skip', 'fail'])
-        .default('skip'),
-    )
-    .option('--json', 'print the analysis as JSON')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  attune explore data/hh\n  attune explore trl-lib/ultrafeedback_binarized --model Qwen/Qwen3-0.6B',
-    );
-  for (const role of columnRoles) {
-    const flag = role.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-    command.addOption(
-      new Option(`--${flag}-column <name>`, `the column that holds the ${flag.replace('-', ' ')}`).helpGroup(
-        'Columns:',
-      ),
-    );
-  }
-  command.action(async (dataset: string, flags: Flags & { subsetSize?: number }) => {
-    const { outputDir, shape, split, subset, revision, seed, maxLength, onBadRow } = flags;
-    const progress = consoleProgress();
-    const report = await explore(dataset, {
-      outputDir,
-      shape,
-      split,
-      subset,
-      revision,
-      seed,
-      maxLength,
-      onBadRow,
-      progress,
-      maxSamples: flags.maxSamples ?? flags.subsetSize,
-      columns: columnsOf(flags),
-      tokenizer: await tokenizerOf(flags, progress),
-    });
-    if (flags.json) printJson(report, 2);
-    else {
-      print(describe(report));
-      print(`\nWritten: ${join(outputDir, 'dataset_analysis.png')}, ${join(outputDir, 'analysis_results.json')}`);
-    }
+  registerCommand(program, {
+    name: 'explore',
+    description: 'statistics, plots and biases of a dataset: a file, a folder or a name on the hub',
+    schema: exploreSchema,
+    words: ['dataset'],
+    examples: ['attune explore data/hh', 'attune explore trl-lib/ultrafeedback_binarized --model Qwen/Qwen3-0.6B'],
+    run,
   });
 }
 
-async function tokenizerOf(flags: Flags, progress: ReturnType<typeof consoleProgress>): Promise<Tokenizer | undefined> {
-  if (flags.tokenizer !== undefined) return Tokenizer.load(flags.tokenizer);
-  if (flags.model === undefined) return undefined;
-  return Tokenizer.load(await resolveModel(flags.model, { tokenizerOnly: true, progress }));
+async function run(config: Config): Promise<void> {
+  const { outputDir, shape, split, subset, revision, seed, maxLength, onBadRow, maxSamples } = config;
+  checkOutputFolder('--output-dir', outputDir);
+  const progress = consoleProgress();
+  const { model, tokenizer } = config;
+  const name = model ?? tokenizer;
+  const report = await explore(config.dataset, {
+    ...{ outputDir, shape, split, subset, revision, seed, maxLength, onBadRow, maxSamples, progress },
+    columns: columnsOf(config),
+    tokenizer: name === undefined ? undefined : await loadTokenizer({ model: name, tokenizer }, progress),
+  });
+  if (config.json) return printJson(report, 2);
+  print(describe(report));
+  print(`\nWritten: ${join(outputDir, 'dataset_analysis.png')}, ${join(outputDir, 'analysis_results.json')}`);
 }
 
-function columnsOf(flags: Flags): ColumnNames {
+function columnsOf(config: Record<string, unknown>): ColumnNames {
   const columns: ColumnNames = {};
-  for (const role of columnRoles) if (flags[`${role}Column`] !== undefined) columns[role] = flags[`${role}Column`];
+  for (const role of columnRoles) {
+    const name = config[columnName(role)];
+    if (typeof name === 'string') columns[role] = name;
+  }
   return columns;
-}
-
-function wholeNumber(text: string): number {
-  const value = Number(text);
-  if (!Number.isInteger(value) || value < 1) throw new UserError(`"${text}" is not a whole number of at least 1.`);
-  return value;
 }
 
 const percent = (value: number) => `${(100 * value).toFixed(1)} %`;

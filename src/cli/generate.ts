@@ -2,123 +2,154 @@
  * attune generate MODEL --prompt "Once upon a time" [--chat] [--temperature 0 --max-new-tokens 64 --seed 1 --json]
  * attune generate MODEL --ids 1,2,3
  */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
+import { z } from 'zod';
 import { UserError } from '../errors.ts';
-import { resolveModel } from '../hub/hub.ts';
-import { type Generation, loadModelFolder, Sampler } from '../models/index.ts';
-import { type DType, defaultDevice } from '../tensor/index.ts';
-import { Tokenizer } from '../text/index.ts';
-import { anyNumber, wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { loadTokenizer } from '../models/files/tokenizer.ts';
+import { deviceOf, dtypeOf, type Generation, loadModel, type Model, Sampler } from '../models/index.ts';
+import { field } from '../runs/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import { registerCommand } from './options/command.ts';
+import { deviceField, dtypeField, modelField, tokenizerField } from './options/model-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, printJson, printPart, tell } from './terminal/print.ts';
 
-interface Flags {
-  prompt?: string;
-  ids?: string;
-  chat?: boolean;
-  maxNewTokens: string;
-  temperature: string;
-  topK: string;
-  topP: string;
-  minP: string;
-  repetitionPenalty: string;
-  stop?: string[];
-  ignoreEos?: boolean;
-  samples: string;
-  seed: string;
-  dtype?: DType;
-  device?: string;
-  json?: boolean;
-}
+const prompting = 'Prompt';
+const sampling = 'Sampling';
+const count = () => z.number().int().positive();
+
+export const generateSchema = z.object({
+  model: modelField,
+  ...{ tokenizer: tokenizerField, dtype: dtypeField, device: deviceField },
+  prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
+  ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
+    description: 'the same as token ids; needs no tokenizer',
+    group: prompting,
+  }),
+  chat: field(z.boolean().default(false), {
+    description: "the prompt is a user's message in the model's chat template",
+    group: prompting,
+  }),
+  maxNewTokens: field(count().default(128), { description: 'tokens at most', group: sampling }),
+  temperature: field(z.number().min(0).default(0), {
+    description: '0 takes the likeliest token each time',
+    group: sampling,
+  }),
+  topK: field(z.number().int().min(0).default(0), { description: 'only the k likeliest; 0 = all', group: sampling }),
+  topP: field(z.number().positive().max(1).default(1), {
+    description: 'the fewest tokens that hold this much probability',
+    group: sampling,
+  }),
+  minP: field(z.number().min(0).max(1).default(0), {
+    description: "only tokens with this share of the likeliest one's probability",
+    group: sampling,
+  }),
+  repetitionPenalty: field(z.number().positive().default(1), {
+    description: 'above 1 makes what is already there less likely',
+    group: sampling,
+  }),
+  stop: field(z.array(z.string().min(1)).default([]), {
+    description: 'strings that end the reply',
+    group: sampling,
+    variadic: true,
+  }),
+  ignoreEos: field(z.boolean().default(false), {
+    description: 'go on past the end of the text, to the last of the new tokens',
+    group: sampling,
+  }),
+  samples: field(count().default(1), { description: 'replies', group: sampling }),
+  seed: field(z.number().int().min(0).default(42), { description: 'reply i has seed + i', group: sampling }),
+  json: field(z.boolean().default(false), { description: 'ids, log-probs and text as JSON, when all is done' }),
+});
+
+type Config = z.output<typeof generateSchema>;
 
 export function register(program: Command): void {
-  program
-    .command('generate <model>')
-    .description('continue a prompt: a folder, an adapter, or a name on the hub')
-    .option('--prompt <text>', 'what to continue')
-    .option('--ids <list>', 'the same as comma-separated token ids; needs no tokenizer')
-    .option('--chat', "the prompt is a user's message in the model's chat template")
-    .option('--max-new-tokens <n>', 'tokens at most', '128')
-    .option('--temperature <number>', '0 takes the likeliest token each time', '0')
-    .option('--top-k <n>', 'only the k likeliest; 0 = all', '0')
-    .option('--top-p <number>', 'the fewest tokens that hold this much probability', '1')
-    .option('--min-p <number>', "only tokens with this share of the likeliest one's probability", '0')
-    .option('--repetition-penalty <number>', 'above 1 makes what is already there less likely', '1')
-    .option('--stop <text...>', 'strings that end the reply')
-    .option('--ignore-eos', 'go on past the end of the text, to the last of the new tokens')
-    .option('--samples <n>', 'replies', '1')
-    .option('--seed <n>', 'of sampling; reply i has seed + i', '42')
-    .addOption(
-      new Option('--dtype <name>', 'of the weights (default: as stored)').choices(['float32', 'bfloat16', 'float16']),
-    )
-    .option('--device <name>', 'cpu, cuda:0, … (default: a GPU where there is one)')
-    .option('--json', 'ids, log-probs and text as JSON, when all is done')
-    .addHelpText(
-      'after',
-      '\nExample: attune generate models/tiny --chat --prompt "What is 4 + 5?" --temperature 0.8 --samples 3',
-    )
-    .action(generate);
+  registerCommand(program, {
+    name: 'generate',
+    description: 'continue a prompt: a folder, an adapter, a run, or a name on the hub',
+    schema: generateSchema,
+    words: ['model'],
+    examples: [
+      'attune generate models/tiny --chat --prompt "What is 4 + 5?" --temperature 0.8 --samples 3',
+      'attune generate checkpoints/grpo/run --prompt "Once upon a time" --stop "." "!"',
+    ],
+    run: generate,
+  });
 }
 
-async function generate(name: string, flags: Flags): Promise<void> {
-  if ((flags.prompt === undefined) === (flags.ids === undefined))
+async function generate(config: Config): Promise<void> {
+  if ((config.prompt === undefined) === (config.ids === undefined))
     throw new UserError('Give the text with --prompt, or its tokens with --ids.');
-  const folder = await resolveModel(name, { progress: consoleProgress() });
-  const tokenizer = await tokenizerOf(folder, flags);
-  const device = flags.device ?? defaultDevice();
-  using model = loadModelFolder(folder, { device, ...(flags.dtype === undefined ? {} : { dtype: flags.dtype }) });
-  const prompt = promptIds(flags, tokenizer);
+  const progress = consoleProgress();
+  const tokenizer = await tokenizerOf(config, progress);
+  const device = deviceOf(config.device);
+  using model = await loadModel(config.model, { device, dtype: dtypeOf(config.dtype, device), progress });
+  noteRewardModel(config.model, model);
+  const prompt = promptIds(config, tokenizer);
   const vocabulary = model.decoder.spec.vocabSize;
   const foreign = prompt.find((id) => id >= vocabulary);
   if (foreign !== undefined) throw new UserError(`Token ${foreign} is not among the model's ${vocabulary}.`);
-  const samples = wholeNumber('--samples', flags.samples, 1);
+  const maxNewTokens = roomFor(config.maxNewTokens, prompt.length, model);
   using sampler = new Sampler(model, tokenizer === undefined ? {} : { tokenizer });
-  const interrupt = onInterrupt(() => {});
-  const streaming = samples === 1 && flags.json !== true;
+  using interrupt = onInterrupt();
+  const streaming = config.samples === 1 && !config.json;
   const text = streaming ? tokenizer?.stream({ skipSpecialTokens: true }) : undefined;
+  const onToken = (_: number, id: number) => printPart(text === undefined ? `${id} ` : text.push(id));
+  const { samples, temperature, topK, topP, minP, repetitionPenalty, seed } = config;
   const started = performance.now();
   const [replies] = (await sampler.generate(
     [
       {
-        prompt,
-        samples,
-        maxNewTokens: wholeNumber('--max-new-tokens', flags.maxNewTokens, 1),
-        temperature: anyNumber('--temperature', flags.temperature),
-        topK: wholeNumber('--top-k', flags.topK, 0),
-        topP: anyNumber('--top-p', flags.topP),
-        minP: anyNumber('--min-p', flags.minP),
-        repetitionPenalty: anyNumber('--repetition-penalty', flags.repetitionPenalty),
-        stopStrings: flags.stop ?? [],
-        stopIds: flags.ignoreEos ? [] : stopIds(tokenizer, model.config),
-        seed: wholeNumber('--seed', flags.seed, 0),
-        ...(streaming
-          ? {
-              onToken: (_: number, id: number) => void printPart(text === undefined ? `${id} ` : text.push(id)),
-            }
-          : {}),
+        ...{ prompt, samples, maxNewTokens, temperature, topK, topP, minP, repetitionPenalty, seed },
+        stopStrings: config.stop,
+        stopIds: config.ignoreEos ? [] : stopIds(tokenizer, model.config),
+        ...(streaming ? { onToken } : {}),
       },
     ],
     { signal: interrupt.signal },
   )) as [Generation[]];
-  interrupt.dispose();
   if (streaming) printPart(`${text?.flush() ?? ''}\n`);
-  printReplies(replies, flags, (performance.now() - started) / 1000, streaming, prompt);
+  report(replies, config, (performance.now() - started) / 1000, streaming, prompt);
 }
 
 /** --ids needs none, but shows text where there is one. */
-async function tokenizerOf(folder: string, flags: Flags): Promise<Tokenizer | undefined> {
-  if (flags.prompt === undefined && !existsSync(join(folder, 'tokenizer.json'))) return undefined;
-  return Tokenizer.load(folder);
+async function tokenizerOf(
+  config: Config,
+  progress: ReturnType<typeof consoleProgress>,
+): Promise<Tokenizer | undefined> {
+  const loading = loadTokenizer(config, progress);
+  if (config.prompt !== undefined) return loading;
+  return loading.catch((error) => {
+    if (error instanceof UserError && config.tokenizer === undefined) return undefined;
+    throw error;
+  });
 }
 
-function promptIds(flags: Flags, tokenizer: Tokenizer | undefined): number[] {
-  if (flags.ids !== undefined) return wholeNumbers('--ids', flags.ids);
+function noteRewardModel(name: string, model: Model): void {
+  if (model.head === null) return;
+  tell(`Note: ${name} was trained to score, not to write; its rewards are given by attune score --checkpoint ${name}.`);
+}
+
+/** What the model's positions leave beside the prompt; past them it was never trained, and some models cannot go there. */
+function roomFor(asked: number, prompt: number, { decoder }: Model): number {
+  const { maxPositions } = decoder.spec;
+  if (prompt >= maxPositions)
+    throw new UserError(`The prompt has ${prompt} tokens; the model reads ${maxPositions} positions.`);
+  const room = maxPositions - prompt;
+  if (asked <= room) return asked;
+  tell(
+    `--max-new-tokens ${asked}: the model reads ${maxPositions} positions, so the reply ends after ${room} tokens at most.`,
+  );
+  return room;
+}
+
+function promptIds(config: Config, tokenizer: Tokenizer | undefined): number[] {
+  if (config.ids !== undefined) return config.ids;
   const loaded = tokenizer as Tokenizer;
-  const prompt = flags.prompt as string;
-  const ids = flags.chat
+  const prompt = config.prompt as string;
+  const ids = config.chat
     ? loaded.encode(loaded.renderChat([{ role: 'user', content: prompt }], { addGenerationPrompt: true }))
     : loaded.encode(prompt, { addSpecialTokens: true });
   if (ids.length === 0) throw new UserError('The prompt has no tokens: give at least one character.');
@@ -130,15 +161,14 @@ function stopIds(tokenizer: Tokenizer | undefined, config: Record<string, unknow
   return [config.eos_token_id].flat().filter((id) => typeof id === 'number');
 }
 
-function printReplies(replies: Generation[], flags: Flags, seconds: number, streamed: boolean, prompt: number[]): void {
+function report(replies: Generation[], config: Config, seconds: number, streamed: boolean, prompt: number[]): void {
   const tokens = replies.reduce((sum, reply) => sum + reply.ids.length, 0);
-  if (flags.json) {
+  if (config.json) {
     const rows = replies.map((reply) => ({ ...reply, logprobs: Array.from(reply.logprobs) }));
     printJson({ prompt_ids: prompt, replies: rows, tokens_per_second: tokens / seconds }, 2);
     return;
   }
   if (!streamed) for (const [i, reply] of replies.entries()) print(`[${i + 1}] ${reply.text ?? reply.ids.join(' ')}\n`);
-  tell(
-    `${tokens} tokens in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${replies.map((reply) => reply.finish).join(', ')}`,
-  );
+  const ends = replies.map((reply) => reply.finish).join(', ');
+  tell(`${tokens} tokens in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${ends}`);
 }

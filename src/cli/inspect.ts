@@ -2,9 +2,13 @@
  * attune inspect MODEL [--json]
  * attune inspect MODEL --ids 1,2,3 --save-logits out.safetensors
  */
-import { type Command, Option } from 'commander';
+import { existsSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import type { Command } from 'commander';
+import { z } from 'zod';
 import { UserError } from '../errors.ts';
 import {
+  deviceOf,
   type Inspection,
   inspectModel,
   loadModel,
@@ -12,63 +16,82 @@ import {
   type Model,
   packSequences,
 } from '../models/index.ts';
-import { type DType, noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
-import { wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { field } from '../runs/index.ts';
+import { noGrad, scope, tensor, writeSafetensors } from '../tensor/index.ts';
+import { registerCommand } from './options/command.ts';
+import { deviceField, jsonField, modelField } from './options/model-fields.ts';
+import { checkOutputFile } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, printJson } from './terminal/print.ts';
 
-interface Flags {
-  json?: boolean;
-  dtype?: DType;
-  tokens: string;
-  gradientCheckpointing?: boolean;
-  loraR: string;
-  loraTargetModules?: string;
-  ids?: string;
-  saveLogits?: string;
-}
+const memoryGroup = 'Memory';
+const logitsGroup = 'Logits';
+
+export const inspectSchema = z.object({
+  model: modelField,
+  dtype: field(z.enum(['float32', 'bfloat16', 'float16']).optional(), {
+    description: 'to load and train in; as stored when left out',
+    group: 'Model',
+  }),
+  device: deviceField,
+  json: jsonField,
+  tokens: field(z.number().int().positive().default(8192), {
+    description: 'tokens that go through at once in training',
+    group: memoryGroup,
+  }),
+  gradientCheckpointing: field(z.boolean().default(false), { description: 'count with it', group: memoryGroup }),
+  loraR: field(z.number().int().positive().default(16), {
+    description: 'rank of the adapters that are counted with',
+    group: memoryGroup,
+  }),
+  loraTargetModules: field(z.string().optional(), {
+    description: "comma-separated, or all-linear; the family's when left out",
+    group: memoryGroup,
+  }),
+  ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
+    description: 'token ids; loads the model and computes their logits',
+    group: logitsGroup,
+  }),
+  saveLogits: field(z.string().optional(), {
+    description: 'file for them, as safetensors: input_ids, logits, scores of a head',
+    group: logitsGroup,
+  }),
+});
+
+type Config = z.output<typeof inspectSchema>;
 
 export function register(program: Command): void {
-  program
-    .command('inspect <model>')
-    .description('what a model is, and the memory it takes: a folder, an adapter, or a name on the hub')
-    .option('--json', 'as JSON')
-    .addOption(
-      new Option('--dtype <name>', 'to load and train in (default: as stored)').choices([
-        'float32',
-        'bfloat16',
-        'float16',
-      ]),
-    )
-    .option('--tokens <n>', 'tokens that go through at once in training', '8192')
-    .option('--gradient-checkpointing', 'count with it')
-    .option('--lora-r <n>', 'rank of the adapters that are counted with', '16')
-    .option('--lora-target-modules <names>', "comma-separated, or all-linear (default: the family's)")
-    .option('--ids <list>', 'comma-separated token ids; loads the model and computes their logits')
-    .option('--save-logits <file>', 'where to write them, as safetensors: input_ids, logits, scores of a head')
-    .action(inspect);
+  registerCommand(program, {
+    name: 'inspect',
+    description: 'what a model is, and the memory it takes: a folder, an adapter, a run, or a name on the hub',
+    schema: inspectSchema,
+    words: ['model'],
+    examples: ['attune inspect models/tiny', 'attune inspect Qwen/Qwen3-0.6B --tokens 16384 --gradient-checkpointing'],
+    run: inspect,
+  });
 }
 
-async function inspect(name: string, flags: Flags): Promise<void> {
+async function inspect(config: Config): Promise<void> {
   const progress = consoleProgress();
-  const ids = flags.ids === undefined ? undefined : wholeNumbers('--ids', flags.ids);
-  if ((ids === undefined) !== (flags.saveLogits === undefined))
+  const { model: name, ids, saveLogits: path, dtype, tokens, gradientCheckpointing: checkpointing } = config;
+  if ((ids === undefined) !== (path === undefined))
     throw new UserError('--ids and --save-logits go together: the ids to compute, and the file for their logits.');
-  const found = await inspectModel(name, {
-    progress,
-    dtype: flags.dtype,
-    tokens: wholeNumber('--tokens', flags.tokens, 1),
-    checkpointing: flags.gradientCheckpointing,
-    lora: {
-      r: wholeNumber('--lora-r', flags.loraR),
-      targetModules: flags.loraTargetModules,
-    },
-  });
-  flags.json ? printJson(found, 2) : print(report(found));
-  if (ids === undefined || flags.saveLogits === undefined) return;
-  using model = await loadModel(name, { progress, dtype: flags.dtype });
-  saveLogits(model, ids, flags.saveLogits);
-  if (!flags.json) print(`logits      of ${ids.length} tokens in ${flags.saveLogits}`);
+  if (path !== undefined) checkLogitsFile(path);
+  const lora = { r: config.loraR, targetModules: config.loraTargetModules };
+  const found = await inspectModel(name, { progress, dtype, tokens, checkpointing, lora });
+  if (config.json) printJson(found, 2);
+  else print(report(found));
+  if (ids === undefined || path === undefined) return;
+  using model = await loadModel(name, { progress, dtype, device: deviceOf(config.device) });
+  saveLogits(model, ids, path);
+  if (!config.json) print(`logits      of ${ids.length} tokens in ${path}`);
+}
+
+/** Weights are read from mapped files: writing over one would pull it from under the model. */
+function checkLogitsFile(path: string): void {
+  checkOutputFile('--save-logits', path);
+  if (existsSync(path) && existsSync(resolve(dirname(path), 'config.json')))
+    throw new UserError(`--save-logits ${path} is a file of a model: an input is never written over. Name another.`);
 }
 
 function saveLogits(model: Model, ids: number[], path: string): void {

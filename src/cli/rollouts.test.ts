@@ -1,5 +1,5 @@
 /** `attune rollouts` and `attune replay` on a run that `attune train policy` made. */
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -91,6 +91,22 @@ describe('attune rollouts', () => {
     expect(held[0]).not.toHaveProperty('advantage');
   });
 
+  it('keeps to --limit in JSON too', async () => {
+    expect((await rows('--limit', '1')).map(({ step }) => step)).toEqual([1]);
+    expect((await rows('--eval', '--limit', '1')).length).toBe(1);
+  });
+
+  it('shows what a response would do to the terminal', async () => {
+    const evil = join(folder, 'evil');
+    cpSync(run, evil, { recursive: true });
+    using database = new DatabaseSync(join(evil, 'rollouts.db'));
+    database.exec("update rollouts set completion = 'before' || char(27) || ']52;c;eA==' || char(7)");
+    database.close();
+    const { out } = await attune('rollouts', evil, '--best', '1');
+    expect(out).toContain('before␛]52;c;eA==␇');
+    expect(out).not.toMatch(/(?!\n)\p{Cc}/u);
+  });
+
   it('takes a database as well as a folder', async () => {
     const { code, out } = await attune('rollouts', join(run, 'rollouts.db'), '--best', '1', '--json');
     expect([code, JSON.parse(out).id]).toEqual([0, (await rows('--best', '1'))[0]?.id]);
@@ -110,10 +126,10 @@ describe('attune rollouts', () => {
       [/There are no rollouts at step 99; the database has steps 1 to 3/, run, '--step', '99'],
       [/no answers to held-out prompts at step 2; the database has steps 0 to 3/, run, '--eval', '--step', '2'],
       [/There are no rollouts of prompt 77/, run, '--prompt-index', '77'],
-      [/--step takes a step or a range such as 90-100, not "first"/, run, '--step', 'first'],
+      [/--step: takes a step or a range such as 90-100/, run, '--step', 'first'],
       [/--step 3-1: the range ends before it begins/, run, '--step', '3-1'],
-      [/--best must be a whole number of 1 or more, not "0"/, run, '--best', '0'],
-      [/--limit must be a whole number of 1 or more, not "x"/, run, '--limit', 'x'],
+      [/--best: expected a number more than 0, got 0/, run, '--best', '0'],
+      [/--limit: expected a number, got "x"/, run, '--limit', 'x'],
       [/--best or for --worst, not for both/, run, '--best', '1', '--worst', '1'],
       [/unknown option '--bset'/, run, '--bset', '1'],
     ];
@@ -171,9 +187,12 @@ describe('attune replay', () => {
     const faults: [string, ...string[]][] = [
       ['is not a run folder', join(folder, 'nowhere')],
       ['has no metrics of step 9; it has steps 1 to 3', run, '--step', '9'],
-      ['--step must be a whole number of 1 or more, not "two"', run, '--step', 'two'],
+      ['--step: expected a number, got "two"', run, '--step', 'two'],
       ['This run stored no tokens', bare],
+      [`${join(folder, 'rm')} is a run of attune train reward: only policy runs have rollouts`, join(folder, 'rm')],
     ];
+    mkdirSync(join(folder, 'rm'));
+    writeFileSync(join(folder, 'rm', 'run.json'), JSON.stringify({ command: 'train reward' }));
     for (const [message, ...args] of faults) {
       const { code, out, err } = await attune('replay', ...args);
       expect([code, out, err]).toEqual([2, '', expect.stringContaining(message)]);

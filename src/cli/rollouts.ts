@@ -1,8 +1,10 @@
 /** `attune rollouts`: what a policy wrote in training: best and worst, by step, one prompt over time. */
 import { statSync } from 'node:fs';
 import type { Command } from 'commander';
+import { z } from 'zod';
 import { UserError } from '../errors.ts';
 import {
+  field,
   openRollouts,
   openRun,
   type RolloutQuery,
@@ -10,45 +12,57 @@ import {
   type StoredEvalRollout,
   type StoredRollout,
 } from '../runs/index.ts';
-import { wholeNumber } from './options/numbers.ts';
+import { registerCommand } from './options/command.ts';
 import { print, printJson } from './terminal/print.ts';
-
-interface Options {
-  best?: string;
-  worst?: string;
-  step?: string;
-  promptIndex?: string;
-  eval?: boolean;
-  limit?: string;
-  json?: boolean;
-}
 
 /** As many as fit a screen or two; who reads JSON gets all. */
 const usualLimit = 20;
 
+const count = () => z.number().int().positive().optional();
+const isSteps = (text: string) => /^\d+(-\d+)?$/.test(text.trim());
+
+export const rolloutsSchema = z.object({
+  run: field(z.string(), { description: "a policy run's folder, or a rollouts.db" }),
+  best: field(count(), { description: 'the n best' }),
+  worst: field(count(), { description: 'the n worst' }),
+  step: field(
+    z
+      .preprocess(
+        (value) => (typeof value === 'number' ? String(value) : value),
+        z.string().refine(isSteps, 'takes a step or a range such as 90-100.'),
+      )
+      .optional(),
+    { description: 'of one step, or of steps a to b', examples: ['12', '90-100'] },
+  ),
+  promptIndex: field(z.number().int().min(0).optional(), {
+    description: 'everything sampled for one prompt, oldest first',
+  }),
+  eval: field(z.boolean().default(false), { description: 'answers to held-out prompts instead' }),
+  limit: field(count(), { description: `at most so many (${usualLimit}; with --json all)` }),
+  json: field(z.boolean().default(false), { description: 'one JSON object a line' }),
+});
+
+type Options = z.output<typeof rolloutsSchema>;
+
 export function register(program: Command): void {
-  program
-    .command('rollouts <run>')
-    .description(
+  registerCommand(program, {
+    name: 'rollouts',
+    description:
       'responses of a policy run (its folder, or a rollouts.db): per step, best and worst, one prompt over time',
-    )
-    .option('--best <n>', 'the n best')
-    .option('--worst <n>', 'the n worst')
-    .option('--step <n|a-b>', 'of one step, or of steps a to b')
-    .option('--prompt-index <n>', 'everything sampled for one prompt, oldest first')
-    .option('--eval', 'answers to held-out prompts instead')
-    .option('--limit <n>', `at most so many (${usualLimit}; with --json all)`)
-    .option('--json', 'one JSON object a line')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  attune rollouts checkpoints/grpo/run\n  attune rollouts checkpoints/grpo/run --best 5 --step 90-100\n  attune rollouts checkpoints/grpo/run --prompt-index 3 --eval',
-    )
-    .action((run: string, options: Options) => {
+    schema: rolloutsSchema,
+    words: ['run'],
+    examples: [
+      'attune rollouts checkpoints/grpo/run',
+      'attune rollouts checkpoints/grpo/run --best 5 --step 90-100',
+      'attune rollouts checkpoints/grpo/run --prompt-index 3 --eval',
+    ],
+    run(options) {
       const query = queryOf(options);
-      using rollouts = readerOf(run);
+      using rollouts = readerOf(options.run);
       if (query === undefined) printSteps(rollouts, options);
       else printRows(rowsOf(rollouts, query, options), rollouts, options);
-    });
+    },
+  });
 }
 
 function readerOf(path: string): RolloutReader {
@@ -60,29 +74,20 @@ function readerOf(path: string): RolloutReader {
 function queryOf(options: Options): RolloutQuery | undefined {
   const { best, worst, step, promptIndex, limit } = options;
   if (best !== undefined && worst !== undefined) throw new UserError('Ask for --best or for --worst, not for both.');
-  const most = limit === undefined ? undefined : wholeNumber('--limit', limit, 1);
   if (best === undefined && worst === undefined && step === undefined && promptIndex === undefined && !options.eval)
     return undefined;
-  const count =
-    best !== undefined
-      ? wholeNumber('--best', best, 1)
-      : worst !== undefined
-        ? wholeNumber('--worst', worst, 1)
-        : (most ?? (options.json ? undefined : usualLimit));
   return {
     ...(step === undefined ? {} : { step: stepsOf(step) }),
-    ...(promptIndex === undefined ? {} : { promptIndex: wholeNumber('--prompt-index', promptIndex) }),
+    ...(promptIndex === undefined ? {} : { promptIndex }),
     order: best !== undefined ? 'best' : worst !== undefined ? 'worst' : 'step',
-    limit: count,
+    limit: best ?? worst ?? limit ?? (options.json ? undefined : usualLimit),
   };
 }
 
+/** `12`, or `90-100` from and to. */
 function stepsOf(text: string): number | [number, number] {
-  const parts = /^(\d+)(?:-(\d+))?$/.exec(text.trim());
-  if (parts === null) throw new UserError(`--step takes a step or a range such as 90-100, not "${text}".`);
-  const from = Number(parts[1]);
-  if (parts[2] === undefined) return from;
-  const to = Number(parts[2]);
+  const [from = 0, to] = text.split('-').map(Number);
+  if (to === undefined) return from;
   if (to < from) throw new UserError(`--step ${text}: the range ends before it begins.`);
   return [from, to];
 }
@@ -101,18 +106,18 @@ function rowsOf(rollouts: RolloutReader, query: RolloutQuery, options: Options):
 
 function printSteps(rollouts: RolloutReader, options: Options): void {
   const steps = rollouts.steps();
+  // From first to last, so that the course of a long run fits.
+  const most = options.limit ?? (options.json ? steps.length : usualLimit);
+  const every = Math.max(1, Math.ceil(steps.length / most));
+  const chosen = steps.filter((_, i) => i % every === 0 || (i === steps.length - 1 && options.limit === undefined));
   if (options.json) {
-    for (const step of steps) printJson(step);
+    for (const step of chosen) printJson(step);
     return;
   }
   print('  step  rollouts  reward    least     most');
   const number = (value: number) => value.toFixed(3).padStart(8);
-  // From first to last, so that the course of a long run fits.
-  const every = Math.max(1, Math.ceil(steps.length / Number(options.limit ?? usualLimit)));
-  for (const [i, { step, count, mean, min, max }] of steps.entries()) {
-    if (i % every !== 0 && i !== steps.length - 1) continue;
-    print(`${String(step).padStart(6)}  ${String(count).padStart(8)}${number(mean)} ${number(min)} ${number(max)}`);
-  }
+  for (const { step, count: rows, mean, min, max } of chosen)
+    print(`${String(step).padStart(6)}  ${String(rows).padStart(8)}${number(mean)} ${number(min)} ${number(max)}`);
   print(`\n${steps.length} steps. --step N, --best N, --worst N, --prompt-index N and --eval show responses.`);
 }
 

@@ -2,75 +2,88 @@
  * attune score --checkpoint checkpoints/rm/run/final responses.jsonl > scored.jsonl
  * echo '{"prompt": "What is 2 + 2?", "response": "4"}' | attune score --checkpoint models/rm
  */
-import { createWriteStream } from 'node:fs';
 import type { Command } from 'commander';
-import { Option } from 'commander';
+import { z } from 'zod';
 import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { deviceOf, dtypeOf, type QuantType, quantTypes } from '../models/index.ts';
-import { loadRewardModel, type RewardItem, type StepAggregation, stepAggregations } from '../rewards/index.ts';
+import { deviceOf, dtypeOf } from '../models/index.ts';
+import { loadRewardModel, type RewardItem, stepAggregations } from '../rewards/index.ts';
+import { field } from '../runs/index.ts';
+import { quantTypeField } from '../trainers/fields.ts';
+import { registerCommand } from './options/command.ts';
+import { deviceField } from './options/model-fields.ts';
+import { OutputFile } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
-import { jsonLine } from './terminal/print.ts';
-
-interface Flags {
-  checkpoint: string;
-  out?: string;
-  steps: StepAggregation;
-  normalise?: boolean;
-  promptField: string;
-  responseField: string;
-  device: string;
-  dtype: 'auto' | 'float32' | 'bfloat16';
-  quantType?: QuantType;
-}
+import { jsonLine, printPart, tell } from './terminal/print.ts';
 
 const batchRows = 256;
 
+export const scoreSchema = z.object({
+  file: field(z.string().default('-'), { description: 'lines of {prompt, response}; "-" is standard input' }),
+  checkpoint: field(z.string(), {
+    description: 'a trained reward model: its folder, its run, or a hub name',
+    aliases: ['model', 'rewardModelPath'],
+  }),
+  out: field(z.string().optional(), {
+    description: 'where to write; standard output where left out',
+    aliases: ['output'],
+  }),
+  steps: field(z.enum(stepAggregations).default('min'), {
+    description: "how a process model's step scores become one",
+  }),
+  normalise: field(z.boolean().default(false), {
+    description: 'by mean and spread on the reference set of its training',
+  }),
+  promptField: field(z.string().default('prompt'), { description: 'field with a text or a list of messages' }),
+  responseField: field(z.string().default('response'), { description: 'field with the text that is scored' }),
+  device: deviceField,
+  dtype: field(z.enum(['auto', 'float32', 'bfloat16']).default('auto'), {
+    description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
+    group: 'Model',
+  }),
+  quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', 'Model'),
+});
+
+type Config = z.output<typeof scoreSchema>;
+
 export function register(program: Command): void {
-  program
-    .command('score [file]')
-    .description('rewards of prompts and responses: lines of {prompt, response} in, the same with "reward" out')
-    .requiredOption('--checkpoint <model>', 'a trained reward model')
-    .option('--out <file>', 'where to write; standard output where left out')
-    .addOption(
-      new Option('--steps <how>', "how a process model's step scores become one")
-        .choices([...stepAggregations])
-        .default('min'),
-    )
-    .option('--normalise', 'by mean and spread on the reference set of its training')
-    .option('--prompt-field <name>', 'a text or a list of messages', 'prompt')
-    .option('--response-field <name>', 'the text that is scored', 'response')
-    .option('--device <device>', 'cpu, cuda:0, …', 'auto')
-    .addOption(
-      new Option('--dtype <dtype>', 'how weights are held').choices(['auto', 'float32', 'bfloat16']).default('auto'),
-    )
-    .addOption(
-      new Option('--quant-type <type>', 'hold the blocks of the model in 8 or 4 bits').choices([...quantTypes]),
-    )
-    .action(score);
+  registerCommand(program, {
+    name: 'score',
+    description: 'rewards of prompts and responses: lines of {prompt, response} in, the same with "reward" out',
+    schema: scoreSchema,
+    words: ['file'],
+    examples: ['attune score --checkpoint checkpoints/rm/run responses.jsonl --out scored.jsonl'],
+    run: score,
+  });
 }
 
-async function score(file: string | undefined, flags: Flags): Promise<void> {
-  const device = deviceOf(flags.device);
-  const { steps, normalise, quantType } = flags;
-  const options = {
-    ...{ device, dtype: dtypeOf(flags.dtype, device), quantType },
-    ...{ steps, normalise, progress: consoleProgress() },
-  };
-  using scorer = await loadRewardModel(flags.checkpoint, options);
-  const out = flags.out === undefined ? process.stdout : createWriteStream(flags.out);
+async function score(config: Config): Promise<void> {
+  using out = config.out === undefined ? undefined : new OutputFile('--out', config.out, [config.file]);
+  const device = deviceOf(config.device);
+  const { steps, normalise, quantType } = config;
+  const dtype = dtypeOf(config.dtype, device);
+  const progress = consoleProgress();
+  using scorer = await loadRewardModel(config.checkpoint, { device, dtype, quantType, steps, normalise, progress });
   let rows: Record<string, unknown>[] = [];
+  let total = 0;
   const flush = async () => {
-    const scores = await scorer.score(rows.map((row) => itemOf(row, flags)));
-    for (const [i, row] of rows.entries()) out.write(`${jsonLine({ ...row, reward: scores[i] })}\n`);
+    const scores = await scorer.score(rows.map((row) => itemOf(row, config)));
+    for (const [i, row] of rows.entries()) {
+      const line = `${jsonLine({ ...row, reward: scores[i] })}\n`;
+      if (out === undefined) printPart(line);
+      else out.write(line);
+    }
+    total += rows.length;
     rows = [];
   };
-  for await (const row of rowsIn(file)) {
-    checkRow(row, flags);
+  for await (const row of rowsIn(config.file)) {
+    checkRow(row, config);
     if (rows.push(row.value) >= batchRows) await flush();
   }
-  await flush();
-  if (out !== process.stdout) await new Promise<void>((resolve) => out.end(resolve));
+  if (rows.length > 0) await flush();
+  if (total === 0) throw new UserError(`${placeOf(config.file)} has no rows to score.`);
+  out?.finish();
+  if (out !== undefined) tell(`${config.out}: ${total} rows with rewards`);
 }
 
 interface PlacedRow {
@@ -78,24 +91,30 @@ interface PlacedRow {
   place: string;
 }
 
-async function* rowsIn(file = '-'): AsyncGenerator<PlacedRow> {
+const placeOf = (file: string) => (file === '-' ? 'standard input' : file);
+
+async function* rowsIn(file: string): AsyncGenerator<PlacedRow> {
   const input: AsyncIterable<Buffer> = file === '-' ? process.stdin : fileBytes(file);
   for await (const { text, line } of textLines(input)) {
     if (text.trim() === '') continue;
-    const place = `${file === '-' ? 'standard input' : file}:${line}`;
+    const place = `${placeOf(file)}:${line}`;
     yield { value: parsed(text, place), place };
   }
 }
 
 function parsed(text: string, place: string): Record<string, unknown> {
+  let row: unknown;
   try {
-    return JSON.parse(text) as Record<string, unknown>;
+    row = JSON.parse(text);
   } catch (error) {
     throw new UserError(`${place} is not JSON: ${(error as Error).message}`);
   }
+  if (typeof row !== 'object' || row === null || Array.isArray(row))
+    throw new UserError(`${place}: expected a JSON object with a prompt and a response.`);
+  return row as Record<string, unknown>;
 }
 
-function checkRow({ value, place }: PlacedRow, { promptField, responseField }: Flags): void {
+function checkRow({ value, place }: PlacedRow, { promptField, responseField }: Config): void {
   const prompt = value[promptField];
   if (typeof prompt !== 'string' && !Array.isArray(prompt))
     throw new UserError(`${place} has no prompt in "${promptField}" (choose with --prompt-field).`);
@@ -103,6 +122,6 @@ function checkRow({ value, place }: PlacedRow, { promptField, responseField }: F
     throw new UserError(`${place} has no text in "${responseField}" (choose with --response-field).`);
 }
 
-function itemOf(row: Record<string, unknown>, { promptField, responseField }: Flags): RewardItem {
+function itemOf(row: Record<string, unknown>, { promptField, responseField }: Config): RewardItem {
   return { prompt: row[promptField] as RewardItem['prompt'], response: row[responseField] as string };
 }

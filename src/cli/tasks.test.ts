@@ -25,7 +25,7 @@ async function run(...args: string[]): Promise<string> {
   const program = new Command('attune').exitOverride();
   register(program);
   await program.parseAsync(['tasks', ...args], { from: 'user' });
-  vi.restoreAllMocks();
+  vi.mocked(process.stdout.write).mockRestore();
   return output;
 }
 
@@ -88,6 +88,16 @@ describe('attune tasks', () => {
     }
   });
 
+  it('says when there are few different problems', async () => {
+    const told: string[] = [];
+    const out = join(folder, 'few.jsonl');
+    const spy = vi.spyOn(process.stderr, 'write').mockImplementation((text) => told.push(String(text)) > 0);
+    const few = ['generate', '--kind', 'sft', '--tasks', 'gcd:1', '--part', 'test', '--count', '2000'];
+    expect(await run(...few, '--out', out)).toMatch(/2000 sft rows in .*, \d+ different prompts/);
+    spy.mockRestore();
+    expect(told.join('')).toMatch(/Attention: only \d+ of 2,000 prompts are different/);
+  });
+
   it('explains mistakes', async () => {
     const fails = async (message: RegExp, ...args: string[]) => {
       const failure = await run(...args).catch((error: unknown) => error);
@@ -96,7 +106,7 @@ describe('attune tasks', () => {
     };
     await fails(/Did you mean "gcd"/, 'show', 'gdc');
     await fails(/from 1 to 5, not 7/, 'show', 'gcd', '--difficulty', '7');
-    await fails(/--count must be a whole number of 1 or more, not "x"/, 'show', 'gcd', '--count', 'x');
+    await fails(/--count: expected a number, got "x"/, 'show', 'gcd', '--count', 'x');
     await fails(/missing.jsonl: no such file/, 'score', join(folder, 'missing.jsonl'));
     await fails(
       /rows\.jsonl:2 is not JSON/,
@@ -112,9 +122,16 @@ describe('attune tasks', () => {
       written([{ task: 'countdown', answer: '1', meta: 3, response: '1+1' }]),
     );
     await fails(/no rows to score/, 'score', written([]));
-    await fails(/--kind must be one of/, 'generate', '--kind', 'stf', '--tasks', 'gcd');
     await fails(
-      /--test-share must be a number from 0 to 1/,
+      /--kind: expected one of sft.*got "stf".*Did you mean "sft"/,
+      'generate',
+      '--kind',
+      'stf',
+      '--tasks',
+      'gcd',
+    );
+    await fails(
+      /--test-share: expected a number at most 1, got 2/,
       'generate',
       '--kind',
       'sft',
@@ -124,6 +141,6 @@ describe('attune tasks', () => {
       '2',
     );
     await fails(/Unknown task "gdc"/, 'generate', '--kind', 'sft', '--tasks', 'gdc', '--out', join(folder, 'x'));
-    await fails(/Cannot write/, 'generate', '--kind', 'sft', '--tasks', 'gcd', '--out', folder);
+    await fails(/--out .* is a folder; name a file/, 'generate', '--kind', 'sft', '--tasks', 'gcd', '--out', folder);
   });
 });

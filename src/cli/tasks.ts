@@ -6,16 +6,14 @@
  *     attune tasks score responses.jsonl
  *     attune tasks generate --kind preference --tasks "chain_sum:1*2,gcd:1-3" --count 10000 --out pairs.jsonl
  */
-import { createWriteStream } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { pipeline } from 'node:stream/promises';
+import { setImmediate } from 'node:timers/promises';
 import type { Command } from 'commander';
+import { z } from 'zod';
 import { fileBytes, textLines } from '../data/index.ts';
-import { suggestion, UserError } from '../errors.ts';
+import { UserError } from '../errors.ts';
+import { field } from '../runs/index.ts';
 import {
   allTasks,
-  type CorpusOptions,
   corpusKinds,
   corpusRows,
   DistinctPrompts,
@@ -25,67 +23,92 @@ import {
   styles,
   task,
 } from '../tasks/index.ts';
-import { wholeNumber } from './options/numbers.ts';
-import { jsonLine, print, printJson, tell } from './terminal/print.ts';
+import { registerCommand } from './options/command.ts';
+import { jsonField } from './options/model-fields.ts';
+import { OutputFile } from './options/outputs.ts';
+import { jsonLine, print, printJson, printPart, tell } from './terminal/print.ts';
 
-interface GenerateFlags {
-  kind: string;
-  tasks: string;
-  count: string;
-  seed: string;
-  out?: string;
-  style: string;
-  part: string;
-  testShare: string;
-  wrongShare?: string;
-  perPrompt: string;
-  system?: boolean;
-}
+const count = () => z.number().int().positive();
+const share = () => z.number().min(0).max(1);
+
+export const listSchema = z.object({ json: jsonField });
+
+export const showSchema = z.object({
+  name: field(z.string(), { description: 'the task' }),
+  difficulty: field(count().optional(), { description: 'how hard, from 1; every level when left out' }),
+  seed: field(z.number().int().default(1), { description: 'the first sample' }),
+  count: field(count().default(1), { description: 'how many samples of each difficulty' }),
+  json: field(z.boolean().default(false), { description: 'one JSON object a line' }),
+});
+
+export const scoreSchema = z.object({
+  file: field(z.string(), {
+    description: 'lines of {task, seed, difficulty, response} or {task, answer, meta, response}',
+  }),
+  json: jsonField,
+});
+
+export const generateSchema = z.object({
+  kind: field(z.enum(corpusKinds), { description: 'what to make' }),
+  tasks: field(z.string(), {
+    description: 'name[:difficulty][*weight], separated by commas; "all" is every task',
+    aliases: ['task'],
+  }),
+  count: field(count().default(1000), { description: 'how many rows' }),
+  seed: field(z.number().int().default(0), { description: 'the same seed gives the same rows' }),
+  out: field(z.string().optional(), {
+    description: 'where to write; standard output where left out',
+    aliases: ['output'],
+  }),
+  style: field(z.enum(styles).default('think'), { description: 'how solutions are written' }),
+  part: field(z.enum(parts).default('all'), { description: 'only prompts of this part' }),
+  testShare: field(share().default(0.1), { description: 'the share of prompts that are test prompts' }),
+  wrongShare: field(share().optional(), {
+    description: 'the share of wrong solutions; 0 for sft, 0.5 for graded and steps when left out',
+  }),
+  perPrompt: field(count().default(1), { description: 'graded: solutions on each prompt' }),
+  system: field(z.boolean().default(false), {
+    description: 'sft: begin with a system message that asks for the think and answer tags',
+  }),
+});
 
 export function register(program: Command): void {
   const command = program.command('tasks').description('procedural tasks with verifiable answers');
-
-  command
-    .command('list', { isDefault: true })
-    .description('all tasks, one line each')
-    .option('--json', 'print it as JSON')
-    .action((flags: { json?: boolean }) => (flags.json ? printJson(overview(), 2) : print(listing())));
-
-  command
-    .command('show <name>')
-    .description('samples of a task with worked solutions')
-    .option('--difficulty <level>', 'how hard, from 1 (default: every level)')
-    .option('--seed <number>', 'the first sample', '1')
-    .option('--count <number>', 'how many samples of each difficulty', '1')
-    .option('--json', 'one JSON object a line')
-    .action((name: string, flags: { difficulty?: string; seed: string; count: string; json?: boolean }) => {
-      print(samples(name, flags).join(flags.json ? '\n' : '\n\n'));
-    });
-
-  command
-    .command('score <file>')
-    .description('score responses: lines of {task, seed, difficulty, response} or {task, answer, meta, response}')
-    .option('--json', 'print it as JSON')
-    .action(async (file: string, flags: { json?: boolean }) => {
+  registerCommand(command, {
+    name: 'list',
+    isDefault: true,
+    description: 'all tasks, one line each',
+    schema: listSchema,
+    run: ({ json }) => (json ? printJson(overview(), 2) : print(listing())),
+  });
+  registerCommand(command, {
+    name: 'show',
+    description: 'samples of a task with worked solutions',
+    schema: showSchema,
+    words: ['name'],
+    examples: ['attune tasks show countdown --difficulty 2 --count 3'],
+    run: (config) => print(samples(config).join(config.json ? '\n' : '\n\n')),
+  });
+  registerCommand(command, {
+    name: 'score',
+    description: 'score responses by the verifier of their task',
+    schema: scoreSchema,
+    words: ['file'],
+    async run({ file, json }) {
       const scores = await scoreFile(file);
-      flags.json ? printJson(scores, 2) : print(table(scores));
-    });
-
-  command
-    .command('generate')
-    .description('training data from tasks, one JSON object a line')
-    .requiredOption('--kind <kind>', `what to make: ${corpusKinds.join(', ')}`)
-    .requiredOption('--tasks <mixture>', 'name[:difficulty][*weight], separated by commas; "all" is every task')
-    .option('--count <rows>', 'how many rows', '1000')
-    .option('--seed <number>', 'the same seed gives the same rows', '0')
-    .option('--out <file>', 'where to write (default: standard output)')
-    .option('--style <style>', `how solutions are written: ${styles.join(', ')}`, 'think')
-    .option('--part <part>', `only prompts of this part: ${parts.join(', ')}`, 'all')
-    .option('--test-share <share>', 'the share of prompts that are test prompts', '0.1')
-    .option('--wrong-share <share>', 'the share of wrong solutions (default: 0 for sft, 0.5 for graded and steps)')
-    .option('--per-prompt <number>', 'graded: solutions on each prompt', '1')
-    .option('--system', 'sft: begin with a system message that asks for the think and answer tags')
-    .action(generate);
+      if (json) printJson(scores, 2);
+      else print(table(scores));
+    },
+  });
+  registerCommand(command, {
+    name: 'generate',
+    description: 'training data from tasks, one JSON object a line',
+    schema: generateSchema,
+    examples: [
+      'attune tasks generate --kind preference --tasks "chain_sum:1*2,gcd:1-3" --count 10000 --out pairs.jsonl',
+    ],
+    run: generate,
+  });
 }
 
 function overview() {
@@ -98,18 +121,15 @@ function listing(): string {
   return [...lines, '', `${allTasks.length} tasks. \`attune tasks show NAME\` shows samples.`].join('\n');
 }
 
-function samples(name: string, flags: { difficulty?: string; seed: string; count: string; json?: boolean }): string[] {
+function samples({ name, difficulty, seed, count: each, json }: z.output<typeof showSchema>): string[] {
   const shown = task(name);
-  const seed = wholeNumber('--seed', flags.seed, Number.MIN_SAFE_INTEGER);
-  const count = wholeNumber('--count', flags.count, 1);
   const everyLevel = Array.from({ length: shown.levels }, (_, i) => i + 1);
-  const difficulties = flags.difficulty === undefined ? everyLevel : [wholeNumber('--difficulty', flags.difficulty, 1)];
-  const examples = difficulties.flatMap((difficulty) =>
-    Array.from({ length: count }, (_, i) => shown.generate(seed + i, difficulty)),
+  const examples = (difficulty === undefined ? everyLevel : [difficulty]).flatMap((level) =>
+    Array.from({ length: each }, (_, i) => shown.generate(seed + i, level)),
   );
   return examples.map((example) => {
     const steps = shown.solve(example);
-    if (flags.json) return JSON.stringify({ ...example, steps });
+    if (json) return jsonLine({ ...example, steps });
     const solution = steps.map((step) => `    ${step}`).join('\n');
     const heading = `${shown.name}, difficulty ${example.difficulty}, seed ${example.seed}`;
     return `${heading}\n  ${example.prompt.replaceAll('\n', '\n  ')}\n  solution\n${solution}\n  answer\n    ${example.answer}`;
@@ -216,67 +236,22 @@ function table({ tasks, total }: { tasks: TaskScore[]; total: TaskScore }): stri
   return [line(['task', 'rows', 'correct', 'score', 'format']), ...tasks.map(row), row(total)].join('\n');
 }
 
-async function generate(flags: GenerateFlags): Promise<void> {
-  const kind = oneOf('--kind', flags.kind, corpusKinds);
-  const options: CorpusOptions = {
-    tasks: flags.tasks,
-    count: wholeNumber('--count', flags.count, 1),
-    seed: wholeNumber('--seed', flags.seed, Number.MIN_SAFE_INTEGER),
-    style: oneOf('--style', flags.style, styles),
-    part: oneOf('--part', flags.part, parts),
-    testShare: share('--test-share', flags.testShare),
-    ...(flags.wrongShare === undefined ? {} : { wrongShare: share('--wrong-share', flags.wrongShare) }),
-    perPrompt: wholeNumber('--per-prompt', flags.perPrompt, 1),
-    system: flags.system ?? false,
-  };
+async function generate({ kind, out: path, ...options }: z.output<typeof generateSchema>): Promise<void> {
+  const rows = corpusRows(kind, options);
+  // The first row is made before a file is, so that a mistake in the mixture leaves nothing behind.
+  let next = rows.next();
+  using out = path === undefined ? undefined : new OutputFile('--out', path);
   const prompts = new DistinctPrompts(kind, options.perPrompt);
-  const lines = corpusRows(kind, options).map((row) => {
-    prompts.add(row);
-    return `${jsonLine(row)}\n`;
-  });
-  // The first row is made before a file is, so that a mistake in the mixture leaves no empty file behind.
-  const first = lines.next();
-  const all = (function* () {
-    if (!first.done) yield first.value;
-    yield* lines;
-  })();
-  const warn = () => {
-    const warning = prompts.warning();
-    if (warning !== undefined) tell(`WARNING  ${warning}`);
-  };
-  if (flags.out === undefined) {
-    await printed(all);
-    warn();
-    return;
+  for (; !next.done; next = rows.next()) {
+    prompts.add(next.value);
+    const line = `${jsonLine(next.value)}\n`;
+    if (out === undefined) printPart(line);
+    else out.write(line);
+    // Now and then the event loop, where a reader that is gone (head, a pager) ends the command.
+    if (prompts.rows % 256 === 0) await setImmediate();
   }
-  try {
-    await mkdir(dirname(flags.out), { recursive: true });
-    await pipeline(all, createWriteStream(flags.out));
-  } catch (error) {
-    if (error instanceof UserError) throw error;
-    throw new UserError(`Cannot write ${flags.out}: ${(error as Error).message}.`);
-  }
-  print(`${flags.count} ${kind} rows in ${flags.out}`);
-  warn();
-}
-
-async function printed(lines: Iterable<string>): Promise<void> {
-  try {
-    await pipeline(lines, process.stdout, { end: false });
-  } catch (error) {
-    // Whoever reads (head, a pager) has seen enough.
-    if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error;
-  }
-}
-
-function oneOf<T extends string>(flag: string, text: string, known: readonly T[]): T {
-  const found = known.find((each) => each === text);
-  if (found !== undefined) return found;
-  throw new UserError(`${flag} must be one of ${known.join(', ')}, not "${text}".${suggestion(text, known)}`);
-}
-
-function share(flag: string, text: string): number {
-  const number = Number(text);
-  if (text.trim() !== '' && number >= 0 && number <= 1) return number;
-  throw new UserError(`${flag} must be a number from 0 to 1, not "${text}".`);
+  out?.finish();
+  if (out !== undefined) print(`${prompts.rows} ${kind} rows in ${path}, ${prompts.distinct} different prompts`);
+  const warning = prompts.warning();
+  if (warning !== undefined) tell(`Attention: ${warning}`);
 }

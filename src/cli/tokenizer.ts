@@ -3,97 +3,113 @@
  * attune tokenizer encode MODEL "some text"
  * attune tokenizer decode MODEL 1,2,3
  */
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
+import { z } from 'zod';
 import { fileBytes, textLines } from '../data/index.ts';
 import { UserError } from '../errors.ts';
-import { resolveModel } from '../hub/hub.ts';
-import { Tokenizer, trainBpe } from '../text/index.ts';
-import { wholeNumber, wholeNumbers } from './options/numbers.ts';
+import { loadTokenizer } from '../models/files/tokenizer.ts';
+import { field } from '../runs/index.ts';
+import { trainBpe } from '../text/index.ts';
+import { registerCommand } from './options/command.ts';
+import { modelField } from './options/model-fields.ts';
+import { checkOutputFolder } from './options/outputs.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, printJson } from './terminal/print.ts';
 
-interface TrainFlags {
-  files: string[];
-  vocabSize: string;
-  out: string;
-  minFrequency: string;
-  specialTokens?: string;
-  eosToken?: string;
-  chatTemplate?: string;
-  field: string;
-  pattern?: string;
-}
+export const trainSchema = z.object({
+  files: field(z.array(z.string()).min(1), {
+    description: 'text files (a text per line), or .jsonl with the text in --field; also .gz and .zst',
+    variadic: true,
+  }),
+  vocabSize: field(z.number().int().positive(), { description: 'ids in all' }),
+  out: field(z.string(), { description: 'folder for it', aliases: ['outputDir'] }),
+  overwrite: field(z.boolean().default(false), { description: 'replace a tokenizer that is there' }),
+  minFrequency: field(z.number().int().min(0).default(2), { description: 'join only pairs seen as often as this' }),
+  specialTokens: field(z.array(z.string()).optional(), { description: 'they get the first ids' }),
+  eosToken: field(z.string().optional(), { description: 'which of them ends a reply' }),
+  chatTemplate: field(z.string().optional(), { description: 'a Jinja file in place of ChatML' }),
+  pattern: field(z.string().optional(), {
+    description: "regular expression of pieces that are never joined with one another, in place of GPT-2's",
+  }),
+  field: field(z.string().default('text'), {
+    description: 'field of a .jsonl line that holds the text, or a list of messages',
+  }),
+});
+
+export const encodeSchema = z.object({
+  model: modelField,
+  text: field(z.string().optional(), { description: 'what to split; standard input where left out' }),
+  addSpecialTokens: field(z.boolean().default(false), { description: 'with BOS and EOS as the model wants them' }),
+  json: field(z.boolean().default(false), { description: 'the ids alone, as JSON' }),
+});
+
+export const decodeSchema = z.object({
+  model: modelField,
+  ids: field(z.array(z.number().int().min(0)).min(1), { description: 'token ids', examples: ['1,2,3'] }),
+  skipSpecialTokens: field(z.boolean().default(false), { description: 'leave out BOS, EOS and their kind' }),
+  json: field(z.boolean().default(false), { description: 'the text as a JSON string, to the last character' }),
+});
 
 export function register(program: Command): void {
   const tokenizer = program.command('tokenizer').description('train a tokenizer, or look at how one splits text');
-  tokenizer
-    .command('train')
-    .description('byte-level BPE from text files, saved as a Hugging Face tokenizer folder')
-    .requiredOption(
-      '--files <paths...>',
-      'text files (a text per line), or .jsonl with the text in --field; also .gz and .zst',
-    )
-    .requiredOption('--vocab-size <n>', 'ids in all')
-    .requiredOption('--out <folder>', 'where to write it')
-    .option('--min-frequency <n>', 'join only pairs seen as often as this', '2')
-    .option('--special-tokens <list>', 'comma-separated; they get the first ids')
-    .option('--eos-token <token>', 'which of them ends a reply')
-    .option('--chat-template <file>', 'a Jinja file in place of ChatML')
-    .option('--pattern <regex>', "pieces that are never joined with one another, in place of GPT-2's")
-    .option('--field <name>', 'field of a .jsonl line that holds the text, or a list of messages', 'text')
-    .action(train);
-  tokenizer
-    .command('encode <model> [text]')
-    .description('tokens and ids of a text (standard input where left out)')
-    .option('--add-special-tokens', 'with BOS and EOS as the model wants them')
-    .option('--json', 'the ids alone, as JSON')
-    .action(encode);
-  tokenizer
-    .command('decode <model> <ids>')
-    .description('the text of comma-separated ids')
-    .option('--skip-special-tokens', 'leave out BOS, EOS and their kind')
-    .action(decode);
+  registerCommand(tokenizer, {
+    name: 'train',
+    description: 'byte-level BPE from text files, saved as a Hugging Face tokenizer folder',
+    schema: trainSchema,
+    examples: ['attune tokenizer train --files corpus.txt notes.jsonl --vocab-size 4096 --out ./tokenizer'],
+    run: train,
+  });
+  registerCommand(tokenizer, {
+    name: 'encode',
+    description: 'tokens and ids of a text (standard input where left out)',
+    schema: encodeSchema,
+    words: ['model', 'text'],
+    run: encode,
+  });
+  registerCommand(tokenizer, {
+    name: 'decode',
+    description: 'the text of comma-separated ids',
+    schema: decodeSchema,
+    words: ['model', 'ids'],
+    run: decode,
+  });
 }
 
-async function train(flags: TrainFlags): Promise<void> {
-  const trained = await trainBpe(lines(flags.files, flags.field), {
-    out: flags.out,
-    vocabSize: wholeNumber('--vocab-size', flags.vocabSize),
-    minFrequency: wholeNumber('--min-frequency', flags.minFrequency),
-    specialTokens: flags.specialTokens?.split(',').map((token) => token.trim()),
-    eosToken: flags.eosToken,
-    pattern: flags.pattern,
-    chatTemplate: flags.chatTemplate === undefined ? undefined : await readTemplate(flags.chatTemplate),
+async function train(config: z.output<typeof trainSchema>): Promise<void> {
+  const { out, vocabSize, minFrequency, specialTokens, eosToken, pattern } = config;
+  checkOutputFolder('--out', out);
+  if (!config.overwrite && existsSync(join(out, 'tokenizer.json')))
+    throw new UserError(`--out ${out} holds a tokenizer already: name another folder, or replace it with --overwrite.`);
+  const trained = await trainBpe(lines(config.files, config.field), {
+    ...{ out, vocabSize, minFrequency, specialTokens, eosToken, pattern },
+    chatTemplate: config.chatTemplate === undefined ? undefined : await readTemplate(config.chatTemplate),
     progress: consoleProgress(),
   });
-  print(`${flags.out}: ${trained.vocabSize} tokens`);
+  print(`${out}: ${trained.vocabSize} tokens`);
 }
 
-async function encode(
-  model: string,
-  text: string | undefined,
-  flags: { addSpecialTokens?: boolean; json?: boolean },
-): Promise<void> {
-  const tokenizer = await load(model);
-  const ids = tokenizer.encode(text ?? (await readAll(process.stdin)), flags);
-  if (flags.json) return printJson(ids);
+async function encode(config: z.output<typeof encodeSchema>): Promise<void> {
+  const { addSpecialTokens } = config;
+  const tokenizer = await loadTokenizer(config, consoleProgress());
+  const ids = tokenizer.encode(config.text ?? (await readAll(process.stdin)), { addSpecialTokens });
+  if (config.json) return printJson(ids);
   for (const id of ids) print(`${String(id).padStart(7)}  ${tokenizer.token(id) ?? ''}`);
   print(`${ids.length} tokens`);
 }
 
-async function decode(model: string, list: string, flags: { skipSpecialTokens?: boolean }): Promise<void> {
-  const tokenizer = await load(model);
-  const ids = wholeNumbers('ids', list);
+async function decode(config: z.output<typeof decodeSchema>): Promise<void> {
+  const { ids, skipSpecialTokens } = config;
+  const tokenizer = await loadTokenizer(config, consoleProgress());
   const unknown = ids.find((id) => id >= tokenizer.vocabSize);
   if (unknown !== undefined)
     throw new UserError(`There is no token ${unknown}; the vocabulary ends at ${tokenizer.vocabSize - 1}.`);
-  print(tokenizer.decode(ids, flags));
-}
-
-async function load(model: string): Promise<Tokenizer> {
-  return Tokenizer.load(await resolveModel(model, { tokenizerOnly: true, progress: consoleProgress() }));
+  const text = tokenizer.decode(ids, { skipSpecialTokens });
+  if (config.json) printJson(text);
+  else print(text);
 }
 
 async function* lines(paths: readonly string[], field: string): AsyncGenerator<string> {

@@ -5,7 +5,9 @@ import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
 import { type ModelPlan, planPipeline } from '../workflows/pipeline/plan.ts';
+import { checkOutputFolder } from './options/outputs.ts';
 import { evaluationLine, short, shown } from './options/training.ts';
+import { typedCommand } from './options/typed.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
@@ -28,6 +30,7 @@ export function registerPipeline(train: Command): void {
     .option('--resume', 'go on: finished models are left alone, the others resume from their newest checkpoint')
     .action(async (flags: Flags, command: Command) => {
       if (flags.config === undefined) return command.help({ error: true });
+      checkOutputFolder('--output-dir', flags.outputDir);
       const { config } = readPipeline(flags.config, { outputDir: flags.outputDir });
       process.exitCode = flags.dryRun ? await dryRun(config, flags) : await run(config, flags);
     });
@@ -61,7 +64,7 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
   using interrupt = onInterrupt((signal) =>
-    tell(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+    tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
   const modelIndex =
     flags.modelIndex === undefined ? undefined : config.models.indexOf(modelAt(config, flags.modelIndex));
@@ -85,7 +88,7 @@ export function resumeCommand({ config, modelIndex, outputDir }: Flags): string 
     ...(modelIndex === undefined ? [] : ['--model-index', modelIndex]),
     ...(outputDir === undefined ? [] : ['--output-dir', outputDir]),
   ];
-  return ['attune train --config', config, ...more, '--resume'].join(' ');
+  return [`${typedCommand()} train --config`, config, ...more, '--resume'].join(' ');
 }
 
 type LogLevel = PipelineConfig['logging']['logLevel'];

@@ -39,6 +39,6 @@ export function explainer(print: (line: string) => void = (line) => tell(line)):
   return ({ step, metrics }) => {
     history.push({ step, time: Date.now(), ...metrics } as MetricRow);
     for (const { level, message } of newSignals(history, told))
-      print(`\n${level === 'warning' ? 'Attention' : 'Note'}, step ${step}: ${message}`);
+      print(`${level === 'warning' ? 'Attention' : 'Note'}, step ${step}: ${message}`);
   };
 }

@@ -1,6 +1,6 @@
 /**
- * The Hugging Face hub. From what a user writes for a model — a folder, or `org/name[@revision]` — to a folder with the
- * files that loading it needs, and no others.
+ * The Hugging Face hub. From what a user writes for a model — a folder, a run's folder, or `org/name[@revision]` — to a
+ * folder with the files that loading it needs, and no others.
  *
  *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
  */
@@ -8,6 +8,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
+import { modelFolderOf } from './local.ts';
 import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
 import type { HubOptions } from './settings.ts';
 
@@ -33,9 +34,10 @@ const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
 export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
-  const folder = resolve(model.replace(/^~(?=\/|$)/, homedir()));
-  const found = await stat(folder).catch(() => undefined);
+  const named = resolve(model.replace(/^~(?=\/|$)/, homedir()));
+  const found = await stat(named).catch(() => undefined);
   if (found?.isDirectory()) {
+    const folder = modelFolderOf(named);
     const names = await readdir(folder);
     await checkFiles(folder, names);
     if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);

@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { saveCheckpoint } from './checkpoints.ts';
+import { saveCheckpoint, trainerStateName } from './checkpoints.ts';
 import { savedConfig } from './config/config.ts';
 import { cadenceFields, loraFields, optimizerFields, runFields } from './config/training-fields.ts';
 import { resolveRun } from './resume.ts';
@@ -46,5 +46,40 @@ describe('resolveRun', () => {
     expect(again.resume).toMatchObject({ step: 5, path: join(folder, 'out', 'r', 'step-5') });
     expect(again.config).toMatchObject({ lr: 3e-4, epochs: 8, seed: 2, runName: 'r' });
     expect(again.sources).toMatchObject({ lr: 'the checkpoint', epochs: file, seed: 'command line' });
+  });
+
+  /** A run as it lies there after training in `cwd`. */
+  async function left(name: string, info: object, config: Record<string, unknown>) {
+    const run = join(folder, name);
+    await saveCheckpoint(run, 'step-5', { step: 5, json: { 'train_config.json': config, [trainerStateName]: {} } });
+    writeFileSync(join(run, 'run.json'), JSON.stringify(info));
+    return run;
+  }
+
+  it('says what kind of run it is where that is another', async () => {
+    const run = await left('policy', { command: 'train policy' }, { group_size: 8, kl_coef: 0.1 });
+    await expect(resolveRun(schema, { resumeFrom: run }, 'train reward')).rejects.toThrow(
+      'that is a run of attune train policy, not of attune train reward.',
+    );
+  });
+
+  it('names the folder where a file is given', async () => {
+    const run = await left('file', { command: 'train reward' }, {});
+    await expect(resolveRun(schema, { resumeFrom: join(run, 'run.json') })).rejects.toThrow(
+      "that is a file. Name the run's folder",
+    );
+  });
+
+  it('takes relative paths from where the run was started', async () => {
+    const paths = z.object({ ...schema.shape, rewardModelPath: z.string().optional(), model: z.string().default('') });
+    mkdirSync(join(folder, 'there', 'rm'), { recursive: true });
+    const saved = { reward_model_path: './rm', model: 'org/name', log_dir: './logs' };
+    const run = await left('moved', { command: 'train policy', cwd: join(folder, 'there') }, saved);
+    const { config } = await resolveRun(paths, { resumeFrom: run });
+    expect(config).toMatchObject({
+      rewardModelPath: join(folder, 'there', 'rm'),
+      model: 'org/name',
+      logDir: join(folder, 'there', 'logs'),
+    });
   });
 });

@@ -5,7 +5,7 @@
  *     const { config, resume } = await resolveRun(rewardSchema, schemaFlags(command, rewardSchema));
  */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { type FoundCheckpoint, findCheckpoint, trainerStateName } from './checkpoints.ts';
 import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config/config.ts';
@@ -36,9 +36,11 @@ export async function resolveRun<S extends ConfigSchema>(
   const outputDir = given('outputDir') ?? defaultValue(schema.shape.outputDir as S['shape'][string]);
   const resume = await findCheckpoint(from, { outputDir: String(outputDir ?? '.') });
   checkResumable(resume, command);
-  const checkpoint =
+  const checkpoint = fromWhereItBegan(
     readJson<Record<string, unknown>>(join(resume.path, 'train_config.json')) ??
-    readJson(join(resume.run, 'config.json'));
+      readJson<Record<string, unknown>>(join(resume.run, 'config.json')),
+    readJson<{ cwd?: string }>(join(resume.run, 'run.json'))?.cwd,
+  );
   return { ...resolveConfig(schema, { ...sources, checkpoint }), resume };
 }
 
@@ -54,4 +56,22 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
   throw new UserError(
     `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${path}, or resume from a step-N folder of ${run}.`,
   );
+}
+
+/** Fields that may name a file or folder, in the saved spelling. */
+const inputs = /^(model|tokenizer|from_config|dataset|eval_dataset|(.*_)?(model|module|path|teacher))$/;
+const places = /^(output|log|rollouts)_dir$/;
+
+/** A saved config whose relative paths are meant from the folder in which the run was started. */
+function fromWhereItBegan(
+  config: Record<string, unknown> | undefined,
+  cwd: string | undefined,
+): Record<string, unknown> | undefined {
+  if (config === undefined || cwd === undefined || resolve(cwd) === process.cwd()) return config;
+  const moved = Object.entries(config).map(([name, value]) => {
+    if (typeof value !== 'string') return [name, value];
+    const there = resolve(cwd, value);
+    return [name, places.test(name) || (inputs.test(name) && existsSync(there)) ? there : value];
+  });
+  return Object.fromEntries(moved);
 }

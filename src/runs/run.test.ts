@@ -95,9 +95,11 @@ describe('a run folder', () => {
     const run = await createRun({ ...options(), runName: 'taken' });
     await run.finish('failed', 'token=hf_abcdefghijklmnopqrstuv');
     expect(openRun(run.folder).info?.reason).toBe('token=[redacted]');
-    await expect(createRun({ ...options(), runName: 'taken' })).rejects.toThrow(
-      /exists\. Choose another --run-name, or go on with --resume-from/,
-    );
+    const taken = () => createRun({ ...options(), runName: 'taken' });
+    await expect(taken()).rejects.toThrow(/exists\. Choose another --run-name\.$/);
+    const saved = await saveCheckpoint(run.folder, 'step-1', { step: 1 });
+    await expect(taken()).rejects.toThrow(/exists\. Choose another --run-name, or go on with --resume-from .*taken\.$/);
+    rmSync(saved, { recursive: true });
     await expect(createRun({ ...options(), runName: '../x' })).rejects.toThrow(/single folder name/);
     for (const loss of [1, 2]) {
       const run = await createRun({ ...options(), runName: 'taken', existing: 'reuse' });

@@ -12,7 +12,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
-import { cleanStale, supersedeAfter } from './checkpoints.ts';
+import { cleanStale, listCheckpoints, supersedeAfter } from './checkpoints.ts';
 import { redact, withoutSecrets } from './config/secrets.ts';
 import { makeFolder, readJson, writeJson, writeWhole } from './json-files.ts';
 import { lockRun, type RunLock } from './lock.ts';
@@ -41,6 +41,8 @@ export interface RunInfo {
   reason?: string;
   /** Who writes it: a run whose process is gone was killed, whatever its status says. */
   process: { host: string; pid: number };
+  /** The folder it was started in: relative paths of its config are meant from there. */
+  cwd?: string;
 }
 
 export interface RunOptions {
@@ -234,6 +236,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
     step: resumedAt ?? 0,
     logDir: resolve(logDir),
     process: { host: hostname(), pid: process.pid },
+    cwd: process.cwd(),
   };
   const { curves } = options;
   return new Run(folder, info, new Metrics(sinks), { rolloutsPath, lock, resumedAt, keptTo, curves, before });
@@ -261,17 +264,26 @@ const reasons: Record<string, string> = {
   ENAMETOOLONG: 'the name is too long',
 };
 
+/** Faults of a new run's place that are known before anything is made. */
+export function checkNewRun(options: Pick<RunOptions, 'outputDir' | 'runName' | 'existing'>): void {
+  const { outputDir, runName, existing } = options;
+  if (runName === undefined) return;
+  if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
+    throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
+  const folder = join(outputDir, runName);
+  if (existing === 'reuse' || !existsSync(folder)) return;
+  // Advice to resume only where there is something to resume from.
+  const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
+  throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
+}
+
 /** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */
 function claimFolder(options: RunOptions): string {
+  checkNewRun(options);
   makeFolder(resolve(options.outputDir));
   if (options.runName !== undefined) {
-    if (!/^[^/\\]+$/.test(options.runName) || /^\.+$/.test(options.runName)) {
-      throw new UserError(`"${options.runName}" cannot be a run's name: it must be a single folder name.`);
-    }
     const folder = join(options.outputDir, options.runName);
-    if (!tryMkdir(folder) && options.existing !== 'reuse') {
-      throw new UserError(`The run ${folder} exists. Choose another --run-name, or go on with --resume-from ${folder}`);
-    }
+    if (!tryMkdir(folder) && options.existing !== 'reuse') checkNewRun(options);
     return folder;
   }
   const name = dateTimeName(new Date());

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -59,6 +59,27 @@ describe('a build', () => {
     expect(text('b.jsonl')).toBe(text('a.jsonl'));
     expect(text('c.jsonl')).not.toBe(text('a.jsonl'));
     expect(liveTensors()).toBe(before);
+  });
+
+  it('keeps what was made when it is stopped, and nothing when it fails', async () => {
+    const stop = new AbortController();
+    const output = join(folder, 'stopped.jsonl');
+    const once: RewardScorer = {
+      name: 'once',
+      score: async (items, options) => {
+        stop.abort();
+        return length.score(items, options);
+      },
+    };
+    const given = { ...small, batchPrompts: 2, output };
+    const made = await buildPreferences(given, { dataset: rows, scorers: [once], signal: stop.signal });
+    expect(made).toMatchObject({ stopped: true, prompts: 2, output: `${output}.part` });
+    expect(readFileSync(made.output, 'utf8').trim().split('\n').filter(Boolean)).toHaveLength(made.pairs);
+    expect(existsSync(output)).toBe(false);
+    const broken: RewardScorer = { name: 'broken', score: () => Promise.reject(new Error('no score')) };
+    const failing = buildPreferences({ ...given, output: join(folder, 'f') }, { dataset: rows, scorers: [broken] });
+    await expect(failing).rejects.toThrow('no score');
+    expect(readdirSync(folder).filter((name) => name.startsWith('f'))).toEqual([]);
   });
 
   it('has the verifier judge a task', async () => {

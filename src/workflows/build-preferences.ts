@@ -4,7 +4,7 @@
  *
  *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
  */
-import { createWriteStream, mkdirSync, renameSync } from 'node:fs';
+import { createWriteStream, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { finished } from 'node:stream/promises';
 import { z } from 'zod';
@@ -94,7 +94,9 @@ export interface BuildPreferencesOptions {
 }
 
 export interface BuiltPreferences {
+  /** The file; where the build was stopped, the one beside it (`….part`) that holds the pairs made until then. */
   output: string;
+  stopped: boolean;
   prompts: number;
   pairs: number;
   /** Prompts whose responses all scored alike: they teach nothing. */
@@ -153,55 +155,86 @@ interface Parts {
   tokenizer: Parameters<typeof sampleRollouts>[1];
 }
 
-/** Written beside the target and renamed: a broken-off build leaves no half file. */
+/**
+ * Written beside the target and renamed: a build that fails leaves no half file. One that is stopped keeps its pairs, which
+ * took long to make, under a name that says that they are not all.
+ */
 async function writePairs(
   config: BuildPreferencesConfig,
-  { prompts, scorer, sampler, tokenizer }: Parts,
+  parts: Parts,
   { progress, signal }: BuildPreferencesOptions,
 ): Promise<BuiltPreferences> {
-  const { output, samples: groupSize, batchPrompts, seed } = config;
+  const { output, batchPrompts } = config;
+  const { prompts } = parts;
   mkdirSync(dirname(output), { recursive: true });
   const partial = `${output}.${process.pid}.part`;
   const file = createWriteStream(partial);
   const scores: number[] = [];
   const made: BuiltPair[] = [];
+  let done = 0;
   let withoutPairs = 0;
   const bar = progress?.start('sampling', prompts.length, 'prompts');
-  for (let first = 0; first < prompts.length; first += batchPrompts) {
-    const batch = prompts.slice(first, first + batchPrompts);
-    const seeds = rolloutSeeds(seed, first);
-    const rollouts = await sampleRollouts(sampler, tokenizer, batch, { ...config, groupSize, seeds, signal });
-    await scoreRollouts(scorer, rollouts, signal);
-    scores.push(...rollouts.map(({ score }) => score));
-    for (const [i, prompt] of batch.entries()) {
-      const group = rollouts.slice(i * groupSize, (i + 1) * groupSize);
-      const responses = group.map(({ completion, score }) => ({ text: completion, score }));
-      const pairs = pairsOf(responses, config).map(([w, l]) => ({
-        prompt: asWritten(prompt.messages),
-        chosen: w.text,
-        rejected: l.text,
-        score_chosen: w.score,
-        score_rejected: l.score,
-      }));
-      if (pairs.length === 0) withoutPairs++;
-      made.push(...pairs);
-      for (const pair of pairs) file.write(`${JSON.stringify(pair)}\n`);
+  try {
+    for (; done < prompts.length && !signal?.aborted; done += batchPrompts) {
+      const batch = await scoredPairs(config, parts, done, signal);
+      scores.push(...batch.scores);
+      for (const pairs of batch.pairs) {
+        if (pairs.length === 0) withoutPairs++;
+        made.push(...pairs);
+        for (const pair of pairs) file.write(`${JSON.stringify(pair)}\n`);
+      }
+      bar?.advance(batch.pairs.length, { pairs: made.length });
     }
-    bar?.advance(batch.length, { pairs: made.length });
+  } catch (error) {
+    if (!signal?.aborted) {
+      file.destroy();
+      rmSync(partial, { force: true });
+      throw error;
+    }
+  } finally {
+    bar?.done();
   }
-  bar?.done();
   file.end();
   await finished(file);
-  renameSync(partial, output);
+  const stopped = done < prompts.length;
+  const kept = stopped ? `${output}.part` : output;
+  renameSync(partial, kept);
   return {
-    output,
-    prompts: prompts.length,
+    output: kept,
+    stopped,
+    prompts: Math.min(done, prompts.length),
     pairs: made.length,
     withoutPairs,
     meanScore: meanOf(scores),
     meanChosen: meanOf(made.map((pair) => pair.score_chosen)),
     meanRejected: meanOf(made.map((pair) => pair.score_rejected)),
   };
+}
+
+/** Responses to the prompts from `first` on, their scores, and the pairs of each prompt. */
+async function scoredPairs(
+  config: BuildPreferencesConfig,
+  { prompts, scorer, sampler, tokenizer }: Parts,
+  first: number,
+  signal: AbortSignal | undefined,
+): Promise<{ scores: number[]; pairs: BuiltPair[][] }> {
+  const { samples: groupSize, batchPrompts, seed } = config;
+  const batch = prompts.slice(first, first + batchPrompts);
+  const seeds = rolloutSeeds(seed, first);
+  const rollouts = await sampleRollouts(sampler, tokenizer, batch, { ...config, groupSize, seeds, signal });
+  await scoreRollouts(scorer, rollouts, signal);
+  const pairs = batch.map((prompt, i) => {
+    const group = rollouts.slice(i * groupSize, (i + 1) * groupSize);
+    const responses = group.map(({ completion, score }) => ({ text: completion, score }));
+    return pairsOf(responses, config).map(([w, l]) => ({
+      prompt: asWritten(prompt.messages),
+      chosen: w.text,
+      rejected: l.text,
+      score_chosen: w.score,
+      score_rejected: l.score,
+    }));
+  });
+  return { scores: rollouts.map(({ score }) => score), pairs };
 }
 
 export interface ScoredResponse {

@@ -33,6 +33,8 @@ export interface StoryOptions {
   heldOut?: number;
   maxNewTokens?: number;
   seed?: number;
+  /** Commands that lead on from here and what each is for: the report ends with them. */
+  next?: readonly (readonly [command: string, what: string])[];
   print: (line: string) => void;
   progress?: Progress;
   signal?: AbortSignal;
@@ -208,14 +210,6 @@ interface Chapters {
   rewardModelAccuracy: Story['rewardModelAccuracy'];
 }
 
-export const whereNext = [
-  'attune train policy --help                        every algorithm and option; attune tasks lists the problems',
-  'attune rollouts <folder>/policy/verifier          what the policy wrote, best and worst, step by step',
-  'attune compare --methods ppo,grpo,dpo --model …   several methods from one start, one judge',
-  'recipes/story.sh                                  the same story with a real model on a GPU',
-  'docs/policy.md                                    rewards of your own in ten lines of TypeScript',
-];
-
 function storyReport(options: StoryOptions, chapters: Chapters): Report {
   const { start, afterProxy, afterGold, gold, rewardModelAccuracy } = chapters;
   const report = new Report('Post-training, the whole story', `${options.model}, ${options.tasks}`);
@@ -261,7 +255,7 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
     })),
   );
   report.section('Where to go next');
-  for (const line of whereNext) report.paragraph(line.replace(/ {2,}/, ': '));
+  for (const [command, what] of options.next ?? []) report.paragraph(`${command}: ${what}`);
   return report;
 }
 

@@ -9,14 +9,14 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../../errors.ts';
-import { type ConfigSchema, field, fieldKind, isRequired, kebabCase, resolveConfig } from '../../runs/index.ts';
+import { type ConfigSchema, field, fieldMeta, isRequired, kebabCase, resolveConfig } from '../../runs/index.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
 
 export interface CommandSpec<S extends ConfigSchema> {
   name: string;
   description: string;
   schema: S;
-  /** Fields that are given without their option's name, in this order; a list takes all that follow. */
+  /** Fields that are given without their option's name, in this order. */
   words?: readonly (keyof z.output<S> & string)[];
   examples?: readonly string[];
   /** What is done where only the parent's name is typed. */
@@ -34,7 +34,7 @@ export function registerCommand<S extends ConfigSchema>(parent: Command, spec: C
   const command = parent.command(spec.name, { isDefault: spec.isDefault }).description(spec.description);
   for (const word of words) {
     const type = schema.shape[word] as z.ZodType;
-    const name = `${kebabCase(word)}${fieldKind(type).kind === 'list' ? '...' : ''}`;
+    const name = `${kebabCase(word)}${fieldMeta(type).variadic ? '...' : ''}`;
     // Optional for the parser: a missing one is reported with the other faults.
     command.argument(`[${name}]`, isRequired(type) ? `also as --${kebabCase(word)}` : '');
   }
@@ -48,7 +48,8 @@ export function registerCommand<S extends ConfigSchema>(parent: Command, spec: C
       flags: withWords(given, words, command.processedArgs),
       ...(path === undefined ? {} : { file: String(path) }),
     });
-    await spec.run(config as z.output<S>);
+    const { config: _file, ...rest } = config as Record<string, unknown>;
+    await spec.run(rest as z.output<S>);
   });
   return command;
 }

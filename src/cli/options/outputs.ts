@@ -19,6 +19,7 @@ import {
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { tell } from '../terminal/print.ts';
 
 /** Throws where nothing could be written into the folder, which may not exist yet; leaves nothing behind. */
 export function checkOutputFolder(option: string, path: string | undefined): void {
@@ -99,6 +100,13 @@ export class OutputFile implements Disposable {
       throw unwritable(this.#option, this.#path, reason(error));
     }
   }
+}
+
+/** Results of an earlier call are replaced, but not without a word. */
+export function noteReplaced(folder: string, name: string): void {
+  const found = statOf(join(folder, name));
+  if (found !== undefined)
+    tell(`${join(folder, name)} of ${found.mtime.toLocaleString()} is replaced; --output-dir keeps results apart.`);
 }
 
 const statOf = (path: string) => {

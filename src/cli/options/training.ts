@@ -1,12 +1,15 @@
 /** How every `attune train` command runs: progress, evaluations as they come, Ctrl-C that saves, how to go on. */
 import { relative } from 'node:path';
 import type { Command } from 'commander';
-import { type ConfigSchema, describe, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { UserError } from '../../errors.ts';
+import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress } from '../terminal/console.ts';
 import { onInterrupt } from '../terminal/interrupt.ts';
 import { print, tell } from '../terminal/print.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
+import { checkOutputFolder } from './outputs.ts';
+import { typedCommand } from './typed.ts';
 
 export interface TrainVerb<S extends ConfigSchema> {
   name: string;
@@ -23,7 +26,9 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   if (verb.examples)
     command.addHelpText('after', `\nExamples:\n${verb.examples.map((line) => `  ${line}`).join('\n')}`);
   command.action(async () => {
-    const resolved = await resolveRun(verb.schema, schemaFlags(command, verb.schema), `train ${verb.name}`);
+    const flags = { ...parentFlags(train, command, verb.schema), ...schemaFlags(command, verb.schema) };
+    const resolved = await resolveRun(verb.schema, flags, `train ${verb.name}`);
+    checkPlaces(resolved);
     for (const { path, reason } of resolved.resume?.skipped ?? [])
       tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
     if (resolved.resume) tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}`);
@@ -37,13 +42,40 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   return command;
 }
 
+/** `attune train --dry-run reward …`: an option before the verb counts as if it stood after it. */
+function parentFlags(train: Command, command: Command, schema: ConfigSchema): Record<string, unknown> {
+  const flags = schemaFlags(train, schema);
+  const twice = Object.keys(flags).find((name) => command.getOptionValueSource(name) === 'cli');
+  if (twice !== undefined)
+    throw new UserError(`--${kebabCase(twice)} is given twice: before "${command.name()}" and after it.`);
+  for (const { long, attributeName } of train.options.map((option) => ({
+    long: option.long,
+    attributeName: option.attributeName(),
+  }))) {
+    if (train.getOptionValueSource(attributeName) !== 'cli' || attributeName in schema.shape) continue;
+    throw new UserError(
+      `${long} belongs to pipelines (attune train --config pipeline.yaml), not to attune train ${command.name()}.`,
+    );
+  }
+  return flags;
+}
+
+/** What would stop the run at its start or at its first save, found out before anything is loaded. */
+function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>): void {
+  const { outputDir, logDir, rolloutsDir, runName } = config as Record<string, string | undefined>;
+  if (resume === undefined) checkNewRun({ outputDir: outputDir ?? '.', runName });
+  checkOutputFolder('--output-dir', resume?.run ?? outputDir);
+  checkOutputFolder('--log-dir', logDir);
+  checkOutputFolder('--rollouts-dir', rolloutsDir);
+}
+
 /** Runs to the end, or to a Ctrl-C; the exit code. */
 export async function runTraining(
   name: string,
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
   using interrupt = onInterrupt((signal) =>
-    tell(`\n${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
+    tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
   const progress = consoleProgress();
   using run = await start({ progress, signal: interrupt.signal });
@@ -55,7 +87,7 @@ export async function runTraining(
   const { result } = run;
   if (result === undefined || result.ended === 'interrupted') {
     tell(
-      `Stopped after step ${result?.step ?? 0}. Go on with: attune train ${name} --resume-from ${shown(run.folder)}`,
+      `Stopped after step ${result?.step ?? 0}. Go on with: ${typedCommand()} train ${name} --resume-from ${shown(run.folder)}`,
     );
     return 130;
   }
@@ -69,7 +101,7 @@ export function evaluationLine(step: number, metrics: Record<string, number>): s
   const values = Object.entries(metrics)
     .filter(([name]) => name.startsWith('eval/'))
     .map(([name, value]) => `${name.slice(5)} ${short(value)}`);
-  return `step ${step}  ${values.join('  ')}`;
+  return `step ${step}  held-out: ${values.join('  ')}`;
 }
 
 export const short = (value: number) => String(Number(value.toPrecision(4)));

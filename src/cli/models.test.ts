@@ -1,0 +1,118 @@
+/** Commands that take a model: which folders they take, how they hold it, and what they say of a wrong one. */
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attune } from '../../tests/support/command-line.ts';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { addLora, loadModelFolder, saveModel } from '../models/index.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-cli-models-'));
+const at = (...parts: string[]) => join(folder, ...parts);
+afterAll(() => rmSync(folder, { recursive: true }));
+
+beforeAll(async () => {
+  await tinyModel(at('base'));
+  // A run whose final model lies in bfloat16.
+  mkdirSync(at('run'));
+  writeFileSync(at('run', 'run.json'), '{"command":"train sft"}');
+  {
+    using half = loadModelFolder(at('base'), { dtype: 'bfloat16' });
+    saveModel(half, at('run', 'final'));
+  }
+  for (const file of ['tokenizer.json', 'tokenizer_config.json']) cpSync(at('base', file), at('run', 'final', file));
+  // An adapter's folder without a tokenizer.
+  {
+    using adapted = loadModelFolder(at('base'), { dtype: 'float32' });
+    addLora(adapted, { r: 2 });
+    saveModel(adapted, at('adapter'));
+  }
+  // A reward model that was trained for a step.
+  {
+    using scorer = loadModelFolder(at('base'), { dtype: 'float32' });
+    scorer.addHead('reward', 1);
+    const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 };
+    Object.assign(scorer.notes, { reward: { type: 'preference', step: 1, ...reading } });
+    saveModel(scorer, at('rm'));
+  }
+  for (const file of ['tokenizer.json', 'tokenizer_config.json']) cpSync(at('base', file), at('rm', file));
+});
+
+const short = ['--max-new-tokens', '4', '--device', 'cpu'];
+
+describe('attune generate', () => {
+  const replies = async (...args: string[]) => {
+    const { code, out, err } = await attune('generate', ...args, '--prompt', 'What is 3', '--json', ...short);
+    expect([code, err]).toEqual([0, expect.any(String)]);
+    return JSON.parse(out).replies[0] as { text: string; logprobs: number[] };
+  };
+
+  it('takes a run, and holds it on a CPU as evaluation does', async () => {
+    const own = await replies(at('run'));
+    expect(own).toEqual(await replies(at('run', 'final'), '--dtype', 'float32'));
+    expect(own.logprobs).not.toEqual((await replies(at('run'), '--dtype', 'bfloat16')).logprobs);
+  });
+
+  it('takes an adapter without a tokenizer of its own', async () => {
+    expect(await replies(at('adapter'))).toEqual(await replies(at('base')));
+  });
+
+  it('ends at the last position of the model, and says so', async () => {
+    const long = ['--max-new-tokens', '100000', '--ignore-eos', '--json', '--device', 'cpu'];
+    const { code, out, err } = await attune('generate', '--model', at('base'), '--ids', '1,2,3', ...long);
+    expect([code, JSON.parse(out).replies[0].ids.length]).toEqual([0, 509]);
+    expect(err).toContain('--max-new-tokens 100000: the model reads 512 positions');
+  });
+
+  it('says that a model was trained to score', async () => {
+    const { err } = await attune('generate', at('rm'), '--prompt', 'yes', ...short);
+    expect(err).toContain(`Note: ${at('rm')} was trained to score, not to write`);
+  });
+
+  it('takes stop texts as they are', async () => {
+    const { code, err } = await attune('generate', at('base'), '--prompt', 'yes', ...short, '--stop', ', ', ' no');
+    expect([code, err]).toEqual([0, expect.stringContaining('tokens in')]);
+  });
+});
+
+describe('attune score', () => {
+  it('writes beside and renames, and says when there is nothing to score', async () => {
+    writeFileSync(at('rows.jsonl'), '{"prompt":"yes","response":"no \\u001b[31m"}\n');
+    writeFileSync(at('empty.jsonl'), '\n');
+    const scored = await attune('score', at('rows.jsonl'), '--checkpoint', at('rm'), '--out', at('scored.jsonl'));
+    expect([scored.code, scored.err]).toEqual([0, expect.stringContaining('1 rows with rewards')]);
+    const row = JSON.parse(readFileSync(at('scored.jsonl'), 'utf8'));
+    expect(row).toEqual({ prompt: 'yes', response: 'no \u001b[31m', reward: expect.any(Number) });
+    const empty = await attune('score', at('empty.jsonl'), '--checkpoint', at('rm'), '--out', at('none.jsonl'));
+    expect([empty.code, empty.err]).toEqual([2, expect.stringContaining('empty.jsonl has no rows to score')]);
+  });
+});
+
+it('attune evaluate policy refuses a reward model', async () => {
+  const { code, err } = await attune(
+    'evaluate',
+    'policy',
+    '--model',
+    at('rm'),
+    '--task',
+    'gcd:1',
+    '--num-prompts',
+    '1',
+  );
+  expect([code, err]).toEqual([2, expect.stringContaining(`--model ${at('rm')} is a reward model, not a policy`)]);
+});
+
+it('attune inspect takes a run, and never writes over a file of a model', async () => {
+  const { code, out } = await attune('inspect', at('run'), '--json');
+  expect([code, JSON.parse(out).layers]).toEqual([0, 2]);
+  const over = ['--ids', '1', '--save-logits', at('base', 'model.safetensors')];
+  const { err } = await attune('inspect', at('base'), ...over);
+  expect(err).toContain('is a file of a model: an input is never written over');
+});
+
+it('attune tokenizer shows controls and keeps them in JSON', async () => {
+  const { out } = await attune('tokenizer', 'encode', at('run'), '\u001b[31mred', '--json');
+  const ids = JSON.parse(out).join(',');
+  expect((await attune('tokenizer', 'decode', at('run'), ids)).out).toBe('␛[31mred\n');
+  expect(JSON.parse((await attune('tokenizer', 'decode', at('run'), ids, '--json')).out)).toBe('\u001b[31mred');
+});

@@ -1,0 +1,28 @@
+/** Fields of commands that use a model without training it. */
+import { z } from 'zod';
+import { field } from '../../runs/index.ts';
+
+const group = 'Model';
+
+/** How its weights are held; `auto` as evaluation and training do, so that a model says the same everywhere. */
+export const dtypeField = field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
+  description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
+  group,
+});
+
+export const deviceField = field(z.string().default('auto'), {
+  description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
+  group,
+});
+
+export const modelField = field(z.string(), {
+  description: 'a folder with a model, an adapter or a run, or a name on the hub (org/name[@revision])',
+  group,
+});
+
+export const tokenizerField = field(z.string().optional(), {
+  description: "folder or hub name of the tokenizer; the model's own when left out",
+  group,
+});
+
+export const jsonField = field(z.boolean().default(false), { description: 'print the result as JSON' });

@@ -1,0 +1,13 @@
+import { expect, it } from 'vitest';
+import { typedCommand } from './typed.ts';
+
+const called = (script: string, env: NodeJS.ProcessEnv = {}) =>
+  typedCommand({ argv: ['node', script], env, cwd: () => '/home/ada/attune' });
+
+it.each([
+  ['npm run attune -- demo', '/home/ada/attune/bin/attune.mjs', { npm_command: 'run-script' }, 'npm run attune --'],
+  ['npx attune demo', '/home/ada/x/node_modules/attune/bin/attune.mjs', { npm_command: 'exec' }, 'npx attune'],
+  ['an installed command', '/usr/local/bin/attune', {}, 'attune'],
+  ['node bin/attune.mjs demo', '/home/ada/attune/bin/attune.mjs', {}, 'node bin/attune.mjs'],
+  ['the bundle', '/opt/app/bin/attune.mjs', { ATTUNE_TYPED: './attune' }, './attune'],
+])('%s', (_, script, env, typed) => expect(called(script, env)).toBe(typed));

@@ -1,0 +1,36 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { resolveModel } from './hub.ts';
+
+let run = '';
+const put = (path: string) => {
+  mkdirSync(dirname(join(run, path)), { recursive: true });
+  writeFileSync(join(run, path), '{}');
+};
+beforeEach(() => {
+  run = mkdtempSync(join(tmpdir(), 'attune-run-'));
+  put('run.json');
+  put('config.json');
+});
+afterEach(() => rmSync(run, { recursive: true }));
+
+it('a run stands for its final model, else for the best, else for the newest checkpoint', async () => {
+  await expect(resolveModel(run)).rejects.toThrow('is a run that has saved no model yet');
+  put('step-9/model.safetensors');
+  put('step-10/model.safetensors');
+  put('superseded-step-12/model.safetensors');
+  expect(await resolveModel(run)).toBe(join(run, 'step-10'));
+  put('best_model/model.safetensors');
+  expect(await resolveModel(run)).toBe(join(run, 'best_model'));
+  put('final/adapter_model.safetensors');
+  expect(await resolveModel(run)).toBe(join(run, 'final'));
+  expect(await resolveModel(run, { tokenizerOnly: true })).toBe(join(run, 'final'));
+});
+
+it('a folder with weights is itself, whatever else lies there', async () => {
+  put('model.safetensors');
+  put('final/model.safetensors');
+  expect(await resolveModel(run)).toBe(run);
+});
