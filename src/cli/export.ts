@@ -9,6 +9,7 @@ import { type ConfigSchema, field, resolveConfig } from '../runs/index.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { print, tell } from './terminal/print.ts';
 
 const source = {
   model: field(z.string(), { description: 'a folder, an adapter, or a name on the hub' }),
@@ -39,7 +40,7 @@ export function register(program: Command): void {
     example: 'attune export merged --model Qwen/Qwen3-0.6B --adapter checkpoints/dpo/run/final --out ./merged',
     run: async (config) => {
       const { folder, dtype, tokenizer } = await exportMerged(config, { progress: consoleProgress() });
-      console.log(
+      print(
         `${shown(folder)}: weights in ${dtype}${tokenizer ? ', tokenizer' : '; no tokenizer was there to go with them'}`,
       );
     },
@@ -50,12 +51,10 @@ export function register(program: Command): void {
     example: 'attune export gguf --model models/tiny --type q8_0 --out tiny.gguf',
     run: async (config) => {
       const made = await exportGguf(config, { progress: consoleProgress() });
-      for (const note of made.notes) console.error(`note: ${note}`);
+      for (const note of made.notes) tell(`note: ${note}`);
       const size = (made.bytes / 2 ** 20).toFixed(1);
-      console.log(
-        `${shown(made.path)}: ${made.architecture}, ${made.tensors} tensors, ${size} MiB; read back and whole`,
-      );
-      console.log(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
+      print(`${shown(made.path)}: ${made.architecture}, ${made.tensors} tensors, ${size} MiB; read back and whole`);
+      print(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
     },
   });
 }
