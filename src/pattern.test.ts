@@ -12,7 +12,9 @@ describe('patternRisk', () => {
     ['(a|ab)+$', 'may begin alike'],
     ['(\\w|a)+$', 'may begin alike'],
     ['(a?|b)+$', 'may begin alike'],
-    ['.*.*.*.*.*x', 'follow one another'],
+    ['.*.*.*x', 'follow one another'],
+    ['(?:.+|\\n{1,3}|){1,3}\\n++|', 'follow one another'],
+    ['(?:\\w*[ab]*|x){1,3}\\s{1,3}', 'follow one another'],
     ['(a{100}){100}', 'more than 1000'],
     ['a{99999}', 'more than 1000'],
     ['(?<x>a\\g<x>?)b', 'calls itself'],
@@ -35,6 +37,7 @@ describe('patternRisk', () => {
     '(?>a+)+b',
     '(ab)+c',
     '.*\\.layers\\.(0|1|2[0-9])\\..*\\.(q|k|v)_proj',
+    '[^\\r\\n]?[A-Z]*[a-z]+(?:x|y)?',
     '^(?!.*vision).*(q_proj|v_proj)$',
     '(',
     ')a',
@@ -43,5 +46,10 @@ describe('patternRisk', () => {
     '',
   ])('lets through %.40s', (pattern) => {
     expect(patternRisk(pattern)).toBeUndefined();
+  });
+
+  it('lets short texts have more', () => {
+    expect(patternRisk('.*a.*b.*c.*d', 4)).toBeUndefined();
+    expect(patternRisk('.*a.*b.*c.*d.*e', 4)).toContain('more than 4');
   });
 });

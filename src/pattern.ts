@@ -7,14 +7,16 @@
  */
 const LONGEST = 20_000;
 const MOST_REPEATS = 1_000;
-const MOST_OPEN = 4;
 const DEEPEST = 50;
 
-/** What makes a pattern dangerous, or undefined. A syntax error is the engine's to report. */
-export function patternRisk(source: string): string | undefined {
+/**
+ * What makes a pattern dangerous, or undefined. A syntax error is the engine's to report. With k open repetitions in a row a
+ * text of n characters may take nᵏ steps: `mostOpen` may be larger where texts are short.
+ */
+export function patternRisk(source: string, mostOpen = 2): string | undefined {
   if (source.length > LONGEST) return `it is longer than ${LONGEST} characters`;
   try {
-    return new Shape(source).judge();
+    return new Shape(source, mostOpen).judge();
   } catch (error) {
     if (error instanceof Risk) return error.message;
     throw error;
@@ -37,11 +39,13 @@ interface Part {
 
 class Shape {
   readonly #source: string;
+  readonly #mostOpen: number;
   #at = 0;
   #depth = 0;
 
-  constructor(source: string) {
+  constructor(source: string, mostOpen: number) {
     this.#source = source;
+    this.#mostOpen = mostOpen;
   }
 
   judge(): string | undefined {
@@ -77,8 +81,12 @@ class Shape {
       whole.copies = Math.max(whole.copies, part.copies);
       if (index === 0) whole.first = part.first;
     }
-    if (whole.open > MOST_OPEN) throw new Risk(`more than ${MOST_OPEN} open repetitions follow one another`);
+    this.#checkOpen(whole.open);
     return whole;
+  }
+
+  #checkOpen(open: number): void {
+    if (open > this.#mostOpen) throw new Risk(`more than ${this.#mostOpen} open repetitions follow one another`);
   }
 
   #repeated(part: Part): Part {
@@ -90,7 +98,10 @@ class Shape {
       if (wide && overlapping(result.choices)) throw new Risk('a repetition of alternatives that may begin alike');
       const copies = result.copies * Math.max(1, Number.isFinite(most) ? most : least);
       if (copies > MOST_REPEATS) throw new Risk(`it asks for more than ${MOST_REPEATS} repetitions`);
-      result = { open: result.open + (wide ? 1 : 0), copies, first: least === 0 ? undefined : result.first };
+      // A group that may come three times brings its open repetitions three times.
+      const open = wide ? 1 : result.open * Math.max(1, most);
+      this.#checkOpen(open);
+      result = { open, copies, first: least === 0 ? undefined : result.first };
     }
     return result;
   }
