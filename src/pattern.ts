@@ -33,6 +33,8 @@ interface Part {
   copies: number;
   /** The character it starts with; undefined where that may be one of several. */
   first: string | undefined;
+  /** It may match nothing. */
+  optional?: boolean;
   /** The first characters of the alternatives of a group that is one. */
   choices?: (string | undefined)[];
 }
@@ -77,6 +79,10 @@ class Shape {
     const whole: Part = { open: 0, copies: 1, first: undefined };
     for (let index = 0; this.#at < this.#source.length && !'|)'.includes(this.#source[this.#at] as string); index++) {
       const part = this.#repeated(this.#atom());
+      // On long texts, what must follow two of them makes every way to share the text between them be tried.
+      if (this.#mostOpen <= 2 && whole.open === 2 && !part.optional) {
+        throw new Risk('something has to follow two open repetitions');
+      }
       whole.open += part.open;
       whole.copies = Math.max(whole.copies, part.copies);
       if (index === 0) whole.first = part.first;
@@ -101,7 +107,7 @@ class Shape {
       // A group that may come three times brings its open repetitions three times.
       const open = wide ? 1 : result.open * Math.max(1, most);
       this.#checkOpen(open);
-      result = { open, copies, first: least === 0 ? undefined : result.first };
+      result = { open, copies, first: least === 0 ? undefined : result.first, optional: least === 0 };
     }
     return result;
   }
