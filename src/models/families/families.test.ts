@@ -19,6 +19,7 @@ describe('familyOf', () => {
       /"qwen5" is not supported\. Did you mean "qwen2"\?.*gpt2, gpt_neo/,
     );
     expect(() => specOf({ hidden_size: 3 })).toThrow(UserError);
+    expect(() => specOf(null as unknown as object)).toThrow(/config\.json must hold a JSON object/);
     expect(() => specOf({ hidden_size: 3 })).toThrow(/model_type is missing/);
   });
 

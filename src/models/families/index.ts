@@ -25,6 +25,7 @@ export const families: readonly Family[] = [
 
 /** `source` is where the config came from, for messages. */
 export function familyOf(config: object, source: string): { family: Family; spec: DecoderSpec; names: WeightNames } {
+  if (typeof config !== 'object' || config === null) throw new UserError(`${source} must hold a JSON object.`);
   const type = (config as { model_type?: unknown }).model_type;
   const known = families.map((family) => family.modelType);
   if (typeof type !== 'string') {
