@@ -3,10 +3,11 @@
  * attune runs show|compare|tag|delete RUN…     one run, several side by side, names for them, room on the disk
  */
 
+import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
-import { UserError } from '../errors.ts';
+import { suggestion, UserError } from '../errors.ts';
 import { listCatalogue } from '../runs/catalogue/catalogue.ts';
 import { compareRuns } from '../runs/catalogue/comparison.ts';
 import type { RunEntry } from '../runs/catalogue/entry.ts';
@@ -86,6 +87,10 @@ function only(runs: readonly RunEntry[]): RunEntry {
 }
 
 function list(folder: string, flags: ListFlags): void {
+  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
+    throw new UserError(
+      `There is no folder "${folder}".${suggestion(folder, ['show', 'compare', 'tag', 'delete'])} attune runs takes a folder, or one of: show, compare, tag, delete.`,
+    );
   const runs = listCatalogue(folder);
   if (flags.json) {
     printJson(runs, 2);

@@ -1,11 +1,12 @@
 /** How every `attune train` command runs: progress, evaluations as they come, Ctrl-C that saves, how to go on. */
-import { relative } from 'node:path';
+import { join, relative } from 'node:path';
 import type { Command } from 'commander';
 import { UserError } from '../../errors.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress } from '../terminal/console.ts';
 import { onInterrupt } from '../terminal/interrupt.ts';
+import { logLines } from '../terminal/log-file.ts';
 import { print, tell } from '../terminal/print.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
 import { checkOutputFolder } from './outputs.ts';
@@ -78,11 +79,18 @@ export async function runTraining(
     tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
   const progress = consoleProgress();
+  using log = logLines();
   using run = await start({ progress, signal: interrupt.signal });
+  log.attach(join(run.folder, 'train.log'));
   tell(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
-  for await (const step of run) {
-    if (step.evaluated) print(evaluationLine(step.step, step.metrics));
-    if (step.skipped) tell(`step ${step.step}: a number was not finite, the update was left out`);
+  try {
+    for await (const step of run) {
+      if (step.evaluated) print(evaluationLine(step.step, step.metrics));
+      if (step.skipped) tell(`step ${step.step}: a number was not finite, the update was left out`);
+    }
+  } catch (error) {
+    log.add(`failed: ${(error as Error).message}`);
+    throw error;
   }
   const { result } = run;
   if (result === undefined || result.ended === 'interrupted') {

@@ -6,7 +6,8 @@ import { suggestion, UserError } from '../../errors.ts';
 export function checkVerb(program: Command, args: readonly string[]): void {
   const at = args.findIndex((arg) => !arg.startsWith('-'));
   const command = program.commands.find((each) => each.name() === args[at]);
-  if (command === undefined || command.commands.length === 0) return;
+  // `runs` takes a folder in the verb's place, and looks at it itself.
+  if (command === undefined || command.commands.length === 0 || command.registeredArguments.length > 0) return;
   const verbs = command.commands.map((each) => each.name());
   const verb = firstWord(command, args.slice(at + 1));
   if (verb === undefined || verbs.includes(verb)) return;

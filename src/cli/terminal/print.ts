@@ -23,12 +23,24 @@ export function hideLive(line: LiveLine): void {
   liveLines.delete(line);
 }
 
+const listeners = new Set<(text: string) => void>();
+
+/** Hears every line that is printed or told, until the returned function is called. */
+export function onLine(listener: (text: string) => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
 export function print(text = ''): void {
-  above(() => process.stdout.write(`${visible(text)}\n`));
+  const shown = visible(text);
+  above(() => process.stdout.write(`${shown}\n`));
+  for (const listener of listeners) listener(shown);
 }
 
 export function tell(text: string): void {
-  above(() => process.stderr.write(`${visible(text)}\n`));
+  const shown = visible(text);
+  above(() => process.stderr.write(`${shown}\n`));
+  for (const listener of listeners) listener(shown);
 }
 
 /** A part of a line, for text that arrives in pieces. */

@@ -20,6 +20,17 @@ export const palette = [
   '#4d7c0f',
 ];
 
+/** A colour means one thing in every picture: training blue, held-out orange, the verifier green, the reward model purple. */
+const seriesColors: Record<string, string> = {
+  train: '#2563eb',
+  eval: '#ea580c',
+  verifier: '#16a34a',
+  reward_model: '#9333ea',
+};
+
+const colorsOf = (names: readonly string[]) =>
+  names.map((name, i) => seriesColors[name] ?? (palette[i % palette.length] as string));
+
 interface Labels {
   title?: string;
   xLabel?: string;
@@ -47,6 +58,8 @@ export interface Series {
 export interface LineOptions extends Labels {
   series: readonly Series[];
   yScale?: 'linear' | 'log';
+  /** Shares are drawn from 0 to 1, so that panels compare. */
+  share?: boolean;
   /** Draws a moving mean over the faint raw line; by default where a series has more than 60 points. */
   smooth?: boolean;
   /** Half-width of a band around each series, by the series' name. */
@@ -76,7 +89,11 @@ export function lineChart(options: LineOptions): Chart {
   const tiny = rows.every((row) => Math.abs(row.y as number) < 1e-3);
   const y = (field: string) =>
     quantitative(field, options.yLabel ?? null, {
-      ...(options.yScale === 'log' ? { scale: { type: 'log' } } : fitted),
+      ...(options.yScale === 'log'
+        ? { scale: { type: 'log' } }
+        : options.share
+          ? { scale: { domain: [0, 1] } }
+          : fitted),
       axis: { tickCount: 6, ...(tiny ? { format: '.2~e' } : {}) },
     });
   const few = options.series.every((series) => series.x.length <= 25);
@@ -84,7 +101,7 @@ export function lineChart(options: LineOptions): Chart {
     field: 'series',
     type: 'nominal',
     title: null,
-    scale: { domain: names, range: palette },
+    scale: { domain: names, range: colorsOf(names) },
     legend: names.length > 1 ? {} : null,
   };
   const x = quantitative('x', options.xLabel ?? 'step', {

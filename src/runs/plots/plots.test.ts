@@ -105,7 +105,7 @@ describe('pictures', () => {
     const rows = [1, 2, 3].map((step) => ({
       step,
       time: 0,
-      'train/zeta': 1,
+      'train/zeta': step,
       'train/loss': 1 / step,
       'eval/loss': 2 / step,
       'train/epoch': 0,
@@ -140,5 +140,29 @@ describe('report', () => {
     expect(html).toContain('0.1235');
     expect(html).not.toMatch(/<script|<img|href="http/);
     expect(html).toContain('&#60;script&#62;');
+  });
+});
+
+describe('curves', () => {
+  const rows = [1, 2, 3].map((step) => ({
+    ...{ step, time: step, 'eval/accuracy': 0.2 * step, 'train/accuracy': 0.1 * step },
+    ...{ 'train/lr': 1e-3, 'train/examples': step, 'train/loss': 3 - step },
+  }));
+  const charts = curveCharts(rows) as { title: string; layer: { encoding: Record<string, { scale: object }> }[] }[];
+
+  it('leave out what never moves and what only counts', () => {
+    expect(charts.map(({ title }) => title)).toEqual(['loss', 'accuracy']);
+  });
+
+  it('draw training blue, held-out orange whichever came first, and shares from 0 to 1', () => {
+    const encoding = charts[1]?.layer.at(-1)?.encoding;
+    expect(encoding?.color?.scale).toEqual({ domain: ['eval', 'train'], range: ['#ea580c', '#2563eb'] });
+    expect(encoding?.y?.scale).toEqual({ domain: [0, 1] });
+  });
+
+  it('survive control characters in names', async () => {
+    const odd = 'bell\u0007 and escape\u001b';
+    const chart = lineChart({ title: odd, series: [{ name: odd, x: [1, 2], y: [1, 2] }] });
+    expect((await toPng(chart)).length).toBeGreaterThan(1000);
   });
 });

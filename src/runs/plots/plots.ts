@@ -56,7 +56,8 @@ export async function toSvg(chart: Chart): Promise<string> {
   const spec = lite.compile({ ...chart, config: theme } as unknown as Parameters<typeof lite.compile>[0]).spec;
   const view = new vega.View(vega.parse(spec), { renderer: 'none', logLevel: vega.Error });
   try {
-    return await view.toSVG();
+    // XML has no place for control characters, which names from elsewhere may hold.
+    return (await view.toSVG()).replace(/(?![\t\n\r])\p{Cc}/gu, '\ufffd');
   } finally {
     view.finalize();
   }
@@ -95,7 +96,8 @@ function installedFont(): string {
 /** Panels that readers look for first, in this order. */
 const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
 /** Twins of other panels, bookkeeping, and what has a panel elsewhere. */
-const left = /_by_examples$|^(epoch|step_time|grad_clipped|time)$/;
+const left = /_by_examples$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
+const shares = /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
 const mostPanels = 12;
 
 /** One panel per metric, `train/` and `eval/` of the same name together. */
@@ -119,11 +121,29 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
     return at < 0 ? foremost.length : at;
   };
   return [...panels]
+    .filter(([, series]) => !isConstant([...series.values()].map(({ y }) => y)))
     .sort(([a], [b]) => rank(a) - rank(b))
     .slice(0, mostPanels)
     .map(([title, series]) =>
-      lineChart({ title, series: [...series].map(([name, points]) => ({ name, ...points })), width: 320, height: 190 }),
+      lineChart({
+        title,
+        series: [...series].map(([name, points]) => ({ name, ...points })),
+        share: shares.test(title) && within(series, 0, 1),
+        width: 320,
+        height: 190,
+      }),
     );
+}
+
+type Panel = ReadonlyMap<string, { y: readonly number[] }>;
+
+const within = (series: Panel, low: number, high: number) =>
+  [...series.values()].every(({ y }) => y.every((value) => !(value < low || value > high)));
+
+/** A line that never moves says nothing that the table of settings does not. */
+function isConstant(lists: readonly (readonly number[])[]): boolean {
+  const [first, ...rest] = lists.flat();
+  return rest.length > 1 && rest.every((value) => value === first);
 }
 
 /** `training_curves.png`. */
