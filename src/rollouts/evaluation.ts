@@ -57,7 +57,7 @@ export function measureKl(
   return { perResponse: total / rollouts.length, perToken: total / tokens };
 }
 
-export function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout[]): Record<string, number> {
+function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout[]): Record<string, number> {
   const of = (pick: (rollout: Rollout) => number) => meanOf(greedy.map(pick));
   const partNames = [...new Set(greedy.flatMap(({ parts }) => Object.keys(parts)))];
   return {

@@ -93,10 +93,6 @@ export function listRuns(outputDir: string): OpenRun[] {
     .sort((a, b) => created(b).localeCompare(created(a)) || b.name.localeCompare(a.name));
 }
 
-export function latestRun(outputDir: string): OpenRun | undefined {
-  return listRuns(outputDir)[0];
-}
-
 /** Bytes of all files below a folder; ones that vanish meanwhile count nothing. */
 export function folderBytes(folder: string): number {
   let total = 0;

@@ -28,7 +28,7 @@ import { checkRewardModel, policySchema } from '../trainers/policy/config.ts';
 const positive = () => z.number().int().positive();
 const group = 'Pairs';
 
-export const pairKinds = ['best-worst', 'all'] as const;
+const pairKinds = ['best-worst', 'all'] as const;
 export type PairKind = (typeof pairKinds)[number];
 
 export const buildPreferencesSchema = policySchema

@@ -306,43 +306,6 @@ export function reliability(options: ReliabilityOptions): Chart {
   return { ...sized({ width: 300, height: 300, ...options }), data: { values }, layer };
 }
 
-export interface HeatmapOptions extends Labels {
-  rows: readonly string[];
-  columns: readonly string[];
-  /** `values[row][column]`. */
-  values: readonly (readonly number[])[];
-  format?: string;
-}
-
-export function heatmap(options: HeatmapOptions): Chart {
-  const values = options.rows.flatMap((row, i) =>
-    options.columns.map((column, j) => ({ row, column, value: options.values[i]?.[j] ?? Number.NaN })),
-  );
-  const cells = values.filter((cell) => Number.isFinite(cell.value));
-  const middle = (Math.min(...cells.map((cell) => cell.value)) + Math.max(...cells.map((cell) => cell.value))) / 2;
-  const x = {
-    field: 'column',
-    type: 'nominal',
-    sort: null,
-    title: options.xLabel ?? null,
-    axis: { labelAngle: options.columns.length > 6 ? -35 : 0 },
-  };
-  const y = { field: 'row', type: 'nominal', sort: null, title: options.yLabel ?? null };
-  const layer = [
-    { mark: 'rect', encoding: { x, y, color: quantitative('value', null, { scale: { scheme: 'blues' } }) } },
-    {
-      mark: { type: 'text', fontSize: 10 },
-      encoding: {
-        x,
-        y,
-        text: { field: 'value', type: 'quantitative', format: options.format ?? '.2~f' },
-        color: { condition: { test: `datum.value > ${middle}`, value: 'white' }, value: '#0f172a' },
-      },
-    },
-  ];
-  return { ...sized(options), data: { values: cells }, layer };
-}
-
 /** Several charts on one sheet. */
 export function grid(
   charts: readonly Chart[],

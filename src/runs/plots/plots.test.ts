@@ -7,7 +7,6 @@ import {
   bars,
   curveCharts,
   grid,
-  heatmap,
   histogram,
   lineChart,
   reliability,
@@ -94,7 +93,6 @@ describe('pictures', () => {
           horizontal: true,
         }),
         reliability({ bins: [{ confidence: 0.5, accuracy: 0.4, count: 3 }] }),
-        heatmap({ rows: ['r'], columns: ['c', 'd'], values: [[1, 2]] }),
         lineChart({ series: [{ name: 'empty', x: [], y: [] }], yScale: 'log' }),
       ]),
     );

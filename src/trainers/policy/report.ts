@@ -28,7 +28,7 @@ export function addSignals(report: Report, rows: Parameters<typeof signals>[0]):
 }
 
 /** The same held-out prompts at the first and the last evaluation, then the best and worst of training. */
-export function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
+function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
   const evaluated = rollouts.evalQuery();
   const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
   if (first !== undefined && last !== undefined) {

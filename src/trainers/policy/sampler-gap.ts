@@ -14,7 +14,7 @@ export interface SamplerGap {
   max: number;
 }
 
-export const gapBounds = (dtype: DType): SamplerGap =>
+const gapBounds = (dtype: DType): SamplerGap =>
   dtype === 'float32' || dtype === 'float64' ? { mean: 1e-3, max: 1e-3 } : { mean: 0.05, max: 2 };
 
 export function checkSamplerGap(gap: SamplerGap, dtype: DType, step: number, maxAllowed?: number): void {

@@ -18,7 +18,7 @@ const positive = () => z.number().int().positive();
 /** Names and other names of the losses; what a person writes is looked up, never compared. */
 export const lossName = (value: string) => preferenceLoss(value).name;
 
-export const lossField = () =>
+const lossField = () =>
   field(
     z
       .string()
@@ -81,7 +81,7 @@ export const preferenceSchema = z.object({
   }),
   refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.reference),
   refModelUpdateFreq: field(positive().optional(), {
-    description: 'steps after which the policy of then becomes the reference',
+    description: 'steps after which the current policy becomes the reference',
     group: group.reference,
   }),
   precomputeRef: field(z.boolean().default(false), {

@@ -203,7 +203,7 @@ export const responseLimits = ({ examples, tokens }: MicroBatchLimits): MicroBat
 });
 
 /** Each prompt with the next response that answers another prompt. */
-export function mismatchedResponses(responses: readonly PromptedResponse[], maxLength: number): PromptedResponse[] {
+function mismatchedResponses(responses: readonly PromptedResponse[], maxLength: number): PromptedResponse[] {
   const prompts = responses.map(({ ids, promptLength }) => ids.subarray(0, promptLength).join());
   return mismatchedPairs(prompts).map(([p, r]) => {
     const { ids: promptIds, promptLength } = responses[p] as PromptedResponse;

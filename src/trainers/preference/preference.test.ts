@@ -185,7 +185,7 @@ describe('references', () => {
     expect(Math.abs(fromBase.steps[0]?.metrics['train/kl'] as number)).toBeGreaterThan(0.01);
   });
 
-  it('a moving one becomes the policy of then', async () => {
+  it('a moving one becomes the current policy', async () => {
     const { steps } = await train({ refModelUpdateFreq: 3, maxSteps: 5 });
     const margins = steps.map((step) => step.metrics['train/margin'] as number);
     expect(margins[2]).toBeGreaterThan(0.01);

@@ -103,7 +103,7 @@ const sampleOptions = (config: PreferenceConfig): SampleOptions => ({
   seed: config.seed,
 });
 
-export function limitsOf(config: Pick<PreferenceConfig, 'batchSize' | 'tokenBudget'>): MicroBatchLimits {
+function limitsOf(config: Pick<PreferenceConfig, 'batchSize' | 'tokenBudget'>): MicroBatchLimits {
   return config.tokenBudget === undefined ? { examples: config.batchSize } : { tokens: config.tokenBudget };
 }
 

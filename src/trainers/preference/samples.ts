@@ -28,10 +28,10 @@ export interface SampleOptions {
   seed: number;
 }
 
-export const samplesFile = 'samples.jsonl';
+const samplesFile = 'samples.jsonl';
 
 /** Which of `total` prompts are shown at the n-th time. */
-export function samplePlaces(order: SampleOrder, n: number, count: number, total: number, seed: number): number[] {
+function samplePlaces(order: SampleOrder, n: number, count: number, total: number, seed: number): number[] {
   const shown = Math.min(count, total);
   const first = Array.from({ length: shown }, (_, i) => i);
   const orders: Record<SampleOrder, () => number[]> = {

@@ -24,7 +24,7 @@ export interface CacheOptions {
   signal?: AbortSignal;
 }
 
-export const referenceCacheFolder = () => join(dirname(tokenCacheFolder()), 'reference');
+const referenceCacheFolder = () => join(dirname(tokenCacheFolder()), 'reference');
 
 const chunkRecords = 256;
 

@@ -72,7 +72,7 @@ async function heldOutDecisions(input: ReportInput, validation: Dataset): Promis
 const percent = (value: number | null) => (value === null ? 'no cases' : `${(100 * value).toFixed(1)} %`);
 const fixed = (value: number) => value.toFixed(3);
 
-export function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): string {
+function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): string {
   const { length_bias: bias, close_calls: close, margins } = analysis;
   const [low, high] = analysis.accuracy_interval;
   const lines = [
@@ -136,7 +136,7 @@ function oneLine(text: string, end = false): string {
   return end ? `…${line.slice(-240)}` : `${line.slice(0, 240)}…`;
 }
 
-export async function errorPlots(
+async function errorPlots(
   decided: Decisions,
   analysis: ErrorAnalysis,
   type: RewardConfig['type'],

@@ -84,7 +84,7 @@ function objectiveOf(config: RewardConfig, model: Model): Objective<object> {
   return objectives[config.type]() as Objective<object>;
 }
 
-export const rewardShapes = { preference: 'preference', outcome: 'graded', process: 'steps' } as const satisfies Record<
+const rewardShapes = { preference: 'preference', outcome: 'graded', process: 'steps' } as const satisfies Record<
   RewardType,
   Shape
 >;

@@ -98,7 +98,7 @@ function shared(config: CompareConfig, method: Method, seed: number) {
   };
 }
 
-export function policyFlags(config: CompareConfig, method: Method, seed: number): Record<string, unknown> {
+function policyFlags(config: CompareConfig, method: Method, seed: number): Record<string, unknown> {
   const own: Record<string, unknown> = { ...shared(config, method, seed), algorithm: method.name };
   for (const name of Object.keys(compareSchema.shape)) {
     if (name in shape && !(name in own)) own[name] = config[name as keyof CompareConfig];

@@ -104,7 +104,7 @@ function resultTable(start: Judgement, results: ComparisonResults): [string[], (
   ];
 }
 
-export function comparisonText(config: CompareConfig, start: Judgement, results: ComparisonResults): string {
+function comparisonText(config: CompareConfig, start: Judgement, results: ComparisonResults): string {
   const [head, rows] = resultTable(start, results);
   const table = [head, ...rows].map((row) => row.map(String));
   const widths = head.map((_, column) => Math.max(...table.map((row) => (row[column] ?? '').length)));

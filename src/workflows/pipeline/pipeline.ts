@@ -47,7 +47,7 @@ export interface ModelOutcome {
   seconds: number;
 }
 
-export const resultsFile = 'pipeline_results.json';
+const resultsFile = 'pipeline_results.json';
 
 export async function trainPipeline(config: PipelineConfig, options: PipelineOptions = {}): Promise<ModelOutcome[]> {
   const { modelIndex, signal } = options;

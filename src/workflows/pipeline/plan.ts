@@ -35,7 +35,7 @@ export async function planPipeline(config: PipelineConfig, options: PipelinePlan
   return plans;
 }
 
-export async function planModel(
+async function planModel(
   config: PipelineConfig,
   model: PipelineModel,
   options: PipelinePlanOptions = {},
