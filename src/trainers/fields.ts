@@ -55,10 +55,10 @@ export function dataFields(defaults: DataDefaults = {}) {
     }),
     subset: field(z.string().optional(), { description: 'subset of a hub dataset', group: data }),
     evalDataset: field(z.string().optional(), {
-      description: 'held-out data from elsewhere, in place of validation-split',
+      description: 'held-out data from elsewhere, in place of --validation-split',
       group: data,
     }),
-    evalSplit: field(z.string().optional(), { description: 'part of eval-dataset', group: data }),
+    evalSplit: field(z.string().optional(), { description: 'part of --eval-dataset', group: data }),
     validationSplit: field(
       z
         .number()
@@ -92,7 +92,7 @@ export function dataFields(defaults: DataDefaults = {}) {
       group: data,
     }),
     tokenBudget: field(positive().optional(), {
-      description: 'tokens per micro-batch, in place of batch-size examples',
+      description: 'tokens per micro-batch, in place of --batch-size examples',
       group: data,
     }),
   };

@@ -101,7 +101,7 @@ export function optimizerFields(defaults: OptimizerDefaults) {
       { description: 'share of the steps that warm up', group: group.optimizer },
     ),
     warmupSteps: field(z.number().int().min(0).optional(), {
-      description: 'warm-up in steps, before warmup-ratio',
+      description: 'warm-up in steps, in place of --warmup-ratio',
       group: group.optimizer,
     }),
     weightDecay: field(

@@ -72,7 +72,7 @@ async function loadPackage(load: () => Promise<unknown>): Promise<WandbPackage> 
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
     throw new UserError(
-      `W&B was asked for, but the package ${packageName} is not installed. Run "npm install ${packageName}", or leave wandb out of report_to.`,
+      `W&B was asked for, but the package ${packageName} is not installed. Run "npm install ${packageName}", or leave wandb out of --report-to.`,
     );
   }
 }

@@ -283,7 +283,7 @@ class Loop {
       : `The loss itself is ${loss}: the weights have diverged, or an example gives an impossible number`;
     throw new AttuneError(
       `${limit} updates in a row were left out because a number was not finite (step ${number}: loss ${loss}, grad norm ${norm}, ` +
-        `lr ${this.#task.optimizer.lr}). ${cause}. Try a lower learning rate, a longer warm-up, a smaller max_grad_norm, or float32.`,
+        `lr ${this.#task.optimizer.lr}). ${cause}. Try a lower learning rate, a longer warm-up, a smaller --max-grad-norm, or float32.`,
     );
   }
 

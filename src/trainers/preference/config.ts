@@ -100,7 +100,7 @@ export const preferenceSchema = z.object({
     aliases: ['maxResponseLength'],
   }),
   evalBatchSize: field(positive().optional(), {
-    description: 'examples per evaluation batch; batch-size when left out',
+    description: 'examples per evaluation batch; --batch-size when left out',
     group: group.data,
   }),
   evalSubsetSize: field(positive().optional(), {
