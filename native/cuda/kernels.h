@@ -4,6 +4,7 @@
 
 #include "ops/decode_fused.h"
 #include "ops/logprob_rows.h"
+#include "ops/sample_rows.h"
 
 namespace attune {
 
@@ -25,8 +26,7 @@ struct FewRowsProduct {
 /** Whether all these numbers of inputs and outputs suit the product of a few rows. */
 bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
-void cudaSample(const at::Tensor& logits, const at::Tensor& temperature, const at::Tensor& topK, const at::Tensor& topP, const at::Tensor& minP,
-                const at::Tensor& seeds, const at::Tensor& counters, at::Tensor& ids, at::Tensor& logp);
+void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
 void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy, at::Tensor& lse);
 at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);
 #endif

@@ -35,6 +35,21 @@ struct Launch {
 void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 float* floats(const Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
 
+// What both forms of decoding attention say of the cache and the rows.
+AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions, double scale, int64_t window) {
+  AttentionArgs args{};
+  args.keys = keys.data_ptr();
+  args.values = values.data_ptr();
+  args.length = keys.size(1);
+  args.groups = keys.size(2);
+  args.size = keys.size(3);
+  args.slots = slots.data_ptr<int64_t>();
+  args.positions = positions.data_ptr<int64_t>();
+  args.scale = static_cast<float>(scale);
+  args.window = window;
+  return args;
+}
+
 }  // namespace
 
 Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines, bool interleaved, float direction) {
@@ -72,16 +87,27 @@ bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
 
 Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, AttentionOf what) {
   const Launch launch(in.qkv);
-  const int64_t rows = in.qkv.size(0), width = in.qkv.size(1), groups = keys.size(2), size = keys.size(3), itemSize = in.qkv.element_size();
+  const int64_t rows = in.qkv.size(0), size = keys.size(3), itemSize = in.qkv.element_size();
   Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
+  AttentionArgs args = attentionOver(keys, values, in.slots, in.positions, in.scale, in.window);
   const char* q = static_cast<const char*>(in.qkv.data_ptr());
   const char* k = q + in.heads * size * itemSize;
-  launchAttention(kindOf(in.qkv),
-                  {q, k, k + groups * size * itemSize, width, width, pointer(in.qWeight), pointer(in.kWeight), floats(in.cosines), floats(in.sines),
-                   keys.data_ptr(), values.data_ptr(), out.data_ptr(), in.slots.data_ptr<int64_t>(), in.positions.data_ptr<int64_t>(), nullptr, 0, rows,
-                   in.heads, groups, size, in.cosines.defined() ? in.cosines.size(1) : 0, keys.size(1), in.window, static_cast<float>(in.scale),
-                   static_cast<float>(in.eps), in.interleaved, what == AttentionOf::Step},
-                  launch.stream);
+  args.q = q;
+  args.k = k;
+  args.v = k + args.groups * size * itemSize;
+  args.qStride = args.kvStride = in.qkv.size(1);
+  args.qWeight = pointer(in.qWeight);
+  args.kWeight = pointer(in.kWeight);
+  args.cosines = floats(in.cosines);
+  args.sines = floats(in.sines);
+  args.half = in.cosines.defined() ? in.cosines.size(1) : 0;
+  args.out = out.data_ptr();
+  args.rows = rows;
+  args.heads = in.heads;
+  args.eps = static_cast<float>(in.eps);
+  args.interleaved = in.interleaved;
+  args.ofStep = what == AttentionOf::Step;
+  launchAttention(kindOf(in.qkv), args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;
 }
@@ -89,13 +115,19 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, A
 Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
                            const Tensor& positions, double scale, int64_t window, const Tensor& bias) {
   const Launch launch(q);
-  const int64_t heads = q.size(1), groups = keys.size(2), size = q.size(2);
   Tensor out = at::empty_like(q);
-  launchAttention(kindOf(q),
-                  {q.data_ptr(), k.data_ptr(), v.data_ptr(), heads * size, groups * size, nullptr, nullptr, nullptr, nullptr, keys.data_ptr(),
-                   values.data_ptr(), out.data_ptr(), slots.data_ptr<int64_t>(), positions.data_ptr<int64_t>(), floats(bias),
-                   bias.defined() ? bias.size(1) : 0, q.size(0), heads, groups, size, 0, keys.size(1), window, static_cast<float>(scale), 0.0f, false, false},
-                  launch.stream);
+  AttentionArgs args = attentionOver(keys, values, slots, positions, scale, window);
+  args.q = q.data_ptr();
+  args.k = k.data_ptr();
+  args.v = v.data_ptr();
+  args.rows = q.size(0);
+  args.heads = q.size(1);
+  args.qStride = args.heads * args.size;
+  args.kvStride = args.groups * args.size;
+  args.bias = floats(bias);
+  args.biasLength = bias.defined() ? bias.size(1) : 0;
+  args.out = out.data_ptr();
+  launchAttention(kindOf(q), args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return out;
 }
@@ -116,13 +148,22 @@ void cudaProduct(const FewRowsProduct& in, Tensor& y) {
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-void cudaSample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds,
-                const Tensor& counters, Tensor& ids, Tensor& logp) {
+void cudaSample(const Tensor& logits, const SamplingRule& rule, const Tensor& counters, Drawn& out) {
   const Launch launch(logits);
-  launchSample(kindOf(logits), {logits.data_ptr(), temperature.data_ptr<float>(), topP.data_ptr<float>(), minP.data_ptr<float>(), topK.data_ptr<int64_t>(),
-                seeds.data_ptr<int64_t>(), counters.data_ptr<int64_t>(), ids.data_ptr<int64_t>(), logp.data_ptr<float>(), logits.size(0),
-                logits.size(1)},
-               launch.stream);
+  SampleArgs args;
+  args.logits = logits.data_ptr();
+  args.temperature = floats(rule.temperature);
+  args.topP = floats(rule.topP);
+  args.minP = floats(rule.minP);
+  args.topK = rule.topK.data_ptr<int64_t>();
+  args.seeds = rule.seeds.data_ptr<int64_t>();
+  args.counters = counters.data_ptr<int64_t>();
+  args.ids = out.ids.data_ptr<int64_t>();
+  args.logp = floats(out.logp);
+  args.kept = floats(out.kept);
+  args.rows = logits.size(0);
+  args.size = logits.size(1);
+  launchSample(kindOf(logits), args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

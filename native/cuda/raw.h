@@ -46,7 +46,7 @@ struct SampleArgs {
   const float *temperature, *topP, *minP;
   const int64_t *topK, *seeds, *counters;
   int64_t* ids;
-  float* logp;
+  float *logp, *kept;  // kept: the share of the mass that the cuts left
   int64_t rows, size;
 };
 

@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(SampleArgs a) {
     for (int64_t i = to - 1; pick < 0 && i > 0; i--) pick = row.weight(i) >= cut ? i : -1;  // rounding led beyond the last one
     pick = pick < 0 ? 0 : pick;
     a.ids[r] = pick;
+    a.kept[r] = temperature > 0 && cut > 0 ? static_cast<float>(fmin(1.0, kept / total)) : 1.0f;
     a.logp[r] = (wide(row.logits[pick]) - row.peak) * row.inverse - logf(total);
   }
 }
@@ -347,6 +348,7 @@ __global__ void __launch_bounds__(kTeamThreads, 2) sampleSharedKernel(SampleArgs
       for (int i = 0; pick < 0 && i < count; i++) pick = kept(i) ? i : -1;
       pick = max(pick, 0);
       a.ids[r] = first + pick;
+      a.kept[r] = temperature > 0 && cut > 0 ? static_cast<float>(fmin(1.0, whole / total)) : 1.0f;
       a.logp[r] = (wide(logits[pick]) - peak) * inverse - logf(total);
     }
   }

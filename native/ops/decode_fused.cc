@@ -2,8 +2,8 @@
 //                      scale, window) -> [B, H, D]
 //
 // A decoding step's attention from the fused projection on: norm and turn of q and k, k and v into the cache, attention. One
-// kernel of ours on CUDA and one pass over the rows on the CPU instead of nine operators; src/models/decode-layer.ts takes this
-// way only where `decode_fused_fits`.
+// kernel of ours on CUDA and one pass over the rows on the CPU instead of nine operators. The plan's step (decode_step.cc) uses
+// it for every layer; the general path (src/models/generate/decoding.ts) where `decode_fused_fits`.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
@@ -16,18 +16,6 @@
 namespace attune {
 
 using at::Tensor;
-
-void checkFused(const FusedAttention& given, const Tensor& x, const Tensor& keys) {
-  const int64_t groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
-  TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
-  for (const Tensor* weight : {&given.qWeight, &given.kWeight})
-    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
-                "a norm's weight does not fit a head");
-  for (const Tensor* angles : {&given.cosines, &given.sines})
-    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size && angles->device() == x.device()),
-                "cos and sin are float32 and at most half a head wide");
-  if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
-}
 
 Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
   const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
@@ -53,6 +41,19 @@ Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values)
 
 namespace {
 
+void checkFused(const FusedAttention& given, const Tensor& keys) {
+  const Tensor& x = given.qkv;
+  const int64_t groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
+  for (const Tensor* weight : {&given.qWeight, &given.kWeight})
+    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
+                "a norm's weight does not fit a head");
+  for (const Tensor* angles : {&given.cosines, &given.sines})
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size && angles->device() == x.device()),
+                "cos and sin are float32 and at most half a head wide");
+  if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
+}
+
 bool decodeFusedFits(const Tensor& qkv, int64_t headSize) {
   if (qkv.device().is_cpu()) return true;
 #ifdef ATTUNE_KERNELS
@@ -74,9 +75,20 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
     TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
   TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
   const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
-  const FusedAttention given{qkv.contiguous(), whole(qWeight), whole(kWeight), whole(cosines), whole(sines), slots.contiguous(), positions.contiguous(),
-                             eps, interleaved, heads, scale, window};
-  checkFused(given, qkv, keys);
+  FusedAttention given;
+  given.qkv = qkv.contiguous();
+  given.qWeight = whole(qWeight);
+  given.kWeight = whole(kWeight);
+  given.cosines = whole(cosines);
+  given.sines = whole(sines);
+  given.slots = slots.contiguous();
+  given.positions = positions.contiguous();
+  given.eps = eps;
+  given.interleaved = interleaved;
+  given.heads = heads;
+  given.scale = scale;
+  given.window = window;
+  checkFused(given, keys);
   TORCH_CHECK(!given.cosines.defined() || (given.cosines.size(0) == qkv.size(0) && given.sines.size(0) == qkv.size(0)), "one row of cos and sin per token");
   if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
 #ifdef ATTUNE_KERNELS

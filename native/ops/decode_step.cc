@@ -1,84 +1,187 @@
-// attune::decode_step(…): a whole step of decoding on the CPU in f32, from the rows' last tokens to their next ones.
+// attune::decode_step(plan, ids[B], positions[B], slots[B], the rows' sampling rules) -> what attune::sample gives
+// attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
-// One call, because a step of a small model is a few milliseconds in which its weights pass through all caches: whatever runs
-// between two operators is then read from memory anew. src/models/cpu-step.ts says when it fits.
+// A whole step of decoding, from the rows' last tokens to their next ones, as one call. On the CPU in f32: a step of a small
+// model is a few milliseconds in which its weights pass through all caches, and whatever runs between two operators is then
+// read from memory anew. On CUDA in bf16 for a few rows, five kernels a layer; nothing here waits for the device, so that a
+// step can be captured as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <tuple>
 
-#include "ops/decode_layer.h"
+#include "cpu/decode_rows.h"
 #include "cpu/rows.h"
-#include "ops/sample_rows.h"
 #include "cpu/skinny_product.h"
+#include "cuda/kernels.h"
+#include "ops/decode_fused.h"
+#include "ops/decode_plan.h"
+#include "ops/sample_rows.h"
 
 namespace attune {
 namespace {
 
 using at::Tensor;
 
-bool isFloat(const Tensor& tensor) { return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat; }
+/** One entry per row. */
+struct Rows {
+  Tensor ids, positions, slots;
+  int64_t count() const { return ids.size(0); }
+};
 
-// The rows of the table at `ids`.
-Tensor embedded(const Tensor& table, at::IntArrayRef ids) {
-  TORCH_CHECK(table.dim() == 2 && isFloat(table) && table.is_contiguous(), "expected a contiguous embedding [V, E] on the CPU in float32");
-  const auto rows = static_cast<int64_t>(ids.size()), width = table.size(1);
-  Tensor x = at::empty({rows, width}, table.options());
-  for (int64_t i = 0; i < rows; i++) {
-    TORCH_CHECK(ids[i] >= 0 && ids[i] < table.size(0), "id ", ids[i], " lies outside the embedding");
-    std::copy_n(table.data_ptr<float>() + ids[i] * width, width, x.data_ptr<float>() + i * width);
+void checkRows(const DecodePlan& plan, const Rows& rows) {
+  for (const Tensor* tensor : {&rows.ids, &rows.positions, &rows.slots})
+    TORCH_CHECK(tensor->dim() == 1 && tensor->size(0) == rows.count() && tensor->scalar_type() == at::kLong && tensor->is_contiguous() &&
+                    tensor->device() == plan.embedding.device(),
+                "one int64 id, position and slot per row");
+  TORCH_CHECK(plan.takes(rows.count()), "the plan's kernels do not take so many rows");
+  if (!plan.embedding.device().is_cpu()) return;
+  const int64_t* ids = rows.ids.data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows.count(); i++)
+    TORCH_CHECK(ids[i] >= 0 && ids[i] < plan.embedding.size(0), "id ", ids[i], " lies outside the embedding");
+  checkPlaces(rows.slots, rows.positions, plan.slots(), plan.length());
+}
+
+FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const Rows& rows) {
+  FusedAttention attention;
+  attention.qWeight = layer.qNorm;
+  attention.kWeight = layer.kNorm;
+  attention.slots = rows.slots;
+  attention.positions = rows.positions;
+  attention.eps = plan.headEps;
+  attention.interleaved = plan.interleaved;
+  attention.heads = plan.heads;
+  attention.scale = layer.scale;
+  attention.window = layer.window;
+  return attention;
+}
+
+// —— CPU ——————————————————————————————————————————————————————————————————————————————————————————————————
+
+// The rows of a table at `places`.
+Tensor rowsAt(const Tensor& table, const Tensor& places) {
+  const int64_t count = places.size(0), width = table.size(1);
+  Tensor out = at::empty({count, width}, table.options());
+  for (int64_t i = 0; i < count; i++)
+    std::copy_n(table.data_ptr<float>() + places.data_ptr<int64_t>()[i] * width, width, out.data_ptr<float>() + i * width);
+  return out;
+}
+
+void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
+  SkinnyProduct product;
+  product.x = x.data_ptr<float>();
+  product.w = linear.weight.data_ptr<float>();
+  product.bias = linear.bias.defined() ? linear.bias.data_ptr<float>() : nullptr;
+  product.y = y.data_ptr<float>();
+  product.m = x.size(0);
+  product.k = linear.weight.size(1);
+  product.n = linear.weight.size(0);
+  product.add = add;
+  skinnyProduct(product);
+}
+
+Tensor multiplied(const Linear& linear, const Tensor& x) {
+  Tensor y = at::empty({x.size(0), linear.weight.size(0)}, x.options());
+  multiplyInto(linear, x, y, false);
+  return y;
+}
+
+Tensor normed(const Tensor& x, const Tensor& weight, double eps) {
+  Tensor y = at::empty(x.sizes(), x.options());
+  rmsNormRows(x.data_ptr<float>(), weight.data_ptr<float>(), y.data_ptr<float>(), x.size(0), x.size(1), static_cast<float>(eps));
+  return y;
+}
+
+Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
+  Tensor x = rowsAt(plan.embedding, rows.ids);
+  const Tensor cosines = plan.cosines.defined() ? rowsAt(plan.cosines, rows.positions) : Tensor();
+  const Tensor sines = plan.sines.defined() ? rowsAt(plan.sines, rows.positions) : Tensor();
+  for (const LayerPlan& layer : plan.layers) {
+    FusedAttention attention = attentionOf(plan, layer, rows);
+    attention.cosines = cosines;
+    attention.sines = sines;
+    attention.qkv = multiplied(layer.qkv, normed(x, layer.attentionNorm, plan.eps));
+    Tensor keys = layer.keys, values = layer.values;
+    multiplyInto(layer.out, decodeFusedCpu(attention, keys, values), x, true);
+    const Tensor inner = multiplied(layer.up, normed(x, layer.mlpNorm, plan.eps));
+    Tensor active = at::empty({x.size(0), layer.down.weight.size(1)}, x.options());
+    swigluRows(inner.data_ptr<float>(), active.data_ptr<float>(), x.size(0), active.size(1));
+    multiplyInto(layer.down, active, x, true);
   }
-  return x;
+  return multiplied(plan.head, normed(x, plan.finalNorm, plan.finalEps));
 }
 
-Tensor logitsOf(Tensor& x, const Tensor& norm, double eps, const Tensor& head, Maybe headBias) {
-  const int64_t rows = x.size(0), width = x.size(1);
-  TORCH_CHECK(isFloat(norm) && norm.numel() == width && norm.is_contiguous(), "a norm has one number per input");
-  TORCH_CHECK(isFloat(head) && head.dim() == 2 && head.size(1) == width && head.is_contiguous(), "the head does not fit x");
-  const Tensor bias = headBias.has_value() ? *headBias : Tensor();
-  TORCH_CHECK(!bias.defined() || (isFloat(bias) && bias.numel() == head.size(0) && bias.is_contiguous()), "a bias has one number per output");
-  rmsNormRows(x.data_ptr<float>(), norm.data_ptr<float>(), x.data_ptr<float>(), rows, width, static_cast<float>(eps));
-  Tensor logits = at::empty({rows, head.size(0)}, x.options());
-  skinnyProduct({x.data_ptr<float>(), head.data_ptr<float>(), bias.defined() ? bias.data_ptr<float>() : nullptr, logits.data_ptr<float>(), rows, width,
-                 head.size(0)});
-  return logits;
+// —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
+#ifdef ATTUNE_KERNELS
+
+// As rmsNorm in src/tensor/functional.ts: libtorch's fused one where it has one.
+Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
+  static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
+  if (fused.has_value()) {
+    torch::jit::Stack stack{x, c10::IntArrayRef{x.size(1)}, weight, eps};
+    fused->callBoxed(&stack);
+    return stack.front().toTensor();
+  }
+  const Tensor wide = x.to(at::kFloat);
+  const Tensor scale = wide.square().mean(-1, true).add(eps).rsqrt();
+  return wide.mul(scale).to(x.scalar_type()).mul(weight);
 }
 
-std::tuple<c10::List<int64_t>, c10::List<double>> decodeStep(
-    const Tensor& embedding, double eps, Tensors attentionNorms, Tensors qkv, Maybes qkvBiases, Maybes qNorms, Maybes kNorms, double headEps, Maybe cosines,
-    Maybe sines, bool interleaved, Tensors keys, Tensors values, const Tensor& slots, int64_t heads, c10::ArrayRef<double> scales, at::IntArrayRef windows,
-    Tensors out, Maybes outBiases, Tensors mlpNorms, Tensors up, Maybes upBiases, Tensors down, Maybes downBiases, const Tensor& finalNorm, double finalEps,
-    const Tensor& head, Maybe headBias, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds,
-    at::IntArrayRef ids, at::IntArrayRef positions) {
-  const auto rows = static_cast<int64_t>(ids.size());
-  TORCH_CHECK(positions.size() == ids.size(), "one id and position per row");
-  const SamplingRule rule{temperature, topK, topP, minP, seeds};
-  checkRule(rule, rows, embedding.device());
+void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, double eps, bool gated, bool add, Tensor& y) {
+  cudaProduct({x, linear.weight, linear.bias, norm, eps, gated, add}, y);
+}
 
-  Tensor x = embedded(embedding, ids), places = at::empty({rows}, seeds.options());
-  std::copy(positions.begin(), positions.end(), places.data_ptr<int64_t>());
-  decodeLayers(x, eps, attentionNorms, qkv, qkvBiases, qNorms, kNorms, headEps, cosines, sines, interleaved, keys, values, slots, places, heads, scales,
-               windows, out, outBiases, mlpNorms, up, upBiases, down, downBiases);
-  const Tensor logits = logitsOf(x, finalNorm, finalEps, head, headBias);
+Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
+  const Tensor none;
+  Tensor x = at::embedding(plan.embedding, rows.ids);
+  for (const LayerPlan& layer : plan.layers) {
+    FusedAttention attention = attentionOf(plan, layer, rows);
+    attention.cosines = plan.cosines;  // the kernel reads the tables at the rows' positions itself
+    attention.sines = plan.sines;
+    attention.qkv = at::empty({x.size(0), layer.qkv.weight.size(0)}, x.options());
+    multiplyCuda(layer.qkv, x, layer.attentionNorm, plan.eps, false, false, attention.qkv);
+    Tensor keys = layer.keys, values = layer.values;
+    multiplyCuda(layer.out, cudaDecodeFused(attention, keys, values, AttentionOf::Step), none, 0, false, true, x);
+    Tensor active = at::empty({x.size(0), layer.down.weight.size(1)}, x.options());
+    multiplyCuda(layer.up, x, layer.mlpNorm, plan.eps, true, false, active);
+    multiplyCuda(layer.down, active, none, 0, false, true, x);
+  }
+  return at::linear(normedCuda(x, plan.finalNorm, plan.finalEps), plan.head.weight, plan.head.bias);
+}
+#endif
 
+Tensor logitsOf(const DecodePlan& plan, const Rows& rows) {
+  checkRows(plan, rows);
+  if (plan.embedding.device().is_cpu()) return logitsCpu(plan, rows);
+#ifdef ATTUNE_KERNELS
+  return logitsCuda(plan, rows);
+#else
+  TORCH_CHECK(false, "there is no such kernel for this device");
+#endif
+}
+
+Tensor decodeLogits(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots) {
+  return logitsOf(*planNumbered(plan), {ids, positions, slots});
+}
+
+std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots, const Tensor& temperature,
+                                              const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds) {
+  const Tensor logits = logitsOf(*planNumbered(plan), {ids, positions, slots});
   // a token's counter is the place it will have
-  std::vector<int64_t> counters(rows), next(rows);
-  for (int64_t i = 0; i < rows; i++) counters[i] = positions[i] + 1;
-  std::vector<float> logp(rows);
-  sampleRows(logits.data_ptr<float>(), rows, logits.size(1), rule, counters.data(), next.data(), logp.data());
-  return {c10::List<int64_t>(next), c10::List<double>(std::vector<double>(logp.begin(), logp.end()))};
+  const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, positions.add(1));
+  return {drawn.ids, drawn.logp, drawn.kept};
 }
 
 }  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("decode_logits(int plan, Tensor ids, Tensor positions, Tensor slots) -> Tensor");
+  library.impl("decode_logits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeLogits));
   library.def(
-      "decode_step(Tensor embedding, float eps, Tensor[] attention_norms, Tensor[] qkv, Tensor?[] qkv_biases, Tensor?[] q_norms, Tensor?[] k_norms, "
-      "float head_eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!)[] keys, Tensor(b!)[] values, Tensor slots, int heads, float[] scales, "
-      "int[] windows, Tensor[] out, Tensor?[] out_biases, Tensor[] mlp_norms, Tensor[] up, Tensor?[] up_biases, Tensor[] down, Tensor?[] down_biases, "
-      "Tensor final_norm, float final_eps, Tensor head, Tensor? head_bias, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, "
-      "int[] ids, int[] positions) -> (int[], float[])");
+      "decode_step(int plan, Tensor ids, Tensor positions, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds) "
+      "-> (Tensor, Tensor, Tensor)");
   library.impl("decode_step", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStep));
 }

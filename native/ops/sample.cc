@@ -1,9 +1,10 @@
-// attune::sample(logits[B, V], temperature[B], top_k[B], top_p[B], min_p[B], seeds[B], counters[B]) -> (ids[B], logp[B])
+// attune::sample(logits[B, V], temperature[B], top_k[B], top_p[B], min_p[B], seeds[B], counters[B]) -> (ids[B], logp[B], kept[B])
 //
 // Per row, in Hugging Face's order: temperature, then the k likeliest (0 = all), then the fewest that hold p of what is left
 // (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
 // among the survivors. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax),
-// which is what the trainer computes; the cuts do not enter it.
+// which is what the trainer computes; the cuts do not enter it. kept is the share of the probability mass that the cuts left,
+// so that logp − log kept is the log-probability under the truncated, renormalised distribution; 1 without cuts and for argmax.
 //
 // A cut is a threshold on e^(z − max): tokens at the threshold stay. So no sorting: thresholds are found by halving, which
 // for a large vocabulary begins near a guess from a part of it.
@@ -16,6 +17,7 @@
 #endif
 
 #include <cstring>
+#include <numeric>
 
 #include "cuda/kernels.h"
 #include "ops/sample.h"
@@ -214,12 +216,13 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
 }
 
 void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
-               Search& search, int64_t& id, float& logp) {
+               Search& search, int64_t& id, float& logp, float& kept) {
   const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
   for (int64_t start = 0; start < size; start += kRun)
     total += exponentials(logits + start, std::min(kRun, size - start), peak, inverse, weights.data() + start);
   id = 0;
+  kept = 1;
   if (temperature <= 0) {
     while (id + 1 < size && !(logits[id] >= peak)) id++;
   } else {
@@ -240,11 +243,10 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
     for (int64_t start = static_cast<int64_t>(runs.size()) * kRun; start < size; start += kRun)
       runs.push_back(measure(weights.data() + start, std::min(kRun, size - start), cut, true));
     id = pick(weights.data(), size, cut, uniformAt(seed, counter), runs);
+    if (cut > 0) kept = static_cast<float>(std::min(1.0, std::accumulate(runs.begin(), runs.end(), 0.0) / total));
   }
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }
-
-}  // namespace
 
 void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device) {
   const auto fits = [&](const Tensor& tensor, at::ScalarType type) {
@@ -256,44 +258,58 @@ void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device)
     TORCH_CHECK(tensor->device() == device, "all inputs are on one device");
 }
 
-void sampleRows(const float* logits, int64_t rows, int64_t size, const SamplingRule& rule, const int64_t* counters, int64_t* ids, float* logp) {
+// logits[rows, size] on the CPU in f32.
+void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& counterOf, Drawn& out) {
+  const int64_t rows = logits.size(0), size = logits.size(1);
+  const float* all = logits.data_ptr<float>();
+  const int64_t* counters = counterOf.data_ptr<int64_t>();
+  int64_t* ids = out.ids.data_ptr<int64_t>();
+  float *logp = out.logp.data_ptr<float>(), *kept = out.kept.data_ptr<float>();
   const float *temperature = rule.temperature.data_ptr<float>(), *topP = rule.topP.data_ptr<float>(), *minP = rule.minP.data_ptr<float>();
   const int64_t *topK = rule.topK.data_ptr<int64_t>(), *seeds = rule.seeds.data_ptr<int64_t>();
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> weights(size);
     Search search;
     for (int64_t row = begin; row < end; row++)
-      sampleRow(logits + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search, ids[row],
-                logp[row]);
+      sampleRow(all + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search, ids[row],
+                logp[row], kept[row]);
   });
 }
 
-namespace {
+}  // namespace
 
-std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
-                                  const Tensor& seeds, const Tensor& counters) {
+Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& counters) {
   TORCH_CHECK(logits.dim() == 2 && at::isFloatingType(logits.scalar_type()), "expected logits [B, V]");
-  const int64_t rows = logits.size(0), size = logits.size(1);
-  const SamplingRule rule{temperature, topK, topP, minP, seeds};
+  const int64_t rows = logits.size(0);
   checkRule(rule, rows, logits.device());
   TORCH_CHECK(counters.dim() == 1 && counters.size(0) == rows && counters.scalar_type() == at::kLong && counters.is_contiguous() &&
                   counters.device() == logits.device(), "one int64 counter per row");
   Tensor z = logits.contiguous();
   if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // CUDA's kernels widen as they read
-  Tensor ids = at::empty({rows}, seeds.options()), logp = at::empty({rows}, temperature.options());
-  if (!logits.device().is_cpu()) {
-#ifdef ATTUNE_KERNELS
-    if (logits.is_cuda()) {
-      cudaSample(z, temperature, topK, topP, minP, seeds, counters, ids, logp);
-      return {ids, logp};
-    }
-#endif
-    // without a kernel of ours: through the CPU
-    const auto out = sample(z.cpu(), temperature.cpu(), topK.cpu(), topP.cpu(), minP.cpu(), seeds.cpu(), counters.cpu());
-    return {std::get<0>(out).to(ids.device()), std::get<1>(out).to(ids.device())};
+  Drawn out{at::empty({rows}, rule.seeds.options()), at::empty({rows}, rule.temperature.options()), at::empty({rows}, rule.temperature.options())};
+  if (logits.device().is_cpu()) {
+    sampleRows(z, rule, counters, out);
+    return out;
   }
-  sampleRows(z.data_ptr<float>(), rows, size, rule, counters.data_ptr<int64_t>(), ids.data_ptr<int64_t>(), logp.data_ptr<float>());
-  return {ids, logp};
+#ifdef ATTUNE_KERNELS
+  if (logits.is_cuda()) {
+    cudaSample(z, rule, counters, out);
+    return out;
+  }
+#endif
+  // without a kernel of ours: through the CPU
+  const SamplingRule here{rule.temperature.cpu(), rule.topK.cpu(), rule.topP.cpu(), rule.minP.cpu(), rule.seeds.cpu()};
+  const Drawn drawn = sample(z.cpu(), here, counters.cpu());
+  const at::Device device = logits.device();
+  return {drawn.ids.to(device), drawn.logp.to(device), drawn.kept.to(device)};
+}
+
+namespace {
+
+std::tuple<Tensor, Tensor, Tensor> sampleOperator(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP,
+                                                  const Tensor& minP, const Tensor& seeds, const Tensor& counters) {
+  const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, counters);
+  return {drawn.ids, drawn.logp, drawn.kept};
 }
 
 }  // namespace
@@ -301,6 +317,6 @@ std::tuple<Tensor, Tensor> sample(const Tensor& logits, const Tensor& temperatur
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor counters) -> (Tensor, Tensor)");
-  library.impl("sample", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::sample));
+      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor counters) -> (Tensor, Tensor, Tensor)");
+  library.impl("sample", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::sampleOperator));
 }

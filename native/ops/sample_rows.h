@@ -1,4 +1,4 @@
-// Drawing tokens on the CPU (native/ops/sample.cc).
+// Drawing tokens (native/ops/sample.cc).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,9 +9,12 @@ struct SamplingRule {
   at::Tensor temperature, topK, topP, minP, seeds;
 };
 
-void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device);
+/** One entry per row: the token, its log-probability over the whole vocabulary, the share of the mass that the cuts left. */
+struct Drawn {
+  at::Tensor ids, logp, kept;
+};
 
-/** The next token of each row of logits[rows, size] and its log-probability; a row's uniform number is that of (seed, counter). */
-void sampleRows(const float* logits, int64_t rows, int64_t size, const SamplingRule& rule, const int64_t* counters, int64_t* ids, float* logp);
+/** The next token of each row of logits[rows, vocabulary]; a row's uniform number is that of (seed, counter). */
+Drawn sample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters);
 
 }  // namespace attune

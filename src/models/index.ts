@@ -26,9 +26,17 @@ export {
   loadTokenizer,
   type TokenizerSource,
 } from './files/tokenizer.ts';
-export type { Generation, GenerationRequest } from './generate/request.ts';
+export {
+  type Generation,
+  type GenerationRequest,
+  QueueFullError,
+  SamplerDisposedError,
+  type Token,
+  WeightsChangedError,
+} from './generate/request.ts';
 export * from './generate/sampler.ts';
-export type { SamplingOptions } from './generate/sampling.ts';
+export type { SamplingOptions, TokenLogprob } from './generate/sampling.ts';
+export type { Submission } from './generate/submission.ts';
 export type { Adapter, Adapters } from './lora/adapters.ts';
 export {
   addLora,

@@ -1,6 +1,6 @@
 /**
- * The captured decoding step against the general one. A request with a repetition penalty needs the host between two tokens,
- * so one beside the others sends all of them along the general path: what the others say must not change.
+ * The captured decoding step against one that is called. A request for the likeliest tokens needs the host between two tokens,
+ * so that its steps are not captured: what it says must not change. Neither must it beside a request that is not captured.
  */
 import { describe, expect, it } from 'vitest';
 import { type Generation, type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
@@ -68,8 +68,10 @@ describe.each(places)('decoding without the host on %s', (place) => {
   it('says what the general path says, in float32', async () => {
     using made = model(place, 'float32');
     const captured = await replies(made, 4, requests);
-    const general = await replies(made, 4, [...requests, penalised]);
-    sameReplies(captured, general.slice(0, -1), 1e-4);
+    const called = requests.map((request) => ({ ...request, topLogprobs: 1 }));
+    sameReplies(captured, await replies(made, 4, called), 1e-4);
+    const mixed = await replies(made, 4, [...requests, penalised]);
+    sameReplies(captured, mixed.slice(0, -1), 1e-4);
     expect(captured.map((reply) => reply.ids.length)).toEqual(requests.map((request) => request.maxNewTokens));
   });
 

@@ -1,14 +1,15 @@
 /**
- * The two forward passes of generation: prefill (prompts, packed, into the cache) and decode (one token per row). Both are
- * the decoder's own blocks; only the attention differs.
+ * The two forward passes of generation: prefill (prompts, packed, into the cache) and the general path of decoding (one token
+ * per row). Both are the decoder's own blocks, so that they hold for every family, adapter and quantised weight; only the
+ * attention differs. Models that native code knows whole take a step by a plan instead (plan.ts).
  */
 import { aten, type Tensor, tensor } from '../../tensor/index.ts';
 import { packSequences } from '../decoder/batch.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { Pass } from '../decoder/layer.ts';
+import type { Layer, Pass } from '../decoder/layer.ts';
 import { applyNorm } from '../decoder/norm.ts';
 import type { KvCache } from './cache.ts';
-import { attendFused, attentionFits, type DecodeStep, decodeLayers, layersFit } from './decode-layer.ts';
+import type { StepRows } from './plan.ts';
 
 /** A prompt and the cache slots of all the samples that continue it. */
 export interface PrefillItem {
@@ -68,24 +69,78 @@ function cacheRows(
   return { from, to };
 }
 
-/** The hidden state after one more token per row: `ids[i]` at `positions[i]` of slot `slots[i]`. */
-export function decode(decoder: Decoder, cache: KvCache, ids: Tensor, positions: Tensor, slots: Tensor): Tensor {
-  const step: DecodeStep = { decoder, cache, positions, slots };
-  const embedded = decoder.embed(ids, positions);
-  if (!layersFit(decoder, embedded))
-    return applyNorm(decoder.weights.finalNorm, decoder.blocks(embedded, decodePass(embedded, step)));
-  decodeLayers(decoder.layers, embedded, step);
-  return applyNorm(decoder.weights.finalNorm, embedded);
+/** A prompt whose first tokens lie in the slot already. */
+export interface ContinuedPrompt {
+  prompt: ArrayLike<number>;
+  slot: number;
+  /** How many of its tokens are there. */
+  from: number;
 }
 
-function decodePass(embedded: Tensor, step: DecodeStep): Pass {
-  const { decoder, cache, positions, slots } = step;
-  const bias = decoder.biasUpTo(cache.length);
-  const rope = decoder.ropeFor(positions, cache.length);
+/**
+ * Computes what is left of prompts whose beginnings are in the cache, and returns the hidden state of each one's last token.
+ * All tokens go through a block at once, each as a row of its own: their keys and values are written first, and a row's
+ * attention ends at its own position.
+ */
+export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
+  const { device } = decoder;
+  const tokens = items.flatMap(({ prompt, slot, from }) =>
+    Array.from({ length: prompt.length - from }, (_, i) => ({ id: prompt[from + i] as number, slot, place: from + i })),
+  );
+  const whole = (pick: (token: { id: number; slot: number; place: number }) => number) =>
+    tensor(
+      BigInt64Array.from(tokens, (token) => BigInt(pick(token))),
+      { device },
+    );
+  const positions = whole(({ place }) => place);
+  const target = whole(({ slot, place }) => slot * cache.length + place);
+  const { attend, rope, training } = generalPass(
+    decoder,
+    cache,
+    positions,
+    whole(({ slot }) => slot),
+  );
+  const store = (slots: Tensor, rows: Tensor) => slots.flatten(0, 1).indexCopy_(0, target, rows);
   const pass: Pass = {
     rope,
+    training,
+    attend: (layer, q, k, v) => {
+      store(cache.keys[layer] as Tensor, k);
+      store(cache.values[layer] as Tensor, v);
+      return attend(layer, q, k, v);
+    },
+  };
+  let end = 0;
+  const ends = items.map(({ prompt, from }) => {
+    end += prompt.length - from;
+    return BigInt(end - 1);
+  });
+  const only = tensor(BigInt64Array.from(ends), { device });
+  const { layers } = decoder;
+  const x = decoder.blocks(
+    decoder.embed(
+      whole(({ id }) => id),
+      positions,
+    ),
+    pass,
+    layers.slice(0, -1),
+  );
+  return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...pass, only }, layers.slice(-1)));
+}
+
+/** The logits of each row's next token, [rows, vocabulary]. */
+export function generalLogits(decoder: Decoder, cache: KvCache, rows: StepRows): Tensor {
+  const embedded = decoder.embed(rows.ids, rows.positions);
+  const hidden = decoder.blocks(embedded, decodePass(decoder, cache, rows, embedded));
+  return decoder.logits(applyNorm(decoder.weights.finalNorm, hidden));
+}
+
+/** Blocks whose rows are at `positions` of `slots`. */
+function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots: Tensor): Pass {
+  const bias = decoder.biasUpTo(cache.length);
+  return {
+    rope: decoder.ropeFor(positions, cache.length),
     training: false,
-    inPlace: decoder.device !== 'cpu', // a layer on a CPU that is not taken whole gains nothing by it
     attend: (layer, q, k, v) =>
       aten(
         'attune::decode_attention',
@@ -101,6 +156,38 @@ function decodePass(embedded: Tensor, step: DecodeStep): Pass {
         bias,
       ),
   };
-  if (attentionFits(decoder, embedded)) pass.attendFused = (layer, qkv) => attendFused(layer, qkv, rope, step);
-  return pass;
+}
+
+function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: StepRows, embedded: Tensor): Pass {
+  const { attention } = decoder.spec;
+  // in place gains nothing on the CPU
+  const pass = { ...generalPass(decoder, cache, positions, slots), inPlace: decoder.device !== 'cpu' };
+  if (!attentionFits(decoder, embedded)) return pass;
+  const { rope } = pass;
+  const attendFused = ({ index, weights: { qNorm, kNorm } }: Layer, qkv: Tensor): Tensor =>
+    aten(
+      'attune::decode_fused',
+      qkv,
+      qNorm?.weight ?? null,
+      kNorm?.weight ?? null,
+      qNorm?.eps ?? 0,
+      rope?.cos ?? null,
+      rope?.sin ?? null,
+      rope?.interleaved ?? false,
+      cache.keys[index],
+      cache.values[index],
+      slots,
+      positions,
+      attention.heads,
+      decoder.attentionScale(index),
+      attention.windows[index] ?? 0,
+    );
+  return { ...pass, attendFused };
+}
+
+/** Whether norm, turn, cache and attention of this decoder are what native/ops/decode_fused.cc does. */
+function attentionFits(decoder: Decoder, x: Tensor): boolean {
+  const { attention, positions } = decoder.spec;
+  const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';
+  return plain && aten<boolean>('attune::decode_fused_fits', x, attention.headDim);
 }

@@ -1,25 +1,14 @@
 /**
- * Decoding on CUDA without the host: one step of all slots is captured as a graph and replayed; tokens, positions and who is
- * done live on the device, and the host looks only every few tokens. A step then costs what its kernels cost.
+ * Decoding on CUDA without the host: one step of all slots, by the plan or by the general path (stepper.ts), is captured as a
+ * graph and replayed; tokens, positions and who is done live on the device, and the host looks only every few tokens. A step
+ * then costs what its kernels cost.
  */
-import {
-  arange,
-  Graph,
-  keep,
-  noGrad,
-  ones,
-  Stream,
-  scope,
-  type Tensor,
-  tensor,
-  where,
-  zeros,
-} from '../../tensor/index.ts';
+import { Graph, keep, noGrad, ones, Stream, scope, type Tensor, tensor, where, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache.ts';
-import { decode } from './decoding.ts';
-import type { Reply } from './request.ts';
-import { type RuleTensors, sampleNext } from './sampling.ts';
+import type { Row } from './row.ts';
+import type { RuleTensors } from './sampling.ts';
+import { Stepper } from './stepper.ts';
 
 /** Tokens between two looks of the host; with a caller that watches token by token, fewer. */
 const TOKENS_PER_LOOK = 16;
@@ -28,17 +17,18 @@ const WATCHED_TOKENS_PER_LOOK = 2;
 export class GraphDecoder {
   /** The decoder's count of changes that this graph holds for. */
   readonly arrangement: number;
-  readonly #decoder: Decoder;
+  readonly #stepper: Stepper;
   readonly #cache: KvCache;
   readonly #slots: Tensor;
   readonly #ids: Tensor;
   readonly #positions: Tensor;
-  /** The position past which a reply may not go; 0 where nobody writes. */
+  /** The position past which a response may not go; 0 where nobody writes. */
   readonly #limits: Tensor;
   readonly #rule: RuleTensors;
   /** What the last steps gave, [TOKENS_PER_LOOK, slots]; `#tick` is the row that comes next. */
   readonly #outIds: Tensor;
   readonly #outLogp: Tensor;
+  readonly #outKept: Tensor;
   readonly #tick: Tensor;
   readonly #stream: Stream;
   /** The decoder may grow its tables meanwhile; the graph reads the ones it was captured with. */
@@ -50,10 +40,10 @@ export class GraphDecoder {
     const { slots } = cache;
     const whole = (count: number[]) => keep(zeros(count, { dtype: 'int64', device }));
     this.arrangement = decoder.arrangement;
-    this.#decoder = decoder;
+    this.#stepper = new Stepper(decoder, cache);
     this.#stream = new Stream(device);
     this.#cache = cache;
-    this.#slots = keep(arange(0, slots, 1, { device }));
+    this.#slots = whole([slots]);
     this.#ids = whole([slots]);
     this.#positions = whole([slots]);
     this.#limits = whole([slots]);
@@ -66,56 +56,60 @@ export class GraphDecoder {
     };
     this.#outIds = whole([TOKENS_PER_LOOK, slots]);
     this.#outLogp = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
+    this.#outKept = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
     this.#tick = whole([1]);
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
     this.#tables = tables.flatMap((table) => (table ? [keep(table.detach())] : []));
   }
 
-  /** Several tokens for every active reply, all at most until it is done. */
-  run(active: readonly Reply[]): void {
+  /** Several tokens for every row, all at most until it is done. `watched`: somebody looks at them one by one. */
+  run(active: readonly Row[], watched: boolean): void {
     this.#upload(active);
-    const watched = active.some((reply) => reply.request.onToken !== undefined || reply.request.signal !== undefined);
-    const most = Math.max(...active.map((reply) => reply.request.maxNewTokens - reply.ids.length));
+    const most = Math.max(...active.map((row) => row.request.maxNewTokens - row.ids.length));
     const steps = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
     this.#graph ??= Graph.capture(() => this.#step(), { stream: this.#stream });
     this.#upload(active); // capturing ran the step
     for (let i = 0; i < steps; i++) this.#graph.replay();
     const ids = this.#outIds.data() as BigInt64Array;
     const logps = this.#outLogp.data() as Float32Array;
+    const kept = this.#outKept.data() as Float32Array;
     const { slots } = this.#cache;
-    for (const reply of active) {
-      for (let step = 0; step < steps && reply.finish === null; step++) {
-        const at = step * slots + reply.slot;
-        reply.push(Number(ids[at]), logps[at] as number);
+    for (const row of active) {
+      for (let step = 0; step < steps && row.finish === null; step++) {
+        const at = step * slots + row.slot;
+        row.push(Number(ids[at]), logps[at] as number, kept[at] as number);
       }
     }
   }
 
-  /** The host's view of who writes what, onto the device. Slots that nobody writes stand still at position 0. */
-  #upload(active: readonly Reply[]): void {
+  /** The host's view of who writes what, onto the device. Rows that nobody writes stand still at position 0 of the spare slot. */
+  #upload(active: readonly Row[]): void {
     const { slots } = this.#cache;
     const ids = new BigInt64Array(slots);
     const positions = new BigInt64Array(slots);
     const limits = new BigInt64Array(slots);
+    const places = new BigInt64Array(slots).fill(BigInt(slots)); // the spare one
     const topK = new BigInt64Array(slots);
     const seeds = new BigInt64Array(slots);
     const temperature = new Float32Array(slots).fill(1);
     const topP = new Float32Array(slots).fill(1);
     const minP = new Float32Array(slots);
-    for (const reply of active) {
-      const { slot, rule } = reply;
-      ids[slot] = BigInt(reply.last);
-      positions[slot] = BigInt(reply.position);
-      limits[slot] = BigInt(reply.promptLength + reply.request.maxNewTokens - 1);
+    for (const row of active) {
+      const { slot, rule } = row;
+      places[slot] = BigInt(slot);
+      ids[slot] = BigInt(row.last);
+      positions[slot] = BigInt(row.position);
+      limits[slot] = BigInt(row.promptLength + row.request.maxNewTokens - 1);
       topK[slot] = BigInt(rule.topK);
-      seeds[slot] = BigInt(reply.seed);
+      seeds[slot] = BigInt(row.seed);
       temperature[slot] = rule.temperature;
       topP[slot] = rule.topP;
       minP[slot] = rule.minP;
     }
     scope(() => {
       const fill = (target: Tensor, values: ArrayBufferView) => target.copy_(tensor(values));
+      fill(this.#slots, places);
       fill(this.#ids, ids);
       fill(this.#positions, positions);
       fill(this.#limits, limits);
@@ -132,10 +126,11 @@ export class GraphDecoder {
   #step(): void {
     scope(() =>
       noGrad(() => {
-        const hidden = decode(this.#decoder, this.#cache, this.#ids, this.#positions, this.#slots);
-        const { ids, logp } = sampleNext(this.#decoder.logits(hidden), this.#rule, this.#positions.add(1));
+        const rows = { ids: this.#ids, positions: this.#positions, slots: this.#slots };
+        const { ids, logp, kept } = this.#stepper.next(rows, this.#rule);
         this.#outIds.indexCopy_(0, this.#tick, ids.unsqueeze(0));
         this.#outLogp.indexCopy_(0, this.#tick, logp.unsqueeze(0));
+        this.#outKept.indexCopy_(0, this.#tick, kept.unsqueeze(0));
         this.#tick.copy_(this.#tick.add(1).remainder(TOKENS_PER_LOOK));
         const going = this.#positions.lt(this.#limits);
         this.#positions.copy_(where(going, this.#positions.add(1), this.#positions));
@@ -146,6 +141,7 @@ export class GraphDecoder {
 
   dispose(): void {
     this.#graph?.dispose();
+    this.#stepper.dispose();
     const own = [
       this.#slots,
       this.#ids,
@@ -153,6 +149,7 @@ export class GraphDecoder {
       this.#limits,
       this.#outIds,
       this.#outLogp,
+      this.#outKept,
       this.#tick,
       ...this.#tables,
     ];

@@ -1,97 +1,58 @@
-/** What is asked of the sampler and what it gives back; the bookkeeping of one reply. */
-import { UserError } from '../../errors.ts';
-import type { Tokenizer } from '../../text/index.ts';
-import { type Rule, ruleOf, type SamplingOptions } from './sampling.ts';
+/** What is asked of the sampler and what it gives back. */
+import { AttuneError } from '../../errors.ts';
+import type { SamplingOptions, TokenLogprob } from './sampling.ts';
 
 export interface GenerationRequest extends SamplingOptions {
   prompt: ArrayLike<number>;
-  /** Replies to this prompt, which is read once for all of them; reply i has the seed `seed + i`. */
+  /** Responses to this prompt, which is read once for all of them; response i has the seed `seed + i`. */
   samples?: number;
+  /** Cancels the request: it frees its slots, and its responses are what was written so far. */
   signal?: AbortSignal;
   /** Called for each token as it comes. */
   onToken?: (sample: number, id: number, logprob: number) => void;
+  /** Whose request it is. Waiting requests are admitted in turn between clients. */
+  client?: string;
+  /** The adapter that writes the responses; null: the bare base. By default the one in use when the request is made. */
+  adapter?: string | null;
 }
 
+/** A token of a response, as it comes. */
+export interface Token {
+  sample: number;
+  id: number;
+  logprob: number;
+  /** The likeliest tokens here, where the request asks for them. */
+  top?: TokenLogprob[];
+}
+
+/** One response. */
 export interface Generation {
-  /** The reply's tokens, the stop id included where one ended it. */
+  /** The response's tokens, the stop id included where one ended it. */
   ids: number[];
   /** log π of each at the sampling temperature, over the whole vocabulary: what the trainer computes. */
   logprobs: Float32Array;
   finish: 'stop' | 'length' | 'cancelled';
-  /** The reply as text, cut before a stop string; only where the sampler has a tokenizer. */
+  /** The response as text, cut before a stop string; only where the sampler has a tokenizer. */
   text?: string;
+  /** Per token, the share of the probability mass that top-k, top-p and min-p cut off; only where they cut. */
+  cutMass?: Float32Array;
+  /** log π under the truncated, renormalised distribution that the token was drawn from; only where it is asked for. */
+  truncatedLogprobs?: Float32Array;
+  /** Per token, the likeliest ones with their log-probs, best first; only where they are asked for. */
+  topLogprobs?: TokenLogprob[][];
 }
 
-/** One reply while it is being written. */
-export class Reply {
-  readonly request: GenerationRequest;
-  readonly sample: number;
-  readonly rule: Rule;
-  readonly seed: number;
-  readonly ids: number[] = [];
-  readonly #logprobs: number[] = [];
-  readonly #stops: ReadonlySet<number>;
-  readonly #tokenizer: Tokenizer | undefined;
-  readonly #text: { push(id: number): string; flush(): string } | undefined;
-  #written = '';
-  #cutAt = -1;
-  slot = -1;
-  finish: Generation['finish'] | null = null;
+/** More responses wait than the sampler's queue holds. */
+export class QueueFullError extends AttuneError {
+  override name = 'QueueFullError';
+}
 
-  constructor(request: GenerationRequest, sample: number, tokenizer: Tokenizer | undefined) {
-    this.request = request;
-    this.sample = sample;
-    this.rule = ruleOf(request);
-    this.seed = (request.seed ?? 0) + sample;
-    this.#stops = new Set(request.stopIds ?? []);
-    this.#tokenizer = tokenizer;
-    const stops = request.stopStrings ?? [];
-    if (stops.length > 0 && tokenizer === undefined)
-      throw new UserError('Stop strings need a sampler that was given a tokenizer.');
-    this.#text = stops.length > 0 ? tokenizer?.stream() : undefined;
-  }
+/** The sampler was disposed while a request was in it. */
+export class SamplerDisposedError extends AttuneError {
+  override name = 'SamplerDisposedError';
+}
 
-  get promptLength(): number {
-    return this.request.prompt.length;
-  }
-  /** The place of the newest token in its sequence. */
-  get position(): number {
-    return this.promptLength + this.ids.length - 1;
-  }
-  get last(): number {
-    return this.ids.at(-1) as number;
-  }
-
-  push(id: number, logprob: number): void {
-    this.ids.push(id);
-    this.#logprobs.push(logprob);
-    if (this.#stops.has(id)) this.finish = 'stop';
-    else if (this.ids.length >= this.request.maxNewTokens) this.finish = 'length';
-    if (this.#text !== undefined) this.#lookForStop(this.#text.push(id));
-    this.request.onToken?.(this.sample, id, logprob);
-  }
-
-  #lookForStop(piece: string): void {
-    const stops = this.request.stopStrings ?? [];
-    const before = this.#written.length;
-    this.#written += piece;
-    const reach = Math.max(...stops.map((stop) => stop.length));
-    const found = stops.map((stop) => this.#written.indexOf(stop, Math.max(0, before - reach))).filter((at) => at >= 0);
-    if (found.length === 0) return;
-    this.#cutAt = Math.min(...found);
-    this.finish = 'stop';
-  }
-
-  /** Tokens after the one that ended it never were. */
-  result(): Generation {
-    const generation: Generation = {
-      ids: this.ids,
-      logprobs: Float32Array.from(this.#logprobs),
-      finish: this.finish ?? 'cancelled',
-    };
-    if (this.#cutAt >= 0) generation.text = this.#written.slice(0, this.#cutAt);
-    else if (this.#tokenizer !== undefined)
-      generation.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
-    return generation;
-  }
+/** The model's weights changed while a request was being written: its cache holds the old weights' keys and values. */
+export class WeightsChangedError extends AttuneError {
+  override name = 'WeightsChangedError';
 }

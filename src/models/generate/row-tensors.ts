@@ -1,6 +1,6 @@
-/** What a decoding step needs to know of its rows and that changes only when replies come or go: held from step to step. */
+/** What a decoding step needs to know of its rows and that changes only when responses come or go: held from step to step. */
 import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
-import type { Reply } from './request.ts';
+import type { Row } from './row.ts';
 import { type RuleTensors, ruleTensors } from './sampling.ts';
 
 export interface HeldRows {
@@ -10,7 +10,7 @@ export interface HeldRows {
 
 export class RowTensors {
   readonly #device: Device;
-  #replies: readonly Reply[] = [];
+  #rows: readonly Row[] = [];
   #held: HeldRows | null = null;
 
   constructor(device: Device) {
@@ -18,20 +18,20 @@ export class RowTensors {
   }
 
   /** The same object for as long as the rows are the same. */
-  of(replies: readonly Reply[]): HeldRows {
-    if (this.#held !== null && sameRows(replies, this.#replies)) return this.#held;
+  of(rows: readonly Row[]): HeldRows {
+    if (this.#held !== null && sameRows(rows, this.#rows)) return this.#held;
     this.dispose();
     const rule = ruleTensors(
-      replies.map((reply) => reply.rule),
-      replies.map((reply) => reply.seed),
+      rows.map((row) => row.rule),
+      rows.map((row) => row.seed),
       this.#device,
     );
     const slots = tensor(
-      BigInt64Array.from(replies, (reply) => BigInt(reply.slot)),
+      BigInt64Array.from(rows, (row) => BigInt(row.slot)),
       { device: this.#device },
     );
     for (const each of [...Object.values(rule), slots]) keep(each);
-    this.#replies = [...replies];
+    this.#rows = [...rows];
     this.#held = { rule, slots };
     return this.#held;
   }
@@ -46,6 +46,6 @@ export class RowTensors {
   }
 }
 
-/** A reply keeps its slot for as long as it is written, so the same replies are the same rows. */
-const sameRows = (a: readonly Reply[], b: readonly Reply[]): boolean =>
-  a.length === b.length && a.every((reply, i) => reply === b[i]);
+/** A row keeps its slot for as long as it is written, so the same rows are the same rows. */
+const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
+  a.length === b.length && a.every((row, i) => row === b[i]);

@@ -1,30 +1,48 @@
 /**
  * The one generation engine: rollouts, evaluation, chat and serving all use it. Sequences sit in the slots of a cache; those
- * that are done leave and waiting ones enter (continuous batching); a prompt is read once for all its samples.
+ * that are done leave and waiting ones enter at any step (continuous batching); a prompt is read once for all its samples.
+ * A response depends on its seed and its prompt alone, not on its neighbours or on when it came.
  *
  *     using sampler = new Sampler(model);
- *     const [[reply]] = await sampler.generate([{ prompt: ids, maxNewTokens: 64, temperature: 0 }]);
+ *     const [[response]] = await sampler.generate([{ prompt: ids, maxNewTokens: 64, temperature: 0 }]);
+ *
+ *     const submission = sampler.submit({ prompt: ids, maxNewTokens: 64 });   // at any time, beside others
+ *     for await (const { id } of submission) …;
+ *
+ * The weights may change between requests (training). A request in flight while they change fails with WeightsChangedError.
  */
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
-import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
+import { withoutDropout } from '../decoder/decoder.ts';
 import type { Model } from '../model.ts';
-import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
-import { CpuStep } from './cpu-step.ts';
-import { decode, prefill } from './decoding.ts';
-import { GraphDecoder } from './graph.ts';
-import { type Generation, type GenerationRequest, Reply } from './request.ts';
-import { type HeldRows, RowTensors } from './row-tensors.ts';
-import { type Drawn, penalise, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
+import { Admission } from './admission.ts';
+import { type CacheSize, cacheBytes } from './cache.ts';
+import { Engine } from './engine.ts';
+import {
+  type Generation,
+  type GenerationRequest,
+  QueueFullError,
+  SamplerDisposedError,
+  WeightsChangedError,
+} from './request.ts';
+import type { Row } from './row.ts';
+import { type Submission, type SubmissionOptions, Submitted } from './submission.ts';
 
 export interface SamplerOptions {
   /** Sequences that are written at the same time. */
   slots?: number;
   /** Tokens per sequence, prompt included; by default what the requests need. */
   maxLength?: number;
-  /** For stop strings and the replies' text. */
+  /** For stop strings and the responses' text. */
   tokenizer?: Tokenizer;
+  /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
+  maxWaiting?: number;
+  /**
+   * Keeps finished sequences in their slots until these are needed, so that a prompt which begins with the same tokens is not
+   * computed again. Log-probs then agree with a fresh prompt's to rounding. For chat and serving.
+   */
+  reusePrefixes?: boolean;
 }
 
 export interface GenerateOptions {
@@ -32,34 +50,51 @@ export interface GenerateOptions {
   progress?: Progress;
 }
 
+/** Prompt tokens so far: those that were computed, and those whose keys and values were there. */
+export interface PromptCounts {
+  computed: number;
+  reused: number;
+}
+
 const DEFAULT_SLOTS = 128;
 /** On the CPU, whose weights are read once for all slots but whose memory is the machine's: fewer where their cache is larger than this. */
 const CPU_CACHE_BYTES = 256 * 2 ** 20;
 const CPU_SLOTS = 32;
-/** Prompt tokens that go through at once: bounds the memory of prefill. */
-const PREFILL_TOKENS = 16384;
+/** How long the event loop waits for the sampler; less where somebody follows token by token. */
 const PATIENCE_MS = 25;
+const WATCHED_PATIENCE_MS = 5;
 
 export class Sampler {
   readonly #model: Model;
   readonly #options: SamplerOptions;
-  #cache: KvCache | null = null;
-  #graph: GraphDecoder | null = null;
+  readonly #engine: Engine;
+  readonly #admission: Admission;
+  /** In a slot, or about to be told of their end. */
+  #inFlight: Submitted[] = [];
+  /** What the keys and values in flight were computed with, by adapter. */
+  readonly #weights = new Map<string | null, string>();
+  #running = false;
+  /** A step is on the stack: the cache is in use. */
+  #bursting = false;
+  #disposed = false;
 
   constructor(model: Model, options: SamplerOptions = {}) {
     if (options.slots !== undefined && !(options.slots >= 1))
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
     this.#model = model;
     this.#options = options;
+    this.#engine = new Engine(model);
+    this.#admission = new Admission(model, this.#engine, options.reusePrefixes ?? false);
   }
 
   /** The cache that these requests would be given: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
     const { decoder } = this.#model;
     const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
-    const replies = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
+    const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
-    const slots = this.#options.slots ?? Math.max(1, Math.min(this.#mostSlots(length), replies));
+    const most = this.#mostSlots(length);
+    const slots = this.#options.slots ?? (this.#options.reusePrefixes ? most : Math.max(1, Math.min(most, responses)));
     if (needed > length) {
       throw new UserError(
         `A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`,
@@ -68,209 +103,206 @@ export class Sampler {
     if (requests.some((request) => request.prompt.length === 0))
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
-    return { slots, length, bytes: cacheBytes(decoder.spec, { slots, length }, decoder.dtype) };
+    return { slots, length, bytes: cacheBytes(decoder.spec, { slots, length }, decoder) };
   }
 
   #mostSlots(length: number): number {
-    const { spec, dtype, device } = this.#model.decoder;
-    if (device !== 'cpu') return DEFAULT_SLOTS;
-    const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { slots: 1, length }, dtype));
+    const { decoder } = this.#model;
+    if (decoder.device !== 'cpu') return DEFAULT_SLOTS;
+    const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(decoder.spec, { slots: 1, length }, decoder));
     return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
   }
 
   /** Bytes of the cache as it stands. */
   get cacheBytes(): number {
-    const { spec, dtype } = this.#model.decoder;
-    return this.#cache === null ? 0 : cacheBytes(spec, this.#cache, dtype);
+    return this.#engine.cacheBytes;
+  }
+  /** Responses that wait for a slot. */
+  get waiting(): number {
+    return this.#admission.waiting;
+  }
+  get promptTokens(): PromptCounts {
+    return this.#admission.promptTokens;
   }
 
-  /** All replies, per request in the order of their samples. */
+  /** All responses, per request in the order of their samples. Several calls at once share the slots in turn. */
   async generate(requests: readonly GenerationRequest[], options: GenerateOptions = {}): Promise<Generation[][]> {
-    const replies = requests.map((request) =>
-      Array.from({ length: request.samples ?? 1 }, (_, i) => new Reply(request, i, this.#options.tokenizer)),
-    );
     if (requests.length === 0) return [];
-    const cache = this.#cacheFor(this.plan(requests));
+    this.plan(requests);
     const total = requests.reduce((sum, request) => sum + request.maxNewTokens * (request.samples ?? 1), 0);
-    const bar = options.progress?.start('sampling', total, 'tokens');
-    await this.#run(cache, replies, options, (tokens) => bar?.advance(tokens));
-    bar?.done();
-    return replies.map((group) => group.map((reply) => reply.result()));
-  }
-
-  #cacheFor(size: CacheSize): KvCache {
-    if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length)
-      return this.#cache;
-    this.#release();
-    const { spec, dtype, device } = this.#model.decoder;
-    this.#cache = new KvCache(spec, size, { dtype, device });
-    return this.#cache;
-  }
-
-  async #run(
-    cache: KvCache,
-    groups: Reply[][],
-    options: GenerateOptions,
-    count: (tokens: number) => void,
-  ): Promise<void> {
-    const waiting = groups.map((group) => [...group]);
-    const free = Array.from({ length: cache.slots }, (_, i) => cache.slots - 1 - i);
-    let active: Reply[] = [];
-    const graph = this.#graphFor(cache, groups);
-    const wasTraining = this.#model.decoder.training;
-    this.#model.decoder.train(false);
-    using rows = new RowTensors(this.#model.decoder.device);
-    using short = new CpuStep(this.#model.decoder, cache);
-    let breath = performance.now();
+    const client = Symbol('generate');
+    let bar: ReturnType<Progress['start']> | undefined;
+    const count = () => bar?.advance(1);
+    const submissions = requests.map((request) => this.#submitted(request, { signal: options.signal, count }));
+    bar = options.progress?.start('sampling', total, 'tokens');
+    for (const submission of submissions) this.#enter(submission.request.client ?? client, submission);
     try {
-      while (waiting.length > 0 || active.length > 0) {
-        const admitted = this.#admit(cache, waiting, free);
-        count(admitted.length);
-        active = this.#settle([...active, ...admitted], free, options, waiting);
-        if (active.length > 0) {
-          const before = active.reduce((sum, reply) => sum + reply.ids.length, 0);
-          if (graph === null) this.#step(cache, active, rows.of(active), short);
-          else graph.run(active);
-          count(active.reduce((sum, reply) => sum + reply.ids.length, 0) - before);
-        }
-        active = this.#settle(active, free, options, waiting);
-        if (performance.now() - breath > PATIENCE_MS) {
-          await new Promise((resolve) => setImmediate(resolve));
-          breath = performance.now();
-        }
-      }
+      return await Promise.all(submissions.map((submission) => submission.responses));
+    } catch (error) {
+      for (const submission of submissions) submission.cancel();
+      throw error;
     } finally {
-      this.#model.decoder.train(wasTraining);
+      bar?.done();
     }
   }
 
-  /** A captured graph where the device is CUDA and nothing needs the host between two tokens. */
-  #graphFor(cache: KvCache, groups: Reply[][]): GraphDecoder | null {
-    const { decoder } = this.#model;
-    const plain = groups.every((group) => group.every((reply) => reply.rule.repetitionPenalty === 1));
-    if (!decoder.device.startsWith('cuda') || !plain) return null;
-    // adapters that were put on, taken off or merged since are another graph
-    if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
-      this.#graph.dispose();
-      this.#graph = null;
-    }
-    this.#graph ??= new GraphDecoder(decoder, cache);
-    return this.#graph;
-  }
-
-  /** Fills free slots: whole groups where they fit, so that a prompt is read once; a group larger than all slots in portions. */
-  #admit(cache: KvCache, waiting: Reply[][], free: number[]): Reply[] {
-    const items: Reply[][] = [];
-    let tokens = 0;
-    while (waiting.length > 0 && free.length > 0) {
-      const group = waiting[0] as Reply[];
-      const fits = group.length <= free.length;
-      if (!fits && group.length <= cache.slots) break;
-      const length = (group[0] as Reply).promptLength;
-      if (tokens > 0 && tokens + length > PREFILL_TOKENS) break;
-      const part = group.splice(0, free.length);
-      if (group.length === 0) waiting.shift();
-      for (const reply of part) reply.slot = free.pop() as number;
-      items.push(part);
-      tokens += length;
-    }
-    if (items.length > 0) this.#prefill(cache, items);
-    return items.flat();
-  }
-
-  #prefill(cache: KvCache, items: Reply[][]): void {
-    const { decoder } = this.#model;
-    const replies = items.flat();
-    const drawn = scope(() =>
-      noGrad(() => {
-        const prompts = items.map((group) => ({
-          prompt: (group[0] as Reply).request.prompt,
-          slots: group.map((reply) => reply.slot),
-        }));
-        const hidden = prefill(decoder, cache, prompts);
-        const rows = tensor(BigInt64Array.from(items.flatMap((group, i) => group.map(() => BigInt(i)))), {
-          device: decoder.device,
-        });
-        const rule = ruleTensors(
-          replies.map((reply) => reply.rule),
-          replies.map((reply) => reply.seed),
-          decoder.device,
-        );
-        // a token's counter is the place it will have, so that a seed gives it the same number anywhere
-        const counters = tensor(
-          BigInt64Array.from(replies, (reply) => BigInt(reply.position + 1)),
-          { device: decoder.device },
-        );
-        return this.#draw(decoder.logits(hidden).indexSelect(0, rows), replies, rule, counters);
-      }),
-    );
-    replies.forEach((reply, i) => {
-      reply.push(drawn.ids[i] as number, drawn.logprobs[i] as number);
-    });
-  }
-
-  /** One token for every active reply. */
-  #step(cache: KvCache, active: readonly Reply[], rows: HeldRows, short: CpuStep): void {
-    const drawn = short.run(active, rows) ?? this.#generalStep(cache, active, rows);
-    active.forEach((reply, i) => {
-      reply.push(drawn.ids[i] as number, drawn.logprobs[i] as number);
-    });
-  }
-
-  #generalStep(cache: KvCache, active: readonly Reply[], { rule, slots }: HeldRows): Drawn {
-    const { decoder } = this.#model;
-    const whole = (pick: (reply: Reply) => number) =>
-      tensor(
-        BigInt64Array.from(active, (reply) => BigInt(pick(reply))),
-        { device: decoder.device },
+  /** Enters a request beside whatever is being written. Throws QueueFullError where too many wait already. */
+  submit(request: GenerationRequest): Submission {
+    this.plan([request]);
+    const submission = this.#submitted(request, { watched: true });
+    const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;
+    if (this.waiting + submission.rows.length > maxWaiting)
+      throw new QueueFullError(
+        `${this.waiting} responses wait for a slot already; this sampler lets at most ${maxWaiting} wait. Try again later.`,
       );
-    return scope(() =>
-      noGrad(() => {
-        const positions = whole((reply) => reply.position);
-        const ids = whole((reply) => reply.last);
-        const hidden = decode(decoder, cache, ids, positions, slots);
-        return this.#draw(decoder.logits(hidden), active, rule, positions.add(1));
-      }),
-    );
+    this.#enter(request.client, submission);
+    return submission;
   }
 
-  /** The next token of each reply. */
-  #draw(logits: Tensor, replies: readonly Reply[], rule: RuleTensors, counters: Tensor): Drawn {
-    const wide = this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
-    replies.forEach((reply, i) => {
-      const { repetitionPenalty } = reply.rule;
-      if (repetitionPenalty === 1) return;
-      penalise(wide.select(0, i), new Set([...Array.from(reply.request.prompt), ...reply.ids]), repetitionPenalty);
-    });
-    const { ids, logp } = sampleNext(wide, rule, counters);
-    return { ids: ids.numbers(), logprobs: logp.numbers() };
+  #submitted(request: GenerationRequest, options: SubmissionOptions): Submitted {
+    if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
+    const { adapters } = this.#model;
+    const { adapter = adapters?.active?.name ?? null } = request;
+    if (adapter !== null && adapters === null)
+      throw new UserError(`There is no adapter "${adapter}" on this model: it has none.`);
+    if (adapter !== null) adapters?.get(adapter);
+    return new Submitted(request, adapter, { tokenizer: this.#options.tokenizer, ...options });
   }
 
-  /** Takes out what is finished or cancelled and frees its slots. */
-  #settle(active: Reply[], free: number[], options: GenerateOptions, waiting: Reply[][]): Reply[] {
-    if (options.signal?.aborted) {
-      for (const reply of active) reply.finish ??= 'cancelled';
-      waiting.length = 0;
+  #enter(client: unknown, submission: Submitted): void {
+    this.#admission.enter(client, submission);
+    if (this.#running) return;
+    this.#running = true;
+    // what is submitted in the same turn is read together
+    queueMicrotask(() => void this.#run());
+  }
+
+  get #isIdle(): boolean {
+    return this.#disposed || (this.#admission.isEmpty && this.#inFlight.length === 0);
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isIdle) {
+      this.#bursting = true;
+      try {
+        withoutDropout(this.#model.decoder, () => this.#burst());
+      } catch (error) {
+        for (const submission of [...this.#inFlight, ...this.#admission.submissions]) submission.fail(error);
+        this.#admission.dropCancelled();
+        this.#settle();
+      }
+      this.#bursting = false;
+      if (!this.#isIdle) await new Promise((resolve) => setImmediate(resolve));
     }
-    return active.filter((reply) => {
-      if (reply.request.signal?.aborted) reply.finish ??= 'cancelled';
-      if (reply.finish === null) return true;
-      free.push(reply.slot);
+    this.#running = false;
+    this.#weights.clear();
+    if (this.#disposed) this.#engine.dispose();
+    else this.#engine.rest();
+  }
+
+  /** Admits and steps until it is time for the event loop. Only then can anybody else touch the weights. */
+  #burst(): void {
+    this.#checkWeights();
+    this.#admission.dropCancelled();
+    const watched = this.#inFlight.some((submission) => submission.watched);
+    const end = performance.now() + (watched ? WATCHED_PATIENCE_MS : PATIENCE_MS);
+    do {
+      this.#admit();
+      this.#settle();
+      this.#step();
+      this.#settle();
+    } while (!this.#isIdle && performance.now() < end);
+  }
+
+  /** Fails what is in flight whose weights changed, and notes those of adapters that come into use. */
+  #checkWeights(): void {
+    for (const [adapter, before] of this.#weights) {
+      if (this.#inFlight.some((submission) => submission.adapter === adapter)) {
+        if (this.#engine.weightsNow(adapter) === before) continue;
+        const message =
+          "The model's weights changed while a response was being written: wait for the responses before training.";
+        for (const submission of this.#inFlight)
+          if (submission.adapter === adapter) submission.fail(new WeightsChangedError(message));
+      }
+      this.#weights.delete(adapter);
+    }
+    this.#settle();
+  }
+
+  #admit(): void {
+    if (this.#admission.isEmpty) return;
+    if (this.#inFlight.length === 0) this.#admission.makeRoom(this.plan(this.#admission.requests));
+    const admitted = this.#admission.admit(this.#inFlight, (name) => this.#noteWeights(name));
+    for (const { adapter, groups, submissions } of admitted) {
+      for (const submission of submissions) if (!this.#inFlight.includes(submission)) this.#inFlight.push(submission);
+      this.#guard(submissions, () => this.#engine.withAdapter(adapter, () => this.#engine.readPrompts(groups)));
+    }
+  }
+
+  /** The state of the weights that rows admitted now are computed with: it does not change within a burst. */
+  #noteWeights(adapter: string | null): string {
+    const state = this.#weights.get(adapter) ?? this.#engine.weightsNow(adapter);
+    this.#weights.set(adapter, state);
+    return state;
+  }
+
+  /** One token for every row in a slot, each adapter's rows together. */
+  #step(): void {
+    const byAdapter = Map.groupBy(this.#inFlight, (submission) => submission.adapter);
+    const current = this.#model.adapters?.active?.name ?? null;
+    for (const [adapter, submissions] of byAdapter) {
+      const rows = submissions.flatMap((submission) => submission.rows.filter(isActive));
+      if (rows.length === 0) continue;
+      const watched = submissions.some((submission) => submission.watched);
+      const graphs = byAdapter.size === 1 && adapter === current; // switching adapters would capture anew at every step
+      this.#guard(submissions, () =>
+        this.#engine.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs })),
+      );
+    }
+  }
+
+  /** An error ends all requests that took part. */
+  #guard(submissions: readonly Submitted[], body: () => void): void {
+    try {
+      body();
+    } catch (error) {
+      for (const submission of submissions) submission.fail(error);
+    }
+  }
+
+  /** Takes out what is finished, cancelled or failed, frees its slots and tells who waits. */
+  #settle(): void {
+    for (const submission of this.#inFlight) {
+      if (submission.cancelled) for (const row of submission.rows) row.finish ??= 'cancelled';
+      for (const row of submission.rows) {
+        if (row.slot < 0 || row.finish === null) continue;
+        this.#admission.release(row, submission.settled ? null : (this.#weights.get(submission.adapter) ?? null));
+        row.slot = -1;
+      }
+    }
+    this.#inFlight = this.#inFlight.filter((submission) => {
+      if (!submission.rows.every((row) => row.finish !== null)) return true;
+      submission.settle();
       return false;
     });
   }
 
-  #release(): void {
-    this.#graph?.dispose();
-    this.#cache?.dispose();
-    this.#graph = null;
-    this.#cache = null;
-  }
-
+  /** Frees the cache. Whoever still waits gets a SamplerDisposedError. */
   dispose(): void {
-    this.#release();
+    if (this.#disposed) return;
+    this.#disposed = true;
+    const error = new SamplerDisposedError('The sampler was disposed before this request was done.');
+    for (const submission of [...this.#inFlight, ...this.#admission.submissions]) submission.fail(error);
+    if (!this.#bursting) this.#engine.dispose();
   }
   [Symbol.dispose](): void {
-    this.#release();
+    this.dispose();
   }
 }
+
+/** A sampler as a service: `submit` requests at any time. */
+export function createSampler(model: Model, options: SamplerOptions = {}): Sampler {
+  return new Sampler(model, options);
+}
+
+const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;

@@ -14,12 +14,26 @@ export interface SamplingOptions {
   minP?: number;
   /** Above 1 makes tokens that are already there less likely (Keskar et al. 2019). */
   repetitionPenalty?: number;
-  /** Token ids that end a reply; the one met is the reply's last. */
+  /** Token ids that end a response; the one met is its last. */
   stopIds?: readonly number[];
-  /** Strings that end a reply; needs the sampler's tokenizer. */
+  /** Strings that end a response; needs the sampler's tokenizer. */
   stopStrings?: readonly string[];
-  /** The reply depends on this and on nothing else in the batch. */
+  /** The response depends on this and on nothing else in the batch. */
   seed?: number;
+  /** Reports the n likeliest tokens at each place. */
+  topLogprobs?: number;
+  /** Reports log-probs under the truncated, renormalised distribution too. */
+  truncatedLogprobs?: boolean;
+  /**
+   * The token ids that may come next in a response that so far is `ids` (constrained decoding). Log-probs are then over those
+   * tokens alone.
+   */
+  allow?: (ids: readonly number[], sample: number) => Iterable<number>;
+}
+
+export interface TokenLogprob {
+  id: number;
+  logprob: number;
 }
 
 export interface Rule {
@@ -40,6 +54,9 @@ export function ruleOf(options: SamplingOptions): Rule {
   if (!Number.isInteger(topK) || topK < 0) faults.push(`top-k ${topK}: expected a whole number, 0 for all`);
   if (!(topP > 0 && topP <= 1)) faults.push(`top-p ${topP}: expected above 0, at most 1`);
   if (!(minP >= 0 && minP <= 1)) faults.push(`min-p ${minP}: expected 0 to 1`);
+  const { topLogprobs = 0 } = options;
+  if (!Number.isInteger(topLogprobs) || topLogprobs < 0)
+    faults.push(`top log-probs ${topLogprobs}: expected a whole number, 0 for none`);
   if (!(repetitionPenalty > 0)) faults.push(`repetition penalty ${repetitionPenalty}: expected above 0`);
   if (faults.length > 0) throw new UserError(`Sampling is not possible with ${faults.join('; ')}.`);
   return { temperature, topK, topP, minP, repetitionPenalty };
@@ -70,25 +87,44 @@ export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], de
   };
 }
 
-/** One token per row. */
+/** The rule as the native operators take it. */
+export const ruleArguments = ({ temperature, topK, topP, minP, seeds }: RuleTensors): Tensor[] => [
+  temperature,
+  topK,
+  topP,
+  minP,
+  seeds,
+];
+
+/**
+ * One token per row (native/ops/sample.cc): its id, its log-probability over the whole vocabulary at the temperature, and the
+ * share of the probability mass that top-k, top-p and min-p left.
+ */
+export interface DrawnTensors {
+  ids: Tensor;
+  logp: Tensor;
+  kept: Tensor;
+}
+
+/** The same on the host. */
 export interface Drawn {
   ids: number[];
   logprobs: number[];
+  kept: number[];
+  /** Of the rows that ask for it. */
+  top?: (TokenLogprob[] | undefined)[];
 }
 
-/** The next token of each row and its log-probability over the whole vocabulary at the temperature (native/ops/sample.cc). */
-export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): { ids: Tensor; logp: Tensor } {
-  const [ids, logp] = aten<[Tensor, Tensor]>(
-    'attune::sample',
-    logits,
-    rule.temperature,
-    rule.topK,
-    rule.topP,
-    rule.minP,
-    rule.seeds,
-    counters,
-  );
-  return { ids, logp };
+export const onHost = ({ ids, logp, kept }: DrawnTensors): Drawn => ({
+  ids: ids.numbers(),
+  logprobs: logp.numbers(),
+  kept: kept.numbers(),
+});
+
+/** Draws the next token of each row. A row's counter is the position that its token will have. */
+export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): DrawnTensors {
+  const [ids, logp, kept] = aten<[Tensor, Tensor, Tensor]>('attune::sample', logits, ...ruleArguments(rule), counters);
+  return { ids, logp, kept };
 }
 
 /** Divides positive and multiplies negative logits of the tokens that are already there, in place on one row. */
@@ -101,4 +137,27 @@ export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number
   const positive = before.gt(0).to(before.dtype);
   const factor = positive.mul(1 / penalty - penalty).add(penalty);
   logits.indexCopy_(0, at, before.mul(factor));
+}
+
+/** Leaves a row of logits only these tokens, in place. */
+export function restrict(logits: Tensor, allowed: Iterable<number>): void {
+  const size = logits.numel;
+  const mask = new Float32Array(size).fill(Number.NEGATIVE_INFINITY);
+  let any = false;
+  for (const id of allowed) {
+    if (!(Number.isInteger(id) && id >= 0 && id < size))
+      throw new UserError(`allow: token ${id} is not among the model's ${size}.`);
+    mask[id] = 0;
+    any = true;
+  }
+  if (!any) throw new UserError('allow: no token is allowed next, so that the response cannot go on.');
+  logits.add_(tensor(mask, { device: logits.device }));
+}
+
+/** The `count` likeliest tokens of a row of logits with their log-probs at a temperature (1 for greedy), best first. */
+export function likeliest(logits: Tensor, temperature: number, count: number): TokenLogprob[] {
+  const scaled = temperature > 0 ? logits.mul(1 / temperature) : logits;
+  const [values, ids] = aten<[Tensor, Tensor]>('topk', scaled.logSoftmax(-1), Math.min(count, logits.numel), -1);
+  const logprobs = values.numbers();
+  return ids.numbers().map((id, i) => ({ id, logprob: logprobs[i] as number }));
 }

@@ -1,12 +1,6 @@
-/** The short ways through a block while decoding, against sums written out in f64 and against the block's own forward. */
+/** Decoding's attention from the fused projection on, against sums written out in f64. */
 import { describe, expect, it } from 'vitest';
-import { aten, noGrad, randn, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
-import type { Layer } from '../decoder/layer.ts';
-import { addLora, initModel } from '../index.ts';
-import { KvCache } from './cache.ts';
-import { decodeLayers, layersFit } from './decode-layer.ts';
-import { decode } from './decoding.ts';
-import { filled, SHAPE } from './small-model.test-support.ts';
+import { aten, randn, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const at = (values: ArrayLike<number>, i: number) => values[i] as number;
@@ -148,89 +142,5 @@ describe('attune::decode_fused', () => {
       expect(() => call(zeros([1, 60]), [0], [0])).toThrow(/does not fit/);
       expect(() => call(zeros([1, 64]), [0], [0], zeros([1, 5]))).toThrow(/half a head/);
     });
-  });
-});
-
-const qwen3 = { ...SHAPE, model_type: 'qwen3', architectures: ['Qwen3ForCausalLM'] };
-const qwen2 = { ...SHAPE, head_dim: 6, model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] };
-
-describe('decodeLayers', () => {
-  for (const [name, config] of Object.entries({ qwen2, qwen3 })) {
-    it(`is the block's own forward: ${name}`, () => {
-      seed(5);
-      using model = filled(config);
-      const { decoder } = model;
-      scope(() =>
-        noGrad(() => {
-          const layer = decoder.layers[1] as Layer;
-          const [positions, slots] = [whole([3, 7, 0, 2, 5]), whole([4, 0, 2, 1, 3])];
-          const x = randn([5, 24]);
-          const caches = [0, 1].map(
-            () => new KvCache(decoder.spec, { slots: 5, length: 8 }, { dtype: 'float32', device: 'cpu' }),
-          );
-          const [mine, theirs] = caches as [KvCache, KvCache];
-          for (const cache of caches) {
-            seed(9);
-            for (const t of [...cache.keys, ...cache.values]) t.normal_();
-          }
-          const rope = decoder.ropeFor(positions, 8);
-          const expected = layer.forward(x, {
-            rope,
-            training: false,
-            attend: (i, q, k, v) =>
-              aten(
-                'attune::decode_attention',
-                q,
-                k,
-                v,
-                theirs.keys[i],
-                theirs.values[i],
-                slots,
-                positions,
-                decoder.attentionScale(i),
-              ),
-          });
-          expect(layersFit(decoder, x)).toBe(true);
-          const result = x.clone();
-          decodeLayers([layer], result, { decoder, cache: mine, positions, slots });
-          expect(spread(result.numbers(), expected.numbers())).toBeLessThan(2e-5);
-          expect(spread(mine.keys[1]?.numbers() ?? [], theirs.keys[1]?.numbers() ?? [])).toBeLessThan(1e-5);
-          expect(mine.values[1]?.numbers()).toEqual(theirs.values[1]?.numbers());
-          for (const cache of caches) cache.dispose();
-        }),
-      );
-    });
-  }
-
-  it('leaves adapters, other dtypes and many rows to the general way', () => {
-    using model = initModel(qwen3, { seed: 1 });
-    const { decoder } = model;
-    scope(() => {
-      expect(layersFit(decoder, zeros([128, 24]))).toBe(true);
-      expect(layersFit(decoder, zeros([129, 24]))).toBe(false);
-      expect(layersFit(decoder, zeros([4, 24], { dtype: 'bfloat16' }))).toBe(false);
-    });
-    addLora(model, { r: 2, alpha: 4, targetModules: ['down_proj'] });
-    scope(() => expect(layersFit(decoder, zeros([4, 24]))).toBe(false));
-  });
-
-  it('writes each step in place of nothing else: two steps equal two alone', () => {
-    using model = filled(qwen3);
-    const { decoder } = model;
-    const run = (rows: number[]) => {
-      const cache = new KvCache(decoder.spec, { slots: 3, length: 8 }, { dtype: 'float32', device: 'cpu' });
-      const states = scope(() =>
-        noGrad(() =>
-          [0, 1].map((t) =>
-            decode(decoder, cache, whole(rows.map((r) => 7 * r + t)), whole(rows.map(() => t)), whole(rows)).numbers(),
-          ),
-        ),
-      );
-      cache.dispose();
-      return states;
-    };
-    const together = run([0, 1, 2]);
-    for (const row of [0, 1, 2])
-      expect(run([row])).toEqual(together.map((state) => state.slice(row * 24, (row + 1) * 24)));
   });
 });

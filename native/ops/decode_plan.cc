@@ -1,0 +1,208 @@
+// attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where no kernel of ours takes such
+// a model (its dtype, device or layout). attune::decode_plan_takes(plan, rows), attune::decode_plan_free(plan).
+#include "ops/decode_plan.h"
+
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "cpu/skinny_product.h"
+#include "cuda/kernels.h"
+
+namespace attune {
+namespace {
+
+using at::Tensor;
+using Names = c10::List<std::string>;
+
+// The parts by name. Every part has to be asked for: one that is not is a misspelt one.
+class Parts {
+ public:
+  Parts(const Names& names, at::TensorList tensors, const Names& settingNames, c10::ArrayRef<double> settings) {
+    TORCH_CHECK(names.size() == tensors.size() && settingNames.size() == settings.size(), "every part of a plan has one name");
+    for (size_t i = 0; i < names.size(); i++) tensors_[names.get(i)] = tensors[i];
+    for (size_t i = 0; i < settingNames.size(); i++) settings_[settingNames.get(i)] = settings[i];
+  }
+
+  /** Undefined where it is not there. */
+  Tensor optional(const std::string& name) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return {};
+    const Tensor tensor = found->second;
+    tensors_.erase(found);
+    return tensor;
+  }
+  Tensor tensor(const std::string& name) {
+    const Tensor found = optional(name);
+    TORCH_CHECK(found.defined(), "the plan has no \"", name, "\"");
+    return found;
+  }
+  Linear linear(const std::string& name) { return {tensor(name + ".weight"), optional(name + ".bias")}; }
+  double number(const std::string& name) {
+    const auto found = settings_.find(name);
+    TORCH_CHECK(found != settings_.end(), "the plan has no \"", name, "\"");
+    const double value = found->second;
+    settings_.erase(found);
+    return value;
+  }
+  void checkAllUsed() const {
+    TORCH_CHECK(tensors_.empty(), "a plan has no use for \"", tensors_.empty() ? "" : tensors_.begin()->first, "\"");
+    TORCH_CHECK(settings_.empty(), "a plan has no use for \"", settings_.empty() ? "" : settings_.begin()->first, "\"");
+  }
+
+ private:
+  std::unordered_map<std::string, Tensor> tensors_;
+  std::unordered_map<std::string, double> settings_;
+};
+
+DecodePlan planOf(Parts parts) {
+  DecodePlan plan;
+  plan.embedding = parts.tensor("embedding");
+  plan.finalNorm = parts.tensor("finalNorm");
+  plan.head = parts.linear("head");
+  plan.cosines = parts.optional("cos");
+  plan.sines = parts.optional("sin");
+  plan.eps = parts.number("eps");
+  plan.headEps = parts.number("headEps");
+  plan.finalEps = parts.number("finalEps");
+  plan.heads = static_cast<int64_t>(parts.number("heads"));
+  plan.interleaved = parts.number("interleaved") != 0;
+  const double layers = parts.number("layers");
+  TORCH_CHECK(layers >= 1 && layers <= 100000, "a plan has at least one layer");
+  for (int64_t i = 0; i < static_cast<int64_t>(layers); i++) {
+    const std::string at = "layers." + std::to_string(i) + ".";
+    LayerPlan layer;
+    layer.attentionNorm = parts.tensor(at + "attentionNorm");
+    layer.mlpNorm = parts.tensor(at + "mlpNorm");
+    layer.qNorm = parts.optional(at + "qNorm");
+    layer.kNorm = parts.optional(at + "kNorm");
+    layer.qkv = parts.linear(at + "qkv");
+    layer.out = parts.linear(at + "out");
+    layer.up = parts.linear(at + "up");
+    layer.down = parts.linear(at + "down");
+    layer.keys = parts.tensor(at + "keys");
+    layer.values = parts.tensor(at + "values");
+    layer.scale = parts.number(at + "scale");
+    layer.window = static_cast<int64_t>(parts.number(at + "window"));
+    plan.layers.push_back(std::move(layer));
+  }
+  parts.checkAllUsed();
+  return plan;
+}
+
+void checkMatrix(const Linear& linear, int64_t outputs, int64_t inputs, const char* what) {
+  TORCH_CHECK(linear.weight.dim() == 2 && linear.weight.size(0) == outputs && linear.weight.size(1) == inputs, "the plan's ", what, " does not fit");
+  TORCH_CHECK(!linear.bias.defined() || linear.bias.numel() == outputs, "a bias has one number per output: ", what);
+}
+
+void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
+  const int64_t width = plan.width(), groups = plan.groups(), size = plan.headSize();
+  TORCH_CHECK(layer.keys.sizes() == layer.values.sizes() && layer.keys.sizes() == plan.layers.front().keys.sizes(),
+              "expected caches [S, L, G, D] of one size");
+  TORCH_CHECK(layer.attentionNorm.numel() == width && layer.mlpNorm.numel() == width, "a norm has one number per input");
+  for (const Tensor* norm : {&layer.qNorm, &layer.kNorm})
+    TORCH_CHECK(!norm->defined() || norm->numel() == size, "a norm's weight does not fit a head");
+  TORCH_CHECK(layer.down.weight.dim() == 2, "the plan's down does not fit");
+  const int64_t inner = layer.down.weight.size(1);
+  checkMatrix(layer.qkv, (plan.heads + 2 * groups) * size, width, "qkv");
+  checkMatrix(layer.out, width, plan.heads * size, "out");
+  checkMatrix(layer.up, 2 * inner, width, "up");
+  checkMatrix(layer.down, width, inner, "down");
+}
+
+void check(const DecodePlan& plan) {
+  TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().keys.dim() == 4, "expected an embedding [V, E] and caches [S, L, G, D]");
+  TORCH_CHECK(plan.groups() > 0 && plan.heads > 0 && plan.heads % plan.groups() == 0, "query heads are a multiple of kv heads");
+  TORCH_CHECK(plan.finalNorm.numel() == plan.width(), "a norm has one number per input");
+  TORCH_CHECK(plan.head.weight.dim() == 2, "the plan's head does not fit");
+  checkMatrix(plan.head, plan.head.weight.size(0), plan.width(), "head");
+  TORCH_CHECK(plan.cosines.defined() == plan.sines.defined(), "cos and sin come together");
+  if (plan.cosines.defined())
+    TORCH_CHECK(plan.cosines.dim() == 2 && plan.cosines.sizes() == plan.sines.sizes() && plan.cosines.scalar_type() == at::kFloat &&
+                    plan.sines.scalar_type() == at::kFloat && plan.cosines.size(0) >= plan.length() && 2 * plan.cosines.size(1) <= plan.headSize(),
+                "cos and sin are float32 tables of every position, at most half a head wide");
+  for (const LayerPlan& layer : plan.layers) checkLayer(plan, layer);
+}
+
+// Contiguous tensors of one device, all but the tables of the embedding's dtype. Kernels read them as they lie: a copy would
+// not see the weights change in training.
+bool isUniform(const DecodePlan& plan) {
+  const auto fits = [&](const Tensor& tensor) {
+    return !tensor.defined() ||
+           (tensor.is_contiguous() && tensor.device() == plan.embedding.device() && tensor.scalar_type() == plan.embedding.scalar_type());
+  };
+  const auto bothFit = [&](const Linear& linear) { return fits(linear.weight) && fits(linear.bias); };
+  for (const Tensor* table : {&plan.cosines, &plan.sines})
+    if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;
+  return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) &&
+         std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
+           return fits(layer.attentionNorm) && fits(layer.mlpNorm) && fits(layer.qNorm) && fits(layer.kNorm) && bothFit(layer.qkv) &&
+                  bothFit(layer.out) && bothFit(layer.up) && bothFit(layer.down) && fits(layer.keys) && fits(layer.values);
+         });
+}
+
+// Never destroyed: at the end of the process CUDA may be gone before the tensors are.
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<int64_t, std::shared_ptr<const DecodePlan>> plans;
+  int64_t next = 0;
+};
+Registry& registry() {
+  static auto* const only = new Registry;
+  return *only;
+}
+
+int64_t decodePlan(const Names& names, at::TensorList tensors, const Names& settingNames, c10::ArrayRef<double> settings) {
+  auto plan = std::make_shared<const DecodePlan>(planOf({names, tensors, settingNames, settings}));
+  check(*plan);
+  if (!isUniform(*plan) || !plan->takes(1)) return -1;
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.plans.emplace(all.next, std::move(plan));
+  return all.next++;
+}
+
+bool decodePlanTakes(int64_t number, int64_t rows) { return planNumbered(number)->takes(rows); }
+
+void decodePlanFree(int64_t number) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.plans.erase(number);
+}
+
+}  // namespace
+
+bool DecodePlan::takes(int64_t rows) const {
+  if (rows < 0) return false;
+  const LayerPlan& first = layers.front();
+  const int64_t widths[] = {width(), first.down.weight.size(1), heads * headSize(), groups() * headSize()};
+  if (embedding.device().is_cpu())
+    return embedding.scalar_type() == at::kFloat && isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)));
+#ifdef ATTUNE_KERNELS
+  return embedding.is_cuda() && cudaAttentionFits(headSize(), embedding.scalar_type()) &&
+         cudaProductFits(at::empty({rows, width()}, embedding.options()), widths);
+#else
+  return false;
+#endif
+}
+
+std::shared_ptr<const DecodePlan> planNumbered(int64_t number) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.plans.find(number);
+  TORCH_CHECK(found != all.plans.end(), "there is no plan ", number, ": it was freed, or never made");
+  return found->second;
+}
+
+}  // namespace attune
+
+TORCH_LIBRARY_FRAGMENT(attune, library) {
+  library.def("decode_plan(str[] names, Tensor[] tensors, str[] setting_names, float[] settings) -> int");
+  library.impl("decode_plan", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodePlan));
+  library.def("decode_plan_takes(int plan, int rows) -> bool", TORCH_FN(attune::decodePlanTakes));
+  library.def("decode_plan_free(int plan) -> ()", TORCH_FN(attune::decodePlanFree));
+}

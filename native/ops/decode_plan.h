@@ -1,0 +1,51 @@
+// What a decoding step needs to know of a model, handed over once: its weights, its cache and a few numbers.
+//
+// attune::decode_plan makes one out of named parts (src/models/generate/plan.ts names them) and gives back its number;
+// attune::decode_step and attune::decode_logits (decode_step.cc) run it.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+namespace attune {
+
+/** y = x·weightᵀ + bias; the bias may be undefined. */
+struct Linear {
+  at::Tensor weight, bias;
+};
+
+/** RMS norm, attention with its cache, RMS norm, gated SiLU MLP: the commonest block. */
+struct LayerPlan {
+  at::Tensor attentionNorm, mlpNorm;
+  at::Tensor qNorm, kNorm;  // of a head; may be undefined
+  Linear qkv, out, up, down;
+  at::Tensor keys, values;  // [slots, length, kv heads, head size]
+  double scale = 1;         // of the scores
+  int64_t window = 0;       // positions that attention sees; 0: all
+};
+
+struct DecodePlan {
+  at::Tensor embedding;  // [vocabulary, width]
+  std::vector<LayerPlan> layers;
+  at::Tensor finalNorm;
+  Linear head;
+  at::Tensor cosines, sines;  // [positions, half a head or less]; undefined: no rotary positions
+  double eps = 0, headEps = 0, finalEps = 0;
+  int64_t heads = 0;
+  bool interleaved = false;
+
+  int64_t width() const { return embedding.size(1); }
+  int64_t slots() const { return layers.front().keys.size(0); }
+  int64_t length() const { return layers.front().keys.size(1); }
+  int64_t groups() const { return layers.front().keys.size(2); }
+  int64_t headSize() const { return layers.front().keys.size(3); }
+
+  /** Whether the kernels of its device take a step of so many rows. */
+  bool takes(int64_t rows) const;
+};
+
+/** By the number that attune::decode_plan gave; throws where there is none. */
+std::shared_ptr<const DecodePlan> planNumbered(int64_t number);
+
+}  // namespace attune

@@ -1,0 +1,152 @@
+/**
+ * Who gets which slot: waiting requests in fair order, free slots, and slots whose finished sequences may serve as prefixes.
+ * Every slot has room for a whole sequence, so that no response is ever put back for want of room.
+ */
+import { ropeDependsOnLength } from '../decoder/rope.ts';
+import type { Model } from '../model.ts';
+import type { CacheSize, KvCache } from './cache.ts';
+import type { Engine, PromptRows } from './engine.ts';
+import { longestMatch, type Match, type Prefix, Prefixes } from './prefixes.ts';
+import { FairQueue } from './queue.ts';
+import type { GenerationRequest } from './request.ts';
+import type { Row } from './row.ts';
+import type { Submitted } from './submission.ts';
+
+/** Prompt tokens that go through at once: bounds the memory of prefill. */
+const PREFILL_TOKENS = 16384;
+
+/** What was admitted of one adapter's requests. */
+export interface Admitted {
+  adapter: string | null;
+  groups: PromptRows[];
+  submissions: Submitted[];
+}
+
+export class Admission {
+  readonly #engine: Engine;
+  readonly #reuse: boolean;
+  readonly #queue = new FairQueue<Submitted>();
+  readonly #prefixes = new Prefixes();
+  #free: number[] = [];
+  /** Prompt tokens so far: those that were computed, and those whose keys and values were there. */
+  readonly promptTokens = { computed: 0, reused: 0 };
+
+  constructor(model: Model, engine: Engine, reusePrefixes: boolean) {
+    const { positions } = model.decoder.spec;
+    this.#engine = engine;
+    // where a token's angle follows the length of the whole, a prefix of a longer sequence is another one
+    this.#reuse = reusePrefixes && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
+  }
+
+  /** Responses that wait for a slot. */
+  get waiting(): number {
+    let count = 0;
+    for (const submission of this.#queue) count += submission.waiting.length;
+    return count;
+  }
+  get isEmpty(): boolean {
+    return this.#queue.first === undefined;
+  }
+  get submissions(): Submitted[] {
+    return [...this.#queue];
+  }
+  get requests(): GenerationRequest[] {
+    return this.submissions.map((submission) => submission.request);
+  }
+
+  enter(client: unknown, submission: Submitted): void {
+    this.#queue.push(client, submission);
+  }
+
+  /** Takes out requests that were cancelled or have failed. */
+  dropCancelled(): void {
+    this.#queue.keepOnly((submission) => {
+      if (!submission.cancelled && !submission.settled) return true;
+      for (const row of submission.waiting) row.finish ??= 'cancelled';
+      submission.waiting.length = 0;
+      if (submission.rows.every((row) => row.slot < 0)) submission.settle();
+      return false;
+    });
+  }
+
+  /** A cache of at least this size; only while no row is in a slot. */
+  makeRoom(size: CacheSize): void {
+    if (!this.#engine.makeRoom(size)) return;
+    const { slots } = this.#engine.cache as KvCache;
+    this.#prefixes.clear();
+    this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+  }
+
+  /** The row is done. Its sequence is kept as a prefix where its weights are known. */
+  release(row: Row, weights: string | null): void {
+    if (this.#reuse && weights !== null) this.#prefixes.keep({ slot: row.slot, ids: row.cached(), weights });
+    else this.#free.push(row.slot);
+  }
+
+  /**
+   * Fills free slots: whole groups where they fit, so that a prompt is read once; a group larger than all slots in portions.
+   * A request that is longer than the cache waits until no row is in a slot, when the cache is made anew.
+   */
+  admit(inFlight: readonly Submitted[], weightsOf: (adapter: string | null) => string): Admitted[] {
+    const cache = this.#engine.cache as KvCache;
+    const admitted = new Map<string | null, Admitted>();
+    let tokens = 0;
+    for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
+      const { request, waiting, adapter } = next;
+      const available = this.#free.length + this.#prefixes.size;
+      if (available === 0 || request.prompt.length + request.maxNewTokens > cache.length) break;
+      if (waiting.length > available && waiting.length <= cache.slots) break;
+      const match = this.#reuse ? this.#match(request.prompt, weightsOf(adapter), inFlight) : null;
+      const left = request.prompt.length - (match?.length ?? 0);
+      if (tokens > 0 && tokens + left > PREFILL_TOKENS) break;
+      weightsOf(adapter);
+      const rows = waiting.splice(0, available);
+      if (waiting.length === 0) this.#queue.shift();
+      const from = this.#place(rows, match, cache);
+      tokens += request.prompt.length - from;
+      this.promptTokens.computed += request.prompt.length - from;
+      this.promptTokens.reused += from;
+      const own = admitted.get(adapter) ?? { adapter, groups: [], submissions: [] };
+      own.groups.push({ rows, from });
+      own.submissions.push(next);
+      admitted.set(adapter, own);
+    }
+    return [...admitted.values()];
+  }
+
+  /** The longest beginning of the prompt that lies in a slot, of a finished sequence or of one that is being written. */
+  #match(prompt: ArrayLike<number>, weights: string, inFlight: readonly Submitted[]): Match | null {
+    const written: Prefix[] = inFlight.flatMap(({ rows }) =>
+      rows.filter((row) => row.slot >= 0).map((row) => ({ slot: row.slot, ids: row.cached(), weights })),
+    );
+    return longestMatch(prompt, weights, [...this.#prefixes.values(), ...written]);
+  }
+
+  /**
+   * Gives the rows their slots, the first one with what the prompt's beginning needs; returns how many tokens are there. A
+   * conversation goes on in the slot it has; other matches are copied, so that the prefix stays for others.
+   */
+  #place(rows: readonly Row[], match: Match | null, cache: KvCache): number {
+    const [lead, ...others] = rows as [Row, ...Row[]];
+    let from = 0;
+    if (match !== null) {
+      const { prefix, length } = match;
+      this.#prefixes.touch(prefix);
+      const goesOn = length === prefix.ids.length && this.#prefixes.take(prefix.slot);
+      const slot = goesOn ? prefix.slot : (this.#free.pop() ?? this.#prefixes.evict(prefix));
+      // the only slot left is the prefix's own
+      if (slot === undefined) this.#prefixes.take(prefix.slot);
+      else if (!goesOn) cache.copy(prefix.slot, [slot], length);
+      lead.slot = slot ?? prefix.slot;
+      from = length;
+    } else {
+      lead.slot = this.#anySlot();
+    }
+    for (const row of others) row.slot = this.#anySlot();
+    return from;
+  }
+
+  #anySlot(): number {
+    return (this.#free.pop() ?? this.#prefixes.evict()) as number;
+  }
+}

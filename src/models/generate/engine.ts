@@ -1,0 +1,224 @@
+/**
+ * The model at work for the sampler: it owns the cache, reads prompts into it and takes steps, each row with the adapter that
+ * it was asked for. Which rows there are, and when, is the sampler's matter.
+ */
+import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import type { Model } from '../model.ts';
+import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
+import { continuePrompts, prefill } from './decoding.ts';
+import { GraphDecoder } from './graph.ts';
+import type { Row } from './row.ts';
+import { RowTensors } from './row-tensors.ts';
+import {
+  type Drawn,
+  likeliest,
+  onHost,
+  penalise,
+  type RuleTensors,
+  restrict,
+  ruleTensors,
+  sampleNext,
+} from './sampling.ts';
+import { Stepper } from './stepper.ts';
+
+/** Rows that share a prompt. Of the prompt, the first `from` tokens are in the first row's slot already. */
+export interface PromptRows {
+  rows: readonly Row[];
+  from: number;
+}
+
+export class Engine {
+  readonly #model: Model;
+  #cache: KvCache | null = null;
+  #stepper: Stepper | null = null;
+  #graph: GraphDecoder | null = null;
+  #rows: RowTensors | null = null;
+
+  constructor(model: Model) {
+    this.#model = model;
+  }
+
+  get cache(): KvCache | null {
+    return this.#cache;
+  }
+  get cacheBytes(): number {
+    const { decoder } = this.#model;
+    return this.#cache === null ? 0 : cacheBytes(decoder.spec, this.#cache, decoder);
+  }
+
+  /** A cache of at least this size. True where it is a new one: nothing that lay in the old one is there any more. */
+  makeRoom(size: CacheSize): boolean {
+    if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length) return false;
+    this.dispose();
+    const { decoder } = this.#model;
+    this.#cache = new KvCache(decoder.spec, size, { dtype: decoder.dtype, device: decoder.device });
+    this.#stepper = new Stepper(decoder, this.#cache);
+    this.#rows = new RowTensors(decoder.device);
+    return true;
+  }
+
+  /** Lets go of what was made for the rows of now and the tensors of now; the cache stays. */
+  rest(): void {
+    this.#stepper?.dispose();
+    this.#rows?.dispose();
+  }
+
+  /** Runs `body` with an adapter on (null: the bare base), then puts back what was there. */
+  withAdapter<T>(name: string | null, body: () => T): T {
+    const { adapters } = this.#model;
+    const before = adapters?.active?.name ?? null;
+    if (adapters === null || name === before) return body();
+    adapters.activate(name);
+    try {
+      return body();
+    } finally {
+      adapters.activate(before);
+    }
+  }
+
+  /**
+   * What keys and values computed now hold for: the adapter, and how often the weights were written to. libtorch counts every
+   * write in place, so that no trainer has to tell.
+   */
+  weightsNow(adapter: string | null): string {
+    return this.withAdapter(adapter, () => {
+      const weights = [...this.#model.decoder.tensors(), ...(this.#model.adapters?.parameters() ?? [])];
+      const writes = aten<number>(
+        'attune::count_writes',
+        weights.map(([, weight]) => weight),
+      );
+      return `${adapter ?? ''}:${writes}`;
+    });
+  }
+
+  /** Reads the prompts into the slots of their rows and draws each row's first token. */
+  readPrompts(groups: readonly PromptRows[]): void {
+    const { decoder } = this.#model;
+    const cache = this.#cache as KvCache;
+    const part = (items: readonly PromptRows[], hiddenOf: () => Tensor) => {
+      if (items.length === 0) return;
+      const rows = items.flatMap((item) => item.rows);
+      const drawn = scope(() =>
+        noGrad(() => {
+          const which = items.flatMap((item, i) => item.rows.map(() => i));
+          const logits = decoder.logits(hiddenOf()).indexSelect(0, this.#whole(which));
+          const rule = ruleTensors(
+            rows.map((row) => row.rule),
+            rows.map((row) => row.seed),
+            decoder.device,
+          );
+          // a token's counter is the place it will have, so that a seed gives it the same number anywhere
+          return this.#draw(logits, rows, rule, this.#whole(rows.map((row) => row.position + 1)));
+        }),
+      );
+      push(rows, drawn);
+    };
+    const promptOf = ({ rows }: PromptRows) => (rows[0] as Row).request.prompt;
+    const fresh = groups.filter(({ from }) => from === 0);
+    part(fresh, () =>
+      prefill(
+        decoder,
+        cache,
+        fresh.map((item) => ({ prompt: promptOf(item), slots: item.rows.map((row) => row.slot) })),
+      ),
+    );
+    const begun = groups.filter(({ from }) => from > 0);
+    part(begun, () => {
+      const items = begun.map((item) => {
+        const [lead, ...others] = item.rows.map((row) => row.slot) as [number, ...number[]];
+        return { prompt: promptOf(item), slot: lead, from: item.from, others };
+      });
+      const hidden = continuePrompts(decoder, cache, items);
+      for (const { prompt, slot, others } of items) cache.copy(slot, others, prompt.length);
+      return hidden;
+    });
+  }
+
+  /** One token for each row, or on CUDA several. All rows are of the adapter that is on. */
+  step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
+    const graph = options.graphs ? this.#graphOf() : null;
+    if (graph === null) {
+      this.#stepTogether(rows);
+      return;
+    }
+    const free = rows.filter((row) => !row.needsLogits);
+    if (free.length > 0) graph.run(free, options.watched);
+    const seen = rows.filter((row) => row.needsLogits);
+    if (seen.length > 0) this.#stepTogether(seen);
+  }
+
+  #stepTogether(active: readonly Row[]): void {
+    const stepper = this.#stepper as Stepper;
+    const { rule, slots } = (this.#rows as RowTensors).of(active);
+    const drawn = scope(() =>
+      noGrad(() => {
+        const rows = {
+          ids: this.#whole(active.map((row) => row.last)),
+          positions: this.#whole(active.map((row) => row.position)),
+          slots,
+        };
+        if (!active.some((row) => row.needsLogits)) return onHost(stepper.next(rows, rule));
+        return this.#draw(stepper.logits(rows), active, rule, rows.positions.add(1));
+      }),
+    );
+    push(active, drawn);
+  }
+
+  /** A captured graph where the device is CUDA. */
+  #graphOf(): GraphDecoder | null {
+    const { decoder } = this.#model;
+    if (!decoder.device.startsWith('cuda') || this.#cache === null) return null;
+    // adapters that were put on, taken off or merged since are another graph
+    if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
+      this.#graph.dispose();
+      this.#graph = null;
+    }
+    this.#graph ??= new GraphDecoder(decoder, this.#cache);
+    return this.#graph;
+  }
+
+  /** The next token of each row, from logits that may be changed. */
+  #draw(logits: Tensor, rows: readonly Row[], rule: RuleTensors, counters: Tensor): Drawn {
+    const wide = this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
+    for (const [i, row] of rows.entries()) if (row.needsLogits) shape(wide.select(0, i), row);
+    const drawn = onHost(sampleNext(wide, rule, counters));
+    const top = rows.map(({ request: { topLogprobs = 0 }, rule: { temperature } }, i) =>
+      topLogprobs > 0 ? likeliest(wide.select(0, i), temperature, topLogprobs) : undefined,
+    );
+    return { ...drawn, top };
+  }
+
+  #whole(values: readonly number[]): Tensor {
+    return tensor(
+      BigInt64Array.from(values, (value) => BigInt(value)),
+      { device: this.#model.decoder.device },
+    );
+  }
+
+  dispose(): void {
+    this.rest();
+    this.#graph?.dispose();
+    this.#cache?.dispose();
+    this.#graph = null;
+    this.#stepper = null;
+    this.#rows = null;
+    this.#cache = null;
+  }
+}
+
+/** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */
+function shape(logits: Tensor, row: Row): void {
+  const { repetitionPenalty } = row.rule;
+  const { prompt, allow } = row.request;
+  if (repetitionPenalty !== 1) penalise(logits, new Set([...Array.from(prompt), ...row.ids]), repetitionPenalty);
+  if (allow === undefined) return;
+  try {
+    restrict(logits, allow(row.ids, row.sample));
+  } catch (error) {
+    row.onError?.(error); // the other rows go on
+  }
+}
+
+function push(rows: readonly Row[], { ids, logprobs, kept, top }: Drawn): void {
+  for (const [i, row] of rows.entries()) row.push(ids[i] as number, logprobs[i] as number, kept[i] as number, top?.[i]);
+}

@@ -1,0 +1,131 @@
+/**
+ * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode_plan.h), and a
+ * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
+ * attention and before a gated SiLU MLP) with plain matrices: on the CPU in f32, on CUDA in bf16 for a few rows. Everything
+ * else (adapters, quantised weights, other families) takes the general path (decoding.ts).
+ */
+import { aten, type Tensor } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { Layer } from '../decoder/layer.ts';
+import type { Projection } from '../decoder/projection.ts';
+import type { KvCache } from './cache.ts';
+import { type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
+
+/** The rows of one step: the newest token of each, its position, and its slot of the cache. */
+export interface StepRows {
+  ids: Tensor;
+  positions: Tensor;
+  slots: Tensor;
+}
+
+const abandoned = new FinalizationRegistry<number>((number) => aten('attune::decode_plan_free', number));
+
+export class DecodePlan {
+  #number: number;
+
+  private constructor(number: number) {
+    this.#number = number;
+    abandoned.register(this, number, this);
+  }
+
+  /** null where native code has no such plan. It holds until adapters come or go (`Decoder.arrangement`). */
+  static of(decoder: Decoder, cache: KvCache): DecodePlan | null {
+    if (!isPlain(decoder)) return null;
+    const { tensors, settings } = planParts(decoder, cache);
+    const number = aten<number>(
+      'attune::decode_plan',
+      ...[Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)],
+    );
+    return number < 0 ? null : new DecodePlan(number);
+  }
+
+  /** Whether a step of so many rows is one for the plan's kernels. */
+  takes(rows: number): boolean {
+    return aten<boolean>('attune::decode_plan_takes', this.#number, rows);
+  }
+
+  /** [rows, vocabulary], for rows whose logits are changed before the draw. */
+  logits({ ids, positions, slots }: StepRows): Tensor {
+    return aten('attune::decode_logits', this.#number, ids, positions, slots);
+  }
+
+  /** The next token of each row. */
+  step({ ids, positions, slots }: StepRows, rule: RuleTensors): DrawnTensors {
+    const [next, logp, kept] = aten<[Tensor, Tensor, Tensor]>(
+      'attune::decode_step',
+      this.#number,
+      ids,
+      positions,
+      slots,
+      ...ruleArguments(rule),
+    );
+    return { ids: next, logp, kept };
+  }
+
+  dispose(): void {
+    if (this.#number < 0) return;
+    abandoned.unregister(this);
+    aten('attune::decode_plan_free', this.#number);
+    this.#number = -1;
+  }
+}
+
+/** Whether every block is the commonest one with plain matrices: no adapter, nothing quantised. */
+function isPlain({ spec, weights, layers }: Decoder): boolean {
+  const { attention, mlp, norm, normPlace, parallel, positions } = spec;
+  if (!weights.lm || weights.positions !== null || weights.embeddingNorm !== null) return false;
+  if (weights.finalNorm.kind !== 'rms' || norm.kind !== 'rms') return false;
+  if (normPlace !== 'pre' || parallel !== false || !mlp.gated || mlp.activation !== 'silu') return false;
+  if (attention.layout !== 'blocked' || positions.kind === 'alibi' || attention.qkNorm?.over === 'all') return false;
+  const eps = layers[0]?.weights.attentionNorm?.eps;
+  return layers.every((layer) => isPlainLayer(layer, eps));
+}
+
+function isPlainLayer({ weights, projections }: Layer, eps: number | undefined): boolean {
+  const { attentionNorm, mlpNorm } = weights;
+  if (eps === undefined || attentionNorm?.eps !== eps || mlpNorm?.eps !== eps) return false;
+  return projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
+}
+
+/** What a plan is made of, under the names that native/ops/decode_plan.cc asks for. */
+export function planParts(
+  decoder: Decoder,
+  cache: KvCache,
+): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
+  const { spec, weights, layers } = decoder;
+  const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
+  const tensors: Record<string, Tensor | null | undefined> = {
+    embedding: weights.embedding.weight,
+    finalNorm: weights.finalNorm.weight,
+    'head.weight': decoder.headWeight,
+    'head.bias': weights.head?.bias,
+    cos: rope?.cos,
+    sin: rope?.sin,
+  };
+  const settings: Record<string, number> = {
+    layers: layers.length,
+    heads: spec.attention.heads,
+    eps: layers[0]?.weights.attentionNorm?.eps ?? 0,
+    headEps: layers[0]?.weights.qNorm?.eps ?? 0,
+    finalEps: weights.finalNorm.eps,
+    interleaved: spec.positions.kind === 'rope' && spec.positions.interleaved ? 1 : 0,
+  };
+  for (const { index, weights: own } of layers) {
+    const at = `layers.${index}.`;
+    const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
+    for (const [name, { weight, bias }] of Object.entries(matrices)) {
+      tensors[`${at}${name}.weight`] = weight;
+      tensors[`${at}${name}.bias`] = bias;
+    }
+    tensors[`${at}attentionNorm`] = own.attentionNorm?.weight;
+    tensors[`${at}mlpNorm`] = own.mlpNorm?.weight;
+    tensors[`${at}qNorm`] = own.qNorm?.weight;
+    tensors[`${at}kNorm`] = own.kNorm?.weight;
+    tensors[`${at}keys`] = cache.keys[index];
+    tensors[`${at}values`] = cache.values[index];
+    settings[`${at}scale`] = decoder.attentionScale(index);
+    settings[`${at}window`] = spec.attention.windows[index] ?? 0;
+  }
+  const there = Object.entries(tensors).filter((part): part is [string, Tensor] => part[1] != null);
+  return { tensors: Object.fromEntries(there), settings };
+}

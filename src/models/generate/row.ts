@@ -1,0 +1,103 @@
+/** One response while it is being written: the bookkeeping of a row of the batch. */
+import { UserError } from '../../errors.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import type { Generation, GenerationRequest, Token } from './request.ts';
+import { type Rule, ruleOf, type TokenLogprob } from './sampling.ts';
+
+export class Row {
+  readonly request: GenerationRequest;
+  readonly sample: number;
+  readonly rule: Rule;
+  readonly seed: number;
+  readonly ids: number[] = [];
+  /** Who hears of each token. */
+  onToken: ((token: Token) => void) | undefined;
+  /** Who hears of an error that a callback of its request threw. */
+  onError: ((error: unknown) => void) | undefined;
+  readonly #logprobs: number[] = [];
+  readonly #kept: number[] = [];
+  readonly #top: TokenLogprob[][] = [];
+  readonly #stops: ReadonlySet<number>;
+  readonly #tokenizer: Tokenizer | undefined;
+  readonly #text: { push(id: number): string; flush(): string } | undefined;
+  #written = '';
+  #cutAt = -1;
+  slot = -1;
+  finish: Generation['finish'] | null = null;
+
+  constructor(request: GenerationRequest, sample: number, tokenizer: Tokenizer | undefined) {
+    this.request = request;
+    this.sample = sample;
+    this.rule = ruleOf(request);
+    this.seed = (request.seed ?? 0) + sample;
+    this.#stops = new Set(request.stopIds ?? []);
+    this.#tokenizer = tokenizer;
+    const stops = request.stopStrings ?? [];
+    if (stops.length > 0 && tokenizer === undefined)
+      throw new UserError('Stop strings need a sampler that was given a tokenizer.');
+    this.#text = stops.length > 0 ? tokenizer?.stream() : undefined;
+  }
+
+  get promptLength(): number {
+    return this.request.prompt.length;
+  }
+  /** The place of the newest token in its sequence. */
+  get position(): number {
+    return this.promptLength + this.ids.length - 1;
+  }
+  get last(): number {
+    return this.ids.at(-1) as number;
+  }
+  /** Whether the host has to see its logits: they are changed before the draw, or reported. */
+  get needsLogits(): boolean {
+    const { topLogprobs = 0, allow } = this.request;
+    return this.rule.repetitionPenalty !== 1 || topLogprobs > 0 || allow !== undefined;
+  }
+  /** The tokens whose keys and values lie in its slot: all but the newest one. */
+  cached(): number[] {
+    return [...Array.from(this.request.prompt), ...this.ids.slice(0, -1)];
+  }
+
+  push(id: number, logprob: number, kept: number, top?: TokenLogprob[]): void {
+    this.ids.push(id);
+    this.#logprobs.push(logprob);
+    this.#kept.push(kept);
+    if (top !== undefined) this.#top.push(top);
+    if (this.#stops.has(id)) this.finish = 'stop';
+    else if (this.ids.length >= this.request.maxNewTokens) this.finish = 'length';
+    if (this.#text !== undefined) this.#lookForStop(this.#text.push(id));
+    this.onToken?.({ sample: this.sample, id, logprob, ...(top === undefined ? {} : { top }) });
+  }
+
+  #lookForStop(piece: string): void {
+    const stops = this.request.stopStrings ?? [];
+    const before = this.#written.length;
+    this.#written += piece;
+    const reach = Math.max(...stops.map((stop) => stop.length));
+    const found = stops.map((stop) => this.#written.indexOf(stop, Math.max(0, before - reach))).filter((at) => at >= 0);
+    if (found.length === 0) return;
+    this.#cutAt = Math.min(...found);
+    this.finish = 'stop';
+  }
+
+  result(): Generation {
+    const { temperature, topK, topP, minP } = this.rule;
+    const truncates = temperature > 0 && (topK > 0 || topP < 1 || minP > 0);
+    const generation: Generation = {
+      ids: this.ids,
+      logprobs: Float32Array.from(this.#logprobs),
+      finish: this.finish ?? 'cancelled',
+    };
+    if (truncates) generation.cutMass = Float32Array.from(this.#kept, (kept) => 1 - kept);
+    if (this.request.truncatedLogprobs)
+      generation.truncatedLogprobs = Float32Array.from(
+        this.#logprobs,
+        (logprob, i) => logprob - Math.log(this.#kept[i] as number),
+      );
+    if ((this.request.topLogprobs ?? 0) > 0) generation.topLogprobs = this.#top;
+    if (this.#cutAt >= 0) generation.text = this.#written.slice(0, this.#cutAt);
+    else if (this.#tokenizer !== undefined)
+      generation.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
+    return generation;
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * One step of decoding by whichever path takes it: the native plan (plan.ts), which is made once and held while the model
+ * stays as it is, or the general path (decoding.ts).
+ */
+import type { Tensor } from '../../tensor/index.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import type { KvCache } from './cache.ts';
+import { generalLogits } from './decoding.ts';
+import { DecodePlan, type StepRows } from './plan.ts';
+import { type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
+
+export class Stepper {
+  readonly #decoder: Decoder;
+  readonly #cache: KvCache;
+  #held: { plan: DecodePlan | null; arrangement: number } | null = null;
+
+  constructor(decoder: Decoder, cache: KvCache) {
+    this.#decoder = decoder;
+    this.#cache = cache;
+  }
+
+  /** The next token of each row. */
+  next(rows: StepRows, rule: RuleTensors): DrawnTensors {
+    const plan = this.#planFor(rows);
+    if (plan !== null) return plan.step(rows, rule);
+    return sampleNext(generalLogits(this.#decoder, this.#cache, rows), rule, rows.positions.add(1));
+  }
+
+  /** The logits of each row's next token, for rows whose logits are changed before the draw. */
+  logits(rows: StepRows): Tensor {
+    return this.#planFor(rows)?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
+  }
+
+  /** null: the general path. */
+  #planFor(rows: StepRows): DecodePlan | null {
+    const { arrangement } = this.#decoder;
+    if (this.#held?.arrangement !== arrangement) {
+      this.dispose();
+      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache), arrangement };
+    }
+    const { plan } = this.#held;
+    return plan?.takes(rows.ids.size(0)) ? plan : null;
+  }
+
+  dispose(): void {
+    this.#held?.plan?.dispose();
+    this.#held = null;
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

@@ -1,0 +1,111 @@
+/** A request in the sampler, as its caller sees it: tokens as they come, the responses at the end, and a way out. */
+import type { Tokenizer } from '../../text/index.ts';
+import type { Generation, GenerationRequest, Token } from './request.ts';
+import { Row } from './row.ts';
+
+/**
+ *     const submission = sampler.submit({ prompt, maxNewTokens: 64 });
+ *     for await (const { id } of submission) …;                 // leaving the loop early cancels
+ *     const [response] = await submission.responses;
+ */
+export interface Submission extends AsyncIterable<Token> {
+  /** All samples' responses, when all are done; rejected where the request failed. */
+  readonly responses: Promise<Generation[]>;
+  /** Ends the request at the next step; its responses are what was written so far. */
+  cancel(): void;
+}
+
+export interface SubmissionOptions {
+  tokenizer?: Tokenizer | undefined;
+  signal?: AbortSignal | undefined;
+  /** Called for each token. */
+  count?: () => void;
+  /** Somebody follows it token by token. */
+  watched?: boolean;
+}
+
+/** The sampler's side of it. */
+export class Submitted implements Submission {
+  readonly request: GenerationRequest;
+  readonly rows: readonly Row[];
+  /** Not yet in a slot. */
+  readonly waiting: Row[];
+  readonly adapter: string | null;
+  readonly watched: boolean;
+  readonly responses: Promise<Generation[]>;
+  readonly #done = Promise.withResolvers<Generation[]>();
+  readonly #signals: readonly AbortSignal[];
+  readonly #tokens: Token[] = [];
+  #cancelled = false;
+  #settled = false;
+  #heard = Promise.withResolvers<void>();
+
+  constructor(request: GenerationRequest, adapter: string | null, options: SubmissionOptions) {
+    this.request = request;
+    this.adapter = adapter;
+    this.watched = (options.watched ?? false) || request.onToken !== undefined || request.signal !== undefined;
+    this.rows = Array.from({ length: request.samples ?? 1 }, (_, i) => new Row(request, i, options.tokenizer));
+    this.waiting = [...this.rows];
+    this.#signals = [request.signal, options.signal].filter((signal) => signal !== undefined);
+    this.responses = this.#done.promise;
+    this.responses.catch(() => {}); // whoever iterates hears of it there
+    for (const row of this.rows) {
+      row.onToken = (token) => {
+        this.#tokens.push(token);
+        this.#wake();
+        options.count?.();
+        try {
+          request.onToken?.(token.sample, token.id, token.logprob);
+        } catch (error) {
+          this.fail(error);
+        }
+      };
+      row.onError = (error) => this.fail(error);
+    }
+  }
+
+  get cancelled(): boolean {
+    return this.#cancelled || this.#signals.some((signal) => signal.aborted);
+  }
+  get settled(): boolean {
+    return this.#settled;
+  }
+
+  cancel(): void {
+    this.#cancelled = true;
+  }
+
+  /** Gives the caller what was written, once no row of it is being written. */
+  settle(): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    this.#done.resolve(this.rows.map((row) => row.result()));
+    this.#wake();
+  }
+
+  fail(error: unknown): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    for (const row of this.rows) row.finish ??= 'cancelled';
+    this.#done.reject(error);
+    this.#wake();
+  }
+
+  #wake(): void {
+    this.#heard.resolve();
+    this.#heard = Promise.withResolvers<void>();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Token> {
+    try {
+      for (let next = 0; ; ) {
+        while (next < this.#tokens.length) yield this.#tokens[next++] as Token;
+        if (this.#settled) break;
+        await this.#heard.promise;
+      }
+      await this.responses;
+    } finally {
+      this.cancel();
+    }
+  }
+}
