@@ -7,7 +7,7 @@ import { dirname, join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 const engine = ['src/tensor', 'src/tensor/engine', 'src/tensor/safetensors', 'src/nn'];
-const text = ['src/text', 'src/text/chat', 'src/text/tokenizer'];
+const text = ['src/text', 'src/text/chat', 'src/text/tokenizer', 'src/text/grammar'];
 const data = ['src/data', 'src/data/shapes', 'src/data/sources', 'src/data/tokens'];
 const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
@@ -35,6 +35,7 @@ const allowed: Record<string, string[]> = {
   'src/nn': ['src/tensor'],
   'src/text/chat': [],
   'src/text/tokenizer': ['src/text/chat'],
+  'src/text/grammar': ['src/text/tokenizer'],
   'src/text': ['src/text/chat', 'src/text/tokenizer'],
   'src/data/sources': ['src/hub'],
   'src/data/shapes': ['src/data/sources', ...text],

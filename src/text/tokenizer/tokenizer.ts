@@ -17,6 +17,7 @@ import { Encoder } from './encoder.ts';
 import { readTokenizerFiles, type TokenizerFiles } from './files.ts';
 import { type SequenceEnds, sequenceEnds } from './sequence-ends.ts';
 import { type TextStream, textStream } from './stream.ts';
+import { bytesOfToken, tokenStyle } from './token-bytes.ts';
 
 export type { Message } from '../chat/chat.ts';
 
@@ -57,6 +58,8 @@ export class Tokenizer {
   readonly #special: AddedTokens;
   readonly #specialIds = new Set<number>();
   readonly #tokens: string[] = [];
+  #addedIds: ReadonlySet<number> | undefined;
+  #style: 'byte-level' | 'plain' | undefined;
   readonly #templates = new Map<string, ChatTemplate>();
 
   private constructor(files: TokenizerFiles, native: NativeTokenizer) {
@@ -109,6 +112,15 @@ export class Tokenizer {
   /** The token of an id, as the vocabulary writes it. */
   token(id: number): string | undefined {
     return this.#tokens[id];
+  }
+
+  /** The bytes that a token writes; undefined for an id that is not there. */
+  tokenBytes(id: number): Uint8Array | undefined {
+    const token = this.#tokens[id];
+    if (token === undefined) return undefined;
+    this.#addedIds ??= new Set(this.#files.json.added_tokens.map((added) => added.id));
+    this.#style ??= tokenStyle(this.#files.json);
+    return bytesOfToken(token, this.#style, this.#addedIds.has(id));
   }
 
   isSpecial(id: number): boolean {

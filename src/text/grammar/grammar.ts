@@ -1,0 +1,151 @@
+/**
+ * Grammars over bytes, matched one byte at a time: which texts may still become a sentence of the grammar.
+ *
+ *     const start = matcher(sequence([literal('{'), repeat(digit, 1, 3), literal('}')]));
+ *     start.next(0x7b)?.next(0x37)?.accepting;                       // false: "{7" is not whole yet
+ *
+ * A state is a set of stacks of what has still to come, as in a pushdown automaton. States and their transitions are kept, so
+ * that what comes up again and again (the inside of a string) costs one look-up.
+ */
+
+/** One part of a grammar. */
+export type Node =
+  | { kind: 'set'; bytes: Uint8Array }
+  | { kind: 'sequence'; parts: readonly Node[] }
+  | { kind: 'choice'; options: readonly Node[] }
+  | { kind: 'repeat'; node: Node; least: number; most: number; rest?: Node }
+  | { kind: 'rule'; resolve: () => Node };
+
+/** One byte out of some. */
+export function set(...ranges: readonly (readonly [from: number, to: number])[]): Node {
+  const bytes = new Uint8Array(256);
+  for (const [from, to] of ranges) bytes.fill(1, from, to + 1);
+  return { kind: 'set', bytes };
+}
+
+export const sequence = (parts: readonly Node[]): Node => ({ kind: 'sequence', parts });
+export const choice = (options: readonly Node[]): Node => ({ kind: 'choice', options });
+export const optional = (node: Node): Node => repeat(node, 0, 1);
+/** Looked up when it is reached: for grammars that contain themselves. */
+export const rule = (resolve: () => Node): Node => ({ kind: 'rule', resolve });
+
+/** `least` to `most` times; `most` may be Infinity. */
+export function repeat(node: Node, least: number, most: number): Node {
+  return { kind: 'repeat', node, least, most };
+}
+
+/** Exactly this text, as UTF-8. */
+export function literal(text: string): Node {
+  return sequence(Array.from(new TextEncoder().encode(text), (byte) => set([byte, byte])));
+}
+
+interface Stack {
+  id: number;
+  node: Node;
+  below: Stack | null;
+  /** Stacks that lie on this one, by their top: equal stacks are one object. */
+  above: Map<Node, Stack>;
+}
+
+/** Where a match stands. */
+export interface State {
+  /** What was read so far is a whole sentence. */
+  readonly accepting: boolean;
+  /** Whether nothing can follow. */
+  readonly ended: boolean;
+  /** After one more byte; undefined where no sentence goes on with it. */
+  next(byte: number): State | undefined;
+}
+
+/** The state before the first byte. */
+export function matcher(grammar: Node): State {
+  return new Matcher().start(grammar);
+}
+
+class Matcher {
+  readonly #bottom = new Map<Node, Stack>();
+  readonly #states = new Map<string, MatchState>();
+  #stacks = 0;
+
+  start(grammar: Node): State {
+    return this.state(this.#expand([this.#push(grammar, null)]));
+  }
+
+  /** Stacks whose top is a set of bytes; null stands for a sentence that is whole. */
+  state(stacks: readonly (Stack | null)[]): MatchState {
+    const unique = [...new Set(stacks)].sort((a, b) => (a?.id ?? -1) - (b?.id ?? -1));
+    const key = unique.map((stack) => stack?.id ?? -1).join();
+    const known = this.#states.get(key);
+    if (known !== undefined) return known;
+    const made = new MatchState(this, unique);
+    this.#states.set(key, made);
+    return made;
+  }
+
+  step(stacks: readonly (Stack | null)[], byte: number): MatchState | undefined {
+    const below: (Stack | null)[] = [];
+    for (const stack of stacks) if (stack?.node.kind === 'set' && stack.node.bytes[byte] === 1) below.push(stack.below);
+    return below.length === 0 ? undefined : this.state(this.#expand(below));
+  }
+
+  #push(node: Node, below: Stack | null): Stack {
+    const above = below === null ? this.#bottom : below.above;
+    let stack = above.get(node);
+    if (stack === undefined) {
+      stack = { id: this.#stacks++, node, below, above: new Map() };
+      above.set(node, stack);
+    }
+    return stack;
+  }
+
+  #expand(stacks: readonly (Stack | null)[]): (Stack | null)[] {
+    const done: (Stack | null)[] = [];
+    const seen = new Set<Stack | null>();
+    const waiting = [...stacks];
+    for (let stack = waiting.pop(); stack !== undefined; stack = waiting.pop()) {
+      if (seen.has(stack)) continue;
+      seen.add(stack);
+      if (stack === null || stack.node.kind === 'set') {
+        done.push(stack);
+        continue;
+      }
+      const { node, below } = stack;
+      if (node.kind === 'sequence')
+        waiting.push(node.parts.reduceRight<Stack | null>((rest, part) => this.#push(part, rest), below));
+      else if (node.kind === 'choice') for (const option of node.options) waiting.push(this.#push(option, below));
+      else if (node.kind === 'rule') waiting.push(this.#push(node.resolve(), below));
+      else {
+        if (node.least <= 0) waiting.push(below);
+        if (node.most > 0) waiting.push(this.#push(node.node, this.#push(restOf(node), below)));
+      }
+    }
+    return done;
+  }
+}
+
+/** The repetition after one of its times; itself where that changes nothing. */
+function restOf(node: Extract<Node, { kind: 'repeat' }>): Node {
+  if (node.least <= 0 && node.most === Number.POSITIVE_INFINITY) return node;
+  node.rest ??= repeat(node.node, node.least - 1, node.most - 1);
+  return node.rest;
+}
+
+class MatchState implements State {
+  readonly accepting: boolean;
+  readonly ended: boolean;
+  readonly #matcher: Matcher;
+  readonly #stacks: readonly (Stack | null)[];
+  readonly #next = new Map<number, MatchState | undefined>();
+
+  constructor(owner: Matcher, stacks: readonly (Stack | null)[]) {
+    this.#matcher = owner;
+    this.#stacks = stacks;
+    this.accepting = stacks.includes(null);
+    this.ended = stacks.every((stack) => stack === null);
+  }
+
+  next(byte: number): MatchState | undefined {
+    if (!this.#next.has(byte)) this.#next.set(byte, this.#matcher.step(this.#stacks, byte));
+    return this.#next.get(byte);
+  }
+}

@@ -1,0 +1,175 @@
+/** Documents written at random within a schema's grammar, read by JSON.parse and judged by a validator of the test's own. */
+import { join } from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { UserError } from '../../errors.ts';
+import { Random } from '../../random.ts';
+import { Tokenizer } from '../tokenizer/tokenizer.ts';
+import { Constraint, type Vocabulary, vocabularyOf } from './constraint.ts';
+import { matcher, type Node } from './grammar.ts';
+import { type JsonSchema, objectGrammar, schemaGrammar } from './json-schema.ts';
+
+let tokenizer: Tokenizer;
+let vocabulary: Vocabulary;
+beforeAll(async () => {
+  tokenizer = await Tokenizer.load(join(import.meta.dirname, '../../../models/tiny'));
+  vocabulary = vocabularyOf(tokenizer);
+});
+
+/** Picks among the allowed tokens, with a liking for those that close something. */
+function write(grammar: Node, random: Random): string {
+  const constraint = new Constraint(vocabulary, grammar);
+  const ids: number[] = [];
+  for (let turn = 0; turn < 3000; turn++) {
+    const allowed = constraint.after(ids);
+    const ends = allowed.filter((id) => vocabulary.ends.includes(id));
+    if (ends.length > 0 && random.chance(0.6)) return tokenizer.decode(ids);
+    const closing = allowed.filter((id) => /^["}\]]/.test(tokenizer.decode([id])));
+    const among = closing.length > 0 && random.chance(0.4) ? closing : allowed;
+    const id = random.pick(among);
+    if (vocabulary.ends.includes(id)) return tokenizer.decode(ids);
+    ids.push(id);
+  }
+  throw new Error('no end in sight');
+}
+
+type Schema = Exclude<JsonSchema, boolean>;
+
+function isValid(value: unknown, schema: JsonSchema, root: Schema): boolean {
+  if (schema === true) return true;
+  if (schema === false) return false;
+  if (schema.$ref !== undefined)
+    return isValid(
+      value,
+      (root.$defs as Record<string, Schema>)[String(schema.$ref).split('/').at(-1) ?? ''] as Schema,
+      root,
+    );
+  if (schema.const !== undefined) return JSON.stringify(value) === JSON.stringify(schema.const);
+  if (schema.enum !== undefined)
+    return (schema.enum as unknown[]).some((each) => JSON.stringify(each) === JSON.stringify(value));
+  if (schema.anyOf !== undefined) return (schema.anyOf as JsonSchema[]).some((each) => isValid(value, each, root));
+  const allowed = [schema.type].flat();
+  const type = Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value;
+  if (!allowed.includes(type) && !(allowed.includes('integer') && Number.isInteger(value))) return false;
+  if (type === 'object') {
+    const { properties = {}, required = [], additionalProperties } = schema as {
+      properties?: Record<string, JsonSchema>;
+      required?: string[];
+      additionalProperties?: JsonSchema;
+    };
+    const object = value as Record<string, unknown>;
+    if (required.some((name) => !(name in object))) return false;
+    return Object.entries(object).every(([name, each]) =>
+      name in properties
+        ? isValid(each, properties[name] as JsonSchema, root)
+        : isValid(each, additionalProperties ?? true, root),
+    );
+  }
+  if (type === 'array') {
+    const list = value as unknown[];
+    const { minItems = 0, maxItems = Infinity, items = true } = schema as Record<string, never>;
+    return list.length >= minItems && list.length <= maxItems && list.every((each) => isValid(each, items, root));
+  }
+  if (type === 'string') {
+    const length = [...(value as string)].length;
+    return length >= Number(schema.minLength ?? 0) && length <= Number(schema.maxLength ?? Infinity);
+  }
+  return true;
+}
+
+function randomSchema(random: Random, depth: number): Schema {
+  const kinds = ['string', 'integer', 'number', 'boolean', 'null', 'enum', 'const'];
+  const kind = random.pick(depth > 0 ? [...kinds, 'object', 'object', 'array', 'anyOf'] : kinds);
+  if (kind === 'enum') return { enum: random.sample(['a', 'b"c', 'ö', 3, null, true, { x: [1] }], random.int(1, 4)) };
+  if (kind === 'const') return { const: random.pick(['x\ny', -1.5, false, [], { a: null }] as unknown[]) };
+  if (kind === 'anyOf')
+    return { anyOf: Array.from({ length: random.int(1, 3) }, () => randomSchema(random, depth - 1)) };
+  if (kind === 'array') {
+    const minItems = random.int(0, 2);
+    const bounds = random.chance(0.5) ? { minItems, maxItems: minItems + random.int(0, 2) } : {};
+    return { type: 'array', items: randomSchema(random, depth - 1), ...bounds };
+  }
+  if (kind === 'object') {
+    const names = random.sample(['name', 'age', 'a b', 'quote"', 'naïve', 'tags', 'x'], random.int(0, 4));
+    const properties = Object.fromEntries(names.map((name) => [name, randomSchema(random, depth - 1)]));
+    const required = names.filter(() => random.chance(0.5));
+    return { type: 'object', properties, required, additionalProperties: false };
+  }
+  if (kind === 'string' && random.chance(0.4)) {
+    const minLength = random.int(0, 3);
+    return { type: 'string', minLength, maxLength: minLength + random.int(0, 4) };
+  }
+  return { type: kind };
+}
+
+describe('JSON schemas as grammars', () => {
+  it('500 generated schemas: everything that is written parses and is valid', () => {
+    for (let seed = 0; seed < 500; seed++) {
+      const random = new Random('schema', seed);
+      const schema = randomSchema(random, 3);
+      const text = write(schemaGrammar(schema), random);
+      const parsed = JSON.parse(text);
+      expect(isValid(parsed, schema, schema), `${JSON.stringify(schema)}\n${text}`).toBe(true);
+    }
+  }, 60_000);
+
+  it('follows references, also to itself', () => {
+    const tree: Schema = {
+      $ref: '#/$defs/tree',
+      $defs: {
+        tree: {
+          type: 'object',
+          properties: {
+            value: { type: 'integer' },
+            children: { type: 'array', items: { $ref: '#/$defs/tree' }, maxItems: 2 },
+          },
+          required: ['value'],
+          additionalProperties: false,
+        },
+      },
+    };
+    for (let seed = 0; seed < 20; seed++) {
+      const text = write(schemaGrammar(tree), new Random('tree', seed));
+      expect(isValid(JSON.parse(text), tree, tree), text).toBe(true);
+    }
+  });
+
+  it('any object is one', () => {
+    for (let seed = 0; seed < 40; seed++) {
+      const parsed = JSON.parse(write(objectGrammar, new Random('object', seed)));
+      expect(parsed).not.toBeNull();
+      expect(Array.isArray(parsed) || typeof parsed !== 'object').toBe(false);
+    }
+  });
+
+  it.each([
+    ['{"a":1,"b":"x"}', true],
+    ['{"b":"x"}', false],
+    ['{"a":1}', true],
+    ['{"a":1,"c":2}', false],
+    ['{"a":01}', false],
+    ['{ "a":1}', false],
+    ['{"a":1,"b":"\u00e9\\u00e9\\n"}', true],
+    ['{"a":1,"b":"\\ud800"}', false],
+  ])('%s: %s', (text, whole) => {
+    const grammar = schemaGrammar({
+      type: 'object',
+      properties: { a: { type: 'integer' }, b: { type: 'string' } },
+      required: ['a'],
+    });
+    let state: ReturnType<typeof matcher> | undefined = matcher(grammar);
+    for (const byte of new TextEncoder().encode(text)) state = state?.next(byte);
+    expect(state?.accepting ?? false).toBe(whole);
+  });
+
+  it('refuses by name what it cannot promise', () => {
+    const bad = (schema: JsonSchema) => () => schemaGrammar(schema);
+    expect(bad({ type: 'object', properties: { a: { type: 'integer', minimum: 3 } } })).toThrow(
+      /#\/properties\/a.*"minimum"/,
+    );
+    expect(bad({ type: 'string', pattern: 'x+' })).toThrow(UserError);
+    expect(bad({ type: 'thing' })).toThrow(/types are object/);
+    expect(bad({ $ref: 'http://elsewhere' })).toThrow(/same schema/);
+    expect(bad({ $ref: '#/$defs/none' })).toThrow(/not there/);
+    expect(bad(false)).toThrow(/nothing is valid/);
+  });
+});
