@@ -101,7 +101,8 @@ for (const kind of ['sft', 'reward', 'preference', 'policy'])
   allowed[`src/trainers/${kind}`] = [...belowTrainers, ...trainerRooms];
 const belowWorkflows = [...belowTrainers, ...trainers, 'src/evaluate'];
 for (const room of workflows) allowed[room] = belowWorkflows;
-const everything = [...belowWorkflows, ...workflows];
+allowed['src/serve'] = ['src/hub', 'src/rewards', ...models, ...text];
+const everything = [...belowWorkflows, ...workflows, 'src/serve'];
 for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine'])
   allowed[room] = [...everything, 'src/cli/terminal'];
 allowed['src/cli'] = [...everything, 'src/cli/terminal', 'src/cli/options', 'src/cli/machine'];

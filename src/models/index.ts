@@ -50,3 +50,4 @@ export {
 export * from './model.ts';
 export * from './score.ts';
 export * from './text/language-model.ts';
+export { StopText } from './text/stop-text.ts';

@@ -6,7 +6,7 @@
  */
 import { AttuneError } from '../../errors.ts';
 import type { Tokenizer } from '../tokenizer/tokenizer.ts';
-import { matcher, type Node, type State } from './grammar.ts';
+import { matcher, type GrammarNode, type State } from './grammar.ts';
 
 /** A vocabulary's tokens in the order of their bytes, so that those with a common beginning are neighbours. */
 export interface Vocabulary {
@@ -46,7 +46,7 @@ export class Constraint {
   /** Where the longest responses asked for so far stand: the next question is mostly one token longer. */
   readonly #reached = new Map<string, State>();
 
-  constructor(vocabulary: Vocabulary, grammar: Node) {
+  constructor(vocabulary: Vocabulary, grammar: GrammarNode) {
     this.#vocabulary = vocabulary;
     this.#start = matcher(grammar);
   }

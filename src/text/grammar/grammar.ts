@@ -9,42 +9,42 @@
  */
 
 /** One part of a grammar. */
-export type Node =
+export type GrammarNode =
   | { kind: 'set'; bytes: Uint8Array }
-  | { kind: 'sequence'; parts: readonly Node[] }
-  | { kind: 'choice'; options: readonly Node[] }
-  | { kind: 'repeat'; node: Node; least: number; most: number; rest?: Node }
-  | { kind: 'rule'; resolve: () => Node };
+  | { kind: 'sequence'; parts: readonly GrammarNode[] }
+  | { kind: 'choice'; options: readonly GrammarNode[] }
+  | { kind: 'repeat'; node: GrammarNode; least: number; most: number; rest?: GrammarNode }
+  | { kind: 'rule'; resolve: () => GrammarNode };
 
 /** One byte out of some. */
-export function set(...ranges: readonly (readonly [from: number, to: number])[]): Node {
+export function set(...ranges: readonly (readonly [from: number, to: number])[]): GrammarNode {
   const bytes = new Uint8Array(256);
   for (const [from, to] of ranges) bytes.fill(1, from, to + 1);
   return { kind: 'set', bytes };
 }
 
-export const sequence = (parts: readonly Node[]): Node => ({ kind: 'sequence', parts });
-export const choice = (options: readonly Node[]): Node => ({ kind: 'choice', options });
-export const optional = (node: Node): Node => repeat(node, 0, 1);
+export const sequence = (parts: readonly GrammarNode[]): GrammarNode => ({ kind: 'sequence', parts });
+export const choice = (options: readonly GrammarNode[]): GrammarNode => ({ kind: 'choice', options });
+export const optional = (node: GrammarNode): GrammarNode => repeat(node, 0, 1);
 /** Looked up when it is reached: for grammars that contain themselves. */
-export const rule = (resolve: () => Node): Node => ({ kind: 'rule', resolve });
+export const rule = (resolve: () => GrammarNode): GrammarNode => ({ kind: 'rule', resolve });
 
 /** `least` to `most` times; `most` may be Infinity. */
-export function repeat(node: Node, least: number, most: number): Node {
+export function repeat(node: GrammarNode, least: number, most: number): GrammarNode {
   return { kind: 'repeat', node, least, most };
 }
 
 /** Exactly this text, as UTF-8. */
-export function literal(text: string): Node {
+export function literal(text: string): GrammarNode {
   return sequence(Array.from(new TextEncoder().encode(text), (byte) => set([byte, byte])));
 }
 
 interface Stack {
   id: number;
-  node: Node;
+  node: GrammarNode;
   below: Stack | null;
   /** Stacks that lie on this one, by their top: equal stacks are one object. */
-  above: Map<Node, Stack>;
+  above: Map<GrammarNode, Stack>;
 }
 
 /** Where a match stands. */
@@ -58,16 +58,16 @@ export interface State {
 }
 
 /** The state before the first byte. */
-export function matcher(grammar: Node): State {
+export function matcher(grammar: GrammarNode): State {
   return new Matcher().start(grammar);
 }
 
 class Matcher {
-  readonly #bottom = new Map<Node, Stack>();
+  readonly #bottom = new Map<GrammarNode, Stack>();
   readonly #states = new Map<string, MatchState>();
   #stacks = 0;
 
-  start(grammar: Node): State {
+  start(grammar: GrammarNode): State {
     return this.state(this.#expand([this.#push(grammar, null)]));
   }
 
@@ -88,7 +88,7 @@ class Matcher {
     return below.length === 0 ? undefined : this.state(this.#expand(below));
   }
 
-  #push(node: Node, below: Stack | null): Stack {
+  #push(node: GrammarNode, below: Stack | null): Stack {
     const above = below === null ? this.#bottom : below.above;
     let stack = above.get(node);
     if (stack === undefined) {
@@ -124,7 +124,7 @@ class Matcher {
 }
 
 /** The repetition after one of its times; itself where that changes nothing. */
-function restOf(node: Extract<Node, { kind: 'repeat' }>): Node {
+function restOf(node: Extract<GrammarNode, { kind: 'repeat' }>): GrammarNode {
   if (node.least <= 0 && node.most === Number.POSITIVE_INFINITY) return node;
   node.rest ??= repeat(node.node, node.least - 1, node.most - 1);
   return node.rest;

@@ -5,7 +5,7 @@ import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { Tokenizer } from '../tokenizer/tokenizer.ts';
 import { Constraint, type Vocabulary, vocabularyOf } from './constraint.ts';
-import { matcher, type Node } from './grammar.ts';
+import { matcher, type GrammarNode } from './grammar.ts';
 import { type JsonSchema, objectGrammar, schemaGrammar } from './json-schema.ts';
 
 let tokenizer: Tokenizer;
@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 
 /** Picks among the allowed tokens, with a liking for those that close something. */
-function write(grammar: Node, random: Random): string {
+function write(grammar: GrammarNode, random: Random): string {
   const constraint = new Constraint(vocabulary, grammar);
   const ids: number[] = [];
   for (let turn = 0; turn < 3000; turn++) {

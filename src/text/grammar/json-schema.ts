@@ -7,7 +7,7 @@
  * would be worse. Properties come in the order of the schema.
  */
 import { UserError } from '../../errors.ts';
-import { choice, literal, type Node, optional, repeat, rule, sequence, set } from './grammar.ts';
+import { choice, literal, type GrammarNode, optional, repeat, rule, sequence, set } from './grammar.ts';
 
 export type JsonSchema = boolean | { [keyword: string]: unknown };
 
@@ -80,8 +80,8 @@ const character = choice([
 const text = (least: number, most: number) => sequence([literal('"'), repeat(character, least, most), literal('"')]);
 
 /** Any JSON value, as deep as it likes. */
-const anyValue: Node = rule(() => value);
-const anyObject: Node = sequence([
+const anyValue: GrammarNode = rule(() => value);
+const anyObject: GrammarNode = sequence([
   literal('{'),
   optional(
     sequence([
@@ -91,7 +91,7 @@ const anyObject: Node = sequence([
   ),
   literal('}'),
 ]);
-const value: Node = choice([
+const value: GrammarNode = choice([
   anyObject,
   sequence([literal('['), optional(listOf(anyValue, 1, Number.POSITIVE_INFINITY)), literal(']')]),
   text(0, Number.POSITIVE_INFINITY),
@@ -102,30 +102,30 @@ const value: Node = choice([
 ]);
 
 /** Any JSON object: what `response_format: { type: 'json_object' }` asks for. */
-export const objectGrammar: Node = anyObject;
+export const objectGrammar: GrammarNode = anyObject;
 
 /** The grammar of a schema's valid documents; a UserError names what it cannot promise, with its place. */
-export function schemaGrammar(schema: JsonSchema): Node {
+export function schemaGrammar(schema: JsonSchema): GrammarNode {
   return new Compiler(schema).compile(schema, '#');
 }
 
-function pair(name: Node, content: Node): Node {
+function pair(name: GrammarNode, content: GrammarNode): GrammarNode {
   return sequence([name, literal(':'), content]);
 }
 
-function listOf(item: Node, least: number, most: number): Node {
+function listOf(item: GrammarNode, least: number, most: number): GrammarNode {
   return sequence([item, repeat(sequence([literal(','), item]), least - 1, most - 1)]);
 }
 
 class Compiler {
   readonly #root: JsonSchema;
-  readonly #rules = new Map<string, Node>();
+  readonly #rules = new Map<string, GrammarNode>();
 
   constructor(root: JsonSchema) {
     this.#root = root;
   }
 
-  compile(schema: JsonSchema, place: string): Node {
+  compile(schema: JsonSchema, place: string): GrammarNode {
     if (schema === true) return anyValue;
     if (schema === false) throw new UserError(`The schema at ${place} is false: nothing is valid there.`);
     if (typeof schema !== 'object' || schema === null || Array.isArray(schema))
@@ -161,7 +161,7 @@ class Compiler {
     return choice(wanted.map((type) => this.#ofType(type, schema, place)));
   }
 
-  #ofType(type: string, schema: { [keyword: string]: unknown }, place: string): Node {
+  #ofType(type: string, schema: { [keyword: string]: unknown }, place: string): GrammarNode {
     if (type === 'object') return this.#object(schema, place);
     if (type === 'array') return this.#array(schema, place);
     if (type === 'string') return text(count(schema.minLength, 0), count(schema.maxLength, Number.POSITIVE_INFINITY));
@@ -173,7 +173,7 @@ class Compiler {
   }
 
   /** Properties in order: each that is not required may be left out. Others only where the schema describes them. */
-  #object(schema: { [keyword: string]: unknown }, place: string): Node {
+  #object(schema: { [keyword: string]: unknown }, place: string): GrammarNode {
     const properties = Object.entries((schema.properties ?? {}) as Record<string, JsonSchema>);
     const required = new Set((schema.required ?? []) as string[]);
     for (const name of required) if (!properties.some(([known]) => known === name)) properties.push([name, true]);
@@ -194,7 +194,7 @@ class Compiler {
     return sequence([literal('{'), membersFrom(members, 0, true), literal('}')]);
   }
 
-  #array(schema: { [keyword: string]: unknown }, place: string): Node {
+  #array(schema: { [keyword: string]: unknown }, place: string): GrammarNode {
     const least = count(schema.minItems, 0);
     const most = count(schema.maxItems, Number.POSITIVE_INFINITY);
     if (most < least) throw new UserError(`The schema at ${place} wants at least ${least} and at most ${most} items.`);
@@ -203,8 +203,8 @@ class Compiler {
     );
     const rest =
       schema.items === false ? undefined : this.compile((schema.items ?? true) as JsonSchema, `${place}/items`);
-    const parts: Node[] = [];
-    const open = (i: number): Node => {
+    const parts: GrammarNode[] = [];
+    const open = (i: number): GrammarNode => {
       // The list from item i on, its comma included.
       const item = first[i] ?? rest;
       if (item === undefined || i >= most) return sequence([]);
@@ -221,11 +221,11 @@ class Compiler {
     return sequence(parts);
   }
 
-  #reference(path: string, place: string): Node {
+  #reference(path: string, place: string): GrammarNode {
     const known = this.#rules.get(path);
     if (known !== undefined) return known;
     const target = this.#target(path, place);
-    let compiled: Node | undefined;
+    let compiled: GrammarNode | undefined;
     const made = rule(() => {
       compiled ??= this.compile(target, path);
       return compiled;
@@ -282,7 +282,7 @@ class Compiler {
 }
 
 /** The members from one on; `first` while none has been written, when there is no comma before the next. */
-function membersFrom(members: readonly { node: Node; required: boolean }[], at: number, first: boolean): Node {
+function membersFrom(members: readonly { node: GrammarNode; required: boolean }[], at: number, first: boolean): GrammarNode {
   const member = members[at];
   if (member === undefined) return sequence([]);
   const here = sequence([...(first ? [] : [literal(',')]), member.node, membersFrom(members, at + 1, false)]);

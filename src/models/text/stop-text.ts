@@ -1,0 +1,44 @@
+/**
+ * A response as it streams, cut before a stop text: the end of what was written is held back while it may be the beginning of
+ * one.
+ *
+ *     const text = new StopText(['</answer>']);
+ *     text.push('uba</ans');       // 'uba'
+ *     text.push('wer>');           // '' and text.stopped
+ */
+export class StopText {
+  readonly #stops: readonly string[];
+  readonly #held: number;
+  #written = '';
+  #sent = 0;
+  #cutAt = Number.POSITIVE_INFINITY;
+
+  constructor(stops: readonly string[]) {
+    this.#stops = stops.filter((stop) => stop !== '');
+    this.#held = Math.max(0, ...this.#stops.map((stop) => stop.length - 1));
+  }
+
+  get stopped(): boolean {
+    return this.#cutAt !== Number.POSITIVE_INFINITY;
+  }
+
+  /** What this piece makes certain. */
+  push(piece: string): string {
+    if (this.stopped) return '';
+    this.#written += piece;
+    const found = this.#stops.map((stop) => this.#written.indexOf(stop)).filter((at) => at >= 0);
+    if (found.length > 0) this.#cutAt = Math.min(...found);
+    return this.#upTo(Math.min(this.#written.length - this.#held, this.#cutAt));
+  }
+
+  /** What is left at the end of the response. */
+  flush(): string {
+    return this.#upTo(Math.min(this.#written.length, this.#cutAt));
+  }
+
+  #upTo(end: number): string {
+    const fresh = this.#written.slice(this.#sent, Math.max(this.#sent, end));
+    this.#sent += fresh.length;
+    return fresh;
+  }
+}

@@ -1,0 +1,49 @@
+/** Errors as OpenAI's clients read them: `{ error: { message, type, param, code } }` with a status. */
+import { AttuneError, UserError } from '../errors.ts';
+import { QueueFullError } from '../models/index.ts';
+
+export class ApiError extends AttuneError {
+  override name = 'ApiError';
+  readonly status: number;
+  readonly param: string | null;
+  readonly code: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(
+    status: number,
+    message: string,
+    options: { param?: string; code?: string; headers?: Record<string, string> } = {},
+  ) {
+    super(message);
+    this.status = status;
+    this.param = options.param ?? null;
+    this.code = options.code ?? null;
+    this.headers = options.headers ?? {};
+  }
+
+  get body(): { error: { message: string; type: string; param: string | null; code: string | null } } {
+    return { error: { message: this.message, type: typeOf(this.status), param: this.param, code: this.code } };
+  }
+}
+
+function typeOf(status: number): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 403) return 'permission_error';
+  if (status === 429) return 'rate_limit_error';
+  return status < 500 ? 'invalid_request_error' : 'server_error';
+}
+
+/** How long a client waits before it asks a full server again. */
+const retryAfterSeconds = 2;
+
+/** Whatever was thrown, as a client is told of it; what is inside the server stays there. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof QueueFullError)
+    return new ApiError(429, error.message, {
+      code: 'queue_full',
+      headers: { 'Retry-After': String(retryAfterSeconds) },
+    });
+  if (error instanceof UserError) return new ApiError(400, error.message);
+  return new ApiError(500, 'The server failed on this request; its log says why.', { code: 'internal_error' });
+}

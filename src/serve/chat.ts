@@ -1,0 +1,163 @@
+/** POST /v1/chat/completions: whole or streamed, with log-probs, tools and JSON. */
+import { randomUUID } from 'node:crypto';
+import { type Generation, StopText, type Token, type TokenLogprob } from '../models/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import type { EventStream } from './http.ts';
+import type { ChatRequest } from './protocol.ts';
+import type { ServedModel } from './registry.ts';
+import { allowOf, chatPrompt, samplerRequest, stopsOf, submit } from './requests.ts';
+import { type ToolFormat } from './tools.ts';
+
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+}
+
+export const usageOf = (prompt: number, completion: number): Usage => ({
+  prompt_tokens: prompt,
+  completion_tokens: completion,
+  total_tokens: prompt + completion,
+});
+
+interface Asked {
+  served: ServedModel;
+  request: ChatRequest;
+  prompt: number[];
+  tools: ToolFormat | undefined;
+  responses: ReturnType<typeof submit>;
+  head: { id: string; created: number; model: string };
+}
+
+function ask(served: ServedModel, request: ChatRequest, gone: AbortSignal): Asked {
+  const { prompt, tools, grammar } = chatPrompt(served, request);
+  const top = request.logprobs ? { topLogprobs: request.top_logprobs ?? 0 } : {};
+  const asked = samplerRequest(served, prompt, request, { ...top, ...allowOf(served, grammar) });
+  const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.name };
+  return { served, request, prompt, tools, responses: submit(served, asked, gone), head };
+}
+
+/** The whole answer. */
+export async function chatCompletion(served: ServedModel, request: ChatRequest, gone: AbortSignal) {
+  const { prompt, tools, responses, head } = ask(served, request, gone);
+  const done = await responses.responses;
+  const choices = done.map((response, index) => {
+    const { text, calls } = tools?.parse(response.text ?? '') ?? { text: response.text ?? '', calls: [] };
+    return {
+      index,
+      message: {
+        role: 'assistant',
+        content: calls.length > 0 && text === '' ? null : text,
+        refusal: null,
+        ...(calls.length > 0 ? { tool_calls: calls } : {}),
+      },
+      logprobs: request.logprobs ? { content: contentLogprobs(served.tokenizer, response), refusal: null } : null,
+      finish_reason: calls.length > 0 ? 'tool_calls' : finishReason(response.finish),
+    };
+  });
+  const written = done.reduce((sum, { ids }) => sum + ids.length, 0);
+  return { ...head, object: 'chat.completion', choices, usage: usageOf(prompt.length, written) };
+}
+
+/** The same as events; text that may yet become a tool call or a stop text waits. */
+export async function streamChat(
+  served: ServedModel,
+  request: ChatRequest,
+  gone: AbortSignal,
+  open: () => EventStream,
+): Promise<Usage> {
+  const { prompt, tools, responses, head } = ask(served, request, gone);
+  const stream = open();
+  const withUsage = request.stream_options?.include_usage === true;
+  const chunk = (choices: unknown[]) =>
+    stream.send({ ...head, object: 'chat.completion.chunk', choices, ...(withUsage ? { usage: null } : {}) });
+  const samples = Array.from({ length: request.n ?? 1 }, (_, index) => new StreamedChoice(served, request, tools, index));
+  for (const { index } of samples)
+    await chunk([{ index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }]);
+  for await (const token of responses) {
+    stream.began();
+    const choice = samples[token.sample]?.push(token);
+    if (choice !== undefined) await chunk([choice]);
+    if (!stream.open) break;
+  }
+  const done = await responses.responses;
+  for (const [index, response] of done.entries())
+    for (const choice of samples[index]?.end(response) ?? []) await chunk([choice]);
+  const usage = usageOf(prompt.length, done.reduce((sum, { ids }) => sum + ids.length, 0));
+  if (withUsage) await stream.send({ ...head, object: 'chat.completion.chunk', choices: [], usage });
+  await stream.send('[DONE]');
+  stream.end();
+  return usage;
+}
+
+class StreamedChoice {
+  readonly index: number;
+  readonly #served: ServedModel;
+  readonly #request: ChatRequest;
+  readonly #tools: ToolFormat | undefined;
+  readonly #decoder: ReturnType<Tokenizer['stream']>;
+  readonly #text: StopText;
+  /** Where tools may be called, text up to the first call; what follows is parsed when all is there. */
+  readonly #beforeCalls: StopText;
+
+  constructor(served: ServedModel, request: ChatRequest, tools: ToolFormat | undefined, index: number) {
+    this.index = index;
+    this.#served = served;
+    this.#request = request;
+    this.#tools = tools;
+    this.#decoder = served.tokenizer.stream({ skipSpecialTokens: tools === undefined });
+    this.#text = new StopText(stopsOf(request));
+    this.#beforeCalls = new StopText(tools === undefined ? [] : [tools.opening]);
+  }
+
+  push(token: Token): unknown {
+    const content = this.#beforeCalls.push(this.#text.push(this.#written(token.id)));
+    const logprobs = this.#request.logprobs
+      ? { content: [tokenLogprob(this.#served.tokenizer, token.id, token.logprob, token.top)], refusal: null }
+      : null;
+    if (content === '' && logprobs === null) return undefined;
+    return { index: this.index, delta: content === '' ? {} : { content }, logprobs, finish_reason: null };
+  }
+
+  end(response: Generation): unknown[] {
+    const { calls } = this.#tools?.parse(response.text ?? '') ?? { calls: [] };
+    const left = this.#beforeCalls.push(this.#text.push(this.#decoder.flush()) + this.#text.flush());
+    const content = left + (calls.length > 0 ? '' : this.#rest(response));
+    const choices: unknown[] = [];
+    const part = (delta: object, finish: string | null = null) =>
+      choices.push({ index: this.index, delta, logprobs: null, finish_reason: finish });
+    if (content !== '') part({ content });
+    for (const [index, call] of calls.entries()) part({ tool_calls: [{ index, ...call }] });
+    part({}, calls.length > 0 ? 'tool_calls' : finishReason(response.finish));
+    return choices;
+  }
+
+  /** What looked like a call and was none. */
+  #rest(response: Generation): string {
+    if (this.#tools === undefined || !this.#beforeCalls.stopped) return this.#beforeCalls.flush();
+    const text = response.text ?? '';
+    return text.slice(text.indexOf(this.#tools.opening));
+  }
+
+  #written(id: number): string {
+    return this.#served.tokenizer.eosIds.includes(id) ? '' : this.#decoder.push(id);
+  }
+}
+
+export const finishReason = (finish: Generation['finish']): string => (finish === 'cancelled' ? 'stop' : finish);
+
+function contentLogprobs(tokenizer: Tokenizer, response: Generation) {
+  return response.ids.map((id, i) =>
+    tokenLogprob(tokenizer, id, response.logprobs[i] as number, response.topLogprobs?.[i]),
+  );
+}
+
+/** A token as OpenAI's API describes it; its bytes tell those apart that are half a character. */
+function tokenLogprob(tokenizer: Tokenizer, id: number, logprob: number, top: readonly TokenLogprob[] = []) {
+  const described = (each: number, value: number) => ({
+    token: tokenizer.decode([each]),
+    logprob: value,
+    bytes: Array.from(tokenizer.tokenBytes(each) ?? []),
+  });
+  return { ...described(id, logprob), top_logprobs: top.map((each) => described(each.id, each.logprob)) };
+}

@@ -1,0 +1,88 @@
+/** POST /v1/completions: text that goes on from a prompt. */
+import { randomUUID } from 'node:crypto';
+import { type Generation, StopText } from '../models/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import { finishReason, type Usage, usageOf } from './chat.ts';
+import type { EventStream } from './http.ts';
+import type { CompletionRequest } from './protocol.ts';
+import type { ServedModel } from './registry.ts';
+import { completionPrompts, samplerRequest, stopsOf, submit } from './requests.ts';
+
+/** OpenAI's completions end after 16 tokens where a client says nothing. */
+const defaultTokens = 16;
+
+function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
+  const prompts = completionPrompts(served, request);
+  const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
+  const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
+  const submissions = prompts.map((prompt) => submit(served, samplerRequest(served, prompt, limited, top), gone));
+  const head = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: Math.floor(Date.now() / 1000), model: served.name };
+  return { submissions, head, promptTokens: prompts.reduce((sum, { length }) => sum + length, 0) };
+}
+
+export async function completion(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
+  const { submissions, head, promptTokens } = ask(served, request, gone);
+  const done = (await Promise.all(submissions.map(({ responses }) => responses))).flat();
+  const choices = done.map((response, index) => ({
+    index,
+    text: response.text ?? '',
+    logprobs: request.logprobs == null ? null : logprobsOf(served.tokenizer, response),
+    finish_reason: finishReason(response.finish),
+  }));
+  return { ...head, choices, usage: usageOf(promptTokens, done.reduce((sum, { ids }) => sum + ids.length, 0)) };
+}
+
+export async function streamCompletion(
+  served: ServedModel,
+  request: CompletionRequest,
+  gone: AbortSignal,
+  open: () => EventStream,
+): Promise<Usage> {
+  const { submissions, head, promptTokens } = ask(served, request, gone);
+  const stream = open();
+  const samples = request.n ?? 1;
+  const chunk = (index: number, text: string, finish: string | null) =>
+    stream.send({ ...head, choices: [{ index, text, logprobs: null, finish_reason: finish }] });
+  const counts = await Promise.all(
+    submissions.map(async (submission, prompt) => {
+      const texts = Array.from({ length: samples }, () => ({
+        decoder: served.tokenizer.stream({ skipSpecialTokens: true }),
+        stop: new StopText(stopsOf(request)),
+      }));
+      for await (const { sample, id } of submission) {
+        stream.began();
+        const text = texts[sample];
+        const piece = text?.stop.push(text.decoder.push(id)) ?? '';
+        if (piece !== '') await chunk(prompt * samples + sample, piece, null);
+        if (!stream.open) break;
+      }
+      const responses = await submission.responses;
+      for (const [sample, { finish }] of responses.entries()) {
+        const text = texts[sample];
+        const rest = text === undefined ? '' : text.stop.push(text.decoder.flush()) + text.stop.flush();
+        await chunk(prompt * samples + sample, rest, finishReason(finish));
+      }
+      return responses.reduce((sum, { ids }) => sum + ids.length, 0);
+    }),
+  );
+  const usage = usageOf(promptTokens, counts.reduce((sum, count) => sum + count, 0));
+  if (request.stream_options?.include_usage) await stream.send({ ...head, choices: [], usage });
+  await stream.send('[DONE]');
+  stream.end();
+  return usage;
+}
+
+function logprobsOf(tokenizer: Tokenizer, { ids, logprobs, topLogprobs }: Generation) {
+  const tokens = ids.map((id) => tokenizer.decode([id]));
+  let offset = 0;
+  return {
+    tokens,
+    token_logprobs: Array.from(logprobs),
+    top_logprobs: (topLogprobs ?? []).map((top) => Object.fromEntries(top.map(({ id, logprob }) => [tokenizer.decode([id]), logprob]))),
+    text_offset: tokens.map((token) => {
+      const at = offset;
+      offset += token.length;
+      return at;
+    }),
+  };
+}

@@ -1,0 +1,138 @@
+/**
+ * The plain HTTP below the routes: who may ask, how much they may send, and how answers are written.
+ *
+ * Browsers are the danger of a local server. A page on the web can send requests to 127.0.0.1 (so the Origin is checked), and by
+ * DNS rebinding under a name of its own (so the Host is checked); both on every route, streams included.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ApiError } from './api-error.ts';
+
+export interface GuardOptions {
+  /** `host:port` as clients may write them; a server that others may reach answers to any. */
+  hosts: ReadonlySet<string> | 'any';
+  /** Without one nobody is asked for a key. */
+  apiKey?: string;
+}
+
+const loopback = ['127.0.0.1', 'localhost', '[::1]'];
+
+export function isLoopback(host: string): boolean {
+  return loopback.includes(host) || host === '::1';
+}
+
+export function loopbackHosts(port: number): ReadonlySet<string> {
+  return new Set(loopback.flatMap((name) => (port === 80 ? [name, `${name}:80`] : [`${name}:${port}`])));
+}
+
+/** Throws where a request may not be answered. */
+export function guard(request: IncomingMessage, options: GuardOptions): void {
+  const { host = '', origin } = request.headers;
+  if (options.hosts !== 'any' && !options.hosts.has(host.toLowerCase()))
+    throw new ApiError(403, `This server does not answer to the host "${host.slice(0, 100)}".`, { code: 'host' });
+  if (origin !== undefined && origin !== `http://${host}`)
+    throw new ApiError(403, 'Requests of web pages from elsewhere are refused.', { code: 'origin' });
+  if (options.apiKey === undefined || request.url === '/health') return;
+  const given = /^Bearer (.*)$/.exec(request.headers.authorization ?? '')?.[1] ?? '';
+  if (!equal(given, options.apiKey))
+    throw new ApiError(401, 'The API key is missing or wrong: send "Authorization: Bearer <key>".', {
+      code: 'invalid_api_key',
+    });
+}
+
+/** Takes as long for a nearly right key as for a wrong one. */
+function equal(given: string, wanted: string): boolean {
+  const [a, b] = [Buffer.from(given), Buffer.from(wanted)];
+  return a.length === b.length && timingSafeEqual(a, b);
+}
+
+export const mostBodyBytes = 8 * 2 ** 20;
+
+/** The body as JSON; bounded, whatever its length header says. */
+export async function readJson(request: IncomingMessage, limit = mostBodyBytes): Promise<unknown> {
+  const tooLarge = () =>
+    new ApiError(413, `The request's body is larger than ${limit} bytes.`, { code: 'body_too_large' });
+  if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge();
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > limit) throw tooLarge();
+    chunks.push(chunk);
+  }
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+  } catch (error) {
+    throw new ApiError(400, `The request's body is not valid JSON: ${(error as Error).message}.`);
+  }
+}
+
+export function sendJson(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  if (response.headersSent || response.destroyed) return;
+  const text = JSON.stringify(body);
+  response.writeHead(status, { ...plainHeaders, 'Content-Type': 'application/json', ...headers });
+  response.end(text);
+}
+
+export const plainHeaders = {
+  'X-Content-Type-Options': 'nosniff',
+  'Cache-Control': 'no-store',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+} as const;
+
+/** How long a client may leave what it was sent unread before it is given up. */
+const patienceMs = 30_000;
+
+/** Server-sent events, as slowly as the client reads them. */
+export class EventStream {
+  readonly #response: ServerResponse;
+  readonly #ping: NodeJS.Timeout;
+  #onFirstToken: (() => void) | undefined;
+
+  constructor(response: ServerResponse, onFirstToken?: () => void) {
+    this.#onFirstToken = onFirstToken;
+    this.#response = response;
+    response.writeHead(200, { ...plainHeaders, 'Content-Type': 'text/event-stream; charset=utf-8', Connection: 'keep-alive' });
+    response.flushHeaders();
+    // A proxy in between may end a connection on which nothing is said.
+    this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
+    this.#ping.unref();
+  }
+
+  /** Whether there is still a client. */
+  get open(): boolean {
+    return !this.#response.destroyed && !this.#response.writableEnded;
+  }
+
+  /** The first token is there: what people wait for. */
+  began(): void {
+    this.#onFirstToken?.();
+    this.#onFirstToken = undefined;
+  }
+
+  async send(event: unknown): Promise<void> {
+    if (!this.open) return;
+    if (this.#response.write(`data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`)) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(() => this.#response.destroy(), patienceMs);
+      const done = () => {
+        clearTimeout(timer);
+        this.#response.off('drain', done);
+        this.#response.off('close', done);
+        resolve();
+      };
+      this.#response.on('drain', done);
+      this.#response.on('close', done);
+    });
+  }
+
+  end(): void {
+    clearInterval(this.#ping);
+    if (this.open) this.#response.end();
+  }
+}

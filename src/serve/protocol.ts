@@ -1,0 +1,131 @@
+/** What clients may send, as OpenAI's API has it, and what is done about fields that it has and this server does not. */
+import { z } from 'zod';
+import { nearest } from '../errors.ts';
+import { ApiError } from './api-error.ts';
+
+const text = z.union([
+  z.string(),
+  z.array(z.object({ type: z.literal('text'), text: z.string() })).transform((parts) => parts.map((part) => part.text).join('')),
+]);
+
+const toolCall = z.object({
+  id: z.string().optional(),
+  type: z.literal('function').optional(),
+  function: z.object({ name: z.string(), arguments: z.string() }),
+});
+
+const message = z.object({
+  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
+  content: text.nullish(),
+  name: z.string().optional(),
+  tool_calls: z.array(toolCall).optional(),
+  tool_call_id: z.string().optional(),
+});
+
+const tool = z.object({
+  type: z.literal('function'),
+  function: z.object({
+    name: z.string().regex(/^[\w.-]{1,64}$/, 'letters, digits, _ . and -, at most 64'),
+    description: z.string().optional(),
+    parameters: z.record(z.string(), z.unknown()).optional(),
+    strict: z.boolean().nullish(),
+  }),
+});
+
+const responseFormat = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('text') }),
+  z.object({ type: z.literal('json_object') }),
+  z.object({
+    type: z.literal('json_schema'),
+    json_schema: z.object({
+      name: z.string().optional(),
+      description: z.string().optional(),
+      schema: z.union([z.boolean(), z.record(z.string(), z.unknown())]).optional(),
+      strict: z.boolean().nullish(),
+    }),
+  }),
+]);
+
+/** What both kinds of completion take. */
+const sampling = {
+  model: z.string().optional(),
+  max_tokens: z.number().int().min(1).nullish(),
+  temperature: z.number().min(0).max(2).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.number().int().min(0).nullish(),
+  min_p: z.number().min(0).max(1).nullish(),
+  repetition_penalty: z.number().gt(0).nullish(),
+  n: z.number().int().min(1).max(128).nullish(),
+  seed: z.number().int().nullish(),
+  stop: z.union([z.string(), z.array(z.string()).max(16)]).nullish(),
+  stream: z.boolean().nullish(),
+  stream_options: z.object({ include_usage: z.boolean().optional() }).nullish(),
+  user: z.string().optional(),
+};
+
+export const chatRequest = z.object({
+  ...sampling,
+  messages: z.array(message).min(1),
+  max_completion_tokens: z.number().int().min(1).nullish(),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(20).nullish(),
+  tools: z.array(tool).nullish(),
+  tool_choice: z
+    .union([
+      z.enum(['none', 'auto', 'required']),
+      z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) }),
+    ])
+    .nullish(),
+  response_format: responseFormat.nullish(),
+  /** Further variables of the chat template, such as enable_thinking. */
+  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
+});
+export type ChatRequest = z.output<typeof chatRequest>;
+
+const ids = z.array(z.number().int().min(0));
+export const completionRequest = z.object({
+  ...sampling,
+  prompt: z.union([z.string(), z.array(z.string()).min(1), ids.min(1), z.array(ids).min(1)]),
+  logprobs: z.number().int().min(0).max(20).nullish(),
+});
+export type CompletionRequest = z.output<typeof completionRequest>;
+
+const scored = z.object({ prompt: z.string().optional(), messages: z.array(message).optional(), response: z.string() });
+export const scoreRequest = z.object({
+  model: z.string().optional(),
+  items: z.array(scored).min(1).max(1024),
+});
+
+/** Fields that change nothing about the answer, sent by clients as a matter of course. */
+const harmless = new Set([
+  ...['store', 'metadata', 'service_tier', 'parallel_tool_calls', 'safety_identifier', 'prompt_cache_key', 'verbosity'],
+]);
+/** Fields that would change it, and their values that do not. */
+const neutral: Record<string, (value: unknown) => boolean> = {
+  presence_penalty: (value) => value === 0,
+  frequency_penalty: (value) => value === 0,
+  logit_bias: (value) => Object.keys(value as object).length === 0,
+  best_of: (value) => value === 1,
+  echo: (value) => value === false,
+  suffix: (value) => value === '',
+};
+
+/** The body in its shape, or a 400 that names each fault; a field that nothing here reads is one. */
+export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown): z.output<Schema> {
+  if (typeof body !== 'object' || body === null || Array.isArray(body))
+    throw new ApiError(400, "The request's body is a JSON object.");
+  const known = Object.keys(schema.shape);
+  for (const [name, value] of Object.entries(body)) {
+    if (known.includes(name) || harmless.has(name) || value === null) continue;
+    if (neutral[name]?.(value)) continue;
+    const near = nearest(name, known);
+    throw new ApiError(400, `"${name}" is not offered here.${near === undefined ? '' : ` Did you mean "${near}"?`}`, {
+      param: name,
+      code: 'unsupported_parameter',
+    });
+  }
+  const result = schema.safeParse(body);
+  if (result.success) return result.data as z.output<Schema>;
+  const faults = result.error.issues.map((issue) => `${issue.path.join('.') || 'body'}: ${issue.message}`);
+  throw new ApiError(400, faults.join('; '), { param: String(result.error.issues[0]?.path[0] ?? '') });
+}

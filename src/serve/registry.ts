@@ -1,0 +1,123 @@
+/** The models that a server offers by name: language models, adapters on them, and reward models. */
+import { UserError } from '../errors.ts';
+import type { ResolveOptions } from '../hub/hub.ts';
+import { type LoadOptions, loadAdapter, loadModel, loadTokenizer, type Model, Sampler } from '../models/index.ts';
+import { loadRewardModel, type RewardModelScorer } from '../rewards/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import { ApiError } from './api-error.ts';
+
+/** A language model, or one of its adapters, under the name that clients ask for. */
+export interface ServedModel {
+  name: string;
+  model: Model;
+  tokenizer: Tokenizer;
+  sampler: Sampler;
+  /** Of the base's adapters; null is the bare base. */
+  adapter: string | null;
+  /** Tokens that a prompt and its response may have together. */
+  maxTokens: number;
+}
+
+export interface RegistryOptions extends LoadOptions, ResolveOptions {
+  /** Responses that may wait before a server says that it is full. */
+  maxQueue?: number;
+  slots?: number;
+  /** Tokens of a sequence at most; by default what the model has, up to 4096 on a CPU and 8192 on a GPU. */
+  maxTokens?: number;
+}
+
+export class Registry {
+  readonly #served = new Map<string, ServedModel>();
+  readonly #rewards = new Map<string, RewardModelScorer>();
+  readonly #owned = new DisposableStack();
+  readonly #options: RegistryOptions;
+
+  constructor(options: RegistryOptions = {}) {
+    this.#options = options;
+  }
+
+  get models(): readonly ServedModel[] {
+    return [...this.#served.values()];
+  }
+  get rewardModels(): readonly string[] {
+    return [...this.#rewards.keys()];
+  }
+  get samplers(): readonly Sampler[] {
+    return [...new Set(this.models.map(({ sampler }) => sampler))];
+  }
+
+  /** Loads a model and offers it under a name. A folder with a trained adapter is that adapter on its base. */
+  async add(name: string, source: string): Promise<ServedModel> {
+    this.#checkFree(name);
+    const tokenizer = await loadTokenizer(source, this.#options.progress);
+    const model = this.#owned.use(await loadModel(source, this.#options));
+    if (model.head !== null && model.adapters === null)
+      throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
+    model.train(false);
+    const { spec, device } = model.decoder;
+    const usual = device === 'cpu' ? 4096 : 8192;
+    const maxTokens = this.#options.maxTokens ?? Math.min(usual, spec.maxPositions ?? usual);
+    const sampler = this.#owned.use(
+      new Sampler(model, {
+        tokenizer,
+        maxLength: maxTokens,
+        reusePrefixes: true,
+        ...(this.#options.slots === undefined ? {} : { slots: this.#options.slots }),
+        ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),
+      }),
+    );
+    return this.#offer({ name, model, tokenizer, sampler, adapter: model.adapters?.active?.name ?? null, maxTokens });
+  }
+
+  /** Puts one more adapter on a model that is offered already; both share its weights. */
+  addAdapter(name: string, folder: string, on?: string): ServedModel {
+    this.#checkFree(name);
+    const base = on === undefined ? this.models[0] : this.#served.get(on);
+    if (base === undefined) throw new UserError(`There is no model "${on ?? ''}" to put the adapter "${name}" on.`);
+    const adapter = name.replace(/[^\w-]/g, '_');
+    loadAdapter(base.model, folder, { name: adapter });
+    return this.#offer({ ...base, name, adapter });
+  }
+
+  async addRewardModel(name: string, source: string): Promise<void> {
+    const scorer = await loadRewardModel(source, this.#options);
+    this.#owned.defer(() => scorer.dispose?.());
+    this.#rewards.set(name, scorer);
+  }
+
+  /** The model of that name; the only one where a client names none. */
+  find(name: string | undefined): ServedModel {
+    const found = name === undefined ? this.models[0] : this.#served.get(name);
+    if (found !== undefined) return found;
+    throw new ApiError(404, `The model "${name}" is not served here. There are: ${[...this.#served.keys()].join(', ')}.`, {
+      param: 'model',
+      code: 'model_not_found',
+    });
+  }
+
+  findReward(name: string | undefined): RewardModelScorer {
+    const found = name === undefined ? [...this.#rewards.values()][0] : this.#rewards.get(name);
+    if (found !== undefined) return found;
+    const known = this.rewardModels.length === 0 ? 'none' : this.rewardModels.join(', ');
+    throw new ApiError(404, `The reward model "${name ?? ''}" is not served here. There are: ${known}.`, {
+      param: 'model',
+      code: 'model_not_found',
+    });
+  }
+
+  dispose(): void {
+    this.#owned.dispose();
+  }
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #offer(served: ServedModel): ServedModel {
+    this.#served.set(served.name, served);
+    return served;
+  }
+
+  #checkFree(name: string): void {
+    if (this.#served.has(name)) throw new UserError(`Two models are named "${name}": name one of them, NAME=MODEL.`);
+  }
+}

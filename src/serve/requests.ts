@@ -1,0 +1,135 @@
+/** From what a client sent to what the sampler is asked: the prompt's tokens, the rule, the limits. */
+import { type GenerationRequest, type Submission } from '../models/index.ts';
+import { Constraint, type GrammarNode, type Message, objectGrammar, schemaGrammar, vocabularyOf } from '../text/index.ts';
+import { ApiError } from './api-error.ts';
+import type { ChatRequest, CompletionRequest } from './protocol.ts';
+import type { ServedModel } from './registry.ts';
+import { type ToolFormat, toolFormat } from './tools.ts';
+
+/** What OpenAI's API takes where a client says nothing. */
+const defaultTemperature = 1;
+
+type Sampled = Pick<
+  ChatRequest,
+  'temperature' | 'top_p' | 'top_k' | 'min_p' | 'repetition_penalty' | 'seed' | 'n' | 'user' | 'max_tokens' | 'stop'
+>;
+
+/** The sampler's request; one that cannot fit is refused with the numbers. */
+export function samplerRequest(
+  served: ServedModel,
+  prompt: readonly number[],
+  asked: Sampled & { max_completion_tokens?: number | null },
+  more: Partial<GenerationRequest> = {},
+): GenerationRequest {
+  const room = served.maxTokens - prompt.length;
+  const wanted = asked.max_completion_tokens ?? asked.max_tokens;
+  if (room < 1 || (wanted ?? 1) > room)
+    throw new ApiError(
+      400,
+      `This model takes ${served.maxTokens} tokens, prompt and response together; the prompt has ${prompt.length}${wanted == null ? '' : ` and ${wanted} were asked for`}. Shorten one of them.`,
+      { param: 'messages', code: 'context_length_exceeded' },
+    );
+  return {
+    prompt,
+    maxNewTokens: wanted ?? room,
+    temperature: asked.temperature ?? defaultTemperature,
+    topP: asked.top_p ?? 1,
+    topK: asked.top_k ?? 0,
+    minP: asked.min_p ?? 0,
+    repetitionPenalty: asked.repetition_penalty ?? 1,
+    samples: asked.n ?? 1,
+    seed: asked.seed ?? Math.floor(Math.random() * 2 ** 31),
+    stopIds: served.tokenizer.eosIds,
+    stopStrings: stopsOf(asked),
+    adapter: served.adapter,
+    ...(asked.user === undefined ? {} : { client: asked.user }),
+    ...more,
+  };
+}
+
+export const stopsOf = ({ stop }: Pick<Sampled, 'stop'>): string[] => [stop ?? []].flat().filter((text) => text !== '');
+
+/** Enters a request, and leaves with its client. */
+export function submit(served: ServedModel, request: GenerationRequest, gone: AbortSignal): Submission {
+  return served.sampler.submit({ ...request, signal: gone });
+}
+
+/** A conversation as the model reads it, and the way it writes tool calls where it may. */
+export function chatPrompt(
+  served: ServedModel,
+  request: ChatRequest,
+): { prompt: number[]; tools: ToolFormat | undefined; grammar: GrammarNode | undefined } {
+  const { tokenizer } = served;
+  const given = request.tool_choice === 'none' ? [] : (request.tools ?? []);
+  const format = given.length === 0 ? undefined : toolFormat(tokenizer.chatTemplate);
+  if (given.length > 0 && format === undefined)
+    throw new ApiError(400, `The chat template of "${served.name}" knows no tools.`, { param: 'tools' });
+  if (tokenizer.chatTemplate === undefined)
+    throw new ApiError(400, `"${served.name}" has no chat template: use /v1/completions.`, { param: 'model' });
+  const text = tokenizer.renderChat(request.messages.map(templateMessage), {
+    addGenerationPrompt: true,
+    ...(given.length > 0 ? { tools: given } : {}),
+    ...(request.chat_template_kwargs === undefined ? {} : { variables: request.chat_template_kwargs }),
+  });
+  return { prompt: tokenizer.encode(text), tools: format, grammar: grammarOf(request, given, format) };
+}
+
+/** What the response must be, where the client wants JSON or a call. */
+function grammarOf(
+  request: ChatRequest,
+  given: NonNullable<ChatRequest['tools']>,
+  format: ToolFormat | undefined,
+): GrammarNode | undefined {
+  const { tool_choice: wanted, response_format: shape } = request;
+  if (format !== undefined && wanted !== null && wanted !== undefined && wanted !== 'auto' && wanted !== 'none') {
+    const named = wanted === 'required' ? given : given.filter((tool) => tool.function.name === wanted.function.name);
+    if (named.length === 0) throw new ApiError(400, 'tool_choice names a function that is not among the tools.', { param: 'tool_choice' });
+    return format.grammar(named.map((tool) => ({ name: tool.function.name, parameters: tool.function.parameters })));
+  }
+  if (shape?.type === 'json_object') return objectGrammar;
+  if (shape?.type === 'json_schema') return schemaGrammar(shape.json_schema.schema ?? true);
+  return undefined;
+}
+
+/** The hook of constrained decoding; each of a request's samples has its own text and so its own place in the grammar. */
+export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): Pick<GenerationRequest, 'allow'> {
+  if (grammar === undefined) return {};
+  const constraint = new Constraint(vocabularyOf(served.tokenizer), grammar);
+  return { allow: (ids) => constraint.after(ids) };
+}
+
+/** Templates read calls with their arguments as objects, and know no "developer". */
+function templateMessage(message: ChatRequest['messages'][number]): Message {
+  const { role, content, tool_calls: calls, ...rest } = message;
+  return {
+    ...rest,
+    role: role === 'developer' ? 'system' : role,
+    content: content ?? '',
+    ...(calls === undefined
+      ? {}
+      : { tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: objectOf(call.function.arguments) } })) }),
+  };
+}
+
+function objectOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** The prompts of /v1/completions: texts or ids, one or several. */
+export function completionPrompts(served: ServedModel, { prompt }: CompletionRequest): number[][] {
+  const { tokenizer } = served;
+  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: true });
+  const list = (typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt) as (string | number[])[];
+  return list.map((each) => {
+    const ids = typeof each === 'string' ? encode(each) : each;
+    const vocabulary = served.model.decoder.spec.vocabSize;
+    const foreign = ids.find((id) => id >= vocabulary);
+    if (foreign !== undefined) throw new ApiError(400, `Token ${foreign} is not among the model's ${vocabulary}.`, { param: 'prompt' });
+    if (ids.length === 0) throw new ApiError(400, 'A prompt has no tokens.', { param: 'prompt' });
+    return ids;
+  });
+}

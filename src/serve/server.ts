@@ -1,0 +1,265 @@
+/**
+ * The OpenAI-compatible server over the one sampler.
+ *
+ *     const registry = new Registry();
+ *     await registry.add('tiny', 'models/tiny');
+ *     await using server = await serve(registry, { port: 8000 });
+ *     console.log(server.url);                                       // http://127.0.0.1:8000
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { UserError } from '../errors.ts';
+import { ApiError, toApiError } from './api-error.ts';
+import { chatCompletion, streamChat, type Usage } from './chat.ts';
+import { completion, streamCompletion } from './completions.ts';
+import { Counters } from './counters.ts';
+import { EventStream, type GuardOptions, guard, isLoopback, loopbackHosts, plainHeaders, readJson, sendJson } from './http.ts';
+import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
+import type { Registry } from './registry.ts';
+
+export interface ServeOptions {
+  /** 127.0.0.1 unless given; any other address needs a key. */
+  host?: string;
+  /** 8000 unless given; 0 takes a free one. */
+  port?: number;
+  apiKey?: string;
+  /** Told of every request when it is done; prompts are in it only with `logPrompts`. */
+  onRequest?: (entry: RequestEntry) => void;
+  logPrompts?: boolean;
+}
+
+export interface RequestEntry {
+  route: string;
+  status: number;
+  seconds: number;
+  model?: string;
+  usage?: Usage;
+  error?: string;
+  /** The error itself, where it is the server's own fault. */
+  cause?: unknown;
+  body?: unknown;
+}
+
+export interface RunningServer {
+  readonly url: string;
+  readonly port: number;
+  /** Answers what it has begun and takes nothing new; resolves when the last answer is out. */
+  drain(): Promise<void>;
+  /** Ends at once. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** Starts serving what a registry offers. */
+export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
+  const { host = '127.0.0.1', port = 8000, apiKey } = options;
+  if (!isLoopback(host) && (apiKey ?? '') === '')
+    throw new UserError(
+      `Others can reach ${host}: set a key in the environment and name its variable with --api-key-env, or stay on 127.0.0.1.`,
+    );
+  const app = new App(registry, options);
+  const server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000 }, (request, response) => {
+    void app.handle(request, response);
+  });
+  server.maxConnections = 2048;
+  await listen(server, host, port);
+  const actual = (server.address() as AddressInfo).port;
+  app.guard = { hosts: isLoopback(host) ? loopbackHosts(actual) : 'any', ...(apiKey === undefined ? {} : { apiKey }) };
+  const close = async () => {
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    await closed;
+  };
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${actual}`,
+    port: actual,
+    async drain() {
+      app.draining = true;
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeIdleConnections();
+      await app.idle();
+      server.closeIdleConnections();
+      await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 1000).unref())]);
+      await close();
+    },
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const busy = error.code === 'EADDRINUSE';
+      reject(
+        busy ? new UserError(`Port ${port} is taken: name another with --port.`) : new UserError(`${host}:${port} cannot be used: ${error.message}`),
+      );
+    });
+    server.listen(port, host, resolve);
+  });
+}
+
+type Handler = (body: unknown, request: IncomingMessage, response: ServerResponse, entry: RequestEntry) => Promise<unknown>;
+
+class App {
+  guard: GuardOptions = { hosts: new Set() };
+  draining = false;
+  readonly #registry: Registry;
+  readonly #options: ServeOptions;
+  readonly #counters = new Counters();
+  readonly #started = Date.now();
+  #whenIdle: (() => void)[] = [];
+
+  constructor(registry: Registry, options: ServeOptions) {
+    this.#registry = registry;
+    this.#options = options;
+  }
+
+  idle(): Promise<void> {
+    if (this.#counters.active === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#whenIdle.push(resolve));
+  }
+
+  readonly #get: Record<string, (response: ServerResponse) => void> = {
+    '/health': (response) => sendJson(response, this.draining ? 503 : 200, { status: this.draining ? 'draining' : 'ok' }),
+    '/metrics': (response) => {
+      response.writeHead(200, { ...plainHeaders, 'Content-Type': 'text/plain; version=0.0.4' });
+      response.end(this.#counters.text(this.#gauges()));
+    },
+    '/v1/models': (response) => sendJson(response, 200, { object: 'list', data: this.#models() }),
+  };
+
+  readonly #post: Record<string, Handler> = {
+    '/v1/chat/completions': async (body, request, response, entry) => {
+      const asked = parsed(chatRequest, body);
+      const served = this.#registry.find(asked.model);
+      entry.model = served.name;
+      const gone = goneSignal(request, response);
+      if (!asked.stream) return this.#used(entry, await chatCompletion(served, asked, gone));
+      const open = () => this.#opened(response);
+      return void this.#count(entry, await streamChat(served, asked, gone, open));
+    },
+    '/v1/completions': async (body, request, response, entry) => {
+      const asked = parsed(completionRequest, body);
+      const served = this.#registry.find(asked.model);
+      entry.model = served.name;
+      const gone = goneSignal(request, response);
+      if (!asked.stream) return this.#used(entry, await completion(served, asked, gone));
+      const open = () => this.#opened(response);
+      return void this.#count(entry, await streamCompletion(served, asked, gone, open));
+    },
+    '/v1/score': async (body, request, response, entry) => {
+      const asked = parsed(scoreRequest, body);
+      const scorer = this.#registry.findReward(asked.model);
+      entry.model = scorer.name;
+      const items = asked.items.map(({ prompt, messages, response: text }, i) => {
+        const read = messages?.map(({ role, content }) => ({ role: role === 'developer' ? ('system' as const) : role, content: content ?? '' }));
+        if ((prompt === undefined) === (read === undefined))
+          throw new ApiError(400, `items.${i}: give either a prompt or messages.`, { param: 'items' });
+        return { prompt: read ?? (prompt as string), response: text };
+      });
+      const scores = await scorer.score(items, { signal: goneSignal(request, response) });
+      const data = scores.map((score, index) => ({ object: 'score', index, score }));
+      return { object: 'list', model: asked.model ?? this.#registry.rewardModels[0], data };
+    },
+  };
+
+  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const started = performance.now();
+    const path = (request.url ?? '').split('?')[0] as string;
+    const entry: RequestEntry = { route: path in this.#get || path in this.#post ? path : 'other', status: 200, seconds: 0 };
+    this.#counters.active++;
+    response.on('error', () => {}); // the client has gone
+    try {
+      guard(request, this.guard);
+      await this.#answer(request, response, path, entry);
+    } catch (error) {
+      this.#fail(response, entry, error);
+    } finally {
+      this.#counters.active--;
+      if (entry.status === 200) entry.status = response.statusCode;
+      entry.seconds = (performance.now() - started) / 1000;
+      this.#counters.count(entry.route, entry.status);
+      if (request.method === 'POST') this.#counters.requestSeconds.add(entry.seconds);
+      this.#options.onRequest?.(entry);
+      if (this.#counters.active === 0) for (const wake of this.#whenIdle.splice(0)) wake();
+    }
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
+    const [get, post] = [this.#get[path], this.#post[path]];
+    if (request.method === 'GET' && get !== undefined) return get(response);
+    if (post === undefined || request.method !== 'POST') {
+      if (get === undefined && post === undefined) throw new ApiError(404, `There is no ${path.slice(0, 200)} here.`, { code: 'not_found' });
+      throw new ApiError(405, `${path} takes ${get === undefined ? 'POST' : 'GET'}.`);
+    }
+    if (this.draining) throw new ApiError(503, 'The server is shutting down.', { code: 'draining' });
+    const type = request.headers['content-type'] ?? '';
+    if (!/^application\/json\b/i.test(type)) throw new ApiError(415, 'Send JSON, with Content-Type: application/json.');
+    const body = await readJson(request);
+    if (this.#options.logPrompts) entry.body = body;
+    const answer = await post(body, request, response, entry);
+    if (answer !== undefined) sendJson(response, 200, answer);
+  }
+
+  #fail(response: ServerResponse, entry: RequestEntry, error: unknown): void {
+    const told = toApiError(error);
+    entry.status = told.status;
+    entry.error = told.message;
+    if (told.status >= 500) entry.cause = error;
+    if (!response.headersSent) sendJson(response, told.status, told.body, { ...told.headers, Connection: 'close' });
+    else if (!response.writableEnded) {
+      // In the middle of a stream the status is gone; clients read an error event.
+      response.write(`data: ${JSON.stringify(told.body)}\n\n`);
+      response.end();
+    }
+  }
+
+  #opened(response: ServerResponse): EventStream {
+    const started = performance.now();
+    return new EventStream(response, () => this.#counters.firstTokenSeconds.add((performance.now() - started) / 1000));
+  }
+
+  #used<Answer extends { usage: Usage }>(entry: RequestEntry, answer: Answer): Answer {
+    this.#count(entry, answer.usage);
+    return answer;
+  }
+
+  #count(entry: RequestEntry, usage: Usage): void {
+    entry.usage = usage;
+    this.#counters.promptTokens += usage.prompt_tokens;
+    this.#counters.responseTokens += usage.completion_tokens;
+  }
+
+  #models() {
+    const created = Math.floor(this.#started / 1000);
+    const one = (id: string, more: object) => ({ id, object: 'model', created, owned_by: 'attune', ...more });
+    return [
+      ...this.#registry.models.map(({ name, maxTokens, adapter }) =>
+        one(name, { max_model_len: maxTokens, ...(adapter === null ? {} : { adapter: true }) }),
+      ),
+      ...this.#registry.rewardModels.map((name) => one(name, { kind: 'reward' })),
+    ];
+  }
+
+  #gauges(): Record<string, number> {
+    const { samplers } = this.#registry;
+    const sum = (pick: (sampler: (typeof samplers)[number]) => number) => samplers.reduce((total, each) => total + pick(each), 0);
+    return {
+      responses_waiting: sum(({ waiting }) => waiting),
+      cache_bytes: sum(({ cacheBytes }) => cacheBytes),
+      prompt_tokens_computed: sum(({ promptTokens }) => promptTokens.computed),
+      prompt_tokens_reused: sum(({ promptTokens }) => promptTokens.reused),
+    };
+  }
+}
+
+/** Aborted when the client goes away before its answer is whole. */
+function goneSignal(request: IncomingMessage, response: ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  response.on('close', () => {
+    if (!response.writableFinished) controller.abort();
+  });
+  request.on('error', () => controller.abort());
+  return controller.signal;
+}

@@ -1,0 +1,115 @@
+/**
+ * Tool calls: what models write for them, by family, and back. The chat template tells which way a model was taught:
+ *
+ *   <tool_call>{"name": …, "arguments": {…}}</tool_call>     Qwen, Hermes and their kin
+ *   [TOOL_CALLS][{"name": …, "arguments": {…}}]               Mistral
+ *   {"name": …, "parameters": {…}}                            Llama 3
+ */
+import { randomUUID } from 'node:crypto';
+import { choice, type JsonSchema, literal, type GrammarNode, optional, repeat, schemaGrammar, sequence } from '../text/index.ts';
+
+export interface ToolCall {
+  id: string;
+  type: 'function';
+  function: { name: string; arguments: string };
+}
+
+export interface Tool {
+  name: string;
+  parameters?: JsonSchema;
+}
+
+export interface ToolFormat {
+  /** What a call begins with: text before it is the answer's own. */
+  readonly opening: string;
+  /** The calls in a response, and the text that is left; undefined where what follows the opening is none. */
+  parse(response: string): { text: string; calls: ToolCall[] };
+  /** The grammar of a response that is a call of one of these, for `tool_choice: required`. */
+  grammar(tools: readonly Tool[]): GrammarNode;
+}
+
+/** The format that a chat template writes past calls in; undefined where it knows no tools. */
+export function toolFormat(template: string | undefined): ToolFormat | undefined {
+  if (template === undefined || !/\btools\b/.test(template)) return undefined;
+  if (template.includes('<tool_call>')) return tagged;
+  if (template.includes('[TOOL_CALLS]')) return listed;
+  if (/"parameters"|'parameters'|parameters/.test(template)) return bare;
+  return undefined;
+}
+
+interface WrittenCall {
+  name?: unknown;
+  arguments?: unknown;
+  parameters?: unknown;
+}
+
+function toCall(written: unknown): ToolCall | undefined {
+  const { name, arguments: given, parameters } = (written ?? {}) as WrittenCall;
+  if (typeof name !== 'string') return undefined;
+  const values = given ?? parameters ?? {};
+  const text = typeof values === 'string' ? values : JSON.stringify(values);
+  return { id: `call_${randomUUID().replaceAll('-', '').slice(0, 24)}`, type: 'function', function: { name, arguments: text } };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+const callGrammar = (tool: Tool, key: string): GrammarNode =>
+  sequence([
+    literal(`{"name":${JSON.stringify(tool.name)},"${key}":`),
+    schemaGrammar(tool.parameters ?? { type: 'object' }),
+    literal('}'),
+  ]);
+
+const tagged: ToolFormat = {
+  opening: '<tool_call>',
+  parse(response) {
+    const calls: ToolCall[] = [];
+    const text = response.replaceAll(/<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g, (whole, inside: string) => {
+      const call = toCall(parseJson(inside.trim()));
+      if (call === undefined) return whole;
+      calls.push(call);
+      return '';
+    });
+    return { text: calls.length > 0 ? text.trim() : text, calls };
+  },
+  grammar: (tools) => {
+    const call = sequence([
+      literal('<tool_call>\n'),
+      choice(tools.map((tool) => callGrammar(tool, 'arguments'))),
+      literal('\n</tool_call>'),
+    ]);
+    return sequence([call, repeat(sequence([literal('\n'), call]), 0, 7)]);
+  },
+};
+
+const listed: ToolFormat = {
+  opening: '[TOOL_CALLS]',
+  parse(response) {
+    const at = response.indexOf('[TOOL_CALLS]');
+    if (at < 0) return { text: response, calls: [] };
+    const written = parseJson(response.slice(at + '[TOOL_CALLS]'.length).trim());
+    const calls = [written].flat().map(toCall).filter((call) => call !== undefined);
+    return calls.length > 0 ? { text: response.slice(0, at).trim(), calls } : { text: response, calls: [] };
+  },
+  grammar: (tools) => {
+    const call = choice(tools.map((tool) => callGrammar(tool, 'arguments')));
+    return sequence([literal('[TOOL_CALLS] ['), call, repeat(sequence([literal(','), call]), 0, 7), literal(']')]);
+  },
+};
+
+const bare: ToolFormat = {
+  opening: '{"name"',
+  parse(response) {
+    const text = response.replace(/^\s*(?:<\|python_tag\|>)?\s*/, '');
+    if (!text.startsWith('{')) return { text: response, calls: [] };
+    const call = toCall(parseJson(text.trim()));
+    return call === undefined ? { text: response, calls: [] } : { text: '', calls: [call] };
+  },
+  grammar: (tools) => sequence([choice(tools.map((tool) => callGrammar(tool, 'parameters'))), optional(literal('\n'))]),
+};
