@@ -6,7 +6,7 @@ import type { EventStream } from './http.ts';
 import type { ChatRequest } from './protocol.ts';
 import type { ServedModel } from './registry.ts';
 import { allowOf, chatPrompt, samplerRequest, stopsOf, submit } from './requests.ts';
-import { type ToolFormat } from './tools.ts';
+import type { ToolFormat } from './tools.ts';
 
 export interface Usage {
   prompt_tokens: number;
@@ -71,7 +71,10 @@ export async function streamChat(
   const withUsage = request.stream_options?.include_usage === true;
   const chunk = (choices: unknown[]) =>
     stream.send({ ...head, object: 'chat.completion.chunk', choices, ...(withUsage ? { usage: null } : {}) });
-  const samples = Array.from({ length: request.n ?? 1 }, (_, index) => new StreamedChoice(served, request, tools, index));
+  const samples = Array.from(
+    { length: request.n ?? 1 },
+    (_, index) => new StreamedChoice(served, request, tools, index),
+  );
   for (const { index } of samples)
     await chunk([{ index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }]);
   for await (const token of responses) {
@@ -83,7 +86,10 @@ export async function streamChat(
   const done = await responses.responses;
   for (const [index, response] of done.entries())
     for (const choice of samples[index]?.end(response) ?? []) await chunk([choice]);
-  const usage = usageOf(prompt.length, done.reduce((sum, { ids }) => sum + ids.length, 0));
+  const usage = usageOf(
+    prompt.length,
+    done.reduce((sum, { ids }) => sum + ids.length, 0),
+  );
   if (withUsage) await stream.send({ ...head, object: 'chat.completion.chunk', choices: [], usage });
   await stream.send('[DONE]');
   stream.end();

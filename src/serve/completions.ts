@@ -16,7 +16,12 @@ function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal)
   const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
   const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
   const submissions = prompts.map((prompt) => submit(served, samplerRequest(served, prompt, limited, top), gone));
-  const head = { id: `cmpl-${randomUUID()}`, object: 'text_completion', created: Math.floor(Date.now() / 1000), model: served.name };
+  const head = {
+    id: `cmpl-${randomUUID()}`,
+    object: 'text_completion',
+    created: Math.floor(Date.now() / 1000),
+    model: served.name,
+  };
   return { submissions, head, promptTokens: prompts.reduce((sum, { length }) => sum + length, 0) };
 }
 
@@ -29,7 +34,14 @@ export async function completion(served: ServedModel, request: CompletionRequest
     logprobs: request.logprobs == null ? null : logprobsOf(served.tokenizer, response),
     finish_reason: finishReason(response.finish),
   }));
-  return { ...head, choices, usage: usageOf(promptTokens, done.reduce((sum, { ids }) => sum + ids.length, 0)) };
+  return {
+    ...head,
+    choices,
+    usage: usageOf(
+      promptTokens,
+      done.reduce((sum, { ids }) => sum + ids.length, 0),
+    ),
+  };
 }
 
 export async function streamCompletion(
@@ -65,7 +77,10 @@ export async function streamCompletion(
       return responses.reduce((sum, { ids }) => sum + ids.length, 0);
     }),
   );
-  const usage = usageOf(promptTokens, counts.reduce((sum, count) => sum + count, 0));
+  const usage = usageOf(
+    promptTokens,
+    counts.reduce((sum, count) => sum + count, 0),
+  );
   if (request.stream_options?.include_usage) await stream.send({ ...head, choices: [], usage });
   await stream.send('[DONE]');
   stream.end();
@@ -78,7 +93,9 @@ function logprobsOf(tokenizer: Tokenizer, { ids, logprobs, topLogprobs }: Genera
   return {
     tokens,
     token_logprobs: Array.from(logprobs),
-    top_logprobs: (topLogprobs ?? []).map((top) => Object.fromEntries(top.map(({ id, logprob }) => [tokenizer.decode([id]), logprob]))),
+    top_logprobs: (topLogprobs ?? []).map((top) =>
+      Object.fromEntries(top.map(({ id, logprob }) => [tokenizer.decode([id]), logprob])),
+    ),
     text_offset: tokens.map((token) => {
       const at = offset;
       offset += token.length;

@@ -97,7 +97,11 @@ export class EventStream {
   constructor(response: ServerResponse, onFirstToken?: () => void) {
     this.#onFirstToken = onFirstToken;
     this.#response = response;
-    response.writeHead(200, { ...plainHeaders, 'Content-Type': 'text/event-stream; charset=utf-8', Connection: 'keep-alive' });
+    response.writeHead(200, {
+      ...plainHeaders,
+      'Content-Type': 'text/event-stream; charset=utf-8',
+      Connection: 'keep-alive',
+    });
     response.flushHeaders();
     // A proxy in between may end a connection on which nothing is said.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);

@@ -5,7 +5,9 @@ import { ApiError } from './api-error.ts';
 
 const text = z.union([
   z.string(),
-  z.array(z.object({ type: z.literal('text'), text: z.string() })).transform((parts) => parts.map((part) => part.text).join('')),
+  z
+    .array(z.object({ type: z.literal('text'), text: z.string() }))
+    .transform((parts) => parts.map((part) => part.text).join('')),
 ]);
 
 const toolCall = z.object({

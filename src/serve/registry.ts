@@ -89,10 +89,14 @@ export class Registry {
   find(name: string | undefined): ServedModel {
     const found = name === undefined ? this.models[0] : this.#served.get(name);
     if (found !== undefined) return found;
-    throw new ApiError(404, `The model "${name}" is not served here. There are: ${[...this.#served.keys()].join(', ')}.`, {
-      param: 'model',
-      code: 'model_not_found',
-    });
+    throw new ApiError(
+      404,
+      `The model "${name}" is not served here. There are: ${[...this.#served.keys()].join(', ')}.`,
+      {
+        param: 'model',
+        code: 'model_not_found',
+      },
+    );
   }
 
   findReward(name: string | undefined): RewardModelScorer {

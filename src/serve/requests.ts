@@ -1,6 +1,13 @@
 /** From what a client sent to what the sampler is asked: the prompt's tokens, the rule, the limits. */
-import { type GenerationRequest, type Submission } from '../models/index.ts';
-import { Constraint, type GrammarNode, type Message, objectGrammar, schemaGrammar, vocabularyOf } from '../text/index.ts';
+import type { GenerationRequest, Submission } from '../models/index.ts';
+import {
+  Constraint,
+  type GrammarNode,
+  type Message,
+  objectGrammar,
+  schemaGrammar,
+  vocabularyOf,
+} from '../text/index.ts';
 import { ApiError } from './api-error.ts';
 import type { ChatRequest, CompletionRequest } from './protocol.ts';
 import type { ServedModel } from './registry.ts';
@@ -83,7 +90,8 @@ function grammarOf(
   const { tool_choice: wanted, response_format: shape } = request;
   if (format !== undefined && wanted !== null && wanted !== undefined && wanted !== 'auto' && wanted !== 'none') {
     const named = wanted === 'required' ? given : given.filter((tool) => tool.function.name === wanted.function.name);
-    if (named.length === 0) throw new ApiError(400, 'tool_choice names a function that is not among the tools.', { param: 'tool_choice' });
+    if (named.length === 0)
+      throw new ApiError(400, 'tool_choice names a function that is not among the tools.', { param: 'tool_choice' });
     return format.grammar(named.map((tool) => ({ name: tool.function.name, parameters: tool.function.parameters })));
   }
   if (shape?.type === 'json_object') return objectGrammar;
@@ -107,7 +115,12 @@ function templateMessage(message: ChatRequest['messages'][number]): Message {
     content: content ?? '',
     ...(calls === undefined
       ? {}
-      : { tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: objectOf(call.function.arguments) } })) }),
+      : {
+          tool_calls: calls.map((call) => ({
+            ...call,
+            function: { ...call.function, arguments: objectOf(call.function.arguments) },
+          })),
+        }),
   };
 }
 
@@ -123,12 +136,16 @@ function objectOf(text: string): unknown {
 export function completionPrompts(served: ServedModel, { prompt }: CompletionRequest): number[][] {
   const { tokenizer } = served;
   const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: true });
-  const list = (typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt) as (string | number[])[];
+  const list = (typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt) as (
+    | string
+    | number[]
+  )[];
   return list.map((each) => {
     const ids = typeof each === 'string' ? encode(each) : each;
     const vocabulary = served.model.decoder.spec.vocabSize;
     const foreign = ids.find((id) => id >= vocabulary);
-    if (foreign !== undefined) throw new ApiError(400, `Token ${foreign} is not among the model's ${vocabulary}.`, { param: 'prompt' });
+    if (foreign !== undefined)
+      throw new ApiError(400, `Token ${foreign} is not among the model's ${vocabulary}.`, { param: 'prompt' });
     if (ids.length === 0) throw new ApiError(400, 'A prompt has no tokens.', { param: 'prompt' });
     return ids;
   });

@@ -13,7 +13,16 @@ import { ApiError, toApiError } from './api-error.ts';
 import { chatCompletion, streamChat, type Usage } from './chat.ts';
 import { completion, streamCompletion } from './completions.ts';
 import { Counters } from './counters.ts';
-import { EventStream, type GuardOptions, guard, isLoopback, loopbackHosts, plainHeaders, readJson, sendJson } from './http.ts';
+import {
+  EventStream,
+  type GuardOptions,
+  guard,
+  isLoopback,
+  loopbackHosts,
+  plainHeaders,
+  readJson,
+  sendJson,
+} from './http.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import type { Registry } from './registry.ts';
 
@@ -92,14 +101,21 @@ function listen(server: Server, host: string, port: number): Promise<void> {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const busy = error.code === 'EADDRINUSE';
       reject(
-        busy ? new UserError(`Port ${port} is taken: name another with --port.`) : new UserError(`${host}:${port} cannot be used: ${error.message}`),
+        busy
+          ? new UserError(`Port ${port} is taken: name another with --port.`)
+          : new UserError(`${host}:${port} cannot be used: ${error.message}`),
       );
     });
     server.listen(port, host, resolve);
   });
 }
 
-type Handler = (body: unknown, request: IncomingMessage, response: ServerResponse, entry: RequestEntry) => Promise<unknown>;
+type Handler = (
+  body: unknown,
+  request: IncomingMessage,
+  response: ServerResponse,
+  entry: RequestEntry,
+) => Promise<unknown>;
 
 class App {
   guard: GuardOptions = { hosts: new Set() };
@@ -121,7 +137,8 @@ class App {
   }
 
   readonly #get: Record<string, (response: ServerResponse) => void> = {
-    '/health': (response) => sendJson(response, this.draining ? 503 : 200, { status: this.draining ? 'draining' : 'ok' }),
+    '/health': (response) =>
+      sendJson(response, this.draining ? 503 : 200, { status: this.draining ? 'draining' : 'ok' }),
     '/metrics': (response) => {
       response.writeHead(200, { ...plainHeaders, 'Content-Type': 'text/plain; version=0.0.4' });
       response.end(this.#counters.text(this.#gauges()));
@@ -153,7 +170,10 @@ class App {
       const scorer = this.#registry.findReward(asked.model);
       entry.model = scorer.name;
       const items = asked.items.map(({ prompt, messages, response: text }, i) => {
-        const read = messages?.map(({ role, content }) => ({ role: role === 'developer' ? ('system' as const) : role, content: content ?? '' }));
+        const read = messages?.map(({ role, content }) => ({
+          role: role === 'developer' ? ('system' as const) : role,
+          content: content ?? '',
+        }));
         if ((prompt === undefined) === (read === undefined))
           throw new ApiError(400, `items.${i}: give either a prompt or messages.`, { param: 'items' });
         return { prompt: read ?? (prompt as string), response: text };
@@ -167,7 +187,11 @@ class App {
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const started = performance.now();
     const path = (request.url ?? '').split('?')[0] as string;
-    const entry: RequestEntry = { route: path in this.#get || path in this.#post ? path : 'other', status: 200, seconds: 0 };
+    const entry: RequestEntry = {
+      route: path in this.#get || path in this.#post ? path : 'other',
+      status: 200,
+      seconds: 0,
+    };
     this.#counters.active++;
     response.on('error', () => {}); // the client has gone
     try {
@@ -190,7 +214,8 @@ class App {
     const [get, post] = [this.#get[path], this.#post[path]];
     if (request.method === 'GET' && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
-      if (get === undefined && post === undefined) throw new ApiError(404, `There is no ${path.slice(0, 200)} here.`, { code: 'not_found' });
+      if (get === undefined && post === undefined)
+        throw new ApiError(404, `There is no ${path.slice(0, 200)} here.`, { code: 'not_found' });
       throw new ApiError(405, `${path} takes ${get === undefined ? 'POST' : 'GET'}.`);
     }
     if (this.draining) throw new ApiError(503, 'The server is shutting down.', { code: 'draining' });
@@ -244,7 +269,8 @@ class App {
 
   #gauges(): Record<string, number> {
     const { samplers } = this.#registry;
-    const sum = (pick: (sampler: (typeof samplers)[number]) => number) => samplers.reduce((total, each) => total + pick(each), 0);
+    const sum = (pick: (sampler: (typeof samplers)[number]) => number) =>
+      samplers.reduce((total, each) => total + pick(each), 0);
     return {
       responses_waiting: sum(({ waiting }) => waiting),
       cache_bytes: sum(({ cacheBytes }) => cacheBytes),

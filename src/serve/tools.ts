@@ -6,7 +6,16 @@
  *   {"name": …, "parameters": {…}}                            Llama 3
  */
 import { randomUUID } from 'node:crypto';
-import { choice, type JsonSchema, literal, type GrammarNode, optional, repeat, schemaGrammar, sequence } from '../text/index.ts';
+import {
+  choice,
+  type GrammarNode,
+  type JsonSchema,
+  literal,
+  optional,
+  repeat,
+  schemaGrammar,
+  sequence,
+} from '../text/index.ts';
 
 export interface ToolCall {
   id: string;
@@ -48,7 +57,11 @@ function toCall(written: unknown): ToolCall | undefined {
   if (typeof name !== 'string') return undefined;
   const values = given ?? parameters ?? {};
   const text = typeof values === 'string' ? values : JSON.stringify(values);
-  return { id: `call_${randomUUID().replaceAll('-', '').slice(0, 24)}`, type: 'function', function: { name, arguments: text } };
+  return {
+    id: `call_${randomUUID().replaceAll('-', '').slice(0, 24)}`,
+    type: 'function',
+    function: { name, arguments: text },
+  };
 }
 
 function parseJson(text: string): unknown {
@@ -94,7 +107,10 @@ const listed: ToolFormat = {
     const at = response.indexOf('[TOOL_CALLS]');
     if (at < 0) return { text: response, calls: [] };
     const written = parseJson(response.slice(at + '[TOOL_CALLS]'.length).trim());
-    const calls = [written].flat().map(toCall).filter((call) => call !== undefined);
+    const calls = [written]
+      .flat()
+      .map(toCall)
+      .filter((call) => call !== undefined);
     return calls.length > 0 ? { text: response.slice(0, at).trim(), calls } : { text: response, calls: [] };
   },
   grammar: (tools) => {

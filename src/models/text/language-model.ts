@@ -14,6 +14,7 @@ import { loadTokenizer } from '../files/tokenizer.ts';
 import type { Generation } from '../generate/request.ts';
 import { Sampler } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
+import { StopText } from './stop-text.ts';
 
 /** What to answer, and how. */
 export interface TextRequest {
@@ -83,44 +84,17 @@ export class LanguageModel {
   async *stream(request: TextRequest): AsyncGenerator<string, TextResponse, void> {
     const prompt = this.promptIds(request);
     const asked = this.#asked(request, prompt);
-    const left = new AbortController();
-    const signal = request.signal === undefined ? left.signal : AbortSignal.any([request.signal, left.signal]);
+    const submission = this.#sampler.submit({ ...asked, signal: request.signal });
     const decoder = this.tokenizer.stream({ skipSpecialTokens: true });
-    // The end of what was written may be the beginning of a stop text, which does not belong to the response.
-    const held = Math.max(0, ...asked.stopStrings.map((stop) => stop.length - 1));
-    const certain = () => {
-      const stops = asked.stopStrings.map((stop) => written.indexOf(stop)).filter((at) => at >= 0);
-      return Math.max(sent, Math.min(written.length - held, ...stops));
-    };
-    let [written, sent, done] = ['', 0, false];
-    let wake = () => {};
-    const onToken = (_: number, id: number) => {
-      written += decoder.push(id);
-      wake();
-    };
-    const whole = this.#sampler.generate([{ ...asked, onToken }], { signal }).finally(() => {
-      done = true;
-      wake();
-    });
-    // Whoever leaves early does not ask for it; whoever stays gets the error below.
-    whole.catch(() => {});
-    try {
-      while (!done) {
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-        const piece = written.slice(sent, certain());
-        sent += piece.length;
-        if (piece !== '' && !done) yield piece;
-        else sent -= piece.length;
-      }
-      const [[response] = []] = await whole;
-      const result = this.#textOf(response as Generation, prompt.length);
-      if (result.text.length > sent) yield result.text.slice(sent);
-      return result;
-    } finally {
-      left.abort();
+    const text = new StopText(asked.stopStrings);
+    for await (const { id } of submission) {
+      const piece = text.push(decoder.push(id));
+      if (piece !== '') yield piece;
     }
+    const [response] = await submission.responses;
+    const rest = text.push(decoder.flush()) + text.flush();
+    if (rest !== '') yield rest;
+    return this.#textOf(response as Generation, prompt.length);
   }
 
   /** The tokens that the model reads for a request. */

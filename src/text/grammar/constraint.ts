@@ -6,7 +6,7 @@
  */
 import { AttuneError } from '../../errors.ts';
 import type { Tokenizer } from '../tokenizer/tokenizer.ts';
-import { matcher, type GrammarNode, type State } from './grammar.ts';
+import { type GrammarNode, matcher, type State } from './grammar.ts';
 
 /** A vocabulary's tokens in the order of their bytes, so that those with a common beginning are neighbours. */
 export interface Vocabulary {

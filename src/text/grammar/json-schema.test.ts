@@ -5,7 +5,7 @@ import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { Tokenizer } from '../tokenizer/tokenizer.ts';
 import { Constraint, type Vocabulary, vocabularyOf } from './constraint.ts';
-import { matcher, type GrammarNode } from './grammar.ts';
+import { type GrammarNode, matcher } from './grammar.ts';
 import { type JsonSchema, objectGrammar, schemaGrammar } from './json-schema.ts';
 
 let tokenizer: Tokenizer;
@@ -51,7 +51,11 @@ function isValid(value: unknown, schema: JsonSchema, root: Schema): boolean {
   const type = Array.isArray(value) ? 'array' : value === null ? 'null' : typeof value;
   if (!allowed.includes(type) && !(allowed.includes('integer') && Number.isInteger(value))) return false;
   if (type === 'object') {
-    const { properties = {}, required = [], additionalProperties } = schema as {
+    const {
+      properties = {},
+      required = [],
+      additionalProperties,
+    } = schema as {
       properties?: Record<string, JsonSchema>;
       required?: string[];
       additionalProperties?: JsonSchema;

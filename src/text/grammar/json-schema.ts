@@ -7,7 +7,7 @@
  * would be worse. Properties come in the order of the schema.
  */
 import { UserError } from '../../errors.ts';
-import { choice, literal, type GrammarNode, optional, repeat, rule, sequence, set } from './grammar.ts';
+import { choice, type GrammarNode, literal, optional, repeat, rule, sequence, set } from './grammar.ts';
 
 export type JsonSchema = boolean | { [keyword: string]: unknown };
 
@@ -282,7 +282,11 @@ class Compiler {
 }
 
 /** The members from one on; `first` while none has been written, when there is no comma before the next. */
-function membersFrom(members: readonly { node: GrammarNode; required: boolean }[], at: number, first: boolean): GrammarNode {
+function membersFrom(
+  members: readonly { node: GrammarNode; required: boolean }[],
+  at: number,
+  first: boolean,
+): GrammarNode {
   const member = members[at];
   if (member === undefined) return sequence([]);
   const here = sequence([...(first ? [] : [literal(',')]), member.node, membersFrom(members, at + 1, false)]);
