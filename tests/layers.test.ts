@@ -101,11 +101,11 @@ for (const kind of ['sft', 'reward', 'preference', 'policy'])
   allowed[`src/trainers/${kind}`] = [...belowTrainers, ...trainerRooms];
 const belowWorkflows = [...belowTrainers, ...trainers, 'src/evaluate'];
 for (const room of workflows) allowed[room] = belowWorkflows;
-allowed['src/serve'] = ['src/hub', 'src/rewards', ...models, ...text];
+allowed['src/serve'] = ['src/hub', 'src/rewards', 'src/tensor', ...models, ...text];
 const everything = [...belowWorkflows, ...workflows, 'src/serve'];
-for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine'])
+for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine', 'src/cli/chat'])
   allowed[room] = [...everything, 'src/cli/terminal'];
-allowed['src/cli'] = [...everything, 'src/cli/terminal', 'src/cli/options', 'src/cli/machine'];
+allowed['src/cli'] = [...everything, ...['terminal', 'options', 'machine', 'chat'].map((room) => `src/cli/${room}`)];
 // The package's front door exports what programs may use.
 allowed['src/index.ts'] = everything;
 

@@ -56,18 +56,26 @@ export class LanguageModel {
   readonly #owned: boolean;
 
   /** A model that is already loaded; it is not freed with this. */
-  constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean } = {}) {
+  constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean; reusePrefixes?: boolean } = {}) {
     this.model = model;
     this.tokenizer = tokenizer;
-    this.#sampler = new Sampler(model, { tokenizer });
+    this.#sampler = new Sampler(model, {
+      tokenizer,
+      slots: options.reusePrefixes ? 4 : undefined,
+      reusePrefixes: options.reusePrefixes,
+    });
     this.#format = new ChatFormat(tokenizer);
     this.#owned = options.owned ?? false;
   }
 
   /** From a folder (a run's or a checkpoint's too), an adapter, or a name on the hub. */
-  static async open(name: string, options: LoadOptions & ResolveOptions = {}): Promise<LanguageModel> {
+  static async open(
+    name: string,
+    options: LoadOptions & ResolveOptions & { reusePrefixes?: boolean } = {},
+  ): Promise<LanguageModel> {
+    const { reusePrefixes = false, ...loading } = options;
     const tokenizer = await loadTokenizer(name, options.progress);
-    return new LanguageModel(await loadModel(name, options), tokenizer, { owned: true });
+    return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, reusePrefixes });
   }
 
   /** One response; with `samples` several, of which response i has the seed `seed + i`. */

@@ -1,0 +1,81 @@
+/** attune chat MODEL [MODEL] [--reward-model R] [--system TEXT] [--temperature 0.7] [--max-tokens 512] [--votes votes.jsonl] */
+import type { Command } from 'commander';
+import { z } from 'zod';
+import { UserError } from '../errors.ts';
+import { deviceOf, dtypeOf, LanguageModel } from '../models/index.ts';
+import { loadRewardModel } from '../rewards/index.ts';
+import { field, resolveConfig } from '../runs/index.ts';
+import { type ChatModel, chat } from './chat/chat.ts';
+import { Conversation } from './chat/conversation.ts';
+import { Screen } from './chat/screen.ts';
+import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { consoleProgress } from './terminal/console.ts';
+
+const schema = z.object({
+  rewardModel: field(z.string().optional(), { description: 'a reward model that scores each reply' }),
+  system: field(z.string().optional(), { description: 'what the model is told before all else' }),
+  temperature: field(z.number().min(0).max(1.5).default(0.7), { description: '0 takes the likeliest word each time' }),
+  maxTokens: field(z.number().int().min(64).max(2048).default(512), { description: 'length of a reply at most' }),
+  seed: field(z.number().int().min(0).default(42), {
+    description: 'the same seed and conversation give the same reply',
+  }),
+  votes: field(z.string().default('votes.jsonl'), {
+    description: 'two models: the preference file that votes are added to',
+  }),
+  device: field(z.string().default('auto'), {
+    description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
+  }),
+  dtype: field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
+    description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
+  }),
+  quantType: field(z.enum(['int8', 'int4']).optional(), { description: 'hold the weights in 8 or 4 bits' }),
+});
+
+export function register(program: Command): void {
+  const command = program
+    .command('chat <model> [other]')
+    .description('talk to a model; with two, both answer blind and you vote for the better reply');
+  addSchemaOptions(command, schema);
+  command.addHelpText(
+    'after',
+    `
+A model is a folder, a run, a checkpoint, an adapter or a name on the hub. Text from a pipe is answered line by line.
+
+Examples:
+  attune chat models/tiny
+  attune chat checkpoints/grpo/run models/tiny --votes votes.jsonl
+  attune train preference --dataset votes.jsonl`,
+  );
+  command.action(async (first: string, other: string | undefined) => {
+    const { config } = await resolveConfig(schema, { flags: schemaFlags(command, schema) });
+    await run([first, ...(other === undefined ? [] : [other])], config);
+  });
+}
+
+async function run(names: readonly string[], config: z.output<typeof schema>): Promise<void> {
+  const device = deviceOf(config.device);
+  const { rewardModel, system, temperature, maxTokens, seed, quantType } = config;
+  const progress = consoleProgress();
+  const loading = {
+    device,
+    dtype: dtypeOf(config.dtype, device),
+    progress,
+    ...(quantType === undefined ? {} : { quantType }),
+  };
+  if (names[0] === names[1]) throw new UserError('Both models are the same: there would be nothing to vote on.');
+  using stack = new DisposableStack();
+  const models: ChatModel[] = [];
+  for (const name of names)
+    models.push({ name, model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true })) });
+  const scorer = rewardModel === undefined ? undefined : await loadRewardModel(rewardModel, { device, progress });
+  stack.defer(() => scorer?.dispose?.());
+  const screen = new Screen();
+  stack.defer(() => screen.close());
+  await chat({
+    models: models as [ChatModel],
+    conversation: new Conversation({ ...(system === undefined ? {} : { system }), temperature, maxTokens, seed }),
+    screen,
+    ...(scorer === undefined ? {} : { scorer }),
+    votes: config.votes,
+  });
+}

@@ -1,0 +1,182 @@
+/** Chats typed into a screen that is no terminal, and one typed into a real pseudo-terminal. */
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openDataset } from '../../data/index.ts';
+import { LanguageModel } from '../../models/index.ts';
+import type { RewardScorer } from '../../rewards/index.ts';
+import { type ChatModel, type ChatOptions, chat } from './chat.ts';
+import { Conversation } from './conversation.ts';
+import { Screen } from './screen.ts';
+import { parseCommand } from './settings.ts';
+import { ThinkingParts } from './thinking.ts';
+import { describeTally, tally } from './votes.ts';
+
+const root = join(import.meta.dirname, '../../..');
+const tiny = join(root, 'models/tiny');
+const folder = mkdtempSync(join(tmpdir(), 'attune-chat-'));
+let model: LanguageModel;
+beforeAll(async () => {
+  model = await LanguageModel.open(tiny, { dtype: 'float32', reusePrefixes: true });
+});
+afterAll(() => {
+  model.dispose();
+  rmSync(folder, { recursive: true });
+});
+
+async function type(lines: string[], more: Partial<ChatOptions> = {}) {
+  const input = new PassThrough();
+  const output = new PassThrough();
+  let shown = '';
+  output.on('data', (piece) => {
+    shown += piece;
+  });
+  const conversation = new Conversation({ temperature: 0, maxTokens: 64, seed: 1 });
+  input.end(lines.map((line) => `${line}\n`).join(''));
+  const models = [{ name: 'tiny', model }] as const;
+  await chat({
+    models,
+    conversation,
+    screen: new Screen({ input, output }),
+    votes: join(folder, 'votes.jsonl'),
+    ...more,
+  });
+  return { shown, conversation };
+}
+
+const question = 'Spell "abu" backward. Answer with one word.';
+const length: RewardScorer = { name: 'length', score: async (items) => items.map(({ response }) => response.length) };
+
+describe('a chat with one model', () => {
+  it('answers, tells the rate, and keeps the conversation', async () => {
+    const { shown, conversation } = await type([question, '/exit']);
+    expect(shown).toContain('<answer>');
+    expect(shown).toMatch(/\d+ tokens, \d+\/s/);
+    expect(conversation.turns.map(({ role }) => role)).toEqual(['user', 'assistant']);
+  });
+
+  it('changes its settings, and says what is wrong with a value', async () => {
+    const { shown, conversation } = await type([
+      '/temperature 0.5',
+      '/temperature 9',
+      '/max-tokens 10',
+      '/seed 7',
+      '/system Be brief.',
+      '/temprature',
+    ]);
+    expect(conversation.settings).toMatchObject({ temperature: 0.5, maxTokens: 64, seed: 7, system: 'Be brief.' });
+    expect(shown).toContain('/temperature takes a number from 0 to 1.5, not "9"');
+    expect(shown).toContain('/max-tokens takes a number from 64 to 2048, not "10"');
+    expect(shown).toContain('Did you mean /temperature?');
+  });
+
+  it('asks again with /retry, and reads several lines as one message', async () => {
+    const { conversation } = await type(['one \\', 'two', '"""', 'three', 'four', '"""', '/retry']);
+    const asked = conversation.turns.filter(({ role }) => role === 'user').map(({ content }) => content);
+    expect(asked).toEqual(['one \ntwo', 'three\nfour']);
+    expect(conversation.turns).toHaveLength(4);
+  });
+
+  it('scores replies, saves and loads', async () => {
+    const file = join(folder, 'kept.json');
+    const { shown } = await type([question, '/score', `/save ${file}`, `/save ${file}`], { scorer: length });
+    expect(shown.match(/score \d+\.000/g)).toHaveLength(2);
+    expect(shown).toContain('EEXIST');
+    const loaded = await type([`/load ${file}`, '/load nowhere.json']);
+    expect(loaded.conversation.turns).toHaveLength(2);
+    expect(loaded.shown).toContain('cannot be read as a conversation');
+  });
+
+  it('a message may begin with a slash', () => {
+    expect(parseCommand('//etc')).toBeUndefined();
+    expect(parseCommand('/max_tokens 70')).toEqual({ name: '/max-tokens', rest: '70' });
+  });
+});
+
+describe('a blind chat', () => {
+  const two = (): [ChatModel, ChatModel] => [
+    { name: 'a', model },
+    { name: 'b', model },
+  ];
+
+  it('turns votes into preferences that training reads, and counts them', async () => {
+    const votes = join(folder, 'blind.jsonl');
+    const { shown } = await type(
+      [question, '1', question, '2', question, '=', question, 's', question, 'x', '1', '/results'],
+      {
+        models: two(),
+        votes,
+      },
+    );
+    expect(shown).toContain('1 and 2 name the better reply');
+    const rows = readFileSync(votes, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(rows).toHaveLength(3);
+    expect(rows[0]).toMatchObject({ settings: { temperature: 0, max_tokens: 64, seed: 1 } });
+    expect(new Date(rows[0].time).getTime()).toBeGreaterThan(Date.now() - 60_000);
+    const dataset = await openDataset(votes, { shape: 'preference' });
+    const read = await dataset.toArray();
+    expect(read).toHaveLength(3);
+    expect(read[0]?.prompt.at(-1)?.content).toBe(question);
+    const counted = tally(votes, ['a', 'b']);
+    expect(counted.wins[0] + counted.wins[1]).toBe(3);
+    expect(counted.ties).toBe(1);
+    expect(describeTally(counted, ['a', 'b'])).toMatch(
+      /a \d · b \d · ties 1: a is preferred in \d+ % of 3 \(95 %: \d+ % to \d+ %\)/,
+    );
+    // The names do not stand beside the replies.
+    expect(shown.split('/results')[0]).not.toMatch(/\ba\b ——|—— a\b/);
+  });
+
+  it('shows both in either order', async () => {
+    const other = join(folder, 'order.jsonl');
+    await type(Array.from({ length: 12 }, () => [question, '1']).flat(), { models: two(), votes: other });
+    const { wins } = tally(other, ['a', 'b']);
+    expect(Math.min(...wins)).toBeGreaterThan(0); // always the first of a fixed order would give 12 and 0
+  });
+});
+
+it('thinking is told apart, across pieces', () => {
+  const parts = new ThinkingParts();
+  const all = ['a<thi', 'nk>b', 'c</th', 'ink>d<', 'e'].flatMap((piece) => parts.push(piece)).concat(parts.flush());
+  const of = (thinking: boolean) =>
+    all
+      .filter((part) => part.thinking === thinking)
+      .map(({ text }) => text)
+      .join('');
+  expect(of(false)).toBe('ad<e');
+  expect(of(true)).toBe('<think>bc</think>');
+});
+
+const hasScript = spawnSync('script', ['--version']).status === 0;
+describe.runIf(hasScript)('through a pseudo-terminal', () => {
+  it('Ctrl-C stops the reply and not the program; Ctrl-D leaves', async () => {
+    const log = join(folder, 'terminal.log');
+    writeFileSync(log, '');
+    const command = `${process.execPath} ${join(root, 'bin/attune.mjs')} chat ${tiny} --temperature 1.5 --max-tokens 2048`;
+    const child = spawn('script', ['-qfec', command, log], {
+      stdio: ['pipe', 'ignore', 'ignore'],
+      env: { ...process.env, TERM: 'xterm' },
+    });
+    const shown = () => (existsSync(log) ? readFileSync(log, 'utf8') : '');
+    const until = async (test: (text: string) => boolean) => {
+      for (let i = 0; i < 400 && !test(shown()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(test(shown()), shown().slice(-400)).toBe(true);
+    };
+    await until((text) => text.includes('you>'));
+    child.stdin.write('What is 4 + 5?\r');
+    await until((text) => /\d+ tokens, \d+\/s/.test(text));
+    child.stdin.write('\u0003');
+    await until((text) => text.includes('Ctrl-C again'));
+    child.stdin.write('/seed 3\r');
+    await until((text) => text.includes('seed: 3'));
+    const ended = new Promise((resolve) => child.on('exit', resolve));
+    child.stdin.write('\u0004');
+    expect(await ended).toBe(0);
+  }, 40_000);
+});

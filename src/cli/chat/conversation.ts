@@ -1,0 +1,92 @@
+/** A conversation with one model: its turns, its settings, and what can be done to them. No terminal in here. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { UserError } from '../../errors.ts';
+import type { LanguageModel, TextResponse } from '../../models/index.ts';
+import type { Message } from '../../text/index.ts';
+
+/** What decides how a reply is written. */
+export interface ChatSettings {
+  system?: string;
+  /** 0 (greedy) to 1.5. */
+  temperature: number;
+  /** 64 to 2048. */
+  maxTokens: number;
+  seed: number;
+}
+
+export class Conversation {
+  readonly settings: ChatSettings;
+  #turns: Message[] = [];
+
+  constructor(settings: ChatSettings) {
+    this.settings = settings;
+  }
+
+  /** All that the model reads, the system's words first. */
+  get messages(): Message[] {
+    const { system } = this.settings;
+    return [
+      ...(system === undefined || system === '' ? [] : [{ role: 'system' as const, content: system }]),
+      ...this.#turns,
+    ];
+  }
+  get turns(): readonly Message[] {
+    return this.#turns;
+  }
+
+  ask(content: string): void {
+    this.#turns.push({ role: 'user', content });
+  }
+
+  answer(content: string): void {
+    this.#turns.push({ role: 'assistant', content });
+  }
+
+  /** Takes the last reply back, so that the question is asked again; false where there is none. */
+  retry(): boolean {
+    if (this.#turns.at(-1)?.role === 'assistant') this.#turns.pop();
+    return this.#turns.at(-1)?.role === 'user';
+  }
+
+  /** Takes back a question that got no reply. */
+  unask(): void {
+    if (this.#turns.at(-1)?.role === 'user') this.#turns.pop();
+  }
+
+  clear(): void {
+    this.#turns = [];
+  }
+
+  save(path: string): void {
+    const { system: _, ...settings } = this.settings;
+    writeFileSync(path, `${JSON.stringify({ messages: this.messages, settings }, null, 2)}\n`, { flag: 'wx' });
+  }
+
+  load(path: string): void {
+    let read: { messages?: Message[] };
+    try {
+      read = JSON.parse(readFileSync(path, 'utf8'));
+    } catch (error) {
+      throw new UserError(`${path} cannot be read as a conversation: ${(error as Error).message}`);
+    }
+    const { messages } = read;
+    if (
+      !Array.isArray(messages) ||
+      messages.some(({ role, content }) => typeof role !== 'string' || typeof content !== 'string')
+    )
+      throw new UserError(`${path} is no conversation: it has no list of messages with role and content.`);
+    const [first] = messages;
+    if (first?.role === 'system') this.settings.system = first.content;
+    this.#turns = messages.filter(({ role }) => role !== 'system');
+  }
+}
+
+/** Streams a reply of a model to the conversation as it stands; the same seed gives the same reply. */
+export async function* reply(
+  model: LanguageModel,
+  { messages, settings }: Conversation,
+  signal: AbortSignal,
+): AsyncGenerator<string, TextResponse, void> {
+  const { temperature, maxTokens, seed } = settings;
+  return yield* model.stream({ messages, temperature, seed, maxNewTokens: maxTokens, signal });
+}

@@ -1,0 +1,109 @@
+/**
+ * The terminal side of a chat: lines in (with editing, history and several lines), text out. Ctrl-C is told to whoever is
+ * listening: it stops a reply, not the program.
+ */
+import { createInterface, type Interface } from 'node:readline';
+import type { Readable, Writable } from 'node:stream';
+import { visible } from '../terminal/print.ts';
+import type { Part } from './thinking.ts';
+
+export interface ScreenOptions {
+  input?: Readable & { isTTY?: boolean };
+  output?: Writable & { isTTY?: boolean };
+}
+
+export class Screen {
+  readonly terminal: boolean;
+  readonly #output: Writable;
+  readonly #lines: Interface;
+  readonly #waiting: string[] = [];
+  #wake: (() => void) | undefined;
+  #closed = false;
+  /** Called on Ctrl-C; returns whether somebody had something to stop. */
+  onInterrupt: () => boolean = () => false;
+  #interrupts = 0;
+
+  constructor({ input = process.stdin, output = process.stdout }: ScreenOptions = {}) {
+    this.terminal = Boolean(input.isTTY && output.isTTY);
+    this.#output = output;
+    this.#lines = createInterface({
+      input,
+      output: this.terminal ? output : undefined,
+      terminal: this.terminal,
+      historySize: 500,
+    });
+    this.#lines.on('line', (line) => this.#arrived(line));
+    this.#lines.on('close', () => {
+      this.#closed = true;
+      this.#wake?.();
+    });
+    this.#lines.on('SIGINT', () => this.#interrupted());
+  }
+
+  /** A message of one or more lines: one that ends in a backslash goes on, and so does all between two lines of """. Undefined at the end. */
+  async ask(prompt: string): Promise<string | undefined> {
+    let text = '';
+    let fenced = false;
+    for (let first = true; ; first = false) {
+      const line = await this.#line(first ? prompt : '… ');
+      if (line === undefined) return text === '' ? undefined : text;
+      if (line.trim() === '"""') {
+        if (fenced) return text.replace(/\n$/, '');
+        fenced = true;
+      } else if (fenced) text += `${line}\n`;
+      else if (line.endsWith('\\')) text += `${line.slice(0, -1)}\n`;
+      else return text + line;
+    }
+  }
+
+  write(text: string): void {
+    this.#output.write(visible(text));
+  }
+  line(text = ''): void {
+    this.write(`${text}\n`);
+  }
+  /** About the chat rather than of it. */
+  note(text: string): void {
+    this.#styled(`${text}\n`, '2');
+  }
+  part({ text, thinking }: Part): void {
+    if (thinking) this.#styled(text, '2;3');
+    else this.write(text);
+  }
+
+  close(): void {
+    this.#lines.close();
+  }
+
+  /** Styles are our own; what is inside is made visible first. */
+  #styled(text: string, style: string): void {
+    this.#output.write(this.terminal ? `\u001b[${style}m${visible(text)}\u001b[0m` : visible(text));
+  }
+
+  #arrived(line: string): void {
+    this.#interrupts = 0;
+    this.#waiting.push(line);
+    this.#wake?.();
+  }
+
+  #interrupted(): void {
+    if (this.onInterrupt()) return;
+    if (this.#interrupts++ > 0) this.close();
+    else this.note('\n(Ctrl-C again, Ctrl-D or /exit leaves)');
+    if (!this.#closed) this.#lines.prompt();
+  }
+
+  async #line(prompt: string): Promise<string | undefined> {
+    if (this.terminal && !this.#closed) {
+      this.#lines.setPrompt(prompt);
+      this.#lines.prompt();
+    }
+    while (this.#waiting.length === 0) {
+      if (this.#closed) return undefined;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    return this.#waiting.shift();
+  }
+}

@@ -1,0 +1,45 @@
+/** Marks the parts of a streamed reply that are thinking (<think>…</think>), so that a terminal can dim them. */
+const open = '<think>';
+const close = '</think>';
+
+export interface Part {
+  text: string;
+  thinking: boolean;
+}
+
+/** Pieces in, parts out; a tag that is not yet whole waits for its rest. */
+export class ThinkingParts {
+  #waiting = '';
+  #thinking = false;
+
+  push(piece: string): Part[] {
+    this.#waiting += piece;
+    const parts: Part[] = [];
+    for (;;) {
+      const tag = this.#thinking ? close : open;
+      const at = this.#waiting.indexOf(tag);
+      if (at >= 0) {
+        const end = this.#thinking ? at + tag.length : at;
+        this.#emit(parts, end);
+        this.#thinking = !this.#thinking;
+        continue;
+      }
+      // What may be the beginning of the tag is held back.
+      let held = Math.min(tag.length - 1, this.#waiting.length);
+      while (held > 0 && !tag.startsWith(this.#waiting.slice(-held))) held--;
+      this.#emit(parts, this.#waiting.length - held);
+      return parts;
+    }
+  }
+
+  flush(): Part[] {
+    const parts: Part[] = [];
+    this.#emit(parts, this.#waiting.length);
+    return parts;
+  }
+
+  #emit(parts: Part[], end: number): void {
+    if (end > 0) parts.push({ text: this.#waiting.slice(0, end), thinking: this.#thinking });
+    this.#waiting = this.#waiting.slice(end);
+  }
+}

@@ -1,0 +1,89 @@
+/**
+ * Votes on two models' replies, kept as preference data: each vote is a row with prompt, chosen and rejected that
+ * `attune train preference` and `attune train reward` read as it is, and beside it who voted for what, with which settings and when.
+ * Ties are kept in a file of their own: they are no preference.
+ */
+import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { wilson } from '../../rewards/index.ts';
+import type { Message } from '../../text/index.ts';
+import type { ChatSettings } from './conversation.ts';
+
+export interface Vote {
+  prompt: readonly Message[];
+  replies: readonly [string, string];
+  /** Models in the order of the replies. */
+  models: readonly [string, string];
+  /** Which reply won, 0 or 1; undefined is a tie. */
+  winner: 0 | 1 | undefined;
+  settings: ChatSettings;
+}
+
+export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');
+
+export function recordVote(path: string, vote: Vote): void {
+  const { prompt, replies, models, winner, settings } = vote;
+  const { temperature, maxTokens, seed } = settings;
+  const about = {
+    voter: userInfo().username,
+    time: new Date().toISOString(),
+    settings: { temperature, max_tokens: maxTokens, seed },
+  };
+  if (winner === undefined) {
+    append(tiesFile(path), { prompt, responses: replies, models, ...about });
+    return;
+  }
+  const loser = winner === 0 ? 1 : 0;
+  append(path, {
+    ...{ prompt, chosen: replies[winner], rejected: replies[loser] },
+    ...{ chosen_model: models[winner], rejected_model: models[loser], ...about },
+  });
+}
+
+function append(path: string, row: object): void {
+  appendFileSync(path, `${JSON.stringify(row)}\n`);
+}
+
+export interface Tally {
+  wins: [number, number];
+  ties: number;
+  /** The first model's share of the votes that were no ties, with its 95 % interval. */
+  share?: { value: number; low: number; high: number };
+}
+
+/** Counts the votes between two models, of this and earlier sessions. */
+export function tally(path: string, models: readonly [string, string]): Tally {
+  const wins: [number, number] = [0, 0];
+  for (const { chosen_model: chosen, rejected_model: rejected } of rows(path)) {
+    if (chosen === models[0] && rejected === models[1]) wins[0]++;
+    if (chosen === models[1] && rejected === models[0]) wins[1]++;
+  }
+  const ties = rows(tiesFile(path)).filter(
+    (row) => [...((row.models as string[]) ?? [])].sort().join() === [...models].sort().join(),
+  ).length;
+  const decided = wins[0] + wins[1];
+  if (decided === 0) return { wins, ties };
+  const [low, high] = wilson(wins[0], decided);
+  return { wins, ties, share: { value: wins[0] / decided, low, high } };
+}
+
+function rows(path: string): Record<string, unknown>[] {
+  if (!existsSync(path)) return [];
+  const lines = readFileSync(path, 'utf8')
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  return lines.flatMap((line) => {
+    try {
+      return [JSON.parse(line) as Record<string, unknown>];
+    } catch {
+      return [];
+    }
+  });
+}
+
+export function describeTally({ wins, ties, share }: Tally, models: readonly [string, string]): string {
+  const percent = (value: number) => `${Math.round(100 * value)} %`;
+  const head = `${models[0]} ${wins[0]} · ${models[1]} ${wins[1]} · ties ${ties}`;
+  if (share === undefined) return `${head}: no votes yet that decide anything`;
+  return `${head}: ${models[0]} is preferred in ${percent(share.value)} of ${wins[0] + wins[1]} (95 %: ${percent(share.low)} to ${percent(share.high)})`;
+}
