@@ -12,6 +12,7 @@ export { type GgufFile, openGguf } from './export/gguf/reader.ts';
 export { exportMerged, type MergedOptions } from './export/merged.ts';
 export type { DecoderSpec } from './families/spec.ts';
 export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
+export { configQuantType } from './files/bitsandbytes.ts';
 export { type LoadOptions, readConfig } from './files/decoder.ts';
 export { deviceOf, dtypeOf } from './files/device.ts';
 export { type Inspection, type InspectOptions, inspectModel } from './files/inspect.ts';

@@ -23,6 +23,7 @@ import {
   loadModelFolder,
   loadTokenizer,
   type Model,
+  type QuantType,
   readConfig,
   restoreAdapter,
   saveModel,
@@ -42,6 +43,8 @@ export interface ModelConfig {
   device: string;
   seed: number;
   lora: boolean;
+  /** QLoRA: how the base of the adapters is held. */
+  quantType?: QuantType;
   loraR: number;
   loraAlpha: number;
   loraDropout: number;
@@ -65,13 +68,15 @@ export interface Setup {
 
 /** The same seed gives the same head and adapters, whatever was drawn before. */
 export async function loadForTraining(config: ModelConfig, options: SetupOptions = {}): Promise<Setup> {
+  checkQlora(config);
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
   const tokenizer = await loadTokenizer(config, options.progress);
   seed(config.seed);
+  const { quantType } = config;
   const model =
     config.fromConfig === undefined
-      ? await loadModel(config.model, { dtype, device, progress: options.progress })
+      ? await loadModel(config.model, { dtype, device, quantType, progress: options.progress })
       : freshModel(config.fromConfig, tokenizer, { dtype, device, seed: config.seed });
   using freed = new DisposableStack();
   freed.use(model);
@@ -90,10 +95,26 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   return { model, tokenizer, device };
 }
 
+/** What `--quant-type` goes with. */
+export function checkQlora({ quantType, lora, fromConfig }: ModelConfig): void {
+  if (quantType === undefined) return;
+  if (!lora)
+    throw new UserError(
+      `--quant-type ${quantType}: weights in ${quantType === 'int4' ? 4 : 8} bits stay as they are; train adapters on them with --lora.`,
+    );
+  if (fromConfig !== undefined)
+    throw new UserError(`--quant-type ${quantType}: fresh weights (--from-config) have to be trained whole first.`);
+}
+
 /** All weights, or adapters on a frozen base. A model that comes with an adapter goes on with that one. */
 function makeTrainable(model: Model, config: ModelConfig): void {
   model.head?.weight.requiresGrad_();
   if (model.adapters !== null) return;
+  const { quantType } = model.decoder;
+  if (quantType !== null && !config.lora)
+    throw new UserError(
+      `${config.model}: its weights are ${quantType} and stay as they are; train adapters on them with --lora.`,
+    );
   model.decoder.requiresGrad_();
   if (!config.lora) return;
   seed(config.seed);

@@ -7,10 +7,12 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { type QuantType, quantTypes } from '../../nn/index.ts';
 import {
   keep,
   noGrad,
   openSafetensors,
+  readHeader,
   type SafetensorsFile,
   scope,
   type Tensor,
@@ -29,6 +31,8 @@ const WEIGHTS = 'adapter_model.safetensors';
 /** A value head is of no use to PEFT's CAUSAL_LM, which would stumble over it: it has a file of its own. */
 const VALUE_HEAD = 'value_head.safetensors';
 const PREFIX = 'base_model.model.';
+/** In the metadata of the weights: how the base was held that the adapter was trained on. */
+const BASE_QUANT_TYPE = 'attune_base_quant_type';
 
 /** All adapters of a model, laid out as PEFT does: the first (or `default`) in the folder, the others in folders by name. */
 export function saveAdapters(model: Model, folder: string): void {
@@ -64,6 +68,8 @@ function writeWeights(folder: string, model: Model, adapter: Adapter): void {
     for (const [name, tensor] of headTensors(model, head)) tensors.set(`${PREFIX}${name}`, tensor.detach());
   const metadata: Record<string, string> = { format: 'pt' };
   if (Object.keys(model.notes).length > 0) metadata.attune = JSON.stringify(model.notes);
+  // PEFT's own config has no place for it, and refuses fields that it does not know
+  if (model.decoder.quantType !== null) metadata[BASE_QUANT_TYPE] = model.decoder.quantType;
   writeSafetensors(join(folder, WEIGHTS), tensors, metadata);
 }
 
@@ -93,7 +99,7 @@ function baseOf(model: Model): [string | null, string | null] {
 /** An adapter's config with where its base is; null where the folder holds no adapter. */
 export function readAdapterConfig(
   folder: string,
-): { config: PeftConfig; base: { name: string; folder?: string } } | null {
+): { config: PeftConfig; base: { name: string; folder?: string; quantType?: QuantType } } | null {
   if (!existsSync(join(folder, CONFIG))) return null;
   const config = parseConfig(folder);
   if (config.base === null) {
@@ -106,7 +112,16 @@ export function readAdapterConfig(
   );
   if (found === resolve(folder)) throw new UserError(`${join(folder, CONFIG)}: the adapter names itself as its base.`);
   const name = config.revision === null ? config.base : `${config.base}@${config.revision}`;
-  return { config, base: found === undefined ? { name } : { name, folder: found } };
+  const quantType = baseQuantType(folder);
+  return { config, base: { name, ...(found === undefined ? {} : { folder: found }), ...(quantType && { quantType }) } };
+}
+
+/** How the base was held in training, where it was quantised. */
+function baseQuantType(folder: string): QuantType | undefined {
+  const path = join(folder, WEIGHTS);
+  if (!existsSync(path)) return undefined;
+  const said = readHeader(path).metadata[BASE_QUANT_TYPE];
+  return quantTypes.find((type) => type === said);
 }
 
 function parseConfig(folder: string): PeftConfig {

@@ -6,6 +6,7 @@
 import { existsSync } from 'node:fs';
 import { UserError } from '../../errors.ts';
 import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, seed } from '../../tensor/index.ts';
 import { Model, type ModelNotes } from '../model.ts';
 import { loadAdapter, readAdapterConfig } from './adapter.ts';
@@ -19,7 +20,7 @@ export async function loadModel(name: string, options: LoadOptions & ResolveOpti
   if (adapter === null)
     return loadPlainModel(folder, options, /^[./~]/.test(name) || existsSync(name) ? undefined : name);
   const { base } = adapter;
-  return withAdapter(await loadModel(base.folder ?? base.name, options), folder);
+  return withAdapter(await loadModel(base.folder ?? base.name, asTrained(base, options)), folder);
 }
 
 /** The same without the hub: what it needs must lie on this disk. */
@@ -31,7 +32,7 @@ export function loadModelFolder(folder: string, options: LoadOptions = {}): Mode
     throw new UserError(
       `${folder}: its base model "${base.name}" is not a folder here. Load the adapter by loadModel().`,
     );
-  return withAdapter(loadModelFolder(base.folder, options), folder);
+  return withAdapter(loadModelFolder(base.folder, asTrained(base, options)), folder);
 }
 
 function loadPlainModel(folder: string, options: LoadOptions, hubName?: string): Model {
@@ -41,6 +42,11 @@ function loadPlainModel(folder: string, options: LoadOptions, hubName?: string):
   const notes = config.attune as ModelNotes | undefined;
   const head = readHead(checkpoint, notes, decoder.device);
   return new Model(decoder, config, head, folder, hubName);
+}
+
+/** An adapter that was trained on a quantised base gets that base again, unless another is asked for. */
+function asTrained<O extends LoadOptions>({ quantType }: { quantType?: QuantType }, options: O): O {
+  return { ...options, quantType: options.quantType ?? quantType };
 }
 
 function withAdapter(base: Model, folder: string): Model {

@@ -185,6 +185,10 @@ export function loraFields(defaults: { r?: number; alpha?: number } = {}) {
       description: 'train low-rank adapters instead of all weights',
       group: group.lora,
     }),
+    quantType: field(z.enum(['int8', 'int4']).optional(), {
+      description: 'QLoRA: hold the frozen base of the adapters in 8 or 4 bits; with lora only',
+      group: group.lora,
+    }),
     loraR: field(
       z
         .number()

@@ -7,6 +7,7 @@ import type { TokenStore } from '../../data/index.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import {
   baseOfAdapter,
+  configQuantType,
   deviceOf,
   dtypeOf,
   initModel,
@@ -17,12 +18,14 @@ import {
 } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { readJson } from '../../runs/index.ts';
-import { loraOptions, type ModelConfig } from '../setup.ts';
+import { checkQlora, loraOptions, type ModelConfig } from '../setup.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
 export interface TrainingPlan {
   model: { name: string; family: string; dtype: string; device: string };
   memory: MemoryEstimate;
+  /** What it takes in all with the base of the adapters held in each way; null without adapters. */
+  choices: Record<'plain' | QuantType, number> | null;
   data: { train: DataCount; validation?: DataCount };
   steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
 }
@@ -65,16 +68,24 @@ export async function modelPlan(
   config: ModelConfig & { gradientCheckpointing: boolean },
   tokens: number,
   { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
-): Promise<Pick<TrainingPlan, 'model' | 'memory'>> {
+): Promise<Pick<TrainingPlan, 'model' | 'memory' | 'choices'>> {
+  checkQlora(config);
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
   const described = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
   const lora = config.lora ? loraOptions(config) : null;
   const checkpointing = config.gradientCheckpointing;
+  const stored = configQuantType(described);
+  const memory = (quantType?: QuantType) =>
+    trainingMemory(model, {
+      ...{ dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing },
+    });
+  const total = (quantType?: QuantType) => memory(quantType).totalBytes;
   return {
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
-    memory: trainingMemory(model, { dtype, device, lora, secondCopy, referenceQuantType, tokens, checkpointing }),
+    memory: memory(config.quantType ?? stored ?? undefined),
+    choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },
   };
 }
 
@@ -95,6 +106,15 @@ const number = (value: number) => value.toLocaleString('en-US', { maximumFractio
 const gib = (bytes: number) =>
   bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
+/** The memory of LoRA and QLoRA, so that one can choose. */
+export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' | 'choices'>): string[] {
+  if (choices === null) return [];
+  const { plain, int8, int4 } = choices;
+  return [
+    `QLoRA     base in ${model.dtype} about ${gib(plain)}, --quant-type int8 ${gib(int8)}, --quant-type int4 ${gib(int4)}`,
+  ];
+}
+
 /** For people, one line a fact. */
 export function describePlan(plan: TrainingPlan): string {
   const { model, memory, data, steps } = plan;
@@ -105,6 +125,7 @@ export function describePlan(plan: TrainingPlan): string {
   const lines = [
     `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
     `Memory    about ${gib(memory.totalBytes)}: weights ${gib(memory.weightBytes)}, ${memory.referenceBytes > 0 ? `reference ${gib(memory.referenceBytes)}, ` : ''}gradients and optimiser ${gib(memory.optimizerBytes)}, activations ${gib(memory.activationBytes)}`,
+    ...describeChoices(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),
     `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batches of about ${number(steps.tokensPerMicroBatch)} tokens`,

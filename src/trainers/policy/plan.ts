@@ -4,6 +4,7 @@ import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import type { PromptSource } from '../../rollouts/prompts.ts';
+import { describeChoices, modelPlan } from '../batches/plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf, checkPolicyConfig, type PolicyConfig } from './config.ts';
 
@@ -51,6 +52,9 @@ export async function policyPlan(config: PolicyConfig): Promise<string> {
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
+    ...describeChoices(await modelPlan(config, config.microBatchTokens)).map((line) =>
+      line.replace(/^QLoRA +/, 'memory: '),
+    ),
     `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

@@ -83,10 +83,10 @@ export function methodsOf(names: readonly string[]): Method[] {
 
 /** What both trainers are told alike. */
 function shared(config: CompareConfig, method: Method, seed: number) {
-  const { model, tokenizer, dtype, device, lora, loraR, loraAlpha, loraDropout, loraTargetModules } = config;
+  const { model, tokenizer, dtype, device, lora, quantType, loraR, loraAlpha, loraDropout, loraTargetModules } = config;
   const { weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing } = config;
   return {
-    ...{ model, tokenizer, dtype, device, lora, loraR, loraAlpha, loraDropout, loraTargetModules },
+    ...{ model, tokenizer, dtype, device, lora, quantType, loraR, loraAlpha, loraDropout, loraTargetModules },
     ...{ weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing, seed },
     outputDir: `${config.outputDir}/${method.name}`,
     runName: `seed-${seed}`,

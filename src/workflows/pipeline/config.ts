@@ -4,8 +4,10 @@
  *
  *     const { config } = readPipeline('recipes/full.yaml', { outputDir: './elsewhere' });
  */
+
 import { z } from 'zod';
 import { suggestion } from '../../errors.ts';
+import { quantTypes } from '../../models/index.ts';
 import { ConfigError, type Fault, field, type ResolvedConfig, resolveConfig } from '../../runs/index.ts';
 import { evalName } from '../../trainers/loop/config.ts';
 import { lossName, lossOptionFields, preferenceSchema } from '../../trainers/preference/config.ts';
@@ -60,6 +62,8 @@ const postTrainingSchema = z.object({
 const loraSchema = z.object({
   /** false trains all weights. */
   enabled: z.boolean().default(true),
+  /** QLoRA: the base in 8 or 4 bits. */
+  quantType: z.enum(quantTypes).optional(),
   r: positive().default(8),
   loraAlpha: z.number().positive().default(16),
   loraDropout: z.number().min(0).lt(1).default(0.05),
@@ -257,6 +261,7 @@ export function preferenceInput(config: PipelineConfig, model: PipelineModel, de
     subsetSize: dataset.maxSamples,
     validationSplit: dataset.validationSplit,
     lora: lora.enabled,
+    quantType: lora.quantType,
     loraR: lora.r,
     loraAlpha: lora.loraAlpha,
     loraDropout: lora.loraDropout,

@@ -20,12 +20,12 @@ export interface QuantisedTwin {
 /** Adapters on the original are merged into it first: what is quantised is what the model computes with. */
 export function quantisedTwin(original: Model, type: QuantType, progress?: Progress): QuantisedTwin {
   const { decoder } = original;
-  if (decoder.quantType !== null)
-    throw new UserError(`${original.folder ?? 'The model'} is ${decoder.quantType} already; quantise the original.`);
   if (original.adapters !== null) {
     mergeAdapters(original);
     unloadAdapters(original);
   }
+  if (decoder.quantType !== null)
+    throw new UserError(`${original.folder ?? 'The model'} is ${decoder.quantType} already; quantise the original.`);
   const bar = progress?.start(`quantising to ${type}`, decoder.layers.length, 'layers');
   const made: QuantisedMatrix[] = [];
   const quantise = (projection: Projection): Projection => {
