@@ -2,8 +2,9 @@
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { resolveModel } from '../../hub/hub.ts';
 import { type Model, type QuantType, saveModel } from '../../models/index.ts';
-import { type Chart, grid, toPng } from '../../runs/index.ts';
+import { type Chart, grid, readJson, toPng } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 
 const RESULTS = 'evaluation_results.json';
@@ -24,6 +25,11 @@ export function outputFolder(source: string, type: QuantType, asked?: string): s
       `${folder} is there already and is not a result of attune quantize. Name another with --output-dir.`,
     );
   return folder;
+}
+
+/** The config that a checkpoint was trained with; of an adapter its own, not its base's. Empty for other models. */
+export async function trainedWith(source: string): Promise<Record<string, unknown>> {
+  return readJson<Record<string, unknown>>(join(await resolveModel(source), 'train_config.json')) ?? {};
 }
 
 export interface QuantisedOutput {

@@ -19,13 +19,13 @@ import {
 } from '../../models/index.ts';
 import { heldOutPrompts } from '../../rollouts/opening.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
-import { readJson, resolveConfig } from '../../runs/index.ts';
+import { resolveConfig } from '../../runs/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { policySchema } from '../../trainers/policy/config.ts';
 import { type QuantizePolicyConfig, quantizePolicySchema } from './config.ts';
 import { divergences, meanPerToken, predictingRows, type TokenDivergence } from './divergence.ts';
-import { outputFolder, writeOutput } from './folder.ts';
+import { outputFolder, trainedWith, writeOutput } from './folder.ts';
 import { layerLosses } from './layers.ts';
 import { policyCharts, policyReport } from './report.ts';
 import {
@@ -48,7 +48,7 @@ export async function quantizePolicy(
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config.model, progress);
   using original = await loadModel(config.model, { device, dtype: dtypeOf(config.dtype, device), progress });
-  const prompts = await promptsOf(config, original, tokenizer);
+  const prompts = await promptsOf(config, tokenizer);
   using twin = quantisedTwin(original, config.quantType, progress);
   const { quantised } = twin;
   const responses = await answers(config, original, tokenizer, prompts, options);
@@ -91,10 +91,10 @@ export async function quantizePolicy(
 }
 
 /** Held-out prompts of the data asked for, or of those that the checkpoint was trained on. */
-async function promptsOf(config: QuantizePolicyConfig, model: Model, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
+async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { dataset, subset, task, promptFormat, system, promptMaxLength, seed, numPrompts } = config;
   const asked = { dataset, subset, task, promptFormat, system, promptMaxLength, seed };
-  const trained = readJson<Record<string, unknown>>(`${model.folder}/train_config.json`) ?? {};
+  const trained = await trainedWith(config.model);
   const data =
     dataset === undefined && task === undefined ? { ...asked, ...pick(trained, ['dataset', 'subset', 'task']) } : asked;
   if (data.dataset === undefined && data.task === undefined)

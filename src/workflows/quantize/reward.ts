@@ -10,7 +10,7 @@ import type { Batch, TokenStore } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf, type Model, withoutDropout } from '../../models/index.ts';
 import { correlation, loadRewardModel, type RewardNotes, type RewardType } from '../../rewards/index.ts';
-import { readJson, resolveConfig } from '../../runs/index.ts';
+import { resolveConfig } from '../../runs/index.ts';
 import { type CorpusKind, corpusRows } from '../../tasks/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -26,7 +26,7 @@ import { rewardSchema } from '../../trainers/reward/config.ts';
 import { batchScores } from '../../trainers/reward/evaluation.ts';
 import { rewardTokens } from '../../trainers/reward/reward.ts';
 import { type QuantizeRewardConfig, quantizeRewardSchema } from './config.ts';
-import { outputFolder, writeOutput } from './folder.ts';
+import { outputFolder, trainedWith, writeOutput } from './folder.ts';
 import { layerLosses } from './layers.ts';
 import { rewardCharts, rewardReport } from './report.ts';
 import {
@@ -50,7 +50,7 @@ export async function quantizeReward(
   const load = { device, dtype: dtypeOf(config.dtype, device), progress };
   using scorer = await loadRewardModel(config.checkpoint, load);
   const { model: original, tokenizer, notes } = scorer;
-  const batches = await heldOutBatches(config, notes, scorer.model, tokenizer, options);
+  const batches = await heldOutBatches(config, notes, tokenizer, options);
   using twin = quantisedTwin(original, config.quantType, progress);
   const { quantised } = twin;
   const measured = {
@@ -108,7 +108,6 @@ const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcom
 async function heldOutBatches(
   config: QuantizeRewardConfig,
   notes: RewardNotes,
-  { folder }: Model,
   tokenizer: Tokenizer,
   { progress, signal }: QuantizeOptions,
 ): Promise<Batch[]> {
@@ -116,13 +115,8 @@ async function heldOutBatches(
   const { evalNumBatches: batches } = config;
   if (dataset !== undefined && task !== undefined)
     throw new UserError('Say on what: either --dataset, or --task for problems that are generated.');
-  const trained = readJson<Record<string, unknown>>(`${folder}/train_config.json`);
-  if (
-    dataset === undefined &&
-    task === undefined &&
-    trained?.dataset === undefined &&
-    trained?.evalDataset === undefined
-  )
+  const trained = await trainedWith(config.checkpoint);
+  if (dataset === undefined && task === undefined && trained.dataset === undefined && trained.evalDataset === undefined)
     throw new UserError(
       `${config.checkpoint} does not say what it was trained on: name data with --dataset, or --task.`,
     );
