@@ -136,7 +136,9 @@ function faults(path: string, source: string): string[] {
   });
 }
 
-/** Groups of files that import each other in a circle (Tarjan's strongly connected components of more than one file). */
+/**
+ * Groups of files that import each other in a circle (Tarjan's strongly connected components of more than one file).
+ */
 function circles(graph: ReadonlyMap<string, readonly string[]>): string[][] {
   const index = new Map<string, number>();
   const low = new Map<string, number>();

@@ -1,5 +1,6 @@
 /**
- * Advantages of whole responses, on the host in doubles (R = one reward per response, a group = one prompt's responses).
+ * Advantages of whole responses, on the host in doubles (R = one reward per response, a group = one prompt's
+ * responses).
  *
  * | none          | R                                                                              |
  * | batch-mean    | R − mean over the step (Williams 1992)                                         |
@@ -12,9 +13,10 @@
  */
 import { UserError } from '../errors.ts';
 
+/** How a response's advantage follows from the rewards; the table at the top of this file gives the formulas. */
 export type ResponseAdvantage = 'none' | 'batch-mean' | 'leave-one-out' | 'group-z' | 'group-centred' | 'max-rl';
 
-/** `groups[i]` is any number that is the same for all responses to one prompt. */
+/** One advantage per response. `groups[i]` is any number that all responses to one prompt share. */
 export function responseAdvantages(
   kind: ResponseAdvantage,
   rewards: ArrayLike<number>,
@@ -53,7 +55,7 @@ const ofGroup: Record<Exclude<ResponseAdvantage, 'none'>, (rewards: readonly num
   },
 };
 
-/** (x − mean)/(std + 1e-8); exactly 0 where all are equal, and for one alone. */
+/** (x − mean)/(std + 1e-8). Exactly 0 where all values are equal, and for a single value. */
 export function standardised(values: readonly number[]): number[] {
   const std = stdOf(values);
   return centred(values).map((value) => value / (std + 1e-8));
@@ -64,7 +66,10 @@ function centred(values: readonly number[]): number[] {
   return values.map((value) => value - mean);
 }
 
-/** Measured from the first value, so that the mean of equal numbers is that very number. */
+/**
+ * The arithmetic mean; 0 of an empty list. It sums differences from the first value, so that the mean of equal numbers
+ * is exactly that number.
+ */
 export function meanOf(values: ArrayLike<number>): number {
   const first = values[0] ?? 0;
   let sum = 0;
@@ -72,7 +77,7 @@ export function meanOf(values: ArrayLike<number>): number {
   return first + sum / Math.max(1, values.length);
 }
 
-/** Unbiased; 0 for fewer than two values. */
+/** The unbiased standard deviation; 0 for fewer than two values. */
 export function stdOf(values: ArrayLike<number>): number {
   if (values.length < 2) return 0;
   const mean = meanOf(values);
@@ -93,7 +98,7 @@ export function membersOf(groups: ArrayLike<number>): number[][] {
   return [...members.values()];
 }
 
-/** The share of groups whose rewards are all equal: they give no gradient. */
+/** The share of groups whose rewards are all equal. They give no gradient. */
 export function zeroSpreadShare(rewards: ArrayLike<number>, groups: ArrayLike<number>): number {
   const all = membersOf(groups);
   const flat = all.filter((group) => group.every((i) => rewards[i] === rewards[group[0] as number]));

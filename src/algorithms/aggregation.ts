@@ -12,9 +12,10 @@ import { AttuneError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { type Segments, spread } from './segments.ts';
 
+/** How the terms of all tokens are averaged; the table at the top of this file gives the formulas. */
 export type Aggregation = 'token' | 'sequence' | 'constant';
 
-/** Counted once per optimizer step, over all its micro-batches and ranks. */
+/** The denominators of a policy step, counted once over all its micro-batches and ranks. */
 export interface StepTotals {
   /** Response tokens. */
   tokens: number;
@@ -31,7 +32,7 @@ export function stepTotals(lengths: ArrayLike<number>, maxNewTokens: number): St
   return { tokens, sequences: lengths.length, maxNewTokens };
 }
 
-/** This micro-batch's share of the step's aggregate of `terms` [n]. */
+/** This micro-batch's share of the step's average of `terms` [n]. */
 export function aggregate(terms: Tensor, kind: Aggregation, segments: Segments, totals: StepTotals): Tensor {
   switch (kind) {
     case 'token':

@@ -7,31 +7,35 @@
  */
 import { standardised } from './advantages.ts';
 
+/** The rewards and values of a step, for `gae`. */
 export interface GaeInput {
   /** One reward per response. */
   rewards: ArrayLike<number>;
-  /** Response tokens of each; the packed arrays below hold that many values in turn. */
+  /** Number of tokens of each response; the packed arrays below hold that many values for each in turn. */
   lengths: ArrayLike<number>;
-  /** V of the weights that sampled, per token. */
+  /** V per token, under the weights that sampled. */
   values: ArrayLike<number>;
   /** lpOld − lpRef per token, where the KL is part of the reward. */
   k1?: ArrayLike<number>;
 }
 
+/** γ, λ, the weight of the KL in the reward, and whether advantages are whitened. */
 export interface GaeOptions {
   gamma: number;
   lambda: number;
   klCoef: number;
-  /** Advantages of the whole step to mean 0 and spread 1; returns stay as they are. */
+  /** Scales the step's advantages to mean 0 and standard deviation 1; returns are not scaled. */
   whiten: boolean;
 }
 
+/** One advantage and one return per response token, packed. */
 export interface TokenAdvantages {
   advantages: Float64Array;
-  /** What the value head should say: unwhitened A + Vold. */
+  /** The target of the value head: A + Vold, before whitening. */
   returns: Float64Array;
 }
 
+/** Advantages and returns of every token by generalised advantage estimation. */
 export function gae(input: GaeInput, options: GaeOptions): TokenAdvantages {
   const { rewards, lengths, values, k1 } = input;
   const { gamma, lambda, klCoef, whiten } = options;

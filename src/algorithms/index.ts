@@ -28,6 +28,7 @@ import { orpo } from './preference/orpo.ts';
 import type { PreferenceLoss } from './preference/preference.ts';
 import { simpo } from './preference/simpo.ts';
 
+/** The policy-gradient algorithms that come with attune. */
 export const policyAlgorithms: readonly PolicyAlgorithm[] = [
   reinforce,
   rloo,
@@ -41,6 +42,7 @@ export const policyAlgorithms: readonly PolicyAlgorithm[] = [
   maxrl,
 ];
 
+/** The preference losses that come with attune. */
 export const preferenceLosses: readonly PreferenceLoss[] = [
   dpo,
   cdpo,
@@ -56,15 +58,15 @@ export const preferenceLosses: readonly PreferenceLoss[] = [
   apoDown,
 ];
 
-/** Those that a program has brought along in this process. */
+/** Algorithms and losses that a program registered in this process. */
 const given = { algorithms: new Map<string, PolicyAlgorithm>(), losses: new Map<string, PreferenceLoss>() };
 
-/** Makes an algorithm of the program's own known by its name, which it returns. */
+/** Registers a policy algorithm of your own for this process and returns its name. */
 export function useAlgorithm(algorithm: PolicyAlgorithm): string {
   return adopt(given.algorithms, policyAlgorithms, algorithm);
 }
 
-/** The same for a preference loss. */
+/** Registers a preference loss of your own for this process and returns its name. */
 export function useLoss(loss: PreferenceLoss): string {
   return adopt(given.losses, preferenceLosses, loss);
 }
@@ -77,12 +79,15 @@ function adopt<Value extends { name: string }>(into: Map<string, Value>, own: re
   return value.name;
 }
 
-/** By name or alias; an unknown name is a UserError with the nearest known one. */
+/** Finds a policy algorithm by name or alias; an unknown name is a UserError that suggests the nearest one. */
 export function policyAlgorithm(name: string): PolicyAlgorithm {
   return findByName([...policyAlgorithms, ...given.algorithms.values()], name, 'policy algorithm');
 }
 
-/** By name or alias (`sigmoid`, `kto_pair` and the like); an unknown name is a UserError with the nearest known one. */
+/**
+ * Finds a preference loss by name or alias (`sigmoid`, `kto_pair`); an unknown name is a UserError that suggests the
+ * nearest one.
+ */
 export function preferenceLoss(name: string): PreferenceLoss {
   return findByName([...preferenceLosses, ...given.losses.values()], name, 'preference loss');
 }

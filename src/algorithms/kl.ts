@@ -5,13 +5,15 @@
  *   k2 = ℓ²/2     biased, never negative
  *   k3 = e^{−ℓ} + ℓ − 1   unbiased, never negative; what goes into losses
  *
- * k1 has no place in a loss: E[∇ lp] = 0, so it would add noise and no pull. In a loss k2 pulls as KL(πθ‖πref) does and
- * k3 as KL(πref‖πθ) does.
+ * k1 has no place in a loss: E[∇ lp] = 0, so it would add only noise. In a loss the
+ * gradient of k2 is that of KL(πθ‖πref), and the gradient of k3 is that of KL(πref‖πθ).
  */
 import type { Tensor } from '../tensor/index.ts';
 
+/** Which estimate of the KL divergence is taken; the formulas are at the top of this file. */
 export type KlEstimator = 'k1' | 'k2' | 'k3';
 
+/** The chosen KL estimate of every sampled token. */
 export function klTerms(kind: KlEstimator, lp: Tensor, lpRef: Tensor): Tensor {
   const l = lp.sub(lpRef);
   switch (kind) {

@@ -1,7 +1,7 @@
 /** The logistic loss of Bradley and Terry's model, which DPO and reward models share. */
 import type { Tensor } from '../tensor/index.ts';
 
-/** −(1−ε)·logσ(z) − ε·logσ(−z): ε is the chance that a label is the wrong way round. */
+/** −(1−ε)·logσ(z) − ε·logσ(−z), where ε is the probability that a label is flipped. */
 export function smoothedLogistic(z: Tensor, epsilon: number): Tensor {
   const right = z.logSigmoid().mul(epsilon - 1);
   return epsilon === 0 ? right : right.sub(z.neg().logSigmoid().mul(epsilon));

@@ -1,22 +1,24 @@
 /**
- * Metrics of a micro-batch stay on the device as detached scalars, and are read back once per update. Losses divide by the
- * denominators of the whole step, so a metric is its micro-batch's share of a mean, or a count, and shares add up. Only a
- * maximum is combined otherwise; its name ends in `_max`.
+ * Metrics of a micro-batch stay on the device as detached scalars, and are read back once per update. Losses divide by
+ * the denominators of the whole step, so a metric is its micro-batch's share of a mean, or a count, and is summed over
+ * micro-batches. A metric whose name ends in `_max` is a maximum and is combined as one.
  *
  *     const parts = microBatches.map((batch) => algorithm.loss(batch, options, totals));
  *     combineMetrics(parts.map((part) => part.metrics)).kl
  */
 import { keep, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
 
+/** Detached scalar tensors by metric name. */
 export type Metrics = Record<string, Tensor>;
 
+/** A micro-batch's loss and metrics. */
 export interface LossResult {
-  /** This micro-batch's share of the step's loss; backward on it and add up. */
+  /** This micro-batch's share of the step's loss; call backward on each and let the gradients add up. */
   loss: Tensor;
   metrics: Metrics;
 }
 
-/** Combines the metrics of micro-batches, tensors or numbers, without waiting for the device before `read`. */
+/** Sums metrics over micro-batches, as tensors or numbers, without waiting for the device before `read`. */
 export class MetricSums {
   readonly #numbers: Record<string, number> = {};
   readonly #tensors = new Map<string, Tensor>();
@@ -65,14 +67,17 @@ export class MetricSums {
   }
 }
 
-/** The step's metrics from those of its micro-batches (for several ranks: sum these, and take the largest of `_max`). */
+/**
+ * The step's metrics from those of its micro-batches. Over several ranks: sum the results, and take the largest of each
+ * `_max`.
+ */
 export function combineMetrics(parts: readonly Metrics[]): Record<string, number> {
   const sums = new MetricSums();
   for (const part of parts) sums.add(part);
   return sums.read();
 }
 
-/** The mean of each metric over those rows that have it: the updates of a step, the steps of a logged row. */
+/** The mean of each metric over the rows that have it, such as the updates of a step or the steps of a logged row. */
 export function meanMetrics(rows: readonly Record<string, number>[]): Record<string, number> {
   const sums = new Map<string, { sum: number; count: number }>();
   for (const row of rows) {
@@ -84,6 +89,7 @@ export function meanMetrics(rows: readonly Record<string, number>[]): Record<str
   return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
 }
 
+/** Whether a metric is combined by its maximum and not by its sum: its name ends in `_max`. */
 export function isMaximum(name: string): boolean {
   return name.endsWith('_max');
 }

@@ -1,4 +1,7 @@
-/** Options of an algorithm: its defaults with a caller's changes, refusing a name that the algorithm does not read. */
+/**
+ * An algorithm's options: its defaults with the caller's changes. An option that the algorithm does not read is
+ * refused.
+ */
 import { suggestion, UserError } from '../errors.ts';
 
 export function withDefaults<Options extends object>(
@@ -18,7 +21,7 @@ export function withDefaults<Options extends object>(
   return { ...neutral, ...defaults, ...given };
 }
 
-/** Finds by name or alias; `_` reads as `-` and capitals as small letters. */
+/** Finds by name or alias; `_` counts as `-`, and case does not matter. */
 export function findByName<Entry extends { name: string; aliases?: readonly string[] }>(
   entries: readonly Entry[],
   name: string,

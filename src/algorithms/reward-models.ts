@@ -1,18 +1,25 @@
-/** Losses of reward models: preference (Bradley–Terry), outcome (ORM), process (PRM). All with the step's denominators. */
+/**
+ * Losses of reward models: preference (Bradley–Terry), outcome (ORM), process (PRM). All divide by the whole step's
+ * counts.
+ */
 import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { share } from './aggregation.ts';
 import { smoothedLogistic } from './logistic.ts';
 import type { LossResult, Metrics } from './metrics.ts';
 import { type Segments, spread } from './segments.ts';
 
+/** Label smoothing and reward centring of `preferenceRewardLoss`. */
 export interface PreferenceRewardOptions {
-  /** The chance that a label is the wrong way round. */
+  /** The probability that a label is flipped. */
   labelSmoothing?: number;
   /** c in c·(r_w + r_l)², which keeps rewards around 0 (Eisenstein et al. 2023). */
   centring?: number;
 }
 
-/** −logσ(r_w − r_l − margin) + c·(r_w + r_l)², mean over the step's pairs (Ouyang et al. 2022; margin: Touvron et al. 2023). */
+/**
+ * −logσ(r_w − r_l − margin) + c·(r_w + r_l)², mean over the step's pairs (Ouyang et al. 2022; margin: Touvron et al.
+ * 2023).
+ */
 export function preferenceRewardLoss(
   batch: { chosen: Tensor; rejected: Tensor; margin?: Tensor },
   totals: { pairs: number },
@@ -37,10 +44,11 @@ export function preferenceRewardLoss(
   });
 }
 
+/** The denominators of an outcome reward model's step. */
 export interface OutcomeTotals {
   /** Response tokens of the step. */
   tokens: number;
-  /** Responses of the step that are right, and that are wrong. */
+  /** Correct and wrong responses of the step. */
   correct: number;
   incorrect: number;
 }

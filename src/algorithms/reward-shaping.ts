@@ -1,9 +1,9 @@
-/** What is done to rewards and groups before advantages are taken. */
+/** Changes to rewards and groups before advantages are computed. */
 import { membersOf } from './advantages.ts';
 
 /**
- * Soft overlong punishment (DAPO, Yu et al. 2025, eq. 13), added to R: 0 up to L − C tokens, then falling in a straight
- * line to −1 at L. L is the longest response allowed, C the length of the ramp.
+ * Soft overlong punishment (DAPO, Yu et al. 2025, eq. 13), added to R: 0 up to L − C tokens, then falling
+ * linearly to −1 at L. L is the longest response allowed, C the length of the ramp.
  */
 export function overlongPenalty(lengthTokens: number, maxTokens: number, rampTokens: number): number {
   const over = lengthTokens - (maxTokens - rampTokens);
@@ -11,14 +11,14 @@ export function overlongPenalty(lengthTokens: number, maxTokens: number, rampTok
   return over >= rampTokens ? -1 : -over / rampTokens;
 }
 
-/** R less the penalty where a response was cut at maxNewTokens instead of ending by itself. */
+/** Subtracts the penalty from the reward of a response that was cut at maxNewTokens and did not end by itself. */
 export function withEosPenalty(reward: number, endedProperly: boolean, penalty: number): number {
   return endedProperly ? reward : reward - penalty;
 }
 
 /**
- * DAPO's dynamic sampling: true for the responses worth training on. A group that is right throughout, or wrong
- * throughout, has no advantage to give and would only dilute the step.
+ * DAPO's dynamic sampling: true for the responses to keep. A group in which all responses are right, or all wrong, has
+ * an advantage of 0 and is dropped.
  */
 export function informative(correct: ArrayLike<number | boolean>, groups: ArrayLike<number>): boolean[] {
   const kept = new Array<boolean>(groups.length).fill(false);

@@ -8,6 +8,7 @@
 import { AttuneError } from '../errors.ts';
 import { aten, type Device, type DType, type Tensor, tensor, zeros } from '../tensor/index.ts';
 
+/** Maps every packed token of a micro-batch to its response. */
 export interface Segments {
   /** [n], int64: the index of each token's response. */
   readonly ids: Tensor;
@@ -17,7 +18,9 @@ export interface Segments {
   readonly tokens: number;
 }
 
-/** From the number of response tokens of each sequence; `like` gives dtype and device (the log-probs will do). */
+/**
+ * Segments from the number of tokens of each response; dtype and device are those of `like`, for example the log-probs.
+ */
 export function segmentsOf(lengths: ArrayLike<number>, like: { dtype: DType; device: Device }): Segments {
   let tokens = 0;
   for (let i = 0; i < lengths.length; i++) {
@@ -40,7 +43,7 @@ export function segmentsOf(lengths: ArrayLike<number>, like: { dtype: DType; dev
   };
 }
 
-/** The differences of cumulative lengths: [0, 3, 8] → [3, 5]. */
+/** Sequence lengths from cumulative lengths: [0, 3, 8] → [3, 5]. */
 export function lengthsOf(cuSeqlens: ArrayLike<number>): number[] {
   return Array.from(
     { length: cuSeqlens.length - 1 },
@@ -48,17 +51,17 @@ export function lengthsOf(cuSeqlens: ArrayLike<number>): number[] {
   );
 }
 
-/** [n] → [count]. */
+/** Sums token values over each response: [n] → [count]. */
 export function segmentSum(values: Tensor, segments: Segments): Tensor {
   return aten('index_add', zeros([segments.count], values), 0, segments.ids, values);
 }
 
-/** [n] → [count]. */
+/** Averages token values over each response: [n] → [count]. */
 export function segmentMean(values: Tensor, segments: Segments): Tensor {
   return segmentSum(values, segments).div(segments.lengths);
 }
 
-/** [count] → [n]: each token gets its response's value. */
+/** Repeats each response's value over its tokens: [count] → [n]. */
 export function spread(perResponse: Tensor, segments: Segments): Tensor {
   return perResponse.indexSelect(0, segments.ids);
 }

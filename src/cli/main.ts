@@ -1,6 +1,6 @@
 /**
- * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is the
- * one that was asked for, so that `--help` is instant and no command pays for another's packages.
+ * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is
+ * the one that was asked for, so that `--help` is instant and no command pays for another's packages.
  */
 import { Command, CommanderError } from 'commander';
 import { UserError } from '../errors.ts';
@@ -86,7 +86,9 @@ export async function main(
   }
 }
 
-/** Importing a command that uses the engine loads it, so it is made ready first; for a look at the help it need not be. */
+/**
+ * Importing a command that uses the engine loads it, so it is made ready first; for a look at the help it need not be.
+ */
 async function load(entry: CommandEntry, args: string[]): Promise<Awaited<ReturnType<CommandEntry['load']>>> {
   const helpOnly = args[0] === 'help' || args.includes('--help') || args.includes('-h');
   if (entry.engine !== false) {

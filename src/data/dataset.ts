@@ -21,11 +21,12 @@ import type { Row } from './sources/row.ts';
 import { fileRows, memoryRows, type Rows, type RowsInMemory, sourceName } from './sources/rows.ts';
 import { Tally } from './tally.ts';
 
-/** A path, a hub name, or rows held by the program. */
+/** A path, a hub name, or rows in memory. */
 export type DatasetSpec = string | RowsInMemory;
 
+/** How a dataset is read: its shape, columns, split, sampling, and which rows are left out. */
 export interface DatasetOptions<S extends Shape = Shape> {
-  /** The shape wanted; recognised from the columns where it is left out. */
+  /** The shape wanted; recognised from the columns unless given. */
   shape?: S;
   /** `train`, `test`, `validation`, another name that the files carry, or `all`. */
   split?: string;
@@ -49,6 +50,7 @@ export interface DatasetOptions<S extends Shape = Shape> {
   hub?: DatasetHub;
 }
 
+/** Opens a file, a folder, a hub dataset or rows in memory as a stream of examples of one shape. */
 export async function openDataset<S extends Shape>(
   spec: DatasetSpec,
   options: DatasetOptions<S> & { shape: S },
@@ -66,7 +68,8 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
     if (options.hub === undefined) throw missingPath(spec);
     const { revision = hubName.revision, split, subset } = options;
     files = await hubFiles(options.hub, { repo: hubName.repo, revision, split, subset }, known);
-    // A known set's column names hold for its own files only where they exist: variants of a set are recognised.
+    // A known set's column names apply only where the columns exist; variants of the set are recognised by their
+    // columns.
     settings.knownColumns = known?.columns;
   }
   const dataset = new Dataset(spec, fileRows(files), settings);
@@ -78,13 +81,14 @@ interface Settings extends DatasetOptions {
   knownColumns?: ColumnNames;
 }
 
-/** One side of a split: `cut` finds the hash below which an example is held out. Both sides share it. */
+/** One side of a split. Examples whose hash is below `cut` are held out; both sides share the cut. */
 interface Side {
   seed: number;
   validation: boolean;
   cut(): Promise<number>;
 }
 
+/** Examples of one shape, read as a stream; each iteration is a new pass. */
 export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf[S]> {
   readonly name: string;
   /** What the last pass read and left out. */
@@ -120,9 +124,9 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
   }
 
   /**
-   * Two parts by the hash of the prompt: a row's side depends on its prompt and the seed alone. So rows added or removed
-   * elsewhere never move another row, and rows with one prompt never stand on both sides. The share is met on average. A
-   * set so small that one side would stay empty gives it the one prompt with the smallest (or largest) hash.
+   * Two parts by the hash of the prompt: a row's side depends on its prompt and the seed alone. So adding or removing
+   * rows never moves another row, and rows with the same prompt stay together. The share is met on average. Where one
+   * side of a small set would be empty, it gets the prompt with the smallest (or largest) hash.
    */
   split(validation: number, seed = 42): { train: Dataset<S>; validation: Dataset<S> } {
     if (!(validation > 0 && validation < 1)) {
@@ -153,7 +157,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
       hashes.add(unitHash(promptKey(shape, example), seed));
       const [low, high] = [Math.min(...hashes), Math.max(...hashes)];
       if (low < share && high >= share) return share;
-      // Only the two smallest and the largest decide.
+      // Only the two smallest hashes and the largest are needed.
       if (hashes.size > 3) for (const hash of [...hashes].sort((a, b) => a - b).slice(2, -1)) hashes.delete(hash);
     }
     const [low = 0, second] = [...hashes].sort((a, b) => a - b);
@@ -161,7 +165,7 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     return low >= share ? second : Math.max(...hashes);
   }
 
-  /** Examples in the order of the rows, however they were sampled. A split divides the sample, not the whole set. */
+  /** Examples in the order of the rows, also when sampled. A split divides the sample, not the whole set. */
   async *[Symbol.asyncIterator](): AsyncGenerator<ExampleOf[S]> {
     const side = this.#side;
     const cut = await side?.cut();
@@ -182,7 +186,9 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     return Array.fromAsync(this);
   }
 
-  /** A hash of the content and of every option that decides what comes out; undefined for rows that come only once. */
+  /**
+   * A hash of the content and of every option that changes the examples; undefined for rows that can be read only once.
+   */
   async fingerprint(): Promise<string | undefined> {
     const content = await this.#rows.fingerprint();
     if (content === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** What was left out on the way from rows to batches, counted by reason, so that nothing vanishes silently. */
+/** Counts the rows that were read and, by reason, those that were left out. */
 export class Tally {
   rows = 0;
   badRows = 0;

@@ -1,6 +1,6 @@
 /**
- * Right or wrong by a known final answer, for datasets that carry one (GSM8K): the last number, or the last line, of a
- * response against the answer.
+ * A verifier for datasets with a known final answer (GSM8K): it compares the response's last number, or its last line,
+ * with the answer.
  *
  *     await answerVerifier().score([{ prompt, response: 'So it is 42.', fields: { answer: '42' } }]);      // [1]
  */
@@ -9,6 +9,7 @@ import { numbersIn, scoreLine, scoreNumber } from '../tasks/parts/answer.ts';
 import type { RewardItem, RewardScorer } from './scorer.ts';
 import { verified } from './verifier.ts';
 
+/** A scorer that compares a response's final answer with the `answer` field of its row. */
 export function answerVerifier(name = 'answer'): RewardScorer {
   return {
     name,
@@ -22,13 +23,15 @@ export function answerVerifier(name = 'answer'): RewardScorer {
   };
 }
 
-/** 1 for the same number or words, 0.5 for the right number in an untidy answer, 0 otherwise. */
+/**
+ * 1 for the same number or words, 0.5 where the answer tags hold several numbers and the last is right, 0 otherwise.
+ */
 export function agreement(response: string, answer: string): number {
   const isNumber = numbersIn(answer).length === 1 && /^[-+\d.,\s]+$/.test(answer);
   return isNumber ? scoreNumber(response, answer) : scoreLine(response, answer);
 }
 
-/** Whether a response is right, by its task's verifier or its known answer; undefined where neither is there. */
+/** Whether a response is right, by its task's verifier or its known answer; undefined where it has neither. */
 export function isRight(item: RewardItem): boolean | undefined {
   if (item.example !== undefined) return verified(item) === 1;
   return typeof item.fields?.answer === 'string' ? agreement(item.response, item.fields.answer) === 1 : undefined;

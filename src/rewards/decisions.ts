@@ -1,6 +1,6 @@
 /**
- * What a reward model decided on labelled examples, in one form for all three types: a margin that is above 0 where it was
- * right, and how sure it was.
+ * A reward model's decisions on labelled examples, in one form for all three types: the margin is above 0 where the
+ * model was right, and its size is the model's confidence.
  */
 import type { Message } from '../text/index.ts';
 import type { GradedScore } from './ranking.ts';
@@ -8,8 +8,11 @@ import type { RewardModelScorer } from './reward-model.ts';
 import type { RewardType } from './reward-notes.ts';
 import { promptMessages, type RewardItem, type ScoreOptions } from './scorer.ts';
 
+/** One decision of a reward model, compared with its label. */
 export interface Decision {
-  /** Above 0: right. In log-odds, so that σ(margin) is the chance that the model gave the truth. */
+  /**
+   * Above 0 where the model was right. In log-odds: σ(margin) is the probability that the model gave to the true label.
+   */
   margin: number;
   /** Pairs: how much longer the chosen response is. Otherwise the response's own length. In characters. */
   length: number;
@@ -19,12 +22,13 @@ export interface Decision {
   responses: { label: string; text: string; score: number }[];
 }
 
-/** A stated probability and whether it came true. */
+/** A stated probability, and whether the event happened. */
 export interface Forecast {
   probability: number;
   happened: boolean;
 }
 
+/** All decisions of a reward model on a labelled set, with what its statistics need. */
 export interface Decisions {
   decisions: Decision[];
   forecasts: Forecast[];
@@ -55,6 +59,7 @@ interface Stepped {
   source?: string;
 }
 
+/** Scores pairs and compares the two responses of each. */
 export async function preferenceDecisions(
   scorer: RewardModelScorer,
   pairs: readonly Pair[],
@@ -80,13 +85,14 @@ export async function preferenceDecisions(
   });
   return {
     decisions,
-    // A pair has no side that is "the event": what is forecast is that the preferred one is the chosen one.
+    // The forecast event of a pair is that the response which the model prefers is the chosen one.
     forecasts: decisions.map(({ margin }) => ({ probability: sigmoid(Math.abs(margin)), happened: margin > 0 })),
     scores: scored(items, values),
     groups: [],
   };
 }
 
+/** Scores graded solutions and compares each with its grade. */
 export async function outcomeDecisions(
   scorer: RewardModelScorer,
   graded: readonly Graded[],

@@ -1,5 +1,5 @@
 /**
- * Where a reward model goes wrong: how often, how sure of itself, and whether length leads it astray. Pure numbers.
+ * Where a reward model goes wrong: how often, with what confidence, and whether length misleads it.
  *
  *     const analysis = errorAnalysis(decisions);
  *     analysis.high_confidence_errors.count;
@@ -8,11 +8,13 @@ import type { Decision, Forecast } from './decisions.ts';
 
 /** Decisions whose margin is this small could have gone either way. */
 export const closeCall = 0.1;
-/** Errors made with a stated chance of being right below the first, and above the second. */
+/** Errors below the first confidence count as low-confidence errors, above the second as high-confidence errors. */
 export const lowConfidence = 0.6;
+/** Errors made with a confidence above this count as high-confidence errors. */
 export const highConfidence = 0.9;
 const shownErrors = 20;
 
+/** Mean and spread of a list of numbers. */
 export interface Spread {
   mean: number;
   std: number;
@@ -21,11 +23,13 @@ export interface Spread {
   p90: number;
 }
 
+/** An accuracy and the number of decisions behind it. */
 export interface Rate {
   decisions: number;
   accuracy: number;
 }
 
+/** Error statistics of a reward model, as they are written to reports. */
 export interface ErrorAnalysis {
   decisions: number;
   errors: number;
@@ -48,14 +52,15 @@ export interface ErrorAnalysis {
   high_confidence_errors: { above: number; count: number; share_of_errors: number };
   margins: { all: Spread; right: Spread | null; wrong: Spread | null };
   by_source: Record<string, Rate>;
-  /** Solutions and steps: what is right among those of each true label; pairs have no label. */
+  /** Solutions and steps: accuracy by true label; pairs have no label. */
   by_label: Record<string, Rate>;
-  /** The mean over labels, which always giving the commoner label does not raise. */
+  /** The mean accuracy over labels: always giving the more common label does not raise it. */
   balanced_accuracy: number | null;
-  /** The worst errors first; what appears again in the data is shown once. */
+  /** The worst errors first; repeated examples are shown once. */
   examples: (Decision & { confidence: number })[];
 }
 
+/** Error statistics of a reward model's decisions. */
 export function errorAnalysis(decisions: readonly Decision[], options: { pairs: boolean }): ErrorAnalysis {
   const right = decisions.filter(({ margin }) => margin > 0);
   const wrong = decisions.filter(({ margin }) => !(margin > 0));
@@ -113,7 +118,7 @@ export function errorAnalysis(decisions: readonly Decision[], options: { pairs: 
   };
 }
 
-/** The chance that the model itself gave to what it decided. */
+/** The probability that the model gave to its own decision. */
 const confidence = ({ margin }: Decision) => 1 / (1 + Math.exp(-Math.abs(margin)));
 
 function distinct(decisions: readonly Decision[]): Decision[] {
@@ -121,7 +126,7 @@ function distinct(decisions: readonly Decision[]): Decision[] {
   return [...new Map(decisions.map((decision) => [key(decision), decision])).values()];
 }
 
-/** How often decisions are right under each name, by name; those without one are left out. */
+/** The accuracy of each named group of decisions; decisions without a name are left out. */
 function ratesBy(
   decisions: readonly Decision[],
   nameOf: (decision: Decision) => string | undefined,
@@ -156,7 +161,7 @@ const spreadOrNull = (decisions: readonly Decision[]) => (decisions.length === 0
 const meanOf = (values: readonly number[]) =>
   values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 
-/** Pearson's; 0 where either does not vary. */
+/** Pearson's correlation; 0 where either list does not vary. */
 export function correlation(x: readonly number[], y: readonly number[]): number {
   const [meanX, meanY] = [meanOf(x), meanOf(y)];
   let xy = 0;
@@ -171,7 +176,7 @@ export function correlation(x: readonly number[], y: readonly number[]): number 
   return xx > 0 && yy > 0 ? xy / Math.sqrt(xx * yy) : 0;
 }
 
-/** Wilson (1927), 95 %. */
+/** Wilson's 95 % score interval of a share (1927). */
 export function wilson(successes: number, count: number): [number, number] {
   if (count === 0) return [0, 1];
   const z = 1.959964;
@@ -182,6 +187,7 @@ export function wilson(successes: number, count: number): [number, number] {
   return [Math.max(0, (centre - half) / scale), Math.min(1, (centre + half) / scale)];
 }
 
+/** How well a reward model's probabilities match what happened. */
 export interface Calibration {
   /** Expected calibration error: Σ share of cases × |observed − stated| over bins (Guo et al. 2017). */
   ece: number;
@@ -190,7 +196,10 @@ export interface Calibration {
   bins: { from: number; to: number; confidence: number; accuracy: number; count: number }[];
 }
 
-/** Ten bins of equal width; for pairs, whose forecasts never fall below one half, ten bins of the upper half. */
+/**
+ * Calibration over ten bins of equal width. Forecasts of pairs are never below one half: their bins divide the upper
+ * half.
+ */
 export function calibration(
   forecasts: readonly Forecast[],
   options: { from?: number; bins?: number } = {},

@@ -1,10 +1,13 @@
-/** How well scores tell right responses from wrong ones: pure numbers. Ties count one half. */
+/** A response's score and whether the response is right. */
 export interface GradedScore {
   score: number;
   correct: boolean;
 }
 
-/** The share of (right, wrong) pairs of one group in which the right one has the higher score; undefined without such pairs. */
+/**
+ * The share of (right, wrong) pairs of one group in which the right one has the higher score; undefined without such
+ * pairs.
+ */
 export function pairwiseAccuracy(groups: readonly (readonly GradedScore[])[]): number | undefined {
   let won = 0;
   let pairs = 0;
@@ -37,7 +40,9 @@ export function areaUnderCurve(scores: readonly GradedScore[]): number | undefin
   return (rankSum - (positives * (positives + 1)) / 2) / (positives * negatives);
 }
 
-/** The share of groups whose highest score is a right response's. Groups that are all right or all wrong do not count. */
+/**
+ * The share of groups whose highest score is a right response's. Groups that are all right or all wrong do not count.
+ */
 export function topAccuracy(groups: readonly (readonly GradedScore[])[]): number | undefined {
   const mixed = groups.filter((group) => new Set(group.map(({ correct }) => correct)).size === 2);
   if (mixed.length === 0) return undefined;
@@ -45,15 +50,15 @@ export function topAccuracy(groups: readonly (readonly GradedScore[])[]): number
 }
 
 /**
- * The expected share of problems solved when the best-scored of n responses is taken, over all choices of n of a group's
- * responses (the estimator of pass@k, with the scorer in place of the oracle). Groups smaller than n do not count.
+ * The expected share of problems solved by taking the best-scored of n responses, over all choices of n from a group
+ * (the estimator of pass@k, with the scorer in place of the oracle). Groups smaller than n do not count.
  */
 export function bestOfN(groups: readonly (readonly GradedScore[])[], n: number): number | undefined {
   const large = groups.filter((group) => group.length >= n);
   if (large.length === 0) return undefined;
   let sum = 0;
   for (const group of large) {
-    // The i-th best is the pick of n where all others come from the worse ones: C(rest, n − 1) of C(all, n) choices.
+    // The i-th best is picked when the other n − 1 are all worse: C(rest, n − 1) of C(all, n) choices.
     const sorted = [...group].sort((a, b) => b.score - a.score);
     const choices = binomial(group.length, n);
     sorted.forEach(({ correct }, i) => {

@@ -4,7 +4,7 @@
  *     using scorer = await loadRewardModel('./checkpoints/rm/run/final', { normalise: true });
  *     const [score] = await scorer.score([{ prompt: 'What is 2 + 2?', response: '4' }]);
  *
- * How the text was read in training is in the checkpoint's notes, so that scoring reads it in the same way.
+ * The checkpoint's notes say how text was formatted in training; scoring formats it in the same way.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,10 +17,12 @@ import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.t
 import { RewardReader } from './reward-reader.ts';
 import type { RewardItem, RewardScorer, ScoreOptions } from './scorer.ts';
 
-/** How a PRM's step scores P(+1) become one number. */
+/** The names of the step aggregations. */
 export const stepAggregations = ['min', 'product', 'last'] as const;
+/** How a process reward model's step scores become one number. */
 export type StepAggregation = (typeof stepAggregations)[number];
 
+/** How a reward model scores: normalisation, step aggregation, length limit. */
 export interface RewardModelOptions {
   name?: string;
   steps?: StepAggregation;
@@ -31,6 +33,7 @@ export interface RewardModelOptions {
   maxLength?: number;
 }
 
+/** A trained reward model as a scorer. */
 export class RewardModelScorer implements RewardScorer {
   readonly name: string;
   readonly model: Model;
@@ -85,7 +88,7 @@ export class RewardModelScorer implements RewardScorer {
     const sequences = await this.#reader.sequences(items);
     const outputs: Float32Array[] = [];
     const { tokenBudget } = this.#options;
-    // In parts, so that a long list leaves room for other work and can be stopped.
+    // In chunks, so that other work can run between them and a long list can be aborted.
     for (let start = 0; start < sequences.length; start += 64) {
       signal?.throwIfAborted();
       outputs.push(...headOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget }));
@@ -102,7 +105,7 @@ export class RewardModelScorer implements RewardScorer {
   }
 }
 
-/** The score of a response from what the head says of it. */
+/** The score of a response from the head's outputs. */
 export function scoreOf(type: RewardType, outputs: Float32Array, steps: StepAggregation = 'min'): number {
   if (type === 'process') return aggregateSteps(stepProbabilities(outputs), steps);
   const [output = 0] = outputs;
@@ -120,14 +123,16 @@ function rightProbability(logits: Float32Array): number {
   return (exps[2] as number) / exps.reduce((sum, value) => sum + value, 0);
 }
 
+/** One number from the scores of a response's steps. */
 export function aggregateSteps(steps: readonly number[], how: StepAggregation = 'min'): number {
   if (how === 'product') return steps.reduce((product, value) => product * value, 1);
   return how === 'last' ? (steps.at(-1) ?? 0) : steps.reduce((least, value) => Math.min(least, value), 1);
 }
 
+/** Options of `loadRewardModel`: where and how the model is loaded, and how it scores. */
 export type LoadRewardOptions = LoadOptions & ResolveOptions & RewardModelOptions & { type?: RewardType };
 
-/** From a folder or the hub. A model that was never trained to score is refused. */
+/** Loads a reward model from a folder or the hub. A model without a trained score head is refused. */
 export async function loadRewardModel(name: string, options: LoadRewardOptions = {}): Promise<RewardModelScorer> {
   const folder = await resolveModel(name, options);
   const model = await loadModel(folder, options);
@@ -136,7 +141,7 @@ export async function loadRewardModel(name: string, options: LoadRewardOptions =
     const { type } = notes;
     if (options.type !== undefined && options.type !== type)
       throw new UserError(`${name} is a reward model of type ${type}; one of type ${options.type} is wanted here.`);
-    // An adapter's folder may lack a tokenizer; its base model has it.
+    // An adapter's folder may have no tokenizer; then its base model's is used.
     const own = existsSync(join(folder, 'tokenizer.json')) ? folder : (model.folder ?? folder);
     const tokenizer = await Tokenizer.load(own);
     if (tokenizer.vocabSize > model.decoder.spec.vocabSize) {

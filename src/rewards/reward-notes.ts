@@ -1,31 +1,33 @@
-/** What a checkpoint says of itself as a reward model: its type, how its text is read, the scale of its scores. */
+/** The notes that a reward model's checkpoint carries: its type, the token that is scored, the scale of its scores. */
 import { UserError } from '../errors.ts';
 import type { HeadKind, Model } from '../models/index.ts';
 import type { PromptFormat } from '../text/index.ts';
 
+/** The kinds of reward model: preference (Bradley–Terry), outcome (ORM), process (PRM). */
 export const rewardTypes = ['preference', 'outcome', 'process'] as const;
+/** The kind of a reward model. */
 export type RewardType = (typeof rewardTypes)[number];
 
-/** The head that each type trains. */
+/** The score head of each type of reward model. */
 export const rewardHeads: Record<RewardType, { kind: HeadKind; outputs: number }> = {
   preference: { kind: 'reward', outputs: 1 },
   outcome: { kind: 'value', outputs: 1 },
   process: { kind: 'classes', outputs: 3 },
 };
 
-/** What training leaves in config.json under `attune.reward`. */
+/** The notes that training writes to config.json under `attune.reward`. */
 export interface RewardNotes {
   type: RewardType;
-  /** Optimiser steps that the head has had. */
+  /** Optimiser steps that the head was trained for. */
   step: number;
   stripThinking: boolean;
   format: PromptFormat;
   stepSeparator: string;
   maxLength: number;
   /**
-   * The token whose score counts. `end-of-turn`: the one that closes the reply, as attune trains. `end-of-text`: the last one
-   * of the whole template's text (often a line feed after the turn), as TRL trains and AutoModelForSequenceClassification
-   * reads. Checkpoints without it are attune's own.
+   * The token whose score counts. `end-of-turn`: the one that closes the response, as attune trains. `end-of-text`: the
+   * last one of the whole template's text (often a line feed after the turn), as TRL trains and
+   * AutoModelForSequenceClassification reads. Checkpoints without it are attune's own.
    */
   readAt?: 'end-of-turn' | 'end-of-text';
   /** Of the scores on held-out responses. */
@@ -35,8 +37,8 @@ export interface RewardNotes {
 }
 
 /**
- * A UserError where the model is no reward model. `task` is the `task_type` of the adapter that the model came with: on a
- * causal base it alone says that the head is a classifier's.
+ * The notes of a reward model; a UserError for a model that is none. `task` is the adapter's `task_type`: on a causal
+ * base model, only it says that the head is a classifier.
  */
 export function rewardNotes(model: Model, name: string, task?: string): RewardNotes {
   const advice = 'Train one with: attune train reward';

@@ -1,7 +1,7 @@
 /**
- * Prompts and responses as the token sequences that a reward model was trained on, and the places where it is read.
- * attune's own tokenise prompt and reply apart and read the token that ends the turn; models of other programs tokenise the
- * whole template's text at once and read its last token.
+ * Encodes prompts and responses as the reward model was trained on them, and finds the tokens whose scores count.
+ * attune's own models tokenise prompt and response separately and score the token that ends the turn; models of other
+ * programs tokenise the whole rendered chat at once and score its last token.
  */
 import type { ScoredSequence } from '../models/index.ts';
 import { ChatFormat, stripThinking, type Tokenizer } from '../text/index.ts';
@@ -11,7 +11,7 @@ import { promptMessages, type RewardItem } from './scorer.ts';
 export interface ReadingOptions {
   /** Prompts are cut from their beginning so that a sequence fits. */
   maxLength: number;
-  /** The model's padding token: classifiers of transformers read the last token that is none. */
+  /** The model's padding token: classifiers of transformers score the last token that is not padding. */
   padId?: number;
 }
 
@@ -51,7 +51,7 @@ export class RewardReader {
     });
   }
 
-  /** Prompts and replies are tokenised apart, exactly as the training data were. */
+  /** Prompts and responses are tokenised separately, as in training. */
   async #replies(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
     const process = this.#notes.type === 'process';
     const drafts = items.map((item) => {
@@ -92,7 +92,7 @@ export class RewardReader {
       ids.push(...reply);
       if (reply.length > 0) places.push(ids.length - 1);
     }
-    // A process model's own places are the ends of steps; every other model speaks at the last token.
+    // A process model is scored at the end of each step, every other model at the last token.
     return { ids, places: places.length > 0 ? places : [ids.length - 1] };
   }
 }

@@ -1,5 +1,5 @@
 /**
- * What a reward model, a verifier or a function of the program's says of one response or of several.
+ * Scores one response or several, by a reward model, a verifier or a function of your own.
  *
  *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
  *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
@@ -9,7 +9,7 @@ import type { Message } from '../text/index.ts';
 import { loadRewardModel } from './reward-model.ts';
 import type { RewardScorer } from './scorer.ts';
 
-/** What to score, and by what. */
+/** The response or responses to score, and the scorer. */
 export interface ScoreRequest {
   /** A reward model's folder or hub name, or any scorer. */
   model: string | RewardScorer;
@@ -19,7 +19,10 @@ export interface ScoreRequest {
   signal?: AbortSignal;
 }
 
-/** The reward of a response, or one number for each of several. A model that is named is loaded, asked once and freed. */
+/**
+ * The reward of one response, or one number for each of several. A model given by name is loaded for the call and freed
+ * after it.
+ */
 export function score(request: ScoreRequest & { responses: readonly string[] }): Promise<number[]>;
 export function score(request: ScoreRequest & { response: string }): Promise<number>;
 export async function score({

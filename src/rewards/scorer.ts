@@ -7,21 +7,24 @@
 import type { Example } from '../tasks/index.ts';
 import type { Message } from '../text/index.ts';
 
+/** A prompt and a response to score. */
 export interface RewardItem {
   prompt: string | readonly Message[];
   response: string;
-  /** The response's steps, where they are known; else its lines are. */
+  /** The response's steps; its lines unless given. */
   steps?: readonly string[];
-  /** The problem behind the prompt, where it is a task's: what a verifier needs to judge the response. */
+  /** The problem behind a task's prompt, which its verifier needs. */
   example?: Pick<Example, 'task' | 'answer' | 'meta'>;
-  /** Further columns of the row, for programs of the user's. */
+  /** Further columns of the row, for reward functions. */
   fields?: Readonly<Record<string, unknown>>;
 }
 
+/** Options of a scorer's call. */
 export interface ScoreOptions {
   signal?: AbortSignal;
 }
 
+/** Anything that scores responses. */
 export interface RewardScorer {
   readonly name: string;
   /** One number per item, in their order. */
@@ -31,12 +34,13 @@ export interface RewardScorer {
   dispose?(): void;
 }
 
+/** Total rewards, and the parts they are made of by name. */
 export interface RewardParts {
   total: number[];
   parts: Record<string, number[]>;
 }
 
-/** Total and parts of any scorer; one that has no parts is its own only part. */
+/** Total and parts of any scorer; a scorer without parts has itself as its only part. */
 export async function scoreParts(
   scorer: RewardScorer,
   items: readonly RewardItem[],
@@ -47,6 +51,7 @@ export async function scoreParts(
   return { total, parts: { [scorer.name]: total } };
 }
 
+/** A prompt as a list of messages; a plain string is one user message. */
 export function promptMessages(prompt: RewardItem['prompt']): readonly Message[] {
   return typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt;
 }

@@ -10,18 +10,21 @@ import { suggestion, UserError } from '../errors.ts';
 import type { RewardItem, RewardParts } from './scorer.ts';
 import { type RewardScorer, type ScoreOptions, scoreParts } from './scorer.ts';
 
+/** A scorer with its weight in a sum. */
 export interface WeightedScorer {
   scorer: RewardScorer;
   /** 1 unless given. */
   weight?: number;
 }
 
+/** The name of a sum of rewards, and weights for single parts. */
 export interface SumOptions {
   name?: string;
   /** By the part's name, or by `scorer/part` where two scorers have parts of one name. */
   partWeights?: Readonly<Record<string, number>>;
 }
 
+/** A scorer whose total is a weighted sum of other scorers. */
 export function sumOfRewards(
   entries: readonly WeightedScorer[],
   { name = 'reward', partWeights = {} }: SumOptions = {},
@@ -51,7 +54,7 @@ export function sumOfRewards(
       else add(scored.total, weight);
       for (const [part, values] of list) all[part === scorer.name ? part : `${scorer.name}/${part}`] = values;
     }
-    // Which parts a user's function has is known once it has given some.
+    // The parts of a user's function are known only after its first call.
     if (complete && !checked) checkParts(Object.keys(partWeights), Object.keys(all));
     checked ||= complete;
     return { total, parts: all };

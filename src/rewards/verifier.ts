@@ -9,16 +9,18 @@ import { UserError } from '../errors.ts';
 import { type FormatOptions, formatReward, task } from '../tasks/index.ts';
 import type { RewardItem, RewardParts, RewardScorer } from './scorer.ts';
 
+/** Weights of `taskVerifier`, and the form that a response should have. */
 export interface VerifierOptions extends FormatOptions {
   name?: string;
   /** Weight of the answer; 1 unless given. */
   answer?: number;
   /** Weight of the form (think and answer tags); 0 unless given. */
   format?: number;
-  /** Counts only whole answers, without partial credit. */
+  /** No partial credit: only a fully right answer counts. */
   exact?: boolean;
 }
 
+/** A scorer that checks responses to task problems by each task's own verifier. */
 export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
   const { name = 'verifier', answer = 1, format = 0, exact = false, ...form } = options;
   const parts = async (items: readonly RewardItem[]): Promise<RewardParts> => {
@@ -34,7 +36,7 @@ export function taskVerifier(options: VerifierOptions = {}): RewardScorer {
   return { name, parts, score: async (items) => (await parts(items)).total };
 }
 
-/** How right a response is, from 0 to 1. */
+/** How right a response to a task's problem is, from 0 to 1. */
 export function verified(item: RewardItem, index = 0): number {
   const { example } = item;
   if (example === undefined) {

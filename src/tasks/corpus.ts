@@ -5,7 +5,7 @@
  *     for (const row of preferenceRows({ tasks: 'chain_sum:1,gcd:1', seed: 7, count: 1000 })) ...
  *
  * Wrong solutions come from one slip in the right working (solution.ts), are rejected by the task's own verifier, and
- * are picked to be as long as the right ones, so that nothing but being wrong tells them apart.
+ * are chosen to be as long as the right ones, so that length does not give them away.
  */
 import { UserError } from '../errors.ts';
 import { Random } from '../random.ts';
@@ -15,11 +15,12 @@ import type { Solution, StepLabel } from './parts/solution.ts';
 import type { Example } from './parts/task.ts';
 import { task } from './registry.ts';
 
+/** Which tasks a corpus is drawn from, how many rows, and how solutions are written. */
 export interface CorpusOptions extends DrawOptions {
   /** A mixture, or what makes one: `chain_sum:1*2,gcd:2`. */
   tasks: string | readonly MixturePart[] | Mixture;
   seed?: number;
-  /** How many rows; without end unless given. */
+  /** Number of rows; endless unless given. */
   count?: number;
   /** How solutions are written out (format.ts); `think` unless given. */
   style?: Style;
@@ -27,27 +28,30 @@ export interface CorpusOptions extends DrawOptions {
   system?: string | boolean;
   /** The share of solutions that are wrong; 0.5 of graded and labelled ones and none of chats unless given. */
   wrongShare?: number;
-  /** How many graded solutions, right or wrong, follow each other on one prompt; 1 unless given. */
+  /** Graded solutions in a row for each prompt, right or wrong; 1 unless given. */
   perPrompt?: number;
 }
 
-/** Where a row came from: enough to have the verifier judge any other response to the same prompt. */
+/** The problem that a row was made from, so that its verifier can check any other response to the prompt. */
 export interface Source {
   task: string;
   seed: number;
   difficulty: number;
 }
 
+/** A row for supervised fine-tuning. */
 export interface ChatRow extends Source {
   messages: { role: 'system' | 'user' | 'assistant'; content: string }[];
 }
 
+/** A row for preference training or a preference reward model. */
 export interface PreferenceRow extends Source {
   prompt: string;
   chosen: string;
   rejected: string;
 }
 
+/** A row for an outcome reward model. */
 export interface GradedRow extends Source {
   prompt: string;
   completion: string;
@@ -57,13 +61,14 @@ export interface GradedRow extends Source {
   answer: string;
 }
 
+/** A row for a process reward model. */
 export interface LabelledStepsRow extends Source {
   prompt: string;
   /** The last step is the answer in its tags; its label says whether the whole is right. */
   steps: { text: string; label: StepLabel }[];
 }
 
-/** Chats with a worked solution to imitate: right ones, unless a share of wrong ones is asked for (a careless teacher). */
+/** Chats with a worked solution to imitate; all right unless `wrongShare` is given. */
 export function* chatRows(options: CorpusOptions): Generator<ChatRow> {
   const { system, style, wrongShare = 0 } = options;
   const instruction = system === true ? formatInstruction : system;
@@ -88,7 +93,7 @@ function* worked(options: CorpusOptions & { wrongShare: number }): Generator<{ e
   }
 }
 
-/** A right solution beside a wrong one. */
+/** Preference pairs: a right and a wrong solution of the same problem. */
 export function* preferenceRows(options: CorpusOptions): Generator<PreferenceRow> {
   const { style } = options;
   for (const { example, wrong } of drawnWithWrong(options)) {
@@ -97,7 +102,7 @@ export function* preferenceRows(options: CorpusOptions): Generator<PreferenceRow
   }
 }
 
-/** Solutions with their grade. */
+/** Solutions with the verifier's grade. */
 export function* gradedRows(options: CorpusOptions): Generator<GradedRow> {
   const { style, count = Number.POSITIVE_INFINITY, perPrompt = 1 } = options;
   if (!Number.isInteger(perPrompt) || perPrompt < 1) {
@@ -133,7 +138,9 @@ export function* labelledStepsRows(options: CorpusOptions): Generator<LabelledSt
 }
 
 const kinds = { sft: chatRows, preference: preferenceRows, graded: gradedRows, steps: labelledStepsRows };
+/** The kind of a corpus's rows. */
 export type CorpusKind = keyof typeof kinds;
+/** The names of the kinds of corpus. */
 export const corpusKinds = Object.keys(kinds) as CorpusKind[];
 
 /** The rows of any kind, by name: what `attune tasks generate` writes. */
@@ -150,7 +157,7 @@ function* drawn(options: CorpusOptions): Generator<Example> {
   for (let index = 0; index < count; index++) yield mix.example(seed, index, options);
 }
 
-/** Examples that a wrong solution could be made for: all but very few. */
+/** Examples with a wrong solution; the very few for which none could be made are skipped. */
 function* drawnWithWrong(options: CorpusOptions): Generator<{ example: Example; wrong: Solution }> {
   const { seed = 0, count = Number.POSITIVE_INFINITY, style } = options;
   let given = 0;

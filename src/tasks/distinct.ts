@@ -3,6 +3,7 @@ import type { CorpusKind, corpusRows } from './corpus.ts';
 
 type Row = ReturnType<typeof corpusRows> extends Generator<infer R> ? R : never;
 
+/** Counts the different prompts of a corpus and warns where most are repeats. */
 export class DistinctPrompts {
   rows = 0;
   readonly #seen = new Set<string>();
@@ -22,7 +23,7 @@ export class DistinctPrompts {
     return this.#seen.size;
   }
 
-  /** Said where more than half of the prompts are repeats. */
+  /** A warning where more than half of the prompts are repeats. */
   warning(): string | undefined {
     const wanted = Math.ceil(this.rows / this.#perPrompt);
     if (this.distinct * 2 >= wanted) return undefined;

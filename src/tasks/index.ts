@@ -1,5 +1,5 @@
 /**
- * Procedural tasks with verifiable answers, after the manner of reasoning_gym: seeded, endless, graded in difficulty.
+ * Procedural tasks with verifiable answers, in the manner of reasoning_gym: seeded, endless, graded in difficulty.
  *
  *     import { mixture, task } from 'attune/tasks';
  *

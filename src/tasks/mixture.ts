@@ -6,30 +6,35 @@
  *     for (const example of mix.examples(42, { part: 'test' })) ...
  *
  * Small difficulties have few different problems, so different seeds do not keep test problems out of training. Parts
- * do: a hash of the prompt decides once and for all to which part a problem belongs.
+ * do: the hash of a prompt decides whether its problem is for training or for testing.
  */
 import { UserError } from '../errors.ts';
 import { hash64, Random } from '../random.ts';
 import type { Example, Task } from './parts/task.ts';
 import { allTasks, task } from './registry.ts';
 
+/** One task of a mixture with its difficulty and weight. */
 export interface MixturePart {
   task: string | Task;
-  /** One difficulty, or a range of them [lowest, highest] of which each is as likely. 1 unless given. */
+  /** One difficulty, or a range [lowest, highest] drawn from uniformly. 1 unless given. */
   difficulty?: number | readonly [number, number];
   /** 1 unless given. */
   weight?: number;
 }
 
+/** The parts that problems can be drawn from. */
 export const parts = ['all', 'train', 'test'] as const;
+/** Training problems, test problems, or all. */
 export type Part = (typeof parts)[number];
 
+/** Which part of a mixture's problems to draw from. */
 export interface DrawOptions {
   part?: Part;
   /** The share of all prompts that are test prompts; 0.1 unless given. */
   testShare?: number;
 }
 
+/** Several tasks as one seeded, endless stream of examples. */
 export interface Mixture {
   readonly parts: readonly { task: Task; lowest: number; highest: number; weight: number }[];
   /** The example at an index of a seed's endless stream. */
@@ -37,13 +42,14 @@ export interface Mixture {
   examples(seed: number, options?: DrawOptions): Generator<Example>;
 }
 
-/** A small difficulty may have all its few prompts in one part; looking for the other must end. */
+/** At a low difficulty all of the few prompts may fall in one part; the search for the other part must end. */
 const mostDraws = 2000;
 
+/** Makes a mixture of tasks from a text such as `chain_sum:1*2,gcd:1-3` or from a list. */
 export function mixture(recipe: string | readonly MixturePart[]): Mixture {
   const entries = (typeof recipe === 'string' ? parseMixture(recipe) : recipe).map(checked);
   if (entries.length === 0) throw new UserError('A mixture of tasks needs at least one task.');
-  // Up to where on a line of all weights each entry reaches.
+  // Cumulative weights: an entry is drawn where its range holds the random number.
   let total = 0;
   const reached = entries.map((entry) => {
     total += entry.weight;
@@ -79,12 +85,12 @@ export function mixture(recipe: string | readonly MixturePart[]): Mixture {
   };
 }
 
-/** The part that a prompt belongs to, whatever the seed that led to it. */
+/** The part that a prompt belongs to; it depends on the prompt alone. */
 export function partOf(prompt: string, testShare = 0.1): 'train' | 'test' {
   return (hash64(prompt)[0] >>> 0) / 2 ** 32 < testShare ? 'test' : 'train';
 }
 
-/** `chain_sum:1*2,gcd:2,lcm:1-3` as parts. */
+/** The entries of a text such as `chain_sum:1*2,gcd:2,lcm:1-3`. */
 export function parseMixture(text: string): MixturePart[] {
   const entries = text.split(',').map((entry) => entry.trim());
   return entries.flatMap((entry): MixturePart[] => {

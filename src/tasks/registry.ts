@@ -13,6 +13,7 @@ import { propositionalLogic, syllogism } from './problems/logic.ts';
 import { numberSorting, wordSorting } from './problems/sorting.ts';
 import { miniSudoku } from './problems/sudoku.ts';
 
+/** The tasks that come with attune. */
 export const allTasks: readonly Task[] = [
   chainSum,
   products,
@@ -42,9 +43,10 @@ export const allTasks: readonly Task[] = [
   dateArithmetic,
 ];
 
+/** The names of the tasks that come with attune. */
 export const taskNames: readonly string[] = allTasks.map((each) => each.name);
 
-/** The task of a name; an unknown name is answered with the nearest one. */
+/** Finds a task by name; an unknown name is a UserError that suggests the nearest one. */
 export function task(name: string): Task {
   const wanted = name.trim().replaceAll('-', '_').toLowerCase();
   const found = allTasks.find((each) => each.name === wanted);

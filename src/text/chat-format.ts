@@ -1,23 +1,24 @@
 /**
- * Prompts and responses as the text a model reads. A response is always tokenised apart from its prompt, as it is when it is
- * sampled, so that training and generation see the same tokens at the seam.
+ * Formats prompts and responses as the text that a model reads. A response is always tokenised separately from its
+ * prompt, as in sampling, so that training and generation have the same tokens where the two meet.
  */
 
 import type { Message } from './chat/chat.ts';
 import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
-/** What is needed of a tokenizer. */
+/** The parts of a tokenizer that formatting needs. */
 export type TextTokenizer = Pick<
   Tokenizer,
   'fingerprint' | 'encode' | 'encodeBatch' | 'encodeChat' | 'renderChat' | 'chatTemplate' | 'bosId' | 'eosId' | 'eosIds'
 >;
 
 /**
- * `chat`: the model's template. `transcript`: "Human: … Assistant: …", for models without one. `raw`: the prompt's text as
- * it stands. `auto`: chat where the tokenizer has a template, else transcript.
+ * `chat`: the model's template. `transcript`: "Human: … Assistant: …", for models without one. `raw`: the prompt's text
+ * unchanged. `auto`: chat where the tokenizer has a template, else transcript.
  */
 export type PromptFormat = 'auto' | 'chat' | 'transcript' | 'raw';
 
+/** How prompts are written as text. */
 export interface FormatOptions {
   format?: PromptFormat;
   /** Variables for the template, such as `enable_thinking`. */
@@ -31,10 +32,11 @@ const speakers: Record<Message['role'], string> = {
   tool: 'Tool: ',
 };
 const probe = 'attune probe reply';
-/** Responses whose text a template may change: thinking is moved or removed, outer blanks are trimmed. */
+/** Responses that a template may change: it may move or remove thinking, or trim white space at the ends. */
 const touchy = /^\s|\s$|<\/?think>/;
 const checkedResponses = 32;
 
+/** Formats prompts and responses for one tokenizer, in its chat template or as a transcript. */
 export class ChatFormat {
   readonly chat: boolean;
   readonly #tokenizer: TextTokenizer;
@@ -55,24 +57,24 @@ export class ChatFormat {
     this.#bos = first !== undefined && first === tokenizer.bosId ? [first] : [];
   }
 
-  /** Ids before the prompt's own: the beginning-of-text token where plain text wants one. */
+  /** Ids before the prompt's own: the beginning-of-text token of plain text, if the model has one. */
   get bos(): readonly number[] {
     return this.#bos;
   }
 
-  /** Everything that stands before the response. */
+  /** The text before the response. */
   prompt(messages: readonly Message[]): string {
     if (this.chat) return this.#render(messages, true);
     if (this.#format === 'raw') return messages.map(({ content }) => content).join('\n\n');
     return `${messages.map(({ role, content }) => `\n\n${speakers[role]}${content}`).join('')}\n\nAssistant:`;
   }
 
-  /** The response with all that the template writes around it. */
+  /** The response with what the template writes around it. */
   response(messages: readonly Message[], promptText: string, content: string): string {
     if (this.#format === 'raw') return content;
     if (!this.chat) return ` ${content}`;
-    // One rendering tells what stands around every response; it saves two of three renderings per pair, and is checked
-    // against the real thing on the first responses.
+    // A template writes the same text around every response. Rendering it once saves two of three renderings per pair;
+    // the first responses are also rendered in full, as a check.
     if (this.#checksLeft === 0 && this.#frame !== undefined && !touchy.test(content)) {
       return this.#frame.lead + content + this.#frame.tail;
     }
@@ -90,7 +92,7 @@ export class ChatFormat {
     return `${index === 0 && !this.chat ? ' ' : ''}${text.trim()}${separator}`;
   }
 
-  /** The response's ids: up to the first token that ends a turn, which is added where the text has none. */
+  /** The response's ids up to the first end-of-turn token; one is added if the text has none. */
   closed(ids: Int32Array): Int32Array {
     const ends = this.#tokenizer.eosIds;
     const end = ids.findLastIndex((id) => ends.includes(id));
@@ -105,7 +107,8 @@ export class ChatFormat {
   #exactResponse(messages: readonly Message[], promptText: string, content: string): string {
     const whole = this.#render([...messages, { role: 'assistant', content }], false);
     if (whole.startsWith(promptText)) return whole.slice(promptText.length);
-    // Some templates write the generation prompt differently from a past turn (an open <think>): take the plain response.
+    // Some templates write the generation prompt differently from a past turn (an open <think>): take the plain
+    // response.
     return content;
   }
 

@@ -1,4 +1,4 @@
-/** Text: tokens, chats, thinking. */
+/** Tokenizers, chat templates and the thinking part of responses. */
 
 export { type ChatOptions, type Message, plainChatTemplate } from './chat/chat.ts';
 export { splitThinking, stripThinking } from './chat/thinking.ts';

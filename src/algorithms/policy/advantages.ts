@@ -1,6 +1,6 @@
 /**
- * From a step's rewards to its token advantages, whichever kind the algorithm takes: the KL goes into the reward where
- * the algorithm wants it there, and one response's advantage is repeated over its tokens.
+ * Computes a step's token advantages from its rewards, as the algorithm defines them. The KL is subtracted from the
+ * reward where the algorithm says so; a response's advantage is repeated over its tokens.
  *
  *     const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, { rewards, groups, lengths });
  */
@@ -9,12 +9,13 @@ import { meanOf, responseAdvantages } from '../advantages.ts';
 import { gae } from '../gae.ts';
 import type { PolicyAlgorithm, PolicyOptions } from './policy.ts';
 
+/** The rewards of a whole step and what else its algorithm needs, for `policyAdvantages`. */
 export interface AdvantageInput {
   /** One reward per response, of the whole step. */
   rewards: ArrayLike<number>;
-  /** The prompt of each response, as any number. */
+  /** The prompt of each response: any number that its responses share. */
   groups: ArrayLike<number>;
-  /** Response tokens of each. */
+  /** Number of tokens of each response. */
   lengths: ArrayLike<number>;
   /** 0 or 1 per response: what `max-rl` takes. Without it the rewards themselves must be 0 or 1. */
   correct?: ArrayLike<number | boolean>;
@@ -24,15 +25,17 @@ export interface AdvantageInput {
   values?: ArrayLike<number>;
 }
 
+/** A step's advantages per token and per response, and the returns where there is a value head. */
 export interface PolicyAdvantages {
   /** Packed, one per response token. */
   perToken: Float64Array;
-  /** For the records; of token-wise advantages the mean over the response. */
+  /** For reports; with token-wise advantages, the mean over the response. */
   perResponse: Float64Array;
   /** Packed, for the value loss. */
   returns?: Float64Array;
 }
 
+/** Advantages of a whole step as the algorithm defines them. */
 export function policyAdvantages(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,

@@ -1,7 +1,8 @@
-/** −sg(clip(r))·A·lp: the clip bounds a token's weight and, unlike PPO's, never silences its gradient. */
+/** −sg(clip(r))·A·lp: the clip bounds a token's weight. Unlike in PPO, a clipped token keeps its gradient. */
 import { noGrad } from '../../tensor/index.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
+/** CISPO (MiniMax 2025): REINFORCE with clipped importance weights. */
 export const cispo = definePolicyAlgorithm({
   name: 'cispo',
   summary: 'policy gradient with clipped importance weights; every token keeps its gradient',

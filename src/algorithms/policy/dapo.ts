@@ -1,6 +1,7 @@
 import { tokenSurrogate } from './grpo.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
+/** DAPO (Yu et al. 2025): GRPO with a higher upper clip, token mean, dynamic sampling and an overlong penalty. */
 export const dapo = definePolicyAlgorithm({
   name: 'dapo',
   summary: 'GRPO with a higher upper clip, token mean, no KL, equal groups dropped and overlong responses punished',

@@ -1,6 +1,7 @@
 import { tokenSurrogate } from './grpo.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
+/** Dr. GRPO (Liu et al. 2025): GRPO without the division by the group's standard deviation and by response length. */
 export const drgrpo = definePolicyAlgorithm({
   name: 'drgrpo',
   aliases: ['dr-grpo'],

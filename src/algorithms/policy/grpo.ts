@@ -6,6 +6,7 @@ export function tokenSurrogate({ ratio, advantages, options }: TermInput): Terms
   return clippedSurrogate(ratio, advantages, options.clipLow, options.clipHigh);
 }
 
+/** GRPO (Shao et al. 2024): the clipped surrogate with rewards standardised within each prompt's group. */
 export const grpo = definePolicyAlgorithm({
   name: 'grpo',
   summary: 'clipped surrogate with rewards standardised within each prompt’s group, and a KL term in the loss',

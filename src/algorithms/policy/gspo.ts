@@ -1,8 +1,9 @@
-/** s = exp(mean_t(lp − lpOld)): one ratio for the whole response, as its reward is for the whole response. */
+/** s = exp(mean_t(lp − lpOld)): one ratio per response, because there is one reward per response. */
 import { segmentMean, spread } from '../segments.ts';
 import { clippedSurrogate } from './clipping.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
+/** GSPO (Zheng et al. 2025): GRPO with one length-normalised ratio per response. */
 export const gspo = definePolicyAlgorithm({
   name: 'gspo',
   summary: 'GRPO with one length-normalised ratio per response',

@@ -1,6 +1,7 @@
 import { definePolicyAlgorithm } from './policy.ts';
 import { scoreTerm } from './score.ts';
 
+/** MaxRL (Tajwar et al. 2026): the policy gradient of the log pass rate. */
 export const maxrl = definePolicyAlgorithm({
   name: 'maxrl',
   aliases: ['max-rl'],

@@ -1,5 +1,5 @@
 /**
- * What a policy-gradient algorithm is: data. A loss is a token term × an advantage × an aggregation, with the KL to the
+ * A policy-gradient algorithm as data. A loss is a token term × an advantage × an aggregation, with the KL to the
  * reference in the reward, in the loss, or nowhere. Adding an algorithm is one file here and one line in ../index.ts.
  *
  *     const algorithm = policyAlgorithm('grpo');
@@ -28,12 +28,13 @@ export interface PolicyBatch {
   segments: Segments;
   /** Entropy of πθ at each token: a metric, and with `entropyCoef` part of the loss. */
   entropy?: Tensor;
-  /** V, with its gradient, and V under the weights that sampled, and the returns G; for algorithms that need a value. */
+  /** For algorithms with a value head: V with its gradient, V under the weights that sampled, and the returns G. */
   values?: Tensor;
   valuesOld?: Tensor;
   returns?: Tensor;
 }
 
+/** The options of all policy algorithms; each algorithm reads those in its `defaults`. */
 export interface PolicyOptions {
   /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
   klCoef: number;
@@ -53,14 +54,14 @@ export interface PolicyOptions {
   /** Temperatures of SAPO's soft gate. */
   tauPositive: number;
   tauNegative: number;
-  // —— read by whoever runs the loop ——
+  // —— read by the trainer, not by the loss ——
   /** Passes over one batch of rollouts. */
   ppoEpochs: number;
   /** Stop the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
   targetKl: number;
   /** Adapt klCoef (adaptive-kl.ts). */
   adaptiveKl: boolean;
-  /** Leave out groups whose responses are all right or all wrong. */
+  /** Drop groups whose responses are all right or all wrong. */
   dropEqualGroups: boolean;
   /** Length of the overlong ramp as a share of maxNewTokens; 0 = no penalty. */
   overlongRamp: number;
@@ -87,9 +88,10 @@ const neutral: PolicyOptions = {
   overlongRamp: 0,
 };
 
-/** What every algorithm can be asked for besides its own options. */
+/** Options that every algorithm accepts besides its own. */
 const common = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
 
+/** A policy-gradient algorithm: its loss, and what a trainer must supply for it. */
 export interface PolicyAlgorithm {
   readonly name: string;
   readonly aliases: readonly string[];
@@ -113,12 +115,13 @@ export interface TermInput extends PolicyBatch {
   options: PolicyOptions;
 }
 
+/** The loss terms of every token, before averaging. */
 export interface Terms {
   /** [n], minimised. */
   policy: Tensor;
   /** [n]: 1 where clipping took effect. */
   clipped?: Tensor;
-  /** The ratio that the term uses, where it is not the token's. */
+  /** The ratio that the term uses, if it is not the token's own. */
   ratio?: Tensor;
   /** [n], minimised, already weighted. */
   value?: Tensor;
@@ -132,6 +135,10 @@ type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantag
   terms: (input: TermInput) => Terms;
 };
 
+/**
+ * Makes a policy algorithm from its token term, advantage, aggregation and place of the KL; pass it to `trainPolicy` as
+ * `algorithm`.
+ */
 export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
   const { aggregation, klIn, aliases = [], needsValue = false } = definition;
   const kl = klIn === 'none' ? {} : klIn === 'loss' ? { klCoef: 0, klEstimator: 'k3' as const } : { klCoef: 0 };
@@ -145,12 +152,12 @@ export function definePolicyAlgorithm({ terms, ...definition }: Definition): Pol
   };
 }
 
-/** The algorithm's defaults with changes; a change that it does not read is a UserError. */
+/** The algorithm's default options with your changes; an option that it does not read is a UserError. */
 export function policyOptions(algorithm: PolicyAlgorithm, changes: Partial<PolicyOptions> = {}): PolicyOptions {
   return withDefaults(algorithm.name, neutral, algorithm.defaults, changes);
 }
 
-/** Whether a run needs the reference's log-probs: with a weight of 0 the KL term is gone. */
+/** Whether a run needs the reference's log-probs: the algorithm has a KL term and its weight is not 0. */
 export function usesReference(algorithm: PolicyAlgorithm, options: PolicyOptions): boolean {
   return algorithm.needsReference && options.klCoef !== 0;
 }

@@ -1,6 +1,7 @@
 import { definePolicyAlgorithm } from './policy.ts';
 import { scoreTerm } from './score.ts';
 
+/** REINFORCE (Williams 1992) with the step's mean reward as baseline. */
 export const reinforce = definePolicyAlgorithm({
   name: 'reinforce',
   summary: 'policy gradient with the step’s mean reward as baseline',

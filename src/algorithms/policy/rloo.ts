@@ -1,6 +1,7 @@
 import { definePolicyAlgorithm } from './policy.ts';
 import { scoreTerm } from './score.ts';
 
+/** RLOO (Ahmadian et al. 2024): REINFORCE with the mean reward of the prompt's other responses as baseline. */
 export const rloo = definePolicyAlgorithm({
   name: 'rloo',
   summary: 'policy gradient with the other responses to the prompt as baseline',

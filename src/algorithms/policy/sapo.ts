@@ -2,6 +2,7 @@
 import { full, where } from '../../tensor/index.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
+/** SAPO (Gao et al. 2025): GRPO with a smooth gate on the ratio in place of the clip. */
 export const sapo = definePolicyAlgorithm({
   name: 'sapo',
   summary: 'GRPO with a smooth gate on the ratio, tighter for negative advantages',

@@ -1,4 +1,4 @@
-/** DPO and the losses that change only what is done with z = β(d_w − d_l). */
+/** DPO and the losses that differ from it only in the function of z = β(d_w − d_l). */
 import type { Tensor } from '../../tensor/index.ts';
 import { smoothedLogistic } from '../logistic.ts';
 import { definePreferenceLoss, meanLogRatio, type PairTerms } from './preference.ts';
@@ -7,6 +7,7 @@ function logistic({ w, l, options }: PairTerms): Tensor {
   return smoothedLogistic(w.sub(l).mul(options.beta), options.labelSmoothing);
 }
 
+/** DPO (Rafailov et al. 2023): the logistic loss of the two responses' log-ratios to the reference. */
 export const dpo = definePreferenceLoss({
   name: 'dpo',
   aliases: ['sigmoid'],
@@ -16,6 +17,7 @@ export const dpo = definePreferenceLoss({
   terms: logistic,
 });
 
+/** Conservative DPO (Mitchell 2023): DPO with label smoothing. */
 export const cdpo = definePreferenceLoss({
   name: 'cdpo',
   aliases: ['conservative'],
@@ -25,6 +27,7 @@ export const cdpo = definePreferenceLoss({
   terms: logistic,
 });
 
+/** Robust DPO (Chowdhury et al. 2024): unbiased under a known share of flipped labels. */
 export const robust = definePreferenceLoss({
   name: 'robust',
   summary: 'DPO made unbiased under a share ε of wrong labels',
@@ -41,6 +44,7 @@ export const robust = definePreferenceLoss({
   },
 });
 
+/** The hinge loss of SLiC (Zhao et al. 2023) on DPO's margin. */
 export const hinge = definePreferenceLoss({
   name: 'hinge',
   summary: 'max(0, 1 − β(d_w − d_l))',
@@ -50,6 +54,7 @@ export const hinge = definePreferenceLoss({
   terms: ({ w, l, options }) => w.sub(l).mul(-options.beta).add(1).relu(),
 });
 
+/** DPO with log-ratios divided by response length (Lambert et al. 2024). */
 export const dpoNorm = definePreferenceLoss({
   name: 'dpo-norm',
   aliases: ['sigmoid-norm'],

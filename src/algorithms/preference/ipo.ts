@@ -1,6 +1,10 @@
-/** (h − 1/(2β))², h = d_w − d_l: a margin to reach instead of one to grow without end. β is not applied to h (eq. 17). */
+/**
+ * (h − 1/(2β))², h = d_w − d_l: the margin has a target and does not grow without bound. β is not applied to h (eq.
+ * 17).
+ */
 import { definePreferenceLoss, logRatio, meanLogRatio } from './preference.ts';
 
+/** IPO (Azar et al. 2023): regression of the difference of log-ratios onto 1/(2β). */
 export const ipo = definePreferenceLoss({
   name: 'ipo',
   summary: 'regression of the log-ratio difference onto 1/(2β); `lengthNormalize` takes token means',

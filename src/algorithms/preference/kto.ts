@@ -6,6 +6,7 @@ import { AttuneError } from '../../errors.ts';
 import { meanOf } from '../advantages.ts';
 import { type Baseline, definePreferenceLoss, type PairTerms } from './preference.ts';
 
+/** KTO (Ethayarajh et al. 2024): takes unpaired good and bad responses. */
 export const kto = definePreferenceLoss({
   name: 'kto',
   summary: 'good and bad responses judged one by one against the policy’s drift; takes unpaired data',
@@ -16,6 +17,7 @@ export const kto = definePreferenceLoss({
   terms: valueTerms,
 });
 
+/** KTO's loss on preference pairs. */
 export const ktoPair = definePreferenceLoss({
   name: 'kto-pair',
   summary: 'KTO on pairs: each side is measured against the drift of the other; half of both per pair',
@@ -35,20 +37,20 @@ function valueTerms({ w, l, options, totals }: PairTerms) {
   return [desirable, undesirable];
 }
 
-/** z0 = max(0, mean d) over responses put to other prompts. Nothing to measure (a step of one example) counts as no drift. */
+/** KTO's z0 = max(0, mean d) over responses to other prompts. A step of one example has none, and z0 is 0. */
 export function mismatchedBaseline(logRatios: ArrayLike<number>): Baseline {
   const z0 = Math.max(0, meanOf(logRatios));
   return { chosen: z0, rejected: z0 };
 }
 
-/** Each side's z0 is the KL estimate of the other side, from the log-ratios of the step's pairs. */
+/** z0 of `ktoPair`: each side's is the KL estimate of the other side, from the log-ratios of the step's pairs. */
 export function pairsBaseline(chosenLogRatios: ArrayLike<number>, rejectedLogRatios: ArrayLike<number>): Baseline {
   return { chosen: Math.max(0, meanOf(rejectedLogRatios)), rejected: Math.max(0, meanOf(chosenLogRatios)) };
 }
 
 /**
- * For each example the index of the one whose response its prompt is put with: the next whose prompt is another. Examples
- * for which there is none (all prompts equal) are left out, so the result is a list of [prompt, response].
+ * Pairs [prompt, response] for `mismatchedBaseline`: each prompt with the response of the next example that has another
+ * prompt. Where all prompts are equal the list is empty.
  */
 export function mismatchedPairs(prompts: ArrayLike<string | number>): [prompt: number, response: number][] {
   const out: [number, number][] = [];

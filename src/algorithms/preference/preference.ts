@@ -1,6 +1,6 @@
 /**
- * What a direct-alignment loss is: data. Each response gets a score (its log-ratio to the reference, or its own mean
- * log-prob), and a few lines make a loss of the two sides. Adding one is one file here and one line in ../index.ts.
+ * A direct-alignment loss as data. Each response gets a score (its log-ratio to the reference, or its own mean
+ * log-prob), and `terms` computes the loss from the two sides. Adding one is one file here and one line in ../index.ts.
  *
  *     const algorithm = preferenceLoss('dpo');
  *     const batch = preferenceBatch({ lp, lpRef, lengths, chosen: [0, 2], rejected: [1, 3] });
@@ -13,7 +13,7 @@ import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
 import { segmentSum, segmentsOf } from '../segments.ts';
 
-/** One side's responses: every tensor is [responses]. */
+/** The responses of one side, chosen or rejected: every tensor is [responses]. */
 export interface Side {
   /** Σ lp over the response; carries the gradient. */
   lp: Tensor;
@@ -23,19 +23,22 @@ export interface Side {
   lengths: Tensor;
 }
 
-/** In a paired loss the i-th of both sides belong together; in an unpaired one either side may be empty. */
+/**
+ * The responses of a micro-batch. In a paired loss the i-th of both sides form a pair; in an unpaired one either side
+ * may be empty.
+ */
 export interface PreferenceBatch {
   chosen: Side;
   rejected: Side;
 }
 
-/** z0 of KTO for each side, of the whole step. */
+/** KTO's z0 of each side, over the whole step. */
 export interface Baseline {
   chosen: number;
   rejected: number;
 }
 
-/** Counted once per optimizer step, over all its micro-batches and ranks. */
+/** The denominators of a preference step, counted once over all its micro-batches and ranks. */
 export interface PreferenceTotals {
   chosen: number;
   rejected: number;
@@ -43,6 +46,7 @@ export interface PreferenceTotals {
   baseline?: Baseline;
 }
 
+/** The options of all preference losses; each loss reads those in its `defaults`. */
 export interface PreferenceOptions {
   beta: number;
   labelSmoothing: number;
@@ -62,6 +66,7 @@ const neutral: PreferenceOptions = {
   undesirableWeight: 1,
 };
 
+/** A preference loss, and what a trainer must supply for it. */
 export interface PreferenceLoss {
   readonly name: string;
   readonly aliases: readonly string[];
@@ -70,7 +75,7 @@ export interface PreferenceLoss {
   readonly needsReference: boolean;
   readonly paired: boolean;
   /**
-   * Where z0 of the step comes from, before its losses (kto.ts): `mismatched` = the log-ratios of responses put to other
+   * Where z0 of the step comes from, before its losses (kto.ts): `mismatched` = the log-ratios of responses to other
    * prompts, `pairs` = those of the step's own pairs. Both without gradient.
    */
   readonly baseline?: 'mismatched' | 'pairs';
@@ -81,11 +86,11 @@ export interface PreferenceLoss {
 /** A response's score: the implicit reward is β times it. */
 export type Score = (side: Side, options: PreferenceOptions) => Tensor;
 
-/** d = Σ lp − Σ lpRef. */
+/** d = Σ lp − Σ lpRef: a response's log-ratio to the reference. */
 export const logRatio: Score = ({ lp, lpRef }) => lp.sub(reference(lpRef));
-/** d / |y|. */
+/** d / |y|: the log-ratio per token. */
 export const meanLogRatio: Score = (side, options) => logRatio(side, options).div(side.lengths);
-/** Σ lp / |y|. */
+/** Σ lp / |y|: the log-prob per token. */
 export const meanLogProb: Score = ({ lp, lengths }) => lp.div(lengths);
 
 export interface PairTerms {
@@ -106,6 +111,7 @@ type Definition = Pick<PreferenceLoss, 'name' | 'summary' | 'paper' | 'baseline'
   terms: (input: PairTerms) => Tensor | readonly Tensor[];
 };
 
+/** Makes a preference loss from the terms of a pair; pass it to `trainPreference` as `loss`. */
 export function definePreferenceLoss({ terms, score = logRatio, ...definition }: Definition): PreferenceLoss {
   const { aliases = [], paired = true, needsReference = true } = definition;
   return {
@@ -130,7 +136,7 @@ export function definePreferenceLoss({ terms, score = logRatio, ...definition }:
   };
 }
 
-/** The loss's defaults with changes; a change that it does not read is a UserError. */
+/** The loss's default options with your changes; an option that it does not read is a UserError. */
 export function preferenceOptions(
   algorithm: PreferenceLoss,
   changes: Partial<PreferenceOptions> = {},
@@ -145,7 +151,7 @@ export function preferenceOptions(
   return options;
 }
 
-/** Sides from packed token log-probs [n]: `chosen` and `rejected` list the sequences of each. */
+/** A micro-batch from packed token log-probs [n]; `chosen` and `rejected` list the sequences of each side. */
 export function preferenceBatch(input: {
   lp: Tensor;
   lpRef?: Tensor;
@@ -193,7 +199,7 @@ function metricsOf(
     out[`${name}_lp`] = mean(side.lp);
     out[`${name}_length`] = mean(side.lengths);
     if (side.lpRef !== undefined) {
-      // on data that the policy did not sample this is a drift, not an unbiased KL
+      // the policy did not sample these responses, so this measures drift and is no unbiased KL
       const drift = share(side.lp.detach().sub(side.lpRef), both, 'responses');
       out.kl = out.kl === undefined ? drift : out.kl.add(drift);
     }

@@ -1,6 +1,7 @@
 /** −logσ(β(mean lp_w − mean lp_l) − γ), γ = β·gammaBetaRatio. */
 import { definePreferenceLoss, meanLogProb } from './preference.ts';
 
+/** SimPO (Meng et al. 2024): mean log-probs as the reward, with a target margin; no reference. */
 export const simpo = definePreferenceLoss({
   name: 'simpo',
   summary: 'token-mean log-probs as the reward, with a target margin and without a reference',

@@ -1,4 +1,4 @@
-/** Which column plays which part. Common names are known; any of them can be given by hand. */
+/** Finds which column has which role. Common names are known; any role can be given its column by hand. */
 import { nearest, suggestion, UserError } from '../../errors.ts';
 import { isRow, kindOf, type Row } from '../sources/row.ts';
 import { RowProblem, toMessages } from './messages.ts';
@@ -36,15 +36,18 @@ const aliases = {
   source: ['source', 'classification', 'subset', 'category', 'task'],
 } as const;
 
-/** Parts that some rows of a set may have and others not. */
+/** Roles that may be missing in some rows of a set. */
 const sometimes = new Set<ColumnRole>(['system', 'margin', 'scoreChosen', 'scoreRejected', 'source']);
 
+/** What a column holds: prompt, chosen, rejected, … */
 export type ColumnRole = keyof typeof aliases;
+/** Column names by role, for sets whose columns are not recognised. */
 export type ColumnNames = Partial<Record<ColumnRole, string>>;
 
+/** All column roles. */
 export const columnRoles = Object.keys(aliases) as ColumnRole[];
 
-/** The parts found in a row, by column name. */
+/** The roles of a row's columns. */
 export class Columns {
   readonly names: readonly string[];
   readonly #found = new Map<ColumnRole, string>();
@@ -74,12 +77,12 @@ export class Columns {
 
   get(row: Row, role: ColumnRole): unknown {
     let name = this.#found.get(role);
-    // JSON rows leave out what they have no value for: the first row does not tell of these.
+    // JSON rows omit columns without a value, so the first row may not have these.
     if (name === undefined && sometimes.has(role)) name = aliases[role].find((alias) => hasColumn(row, alias));
     return name === undefined ? undefined : valueAt(row, name);
   }
 
-  /** The value of a part that this row must have. */
+  /** The value of a role that this row must have. */
   need(row: Row, role: ColumnRole): unknown {
     const value = this.get(row, role);
     if (value !== undefined && value !== null) return value;
@@ -134,7 +137,7 @@ export function missingColumn(where: string, wanted: string, there: readonly str
 /** The roles that a command line can give to a column. */
 const nameableRoles: ColumnRole[] = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages', 'text'];
 
-/** For a shape that a row does not have: what was looked for and what is there. */
+/** The error for a row without the columns of a shape: what was looked for and what is there. */
 export function unrecognised(where: string, there: readonly string[], shape: string, roles: ColumnRole[]): UserError {
   const free = there.filter(
     (name) => !Object.values(aliases).some((names) => (names as readonly string[]).includes(name)),

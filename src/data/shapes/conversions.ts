@@ -1,4 +1,4 @@
-/** One shape read as another, where nothing has to be made up: pairs hold prompts, good responses hold conversations. */
+/** Converts one shape to another where all of it is there: pairs hold prompts, good responses hold conversations. */
 import type {
   Conversation,
   Example,
@@ -42,7 +42,7 @@ const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = 
   },
 };
 
-/** How examples of one shape become another's; undefined where they cannot. */
+/** The conversion from one shape to another; undefined where there is none. */
 export function conversion(from: Shape, to: Shape): ((example: Example) => Example[]) | undefined {
   const found = from === to ? undefined : conversions[from]?.[to];
   if (from === to) return (example) => [example];

@@ -1,4 +1,4 @@
-/** What it takes to read one way of storing a shape. */
+/** A dialect: one way in which sets store a shape. */
 
 import type { Row } from '../sources/row.ts';
 import type { ColumnRole, Columns } from './columns.ts';
@@ -8,7 +8,7 @@ export interface Reading {
   columns: Columns;
   /** The row's number in the set. */
   index: number;
-  /** Counts a row that is sound but of no use. */
+  /** Counts a row that is valid but not usable. */
   drop: (reason: string) => void;
 }
 

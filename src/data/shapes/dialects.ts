@@ -1,6 +1,6 @@
 /**
- * The ways in which sets store each shape, tried in this order: each says whether a row speaks it, and reads a row.
- * A new format is one entry here.
+ * The ways in which sets store each shape, tried in this order. Each says whether it fits a row, and reads rows. A new
+ * format is one entry here.
  */
 
 import { unitHash } from '../../random.ts';
@@ -45,7 +45,7 @@ function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefi
   }
   const before = given ? columns.prompt(row) : [];
   const [good, poor] = [replies(chosen, columns.name('chosen')), replies(rejected, columns.name('rejected'))];
-  // With the prompt inside both lists, what they share is the prompt; a separate prompt column then only repeats it.
+  // Both lists begin with the prompt: it is the part they share. A separate prompt column only repeats it.
   const shared = Math.min(commonMessages(good, poor), good.length - 1, poor.length - 1);
   if (good.length - shared !== 1 || poor.length - shared !== 1) {
     drop('different prompts');
@@ -56,7 +56,7 @@ function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefi
   return { prompt, chosen: (good[shared] as Message).content, rejected: (poor[shared] as Message).content };
 }
 
-/** A response as messages: a bare string is what the assistant said. */
+/** A response as messages; a bare string is an assistant message. */
 function replies(value: unknown, column: string): Message[] {
   if (typeof value === 'string' && !/^\s*\[\s*\{/.test(value)) return [{ role: 'assistant', content: value }];
   const messages = toMessages(value, column);
@@ -99,7 +99,7 @@ const graded: Dialect = {
   },
 };
 
-/** Solutions of one problem may lie on rows far apart: its number is a hash of the prompt. */
+/** Solutions of one problem may be far apart in a file, so the problem's number is a hash of the prompt. */
 function promptNumber(prompt: Message[]): number {
   return Math.floor(unitHash(JSON.stringify(prompt), 0) * 2 ** 31);
 }

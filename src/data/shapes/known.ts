@@ -1,15 +1,15 @@
-/** Sets that many people name, and what one has to know about each. Everything else is recognised by its columns. */
+/** Well-known sets that need settings of their own. Everything else is recognised by its columns. */
 import type { ColumnNames } from './columns.ts';
 import type { Shape } from './shapes.ts';
 
 export interface KnownSet {
   shape: Shape;
   columns?: ColumnNames;
-  /** Splits whose hub name is not the plain one. */
+  /** Splits that have another name on the hub. */
   splits?: Record<string, string>;
   /** The subset taken where none is named. */
   subset?: string;
-  /** Files that are no part of the set as it is used here. */
+  /** Files to ignore. */
   without?: RegExp;
 }
 
@@ -55,6 +55,7 @@ export function knownSet(name: string): KnownSet | undefined {
   return known[name.toLowerCase()];
 }
 
+/** Hub names of the sets for which attune has settings of its own. */
 export function knownNames(): string[] {
   return Object.keys(known);
 }

@@ -1,5 +1,6 @@
 /**
- * From a file's columns to a shape: which dialect it speaks, and how its rows become examples of the shape asked for.
+ * Maps a file's columns to a shape: recognises how the rows are stored and turns them into examples of the wanted
+ * shape.
  *
  *     const mapping = mapRows(firstRow, { shape: 'preference', columns: { prompt: 'ask' }, where: 'pairs.jsonl' });
  *     mapping.read(row, index, drop);

@@ -1,12 +1,12 @@
 /**
- * Prompts and replies in the dialects people store them in, as one message list: plain strings, `{role, content}`,
+ * Turns prompts and responses, however they are stored, into one message list: plain strings, `{role, content}`,
  * ShareGPT's `{from, value}`, lists of content parts, JSON inside a CSV cell, and "Human: … Assistant: …" transcripts.
  */
 import { suggestion } from '../../errors.ts';
 import { isRow, kindOf } from '../sources/row.ts';
 import type { Message } from './shapes.ts';
 
-/** What is wrong with one row. The reader turns it into a complaint with file and line. */
+/** A fault in one row. The reader reports it with file and line. */
 export class RowProblem extends Error {}
 
 const roles: Record<string, Message['role']> = {
@@ -26,7 +26,7 @@ const roles: Record<string, Message['role']> = {
   observation: 'tool',
 };
 
-/** A message list from whatever stands in a column; a bare string is what the user said. */
+/** A message list from the value of a column; a bare string is a user message. */
 export function toMessages(value: unknown, column: string): Message[] {
   if (typeof value === 'string') {
     const listed = /^\s*\[\s*\{/.test(value) ? parsedList(value) : undefined;
@@ -74,7 +74,10 @@ export function isTranscript(text: string): boolean {
   return /^\s*Human:/.test(text) && text.includes('\n\nAssistant:');
 }
 
-/** The turns of a transcript. One that ends in a bare "Assistant:" is a prompt: that last, empty turn is left off. */
+/**
+ * The turns of a transcript. A transcript that ends in a bare "Assistant:" is a prompt; the empty last turn is left
+ * out.
+ */
 export function transcriptMessages(text: string): Message[] {
   const trimmed = text.replace(/^\s+(?=Human:)/, '');
   const marks = [...trimmed.matchAll(turn)];
@@ -89,8 +92,8 @@ export function transcriptMessages(text: string): Message[] {
 const reply = '\n\nAssistant:';
 
 /**
- * Two transcripts with one beginning: the common prefix up to its last "Assistant:" is the prompt, what follows in each
- * is the response. Undefined where they share no such beginning.
+ * Splits two transcripts that begin alike: the common prefix up to its last "Assistant:" is the prompt, the rest of
+ * each is its response. Undefined where they share no such prefix.
  */
 export function splitTranscripts(a: string, b: string): { prompt: Message[]; responses: [string, string] } | undefined {
   let common = 0;

@@ -1,5 +1,5 @@
 /**
- * What a row becomes: one plain type for each shape of training data, whatever the columns were called.
+ * The types of examples: one for each shape of training data, whatever the columns are called.
  *
  *     { prompt: [{ role: 'user', content: 'Hi' }], chosen: 'Hello!', rejected: 'Go away.' }
  *
@@ -46,7 +46,7 @@ export interface TextExample {
   source?: string;
 }
 
-/** A solution known to be right or wrong. Solutions of one question share `group`, its number. */
+/** A solution known to be right or wrong. `group` is the number of its question, which its other solutions share. */
 export interface GradedSolution {
   prompt: Message[];
   solution: string;
@@ -65,6 +65,7 @@ export interface LabelledSteps {
   source?: string;
 }
 
+/** The type of an example, by shape. */
 export interface ExampleOf {
   preference: PreferencePair;
   unpaired: UnpairedExample;
@@ -75,12 +76,15 @@ export interface ExampleOf {
   steps: LabelledSteps;
 }
 
+/** The name of a shape of training data. */
 export type Shape = keyof ExampleOf;
+/** An example of any shape. */
 export type Example = ExampleOf[Shape];
 
+/** The names of all shapes. */
 export const shapes: readonly Shape[] = ['preference', 'unpaired', 'prompts', 'messages', 'text', 'graded', 'steps'];
 
-/** What an example is about, as one string: rows with the same key always fall on the same side of a split. */
+/** The prompt of an example as one string. Examples with the same key are on the same side of a split. */
 export function promptKey(shape: Shape, example: Example): string {
   if (shape === 'text') return (example as TextExample).text;
   if (shape === 'messages') {

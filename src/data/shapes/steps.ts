@@ -1,4 +1,6 @@
-/** Solutions with a verdict on each step: PRM800K, PRMBench, BIG-Bench Mistake, and lists of steps beside lists of labels. */
+/**
+ * Solutions with a label on each step: PRM800K, PRMBench, BIG-Bench Mistake, and lists of steps beside lists of labels.
+ */
 
 import { isRow, type Row } from '../sources/row.ts';
 import type { Dialect } from './dialect.ts';
@@ -10,9 +12,9 @@ type Step = LabelledSteps['steps'][number];
 const say = (content: string): Message[] => [{ role: 'user', content }];
 
 /**
- * PRM800K (Lightman et al., 2023): at each step several completions were rated, and one, or a human's own, was taken on.
- * One example is the path that was taken. Every other rated completion makes an example of its own, whose earlier steps
- * are context only (label null), so that no verdict is counted twice.
+ * PRM800K (Lightman et al., 2023): at each step several completions were rated, and one of them, or a human's, was
+ * chosen. One example is the chosen path. Every other rated completion makes its own example, whose earlier steps are
+ * context only (label null), so that no label is counted twice.
  */
 const prm800k: Dialect = {
   name: 'PRM800K',
@@ -32,7 +34,7 @@ const prm800k: Dialect = {
       let taken: Step | undefined;
       if (typeof step.chosen_completion === 'number') taken = rated[step.chosen_completion];
       else if (typeof human === 'string') taken = { text: human, label: 1 };
-      // Where the work ends on an error, the rated completion itself is the last step of the path.
+      // Where a solution ends on an error, the rated completion is the last step of the path.
       else taken = rated.find((one) => one !== undefined);
       for (const one of rated) {
         if (one !== undefined && one !== taken) others.push({ prompt, steps: [...context, one] });

@@ -1,4 +1,4 @@
-/** The bytes of a file, unpacked where it is compressed, as a stream: memory does not grow with the file. */
+/** Reads a file as a stream of bytes, decompressed; memory does not grow with the file. */
 import { createReadStream } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { type Duplex, pipeline } from 'node:stream';
@@ -7,7 +7,7 @@ import { UserError } from '../../errors.ts';
 
 const chunkBytes = 1 << 18;
 
-/** Pipes and devices have no end, or none that comes: only files are read. */
+/** The size of a regular file. Pipes and devices are refused: they may never end. */
 export async function regularFileSize(path: string): Promise<number> {
   const found = await stat(path).catch((error) => {
     throw readError(path, error);
@@ -16,6 +16,7 @@ export async function regularFileSize(path: string): Promise<number> {
   throw new UserError(`${path}: ${found.isDirectory() ? 'a folder' : 'not a regular file'}; data are read from files.`);
 }
 
+/** The bytes of a file as a stream, decompressed where it is .gz or .zst. */
 export async function* fileBytes(path: string): AsyncGenerator<Buffer> {
   await regularFileSize(path);
   const unpacker = await unpackerFor(path);
@@ -28,7 +29,7 @@ export async function* fileBytes(path: string): AsyncGenerator<Buffer> {
   }
 }
 
-// The first bytes decide, not the name: a hub may serve a .gz file already unpacked.
+// The first bytes decide, not the name: a hub may serve a .gz file already decompressed.
 async function unpackerFor(path: string): Promise<Duplex | undefined> {
   const magic = Buffer.alloc(4);
   try {

@@ -24,7 +24,7 @@ export function readerFor(path: string): RowReader | undefined {
   return kind === undefined ? undefined : readers[kind];
 }
 
-/** Paths of data files among these, without tables of settings and the like. */
+/** The data files among these paths, without metadata files. */
 export function dataFiles(paths: readonly string[]): string[] {
   return paths
     .filter((path) => readerFor(path) !== undefined && !isMetadataName(basename(path)))
@@ -55,7 +55,7 @@ const splitNames: Record<string, string> = {
 };
 
 /**
- * The split that a path speaks of: `data/train-00000-of-00002.parquet`, `helpful.test.jsonl.gz`, `main/test/x.json`.
+ * The split that a path names: `data/train-00000-of-00002.parquet`, `helpful.test.jsonl.gz`, `main/test/x.json`.
  * Names such as `train_prefs` count as splits of their own.
  */
 export function splitOf(path: string): string | undefined {
@@ -74,8 +74,8 @@ export function splitOf(path: string): string | undefined {
 }
 
 /**
- * The files of one split. Without a wish: the training files; where no name speaks of training, what is not kept for
- * testing; else everything. A file whose name says nothing belongs to training, and `train_prefs` is a training split.
+ * The files of one split. Without `split`: the training files; where no name says training, all but the test files;
+ * else all files. A file whose name says nothing is a training file, and `train_prefs` is a training split.
  */
 export function filesOfSplit(files: readonly string[], split: string | undefined, name: string): string[] {
   if (split === 'all') return [...files];
@@ -113,7 +113,7 @@ function subsetsOf(file: string): string[] {
   return [...parts.filter((part) => part !== 'data'), stem];
 }
 
-/** What a path stands for. */
+/** The files behind a path. */
 export interface LocalFiles {
   files: string[];
   /** Data files of the folder that belong to other splits or subsets. */
@@ -140,7 +140,7 @@ export function localFiles(path: string, wish: { split?: string; subset?: string
   return { files: chosen.map((file) => join(path, file)), leftAside: all.filter((file) => !chosen.includes(file)) };
 }
 
-/** For a path that is not there: what lies nearest beside it. */
+/** The error for a path that does not exist; it suggests the nearest name beside it. */
 export function missingPath(path: string): UserError {
   const folder = dirname(resolve(path));
   const names = existsSync(folder) ? readdirSync(folder) : [];

@@ -1,10 +1,11 @@
 /**
- * Datasets of the hub: which of a repository's files make up the split and subset asked for. The transfer itself is the
- * hub client's, which the caller brings along.
+ * Datasets of the hub: finds the files of a repository that make up a split and subset. The caller's hub client
+ * downloads them.
  */
 import { UserError } from '../../errors.ts';
 import { dataFiles, filesOfSplit, filesOfSubset, knownKinds } from './files.ts';
 
+/** What `openDataset` needs of a hub client. */
 export interface DatasetHub {
   /** All paths of a dataset repository. */
   list(repo: string, revision?: string): Promise<string[]>;
@@ -27,7 +28,7 @@ export function parseHubName(name: string): { repo: string; revision?: string } 
   return hubName.test(repo) && !repo.startsWith('.') ? { repo, revision } : undefined;
 }
 
-/** What is known of a well-known set's files. */
+/** Settings for the files of a well-known set. */
 export interface KnownFiles {
   subset?: string;
   splits?: Record<string, string>;

@@ -1,6 +1,6 @@
 /**
  * JSON files: a list of rows, an object with the list inside (`{"data": [...]}`), or row objects one after another.
- * A list is read element by element, so its size does not matter; a wrapping object is read whole.
+ * A list is streamed, so its size does not matter; a wrapping object is read whole.
  */
 import { UserError } from '../../errors.ts';
 import { fileBytes } from './bytes.ts';
@@ -105,7 +105,7 @@ async function* values(chunks: AsyncIterable<Buffer>, path: string): AsyncGenera
   }
 }
 
-/** Whether a `.json` file holds rows at all; tables of settings beside a data set (`dataset_info.json`) do not. */
+/** Whether a `.json` file is metadata (`dataset_info.json`), which holds no rows. */
 export function isMetadataName(name: string): boolean {
   return /^(dataset_infos?|state|config|package|metadata|.*_config|croissant)\.json$/i.test(name);
 }

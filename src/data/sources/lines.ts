@@ -1,4 +1,4 @@
-/** Text files by the record: bytes in, whole records out, each with the line it starts on. */
+/** Splits bytes into records, each with the line it starts on. */
 const newline = 0x0a;
 const quote = 0x22;
 
@@ -43,12 +43,13 @@ export async function* records(chunks: AsyncIterable<Buffer>, quoted = false): A
   if (pending.length > 0) yield { bytes: Buffer.concat(pending), line: startLine };
 }
 
+/** A line of text with its number. */
 export interface TextLine {
   text: string;
   line: number;
 }
 
-/** Lines that end with \n or \r\n and with nothing else: a JSON text may hold U+2028, at which node:readline would cut. */
+/** Lines that end with \n or \r\n only. JSON text may hold U+2028, at which node:readline would split. */
 export async function* textLines(chunks: AsyncIterable<Buffer>): AsyncGenerator<TextLine> {
   for await (const { bytes, line } of records(chunks)) yield { text: bytes.toString('utf8').replace(/\r$/, ''), line };
 }

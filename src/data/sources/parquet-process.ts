@@ -1,6 +1,6 @@
 /**
- * Decodes a Parquet file in a process of its own (started by parquet.ts): a damaged file may ask for any amount of time
- * and memory, and running out of memory ends a whole process. So it ends this one.
+ * Decodes a Parquet file in a process of its own (started by parquet.ts): a damaged file may need any amount of time
+ * and memory, and running out of memory ends a process. Here it ends this process only.
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib';
@@ -13,14 +13,14 @@ import {
 } from 'hyparquet';
 import type { Row } from './row.ts';
 
-/** What goes to the reader: rows from `start` on (counted from 0), the end, or what is wrong with the file. */
+/** Messages to the reader: rows from `start` on (from 0), the end, or a fault in the file. */
 export type ParquetMessage = { rows: Row[]; start: number } | { done: true } | { fault: string };
 
-// Row groups of some writers hold a million rows; slices of this size bound what is decoded at once.
+// Some writers put a million rows in a row group; slices bound what is decoded at once.
 const SLICE_ROWS = 4096;
 const LARGEST_PAGE = 2 ** 30;
 
-/** No snappy element stands for more than 64 bytes, and each takes at least two. */
+/** A snappy element expands to at most 64 bytes and takes at least two, which bounds the output. */
 function unpackSnappy(bytes: Uint8Array, length: number): Uint8Array {
   if (!(length >= 0 && length <= 32 * bytes.length + 64)) throw new Error(`a page of ${length} bytes`);
   const output = new Uint8Array(length);
@@ -74,7 +74,7 @@ async function asyncBuffer(handle: FileHandle): Promise<AsyncBuffer> {
   };
 }
 
-// 64-bit integers arrive as BigInt, which neither JSON nor arithmetic with numbers takes.
+// 64-bit integers arrive as BigInt, which JSON and arithmetic with numbers refuse.
 function plain(value: unknown): unknown {
   if (typeof value === 'bigint') return Number(value);
   if (Array.isArray(value)) return value.map(plain);
@@ -86,7 +86,7 @@ function plain(value: unknown): unknown {
   return value;
 }
 
-/** Resolves each time the reader asks for another slice; it asks for one more than it has. */
+/** Resolves each time the reader asks for another slice; it stays one slice ahead. */
 function requests(): () => Promise<void> {
   let asked = 0;
   let wake: (() => void) | undefined;
@@ -108,7 +108,7 @@ const [, , path] = process.argv;
 if (process.send !== undefined && path !== undefined) {
   const send = (message: ParquetMessage) => process.send?.(message);
   const asked = requests();
-  // Nobody is left to read for.
+  // The reader is gone.
   process.on('disconnect', () => process.exit());
   try {
     await using handle = await open(path, 'r');

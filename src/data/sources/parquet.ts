@@ -1,4 +1,4 @@
-/** Parquet, some thousand rows at a time, decoded in a process of its own with bounds on memory and time. */
+/** Reads Parquet some thousand rows at a time, decoded in a separate process with limits on memory and time. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { on } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -14,7 +14,7 @@ export interface ParquetLimits {
   megabytes?: number;
 }
 
-// Sources run as they are; the package holds JavaScript.
+// The sources are TypeScript, the published package is JavaScript.
 const program = new URL(`./parquet-process${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
 export async function* readParquet(
@@ -23,12 +23,12 @@ export async function* readParquet(
   limits: ParquetLimits = {},
 ): AsyncGenerator<LocatedRow> {
   const megabytesOnDisk = (await regularFileSize(path)) / 2 ** 20;
-  // What a sound file needs grows with its size; strings and numbers are larger in memory than on disk.
+  // A valid file needs time and memory in proportion to its size, and is larger in memory than on disk.
   const { seconds = 20 + megabytesOnDisk, megabytes = Math.min(4096, 256 + 64 * megabytesOnDisk) } = limits;
   const decoder = fork(fileURLToPath(program), [path], {
     execArgv: [`--max-old-space-size=${Math.ceil(megabytes)}`],
     serialization: 'advanced',
-    // What Node prints when the memory is used up is not for the console.
+    // Hides what Node prints when memory runs out.
     stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
   });
   const messages = on(decoder, 'message', { close: ['exit'] }) as AsyncIterableIterator<[ParquetMessage]>;
@@ -49,7 +49,7 @@ export async function* readParquet(
   }
 }
 
-/** A decoder that has ended is noticed when its next message does not come. */
+/** If the decoder has ended, waiting for its next message reports it. */
 function ask(decoder: ChildProcess): void {
   if (decoder.connected) decoder.send('next', () => {});
 }

@@ -1,6 +1,7 @@
-/** A row as a file gave it, and where it stood: every later complaint can name file and line. */
+/** A row and its place, so that every message about it can name file and line. */
 import { isUtf8 } from 'node:buffer';
 
+/** A row of a dataset: values by column name. */
 export type Row = Record<string, unknown>;
 
 export interface LocatedRow {
@@ -10,10 +11,10 @@ export interface LocatedRow {
   line: number;
 }
 
-/** Told of each broken row; it throws where the user asked to stop at the first (`onBadRow: 'fail'`). */
+/** Called for each broken row; throws with `onBadRow: 'fail'`. */
 export type BadRow = (file: string, line: number, problem: string) => void;
 
-/** Every kind of file is read by one of these. */
+/** Reads one kind of file. */
 export type RowReader = (path: string, bad: BadRow) => AsyncIterable<LocatedRow>;
 
 /** Text, or undefined where the bytes are not UTF-8. */
@@ -31,7 +32,7 @@ export function kindOf(value: unknown): string {
   return Array.isArray(value) ? 'list' : typeof value;
 }
 
-/** One JSON object from its bytes; a complaint otherwise. */
+/** Parses one JSON object; calls `bad` for anything else. */
 export function parseRow(bytes: Buffer, file: string, line: number, bad: BadRow): LocatedRow | undefined {
   const text = utf8(bytes);
   if (text === undefined) {

@@ -1,4 +1,4 @@
-/** Where a dataset's rows come from: files, or what the program holds. Each call of `read` is a new pass. */
+/** Where a dataset's rows come from: files or memory. Each call of `read` is a new pass. */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { AttuneError, UserError } from '../../errors.ts';
@@ -10,9 +10,9 @@ export interface Rows {
   /** A source that can be read only once. */
   readonly once?: boolean;
   read(bad: BadRow): AsyncIterable<LocatedRow>;
-  /** The first sound row, without using up a source that can be read only once. */
+  /** The first valid row. It does not use up a source that can be read only once. */
   first(bad: BadRow): Promise<LocatedRow | undefined>;
-  /** A hash of the content; undefined where a second pass cannot be had. */
+  /** A hash of the content; undefined for a source that can be read only once. */
   fingerprint(): Promise<string | undefined>;
 }
 
@@ -43,7 +43,7 @@ export function fileRows(files: readonly string[]): Rows {
     async fingerprint() {
       const hash = createHash('sha256');
       for (const file of files) {
-        // The file's name takes part: it decides the reader and the examples' source.
+        // The file's name is hashed too: it decides the reader and the examples' `source`.
         hash.update(`\0${file.split('/').at(-1)}\0`);
         for await (const chunk of createReadStream(file, { highWaterMark: 1 << 20 })) hash.update(chunk);
       }

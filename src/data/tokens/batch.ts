@@ -1,11 +1,12 @@
 /**
- * A packed batch as plain arrays: sequences laid end to end, with no padding anywhere.
+ * A packed batch as plain arrays: sequences one after another, without padding.
  *
- * The sequences of a pair batch are first all chosen, then all rejected ones: sequence `i` and sequence
- * `examples + i` answer the same prompt.
+ * A batch of pairs holds all chosen sequences, then all rejected ones: sequences `i` and `examples + i` have the same
+ * prompt.
  */
 import type { TokenRecord } from './record.ts';
 
+/** A packed batch as plain arrays. */
 export interface Batch {
   /** Examples (pairs, conversations, …) in the batch, and sequences: twice as many for pairs. */
   examples: number;
@@ -20,19 +21,20 @@ export interface Batch {
   lossMask: Uint8Array;
   /** Tokens of each sequence before the first one with loss. */
   promptLengths: Int32Array;
-  /** Index in `ids` of each labelled step's end, and its verdict (−1, 0, 1). */
+  /** Index in `ids` of each labelled step's end, and its label (−1, 0, 1). */
   stepPositions: Int32Array;
   stepLabels: Int32Array;
-  /** One value per example. `labels` is 1 where the answer is wanted or right. */
+  /** One value per example. `labels` is 1 where the response is wanted or right. */
   labels: Uint8Array;
   margins: Float32Array;
   groups: Int32Array;
   /** Index into the store's `sources`, or −1. */
   sources: Int32Array;
-  /** Which of the dataset's examples each one is. */
+  /** The number of each example in the dataset. */
   exampleIndices: Int32Array;
 }
 
+/** Packs token records into one batch. */
 export function packBatch(records: readonly TokenRecord[]): Batch {
   const sides = records[0]?.sequences.length ?? 0;
   const laid = Array.from({ length: sides }, (_, side) => side).flatMap((side) =>

@@ -1,5 +1,5 @@
 /**
- * Batches over tokenised data: by count or by tokens, in an order that the seed and the epoch decide, from any position.
+ * Batches over tokenised data: by count or by tokens, in an order given by seed and epoch, from any position.
  *
  *     const batches = new Batches(tokens, { batchSize: 32, epochs: 3, seed: 42 });
  *     batches.seek(checkpoint.data);                 // { epoch, index }
@@ -12,14 +12,15 @@ import { Random } from '../../random.ts';
 import { type Batch, packBatch } from './batch.ts';
 import type { TokenStore } from './store.ts';
 
+/** Batch size, order, epochs and this process's share. */
 export interface BatchOptions {
   /** Examples per batch, at most. */
   batchSize?: number;
   /** Tokens per batch, at most (one longer example makes a batch of its own). With both, whichever is met first. */
   tokenBudget?: number;
-  /** `replacement` draws every example anew, for evaluation on a sample. */
+  /** `replacement` draws each example independently, for evaluation on a sample. */
   order?: 'shuffled' | 'sequential' | 'replacement';
-  /** Put examples of like length together; batches still come in random order. */
+  /** Groups examples of similar length; batches still come in random order. */
   lengthAware?: boolean;
   seed?: number;
   /** Default 1. Infinity goes on for ever. */
@@ -33,17 +34,18 @@ export interface BatchOptions {
   prefetch?: number;
 }
 
-/** The next batch to come: the epoch, and the batch's number in it. */
+/** A position in the data: the epoch, and the number of the next batch in it. */
 export interface BatchState {
   epoch: number;
   index: number;
 }
 
-/** Batches sorted by length are cut from windows of this many, so that an epoch is not one long sorted run. */
+/** Examples are sorted by length within windows of this many batches, so that an epoch is not one long sorted run. */
 const windowBatches = 64;
 
 type Store = Pick<TokenStore, 'length' | 'lengths' | 'records'>;
 
+/** Packed batches over a token store, which can be resumed from any position. */
 export class Batches implements AsyncIterable<Batch> {
   readonly #store: Store;
   readonly #options: BatchOptions;
@@ -107,7 +109,7 @@ export class Batches implements AsyncIterable<Batch> {
     }
   }
 
-  /** The same position with the end of an epoch turned into the start of the next; undefined after the last. */
+  /** The end of an epoch becomes the start of the next; undefined after the last. */
   #settle({ epoch, index }: BatchState): BatchState | undefined {
     const { epochs = 1 } = this.#options;
     if (epoch >= epochs) return undefined;

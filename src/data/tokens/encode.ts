@@ -1,4 +1,4 @@
-/** Examples to token records, a few hundred at a time, so that the tokenizer's threads have work. */
+/** Encodes examples as token records, a few hundred at a time to keep the tokenizer's threads busy. */
 import { ChatFormat, type FormatOptions, type TextTokenizer } from '../../text/chat-format.ts';
 import type {
   Conversation,
@@ -15,18 +15,19 @@ import type {
 } from '../shapes/shapes.ts';
 import { sequence, type TokenRecord, type TokenSequence } from './record.ts';
 
+/** Length limits and prompt format of encoding. */
 export interface EncodeOptions extends FormatOptions {
   /** Sequences longer than this are left out and counted (plain text is cut into pieces of it). */
   maxLength?: number;
-  /** Prompts keep their last tokens: what stands nearest the response matters most. */
+  /** Longer prompts keep their last tokens, which are nearest to the response. */
   maxPromptLength?: number;
-  /** Responses keep their first tokens. */
+  /** Longer responses keep their first tokens. */
   maxResponseLength?: number;
-  /** What stands after each step; the step's label sits on its last token. */
+  /** The text after each step; a step's label belongs to its last token. */
   stepSeparator?: string;
 }
 
-/** The texts to tokenise for one example, and what to make of their ids. */
+/** The texts to tokenise for one example, and the function that builds its record from their ids. */
 interface Draft {
   texts: string[];
   sequences(ids: Int32Array[]): TokenSequence[];
@@ -34,6 +35,7 @@ interface Draft {
 
 export type Encoded = { records: TokenRecord[] } | { dropped: string };
 
+/** Encodes examples of one shape as token records. */
 export class ExampleEncoder<S extends Shape = Shape> {
   readonly #tokenizer: TextTokenizer;
   readonly #shape: S;
@@ -135,14 +137,14 @@ export class ExampleEncoder<S extends Shape = Shape> {
     if (!this.#format.chat) return this.#dialogue(messages);
     const replies = messages.filter(({ role }) => role === 'assistant');
     const last = messages.at(-1) as Message;
-    // One response at the end needs no search for the assistant's turns, which costs several renderings.
+    // A single response at the end needs no search for the assistant's turns, which renders the chat several times.
     if (replies.length === 1 && last.role === 'assistant')
       return this.#responses(messages.slice(0, -1), [last.content]);
     const { ids, assistantMask } = this.#format.encodeChat(messages);
     return { texts: [], sequences: () => [sequence([Int32Array.from(ids)], runs(assistantMask))] };
   }
 
-  /** A conversation without a template: what leads up to each response, and the response, tokenised apart. */
+  /** A conversation without a template: each response and the text before it are tokenised separately. */
   #dialogue(messages: Message[]): Draft {
     const texts: string[] = [];
     let before: Message[] = [];
@@ -181,7 +183,7 @@ export class ExampleEncoder<S extends Shape = Shape> {
     const pieces: TokenSequence[] = [];
     for (let start = 0; start < whole.length; start += size) {
       const piece = whole.subarray(start, start + size);
-      // The lone token at the end of a cut text has nothing before it to be predicted from.
+      // A piece of one token has nothing to be predicted from.
       if (piece.length > 1 || pieces.length === 0) pieces.push(sequence([piece], [0, piece.length]));
     }
     return pieces;

@@ -1,20 +1,21 @@
-/** One tokenised example, and how it lies in the token file: a run of 32-bit integers. */
+/** One sequence of a tokenised example: its ids and where the loss is taken. */
 export interface TokenSequence {
   ids: Int32Array;
   /** Tokens before the first one that carries loss. */
   promptLength: number;
   /** Where loss falls: [start, end, start, end, …]. */
   spans: Int32Array;
-  /** Labelled places: [position, label, …], a step's end token and its verdict. */
+  /** Step labels: [position of the step's end token, label, …]. */
   marks: Int32Array;
 }
 
+/** A tokenised example. */
 export interface TokenRecord {
   /** Two for a pair (chosen, rejected), one for everything else. */
   sequences: TokenSequence[];
-  /** Which of the dataset's examples it was made from. */
+  /** The number of its example in the dataset. */
   example: number;
-  /** Whether the answer is wanted or right (unpaired, graded). */
+  /** Whether the response is wanted or right (unpaired, graded). */
   label: boolean;
   margin: number;
   group: number;

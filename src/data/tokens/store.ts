@@ -1,7 +1,7 @@
 /**
  * Token records on disk: one file of 32-bit integers and an index of where each record starts. Only the index is held
- * in memory. A store is written beside its place and renamed, and its checksums are verified when it is opened, so a
- * crash or a damaged disk leads to a rebuild, never to wrong tokens.
+ * in memory. A store is written to a temporary folder and renamed, and its checksums are verified when it is opened:
+ * after a crash or on a damaged disk it is rebuilt, and never gives wrong tokens.
  */
 import { randomUUID } from 'node:crypto';
 import { read } from 'node:fs';
@@ -27,6 +27,7 @@ interface StoreMeta {
   tally: ReturnType<Tally['toJSON']>;
 }
 
+/** A tokenised dataset on disk. */
 export class TokenStore {
   readonly shape: string;
   readonly length: number;
@@ -37,8 +38,8 @@ export class TokenStore {
   /** Tokens of each record, both sequences of a pair together. */
   readonly lengths: Int32Array;
   /**
-   * Follows the tokens, their order and their bounds: a run that is taken up again compares it with the one it was stopped
-   * with, to notice that its data have changed.
+   * A hash of the tokens, their order and their boundaries. A resumed run compares it with the stored one, to notice
+   * that its data have changed.
    */
   readonly fingerprint: string;
   readonly #starts: Float64Array;
@@ -80,7 +81,7 @@ export class TokenStore {
     }
   }
 
-  /** Records by number, in the order asked. One buffer holds them all; the reads go on side by side, off this thread. */
+  /** Records by number, in the order asked. They share one buffer and are read in parallel, off this thread. */
   async records(indices: ArrayLike<number>): Promise<TokenRecord[]> {
     const spans = Array.from(indices, (index) => {
       const start = this.#starts[index] as number;
@@ -96,7 +97,7 @@ export class TokenStore {
       let open = spans.length;
       if (open === 0) resolve();
       for (const [place, { start, bytes }] of spans.entries()) {
-        // The callback form costs a third of the promise form, and a batch is some dozens of reads.
+        // The callback form costs a third of the promise form, and a batch needs dozens of reads.
         read(this.#file.fd, views[place] as Int32Array, 0, bytes, start, (error, count) => {
           if (error !== null) reject(error);
           else if (count !== bytes) reject(new AttuneError('The token store ended too early; was its folder changed?'));
@@ -132,7 +133,7 @@ async function checksum(file: FileHandle): Promise<number> {
   }
 }
 
-/** Writes a store; `finish` puts it in its place. */
+/** Writes a store; `finish` renames it to its final place. */
 export class TokenStoreWriter {
   readonly #folder: string;
   readonly #file: FileHandle;
@@ -172,7 +173,7 @@ export class TokenStoreWriter {
     if (this.#pendingBytes >= flushBytes) await this.#flush();
   }
 
-  /** Renames the store to `place`; a store that another process finished meanwhile gives way to it. */
+  /** Renames the store to `place`. If another process finishes the same store at that moment, its copy is kept. */
   async finish(place: string, shape: string, sources: string[], tally: Tally): Promise<void> {
     await this.#flush();
     await this.#file.sync();

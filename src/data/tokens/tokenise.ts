@@ -1,5 +1,5 @@
 /**
- * A dataset tokenised once: the result is kept on disk under a key of its content, the tokenizer and the options.
+ * Tokenises a dataset once. The result is cached on disk under a key of the content, the tokenizer and the options.
  *
  *     await using tokens = await tokenise(pairs, tokenizer, { maxLength: 2048 });
  *     for await (const batch of new Batches(tokens, { batchSize: 32, seed: 42 })) …
@@ -17,6 +17,7 @@ import { Tally } from '../tally.ts';
 import { type Encoded, type EncodeOptions, ExampleEncoder } from './encode.ts';
 import { TokenStore, TokenStoreWriter } from './store.ts';
 
+/** How examples are encoded, and where the result is cached. */
 export interface TokeniseOptions extends EncodeOptions {
   /** Where stores are kept; false keeps nothing. Default: ATTUNE_CACHE, else attune's folder in the user's cache. */
   cache?: string | false;
@@ -26,6 +27,7 @@ export interface TokeniseOptions extends EncodeOptions {
 
 const chunkExamples = 512;
 
+/** Tokenises a dataset, or opens the cached result. */
 export async function tokenise<S extends Shape>(
   dataset: Dataset<S>,
   tokenizer: TextTokenizer,
@@ -38,7 +40,7 @@ export async function tokenise<S extends Shape>(
     try {
       return await build(dataset, tokenizer, options, place);
     } finally {
-      // The open file stays readable after its name is gone, and nothing is left behind by a crash.
+      // An open file stays readable after it is removed, and a crash leaves nothing behind.
       await rm(place, { recursive: true, force: true });
     }
   }
@@ -47,6 +49,7 @@ export async function tokenise<S extends Shape>(
   return (await TokenStore.open(place)) ?? (await build(dataset, tokenizer, options, place));
 }
 
+/** The folder of cached token stores. */
 export function tokenCacheFolder(): string {
   const { ATTUNE_CACHE, XDG_CACHE_HOME } = process.env;
   if (ATTUNE_CACHE) return join(ATTUNE_CACHE, 'tokens');
@@ -98,7 +101,7 @@ async function* encodedChunks<S extends Shape>(
     chunk.push(example);
     if (chunk.length < chunkExamples) continue;
     const started = encoder.encode(chunk);
-    // A failure is reported when its turn comes, not as an unhandled rejection before it.
+    // A failure is reported when this chunk is awaited, not as an unhandled rejection before.
     started.catch(() => {});
     chunk = [];
     if (ahead !== undefined) yield await ahead;

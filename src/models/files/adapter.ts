@@ -34,7 +34,10 @@ const PREFIX = 'base_model.model.';
 /** In the metadata of the weights: how the base was held that the adapter was trained on. */
 const BASE_QUANT_TYPE = 'attune_base_quant_type';
 
-/** All adapters of a model, laid out as PEFT does: the first (or `default`) in the folder, the others in folders by name. */
+/**
+ * All adapters of a model, laid out as PEFT does: the first (or `default`) in the folder, the others in folders by
+ * name.
+ */
 export function saveAdapters(model: Model, folder: string): void {
   const names = model.adapters?.names ?? [];
   const main = names.length === 1 || !names.includes(DEFAULT_ADAPTER) ? model.adapters?.active?.name : DEFAULT_ADAPTER;

@@ -1,24 +1,27 @@
 /**
- * One call of a user's reward function: frozen samples in, checked numbers out, and the sample to blame where it throws.
- * The same for functions of this process (function.ts) and for modules in a thread of their own (module-thread.ts).
+ * One call of a user's reward function: it gets frozen samples, its numbers are checked, and an error names the sample
+ * that caused it. Used for functions in this process (function.ts) and for modules in their own thread
+ * (module-thread.ts).
  */
 import { AttuneError } from '../../errors.ts';
 import type { RewardItem, RewardParts } from '../scorer.ts';
 
-/** One number per item; or one list per named part; or for each item its parts. The total of parts is their sum. */
+/** One number per item, one list per named part, or each item's named parts. The total is the sum of the parts. */
 export type RewardOutput = ArrayLike<number> | Record<string, ArrayLike<number>> | readonly Record<string, number>[];
 
+/** A reward function of your own: it takes a batch and returns numbers or named parts. */
 export type RewardFunction = (
   items: readonly RewardItem[],
   options: { signal: AbortSignal },
 ) => RewardOutput | Promise<RewardOutput>;
 
 /**
- * `sample`: some samples failed, others may be scored. `batch`: nothing of this batch will come (too late, thread gone).
- * `contract`: the function does not do what a reward must do, whatever the samples are.
+ * What failed. `sample`: some samples; others can still be scored. `batch`: the whole batch (time limit, thread ended).
+ * `contract`: the function itself, for example by returning too few numbers.
  */
 export type RewardFault = 'sample' | 'batch' | 'contract';
 
+/** A reward function failed, or returned something that is no reward. */
 export class RewardError extends AttuneError {
   override name = 'RewardError';
   readonly fault: RewardFault;
@@ -50,7 +53,9 @@ export async function scoreBatch(
   }
 }
 
-/** What a reward is shown cannot be changed by it: verifiers and stored rollouts read the same samples afterwards. */
+/**
+ * A deep, frozen copy. A reward function cannot change its samples: verifiers and stored rollouts use them afterwards.
+ */
 export function frozenCopy<T>(value: T): T {
   if (Array.isArray(value)) return Object.freeze(value.map(frozenCopy)) as T;
   if (value === null || typeof value !== 'object' || Object.getPrototypeOf(value) !== Object.prototype) return value;
@@ -59,7 +64,7 @@ export function frozenCopy<T>(value: T): T {
   ) as T;
 }
 
-/** A batch failed; its items one by one tell which of them is to blame. */
+/** After a failed batch, scores its items one by one to find the one that fails. */
 async function culprit(
   items: readonly RewardItem[],
   error: unknown,

@@ -1,12 +1,13 @@
 /**
- * A function of the program's own as a scorer: it takes a batch and gives numbers, or named parts. It runs in this process,
- * so that it may use whatever the program holds; modules named on a command line run in a thread (module.ts).
+ * A function as a scorer: it takes a batch and returns numbers or named parts. It runs in this process and may use
+ * anything in it; modules named on a command line run in a thread (module.ts).
  *
  *     const scorer = rewardFunction((batch) => batch.map(({ response }) => -response.length), { timeLimitMs: 10_000 });
  */
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { RewardError, type RewardFunction, scoreBatch } from './batch.ts';
 
+/** Name and time limit of a reward function or module. */
 export interface RewardFunctionOptions {
   name?: string;
   /** How long one batch may take; 60 s unless given. */
@@ -18,13 +19,14 @@ export const defaultTimeLimitMs = 60_000;
 export const tooLate = (name: string, timeLimitMs: number) =>
   new RewardError(`The reward "${name}" took longer than ${timeLimitMs / 1000} s for a batch.`, 'batch');
 
+/** Makes a scorer from a function of your own. */
 export function rewardFunction(body: RewardFunction, options: RewardFunctionOptions = {}): RewardScorer {
   const { name = 'function', timeLimitMs = defaultTimeLimitMs } = options;
   const parts = async (items: readonly RewardItem[], { signal }: ScoreOptions = {}): Promise<RewardParts> => {
     if (items.length === 0) return { total: [], parts: {} };
     const limit = new AbortController();
-    // A timer of its own, since AbortSignal.timeout does not keep the process alive: with nothing else left to wait for,
-    // Node would leave without a word.
+    // AbortSignal.timeout does not keep the process alive: with nothing else pending, Node would exit silently.
+    // This timer keeps it alive.
     const timer = setTimeout(() => limit.abort(tooLate(name, timeLimitMs)), timeLimitMs);
     const both = signal === undefined ? limit.signal : AbortSignal.any([signal, limit.signal]);
     const stopped = new Promise<never>((_, reject) => {

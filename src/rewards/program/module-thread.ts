@@ -51,7 +51,7 @@ async function load(): Promise<RewardFunction | undefined> {
   return undefined;
 }
 
-/** Node strips types and does no more: what needs code to be generated is refused, with the words for a user who wonders. */
+/** Node only strips types. TypeScript that needs generated code (enums, decorators) is refused with an explanation. */
 function loadFault(error: unknown): string {
   const { code } = error as NodeJS.ErrnoException;
   const place = placeOf(error);
@@ -67,7 +67,7 @@ function placeOf(error: unknown): string | undefined {
   const stack = error instanceof Error ? (error.stack ?? '') : '';
   const head = /^(?:file:\/\/)?(\/\S+|[A-Z]:\\\S+):(\d+)\n/.exec(stack);
   if (head !== null) return `${head[1]}:${head[2]}`;
-  // A JavaScript parser's error says no place; the type stripper reads JavaScript too and gives one.
+  // A JavaScript SyntaxError has no position; the type stripper parses JavaScript too and gives one.
   if (error instanceof SyntaxError && stack.length > 0) {
     try {
       stripTypeScriptTypes(readFileSync(file, 'utf8'), { sourceUrl: file });

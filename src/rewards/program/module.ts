@@ -1,13 +1,13 @@
 /**
- * A TypeScript module of the user's as a scorer: its default export takes a batch and gives numbers, or named parts.
+ * A TypeScript module of the user's as a scorer: its default export takes a batch and returns numbers or named parts.
  *
  *     // my-reward.ts
  *     export default async (batch) => batch.map(({ response }) => -response.length);
  *
  *     using scorer = await loadRewardModule('./my-reward.ts', { timeLimitMs: 10_000 });
  *
- * It runs in a thread of its own: an endless loop is ended at the time limit, and a stray rejection, a timer that throws or
- * process.exit() ends the thread and not the training, which saves and says what happened.
+ * It runs in its own thread. An endless loop is stopped at the time limit. An unhandled rejection, a timer that throws
+ * or process.exit() ends the thread, not the training, which saves a checkpoint and reports the cause.
  */
 import { statSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
@@ -23,10 +23,12 @@ const loadLimitMs = 60_000;
 /** How long a function that listens to its signal has to tidy up before its thread is ended. */
 const graceMs = 200;
 
+/** A reward module that runs in its own thread, until it is disposed. */
 export interface RewardModule extends RewardScorer, Disposable {
   dispose(): void;
 }
 
+/** Loads a TypeScript or JavaScript module whose default export is a reward function. */
 export async function loadRewardModule(path: string, options: RewardFunctionOptions = {}): Promise<RewardModule> {
   const file = resolve(path);
   if (!statSync(file, { throwIfNoEntry: false })?.isFile()) throw new UserError(`There is no reward module ${path}.`);
@@ -57,7 +59,7 @@ class ModuleThread {
   readonly #waiting = new Map<number, Waiting>();
   #worker: Promise<Worker> | undefined;
   #next = 0;
-  /** What ended the thread while nobody waited for it: the next batch hears of it. */
+  /** Why the thread ended between batches; the next batch fails with it. */
   #failure: RewardError | undefined;
 
   constructor(path: string, name: string, timeLimitMs: number) {
@@ -66,7 +68,7 @@ class ModuleThread {
     this.#timeLimitMs = timeLimitMs;
   }
 
-  /** The thread, started again where an earlier one was ended. */
+  /** The running thread; started again if the last one was ended. */
   ready(): Promise<Worker> {
     this.#worker ??= this.#start();
     return this.#worker;
@@ -129,7 +131,7 @@ class ModuleThread {
       } else if (reply.kind === 'unusable') fail(reply.message);
       else this.#settle(reply);
     });
-    // Whatever a module throws outside of a batch: a rejection nobody handles, a timer's exception.
+    // Errors outside of a batch: an unhandled rejection, an exception in a timer.
     worker.on('error', (error) => {
       fail(`failed while it was loaded: ${messageOf(error)}`);
       this.#lost(worker, `stopped on an error outside of a batch: ${messageOf(error)}`);
@@ -165,7 +167,7 @@ class ModuleThread {
     );
   }
 
-  /** The thread is given up: what else waits for it fails with it, and the next batch gets a fresh one. */
+  /** Ends the thread: pending batches fail, and the next batch starts a new thread. */
   #end(worker: Worker, error: Error): void {
     this.#worker = undefined;
     for (const { reject } of this.#waiting.values()) reject(error);

@@ -1,24 +1,26 @@
 /**
- * A scorer that goes on where another stops: a sample that makes it fail is scored with a fixed number.
+ * Keeps a run going when a reward function fails: a sample that it fails on gets a fixed reward.
  *
  *     tolerant(await loadRewardModule('./my-reward.ts'), { value: 0, onFailure: (error) => warnings.push(error.message) });
  *
- * A batch that is lost as a whole (time limit, thread gone) is not asked for again sample by sample: a hang costs one time
- * limit. A function that breaks its contract (too few numbers, texts for numbers) stops the run all the same.
+ * A batch that fails as a whole (time limit, thread ended) is not retried sample by sample, so that a hang costs one
+ * time limit. A function that breaks its contract (too few numbers, strings for numbers) still stops the run.
  */
 import { type RewardItem, type RewardParts, type RewardScorer, type ScoreOptions, scoreParts } from '../scorer.ts';
 import { messageOf, RewardError } from './batch.ts';
 
+/** The reward of a failing sample, and who is told of failures. */
 export interface ToleranceOptions {
   /** What a failing sample gets; 0 unless given. */
   value?: number;
   /**
-   * Told of the first failures, and again each time their number has doubled: a reward that fails on every sample of a long
-   * run is told of in a dozen lines.
+   * Called for the first failures, and again each time their number has doubled: a reward that fails on every sample of
+   * a long run is reported in a dozen lines.
    */
   onFailure?: (error: RewardError) => void;
 }
 
+/** A scorer that gives samples on which another scorer fails a fixed reward. */
 export function tolerant(scorer: RewardScorer, { value = 0, onFailure }: ToleranceOptions = {}): RewardScorer {
   let failed = 0;
   let seen = 0;
@@ -57,7 +59,7 @@ export function tolerant(scorer: RewardScorer, { value = 0, onFailure }: Toleran
         if (error instanceof RewardError && error.fault === 'contract') throw error;
         errors.push(error);
         scored.push(undefined);
-        // The rest would hang or find the thread gone as well.
+        // The remaining samples would hang or fail in the same way.
         if (error instanceof RewardError && error.fault === 'batch') break;
       }
     }

@@ -1,6 +1,6 @@
 /**
- * Where the answer is in a response. It is what the last `<answer>…</answer>` holds; a response without tags is read
- * by its last number or its last line, whichever the task asks for, from what follows the thinking.
+ * Finds the answer in a response: the content of the last `<answer>…</answer>`. In a response without tags it is the
+ * last number or the last line after the thinking, whichever the task asks for.
  *
  *     readNumber('3+4=7, so it is 7.')                  // { value: '7', tidy: true }
  *     readLine('<think>…</think>\nThe answer is: tac.')   // 'tac'
@@ -14,14 +14,14 @@ export function taggedAnswer(response: string): string | undefined {
   return open < 0 ? undefined : response.slice(open + '<answer>'.length, close).trim();
 }
 
-/** What is said after the thinking. Thinking that never ended (a response cut short) says nothing. */
+/** The text after the thinking. Thinking that never ended (a response that was cut) leaves nothing. */
 export function afterThinking(response: string): string {
   const close = response.lastIndexOf('</think>');
   if (close >= 0) return response.slice(close + '</think>'.length);
   return response.includes('<think>') ? '' : response;
 }
 
-/** The last line with anything on it, without "The answer is", quotes, emphasis and a full stop. */
+/** The answer as a line: the last line that is not blank, without "The answer is", quotes, emphasis and full stop. */
 export function readLine(response: string): string | undefined {
   const tagged = taggedAnswer(response);
   if (tagged !== undefined) return bare(tagged);
@@ -30,6 +30,7 @@ export function readLine(response: string): string | undefined {
   return last === undefined ? undefined : bare(last.replace(/^.*\banswer\b(?:\s+is\b)?\s*:?/i, ''));
 }
 
+/** A number read from a response. */
 export interface ReadNumber {
   /** In canonical form: no plus sign, no thousands commas, no leading zeros, no zeros after the point. */
   value: string;
@@ -37,7 +38,7 @@ export interface ReadNumber {
   tidy: boolean;
 }
 
-/** The number in the answer tags, or the last number that is said. */
+/** The number in the answer tags, or else the last number after the thinking. */
 export function readNumber(response: string): ReadNumber | undefined {
   const tagged = taggedAnswer(response);
   const numbers = numbersIn(tagged ?? afterThinking(response));
@@ -78,8 +79,8 @@ export function squeeze(text: string): string {
 const number = /(?<![\w.])(?:(?<![\d)]\s?|-)-)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w)/g;
 
 /**
- * All numbers in a text, canonical. A sign belongs to a number only where no operand stands before it ("5-3" has 5
- * and 3). Digits inside a word ("r1c2") are no numbers.
+ * All numbers in a text, in canonical form. A sign belongs to a number only where no operand stands before it ("5-3"
+ * has 5 and 3). Digits inside a word ("r1c2") are no numbers.
  */
 export function numbersIn(text: string): string[] {
   const found = text.replaceAll('\u2212', '-').matchAll(number);

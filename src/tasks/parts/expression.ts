@@ -1,6 +1,6 @@
 /**
- * Arithmetic expressions as trees: parsed by our own small parser (a response is never run as code), valued exactly
- * as fractions, and written with parentheses where the tree does not go from left to right by precedence.
+ * Arithmetic expressions as trees: parsed by a small parser (a response is never run as code), evaluated exactly as
+ * fractions, and written with parentheses only where precedence needs them.
  *
  *     exactValue(parseExpression('(3+5)*2'))        // { top: 16, bottom: 1 }
  *     writeExpression(tree, ' ')                  // '(3 + 5) * 2'
@@ -14,7 +14,7 @@ export interface Fraction {
 }
 
 const precedence: Record<Operator, number> = { '+': 1, '-': 1, '*': 2, '/': 2 };
-/** Beyond this a response is no answer to any task here, and deep nesting must not exhaust the stack. */
+/** No answer to a task here is longer, and deep nesting must not exhaust the stack. */
 const longestText = 400;
 
 /** The tree of a text with whole numbers, + - * / (also × and ÷) and parentheses; undefined where it is not one. */

@@ -11,7 +11,7 @@
  */
 import type { Solution } from './solution.ts';
 
-/** Asks for the form above; put it before a task's prompt where a model has not been trained on it. */
+/** A system message that asks for think and answer tags, for models that were not trained on them. */
 export const formatInstruction =
   'Think step by step between <think> and </think>, then give only the final answer between <answer> and </answer>.';
 
@@ -20,8 +20,10 @@ export const formatInstruction =
  * with the answer tags alone.
  */
 export const styles = ['think', 'steps', 'answer'] as const;
+/** How a solution is written out; see `styles`. */
 export type Style = (typeof styles)[number];
 
+/** Writes a solution out as a response. */
 export function respond(solution: Pick<Solution, 'steps' | 'answer'>, style: Style = 'think'): string {
   const answer = `<answer>${solution.answer}</answer>`;
   const lines = solution.steps.map((step) => step.text).join('\n');
@@ -29,6 +31,7 @@ export function respond(solution: Pick<Solution, 'steps' | 'answer'>, style: Sty
   return style === 'think' ? `<think>\n${lines}\n</think>\n${answer}` : `${lines}\n${answer}`;
 }
 
+/** The tags that a response should have. */
 export interface FormatOptions {
   /** Whether thinking tags are wanted before the answer tags. */
   think?: boolean;
@@ -38,7 +41,7 @@ export interface FormatOptions {
 
 /**
  * 1 for thinking tags, then answer tags, and nothing outside them. Otherwise 0.75 × the share of the wanted tags that
- * appear exactly once, so that a model which has none of the form yet still has a slope to climb.
+ * appear exactly once, so that a model that does not know the form yet gets a reward for each tag it learns.
  */
 export function formatReward(response: string, options: FormatOptions = {}): number {
   const { think = true, opened = false } = options;

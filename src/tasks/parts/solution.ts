@@ -1,8 +1,7 @@
 /**
  * Worked solutions, right and wrong, from one derivation. A task writes its working with a `Pen`; every value it works
- * out goes through the pen. A pen that slips at one of those places hands back a plausible wrong value instead, and
- * the working goes on from there, as a person's would. So a wrong solution looks like a right one, and the step where
- * it went wrong is known.
+ * out goes through the pen. A pen that slips at one of those places returns a plausible wrong value instead, and
+ * the working continues from it. So a wrong solution looks like a right one, and the first wrong step is known.
  *
  *     const sum = pen.number(a + b);
  *     pen.say(`${a}+${b}=${sum}`);
@@ -12,11 +11,13 @@ import type { Random } from '../../random.ts';
 /** 1: right and useful; 0: right but only restates; −1: the wrong step, and everything that follows from it. */
 export type StepLabel = 1 | 0 | -1;
 
+/** One line of a worked solution, with its label. */
 export interface Step {
   text: string;
   label: StepLabel;
 }
 
+/** A worked solution: steps, answer and the verifier's score. */
 export interface Solution {
   steps: Step[];
   answer: string;

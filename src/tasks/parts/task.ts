@@ -12,6 +12,7 @@ import { Random } from '../../random.ts';
 import { respond, type Style } from './format.ts';
 import { Pen, type Solution } from './solution.ts';
 
+/** A problem with its answer. */
 export interface Example<Meta = unknown> {
   task: string;
   seed: number;
@@ -22,6 +23,7 @@ export interface Example<Meta = unknown> {
   meta: Meta;
 }
 
+/** An endless, seeded supply of problems with a verifier and worked solutions. */
 export interface Task {
   readonly name: string;
   readonly summary: string;
@@ -42,6 +44,7 @@ export interface Task {
   wrongSolution(example: Pick<Example, 'answer' | 'meta'>, seed: number, style?: Style): Solution | undefined;
 }
 
+/** What `defineTask` needs: how a problem is posed, worked and checked. */
 export interface TaskDefinition<Meta> {
   name: string;
   summary: string;
@@ -50,13 +53,14 @@ export interface TaskDefinition<Meta> {
   /** Writes the working with the pen and returns the answer. */
   work(meta: Meta, pen: Pen): string;
   check(response: string, answer: string, meta: Meta): number;
-  /** Set where slips lead to longer texts exactly as often as to shorter ones, so that none need be picked by length. */
+  /** Set where slips make the text longer as often as shorter, so that wrong solutions need not be chosen by length. */
   balancedSlips?: boolean;
 }
 
+/** Makes a task of your own from how its problems are posed, worked and checked. */
 export function defineTask<Meta>(definition: TaskDefinition<Meta>): Task {
   const { name, summary, levels = 5 } = definition;
-  // A definition knows the type of its own meta; outside it is opaque JSON.
+  // Only the definition knows the type of its meta; elsewhere it is opaque JSON.
   const metaOf = (example: Pick<Example, 'meta'>) => example.meta as Meta;
 
   const score: Task['score'] = (response, example) => definition.check(response, example.answer, metaOf(example));

@@ -1,4 +1,4 @@
-/** Words to make problems with: short, common and in lower case; and made-up ones that can be said. */
+/** Words to make problems with: short, common and in lower case; and made-up ones that can be pronounced. */
 import type { Random } from '../../random.ts';
 
 const words = `
@@ -32,7 +32,7 @@ export function wordsOfLength(shortest: number, longest: number): string[] {
   return words.filter((word) => word.length >= shortest && word.length <= longest);
 }
 
-/** A word that nobody knows but anybody can say, such as "bimo": tasks on letters should not be answered from memory. */
+/** A made-up word that can be pronounced, such as "bimo": tasks on letters should not be answered from memory. */
 export function madeUpWord(random: Random, length: number): string {
   const sounds = ['bcdfghjklmnprstvwz', 'aeiou'];
   const start = random.int(0, 1);

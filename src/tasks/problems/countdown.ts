@@ -48,7 +48,7 @@ export const countdown = defineTask<Countdown>({
   },
   check(response, _answer, { numbers, target }) {
     const line = readLine(response) ?? '';
-    // "3*5=15" is how people write it down; what is claimed after the sign counts for nothing.
+    // People write "3*5=15"; only the expression before the sign is checked.
     const tree = parseExpression(line.split('=')[0] ?? '');
     if (tree === undefined || !sameNumbers(leavesOf(tree), numbers)) return 0;
     const value = exactValue(tree);

@@ -63,7 +63,8 @@ export const familyRelationships = defineTask<Family>({
     const people = strangers(random, length + 1 + distractors);
     const chain = people.slice(0, length + 1);
     const facts = links.map((link, i) => fact(chain[i], link, chain[i + 1], random.chance(inverted)));
-    // Others are children of people in the chain: they contradict nothing and say nothing of the two asked about.
+    // The other people are children of people in the chain, so that they contradict nothing and do not change the
+    // answer.
     for (const other of people.slice(length + 1)) {
       facts.push(fact(other, 'up', random.pick(chain), random.chance(0.5)));
     }
@@ -78,7 +79,8 @@ export const familyRelationships = defineTask<Family>({
     let known: Kin = { chain: [], sex };
     for (const i of links.keys()) {
       const right: Kin = { chain: links.slice(0, i + 1), sex };
-      // A slip on the way mistakes the sex, which stays mistaken; one at the end may mistake the direction too.
+      // A slip before the last link gets the sex wrong from there on; a slip at the last link may get the direction
+      // wrong too.
       known = pen.value(right, (random) => (i < links.length - 1 ? otherSex(right) : confused(random, right)));
       sex = known.sex;
       pen.say(`${people[0]?.name} to ${people[i + 1]?.name}: ${nameOf(known)}`);
@@ -100,8 +102,8 @@ function nameOf({ chain, sex }: Kin): string {
 }
 
 /**
- * The confusions of family: the wrong sex, the wrong way round (aunt for niece), or both. Each is its own opposite, so
- * a word stands in for another as often as the other for it, and lengths tell nothing.
+ * The confusions of family: the wrong sex, the wrong way round (aunt for niece), or both. Each confusion is its own
+ * inverse, so two words replace each other equally often, and lengths do not give them away.
  */
 function confused(random: Random, kin: Kin): Kin {
   const reversed = { ...kin, chain: kin.chain.toReversed().map((link) => opposite[link]) };

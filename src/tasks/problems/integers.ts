@@ -29,8 +29,8 @@ function euclid(pen: Pen, a: number, b: number): number {
 }
 
 /**
- * Below the divisor, so that the working still ends; and of a few tries the one that takes as many steps from here as
- * the right one, so that wrong workings are not the longer ones.
+ * A wrong remainder below the divisor, so that the working still ends. Of a few tries it is one that needs as many
+ * steps as the right one, so that wrong workings are not longer.
  */
 function wrongRemainder(random: Random, divisor: number, right: number): number {
   const tries = Array.from({ length: 8 }, () => random.int(0, divisor - 1));

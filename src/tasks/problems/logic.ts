@@ -18,7 +18,7 @@ export const propositionalLogic = defineTask<{ values: Record<string, boolean>; 
     for (;;) {
       const values = Object.fromEntries(names.map((name) => [name, random.chance(0.5)]));
       const formula = randomFormula(random, names, leaves, difficulty);
-      // As many true formulas as false ones; constants are no help to anybody.
+      // As many true formulas as false ones.
       if (evaluate(new Map(Object.entries(values)), formula) !== wanted) continue;
       const facts = Object.entries(values).map(([name, value]) => `${name} is ${symbol(value)}.`);
       return {

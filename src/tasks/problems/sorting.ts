@@ -4,7 +4,7 @@ import type { Pen } from '../parts/solution.ts';
 import { defineTask, level } from '../parts/task.ts';
 import { wordsOfLength } from '../parts/words.ts';
 
-/** Selection sort, said aloud. A slip picks an item that is not the next, and the rest is sorted all the same. */
+/** Selection sort, one step per line. A slip picks an item that is not the next; the rest is sorted correctly. */
 function pickInOrder<T extends string | number>(pen: Pen, items: readonly T[], before: (a: T, b: T) => boolean): T[] {
   const sorted: T[] = [];
   let left = [...items];

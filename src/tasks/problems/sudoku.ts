@@ -28,7 +28,7 @@ export const miniSudoku = defineTask<{ grid: Grid }>({
     const filled = [...grid];
     const solution = completed(grid) ?? grid;
     for (let blanks = grid.filter((digit) => digit === 0).length; blanks > 0; blanks--) {
-      // After a slip no cell may be certain any more; the first blank is then filled as it should have been.
+      // After a slip there may be no certain cell left; then the first blank gets its right digit.
       const cell = certainCell(filled) ?? filled.indexOf(0);
       const right = candidates(filled, cell)[0] ?? solution[cell] ?? 1;
       filled[cell] = pen.choice(right, [1, 2, 3, 4]);

@@ -1,9 +1,9 @@
 /**
- * Where in a rendered chat the assistant speaks: templates do not say, so it is found by rendering.
+ * Finds the assistant's turns in a rendered chat. Templates do not mark them, so they are found by rendering.
  *
- * A turn starts where the prompt of the turns before it (with generation prompt) ends. It ends where the rendering of
- * the same chat with another response agrees again with this one; that also holds for templates that trim responses or
- * drop the thinking of earlier turns (Qwen3), of which a plain prefix comparison would fail.
+ * A turn starts where the rendering of the turns before it, with the generation prompt, ends. It ends where this
+ * rendering and that of the same chat with another response become equal again. This also works for templates that trim
+ * responses or drop the thinking of earlier turns (Qwen3), where comparing prefixes would fail.
  */
 import { AttuneError, UserError } from '../../errors.ts';
 import type { Message } from './chat.ts';
@@ -13,13 +13,13 @@ export interface Span {
   end: number;
 }
 
-/** A response that no chat holds and that no template's trimming or thinking rules touch. */
+/** A text that occurs in no chat and that no template trims or takes for thinking. */
 const PROBE = 'attune\u2063probe\u2063reply';
 
 type Render = (messages: readonly Message[], addGenerationPrompt: boolean) => string;
 
 /**
- * The spans of `text` = render(messages), one per assistant message, each up to and with its end-of-turn token.
+ * The spans of `text` = render(messages), one per assistant message, each including its end-of-turn token.
  * `specialTokenEnd` gives the end of the first special token in a string, or -1.
  */
 export function assistantSpans(
@@ -41,7 +41,7 @@ export function assistantSpans(
     const contentEnd = text.length - probe.after.length;
     const specialEnd = specialTokenEnd(probe.tail);
     const end = contentEnd + (specialEnd < 0 ? probe.tail.length : specialEnd);
-    // Not contentEnd: a turn of tool calls alone has no content, and all it says is in the tail.
+    // Not contentEnd: a turn of tool calls alone has no content; its text is all in the tail.
     if (end < start || start < (spans.at(-1)?.end ?? 0))
       throw impossible(i, 'the text before and after the reply overlap');
     spans.push({ start, end });
@@ -49,14 +49,17 @@ export function assistantSpans(
   return spans;
 }
 
-/** What a template writes right after the last message's content: its end-of-turn token, mostly. */
+/** The text that a template writes right after the last message's content, usually the end-of-turn token. */
 export function replyTail(messages: readonly Message[], render: Render): string {
   const probed = render(withProbe(messages, messages.length - 1), false);
   const place = probed.lastIndexOf(PROBE);
   return place < 0 ? '' : probed.slice(place + PROBE.length);
 }
 
-/** Templates may refuse an empty chat or a lone system message; the other renderings are then enough. */
+/**
+ * Undefined where the template refuses, as for an empty chat or a lone system message; the other renderings are then
+ * enough.
+ */
 function attempt(render: () => string): string | undefined {
   try {
     return render();
@@ -67,8 +70,8 @@ function attempt(render: () => string): string | undefined {
 }
 
 /**
- * The generation prompt may open (and close) a thinking block where the response brings its own. The turn's header is then
- * what prompt and chat share, up to the first words of the response.
+ * The generation prompt may open (and close) a thinking block although the response has its own. Then the turn's header
+ * is what prompt and chat have in common, up to the first words of the response.
  */
 function headerEnd(
   text: string,

@@ -1,6 +1,6 @@
 /**
- * A Jinja template with limits: it comes with a model, and a stranger's may loop for hours or fill the memory. Every step
- * of the interpreter is counted, and what it makes is measured.
+ * A Jinja template with limits. A template comes with a model and may be malicious: loop for hours or fill the memory.
+ * The interpreter's steps are counted and the size of its values is checked.
  */
 import { Environment, Interpreter, parse, Template, tokenize } from '@huggingface/jinja';
 
@@ -19,7 +19,7 @@ interface Value {
   value?: unknown;
 }
 
-/** The package's own types of these are lost to a compiler that follows Node's rules. */
+/** The package's own types do not resolve under Node's module rules. */
 const JinjaInterpreter = Interpreter as unknown as new (
   environment: object,
 ) => { run(program: object): Value; evaluate(node: object, environment: object): Value };
@@ -29,7 +29,7 @@ export class BoundedTemplate {
   readonly #limits: TemplateLimits;
 
   constructor(source: string, limits: Partial<TemplateLimits> = {}) {
-    // As jinja2 reads a template: every kind of line end is \n. The package drops the last one, as jinja2 does.
+    // As in jinja2, every line end becomes \n. The package drops the last one, as jinja2 does.
     const text = source.replace(/\r\n?/g, '\n');
     this.#program = parse(tokenize(text, { lstrip_blocks: true, trim_blocks: true }));
     this.#limits = { ...defaults, ...limits };
@@ -67,7 +67,7 @@ class BoundedInterpreter extends JinjaInterpreter {
   }
 }
 
-/** What chat templates expect to be there; constants are also written with a capital. */
+/** Globals that chat templates use; constants are also accepted with a capital. */
 function globals(size: number): Record<string, unknown> {
   const constants = { true: true, True: true, false: false, False: false, none: null, None: null };
   return {
@@ -81,7 +81,7 @@ function globals(size: number): Record<string, unknown> {
       if (!(length <= size)) throw step === 0 ? new Error('range() step must not be zero') : tooLarge(size);
       return Array.from({ length }, (_, i) => start + i * step);
     },
-    // The package keeps this function to itself; a template of its own gives it out.
+    // The package does not export this function; a small template gives access to it.
     strftime_now: (format: string) => new Template('{{ strftime_now(format) }}').render({ format }),
   };
 }

@@ -1,5 +1,5 @@
 /**
- * Chat templates: the Jinja program that a model brings, which turns messages into the text it was trained on.
+ * Chat templates: the Jinja program of a model that turns messages into the text it was trained on.
  *
  *     const chat = new ChatTemplate(template, { bos_token: '<s>', eos_token: '</s>' });
  *     chat.render([{ role: 'user', content: 'Hi' }], { addGenerationPrompt: true });
@@ -7,11 +7,13 @@
 import { UserError } from '../../errors.ts';
 import { BoundedTemplate } from './bounded-template.ts';
 
+/** One message of a conversation. */
 export interface Message {
   role: 'system' | 'user' | 'assistant' | 'tool';
   content: string;
 }
 
+/** How a chat is rendered: generation prompt, tools, template variables. */
 export interface ChatOptions {
   /** End with the header of an assistant's turn, so that the model continues with its response. */
   addGenerationPrompt?: boolean;
@@ -21,7 +23,7 @@ export interface ChatOptions {
   variables?: Record<string, unknown>;
 }
 
-/** ChatML, for models that bring no template of their own; it is never chosen silently. */
+/** ChatML, for models without a template of their own. It is used only where it is named. */
 export const plainChatTemplate =
   "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}" +
   "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";

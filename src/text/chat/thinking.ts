@@ -7,11 +7,15 @@
 const OPEN = '<think>';
 const CLOSE = '</think>';
 
-/** Text without its thinking. A block that never closes runs to the end; a lone `</think>` ends one opened in the prompt. */
+/**
+ * The response without its thinking. A block that never closes runs to the end; a lone `</think>` ends one that the
+ * prompt opened.
+ */
 export function stripThinking(text: string): string {
   return splitThinking(text).answer;
 }
 
+/** Splits a response into its thinking and the rest. */
 export function splitThinking(text: string): { thinking: string; answer: string } {
   if (!text.includes(OPEN) && !text.includes(CLOSE)) return { thinking: '', answer: text };
   const thoughts: string[] = [];

@@ -1,6 +1,6 @@
 /**
- * Added tokens ("<|im_end|>", "<s>", …) are looked for in the text before anything else: leftmost, then longest.
- * `lstrip`/`rstrip` swallow the white space around one, `single_word` asks for word edges.
+ * Added tokens ("<|im_end|>", "<s>", …) are matched before anything else: leftmost, then longest. `lstrip`/`rstrip`
+ * include the white space around a token, `single_word` requires word boundaries.
  */
 import type { AddedToken } from './files.ts';
 
@@ -11,7 +11,7 @@ export interface Section {
   id?: number;
 }
 
-// \w and \s as the Rust package means them: JavaScript's own know fewer letters, and count U+FEFF as a space.
+// \w and \s as in the Rust package: JavaScript's \w has fewer letters, and its \s includes U+FEFF.
 const WORD_BEFORE = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]$/u;
 const WORD_AFTER = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 const SPACE = /\p{White_Space}/u;

@@ -1,11 +1,11 @@
 /**
- * Byte-level pre-tokenization of ASCII text in JavaScript: most text is ASCII, and the native pre-tokenizer's results
- * cost more to hand over than to compute. Only patterns that mean the same in both regular expression engines for ASCII
- * are taken; for anything else there is no splitter, and the native one does the work.
+ * Byte-level pre-tokenization of ASCII text in JavaScript. Most text is ASCII, and passing the native pre-tokenizer's
+ * results to JavaScript costs more than computing them. Only patterns that mean the same in both regular expression
+ * engines are handled; for others the native pre-tokenizer is used.
  */
 import type { PipelineStep } from './files.ts';
 
-/** Cuts ASCII text where a new piece starts; each piece runs to the next start. */
+/** Where each piece of an ASCII text starts; a piece runs to the next start. */
 export type AsciiSplitter = (text: string) => number[];
 
 /** The pattern of GPT-2, which the byte-level pre-tokenizer has built in. */
@@ -51,12 +51,12 @@ export function isAscii(text: string): boolean {
   return true;
 }
 
-/** ASCII text in the letters of byte-level vocabularies: printable characters stand for themselves. */
+/** ASCII text in the alphabet of byte-level vocabularies; printable characters are unchanged. */
 export function asciiByteLetters(text: string): string {
   return text.replace(/[^!-~]/g, (char) => BYTE_LETTERS[char.charCodeAt(0)] as string);
 }
 
-/** GPT-2 gives the bytes that do not print the letters from U+0100 on, in their order; of ASCII: 0–32 and 127. */
+/** GPT-2 maps unprintable bytes to letters from U+0100 on, in order; of ASCII these are 0–32 and 127. */
 const BYTE_LETTERS = Array.from({ length: 128 }, (_, byte) => {
   if (byte <= 32) return String.fromCharCode(256 + byte);
   return String.fromCharCode(byte === 127 ? 256 + 33 : byte);

@@ -1,7 +1,7 @@
 /**
- * Learning the merges of byte-pair encoding: join the commonest pair of neighbours, count again, until the vocabulary
- * is full. Ties go to the pair with the smaller ids, as in Hugging Face's trainer, so the same words give the same
- * merges. Counts are kept up to date pair by pair; only words that hold the joined pair are looked at again.
+ * Learns the merges of byte-pair encoding: merge the most frequent pair of neighbours, count again, until the
+ * vocabulary is full. Ties go to the pair with the smaller ids, as in Hugging Face's trainer, so that the same words
+ * give the same merges. Counts are updated incrementally: only words with the merged pair are visited again.
  */
 import { Heap } from './heap.ts';
 
@@ -11,7 +11,7 @@ export interface LearnOptions {
   firstId: number;
   /** New ids stay below this. */
   vocabSize: number;
-  /** A pair seen less often than this is not joined. */
+  /** Pairs less frequent than this are not merged. */
   minFrequency: number;
   onMerge?: (done: number) => void | Promise<void>;
 }
@@ -89,7 +89,7 @@ function joined(ids: readonly number[], left: number, right: number, merged: num
   return result;
 }
 
-/** How often each pair of neighbours occurs, in which words, and which is the commonest. */
+/** The count of each pair of neighbours, the words it occurs in, and the most frequent pair. */
 class PairCounts {
   readonly #counts = new Map<number, number>();
   readonly #words = new Map<number, Set<number>>();
@@ -125,7 +125,9 @@ class PairCounts {
     this.#touched.delete(pair);
   }
 
-  /** New pairs enter the heap. The counts of known pairs only fall; takeCommonest corrects them when they reach the top. */
+  /**
+   * Adds new pairs to the heap. Counts of known pairs only fall; takeCommonest corrects them when they reach the top.
+   */
   queueTouched(): void {
     for (const pair of this.#touched) this.#heap.push({ pair, count: this.#counts.get(pair) ?? 0 });
     this.#touched.clear();

@@ -1,5 +1,5 @@
 /**
- * A tokenizer from one's own texts: byte-level BPE, as GPT-2's, saved as a folder that transformers loads too.
+ * Trains a tokenizer on your own texts: byte-level BPE as in GPT-2, saved as a folder that transformers loads too.
  *
  *     const tokenizer = await trainBpe(texts, { out: './tokenizer', vocabSize: 4096 });
  */
@@ -13,22 +13,23 @@ import { plainChatTemplate } from '../chat/chat.ts';
 import { learnMerges, MERGES_BETWEEN_PAUSES } from './bpe-merges.ts';
 import { Tokenizer } from './tokenizer.ts';
 
+/** Vocabulary size, special tokens and output folder of a new tokenizer. */
 export interface TrainBpeOptions {
   /** The folder to write. */
   out: string;
-  /** All ids together: special tokens, the 256 bytes, merges. Fewer come out where the texts do not give as many. */
+  /** Size of the vocabulary: special tokens, 256 bytes and merges. It is smaller where the texts have too few pairs. */
   vocabSize: number;
-  /** They get the first ids. By default those of ChatML. */
+  /** They get the first ids; those of ChatML unless given. */
   specialTokens?: readonly string[];
-  /** Which special token ends a reply; `<|im_end|>` where it is one of them, else the first. */
+  /** The special token that ends a response; `<|im_end|>` if it is one of them, else the first. */
   eosToken?: string;
-  /** The first special token where left out. */
+  /** The first special token unless given. */
   padToken?: string;
   bosToken?: string;
   minFrequency?: number;
   /**
-   * A regular expression for the pieces that are never joined with one another, in place of GPT-2's: `\\p{N}` in it keeps
-   * digits apart, so that sums can be learnt digit by digit.
+   * A regular expression for the pieces that are never merged with one another, in place of GPT-2's. With `\\p{N}` in
+   * it every digit is a token, so that arithmetic can be learnt digit by digit.
    */
   pattern?: string;
   /** `null` for none. */
@@ -40,6 +41,7 @@ export interface TrainBpeOptions {
 const CHARACTERS_BETWEEN_PAUSES = 1_000_000;
 const BYTES = 256;
 
+/** Trains a byte-level BPE tokenizer and saves it. */
 export async function trainBpe(
   texts: AsyncIterable<string> | Iterable<string>,
   options: TrainBpeOptions,
@@ -117,7 +119,7 @@ async function countWords(
   return counts;
 }
 
-/** Cuts a text into the pieces within which tokens are joined, in the letters of byte-level vocabularies. */
+/** Splits a text into the pieces within which tokens are merged, in the alphabet of byte-level vocabularies. */
 function piecesBy(pattern: string | undefined): (text: string) => string[] {
   const bytes = byteLevelPreTokenizer(false, pattern === undefined);
   const words = (text: string) => bytes.preTokenizeString(text).map(([word]) => word);

@@ -1,8 +1,8 @@
 /**
- * Byte-pair encoding of one piece of text (Sennrich et al. 2016): start from single characters and apply, again and
- * again, the merge of lowest rank among neighbours. The rules for unknown characters (byte fallback, unk fusing,
- * `ignore_merges`) are those of Hugging Face's `tokenizers`, whose own encode is asynchronous only; this one is
- * synchronous and remembers pieces, which makes it several times faster on ordinary text.
+ * Byte-pair encoding of one piece of text (Sennrich et al. 2016): start from single characters and repeatedly apply the
+ * merge of lowest rank among neighbours. The rules for unknown characters (byte fallback, unk fusing, `ignore_merges`)
+ * are those of Hugging Face's `tokenizers`, whose own encode is asynchronous only; this one is synchronous and caches
+ * pieces, which makes it several times faster on ordinary text.
  */
 import { Heap } from './heap.ts';
 
@@ -107,7 +107,7 @@ export class Bpe {
         }
         lastIsUnknown = true;
       } else if (lengths.length > 0) {
-        // Without an unk token an unknown character vanishes; the token before it takes over its place in the text.
+        // Without an unk token an unknown character is dropped; the token before it covers its place in the text.
         lengths[lengths.length - 1] = (lengths.at(-1) ?? 0) + char.length;
       }
     }
@@ -128,7 +128,7 @@ export class Bpe {
     return ids.length <= 48 ? this.#mergeShort(ids, lengths) : this.#mergeLong(ids, lengths);
   }
 
-  /** Looks at every pair in each round: quadratic, but the fastest there is for a word. */
+  /** Scans every pair in each round: quadratic, but fastest for a single word. */
   #mergeShort(ids: number[], lengths: number[]): PieceTokens {
     while (ids.length > 1) {
       let best = Number.POSITIVE_INFINITY;

@@ -1,12 +1,12 @@
 /**
- * What tokenizer.json must keep to before it reaches the native package. A panic there ends the whole process, and a chain
- * of replacements can make gigabytes out of one letter; both are found here, by looking and without running anything.
+ * Checks tokenizer.json before it reaches the native package. A panic there ends the whole process, and a chain of
+ * replacements can turn one letter into gigabytes. Both are found here without running anything.
  */
 import { patternRisk } from '../../pattern.ts';
 
 const MOST_STEPS = 200;
 const DEEPEST = 20;
-/** How much longer all replacements together may make a text. */
+/** The factor by which all replacements together may lengthen a text. */
 const MOST_GROWTH = 1_000;
 const MOST_TOKENS = 2 ** 24;
 

@@ -1,5 +1,5 @@
 /**
- * Text to token ids, synchronously, by the steps that tokenizer.json lists: cut out the added tokens, normalise, split
+ * Turns text into token ids synchronously, by the steps of tokenizer.json: split off added tokens, normalise, split
  * into pieces, merge. Normaliser and pre-tokenizer are the native package's own objects.
  */
 import { Tokenizer as NativeTokenizer, type Normalizer, type PreTokenizer } from 'tokenizers';
@@ -8,7 +8,7 @@ import { type AsciiSplitter, asciiByteLetters, asciiSplitter, isAscii } from './
 import { Bpe } from './bpe.ts';
 import type { AddedToken, TokenizerJson } from './files.ts';
 
-/** Ids of a text, and for each asked place in it (UTF-16 units) how many tokens end at or before that place. */
+/** Ids of a text and, for each requested position (in UTF-16 units), how many tokens end at or before it. */
 export interface CutEncoding {
   ids: number[];
   tokensBefore: number[];
@@ -72,7 +72,7 @@ export class Encoder {
     return this.#normalizer === null ? text : this.#normalizer.normalizeString(text);
   }
 
-  /** The native normaliser keeps no alignment, so a place is found by normalising what stands before (or after) it. */
+  /** The native normaliser keeps no alignment, so a position is found by normalising the text before (or after) it. */
   #placeAfterNormalising(source: string, normalised: string, place: number): number {
     if (normalised === source) return place;
     const head = this.#normalise(source.slice(0, place));
@@ -123,7 +123,7 @@ export class Encoder {
     return counts;
   }
 
-  /** One piece that stands for `source` at `start`; places inside it are counted token by token. */
+  /** Encodes the piece for `source` at `start`; positions inside it are found token by token. */
   #encodePiece(
     piece: string,
     source: string,
@@ -177,7 +177,9 @@ function utf16Places(text: string): (codePoint: number) => number {
   return (codePoint) => places[codePoint] ?? text.length;
 }
 
-/** Metaspace's "first" puts a "▁" at the start of the text only, which a pre-tokenizer that sees sections cannot know. */
+/**
+ * Metaspace's "first" puts "▁" only at the start of the text; sections after the first need a pre-tokenizer without it.
+ */
 function preTokenizerAfterStart(step: TokenizerJson['pre_tokenizer']): PreTokenizer | null {
   const text = JSON.stringify(step ?? null);
   if (!text.includes('"prepend_scheme":"first"')) return null;

@@ -1,5 +1,5 @@
 /**
- * What a tokenizer's folder says: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja and
+ * Reads a tokenizer's folder: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja and
  * the ids in generation_config.json. Every fault names its file.
  */
 import { readFile, stat } from 'node:fs/promises';
@@ -47,7 +47,7 @@ export interface TokenizerJson {
 
 export interface TokenizerFiles {
   json: TokenizerJson;
-  /** The text of tokenizer.json that goes to the native package; differs from the file where tokens had to be added. */
+  /** The text of tokenizer.json that goes to the native package; it differs from the file if tokens had to be added. */
   jsonText: string;
   /** The files as found, for saving. */
   contents: Map<string, Buffer>;
@@ -158,8 +158,8 @@ function checkedTokenizer(folder: string, value: unknown): TokenizerJson {
 }
 
 /**
- * transformers also takes tokens from tokenizer_config.json: those of `added_tokens_decoder`, and it treats every named
- * special token as an added one. Returns whether anything was missing.
+ * transformers also takes tokens from tokenizer_config.json: those of `added_tokens_decoder`, and every named special
+ * token. Adds them, and returns whether any was missing.
  */
 function completeAddedTokens(json: TokenizerJson, decoder: unknown, named: (string | undefined)[]): boolean {
   const known = new Set(json.added_tokens.map((token) => token.content));
@@ -204,7 +204,7 @@ function chatTemplates(folder: string, value: unknown, jinja: string | undefined
       `${join(folder, 'tokenizer_config.json')}: chat_template must be a string or a list of {name, template}.`,
     );
   }
-  // As in transformers, the file of its own wins over the field.
+  // As in transformers, the separate file takes precedence over the field.
   if (jinja !== undefined) templates.set('default', jinja);
   return templates;
 }

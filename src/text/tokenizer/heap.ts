@@ -1,4 +1,4 @@
-/** A binary heap: `pop` gives the entry that comes before all others. */
+/** A binary heap: `pop` removes and returns the first entry. */
 export class Heap<T> {
   readonly #entries: T[] = [];
   readonly #before: (a: T, b: T) => boolean;

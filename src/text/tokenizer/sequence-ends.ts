@@ -1,5 +1,5 @@
 /**
- * Which ids stand before and after a plain text. An explicit add_bos_token/add_eos_token in tokenizer_config.json
+ * The ids before and after a plain text. An explicit add_bos_token/add_eos_token in tokenizer_config.json
  * decides (Llama, Mistral, Qwen); otherwise the post-processor of tokenizer.json does (Llama 3, BLOOM, GPT-2: none).
  */
 import type { TokenizerFiles, TokenizerJson } from './files.ts';

@@ -1,17 +1,16 @@
-/**
- * Token by token to text, never half a character. A character may be spread over several tokens, and in SentencePiece
- * vocabularies a token's leading space shows only after another token; so each token is decoded together with a few
- * before it, and text that still ends in U+FFFD waits for the next token.
- */
+/** Decodes tokens to text while they arrive. */
 export interface TextStream {
   /** The text that this token makes certain; empty while a character is incomplete. */
   push(id: number): string;
-  /** What was held back, at the end of the sequence. */
+  /** The text still held back at the end of the sequence. */
   flush(): string;
 }
 
 const INCOMPLETE = '\ufffd';
-/** A UTF-8 character has at most four bytes, so text that is still incomplete after four tokens is invalid, except at its end. */
+/**
+ * A UTF-8 character has at most four bytes, so text that is still incomplete after four tokens is invalid, except at
+ * its end.
+ */
 const PATIENCE_TOKENS = 4;
 const WINDOW_TOKENS = 8;
 
@@ -36,7 +35,7 @@ export function textStream(decode: (ids: number[]) => string): TextStream {
       }
       const fresh = emit(text, text.length);
       if (window.length > WINDOW_TOKENS) {
-        // Only tokens that show something may stand for all before them: a decoder strips the first visible space.
+        // The kept tokens must include a visible one, because a decoder strips the first visible space.
         const recent = window.slice(-Math.max(held, 2));
         const recentText = decode(recent);
         if (recentText !== '' && text.endsWith(recentText)) {

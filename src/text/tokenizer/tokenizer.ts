@@ -1,5 +1,5 @@
 /**
- * Text to token ids and back, with the chat template that belongs to the model.
+ * Encodes text as token ids and decodes them, and renders chats with the model's template.
  *
  *     const tokenizer = await Tokenizer.load('./Qwen3-0.6B');
  *     tokenizer.decode(tokenizer.encode('Hello'));                       // 'Hello'
@@ -21,15 +21,18 @@ import { bytesOfToken, tokenStyle } from './token-bytes.ts';
 
 export type { Message } from '../chat/chat.ts';
 
+/** Options of `encode`. */
 export interface EncodeOptions {
-  /** Put BOS and EOS where the model's family wants them. Off by default: a rendered chat already holds its own. */
+  /** Adds BOS and EOS as the model expects them. Off by default, because a rendered chat has its own. */
   addSpecialTokens?: boolean;
 }
 
+/** Options of `decode`. */
 export interface DecodeOptions {
   skipSpecialTokens?: boolean;
 }
 
+/** A rendered chat as token ids, with the assistant's tokens marked. */
 export interface ChatTokens {
   ids: number[];
   /** 1 where the token is the assistant's: its response and the token that ends its turn. */
@@ -38,11 +41,12 @@ export interface ChatTokens {
 
 const BATCH_TEXTS = 512;
 
+/** A model's tokenizer and chat template. */
 export class Tokenizer {
   readonly vocabSize: number;
   readonly bosId?: number;
   readonly eosId?: number;
-  /** The EOS token stands in where the model has no padding token. */
+  /** The EOS token if the model has no padding token. */
   readonly padId?: number;
   readonly unkId?: number;
   /** All ids that end a turn: the tokenizer's EOS, those of generation_config.json, the chat template's. */
@@ -67,7 +71,7 @@ export class Tokenizer {
     this.#files = files;
     this.#native = native;
     this.#decoder = native.getDecoder();
-    // The native package gives added tokens its own ids where the file's do not follow on; transformers has those.
+    // Where the file's ids of added tokens are not consecutive, the native package assigns its own, as in transformers.
     for (const token of json.added_tokens) token.id = native.tokenToId(token.content) ?? token.id;
     this.#encoder = new Encoder(json, native);
     for (const token in json.model.vocab) this.#tokens[json.model.vocab[token] as number] = token;
@@ -94,7 +98,7 @@ export class Tokenizer {
     const files = await readTokenizerFiles(folder);
     try {
       const native = NativeTokenizer.fromString(files.jsonText);
-      // A file may carry the lengths of whoever saved it; cutting and padding are the caller's business.
+      // A file may hold its author's truncation and padding settings; here the caller decides.
       native.disableTruncation();
       native.disablePadding();
       return new Tokenizer(files, native);
@@ -156,7 +160,7 @@ export class Tokenizer {
     return this.#decoder === null ? tokens.join(' ') : this.#decoder.decode(tokens);
   }
 
-  /** Decoding while tokens arrive; the pieces joined are what `decode` gives for the whole. */
+  /** Decodes while tokens arrive; the pieces joined equal `decode` of the whole. */
   stream(options: DecodeOptions = {}): TextStream {
     return textStream((ids) => this.decode(ids, options));
   }
@@ -211,7 +215,7 @@ export class Tokenizer {
     let template = this.#templates.get(source);
     if (template === undefined) {
       const { bos, eos, pad, unk } = this.#files.specialTokens;
-      // Absent tokens stay undefined, as in transformers: templates print nothing for them or test for them.
+      // Missing tokens stay undefined, as in transformers, so that templates can test for them.
       template = new ChatTemplate(source, defined({ bos_token: bos, eos_token: eos, pad_token: pad, unk_token: unk }));
       this.#templates.set(source, template);
     }
@@ -233,7 +237,7 @@ export class Tokenizer {
       const tail = replyTail(exchange, (messages) => template.render(messages));
       return this.#special.split(tail).find((section) => section.id !== undefined)?.id;
     } catch (error) {
-      // A template that needs more than a plain exchange says so when it is used.
+      // A template that fails on a plain exchange reports its error when it is used.
       if (error instanceof AttuneError) return undefined;
       throw error;
     }

@@ -1,6 +1,6 @@
 /**
- * What a training would do, before anything heavy is loaded: the model's size from its config alone, the data counted, the
- * steps, the memory. For `--dry-run`.
+ * What a training would do, before anything heavy is loaded: the model's size from its config alone, the data counted,
+ * the steps, the memory. For `--dry-run`.
  */
 import { existsSync } from 'node:fs';
 import type { TokenStore } from '../../data/index.ts';

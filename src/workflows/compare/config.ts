@@ -129,7 +129,9 @@ export function preferenceFlags(
   };
 }
 
-/** What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another. */
+/**
+ * What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another.
+ */
 export const pairing: Method = { name: 'grpo', kind: 'policy' };
 
 /** A policy run's config; of a preference loss, that of the run its pairs come from. */

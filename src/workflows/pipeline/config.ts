@@ -1,6 +1,6 @@
 /**
- * The pipeline's YAML: many models, one recipe. Every field does what it says; one that cannot be met is a fault, and all
- * faults are reported together.
+ * The pipeline's YAML: many models, one recipe. Every field does what it says; one that cannot be met is a fault, and
+ * all faults are reported together.
  *
  *     const { config } = readPipeline('recipes/full.yaml', { outputDir: './elsewhere' });
  */

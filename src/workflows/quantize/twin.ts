@@ -1,6 +1,6 @@
 /**
- * A model beside itself with its blocks' matrices quantised. Embeddings, norms, biases and heads are the same tensors, so that
- * the pair takes little more than the original.
+ * A model beside itself with its blocks' matrices quantised. Embeddings, norms, biases and heads are the same tensors,
+ * so that the pair takes little more than the original.
  */
 import { UserError } from '../../errors.ts';
 import { Decoder } from '../../models/decoder/decoder.ts';
