@@ -9,6 +9,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
@@ -17,7 +18,7 @@ import type { TrainingRun } from '../../trainers/loop/training-run.ts';
 import { checkPolicyConfig } from '../../trainers/policy/config.ts';
 import { startPolicy } from '../../trainers/policy/policy.ts';
 import { trainPreference } from '../../trainers/preference/preference.ts';
-import { loadForTraining, saveForTraining } from '../../trainers/setup.ts';
+import { saveForTraining } from '../../trainers/setup.ts';
 import {
   type CompareConfig,
   type CompareInput,
@@ -51,9 +52,11 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const methods = methodsOf(config.methods);
   for (const method of methods) checkPolicyConfig(policyConfig(config, method, 0));
   const first = policyConfig(config, pairing, config.seeds[0] as number);
-  const start = await loadForTraining({ ...first, lora: false });
-  const { model, tokenizer, device } = start;
-  model.train(false);
+  const device = deviceOf(first.device);
+  const tokenizer = await loadTokenizer(first);
+  // the start is only asked; where adapters train on a quantised base, it is that base
+  const { quantType } = first;
+  const model = await loadModel(first.model, { dtype: dtypeOf(first.dtype, device), device, quantType });
   const { evaluation } = await openPrompts(first, tokenizer);
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(config, model, tokenizer, scorer, evaluation);
