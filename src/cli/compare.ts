@@ -5,7 +5,7 @@ import type { Command } from 'commander';
 import { compareMethods } from '../workflows/compare/compare.ts';
 import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
 import { registerCommand } from './options/command.ts';
-import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
+import { checkOutputFolder } from './options/outputs.ts';
 import { consoleProgress, duration } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
@@ -20,7 +20,6 @@ export function register(program: Command): void {
     ],
     async run(config) {
       checkOutputFolder('--output-dir', config.outputDir);
-      noteReplaced(join(config.outputDir, 'comparison'), 'comparison_results.json');
       using interrupt = onInterrupt(() => tell('stopping after this step; what is done is kept'));
       const { folder } = await compareMethods(config as CompareInput, {
         progress: consoleProgress(),

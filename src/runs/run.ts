@@ -277,8 +277,13 @@ export function checkNewRun(options: Pick<RunOptions, 'outputDir' | 'runName' | 
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
 }
 
+export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing'> {
+  /** Before the date and time of a run without a name. */
+  prefix?: string;
+}
+
 /** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */
-function claimFolder(options: RunOptions): string {
+export function claimFolder(options: FolderChoice): string {
   checkNewRun(options);
   makeFolder(resolve(options.outputDir));
   if (options.runName !== undefined) {
@@ -286,7 +291,7 @@ function claimFolder(options: RunOptions): string {
     if (!tryMkdir(folder) && options.existing !== 'reuse') checkNewRun(options);
     return folder;
   }
-  const name = dateTimeName(new Date());
+  const name = `${options.prefix ?? ''}${dateTimeName(new Date())}`;
   for (let attempt = 1; ; attempt++) {
     const folder = join(options.outputDir, attempt === 1 ? name : `${name}-${attempt}`);
     if (tryMkdir(folder)) return folder;

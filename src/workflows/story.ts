@@ -13,7 +13,16 @@ import type { Progress } from '../progress.ts';
 import { loadRewardModel, type RewardScorer } from '../rewards/index.ts';
 import { PromptWriter } from '../rollouts/prompts.ts';
 import { taskEvalPrompts } from '../rollouts/task-prompts.ts';
-import { type Chart, grid, lineChart, type MetricRow, openRun, Report, toPng } from '../runs/index.ts';
+import {
+  type Chart,
+  grid,
+  type LineOptions,
+  lineChart,
+  type MetricRow,
+  openRun,
+  Report,
+  toPng,
+} from '../runs/index.ts';
 import { preferenceRows } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import type { TrainerOptions, TrainingRun } from '../trainers/loop/training-run.ts';
@@ -264,24 +273,28 @@ function curvesOf({ judgeRun, proxy, gold }: Chapters): Chart[] {
     const found = rows.filter((each) => each[metric] !== undefined);
     return { name, x: found.map(({ step }) => step), y: found.map((each) => each[metric] as number) };
   };
-  const both = (title: string, metric: string) =>
+  // The first two panels are held against each other: they end at the same step.
+  const xMax = Math.max(...[...proxy.rows, ...gold.rows].map(({ step }) => step));
+  const both = (title: string, metric: string, share = false) =>
     lineChart({
       title,
       xLabel: 'step',
+      xMax,
+      share,
       series: [
         series('against the reward model', proxy.rows, metric),
         series('against the verifier', gold.rows, metric),
       ],
     });
-  const one = (title: string, name: string, rows: readonly MetricRow[], metric: string) =>
-    lineChart({ title, xLabel: 'step', series: [series(name, rows, metric)] });
+  const one = (title: string, name: string, rows: readonly MetricRow[], metric: string, more: Partial<LineOptions>) =>
+    lineChart({ title, xLabel: 'step', series: [series(name, rows, metric)], ...more });
   return [
-    one('reward model: accuracy', 'training pairs', judgeRun.rows, 'train/accuracy'),
-    one('what the reward model pays', 'score', proxy.rows, 'train/score'),
-    both('what is right (verifier)', 'train/accuracy'),
+    one('reward model: accuracy', 'training pairs', judgeRun.rows, 'train/accuracy', { share: true }),
+    one('what the reward model pays', 'reward model', proxy.rows, 'train/score', { xMax }),
+    both('what is right (verifier)', 'train/accuracy', true),
     both('tokens per answer', 'train/length_mean'),
     both('entropy', 'train/entropy'),
-    both('share of groups without spread', 'train/zero_spread'),
+    both('share of groups without spread', 'train/zero_spread', true),
   ];
 }
 

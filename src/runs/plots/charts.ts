@@ -4,32 +4,10 @@
  *     await toPng(grid([histogram({ title: 'Reward', values }), scatter({ title: 'Length', points })], { columns: 2 }));
  */
 
+import { colors, colorsOf } from './tokens.ts';
+
 /** A Vega-Lite view. Kept loose: the library's own type takes the compiler seconds to check. */
 export type Chart = Record<string, unknown>;
-
-export const palette = [
-  '#2563eb',
-  '#ea580c',
-  '#16a34a',
-  '#9333ea',
-  '#dc2626',
-  '#0891b2',
-  '#ca8a04',
-  '#64748b',
-  '#db2777',
-  '#4d7c0f',
-];
-
-/** A colour means one thing in every picture: training blue, held-out orange, the verifier green, the reward model purple. */
-const seriesColors: Record<string, string> = {
-  train: '#2563eb',
-  eval: '#ea580c',
-  verifier: '#16a34a',
-  reward_model: '#9333ea',
-};
-
-const colorsOf = (names: readonly string[]) =>
-  names.map((name, i) => seriesColors[name] ?? (palette[i % palette.length] as string));
 
 interface Labels {
   title?: string;
@@ -64,18 +42,23 @@ export interface LineOptions extends Labels {
   smooth?: boolean;
   /** Half-width of a band around each series, by the series' name. */
   bands?: Record<string, readonly number[]>;
+  /** Where the x axis ends, so that panels beside one another compare. */
+  xMax?: number;
 }
 
 const drawnPoints = 800;
 
 export function lineChart(options: LineOptions): Chart {
   const rows: Chart[] = [];
+  const bounded = (value: number) => (options.share ? Math.min(1, Math.max(0, value)) : value);
   let smoothed = false;
   for (const series of options.series) {
     const finite = series.x.flatMap((x, i) => {
       const y = series.y[i] ?? Number.NaN;
       const half = options.bands?.[series.name]?.[i] ?? 0;
-      return Number.isFinite(y) && (options.yScale !== 'log' || y > 0) ? [{ x, y, low: y - half, high: y + half }] : [];
+      return Number.isFinite(y) && (options.yScale !== 'log' || y > 0)
+        ? [{ x, y, low: bounded(y - half), high: bounded(y + half) }]
+        : [];
     });
     const isSmooth = options.smooth ?? finite.length > 60;
     smoothed ||= isSmooth;
@@ -105,7 +88,7 @@ export function lineChart(options: LineOptions): Chart {
     legend: names.length > 1 ? {} : null,
   };
   const x = quantitative('x', options.xLabel ?? 'step', {
-    scale: { zero: false, nice: false },
+    scale: { zero: false, nice: false, ...(options.xMax === undefined ? {} : { domainMax: options.xMax }) },
     axis: { tickCount: 6 },
   });
   const layer: Chart[] = [];
@@ -173,7 +156,7 @@ export function histogram(options: HistogramOptions): Chart {
         field: 'group',
         type: 'nominal',
         title: null,
-        scale: { domain: names, range: palette },
+        scale: { domain: names, range: colorsOf(names) },
         legend: names.length > 1 ? {} : null,
       },
     },
@@ -186,7 +169,7 @@ const isList = (values: HistogramOptions['values']): values is ArrayLike<number>
   typeof (values as ArrayLike<number>).length === 'number';
 
 const ruleAt = (axis: 'x' | 'y', at: number): Chart => ({
-  mark: { type: 'rule', strokeDash: [5, 4], color: '#475569' },
+  mark: { type: 'rule', strokeDash: [5, 4], color: colors.muted },
   encoding: { [axis]: { datum: at } },
 });
 
@@ -198,15 +181,16 @@ export interface ScatterOptions extends Labels {
 
 export function scatter(options: ScatterOptions): Chart {
   const values = options.points.filter((point) => Number.isFinite(point.x) && Number.isFinite(point.y));
-  const grouped = values.some((point) => point.group !== undefined);
+  const groups = [...new Set(values.flatMap(({ group }) => group ?? []))];
   const marks = {
     mark: { type: 'circle', size: 22, opacity: values.length > 400 ? 0.25 : 0.6 },
     encoding: {
       x: quantitative('x', options.xLabel ?? null, fitted),
       y: quantitative('y', options.yLabel ?? null, fitted),
-      color: grouped
-        ? { field: 'group', type: 'nominal', title: null, scale: { range: palette } }
-        : { value: palette[0] },
+      color:
+        groups.length > 0
+          ? { field: 'group', type: 'nominal', title: null, scale: { domain: groups, range: colorsOf(groups) } }
+          : { value: colors.plain },
     },
   };
   const ends = values.flatMap((point) => [point.x, point.y]);
@@ -222,7 +206,7 @@ const diagonalLine = (low: number, high: number): Chart => ({
       { x: high, y: high },
     ],
   },
-  mark: { type: 'line', strokeDash: [5, 4], color: '#94a3b8' },
+  mark: { type: 'line', strokeDash: [5, 4], color: colors.axis },
   encoding: { x: quantitative('x', null), y: quantitative('y', null) },
 });
 
@@ -231,17 +215,21 @@ export interface BarOptions extends Labels {
   horizontal?: boolean;
   /** Each bar in the colour that a line chart gives the series of that name, where both have the same names. */
   colorByLabel?: boolean;
+  /** Shares are drawn from 0 to 1, so that panels compare. */
+  share?: boolean;
   /** How values are written on the bars (d3-format). */
   format?: string;
 }
 
 export function bars(options: BarOptions): Chart {
+  const bounded = (value: number) => (options.share ? Math.min(1, Math.max(0, value)) : value);
   const values = options.bars.map((bar) => ({
     ...bar,
-    low: bar.value - (bar.error ?? 0),
-    high: bar.value + (bar.error ?? 0),
+    low: bounded(bar.value - (bar.error ?? 0)),
+    high: bounded(bar.value + (bar.error ?? 0)),
   }));
-  const grouped = values.some((bar) => bar.group !== undefined);
+  const groups = [...new Set(values.flatMap(({ group }) => group ?? []))];
+  const grouped = groups.length > 0;
   const category = {
     field: 'label',
     type: 'nominal',
@@ -253,18 +241,27 @@ export function bars(options: BarOptions): Chart {
     },
   };
   // Room above the tallest for its number, which would else be cut off.
-  const tallest = Math.max(0, ...values.map(({ high }) => high));
-  const scale = options.horizontal || tallest === 0 ? {} : { scale: { domainMax: 1.08 * tallest } };
+  const tallest = options.share ? 1 : Math.max(0, ...values.map(({ high }) => high));
+  const top = { scale: { domainMax: 1.08 * tallest } };
+  const unit = { scale: { domain: [0, 1.08] }, axis: { values: [0, 0.2, 0.4, 0.6, 0.8, 1] } };
+  const scale = options.share ? unit : options.horizontal || tallest === 0 ? {} : top;
   const amount = (field: string) => quantitative(field, options.yLabel ?? null, scale);
   const [main, cross] = options.horizontal ? (['x', 'y'] as const) : (['y', 'x'] as const);
   const offset = grouped ? { [`${cross}Offset`]: { field: 'group', sort: null } } : {};
   const shared = { [cross]: category, ...offset };
-  const labels = { domain: values.map(({ label }) => label), range: palette };
+  const names = [...new Set(values.map(({ label }) => label))];
+  const labels = { domain: names, range: colorsOf(names) };
   const color = grouped
-    ? { field: 'group', type: 'nominal', sort: null, title: null, scale: { range: palette } }
+    ? {
+        field: 'group',
+        type: 'nominal',
+        sort: null,
+        title: null,
+        scale: { domain: groups, range: colorsOf(groups) },
+      }
     : options.colorByLabel
       ? { field: 'label', type: 'nominal', scale: labels, legend: null }
-      : { value: palette[0] };
+      : { value: colors.plain };
   const layer: Chart[] = [{ mark: { type: 'bar' }, encoding: { ...shared, [main]: amount('value'), color } }];
   if (values.some((bar) => bar.error !== undefined)) {
     layer.push({
@@ -297,16 +294,16 @@ export function reliability(options: ReliabilityOptions): Chart {
   const y = quantitative('accuracy', options.yLabel ?? 'observed share', unit);
   const layer = [
     { ...diagonalLine(0, 1), encoding: { x: quantitative('x', null, unit), y: quantitative('y', null, unit) } },
-    { mark: { type: 'line', color: palette[0], strokeWidth: 2 }, encoding: { x, y } },
+    { mark: { type: 'line', color: colors.plain, strokeWidth: 2 }, encoding: { x, y } },
     {
-      mark: { type: 'circle', color: palette[0], opacity: 0.8 },
+      mark: { type: 'circle', color: colors.plain, opacity: 0.8 },
       encoding: { x, y, size: quantitative('count', 'cases', { scale: { range: [20, 300] } }) },
     },
   ];
   return { ...sized({ width: 300, height: 300, ...options }), data: { values }, layer };
 }
 
-/** Several charts on one sheet. */
+/** Several charts on one sheet, their plots of one size. */
 export function grid(
   charts: readonly Chart[],
   options: { columns?: number; title?: string; subtitle?: string } = {},
@@ -318,7 +315,14 @@ export function grid(
     ...(heading ? { title: heading } : {}),
     columns: options.columns ?? (charts.length > 4 ? 3 : Math.min(2, charts.length)),
     spacing: 28,
-    concat: charts,
+    concat: sameSize(charts),
     resolve: { scale: { color: 'independent', size: 'independent' }, legend: { color: 'independent' } },
   };
+}
+
+/** All plots as large as the largest. */
+export function sameSize(charts: readonly Chart[]): Chart[] {
+  const largest = (side: string) => Math.max(0, ...charts.map((chart) => Number(chart[side]) || 0));
+  const [width, height] = [largest('width'), largest('height')];
+  return charts.map((chart) => (chart.width === undefined ? chart : { ...chart, width, height }));
 }

@@ -5,6 +5,8 @@ import { inflateSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   bars,
+  colors,
+  colorsOf,
   curveCharts,
   grid,
   histogram,
@@ -63,6 +65,58 @@ function darkPixels(png: Uint8Array): number {
   }
   return dark;
 }
+
+describe('one look', () => {
+  it('gives a meaning one colour in lines, histograms, bars and points', async () => {
+    const names = ['held-out', 'other', 'train', 'gold', 'proxy'];
+    const expected = [colors.heldOut, colors.plain, colors.training, colors.gold, colors.proxy];
+    expect(colorsOf(names)).toEqual(expected);
+    expect(colorsOf(['against the reward model', 'against the verifier'])).toEqual([colors.proxy, colors.gold]);
+    const plots = [
+      lineChart({ series: names.map((name) => ({ name, x: [1, 2], y: [1, 2] })) }),
+      histogram({ values: Object.fromEntries(names.map((name) => [name, [1, 2]])) }),
+      bars({ bars: names.map((label) => ({ label, value: 1 })), colorByLabel: true }),
+      bars({ bars: names.map((group) => ({ label: 'x', group, value: 1 })) }),
+      scatter({ points: names.map((group) => ({ group, x: 1, y: 1 })) }),
+    ];
+    for (const plot of plots) {
+      const svg = await toSvg(plot);
+      for (const color of expected) expect(svg).toContain(color);
+    }
+  });
+
+  it('draws shares from 0 to 1, also with bands and error bars beyond them', async () => {
+    const series = [{ name: 'a', x: [0, 1], y: [0.1, 0.9] }];
+    const bands = { a: [0.3, 0.3] };
+    const bar = { label: 'a', value: 0.95, error: 0.2 };
+    for (const chart of [lineChart({ series, bands, share: true }), bars({ bars: [bar], share: true })]) {
+      const ticks = [...(await toSvg(chart)).matchAll(/<text[^>]*>(−?[\d.]+)<\/text>/g)].map(([, text]) => text);
+      expect(ticks).toContain('1.0');
+      for (const beyond of ['−0.2', '1.2']) expect(ticks).not.toContain(beyond);
+    }
+  });
+
+  it('has plots of one size in a row, on sheets and on pages', async () => {
+    const wide = lineChart({ title: 'wide', series: [{ name: 'a', x: [1, 2], y: [0, 123456] }] });
+    const tall = bars({ bars: [{ label: 'a', value: 1, group: 'x' }], title: 'legend below', height: 300 });
+    const sheet = await toSvg(grid([wide, tall]));
+    expect(sheet).toContain('h380v300h-380Z');
+    expect(sheet).not.toContain('h380v240');
+    const page = await new Report('t').charts([wide, tall]).html();
+    // Where the plot's corner lies in the picture, and the picture's size: the same for both.
+    const corners = [
+      ...page.matchAll(/viewBox="([-\d.]+) ([-\d.]+) ([\d.]+) ([\d.]+)".*?translate\(([\d.]+),([\d.]+)\)/g),
+    ];
+    const places = corners.map(([, x, y, width, height, left, top]) => [
+      Number(left) - Number(x),
+      Number(top) - Number(y),
+      width,
+      height,
+    ]);
+    expect(places).toHaveLength(2);
+    expect(places[1]).toEqual(places[0]);
+  });
+});
 
 describe('pictures', () => {
   it('draws text with its own font', async () => {

@@ -10,8 +10,10 @@ import { join } from 'node:path';
 import type { MetricRow } from '../metrics/metrics.ts';
 import { type Chart, grid, lineChart } from './charts.ts';
 import { fontFamily, fontFile } from './font.ts';
+import { colors } from './tokens.ts';
 
 export * from './charts.ts';
+export * from './tokens.ts';
 
 const theme = {
   background: 'white',
@@ -25,18 +27,18 @@ const theme = {
     frame: 'group',
     offset: 8,
     subtitleFontSize: 11,
-    subtitleColor: '#475569',
-    color: '#0f172a',
+    subtitleColor: colors.muted,
+    color: colors.ink,
   },
   axis: {
     labelFontSize: 11,
     titleFontSize: 11,
     titleFontWeight: 'normal',
-    gridColor: '#e2e8f0',
-    domainColor: '#94a3b8',
-    tickColor: '#94a3b8',
-    labelColor: '#334155',
-    titleColor: '#334155',
+    gridColor: colors.grid,
+    domainColor: colors.axis,
+    tickColor: colors.axis,
+    labelColor: colors.label,
+    titleColor: colors.label,
   },
   legend: {
     labelLimit: 260,

@@ -6,12 +6,14 @@
  *     report.section('Samples').samples([{ prompt, completion, reward: 1 }]);
  *     writeFileSync('report.html', await report.html());
  */
-import type { Chart } from './charts.ts';
+import { withEqualMargins } from './boxes.ts';
+import { type Chart, sameSize } from './charts.ts';
 import { toSvg } from './plots.ts';
+import { colors } from './tokens.ts';
 
 export type Cell = string | number;
 
-type Block = { html: string } | { chart: Chart };
+type Block = { html: string } | { charts: readonly Chart[] };
 
 export class Report {
   readonly #title: string;
@@ -36,15 +38,14 @@ export class Report {
     return this.#add(`<p class="note">${escapeHtml(text)}</p>`);
   }
 
-  chart(chart: Chart): this {
-    this.#blocks.push({ chart });
-    return this;
+  /** What came out, before anything else: `55 % → 95 %` and a few words on what that is. */
+  headline(figure: string, meaning: string): this {
+    return this.#add(`<p class="headline"><strong>${escapeHtml(figure)}</strong> ${escapeHtml(meaning)}</p>`);
   }
 
   charts(charts: readonly Chart[]): this {
-    this.#add('<div class="charts">');
-    for (const chart of charts) this.chart(chart);
-    return this.#add('</div>');
+    this.#blocks.push({ charts: sameSize(charts) });
+    return this;
   }
 
   table(head: readonly string[], rows: readonly (readonly Cell[])[]): this {
@@ -82,8 +83,7 @@ export class Report {
 
   async html(): Promise<string> {
     const body: string[] = [];
-    for (const block of this.#blocks)
-      body.push('html' in block ? block.html : `<figure>${await toSvg(block.chart)}</figure>`);
+    for (const block of this.#blocks) body.push('html' in block ? block.html : await chartsHtml(block.charts));
     return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(this.#title)}</title><style>${style}</style></head>
@@ -100,6 +100,11 @@ ${body.join('\n')}
   }
 }
 
+async function chartsHtml(charts: readonly Chart[]): Promise<string> {
+  const pictures = withEqualMargins(await Promise.all(charts.map(toSvg)));
+  return `<div class="charts">\n${pictures.map((svg) => `<figure>${svg}</figure>`).join('\n')}\n</div>`;
+}
+
 export function escapeHtml(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
@@ -113,18 +118,19 @@ function cellText(cell: Cell): string {
 }
 
 const style = `
-:root { color-scheme: light; font: 15px/1.5 system-ui, Roboto, sans-serif; color: #0f172a; background: #f8fafc; }
+:root { color-scheme: light; font: 15px/1.5 system-ui, Roboto, sans-serif; color: ${colors.ink}; background: ${colors.page}; }
 body { margin: 0 auto; max-width: 1180px; padding: 24px; }
-header p { color: #475569; margin-top: -8px; } h1 { font-weight: 600; } h2 { margin-top: 36px; font-weight: 600; }
-figure { margin: 0; background: white; border: 1px solid #e2e8f0; border-radius: 8px; overflow-x: auto; }
+header p { color: ${colors.muted}; margin-top: -8px; } h1 { font-weight: 600; } h2 { margin-top: 36px; font-weight: 600; }
+figure { margin: 0; background: white; border: 1px solid ${colors.grid}; border-radius: 8px; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; display: block; }
-.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(360px, 1fr)); gap: 14px; }
-.note { border-left: 4px solid #2563eb; background: #eff6ff; padding: 8px 14px; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; background: white; } th, td { padding: 6px 10px; border: 1px solid #e2e8f0; text-align: left; }
-td { white-space: nowrap; } th { background: #f1f5f9; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
-.sample { background: white; border: 1px solid #e2e8f0; border-radius: 8px; margin: 14px 0; padding: 12px 16px; }
-.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: 14px; } h4 { margin: 6px 0; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.45 ui-monospace, monospace; } .prompt { color: #475569; }
-.tag { font-weight: 400; font-size: 12px; background: #e2e8f0; border-radius: 4px; padding: 1px 6px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(360px, 100%), 1fr)); gap: 14px; }
+.note { border-left: 4px solid ${colors.training}; background: ${colors.note}; padding: 8px 14px; }
+.wide { max-width: 100%; overflow-x: auto; }
+.headline { font-size: 18px; } .headline strong { font-size: 34px; font-weight: 600; margin-right: 8px; color: ${colors.heldOut}; }
+table { border-collapse: collapse; background: white; } th, td { padding: 6px 10px; border: 1px solid ${colors.grid}; text-align: left; }
+td { white-space: nowrap; } th { background: ${colors.head}; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+.sample { background: white; border: 1px solid ${colors.grid}; border-radius: 8px; margin: 14px 0; padding: 12px 16px; }
+.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px; } h4 { margin: 6px 0; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.45 ui-monospace, monospace; } .prompt { color: ${colors.muted}; }
+.tag { font-weight: 400; font-size: 12px; background: ${colors.grid}; border-radius: 4px; padding: 1px 6px; }
 `;

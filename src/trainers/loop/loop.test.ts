@@ -90,7 +90,9 @@ describe('training', () => {
     const task = mlpTask({ totalSteps: 20, microBatch: 2 });
     const counts: number[] = [];
     for await (const _ of trainLoop(task, base)) counts.push(liveTensors());
-    expect(new Set(counts.slice(1)).size).toBe(1);
+    // Never more than a step before. Fewer may be alive: garbage collection may take tasks of earlier tests meanwhile.
+    const grown = counts.slice(1).filter((count, i) => i > 0 && count > (counts[i] as number));
+    expect(grown).toEqual([]);
   });
 });
 

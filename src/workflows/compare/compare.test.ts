@@ -1,10 +1,11 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { compareMethods } from './compare.ts';
-import { methodsOf } from './config.ts';
+import { type CompareInput, compareSchema, methodsOf, policyConfig, preferenceFlags } from './config.ts';
+import { checkMethodOptions, type Method, type MethodOptionValues, ownOptions } from './method-options.ts';
 import { comparisonResults } from './results.ts';
 
 let folder = '';
@@ -20,8 +21,7 @@ describe('compare', () => {
     const body =
       'export default (batch) => batch.map(({ response }) => (response.codePointAt(0) ?? 1) % 2 === 0 ? 1 : 0);';
     writeFileSync(join(folder, 'even.mjs'), body);
-    const outputDir = join(folder, 'out');
-    const { results, runs, start } = await compareMethods({
+    const given: CompareInput = {
       model: await tinyModel(join(folder, 'model')),
       methods: ['grpo', 'dpo', 'kto'],
       dataset: join(folder, 'prompts.jsonl'),
@@ -40,8 +40,10 @@ describe('compare', () => {
       lrSchedule: 'constant',
       eosPenalty: 0,
       topP: 1,
-      outputDir,
-    });
+      outputDir: join(folder, 'out'),
+    };
+    const { results, runs, start, folder: outputDir } = await compareMethods(given);
+    expect(outputDir).toMatch(/\/out\/run_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d$/);
     expect(runs.map(({ method, samples, steps }) => [method, samples, steps])).toEqual(
       ['grpo', 'dpo', 'kto'].map((method) => [method, 320, 20]),
     );
@@ -60,6 +62,13 @@ describe('compare', () => {
     expect(readFileSync(join(outputDir, 'comparison', 'comparison_report.txt'), 'utf8')).toContain('same judge');
     for (const name of ['comparison.png', 'report.html'])
       expect(existsSync(join(outputDir, 'comparison', name))).toBe(true);
+
+    // A second comparison in the same place has a folder of its own, or is refused.
+    const again = { ...given, methods: ['dpo'], steps: 1, judgements: 1, evalSamples: 0, runName: 'named' };
+    const second = await compareMethods(again);
+    expect(second.folder).toBe(join(folder, 'out', 'named'));
+    expect(readdirSync(second.folder).sort()).toEqual(['comparison', 'dpo']);
+    await expect(compareMethods(again)).rejects.toThrow(/named exists/);
   });
 
   it('finds winners by what the judge measured', () => {
@@ -83,6 +92,52 @@ describe('compare', () => {
       improvement: { mean: 0.9 - 0.2 },
       steps_to_90_percent: { mean: 4 },
     });
+  });
+
+  it('has no winner without a rival, nor without a gain', () => {
+    const at = (step: number, accuracy: number) => ({ step, metrics: { reward: accuracy, accuracy }, kl: 0 });
+    const run = (method: string, last: number) => ({
+      ...{ method, seed: 1, history: [], seconds: 1, samples: 1, steps: 2, answers: [] },
+      judgements: [at(0, 0.5), at(2, last)],
+    });
+    const winners = (...runs: ReturnType<typeof run>[]) =>
+      Object.values(comparisonResults(at(0, 0.5), runs).relative.winners);
+    expect(winners(run('alone', 0.5))).toEqual([null, null, null, null]);
+    expect(winners(run('alone', 0.9))).toEqual([null, null, null, null]);
+    expect(winners(run('a', 0.5), run('b', 0.4))).toEqual([null, null, null, null]);
+    // Equal in all: a tie is no victory of the first one.
+    expect(winners(run('a', 0.7), run('b', 0.7))).toEqual([null, null, null, null]);
+    // Standing still is steady, but it is no achievement.
+    expect(winners(run('still', 0.5), run('better', 0.9))).toEqual(['better', 'better', 'better', 'better']);
+  });
+
+  it('tells preference losses of every LoRA option, as it tells policy methods', () => {
+    const options = { lora: true, useDora: true, useRslora: true, loraBias: 'all', loraR: 3 } as const;
+    const config = compareSchema.parse({ ...options, task: 'gcd:1' });
+    expect(policyConfig(config, { name: 'grpo', kind: 'policy' }, 1)).toMatchObject(options);
+    expect(preferenceFlags(config, { name: 'dpo', kind: 'preference' }, 1, 8)).toMatchObject(options);
+  });
+
+  it('gives each method the options that it reads, and refuses those that none reads', () => {
+    const of = (given: MethodOptionValues, name: string, kind: Method['kind']) => ownOptions(given, { name, kind });
+    const all = { klCoef: 0.03, clipRatio: 0.1, entropyCoef: 0.01, ppoEpochs: 2, beta: 0.4 };
+    expect(of(all, 'ppo', 'policy')).toEqual({ klCoef: 0.03, cliprange: 0.1, entropyCoef: 0.01, ppoEpochs: 2 });
+    expect(of(all, 'reinforce', 'policy')).not.toHaveProperty('cliprange');
+    expect(of(all, 'dpo', 'preference')).toEqual({ beta: 0.4 });
+    const byName = { beta: 'dpo=0.1, ipo=0.5', klCoef: 'grpo=0.2' };
+    expect(of(byName, 'ipo', 'preference')).toEqual({ beta: 0.5 });
+    expect(of(byName, 'hinge', 'preference')).toEqual({});
+    expect(of(byName, 'ppo', 'policy')).toEqual({});
+    const check =
+      (given: MethodOptionValues, ...names: string[]) =>
+      () =>
+        checkMethodOptions(given, methodsOf(names));
+    expect(check(all, 'ppo', 'grpo', 'dpo')).not.toThrow();
+    expect(check({ beta: 0.1 }, 'ppo', 'grpo')).toThrow('--beta 0.1 has no effect on ppo, grpo.');
+    expect(check({ klCoef: 'dpo=1' }, 'ppo', 'dpo')).toThrow('has no effect on dpo. Of these methods ppo reads it.');
+    expect(check({ clipRatio: 'gspo=0.1' }, 'ppo')).toThrow('which is not compared');
+    expect(check({ clipRatio: 0.1 }, 'reinforce')).toThrow('has no effect on reinforce');
+    for (const wrong of [-1, 'much', 'ppo=', '1,x=']) expect(check({ klCoef: wrong }, 'ppo')).toThrow('is not a value');
   });
 
   it('knows every method by name', () => {

@@ -13,7 +13,7 @@ import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../../models/index.
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
-import { resolveConfig } from '../../runs/index.ts';
+import { checkNewRun, claimFolder, resolveConfig } from '../../runs/index.ts';
 import type { TrainingRun } from '../../trainers/loop/training-run.ts';
 import { checkPolicyConfig } from '../../trainers/policy/config.ts';
 import { startPolicy } from '../../trainers/policy/policy.ts';
@@ -23,13 +23,13 @@ import {
   type CompareConfig,
   type CompareInput,
   compareSchema,
-  type Method,
   methodsOf,
   pairing,
   policyConfig,
   preferenceFlags,
 } from './config.ts';
 import { Judge, type Judgement } from './judge.ts';
+import { checkMethodOptions, type Method } from './method-options.ts';
 import { type Pairs, writePairs } from './pairs.ts';
 import { writeComparison } from './report.ts';
 import { type ComparisonResults, comparisonResults, type MethodRun } from './results.ts';
@@ -41,6 +41,7 @@ export interface CompareOptions {
 }
 
 export interface CompareOutcome {
+  /** `<output_dir>/run_<date and time>`, or `<output_dir>/<run name>`. */
   folder: string;
   start: Judgement;
   runs: MethodRun[];
@@ -48,10 +49,12 @@ export interface CompareOutcome {
 }
 
 export async function compareMethods(input: CompareInput, options: CompareOptions = {}): Promise<CompareOutcome> {
-  const { config } = resolveConfig(compareSchema, { flags: { ...input } });
-  const methods = methodsOf(config.methods);
-  for (const method of methods) checkPolicyConfig(policyConfig(config, method, 0));
-  const first = policyConfig(config, pairing, config.seeds[0] as number);
+  const { config: asked } = resolveConfig(compareSchema, { flags: { ...input } });
+  const methods = methodsOf(asked.methods);
+  checkMethodOptions(asked, methods);
+  checkNewRun(asked);
+  for (const method of methods) checkPolicyConfig(policyConfig(asked, method, 0));
+  const first = policyConfig(asked, pairing, asked.seeds[0] as number);
   const device = deviceOf(first.device);
   const tokenizer = await loadTokenizer(first);
   // the start is only asked; where adapters train on a quantised base, it is that base
@@ -59,7 +62,9 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const model = await loadModel(first.model, { dtype: dtypeOf(first.dtype, device), device, quantType });
   const { evaluation } = await openPrompts(first, tokenizer);
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
-  const judge = new Judge(config, model, tokenizer, scorer, evaluation);
+  const judge = new Judge(asked, model, tokenizer, scorer, evaluation);
+  // A folder of its own for every comparison: two in one would mix.
+  const config = { ...asked, outputDir: claimFolder({ ...asked, prefix: 'run_' }) };
   try {
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];

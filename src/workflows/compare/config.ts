@@ -6,6 +6,7 @@ import { field, loraFields, optimizerFields, resolveConfig } from '../../runs/in
 import { modelFields } from '../../trainers/fields.ts';
 import { type PolicyConfig, policySchema } from '../../trainers/policy/config.ts';
 import type { PreferenceConfigInput } from '../../trainers/preference/config.ts';
+import { type Method, methodOptionFields, ownOptions } from './method-options.ts';
 
 const shape = policySchema.shape;
 const group = 'Comparison';
@@ -16,6 +17,7 @@ export const compareSchema = z.object({
   methods: field(z.array(z.string()).min(1).default(['ppo', 'grpo', 'dpo']), {
     description: 'policy algorithms and preference losses, or "all"',
     group,
+    aliases: ['method'],
     examples: ['ppo,grpo,dpo'],
   }),
   steps: field(count().default(100), { description: 'optimiser steps of each method', group }),
@@ -34,12 +36,17 @@ export const compareSchema = z.object({
   }),
   evalNumPrompts: field(count().default(64), { description: 'held-out prompts, the same for all', group }),
   evalSamples: field(z.number().int().min(0).default(4), { description: 'sampled answers to each, for pass@k', group }),
-  outputDir: field(z.string().default('./comparison'), { description: 'folder for everything', group }),
+  outputDir: field(z.string().default('./comparison'), { description: 'folder for comparisons', group }),
+  runName: field(z.string().optional(), {
+    description: "name of this comparison's folder there; run_ with date and time when left out",
+    group,
+  }),
   groupSize: field(count().default(4), { description: 'responses per prompt', group }),
   preferenceLr: field(z.number().positive().optional(), {
     description: 'learning rate of the preference losses; lr when left out',
     group,
   }),
+  ...methodOptionFields,
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
   ...{ task: shape.task, dataset: shape.dataset, subset: shape.subset, promptFormat: shape.promptFormat },
   ...{ promptMaxLength: shape.promptMaxLength, system: shape.system },
@@ -53,12 +60,6 @@ export const compareSchema = z.object({
 
 export type CompareConfig = z.output<typeof compareSchema>;
 export type CompareInput = z.input<typeof compareSchema>;
-
-export interface Method {
-  name: string;
-  /** Which trainer it belongs to. */
-  kind: 'policy' | 'preference';
-}
 
 const kinds = [
   ['policy', policyAlgorithms],
@@ -81,12 +82,19 @@ export function methodsOf(names: readonly string[]): Method[] {
   return [...new Map(chosen.map((method) => [method.name, method])).values()];
 }
 
-/** What both trainers are told alike. */
+type LoraName = keyof ReturnType<typeof loraFields>;
+const loraNames = Object.keys(loraFields()) as LoraName[];
+
+/** What both trainers are told alike, and the method's own options. */
 function shared(config: CompareConfig, method: Method, seed: number) {
-  const { model, tokenizer, dtype, device, lora, quantType, loraR, loraAlpha, loraDropout, loraTargetModules } = config;
+  const { model, tokenizer, dtype, device } = config;
   const { weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing } = config;
+  // Every LoRA option there is, so that a new one cannot be forgotten here.
+  const lora = Object.fromEntries(loraNames.map((name) => [name, config[name]])) as Pick<CompareConfig, LoraName>;
   return {
-    ...{ model, tokenizer, dtype, device, lora, quantType, loraR, loraAlpha, loraDropout, loraTargetModules },
+    ...{ model, tokenizer, dtype, device },
+    ...lora,
+    ...ownOptions(config, method),
     ...{ weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing, seed },
     outputDir: `${config.outputDir}/${method.name}`,
     runName: `seed-${seed}`,
@@ -101,7 +109,8 @@ function shared(config: CompareConfig, method: Method, seed: number) {
 function policyFlags(config: CompareConfig, method: Method, seed: number): Record<string, unknown> {
   const own: Record<string, unknown> = { ...shared(config, method, seed), algorithm: method.name };
   for (const name of Object.keys(compareSchema.shape)) {
-    if (name in shape && !(name in own)) own[name] = config[name as keyof CompareConfig];
+    if (name in shape && !(name in own) && !(name in methodOptionFields))
+      own[name] = config[name as keyof CompareConfig];
   }
   return { ...own, evalSteps: 1, evalNumPrompts: config.evalNumPrompts };
 }

@@ -42,33 +42,38 @@ function comparisonCharts(start: Judgement, runs: readonly MethodRun[], results:
   const names = Object.keys(results.methods);
   const name = qualityName(start);
   const of = (method: string) => runs.filter((run) => run.method === method);
-  const lines = (title: string, points: (run: MethodRun) => Point[]) => {
+  const lines = (title: string, points: (run: MethodRun) => Point[], share = false) => {
     const series = names.map((method) => ({ name: method, ...averaged(of(method).map(points)) }));
     const bands = Object.fromEntries(series.map((each) => [each.name, each.spread]));
     const spread = series.some((each) => each.spread.some((value) => value > 0));
-    return lineChart({ title, xLabel: 'step', series, ...(spread ? { bands } : {}) });
+    return lineChart({ title, xLabel: 'step', series, share, ...(spread ? { bands } : {}) });
   };
-  const judged = (title: string, pick: (judgement: Judgement) => number) =>
-    lines(title, (run) => run.judgements.map((each) => ({ x: each.step, y: pick(each) })));
+  const judged = (title: string, pick: (judgement: Judgement) => number, share = false) =>
+    lines(title, (run) => run.judgements.map((each) => ({ x: each.step, y: pick(each) })), share);
   const logged = (title: string, metric: string) =>
     lines(title, (run) =>
       run.history.flatMap(({ step, metrics }) =>
         metrics[metric] === undefined ? [] : [{ x: step, y: metrics[metric] }],
       ),
     );
-  const bar = (title: string, pick: (method: string) => Figure) =>
+  const bar = (title: string, pick: (method: string) => Figure, share = false) =>
     bars({
       title,
+      share,
       colorByLabel: true,
       bars: names.map((method) => ({ label: method, value: pick(method).mean, error: pick(method).std })),
     });
   return [
     judged('held-out reward', ({ metrics }) => metrics.reward as number),
-    ...(name === 'accuracy' ? [judged('held-out accuracy', ({ metrics }) => metrics.accuracy as number)] : []),
+    ...(name === 'accuracy' ? [judged('held-out accuracy', ({ metrics }) => metrics.accuracy as number, true)] : []),
     judged('KL to the start, per response', ({ kl }) => kl),
     logged('loss (not comparable between methods)', 'train/loss'),
     bar('seconds per step', (method) => (results.methods[method] as MethodResult).efficiency.seconds_per_step),
-    bar(`final ${name}`, (method) => (results.methods[method] as MethodResult).quality[name] as Figure),
+    bar(
+      `final ${name}`,
+      (method) => (results.methods[method] as MethodResult).quality[name] as Figure,
+      name === 'accuracy',
+    ),
   ];
 }
 
@@ -116,11 +121,15 @@ function comparisonText(config: CompareConfig, start: Judgement, results: Compar
   );
   const { winners, time_ratios: ratios } = results.relative;
   const several = config.seeds.length > 1;
+  const names = Object.keys(results.methods);
+  const improved = names.some((name) => (results.methods[name] as MethodResult).convergence.improvement.mean > 0);
+  const nobody =
+    names.length === 1 ? 'one method has no rival' : improved ? 'no single one' : 'none improved on the start';
   const verdicts = [
-    ['best final quality', winners.quality],
-    ['steadiest', winners.stability],
-    ['first at 90 % of its own improvement', winners.convergence],
-    ['most improvement a minute', winners.efficiency],
+    ['best final quality', winners.quality ?? nobody],
+    ['steadiest', winners.stability ?? nobody],
+    ['first at 90 % of its own improvement', winners.convergence ?? nobody],
+    ['most improvement a minute', winners.efficiency ?? nobody],
     [
       'time against the fastest',
       Object.entries(ratios)

@@ -34,7 +34,8 @@ export interface MethodResult {
 export interface ComparisonResults {
   methods: Record<string, MethodResult>;
   relative: {
-    winners: { quality: string; stability: string; convergence: string; efficiency: string };
+    /** Of several methods those that improved on the start; null where no one did, or several did equally well. */
+    winners: Record<'quality' | 'stability' | 'convergence' | 'efficiency', string | null>;
     /** Seconds relative to the fastest method. */
     time_ratios: Record<string, number>;
   };
@@ -48,8 +49,14 @@ export const qualityName = (start: Judgement) => (start.metrics.accuracy === und
 export function comparisonResults(start: Judgement, runs: readonly MethodRun[]): ComparisonResults {
   const byMethod = Map.groupBy(runs, ({ method }) => method);
   const methods = Object.fromEntries(Array.from(byMethod, ([method, own]) => [method, methodResult(start, own)]));
-  const best = (score: (result: MethodResult) => number) =>
-    Object.entries(methods).reduce((a, b) => (score(b[1]) > score(a[1]) ? b : a))[0];
+  const improved = Object.entries(methods).filter(([, { convergence }]) => convergence.improvement.mean > 0);
+  const best = (score: (result: MethodResult) => number) => {
+    if (Object.keys(methods).length < 2) return null;
+    const scores = improved.map(([name, result]) => ({ name, score: score(result) }));
+    const highest = Math.max(...scores.map((each) => each.score));
+    const leaders = scores.filter((each) => each.score === highest);
+    return leaders.length === 1 ? (leaders[0]?.name ?? null) : null;
+  };
   const fastest = Math.min(...Object.values(methods).map(({ efficiency }) => efficiency.seconds.mean));
   return {
     start: start.metrics,
