@@ -63,6 +63,21 @@ describe('export merged', () => {
     expect(one.tensor(name).tolist()).toEqual(other.tensor(name).tolist());
   });
 
+  it('makes a quantised model plain', async () => {
+    using quantised = loadModelFolder(base, { quantType: 'int4' });
+    saveModel(quantised, join(scratch, 'quantised'));
+    await Tokenizer.load(base).then((tokenizer) => tokenizer.save(join(scratch, 'quantised')));
+    await exportMerged({ model: join(scratch, 'quantised'), out: join(scratch, 'plain') });
+    using plain = loadModelFolder(join(scratch, 'plain'));
+    expect(plain.config.quantization_config).toBeUndefined();
+    expect(plain.decoder.quantType).toBeNull();
+    const expected = logits(quantised).flat();
+    const off = logits(plain)
+      .flat()
+      .map((value, i) => Math.abs(value - (expected[i] as number)));
+    expect(Math.max(...off)).toBeLessThan(1e-4);
+  });
+
   it('writes over nothing', async () => {
     for (const out of [base, adapter]) await expect(exportMerged({ model: base, out })).rejects.toThrow(/not empty/);
     await expect(exportMerged({ model: base, adapter: base, out: join(scratch, 'no') })).rejects.toThrow(

@@ -33,11 +33,12 @@ export interface MergedModel extends Disposable {
   inputs: string[];
 }
 
-/** Loads a model and folds its adapters in. */
+/** Loads a model, makes it plain where it is quantised, and folds its adapters in. */
 export async function openMerged(source: MergeSource, progress?: Progress): Promise<MergedModel> {
   const folder = await resolveModel(source.model, { progress });
   const model = await loadModel(source.model, { progress, dtype: source.dtype });
   try {
+    for (const projection of model.decoder.projections()) projection.dequantise_(model.decoder.dtype);
     if (model.adapters !== null) fold(model);
     const inputs = [folder, model.folder as string];
     if (source.adapter !== undefined) {
