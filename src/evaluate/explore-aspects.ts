@@ -1,4 +1,4 @@
-/** An example of any shape as named texts and a number of turns, which is all that its statistics need. */
+/** An example of any shape as named texts and a number of turns, for statistics. */
 import type { Example, ExampleOf, Message, Shape } from '../data/index.ts';
 
 export interface Text {
@@ -9,9 +9,9 @@ export interface Text {
 export interface Aspect {
   /** The prompt under "prompt", every response under its own name. */
   parts: Record<string, string>;
-  /** Times that the user speaks. */
+  /** Number of user messages. */
   turns: number;
-  /** What the example, or each of its steps, is labelled. */
+  /** Labels of the example or of its steps. */
   labels?: string[];
   /** Steps of the solution. */
   steps?: number;

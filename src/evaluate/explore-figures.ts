@@ -1,4 +1,4 @@
-/** What an exploration says about a dataset, and the figures of every example that it is computed from. */
+/** The report of an exploration, and the figures of every example behind it. */
 import type { Aspect, Text } from './explore-aspects.ts';
 import type { Summary } from './summary.ts';
 
@@ -26,7 +26,7 @@ export interface Exploration {
     length_bias?: LengthBias;
     verbosity?: Verbosity;
     conversation_depth: ConversationDepth;
-    /** How often each label stands: on responses (KTO, graded) or on steps. */
+    /** Frequency of each label, on responses (KTO, graded) or on steps. */
     label_balance?: Record<string, { count: number; share: number }>;
   };
   openings: Record<string, { text: string; count: number }[]>;
@@ -40,7 +40,7 @@ export interface LengthBias {
   equal: number;
   mean_difference_characters: number;
   median_difference_characters: number;
-  /** Mean difference over its standard deviation: about 0 where length says nothing. */
+  /** Mean difference over its standard deviation; about 0 where length carries no information. */
   effect_size: number;
   biased: boolean;
 }

@@ -1,4 +1,4 @@
-/** The picture of an exploration: one panel per question one asks of a dataset. */
+/** Plots of an exploration. */
 import { basename } from 'node:path';
 import { Random } from '../random.ts';
 import { bars, type Chart, grid, histogram, scatter, toPng } from '../runs/plots/plots.ts';
@@ -34,7 +34,7 @@ function responses(collected: Collected, figure: 'characters' | 'words'): Series
   return Object.fromEntries(shown.map((name) => [name, (collected.parts.get(name) ?? []).map((part) => part[figure])]));
 }
 
-/** Up to the 99th percentile: the few beyond it would squeeze everything else into one bar. */
+/** Up to the 99th percentile, so that outliers do not squeeze everything into one bar. */
 function lengths(title: string, unit: string, series: Series, rule?: number): Chart {
   const sorted = Float64Array.from(Object.values(series).flat()).sort();
   const low = quantile(sorted, 0.005);
@@ -89,7 +89,7 @@ function scatterPanel(report: Exploration, collected: Collected): Chart[] {
     ? ['rejected', 'chosen']
     : ['prompt', [...collected.parts.keys()].find((name) => name !== 'prompt')];
   const [across, up] = [collected.parts.get(x ?? ''), collected.parts.get(y ?? '')];
-  // Sets whose responses have several names (right, wrong) hold no one response per prompt to draw.
+  // Sets with several kinds of response (right, wrong) have no single response per prompt to draw.
   if (across === undefined || up === undefined || across.length !== up.length) return [];
   const picks = [...new Random(42).permutation(across.length).subarray(0, scatterPoints)];
   const points = picks.map((index) => ({ x: across[index]?.characters ?? 0, y: up[index]?.characters ?? 0 }));

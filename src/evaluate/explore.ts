@@ -1,6 +1,5 @@
 /**
- * What a dataset is like before anything is trained on it: lengths, turns, openings, and the biases a reward model would
- * learn from it.
+ * Describes a dataset before training: lengths, turns, openings, and biases that a reward model would learn from it.
  *
  *     const report = await explore('./data/hh', { outputDir: './explore' });
  *     report.patterns.length_bias?.chosen_longer     // 0.53
@@ -26,21 +25,22 @@ import { share, summarise } from './summary.ts';
 export interface ExploreOptions extends DatasetOptions {
   /** Adds token statistics. */
   tokenizer?: TextTokenizer;
-  /** What counts as too long, in tokens. */
+  /** Examples longer than this many tokens count as too long. */
   maxLength?: number;
   /** Receives dataset_analysis.png and analysis_results.json. */
   outputDir?: string;
   progress?: Progress;
 }
 
-/** Beyond this share of longer chosen responses a reward model can do well by counting characters. */
+/** Above this share of longer chosen responses a reward model can do well by length alone. */
 const biasLimit = 0.55;
-/** Beyond this share of one label the others are hardly learnt. */
+/** Above this share of one label the others are hardly learnt. */
 const labelLimit = 0.9;
 const sampleCount = 3;
 const openingCount = 10;
 const encodeChunk = 512;
 
+/** Statistics and biases of a dataset, and with `outputDir` a plot and a JSON file. */
 export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): Promise<Exploration> {
   const { tokenizer, maxLength = 2048, outputDir, progress, ...source } = options;
   const dataset = await openDataset(spec, { onBadRow: 'skip', hub: datasetHub({ progress }), ...source });

@@ -1,9 +1,10 @@
-/** A policy's evaluation for people: `policy_evaluation.json`, a picture and a page with answers side by side. */
+/** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng } from '../runs/index.ts';
 import type { Answer, PolicyEvaluation, PolicySummary } from './policy.ts';
 
+/** Writes the results of `evaluatePolicy` to a folder: JSON, a plot and an HTML page. */
 export async function writePolicyEvaluation(
   folder: string,
   evaluation: PolicyEvaluation,

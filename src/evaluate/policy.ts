@@ -1,6 +1,6 @@
 /**
- * What a policy is worth on held-out prompts: its rewards, how far it is from the reference, how often it beats another
- * policy, pass@k, lengths, and answers side by side.
+ * Evaluates a policy on held-out prompts: rewards, accuracy, pass@k, KL to a reference, win rate against another
+ * policy, lengths, and responses side by side.
  *
  *     const result = await evaluatePolicy({ model, tokenizer, prompts, scorer, opponent: { model: base, tokenizer } });
  *     result.summary.accuracy, result.summary.win_rate
@@ -17,6 +17,7 @@ import type { Example } from '../tasks/index.ts';
 import type { FormatOptions, Message, Tokenizer } from '../text/index.ts';
 import { type Summary, summarise } from './summary.ts';
 
+/** A prompt to evaluate on, with the problem behind it if there is one. */
 export interface EvaluationPrompt {
   messages: readonly Message[];
   example?: Example;
@@ -28,14 +29,15 @@ export interface Player {
   tokenizer: Tokenizer;
 }
 
+/** The policy, prompts and scorer of `evaluatePolicy`, and what to compare with. */
 export interface EvaluatePolicyOptions extends Player, FormatOptions {
   prompts: readonly EvaluationPrompt[];
   scorer: RewardScorer;
   /** The model that the KL is measured against; it must have the same tokenizer. */
   reference?: Model;
-  /** Another policy, answering the same prompts. */
+  /** Another policy to compare with, on the same prompts. */
   opponent?: Player;
-  /** Sampled answers per prompt; the greedy one comes besides. */
+  /** Sampled responses per prompt, besides the greedy one. */
   samples?: number;
   maxNewTokens?: number;
   temperature?: number;
@@ -54,11 +56,13 @@ export interface Answer {
   ended: boolean;
 }
 
+/** The summary of an evaluation, and every prompt with its responses. */
 export interface PolicyEvaluation {
   summary: PolicySummary;
   prompts: { prompt: string; greedy: Answer; sampled: Answer[]; opponent?: Answer }[];
 }
 
+/** The figures of a policy's evaluation. */
 export interface PolicySummary {
   prompts: number;
   reward: Summary;
@@ -68,12 +72,16 @@ export interface PolicySummary {
   pass_at_k?: Record<string, number>;
   length_tokens: Summary;
   ended: number;
-  /** Over sampled answers (greedy ones where none are sampled): Σ_t log π − log πref of a response, and its mean per token. */
+  /**
+   * Over sampled responses (greedy ones if none are sampled): Σ_t log π − log πref of a response, and its mean per
+   * token.
+   */
   kl?: { per_response: number; per_token: number };
-  /** Greedy answers against the opponent's; a tie counts half. */
+  /** Greedy responses against the opponent's; a tie counts half. */
   win_rate?: { rate: number; wins: number; ties: number; losses: number; low: number; high: number };
 }
 
+/** Evaluates a policy on held-out prompts. */
 export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<PolicyEvaluation> {
   const { model, prompts, samples = 8, temperature = 1, opponent, reference } = options;
   if (prompts.length === 0) throw new UserError('There are no prompts to evaluate on.');
@@ -145,7 +153,7 @@ function partMeans(own: readonly Answer[]): Record<string, number> {
   return Object.fromEntries(names.map((name) => [name, meanOf(own.map(({ parts }) => parts[name] ?? 0))]));
 }
 
-/** A win rate with its 95 % interval by Wilson's score, which stays inside 0 and 1 for small numbers. */
+/** A win rate with its 95 % Wilson score interval. */
 export function winRate(
   own: readonly Pick<Answer, 'reward'>[],
   others: readonly Pick<Answer, 'reward'>[],

@@ -1,4 +1,4 @@
-/** The evaluation of a reward model for people: text, and one picture. */
+/** Writes a reward model's evaluation as JSON, text and a plot. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Decisions } from '../rewards/index.ts';
@@ -9,7 +9,7 @@ const percent = (value: number | null | undefined) =>
   value === null || value === undefined ? 'no cases' : `${(100 * value).toFixed(1)} %`;
 const fixed = (value: number) => value.toFixed(3);
 
-/** reward_evaluation.json, .txt and .png in a folder. */
+/** Writes the results of `evaluateReward` to a folder: reward_evaluation.json, .txt and .png. */
 export async function writeRewardEvaluation(
   folder: string,
   evaluation: RewardEvaluation,

@@ -1,6 +1,6 @@
 /**
- * What a reward model is worth on labelled examples: accuracy, calibration, length bias, ranking, agreement with the gold
- * verifier where the problems are a task's.
+ * Evaluates a reward model on labelled examples: accuracy, calibration, length bias, ranking and, on task problems,
+ * agreement with the verifier.
  *
  *     const report = await evaluateReward({ checkpoint: 'checkpoints/rm/run/final', dataset: 'test-pairs.jsonl' });
  *     report.accuracy; report.calibration.ece;
@@ -28,24 +28,26 @@ import {
 } from '../rewards/index.ts';
 import { type CorpusKind, corpusRows, type Example, task } from '../tasks/index.ts';
 
+/** The reward model and the data of `evaluateReward`. */
 export interface RewardEvaluationOptions extends LoadOptions {
   /** A trained reward model's folder or hub name, or the scorer itself. */
   checkpoint: string | RewardModelScorer;
   dataset?: DatasetSpec;
-  /** Problems to generate instead of a dataset: `chain_sum:1,gcd:2`; only those that are never in a training part. */
+  /** Tasks to generate problems from in place of a dataset: `chain_sum:1,gcd:2`; only test problems are used. */
   tasks?: string;
   reading?: DatasetOptions;
   maxSamples?: number;
   seed?: number;
-  /** How a PRM's step scores become one. */
+  /** How a PRM's step scores become one number. */
   steps?: StepAggregation;
   progress?: Progress;
   signal?: AbortSignal;
 }
 
+/** The figures of a reward model's evaluation. */
 export interface RewardEvaluation {
   model: string;
-  /** How its weights were held; null: as plain numbers. */
+  /** The quantisation of its weights; null for none. */
   quant_type: QuantType | null;
   type: RewardType;
   dataset: string;
@@ -53,7 +55,7 @@ export interface RewardEvaluation {
   left_out: Record<string, number>;
   accuracy: number;
   accuracy_interval: [number, number];
-  /** Pairs: how often "the longer one is better" is right; otherwise the share of the commonest label. */
+  /** Pairs: the accuracy of "the longer response is better". Otherwise the share of the most common label. */
   baseline_accuracy: number;
   score: { mean: number; std: number };
   length_bias: ErrorAnalysis['length_bias'] & { score_length_correlation: number };
@@ -71,7 +73,7 @@ export interface RewardEvaluation {
 const shapes: Record<RewardType, Shape> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 
-/** The report, and the decisions behind it for pictures. */
+/** Evaluates a reward model on labelled examples; `decided` has the decisions behind the figures. */
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
@@ -154,19 +156,19 @@ function longerIsBetter({ decisions }: Decisions): number {
   return points / Math.max(1, decisions.length);
 }
 
-/** What always giving the commonest label is right in. */
+/** The accuracy of always giving the most common label. */
 function commonestLabel({ decisions, by_label: labels }: ErrorAnalysis): number {
   return Math.max(0, ...Object.values(labels).map((label) => label.decisions)) / Math.max(1, decisions);
 }
 
-/** Nothing where all solutions are graded alike: there is no better one to pick. */
+/** Undefined if all solutions have the same grade. */
 function rankingOf(groups: Decisions['groups']): RewardEvaluation['ranking'] {
   const auc = areaUnderCurve(groups.flat());
   if (auc === undefined) return undefined;
   const largest = Math.max(...groups.map((group) => group.length));
   const best: Record<string, number> = {};
   for (let n = 1; n <= largest; n *= 2) {
-    // A problem or two that happen to have many responses say nothing of the rest.
+    // Stops where fewer than a tenth of the problems have this many responses.
     if (groups.filter((group) => group.length >= n).length < groups.length / 10) break;
     const share = bestOfN(groups, n);
     if (share !== undefined) best[n] = share;
@@ -179,7 +181,7 @@ function rankingOf(groups: Decisions['groups']): RewardEvaluation['ranking'] {
   };
 }
 
-/** Scores against the task's own verifier, whatever the dataset says of each response. */
+/** Compares scores with the task's own verifier, not with the dataset's labels. */
 function agreement({ scores }: Decisions, gold: ReadonlyMap<string, Example>): RewardEvaluation['verifier'] {
   const judged = scores.flatMap(({ prompt, response, score }) => {
     const example = gold.get(prompt);

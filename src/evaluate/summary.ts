@@ -1,4 +1,4 @@
-/** The usual figures of a list of numbers. */
+/** Summary statistics of a list of numbers. */
 export interface Summary {
   count: number;
   mean: number;

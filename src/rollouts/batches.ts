@@ -1,4 +1,6 @@
-/** A step's rollouts as the model takes them: minibatches for updates, micro-batches for memory, passes without gradient. */
+/**
+ * A step's rollouts as batches: minibatches for updates, micro-batches for memory, and forward passes without gradient.
+ */
 
 import { type PackedResponses, packResponses, responseBatches } from '../models/decoder/responses.ts';
 import { type Decoder, type Model, tokenLogprobs } from '../models/index.ts';
@@ -7,8 +9,8 @@ import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
 import type { Rollout } from './rollout.ts';
 
 /**
- * Splits rollouts into `count` parts of nearly equal size in an order that the key decides. One part keeps the order, so
- * that a step without minibatches reads as it was sampled.
+ * Shuffles rollouts by the key and splits them into `count` parts of nearly equal size. With a count of 1 the order is
+ * kept.
  */
 export function minibatches<T>(rollouts: readonly T[], count: number, key: readonly (string | number)[]): T[][] {
   if (count === 1) return [[...rollouts]];
@@ -19,11 +21,13 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
   );
 }
 
-/** Consecutive rollouts of at most so many tokens together, prompts included: once each where the decoder shares them. */
+/**
+ * Consecutive rollouts with at most this many tokens together. Prompts count, once each where the decoder shares them.
+ */
 export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Decoder): Rollout[][] =>
   responseBatches(rollouts, { tokens }, decoder);
 
-/** What gives V of every response token: a critic. */
+/** A critic: gives V of every response token. */
 export interface ValueModel {
   values(packed: PackedResponses, hidden: Tensor): Tensor;
 }
@@ -33,7 +37,9 @@ export interface ScoreOptions {
   microBatchTokens: number;
 }
 
-/** Log-probs of every rollout's response under a model, and V where there is a critic; no gradient, on the host. */
+/**
+ * Log-probs of every rollout's response under a model, and V if there is a critic; without gradient, as host arrays.
+ */
 export function scoreLogprobs(
   model: Model,
   critic: ValueModel | null,
@@ -65,7 +71,7 @@ export function scoreLogprobs(
 
 const hostFloats = (values: Tensor) => Float32Array.from(values.numbers());
 
-/** One packed tensor of a per-token array of every rollout. */
+/** Packs a per-token array of every rollout into one tensor. */
 export function packedTensor(
   rollouts: readonly Rollout[],
   pick: (rollout: Rollout) => ArrayLike<number> | undefined,

@@ -1,4 +1,4 @@
-/** Prompts from a dataset: some are held out for evaluation, the rest is gone through epoch by epoch. */
+/** Prompts from a dataset: some are held out for evaluation, the rest is used for training, epoch by epoch. */
 import { type DatasetSpec, openDataset, promptKey } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
@@ -49,7 +49,7 @@ export class ListPrompts implements PromptSource {
 export interface DatasetPromptOptions {
   dataset: DatasetSpec;
   subset?: string;
-  /** How many prompts of the train and of the test part go into training; undefined = all of train, 0 = none. */
+  /** Training prompts taken from the train and the test part; undefined = all of train, 0 = none. */
   trainPrompts?: number;
   testPrompts?: number;
   evalPrompts: number;
@@ -63,8 +63,8 @@ export interface DatasetPrompts {
 }
 
 /**
- * Evaluation prompts are chosen first, from the test part where the set has one, and whatever has the same words is kept
- * out of training.
+ * Evaluation prompts are chosen first, from the test part if there is one. Prompts with the same text are kept out of
+ * training.
  */
 export async function datasetPrompts(writer: PromptWriter, options: DatasetPromptOptions): Promise<DatasetPrompts> {
   const { seed, evalPrompts, trainPrompts, testPrompts = 0 } = options;

@@ -1,6 +1,6 @@
 /**
- * Held-out prompts answered greedily, and several times by sampling: what a policy can do, apart from what it was paid for.
- * The prompts are the same at every evaluation and never training prompts.
+ * Evaluates a policy on held-out prompts with greedy and sampled responses. The prompts are the same at every
+ * evaluation and are never used for training.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
 import { checkSameVocabulary, type Model } from '../models/index.ts';
@@ -12,7 +12,7 @@ import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts 
 import { scoreRollouts } from './scoring.ts';
 
 export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
-  /** Sampled responses to each prompt, besides the greedy one; 0 = none. */
+  /** Sampled responses per prompt, besides the greedy one; 0 = none. */
   samples: number;
 }
 
@@ -74,7 +74,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
   };
 }
 
-/** The share that is right for each task, where a mixture has several: a mean may hide that one is learnt and one forgotten. */
+/** Accuracy of each task of a mixture: a mean may hide that one task is learnt and another forgotten. */
 function byTask(rollouts: readonly Rollout[], name: string): Record<string, number> {
   const tasks = Map.groupBy(rollouts, ({ prompt }) => prompt.example?.task);
   if (tasks.size < 2 || !isJudged(rollouts)) return {};

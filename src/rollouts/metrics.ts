@@ -1,8 +1,11 @@
-/** What a step's rollouts say about a run, besides its losses. */
+/** Metrics of a step's rollouts. */
 import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
 import type { Rollout } from './rollout.ts';
 
-/** `sampled`: all that was drawn; `trained`: those that the losses see (the same, unless equal groups were dropped). */
+/**
+ * `sampled`: all rollouts of the step; `trained`: those that are trained on (the same, unless uniform groups were
+ * dropped).
+ */
 export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Rollout[]): Record<string, number> {
   if (sampled.length === 0) return {};
   const of = (pick: (rollout: Rollout) => number) => sampled.map(pick);

@@ -1,5 +1,5 @@
 /**
- * The prompts that a config asks for: those to train on, and those held out.
+ * Opens the prompts of a config: those to train on, and those held out.
  *
  *     const { prompts, evaluation } = await openPrompts(config, tokenizer);
  *     prompts.take(8);
@@ -11,7 +11,7 @@ import { type DatasetPrompts, datasetPrompts, ListPrompts } from './dataset-prom
 import { type PolicyPrompt, type PromptSource, PromptWriter } from './prompts.ts';
 import { TaskPrompts, taskEvalPrompts } from './task-prompts.ts';
 
-/** How prompts become text, named as in configs. */
+/** How prompts are written as text; names as in configs. */
 export interface WritingConfig {
   promptMaxLength: number;
   promptFormat: FormatOptions['format'];
@@ -29,7 +29,7 @@ export interface PromptsConfig extends WritingConfig {
   subset?: string;
   trainPrompts?: number;
   testPrompts: number;
-  /** Prompts are held out only where evaluations are asked for. */
+  /** Prompts are held out only if the run evaluates. */
   evalSteps: number;
   evalNumPrompts: number;
   seed: number;
@@ -37,7 +37,7 @@ export interface PromptsConfig extends WritingConfig {
 
 export interface OpenedPrompts {
   prompts: PromptSource;
-  /** What the source draws from, where that is a list. */
+  /** The list that the source draws from, if it is a list. */
   train: PolicyPrompt[];
   evaluation: PolicyPrompt[];
 }
@@ -64,7 +64,7 @@ export async function openPrompts(
   return { prompts: new ListPrompts(train, seed), train, evaluation };
 }
 
-/** Only the held-out ones; a set may be no larger than these. */
+/** Only the held-out prompts; the set may hold nothing else. */
 export async function heldOutPrompts(config: PromptsConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
   if (tasks === undefined) return (await listsOf(config, tokenizer)).evaluation;

@@ -1,7 +1,7 @@
 /**
- * What a prompt is, where prompts come from, and how messages become one. The sources are in task-prompts.ts and
- * dataset-prompts.ts. Both give the prompt at any place of the stream from the seed alone, so that a resumed run goes on with
- * the very next one.
+ * Prompts, their sources, and how messages are written as prompts. The sources are in task-prompts.ts and
+ * dataset-prompts.ts. The seed alone decides the prompt at any place of the stream, so that a resumed run continues
+ * with the next one.
  */
 import type { Example } from '../tasks/index.ts';
 import { ChatFormat, type FormatOptions, type Message, type Tokenizer } from '../text/index.ts';
@@ -22,13 +22,13 @@ export interface PolicyPrompt {
 export interface PromptSource {
   /** The next prompts of the stream. */
   take(count: number): PolicyPrompt[];
-  /** Passes over the prompts; 0 for ever where they are endless. */
+  /** Passes over the prompts so far; always 0 for an endless source. */
   readonly epoch: number;
-  /** Prompts of one pass; undefined where they are endless. */
+  /** Prompts of one pass; undefined for an endless source. */
   readonly size: number | undefined;
-  /** Tells the source how often its prompts were solved, 0 to 1 each; a curriculum listens. */
+  /** Tells a curriculum how often each of its prompts was solved, from 0 to 1. */
   learn?(prompts: readonly PolicyPrompt[], success: readonly number[]): void;
-  /** Numbers worth logging, such as a curriculum's levels. */
+  /** Metrics of the source, such as a curriculum's levels. */
   metrics?(): Record<string, number>;
   state(): unknown;
   restore(state: unknown): void;
@@ -40,7 +40,7 @@ export interface PromptOptions extends FormatOptions {
   system?: string;
 }
 
-/** Messages to prompts. */
+/** Writes messages as prompts. */
 export class PromptWriter {
   readonly #tokenizer: Tokenizer;
   readonly #format: ChatFormat;
@@ -52,7 +52,7 @@ export class PromptWriter {
     this.#options = options;
   }
 
-  /** Undefined where the prompt is too long. */
+  /** Undefined if the prompt is too long. */
   write(index: number, prompt: string | readonly Message[]): PolicyPrompt | undefined {
     const { maxLength = Number.POSITIVE_INFINITY, system } = this.#options;
     const asked: readonly Message[] = typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt;
@@ -64,7 +64,7 @@ export class PromptWriter {
   }
 }
 
-/** Tells a source that listens (a curriculum) which share of the responses to each of its prompts was right. */
+/** Tells a curriculum which share of the responses to each of its prompts was right. */
 export function reportSuccess(
   source: PromptSource,
   prompts: readonly PolicyPrompt[],

@@ -1,4 +1,4 @@
-/** Rollouts as they are kept in the database, and back again for a replay. */
+/** Converts rollouts to rows of the database. */
 import type { EvalRollout, Rollout as StoredRow } from '../runs/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import type { Rollout } from './rollout.ts';
@@ -47,12 +47,12 @@ export function storedEvaluation(
   }));
 }
 
-/** The parts of the score, their weighted sum, and what the verifier says. */
+/** The parts of the score, their weighted sum, and the verifier's result. */
 function partsOf({ parts, score, correct }: Rollout): Record<string, number> {
   return { ...parts, score, ...(correct === undefined ? {} : { correct: Number(correct) }) };
 }
 
-/** A lone question as it was asked; anything longer as the model reads it. */
+/** A single user message as it was written; a longer conversation as the model reads it. */
 export function promptLabel({ messages, text }: PolicyPrompt): string {
   const [only] = messages;
   return messages.length === 1 && only?.role === 'user' ? only.content : text;

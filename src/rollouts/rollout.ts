@@ -1,6 +1,6 @@
 /**
- * A rollout is a response of the policy with everything that is known of it. It lies on the host, between sampling and the
- * losses, whatever device either runs on.
+ * A rollout is a response of the policy with its numbers. It is kept in host memory between sampling and the losses,
+ * whatever device is used.
  *
  *     const seeds = rolloutSeeds(config.seed, step);
  *     const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(8), { groupSize: 4, maxNewTokens: 64, temperature: 1, seeds });
@@ -13,34 +13,34 @@ import type { RewardItem } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
-/** The sampler as rollouts use it; a test may stand in for it. */
+/** The part of the sampler that rollouts use; tests replace it. */
 export type RolloutSampler = Pick<Sampler, 'generate' | 'dispose'>;
 
 export interface Rollout extends PromptedResponse {
   prompt: PolicyPrompt;
-  /** Which of the step's prompts, and which of its responses. */
+  /** The number of its prompt in the step, and of the response in its group. */
   group: number;
   rolloutIndex: number;
-  /** The response alone; the token that ended it is its last. */
+  /** The response's ids, up to and including the token that ended it. */
   completionIds: Int32Array;
   completion: string;
-  /** Ended by itself, not cut at the most tokens allowed. */
+  /** Ended by itself, not cut at maxNewTokens. */
   ended: boolean;
   /** Log-probs of the response's tokens under the weights that sampled them. */
   lpOld: Float32Array;
-  /** The same as the trainer computed them, where those are asked for. */
+  /** The same, computed by the trainer, if requested. */
   lpTrainer?: Float32Array;
   lpRef?: Float32Array;
-  /** V of each token's state under the weights that sampled. */
+  /** V of each token under the weights that sampled. */
   values?: Float32Array;
-  /** What the losses maximise: weighted parts, normalised and with penalties. */
+  /** The reward that is maximised: the score, normalised and with penalties. */
   reward: number;
-  /** The parts before weights, by name, and the weighted sum of them. */
+  /** The parts of the reward by name, before weights, and their weighted sum. */
   parts: Record<string, number>;
   score: number;
-  /** Whether the verifier found it right; undefined where there is none. */
+  /** Whether the verifier found it right; undefined without a verifier. */
   correct?: boolean;
-  /** A_t, and what is kept of them for the records. */
+  /** A_t of each token, and the one number of the response that is stored. */
   advantages: Float64Array;
   advantage: number;
   returns?: Float64Array;
@@ -53,13 +53,13 @@ export interface RolloutOptions {
   topP?: number;
   topK?: number;
   minP?: number;
-  /** The seed of the responses to each prompt, by its place among them. It alone decides what is drawn. */
+  /** The seed for each prompt, by its place in the list. It alone decides what is sampled. */
   seeds: (place: number) => number;
   signal?: AbortSignal;
   progress?: Progress;
 }
 
-/** Seeds from the run's seed and what the rollouts are for: a step, a round, an evaluation. */
+/** Seeds from the run's seed and the purpose of the rollouts: a step, a round, an evaluation. */
 export const rolloutSeeds =
   (seed: number, ...key: readonly (string | number)[]) =>
   (place: number) =>
@@ -119,7 +119,7 @@ function rolloutOf(
   };
 }
 
-/** What a scorer is shown of a rollout. */
+/** A rollout as a scorer sees it. */
 export function rewardItem({ prompt, completion }: Pick<Rollout, 'prompt' | 'completion'>): RewardItem {
   const { example, answer, messages } = prompt;
   return {

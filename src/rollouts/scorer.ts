@@ -1,4 +1,4 @@
-/** The reward that a config asks for: reward model, verifier and the user's module as one scorer. */
+/** The reward of a config: reward model, verifier and reward module as one scorer. */
 import { suggestion, UserError } from '../errors.ts';
 import { dtypeOf, type QuantType } from '../models/index.ts';
 import {
@@ -17,18 +17,18 @@ import type { PolicyPrompt } from './prompts.ts';
 export interface ScorerOptions {
   device: Device;
   prompts: readonly PolicyPrompt[];
-  /** Scorers that a program brings along, besides those of the config. */
+  /** Scorers of the calling program, besides those of the config. */
   extra?: readonly RewardScorer[];
   onFailure?: (error: Error) => void;
 }
 
-/** The options of a reward, named as in configs. */
+/** The options of a reward; names as in configs. */
 export interface RewardOptions {
   task?: string;
   rewardModelPath?: string;
   rmQuantType?: QuantType;
   rewardModule?: string;
-  /** `name=weight`; 1 each where left out. */
+  /** `name=weight`; 1 each unless given. */
   rewardWeights?: readonly string[];
   /** On unless another reward is named. */
   verifierReward?: boolean;
@@ -41,8 +41,8 @@ export interface RewardOptions {
 }
 
 /**
- * The weighted sum of all that the config names: reward model, verifier, the user's module. Disposing of it frees what was
- * opened here; what the program brought along remains the program's.
+ * The weighted sum of all rewards that the config names: reward model, verifier, reward module. Disposing of it frees
+ * what was opened here, not the calling program's own scorers.
  */
 export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<RewardScorer> {
   using opened = new DisposableStack();
@@ -51,7 +51,7 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = scorers.map(({ name }) => name);
   const ofParts = [...weights].filter(([name]) => !names.includes(name));
-  // The parts of a user's function are known once it has given some; the sum checks their names then.
+  // The parts of a user's function are known only after its first call; the sum checks their names then.
   const open = config.rewardModule !== undefined || (extra ?? []).length > 0;
   for (const [name] of ofParts) {
     if (!open && !(name === 'format' && names.includes('verifier')))

@@ -1,8 +1,8 @@
-/** Rewards of rollouts: every scorer is asked once for a whole batch. */
+/** Scores rollouts: every scorer is called once for the whole batch. */
 import { frozenCopy, isRight, type RewardItem, type RewardScorer, scoreParts } from '../rewards/index.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
-/** Asks the scorer, and the verifier for what is right, about every rollout. */
+/** Sets each rollout's score and parts by the scorer, and `correct` by the verifier. */
 export async function scoreRollouts(
   scorer: RewardScorer,
   rollouts: readonly Rollout[],

@@ -1,4 +1,7 @@
-/** What is done to scores before advantages are taken: normalisation, then penalties for responses that did not end or ran long. */
+/**
+ * Shapes scores into rewards before advantages are computed: normalisation, then penalties for responses that did not
+ * end or are too long.
+ */
 import { meanOf, overlongPenalty, stdOf, withEosPenalty } from '../algorithms/index.ts';
 import type { Rollout } from './rollout.ts';
 

@@ -1,5 +1,5 @@
 /**
- * Prompts from verifiable tasks: an endless stream to train on, with a curriculum where asked, and held-out problems.
+ * Prompts from verifiable tasks: an endless stream to train on, with an optional curriculum, and held-out problems.
  *
  *     const prompts = new TaskPrompts(new PromptWriter(tokenizer), { tasks: 'chain_sum:1*2,gcd', seed: 42 });
  *     prompts.take(8);
@@ -8,11 +8,11 @@ import { UserError } from '../errors.ts';
 import { type Mixture, mixture } from '../tasks/index.ts';
 import type { PolicyPrompt, PromptSource, PromptWriter } from './prompts.ts';
 
-/** A problem that is too long is passed over, since the stream is endless; this many in a row are an error. */
+/** Prompts that are too long are skipped; this many in a row are an error. */
 const mostTooLong = 1000;
 
 export interface CurriculumOptions {
-  /** Share of right answers at which a task gets harder, and below which it gets easier again. */
+  /** Accuracy at which a task gets harder, and below which it gets easier again. */
   up: number;
   down: number;
   /** Weight of the newest group in the running success rate. */
@@ -29,7 +29,7 @@ export interface TaskPromptOptions {
 interface Level {
   difficulty: number;
   success: number;
-  /** Groups seen at this difficulty: a level is judged on several. */
+  /** Groups seen at this difficulty; the level changes only after several. */
   groups: number;
 }
 
@@ -119,7 +119,7 @@ export class TaskPrompts implements PromptSource {
   }
 }
 
-/** Held-out problems of a mixture, each once; fewer than asked for where the tasks have fewer. */
+/** Held-out problems of a mixture, without repeats; fewer than `count` if the tasks have fewer. */
 export function taskEvalPrompts(
   writer: PromptWriter,
   options: { tasks: string; seed: number; count: number; testShare?: number },

@@ -1,6 +1,7 @@
 /**
- * Checkpoints that are whole or absent. One is written to a temporary sibling, synced, given a manifest of sizes and
- * checksums, and renamed; a crash at any moment leaves the earlier ones untouched and at most a stale sibling.
+ * Checkpoints are complete or absent. A checkpoint is written to a temporary folder beside its place, synced, given a
+ * manifest of sizes and checksums, and renamed. A crash at any moment leaves earlier checkpoints untouched and at most
+ * a stale temporary folder.
  *
  *     await saveCheckpoint(run, 'step-100', { step: 100, write: (dir) => model.save(dir), json: { 'trainer_state.json': state } });
  *     const { path, skipped } = await findCheckpoint('latest', { outputDir: './checkpoints/rm' });
@@ -25,7 +26,7 @@ import type { Tensor } from '../tensor/index.ts';
 import { isAlive } from './lock.ts';
 
 export interface CheckpointParts {
-  /** The step really reached. */
+  /** The step that was reached. */
   step: number;
   /** Files by name: any JSON value. */
   json?: Record<string, unknown>;
@@ -47,7 +48,7 @@ export class DiskFullError extends AttuneError {
 }
 
 const manifestName = 'manifest.json';
-/** What a training needs besides weights and optimiser to go on exactly; a folder without it is a model only. */
+/** The trainer's state besides weights and optimiser. A folder without this file is a model and cannot be resumed. */
 export const trainerStateName = 'trainer_state.json';
 const stepName = /^(?:step|checkpoint)-(\d+)$/;
 const stalePrefix = /^\.(tmp|old)-(.+)~(.*)~(\d+)~(\d+)$/;
@@ -63,7 +64,7 @@ export async function saveCheckpoint(folder: string, name: string, parts: Checkp
     mkdirSync(temporary);
     await parts.write?.(temporary);
     if (parts.tensors) {
-      // Loaded here, so that looking at checkpoints needs no engine.
+      // Imported here, so that listing checkpoints does not load the engine.
       const { writeSafetensors } = await import('../tensor/safetensors/safetensors.ts');
       for (const [file, tensors] of Object.entries(parts.tensors)) writeSafetensors(join(temporary, file), tensors);
     }
@@ -154,7 +155,7 @@ export interface CheckpointEntry {
   step: number;
 }
 
-/** Step checkpoints of a run, by step. Names only: `checkpointFault` tells whether one is whole. */
+/** Step checkpoints of a run, by step. By name only: `checkpointFault` says whether one is complete. */
 export function listCheckpoints(folder: string): CheckpointEntry[] {
   if (!existsSync(folder)) return [];
   return readdirSync(folder)
@@ -196,11 +197,14 @@ export interface FoundCheckpoint {
   step: number;
   /** The run folder that holds it. */
   run: string;
-  /** Newer ones that were passed over because they are damaged. */
+  /** Newer checkpoints that were skipped because they are damaged. */
   skipped: { path: string; reason: string }[];
 }
 
-/** What `--resume-from` names: a checkpoint, a run folder, or `latest` (the newest run under `outputDir`). */
+/**
+ * The checkpoint that `--resume-from` names: a checkpoint, a run folder, or `latest` (the newest run under
+ * `outputDir`).
+ */
 export async function findCheckpoint(target: string, options: { outputDir?: string } = {}): Promise<FoundCheckpoint> {
   if (target === 'latest') return findLatest(options.outputDir ?? '.');
   if (!existsSync(target)) throw new UserError(`Cannot resume: there is no ${target}.${listHint(dirname(target))}`);
@@ -281,7 +285,7 @@ export function pruneCheckpoints(folder: string, limit: number | undefined, keep
   return doomed.map((entry) => entry.path);
 }
 
-/** Sets checkpoints after a step aside: a run resumed at that step takes those steps again, perhaps differently. */
+/** Sets aside the checkpoints after a step: a run resumed at that step takes those steps again, perhaps differently. */
 export function supersedeAfter(folder: string, step: number): string[] {
   return listCheckpoints(folder)
     .filter((entry) => entry.step > step)
@@ -293,7 +297,7 @@ export function supersedeAfter(folder: string, step: number): string[] {
     });
 }
 
-/** Removes what crashed processes left behind; a checkpoint caught between the two renames of a replacement is put back. */
+/** Removes what crashed processes left behind. A checkpoint that was being replaced is put back. */
 export function cleanStale(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const removed: string[] = [];
@@ -301,7 +305,7 @@ export function cleanStale(folder: string): string[] {
     const match = stalePrefix.exec(name);
     if (!match || (match[3] === hostname() && isAlive(Number(match[4])))) continue;
     const path = join(folder, name);
-    // Another machine may be writing on a shared disk: give it a day.
+    // Another machine may still be writing to a shared disk: wait a day.
     if (match[3] !== hostname() && Date.now() - statSync(path).mtimeMs < 86_400_000) continue;
     const target = join(folder, match[2] ?? '');
     if (

@@ -1,4 +1,7 @@
-/** Runs: configuration, folders, metrics, pictures, rollouts, checkpoints. Everything that other folders use of src/runs. */
+/**
+ * Runs: configuration, folders, metrics, plots, rollout store, checkpoints. Other folders import src/runs through this
+ * file.
+ */
 export * from './checkpoints.ts';
 export * from './config/config.ts';
 export * from './config/dotenv.ts';

@@ -1,8 +1,8 @@
-/** Small files that are read and written whole, and the folders they lie in. */
+/** Small files that are read and written whole, and folders. */
 import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 
-/** Undefined where there is no such file, or no JSON in it. */
+/** Undefined if there is no such file or it holds no JSON. */
 export function readJson<T>(path: string | URL): T | undefined {
   try {
     return JSON.parse(readFileSync(path, 'utf8')) as T;
@@ -13,7 +13,7 @@ export function readJson<T>(path: string | URL): T | undefined {
   }
 }
 
-/** Readers beside a running training see the old content or the new, never half. */
+/** Writes to a temporary file and renames it: readers see the old content or the new, never half. */
 export function writeWhole(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.${process.pid}.part`;
   writeFileSync(temporary, content);
@@ -22,7 +22,7 @@ export function writeWhole(path: string, content: string | Uint8Array): void {
 
 export const writeJson = (path: string, value: unknown) => writeWhole(path, `${JSON.stringify(value, null, 2)}\n`);
 
-/** Like `mkdir -p`. Node's own `recursive` never returns where the system makes no folders (/proc). */
+/** Like `mkdir -p`. Node's own `recursive` never returns in places such as /proc. */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(path);

@@ -1,9 +1,9 @@
 /**
- * One writer for a run's folder. Two processes on one run would double its metrics and rollouts, so whoever writes holds
- * `run.lock`: who it is, and by the file's time of change when it last showed a sign of life.
+ * One writer per run folder. Two processes on one run would write its metrics and rollouts twice, so the writer holds
+ * `run.lock`. The file names the process, and its modification time is the last heartbeat.
  *
- *     using lock = lockRun(folder, 'train policy');      // a UserError that names the holder where there is one
- *     lock.check();                                      // an error where the folder was deleted meanwhile
+ *     using lock = lockRun(folder, 'train policy');      // a UserError that names the holder if there is one
+ *     lock.check();                                      // an error if the folder was deleted meanwhile
  */
 import {
   constants,
@@ -22,7 +22,7 @@ import { AttuneError, UserError } from '../errors.ts';
 
 export const lockName = 'run.lock';
 const heartbeatMs = 10_000;
-/** A holder on another machine cannot be asked; after so long without a heartbeat it counts as gone. */
+/** A lock is stale if its process is dead or, from another host, if its last heartbeat is older than this. */
 const foreignStaleMs = 600_000;
 
 export interface LockHolder {
@@ -31,12 +31,12 @@ export interface LockHolder {
   command: string;
   /** When it took the lock, ISO 8601. */
   since: string;
-  /** The process' start in clock ticks after boot, where the system tells: another process may get the same number later. */
+  /** Start of the process in clock ticks after boot, if known: another process may get the same pid later. */
   started?: string;
 }
 
 export interface RunLock extends Disposable {
-  /** Throws where the lock is no longer ours, because its folder was deleted or replaced. */
+  /** Throws if the lock is no longer ours because the folder was deleted or replaced. */
   check(): void;
   release(): void;
 }
@@ -52,7 +52,7 @@ export function lockRun(folder: string, command: string): RunLock {
     ...(startOf(process.pid) === undefined ? {} : { started: startOf(process.pid) }),
   };
   writeFileSync(own, JSON.stringify(holder));
-  // A link either is made whole or fails where one is: no reader ever sees half a lock.
+  // Making a hard link is atomic and fails if the lock exists: no reader ever sees half a lock.
   try {
     while (!tryLink(own, path)) makeWay(folder);
   } finally {
@@ -90,7 +90,7 @@ function tryLink(from: string, to: string): boolean {
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') return false;
-    // File systems without hard links: the next best thing, whose reader may see an empty lock for a moment.
+    // On file systems without hard links the file is copied; a reader may see an empty lock for a moment.
     if (['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'].includes(code)) return tryCopy(from, to);
     throw error;
   }
@@ -106,14 +106,14 @@ function tryCopy(from: string, to: string): boolean {
   }
 }
 
-/** Puts a stale lock aside, or says who holds a live one. */
+/** Moves a stale lock away; throws if a live process holds it. */
 function makeWay(folder: string): void {
   const path = join(folder, lockName);
   const found = lockHolder(folder);
   if (found?.isLive) throw heldError(folder, found);
   const aside = `${path}.stale.${process.pid}.${counter++}`;
   try {
-    // Of two that find the same stale lock, one moves it; the other finds the new one on its next try.
+    // If two processes find the same stale lock, one moves it; the other finds the new lock on its next try.
     renameSync(path, aside);
     rmSync(aside, { force: true });
   } catch (error) {
@@ -129,7 +129,7 @@ export function heldError(folder: string, { holder, quietMs }: FoundLock): UserE
 
 export interface FoundLock {
   holder: LockHolder;
-  /** Since the last heartbeat. */
+  /** Time since the last heartbeat. */
   quietMs: number;
   isLive: boolean;
 }

@@ -1,5 +1,5 @@
 /**
- * A run as its folder tells it, running or finished: for the studio, `attune runs`, evaluation and users' programs.
+ * Reads a run from its folder, running or finished: for the studio, `attune runs`, evaluation and your own programs.
  *
  *     const run = openRun('checkpoints/rm/2026-11-15_01-50-00');
  *     run.metrics().at(-1)?.['train/loss'];
@@ -15,6 +15,7 @@ import { type MetricRow, readMetrics, trainingHistory } from './metrics/metrics.
 import { isRunFolder, type RunInfo, type RunStatus } from './run.ts';
 import { openRollouts, type RolloutReader } from './store/rollouts.ts';
 
+/** A run read from its folder. */
 export class OpenRun {
   readonly folder: string;
 
@@ -28,13 +29,13 @@ export class OpenRun {
   get info(): RunInfo | undefined {
     return readJson<RunInfo>(join(this.folder, 'run.json'));
   }
-  /** As the run says, except that one that nobody writes any longer was `killed`. */
+  /** The status in run.json, or `killed` if it says running and no process writes it. */
   get status(): RunStatus | 'killed' | 'unknown' {
     const { info } = this;
     if (!info) return 'unknown';
     if (info.status !== 'running') return info.status;
     const lock = lockHolder(this.folder);
-    // Runs of before there were locks say only which process wrote them.
+    // Runs from before locks existed name only the process.
     const isGone = lock ? !lock.isLive : info.process?.host !== hostname() || !isAlive(info.process.pid);
     return isGone ? 'killed' : 'running';
   }
@@ -52,7 +53,7 @@ export class OpenRun {
     return trainingHistory(this.metrics());
   }
 
-  /** Step checkpoints, then `best_model` and `final` where they are. */
+  /** Step checkpoints, then `best_model` and `final` if present. */
   checkpoints(): (Omit<CheckpointEntry, 'step'> & { step?: number })[] {
     const named = ['best_model', 'final']
       .map((name) => ({ name, path: join(this.folder, name) }))
@@ -60,7 +61,7 @@ export class OpenRun {
     return [...listCheckpoints(this.folder), ...named];
   }
 
-  /** Where rollouts are, or undefined where none were stored. */
+  /** The path of the rollout database; undefined if none were stored. */
   get rolloutsPath(): string | undefined {
     const path = resolve(this.folder, this.info?.rollouts ?? 'rollouts.db');
     return existsSync(path) ? path : undefined;
@@ -74,6 +75,7 @@ export class OpenRun {
   }
 }
 
+/** Opens a run's folder for reading. */
 export function openRun(folder: string): OpenRun {
   if (isRunFolder(folder)) return new OpenRun(folder);
   const parent = resolve(folder, '..');
@@ -93,7 +95,7 @@ export function listRuns(outputDir: string): OpenRun[] {
     .sort((a, b) => created(b).localeCompare(created(a)) || b.name.localeCompare(a.name));
 }
 
-/** Bytes of all files below a folder; ones that vanish meanwhile count nothing. */
+/** Bytes of all files below a folder; files deleted meanwhile are ignored. */
 export function folderBytes(folder: string): number {
   let total = 0;
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {

@@ -1,6 +1,6 @@
 /**
- * From what a person typed to a config and, where a run goes on, its checkpoint: the config saved there is a layer below
- * the file and the command line.
+ * Resolves the config of a command and, for a resumed run, its checkpoint. The checkpoint's saved config comes below
+ * the config file and the command line.
  *
  *     const { config, resume } = await resolveRun(rewardSchema, schemaFlags(command, rewardSchema));
  */
@@ -18,8 +18,8 @@ export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
 }
 
 /**
- * `config`, `resumeFrom` and `outputDir` are read here before the whole is checked. `command` is what the run must have
- * been started by. Nothing is written: a run that cannot be resumed stays as it is.
+ * `config`, `resumeFrom` and `outputDir` are read before the rest is checked. `command` must be the command that
+ * started the run. Nothing is written: a run that cannot be resumed stays unchanged.
  */
 export async function resolveRun<S extends ConfigSchema>(
   schema: S,
@@ -62,7 +62,7 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
 const inputs = /^(model|tokenizer|from_config|dataset|eval_dataset|(.*_)?(model|module|path|teacher))$/;
 const places = /^(output|log|rollouts)_dir$/;
 
-/** A saved config whose relative paths are meant from the folder in which the run was started. */
+/** Resolves the relative paths of a saved config against the folder in which the run was started. */
 function fromWhereItBegan(
   config: Record<string, unknown> | undefined,
   cwd: string | undefined,

@@ -1,5 +1,5 @@
 /**
- * A run's folder: what was asked, what made it, what came out.
+ * A run's folder: its config, versions, metrics, checkpoints and rollouts.
  *
  *     const run = await createRun({ command: 'train reward', outputDir: './checkpoints/rm', logDir: './logs/rm', config });
  *     run.metrics.row(1, { 'train/loss': 0.69 });
@@ -25,7 +25,7 @@ import { versions } from './versions.ts';
 
 export type RunStatus = 'running' | 'finished' | 'interrupted' | 'failed';
 
-/** `run.json`: what lists of runs show without opening anything else. */
+/** `run.json`: all that lists of runs need. */
 export interface RunInfo {
   name: string;
   command: string;
@@ -35,13 +35,13 @@ export interface RunInfo {
   /** The last step taken. */
   step: number;
   logDir: string;
-  /** Its database of rollouts: a name in the run's folder, or a path elsewhere. */
+  /** Its rollout database: a name in the run's folder, or a path elsewhere. */
   rollouts?: string;
   /** Why it failed. */
   reason?: string;
-  /** Who writes it: a run whose process is gone was killed, whatever its status says. */
+  /** The process that writes it. If that is gone, the run was killed, whatever its status says. */
   process: { host: string; pid: number };
-  /** The folder it was started in: relative paths of its config are meant from there. */
+  /** The folder it was started in; relative paths in its config start there. */
   cwd?: string;
 }
 
@@ -50,7 +50,7 @@ export interface RunOptions {
   command: string;
   outputDir: string;
   logDir?: string;
-  /** Left out: the date and time. */
+  /** The date and time unless given. */
   runName?: string;
   /** The saved config (`savedConfig(schema, config)`). */
   config: Record<string, unknown>;
@@ -59,11 +59,11 @@ export interface RunOptions {
   reportTo?: readonly string[];
   wandbProject?: string;
   rolloutsDir?: string;
-  /** Draws `training_curves.png` at the end; true unless said otherwise. */
+  /** Draws `training_curves.png` at the end; true unless given. */
   curves?: boolean;
-  /** Goes on in an existing run folder after this step. */
+  /** Continues in an existing run folder after this step. */
   resume?: { run: string; step: number };
-  /** What to do when a run of the given name exists: pipelines write again into `<output_dir>/<model>`. */
+  /** What to do if a run of this name exists; pipelines write to `<output_dir>/<model>` again. */
   existing?: 'refuse' | 'reuse';
 }
 
@@ -89,7 +89,7 @@ export class Run {
       resumedAt?: number;
       keptTo?: number;
       curves?: boolean;
-      /** What run.json said before this process took the run over. */
+      /** The content of run.json before this process opened the run. */
       before?: RunInfo;
     },
   ) {
@@ -119,7 +119,8 @@ export class Run {
   /** The rollout database, opened at the first call. */
   rollouts(): Promise<RolloutStore> {
     if (!this.#rollouts) {
-      // A folder that is moved or copied keeps its own; only a database elsewhere is named by where it lies.
+      // A database in the run's folder is named relative to it, so that the folder can be moved; one elsewhere by its
+      // path.
       const own = dirname(resolve(this.#rolloutsPath)) === resolve(this.folder);
       this.#info = { ...this.#info, rollouts: own ? basename(this.#rolloutsPath) : resolve(this.#rolloutsPath) };
       this.#save();
@@ -132,7 +133,7 @@ export class Run {
     writeJson(this.path(name), withoutSecrets(value));
   }
 
-  /** Everything written so far to the disk, so that a checkpoint never knows more than the metrics beside it. */
+  /** Syncs everything to disk, so that a checkpoint is never ahead of the metrics beside it. */
   async flush(): Promise<void> {
     this.#lock.check();
     await this.metrics.flush();
@@ -166,7 +167,7 @@ export class Run {
     if (this.#curves) writeWhole(this.path('training_curves.png'), await trainingCurves(rows));
   }
 
-  /** A resumption that failed before its first step: the run is as it was, and says so. */
+  /** Whether a resumed run failed before its first step; its run.json then stays as it was. */
   get #untouched(): boolean {
     return this.#before !== undefined && this.resumedAt !== undefined && this.#info.step === this.resumedAt;
   }
@@ -207,7 +208,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
   writeJson(join(folder, 'config.json'), config);
   writeJson(join(folder, 'versions.json'), await versions(options.seed));
 
-  // In a folder that is used again, what another run left is no part of this one.
+  // In a reused folder, rows of the earlier run are dropped.
   const keptTo = resumedAt ?? (options.existing === 'reuse' ? -1 : undefined);
   const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt: keptTo })];
   const reportTo = options.reportTo ?? ['tensorboard'];
@@ -242,7 +243,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
   return new Run(folder, info, new Metrics(sinks), { rolloutsPath, lock, resumedAt, keptTo, curves, before });
 }
 
-/** Errors of the file system with the option that named the place. */
+/** Adds the option that named the path to a file system error. */
 function naming<T>(option: string, path: string, make: () => T): T {
   try {
     return make();
@@ -264,7 +265,7 @@ const reasons: Record<string, string> = {
   ENAMETOOLONG: 'the name is too long',
 };
 
-/** Faults of a new run's place that are known before anything is made. */
+/** Checks a new run's folder before anything is created. */
 export function checkNewRun(options: Pick<RunOptions, 'outputDir' | 'runName' | 'existing'>): void {
   const { outputDir, runName, existing } = options;
   if (runName === undefined) return;
@@ -272,17 +273,19 @@ export function checkNewRun(options: Pick<RunOptions, 'outputDir' | 'runName' | 
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
   const folder = join(outputDir, runName);
   if (existing === 'reuse' || !existsSync(folder)) return;
-  // Advice to resume only where there is something to resume from.
+  // Suggests resuming only if there is a checkpoint.
   const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
 }
 
 export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing'> {
-  /** Before the date and time of a run without a name. */
+  /** Written before the date and time of a run without a name. */
   prefix?: string;
 }
 
-/** `mkdir` without `recursive` fails where the folder exists: of two runs that start in one second each gets its own. */
+/**
+ * `mkdir` without `recursive` fails if the folder exists, so two runs that start in the same second get different folders.
+ */
 export function claimFolder(options: FolderChoice): string {
   checkNewRun(options);
   makeFolder(resolve(options.outputDir));

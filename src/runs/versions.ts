@@ -1,4 +1,4 @@
-/** What made a run: enough to make it again. */
+/** Versions and seed of a run, to reproduce it. */
 import { execFileSync } from 'node:child_process';
 import { readJson } from './json-files.ts';
 

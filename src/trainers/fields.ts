@@ -1,5 +1,5 @@
 /**
- * Fields that every trainer's schema shares: which model and how it is held, which data and how they are read.
+ * Fields that every trainer's schema shares: the model and its dtype, the data and how they are read.
  *
  *     const schema = z.object({ ...runFields({ … }), ...modelFields({ model: 'Qwen/Qwen3-0.6B' }), ...dataFields(), … });
  */
@@ -33,7 +33,7 @@ export function modelFields(defaults: { model: string }) {
   };
 }
 
-/** For models that are only asked, never trained: a reference, a reward model. */
+/** For models that are not trained: a reference, a reward model. */
 export const quantTypeField = (description: string, group: string) =>
   field(z.enum(quantTypes).optional(), { description, group });
 
@@ -98,7 +98,7 @@ export function dataFields(defaults: DataDefaults = {}) {
   };
 }
 
-/** The columns that people rename most, as options of their own. */
+/** The columns that most often have other names; each has an option. */
 const named = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages', 'text'] as const;
 
 type ColumnField = `${(typeof named)[number]}Column`;
@@ -111,7 +111,7 @@ function columnFields() {
   return Object.fromEntries(entries) as Record<ColumnField, z.ZodOptional<z.ZodString>>;
 }
 
-/** `columns` of a file and `--x-column` options together. */
+/** Merges `columns` of a config file and `--x-column` options. */
 export function columnsOf(
   config: { columns?: Partial<Record<string, string>> } & Partial<Record<ColumnField, string>>,
 ): ColumnNames {

@@ -1,5 +1,5 @@
 /**
- * What every trainer needs before its first step: the model ready to be trained, its tokenizer, its data.
+ * Prepares a training: loads the model and its tokenizer and opens the data.
  *
  *     const { model, tokenizer, device } = await loadForTraining(config, { head: { kind: 'reward', outputs: 1 } });
  *     const { train, validation } = await openForTraining(config, { shape: 'preference' });
@@ -55,7 +55,7 @@ export interface ModelConfig {
 }
 
 export interface SetupOptions {
-  /** A fresh head N(0, 0.02²), unless the model comes with one of the same kind and size. */
+  /** A new head N(0, 0.02²), unless the model has one of the same kind and size. */
   head?: { kind: HeadKind; outputs: number };
   progress?: Progress;
 }
@@ -66,7 +66,7 @@ export interface Setup {
   device: Device;
 }
 
-/** The same seed gives the same head and adapters, whatever was drawn before. */
+/** Loads a model for training. The seed alone decides the initial head and adapters. */
 export async function loadForTraining(config: ModelConfig, options: SetupOptions = {}): Promise<Setup> {
   checkQlora(config);
   const device = deviceOf(config.device);
@@ -106,7 +106,7 @@ export function checkQlora({ quantType, lora, fromConfig }: ModelConfig): void {
     throw new UserError(`--quant-type ${quantType}: fresh weights (--from-config) have to be trained whole first.`);
 }
 
-/** All weights, or adapters on a frozen base. A model that comes with an adapter goes on with that one. */
+/** Makes all weights trainable, or adds adapters to a frozen base. An existing adapter is trained further. */
 function makeTrainable(model: Model, config: ModelConfig): void {
   model.head?.weight.requiresGrad_();
   if (model.adapters !== null) return;
@@ -121,14 +121,14 @@ function makeTrainable(model: Model, config: ModelConfig): void {
   addLora(model, loraOptions(config));
 }
 
-/** The adapter that a config describes. */
+/** The adapter options of a config. */
 export function loraOptions(config: ModelConfig): LoraOptions {
   const { loraTargetModules: names } = config;
   return {
     r: config.loraR,
     alpha: config.loraAlpha,
     dropout: config.loraDropout,
-    // a single one may also be `all-linear` or a regular expression
+    // a single value may also be `all-linear` or a regular expression
     targetModules: names?.length === 1 ? names[0] : names,
     bias: config.loraBias,
     useRslora: config.useRslora,
@@ -141,7 +141,7 @@ export async function saveForTraining(model: Model, tokenizer: Tokenizer, folder
   await tokenizer.save(folder);
 }
 
-/** Copies a checkpoint's weights into a model that is already there, with whatever is being trained on it. */
+/** Copies a checkpoint's weights, including adapters and head, into an existing model. */
 export function restoreForTraining(model: Model, folder: string): void {
   if (model.adapters !== null) {
     restoreAdapter(model, folder);
@@ -172,7 +172,7 @@ function freshModel(
   const config: Record<string, unknown> = path.endsWith('.json')
     ? (readJson<Record<string, unknown>>(path) ?? missingConfig(path))
     : readConfig(path);
-  // The vocabulary is the tokenizer's; a config that leaves it out, or leaves room at the end, is as good.
+  // The vocabulary size is the tokenizer's if the config has none; a larger one is accepted.
   const vocabulary = Number(config.vocab_size ?? tokenizer.vocabSize);
   const ids = { eos_token_id: tokenizer.eosId, pad_token_id: tokenizer.padId, bos_token_id: tokenizer.bosId ?? null };
   return initModel({ ...config, vocab_size: vocabulary, ...ids }, { ...options, source: path });
@@ -195,13 +195,13 @@ export interface DataConfig {
   seed: number;
 }
 
-/** Rows that a program holds take the place of the names in the config. */
+/** Rows in memory, which replace the dataset names of the config. */
 export interface GivenData {
   dataset?: DatasetSpec;
   evalDataset?: DatasetSpec;
 }
 
-/** Training and held-out examples; the latter undefined where nothing is held out. */
+/** Training and held-out examples; `validation` is undefined if nothing is held out. */
 export async function openForTraining<S extends Shape>(
   config: DataConfig,
   options: { given?: GivenData; progress?: Progress } & DatasetOptions<S>,
@@ -233,7 +233,7 @@ export async function openForTraining<S extends Shape>(
   return parts;
 }
 
-/** Both sides of a split read all rows, so rows that come only once are gathered first. */
+/** Both sides of a split read all rows, so a source that can be read only once is collected first. */
 async function rereadable(spec: DatasetSpec): Promise<DatasetSpec> {
   if (typeof spec === 'string' || typeof spec === 'function' || Array.isArray(spec)) return spec;
   return Array.fromAsync(spec);

@@ -1,6 +1,6 @@
 /**
- * Preferences from a policy's own words: sample K responses to each prompt, score them with a reward model, a verifier or a
- * program, and write pairs. Train on them, and begin again from what came out (recipes/iterated-preferences.sh).
+ * Builds preference pairs from a policy's own responses: sample K responses to each prompt, score them with a reward
+ * model, a verifier or a reward module, and write pairs. For iterated training see recipes/iterated-preferences.sh.
  *
  *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
  */
@@ -82,24 +82,26 @@ export const buildPreferencesSchema = policySchema
     }),
   });
 
+/** The options of `buildPreferences`. */
 export type BuildPreferencesConfig = z.output<typeof buildPreferencesSchema>;
 
 export interface BuildPreferencesOptions {
-  /** Prompts that the program holds, in place of a dataset's name. */
+  /** Prompts in memory, in place of a dataset's name. */
   dataset?: DatasetSpec;
-  /** Scorers of the program's own, besides those of the config. */
+  /** Scorers of your own, besides those of the config. */
   scorers?: readonly RewardScorer[];
   progress?: Progress;
   signal?: AbortSignal;
 }
 
+/** The file that was written, and counts of prompts, responses and pairs. */
 export interface BuiltPreferences {
-  /** The file; where the build was stopped, the one beside it (`….part`) that holds the pairs made until then. */
+  /** The file; if the build was stopped, `….part` beside it with the pairs made so far. */
   output: string;
   stopped: boolean;
   prompts: number;
   pairs: number;
-  /** Prompts whose responses all scored alike: they teach nothing. */
+  /** Prompts without a pair, because all their responses had the same score. */
   withoutPairs: number;
   meanScore: number;
   meanChosen: number;
@@ -115,6 +117,7 @@ export interface BuiltPair {
   score_rejected: number;
 }
 
+/** Samples responses to prompts, scores them and writes preference pairs to a file. */
 export async function buildPreferences(
   given: z.input<typeof buildPreferencesSchema>,
   options: BuildPreferencesOptions = {},
@@ -156,8 +159,8 @@ interface Parts {
 }
 
 /**
- * Written beside the target and renamed: a build that fails leaves no half file. One that is stopped keeps its pairs, which
- * took long to make, under a name that says that they are not all.
+ * Written to a temporary file and renamed, so that a failed build leaves no incomplete file. A stopped build keeps its
+ * pairs in `….part`.
  */
 async function writePairs(
   config: BuildPreferencesConfig,
@@ -259,7 +262,7 @@ export function pairsOf<T extends ScoredResponse>(
   return best === undefined ? [] : [best];
 }
 
-/** A single question as plain text, anything longer as its messages. */
+/** A single user message as plain text, a longer conversation as messages. */
 function asWritten(messages: readonly Message[]): BuiltPair['prompt'] {
   const [only] = messages;
   return messages.length === 1 && only?.role === 'user' ? only.content : messages;

@@ -1,7 +1,7 @@
 /**
- * The whole story of post-training in a few minutes on a laptop's CPU: data made, a reward model trained on it, GRPO against
- * that reward model and against the verifier, and what each really bought, judged by the verifier on problems that nobody
- * trained on. It reads from top to bottom; every part is one call of the library.
+ * Post-training from start to end in a few minutes on a laptop's CPU: make data, train a reward model on it, run GRPO
+ * against that reward model and against the verifier, and compare both with the verifier on held-out problems. It reads
+ * from top to bottom; every part is one call of the library.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,13 +36,13 @@ export interface StoryOptions {
   /** Where everything goes. */
   folder: string;
   tasks: string;
-  /** For all of it; each training ends when its share is used up. */
+  /** Time for everything; each training ends when its share is used up. */
   minutes: number;
   pairs?: number;
   heldOut?: number;
   maxNewTokens?: number;
   seed?: number;
-  /** Commands that lead on from here and what each is for: the report ends with them. */
+  /** Commands to try next and what each does; shown at the end of the report. */
   next?: readonly (readonly [command: string, what: string])[];
   print: (line: string) => void;
   progress?: Progress;
@@ -52,14 +52,14 @@ export interface StoryOptions {
 export interface Story {
   /** Share of held-out problems that the verifier finds right. */
   accuracy: { start: number; rewardModel: number; verifier: number };
-  /** What the reward model thinks of the same answers. */
+  /** The reward model's mean score of the same responses. */
   proxyReward: { start: number; rewardModel: number; verifier: number };
-  /** Share of held-out pairs that the reward model ranks rightly: of worked solutions, and of bare answers. */
+  /** Share of held-out pairs that the reward model ranks correctly: with worked solutions, and with bare answers. */
   rewardModelAccuracy: { worked: number; bare: number };
   report: string;
 }
 
-/** Shares of the time for each training; the rest goes to judging and writing. */
+/** Share of the time for each training; the rest is for evaluation and the report. */
 const shares = { rewardModel: 0.2, againstRewardModel: 0.3, againstVerifier: 0.3 };
 
 export async function tellStory(options: StoryOptions): Promise<Story> {
@@ -154,10 +154,10 @@ interface Chapter {
   checkpoint: string;
 }
 
-/** So many steps at least: a model that has learnt nothing has no story. */
+/** At least this many steps are taken, whatever the time. */
 const fewestSteps = 2;
 
-/** Trains until it is done or its time is up; a run that is stopped has saved itself. */
+/** Trains until the end or until its time is up; a stopped run saves a checkpoint. */
 async function within(
   seconds: number,
   { signal, progress }: StoryOptions,
@@ -174,7 +174,7 @@ async function within(
   return { rows: openRun(run.folder).metrics(), checkpoint: run.result?.checkpoint ?? run.folder };
 }
 
-/** The share of pairs, of problems that nobody trained on, whose right solution gets the higher score. */
+/** Share of held-out pairs whose right solution gets the higher score. */
 async function rankedRightly(
   scorer: RewardScorer,
   pairsOf: { tasks: string; seed: number; count: number; style: 'think' | 'answer' },
@@ -198,7 +198,10 @@ interface JudgeOptions {
   scorer: RewardScorer;
 }
 
-/** One judge for all: held-out problems, greedy answers, the verifier for what is right and the reward model's opinion. */
+/**
+ * The same evaluation for all models: greedy responses to held-out problems, with the verifier's and the reward model's
+ * scores.
+ */
 async function openJudge(options: JudgeOptions): Promise<(model: string) => Promise<PolicyEvaluation>> {
   const { tasks, seed, heldOut: count, maxNewTokens, scorer } = options;
   const tokenizer = await Tokenizer.load(options.model);
@@ -298,7 +301,7 @@ function curvesOf({ judgeRun, proxy, gold }: Chapters): Chart[] {
   ];
 }
 
-/** How much of what the policy wrote was right on the way: a stand-in can be pleased beyond the point where that helps. */
+/** Accuracy during training: the reward model's score may still rise after accuracy has stopped improving. */
 function course(rows: readonly MetricRow[]): string {
   const right = rows.flatMap(({ 'train/accuracy': accuracy }) => (accuracy === undefined ? [] : [accuracy]));
   const width = Math.min(6, right.length);

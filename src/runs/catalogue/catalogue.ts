@@ -1,6 +1,6 @@
 /**
- * All runs below a folder, newest first. What a run says is kept in a cache and read again only where something in its
- * folder has changed, so that thousands of runs are listed in a moment.
+ * All runs below a folder, newest first. Entries are cached and read again only if the run's folder has changed, so
+ * that thousands of runs are listed quickly.
  *
  *     for (const run of listCatalogue('./checkpoints')) console.log(run.name, run.state, run.bytes);
  */
@@ -12,7 +12,7 @@ import { makeFolder, readJson, writeWhole } from '../json-files.ts';
 import { liveState, type RunEntry, readEntry } from './entry.ts';
 
 export interface CatalogueOptions {
-  /** Where the cache lies; false keeps none. */
+  /** Path of the cache; false for none. */
   cache?: string | false;
 }
 
@@ -42,7 +42,7 @@ export function listCatalogue(root: string, options: CatalogueOptions = {}): Run
     .sort((a, b) => b.created.localeCompare(a.created) || b.name.localeCompare(a.name));
 }
 
-/** Folders of runs, links not followed. What lies in a run is its own. */
+/** Folders of runs. Links are not followed, and run folders are not searched for further runs. */
 export function findRuns(folder: string, depth = 0): string[] {
   const entries = readdirSync(folder, { withFileTypes: true });
   const names = new Set(entries.map(({ name }) => name));
@@ -54,7 +54,7 @@ export function findRuns(folder: string, depth = 0): string[] {
     .flatMap(({ name }) => findRuns(join(folder, name), depth + 1));
 }
 
-/** Times of change of the folder, of what lies in it and, by the folders' own times, of what was added one level below. */
+/** Modification times of the folder and its entries; a subfolder's time also changes when something is added to it. */
 function signatureOf(run: string): string {
   const parts = readdirSync(run).map((name) => {
     const found = lstatSync(join(run, name), { throwIfNoEntry: false });
@@ -70,7 +70,7 @@ function cachePath(folder: string, cache: CatalogueOptions['cache']): string | u
   return join(resolve(cache ?? join(home, 'attune', 'runs')), `${name}.json`);
 }
 
-/** A cache that cannot be written costs time and nothing else. */
+/** A cache that cannot be written is ignored: it only costs time. */
 function keep(path: string, cached: Cached): void {
   try {
     if (!existsSync(join(path, '..'))) makeFolder(resolve(path, '..'));

@@ -4,7 +4,7 @@ import { readJson } from '../json-files.ts';
 import { readMetrics } from '../metrics/metrics.ts';
 
 export interface RunComparison {
-  /** Option → its value in each run; only where they differ. */
+  /** Option → its value in each run, for options that differ. */
   options: Record<string, unknown[]>;
   /** Metric → its last value in each run. */
   metrics: Record<string, (number | undefined)[]>;

@@ -1,4 +1,4 @@
-/** One run as a line of a list: what it is, how far it came, what it takes on the disk. */
+/** One run as a line of a list: its kind, progress and size on disk. */
 import { closeSync, existsSync, fstatSync, lstatSync, openSync, readdirSync, readFileSync, readSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { readJson } from '../json-files.ts';
@@ -10,7 +10,7 @@ export interface Snapshot {
   name: string;
   path: string;
   bytes: number;
-  /** Quantised copies inside it, which go with it. */
+  /** Quantised copies inside it, which are deleted with it. */
   quantised: string[];
 }
 
@@ -69,7 +69,7 @@ export function readEntry(path: string): RunEntry {
   };
 }
 
-/** What says "running" and is written by nobody was killed. */
+/** A run that says "running" and that no process writes has crashed. */
 export function liveState(entry: RunEntry): RunState {
   if (entry.state !== 'running') return entry.state;
   return lockHolder(entry.path)?.isLive ? 'running' : 'crashed';
@@ -82,7 +82,7 @@ function snapshotOf(path: string): Snapshot {
   return { name: basename(path), path, bytes: bytesBelow(path), quantised };
 }
 
-/** Bytes of the files below; links count nothing and are not followed. */
+/** Bytes of the files below; links are neither counted nor followed. */
 export function bytesBelow(path: string): number {
   let total = 0;
   for (const entry of readdirSync(path, { withFileTypes: true })) {
@@ -98,7 +98,7 @@ const tellingMetrics = [
 ];
 const tailBytes = 64 << 10;
 
-/** The newest of the first metric that a reader asks for, from the end of the file: it may be long. */
+/** The newest value of the first metric found, read from the end of the file, which may be long. */
 function lastMetric(path: string): RunEntry['metric'] {
   const lines = tail(path).split('\n').reverse();
   const rows = lines.flatMap((line) => {

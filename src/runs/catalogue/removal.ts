@@ -1,6 +1,6 @@
 /**
- * What is to be deleted, decided first and shown, then done: only what was shown, never through a link out of the folder,
- * never what is being written.
+ * Deletes runs and checkpoints in two stages: a plan that is shown, then its removal. Only what was shown is deleted,
+ * never through a link out of the folder, never a run that is being written.
  *
  *     const plan = planRemoval(root, runs, { keepLast: 2 });
  *     if (typed === 'DELETE') remove(plan);
@@ -17,7 +17,7 @@ export interface Doomed {
   bytes: number;
   /** The run's folder that it belongs to. */
   run: string;
-  /** A folder of another identity than the one that was shown is left alone. */
+  /** A folder whose inode is not the one that was shown is left alone. */
   inode: number;
 }
 
@@ -54,7 +54,7 @@ function unkept(run: RunEntry, { keepLast = 0, keepBest = false }: RemovalRules)
   return steps.filter((step) => !newest.has(step) && !(best !== undefined && step.name.endsWith(`-${best}`)));
 }
 
-/** As the newest snapshot's own state says. */
+/** The best step, as the newest snapshot's state names it. */
 function bestStep(steps: readonly Snapshot[]): number | undefined {
   for (const { path } of steps.toReversed()) {
     const state = readJson<{ best?: { step?: number } }>(join(path, 'trainer_state.json'));
@@ -63,7 +63,10 @@ function bestStep(steps: readonly Snapshot[]): number | undefined {
   return undefined;
 }
 
-/** The event files of a run lie elsewhere: they go with it where they are below the same root and carry its name. */
+/**
+ * A run's event files may be outside its folder. They are deleted with it if they are below the same root and have its
+ * name.
+ */
 function logsOf(root: string, run: RunEntry): string[] {
   const { logDir } = run;
   if (logDir === undefined || !lstatSync(logDir, { throwIfNoEntry: false })?.isDirectory()) return [];
@@ -88,7 +91,7 @@ const isBelow = (root: string, path: string) => {
   return way !== '' && way !== '..' && !way.startsWith(`..${sep}`);
 };
 
-/** Deletes what was planned; what has changed since (replaced, being written again) is left, and named in the result. */
+/** Deletes what was planned. What has changed since (replaced, being written again) is kept and named in the result. */
 export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { path: string; why: string }[] } {
   const removed: Doomed[] = [];
   const left: { path: string; why: string }[] = [];
@@ -103,7 +106,7 @@ export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { pa
       left.push({ path: each.path, why: 'it is not the folder that was shown' });
     else if (lockHolder(each.run)?.isLive) left.push({ path: each.path, why: 'its run is being written' });
     else {
-      // A link inside is removed as a link; what it points to stays.
+      // A link inside is removed; its target stays.
       rmSync(each.path, { recursive: true });
       removed.push(each);
     }

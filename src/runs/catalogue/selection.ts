@@ -1,10 +1,10 @@
-/** Which runs are meant, by name, path or age; and tags on them. */
+/** Selects runs by name, path, tag or age, and tags them. */
 import { join, resolve } from 'node:path';
 import { suggestion, UserError } from '../../errors.ts';
 import { writeJson } from '../json-files.ts';
 import { type RunEntry, tagsFile } from './entry.ts';
 
-/** By path, by name, or by `#tag`. A name that several runs have is refused: they are told by their paths. */
+/** By path, by name, or by `#tag`. A name that several runs have is refused; use the path. */
 export function chooseRuns(all: readonly RunEntry[], names: readonly string[]): RunEntry[] {
   const chosen = names.flatMap((name) => {
     if (name.startsWith('#')) return all.filter(({ tags }) => tags.includes(name.slice(1)));
@@ -23,7 +23,7 @@ export function chooseRuns(all: readonly RunEntry[], names: readonly string[]): 
 
 const units: Record<string, number> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
-/** Those that began longer ago than `30d`, `12h`. */
+/** Runs that started longer ago than `30d`, `12h`. */
 export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now()): RunEntry[] {
   const [, amount = '', unit = ''] = /^(\d+(?:\.\d+)?)([mhdw])$/.exec(age) ?? [];
   const size = units[unit];
@@ -31,7 +31,7 @@ export function oldEnough(runs: readonly RunEntry[], age: string, now = Date.now
   return runs.filter(({ created }) => now - Date.parse(created) > Number(amount) * size);
 }
 
-/** Adds tags; a leading `-` takes one off. Returns those that the run then has. */
+/** Adds tags; a leading `-` removes one. Returns the run's tags. */
 export function tagRun(run: RunEntry, changes: readonly string[]): string[] {
   const tags = new Set(run.tags);
   for (const change of changes) {

@@ -80,7 +80,7 @@ export function resolveConfig<S extends ConfigSchema>(schema: S, given: ConfigSo
     merged = merge(merged, renamed);
   }
   const parsed = schema.safeParse(merged, { reportInput: true });
-  // What nobody gave is named as it could be given: an option where there is a command line.
+  // A missing value is named as an option if there is a command line.
   const unset = given.flags === undefined ? 'default' : commandLine;
   if (!parsed.success)
     for (const issue of parsed.error.issues) faults.push(...faultsOf(issue, schema, merged, origins, unset));
@@ -122,7 +122,7 @@ interface RenameContext {
   path: (string | number)[];
 }
 
-/** Brings every accepted spelling to the schema's own names; unknown and doubled names become faults. */
+/** Maps every accepted spelling to the schema's names; unknown and repeated names become faults. */
 function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
   const names = acceptedNames(object);
   const result: Tree = {};
@@ -204,7 +204,7 @@ function faultsOf(
   }
   const path = shownPath(issue.path, source);
   if (issue.code === 'unrecognized_keys') {
-    // Names were checked on the way in, except inside unions, which `rename` does not enter.
+    // `rename` has checked names, except inside unions.
     if (fieldKind(typeAt(schema, issue.path)).kind === 'object') return [];
     return issue.keys.map((key) => ({ path: `${path}.${key}`, source, message: 'is not a known field.' }));
   }
@@ -294,7 +294,7 @@ function toSnake(type: z.ZodType, value: unknown): unknown {
   return result;
 }
 
-/** The resolved config as lines for `--dry-run`: grouped, with the origin of whatever is not a default. */
+/** The resolved config as lines for `--dry-run`: grouped, with the source of every value that is not a default. */
 export function describe<S extends ConfigSchema>(schema: S, resolved: ResolvedConfig<S>): string {
   const shown = toSnake(schema, resolved.config as Tree) as Tree;
   const groups = new Map<string, [string, string, string][]>();

@@ -1,15 +1,15 @@
 /**
- * `.env` beside the user's work: credentials and switches (HF_TOKEN, WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE). What the
- * environment already holds wins. A `.env` may come with somebody else's project, so it cannot say where credentials are
- * sent (HF_ENDPOINT, proxies) nor which code is run (ATTUNE_ADDON, LD_PRELOAD): such names are passed over.
+ * Reads `.env` in the working folder: credentials and switches (HF_TOKEN, WANDB_API_KEY, WANDB_PROJECT, WANDB_MODE).
+ * Variables that are already set win. A `.env` may come with somebody else's project, so it may not decide where
+ * credentials are sent (HF_ENDPOINT, proxies) or which code runs (ATTUNE_ADDON, LD_PRELOAD): such names are ignored.
  *
- *     loadDotenv();                                  // ./.env, quietly nothing when there is none
+ *     loadDotenv();                                  // ./.env, if there is one
  */
 import { readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 import { UserError } from '../../errors.ts';
 
-/** Names that mean the same; the first is the one the product reads. */
+/** Synonyms; attune reads the first. */
 const synonyms = [['HF_TOKEN', 'HUGGINGFACE_TOKEN', 'HUGGING_FACE_HUB_TOKEN']] as const;
 
 const notFromFile =

@@ -1,5 +1,5 @@
 /**
- * Fields of a command's configuration: a zod type plus what a person needs to know about it.
+ * Fields of a command's configuration: a zod type plus its description, group and aliases.
  *
  *     const schema = z.object({
  *       gradAccum: field(z.number().int().positive().default(4), {
@@ -45,7 +45,7 @@ export function fieldMeta(type: z.ZodType): FieldMeta {
 
 export type ConfigSchema = z.ZodObject;
 
-/** What a field holds once defaults and optionality are taken off. */
+/** The kind of a field's value, without default and optionality. */
 export type FieldKind =
   | { kind: 'boolean' | 'string' | 'other' }
   | { kind: 'number'; integer: boolean }
@@ -89,7 +89,10 @@ export function isRequired(type: z.ZodType): boolean {
   return !type.safeParse(undefined).success;
 }
 
-/** Text from a command line or the environment as the field's own type; what does not fit stays text, for zod to refuse. */
+/**
+ * Converts text from a command line or the environment to the field's type; text that does not fit is left for zod to
+ * refuse.
+ */
 export function fromText(type: z.ZodType, value: unknown): unknown {
   const kind = fieldKind(type);
   if (kind.kind === 'list') {

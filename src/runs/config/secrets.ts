@@ -1,13 +1,13 @@
 /**
- * What must never reach a saved file or a log: values under telling names, values of well-known environment
- * variables, and credentials inside addresses.
+ * Keeps secrets out of saved files and logs: values whose name says so, values of well-known environment variables, and
+ * credentials inside URLs.
  */
 const secretWords =
   /(^|_)(token|api_?key|apikey|password|passwd|passphrase|secret|credentials?|access_key|private_key)$/;
-/** `eos_token` and its like are vocabulary, not credentials. */
+/** `eos_token` and the like are vocabulary, not credentials. */
 const vocabulary = /(^|_)(eos|bos|pad|unk|sep|cls|mask|stop|end|step|special|think|image|per)_token$/;
 const environmentNames = /(TOKEN|API_?KEY|PASSWORD|SECRET)$/;
-/** A shorter value is likelier to be an ordinary word than a credential. */
+/** A shorter value is more likely an ordinary word than a credential. */
 const shortestSecret = 8;
 
 export const redacted = '[redacted]';
@@ -18,7 +18,7 @@ export function isSecretName(name: string): boolean {
   return secretWords.test(lower) && !vocabulary.test(lower);
 }
 
-/** A text with every known secret taken out: values of the environment's credentials, tokens, passwords in addresses. */
+/** Removes every known secret from a text: credentials from the environment, tokens, passwords in URLs. */
 export function redact(text: string, environment: NodeJS.ProcessEnv = process.env): string {
   let clean = text;
   for (const [name, value] of Object.entries(environment)) {

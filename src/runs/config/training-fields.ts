@@ -13,7 +13,7 @@ export interface RunDefaults {
   logDir?: string;
 }
 
-/** Where a run goes, what it is called, where it goes on from. */
+/** A run's folders, its name, and the checkpoint to resume from. */
 export function runFields(defaults: RunDefaults) {
   return {
     config: field(z.string().optional(), {

@@ -1,5 +1,5 @@
 /**
- * Numbers of a run, one row per step: `metrics.jsonl` for programs, TensorBoard for eyes, W&B when asked for.
+ * A run's metrics, one row per step: `metrics.jsonl` for programs, TensorBoard for people, W&B on request.
  *
  *     metrics.row(step, { 'train/loss': 0.69, 'train/lr': 1e-5 });
  *     const rows = readMetrics('checkpoints/rm/run/metrics.jsonl');
@@ -13,10 +13,10 @@ export interface MetricRow {
   [name: string]: number;
 }
 
-/** Somewhere that numbers go. Text and histograms are for those that can show them. */
+/** A destination of metrics. Text and histograms are optional. */
 export interface MetricSink {
   scalars(step: number, values: Record<string, number>, timeMs: number): void;
-  /** The same numbers over examples seen, so that runs of different batch size compare. */
+  /** The same metrics by number of examples, to compare runs with different batch sizes. */
   byExamples?(examples: number, values: Record<string, number>, timeMs: number): void;
   text?(step: number, tag: string, body: string, timeMs: number): void;
   histogram?(step: number, tag: string, values: ArrayLike<number>, timeMs: number): void;
@@ -24,7 +24,9 @@ export interface MetricSink {
   close(): void | Promise<void>;
 }
 
-/** Appends whole lines with one write each, so that a killed process leaves at most one torn line, which readers drop. */
+/**
+ * Appends each line with one write, so that a killed process leaves at most one incomplete line, which readers drop.
+ */
 export class JsonlMetrics implements MetricSink {
   readonly path: string;
   #file: number;
@@ -48,7 +50,7 @@ export class JsonlMetrics implements MetricSink {
   }
 }
 
-/** JSON has no NaN; a diverging run must still say so in its metrics. */
+/** JSON has no NaN, but a diverging run must be visible in its metrics. */
 const spellNonFinite = (_: string, value: unknown) =>
   typeof value === 'number' && !Number.isFinite(value) ? String(value) : value;
 
@@ -64,7 +66,7 @@ export function readMetrics(path: string): MetricRow[] {
   return [...rowsOf(readFileSync(path))].map(({ row }) => row);
 }
 
-/** Removes the rows after a step, and a torn last line. */
+/** Removes the rows after a step, and an incomplete last line. */
 export function cutRows(path: string, lastStep: number): void {
   const content = readFileSync(path);
   let end = 0;
@@ -81,7 +83,7 @@ function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }
     const newline = content.indexOf(0x0a, start);
     if (newline < 0) return;
     const row = parseRow(content.toString('utf8', start, newline));
-    // After a torn line nothing further can be trusted to be in order.
+    // Nothing after an incomplete line is read.
     if (row === undefined) return;
     start = newline + 1;
     yield { row, endByte: start };
@@ -124,7 +126,7 @@ export class Metrics {
     for (const sink of this.#sinks) sink.histogram?.(step, tag, values, time);
   }
 
-  /** To the disk: called before a checkpoint is declared whole. */
+  /** Syncs to disk; called before a checkpoint is completed. */
   async flush(): Promise<void> {
     for (const sink of this.#sinks) await sink.flush();
   }
@@ -134,7 +136,7 @@ export class Metrics {
   }
 }
 
-/** `training_history.json`: one list per metric, each entry with its step, as plotting tools like it. */
+/** `training_history.json`: one list of steps and values per metric, for plotting tools. */
 export function trainingHistory(rows: readonly MetricRow[]): Record<string, { step: number[]; value: number[] }> {
   const history: Record<string, { step: number[]; value: number[] }> = {};
   for (const { step, time: _, ...values } of rows) {

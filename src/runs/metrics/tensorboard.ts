@@ -19,7 +19,7 @@ export class TensorBoardWriter {
   readonly path: string;
   #file: number | undefined;
 
-  /** `resumedAt`: the step that a resumed run goes on from; what older files hold beyond it is dropped by TensorBoard. */
+  /** `resumedAt`: the step that a resumed run continues from; TensorBoard drops later steps of older files. */
   constructor(folder: string, options: { resumedAt?: number } = {}) {
     mkdirSync(folder, { recursive: true });
     const seconds = Math.floor(Date.now() / 1000);
@@ -69,8 +69,8 @@ export class TensorBoardWriter {
 }
 
 /**
- * A run's event files: numbers by step, and in `by_examples/` their `*_by_examples` twins. They need a file of their own:
- * TensorBoard drops what lies beyond a resumed step by the step's number, whichever the tag.
+ * A run's event files: metrics by step and, in `by_examples/`, the same metrics by number of examples. Those need their
+ * own file, because TensorBoard drops steps after a resumed step by number, whatever the tag.
  */
 export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink {
   readonly #makeTwins: () => TensorBoardWriter;
@@ -114,7 +114,7 @@ function histogramProto(values: number[]): Buffer {
     sum += value;
     squares += value * value;
   }
-  // A left edge with nothing below it, or readers would stretch the first bucket down to -infinity.
+  // The first edge has a count of 0; without it readers would extend the first bucket to -infinity.
   const edges = [min, ...counts.map((_, i) => min + width * (i + 1))];
   return message(5, [
     float64(1, min),
@@ -143,14 +143,14 @@ const crcTable = Uint32Array.from({ length: 256 }, (_, index) => {
   return value;
 });
 
-/** CRC-32C (Castagnoli), as storage formats use it. */
+/** CRC-32C (Castagnoli). */
 export function crc32c(data: Uint8Array): number {
   let crc = 0xffffffff;
   for (const byte of data) crc = (crcTable[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
   return (crc ^ 0xffffffff) >>> 0;
 }
 
-/** TFRecord masks its checksums, so that a record holding records does not look like one. */
+/** TFRecord masks its checksums, so that records nested in a record are not mistaken for one. */
 function maskedCrc(data: Uint8Array): number {
   const crc = crc32c(data);
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;

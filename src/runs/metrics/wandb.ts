@@ -1,5 +1,5 @@
 /**
- * Weights & Biases, through its own package where the user has installed it. `WANDB_MODE` is respected: `disabled` and
+ * Weights & Biases, through its own package if it is installed. `WANDB_MODE` is respected: `disabled` and
  * `offline` send nothing (the JavaScript package keeps no offline runs; `metrics.jsonl` has the same numbers).
  */
 import { UserError } from '../../errors.ts';
@@ -11,7 +11,7 @@ export interface WandbOptions {
   config: Record<string, unknown>;
   resumedAt?: number;
   environment?: NodeJS.ProcessEnv;
-  /** Stands in for the package in tests. */
+  /** Replaces the package in tests. */
   load?: () => Promise<unknown>;
 }
 
@@ -23,7 +23,7 @@ interface WandbPackage {
 
 const packageName = '@wandb/sdk';
 
-/** A sink, or undefined where `WANDB_MODE` says that nothing is to be sent. */
+/** A sink; undefined if `WANDB_MODE` forbids sending. */
 export async function openWandb(options: WandbOptions): Promise<MetricSink | undefined> {
   const environment = options.environment ?? process.env;
   const mode = environment.WANDB_MODE ?? 'online';
@@ -34,7 +34,7 @@ export async function openWandb(options: WandbOptions): Promise<MetricSink | und
       'W&B was asked for, but WANDB_API_KEY is not set. Put it in .env or the environment, or set WANDB_MODE=disabled.',
     );
   }
-  // `silent`: the package would print; only the command line prints.
+  // `silent`: the package must not print; only the command line prints.
   const settings = { silent: true };
   await keepingSignals(() =>
     wandb.init({ project: options.project, name: options.name, config: options.config, settings }),
@@ -54,7 +54,7 @@ export async function openWandb(options: WandbOptions): Promise<MetricSink | und
   };
 }
 
-/** The package ends the process at Ctrl-C, before a checkpoint could be saved: its listeners are taken off again. */
+/** The package's Ctrl-C listeners would end the process before a checkpoint is saved, so they are removed. */
 async function keepingSignals(body: () => Promise<unknown>): Promise<void> {
   const names = ['SIGINT', 'SIGTERM'] as const;
   const before = new Map(names.map((name) => [name, new Set(process.listeners(name))]));

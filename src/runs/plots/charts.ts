@@ -1,5 +1,5 @@
 /**
- * Charts as small data: each function returns a Vega-Lite view, `grid` sets several side by side, `plots.ts` draws them.
+ * Charts as data: each function returns a Vega-Lite view, `grid` arranges several, `plots.ts` draws them.
  *
  *     await toPng(grid([histogram({ title: 'Reward', values }), scatter({ title: 'Length', points })], { columns: 2 }));
  */
@@ -24,7 +24,7 @@ const quantitative = (field: string, title: string | null, extra: Chart = {}): C
   title,
   ...extra,
 });
-/** Axes that start where the data do: a loss between 0.61 and 0.69 must not look flat. */
+/** Axes fit the data: a loss between 0.61 and 0.69 must not look flat. */
 const fitted: Chart = { scale: { zero: false, nice: true } };
 
 export interface Series {
@@ -36,7 +36,7 @@ export interface Series {
 export interface LineOptions extends Labels {
   series: readonly Series[];
   yScale?: 'linear' | 'log';
-  /** Shares are drawn from 0 to 1, so that panels compare. */
+  /** Fixes the axis to 0…1, so that panels can be compared. */
   share?: boolean;
   /** Draws a moving mean over the faint raw line; by default where a series has more than 60 points. */
   smooth?: boolean;
@@ -48,6 +48,7 @@ export interface LineOptions extends Labels {
 
 const drawnPoints = 800;
 
+/** A line chart of one or more series, for `toPng`. */
 export function lineChart(options: LineOptions): Chart {
   const rows: Chart[] = [];
   const bounded = (value: number) => (options.share ? Math.min(1, Math.max(0, value)) : value);
@@ -121,7 +122,7 @@ export interface HistogramOptions extends Labels {
   bins?: number;
   /** Draws a vertical rule here. */
   rule?: number;
-  /** Shares instead of counts, so that groups of different size compare. */
+  /** Shares instead of counts, to compare groups of different size. */
   share?: boolean;
 }
 
@@ -213,9 +214,9 @@ const diagonalLine = (low: number, high: number): Chart => ({
 export interface BarOptions extends Labels {
   bars: readonly { label: string; value: number; group?: string /** Half-width of the error bar. */; error?: number }[];
   horizontal?: boolean;
-  /** Each bar in the colour that a line chart gives the series of that name, where both have the same names. */
+  /** Gives each bar the colour of the line chart series of the same name. */
   colorByLabel?: boolean;
-  /** Shares are drawn from 0 to 1, so that panels compare. */
+  /** Fixes the axis to 0…1, so that panels can be compared. */
   share?: boolean;
   /** How values are written on the bars (d3-format). */
   format?: string;
@@ -240,7 +241,7 @@ export function bars(options: BarOptions): Chart {
       labelLimit: 180,
     },
   };
-  // Room above the tallest for its number, which would else be cut off.
+  // Leaves room above the tallest bar for its number.
   const tallest = options.share ? 1 : Math.max(0, ...values.map(({ high }) => high));
   const top = { scale: { domainMax: 1.08 * tallest } };
   const unit = { scale: { domain: [0, 1.08] }, axis: { values: [0, 0.2, 0.4, 0.6, 0.8, 1] } };
@@ -282,11 +283,11 @@ export function bars(options: BarOptions): Chart {
 }
 
 export interface ReliabilityOptions extends Labels {
-  /** One entry per bin: mean stated probability, share that came true, number of cases. */
+  /** One entry per bin: mean predicted probability, observed share, number of cases. */
   bins: readonly { confidence: number; accuracy: number; count: number }[];
 }
 
-/** Stated against observed probability; the area of a dot is the number of cases behind it. */
+/** Observed against predicted probability; the area of a dot is its number of cases. */
 export function reliability(options: ReliabilityOptions): Chart {
   const unit = { scale: { domain: [0, 1] } };
   const values = options.bins.filter((bin) => bin.count > 0);

@@ -1,5 +1,5 @@
 /**
- * A typeface for pictures, because a server often has none: Roboto Regular (Copyright 2011 Google Inc., Apache-2.0), cut down
+ * A font for plots, because servers often have none: Roboto Regular (Copyright 2011 Google Inc., Apache-2.0), cut down
  * to Latin-1, some Greek and some signs, without hinting. TrueType, Brotli, base64. Generated: do not edit.
  */
 import { brotliDecompressSync } from 'node:zlib';

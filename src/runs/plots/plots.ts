@@ -1,5 +1,5 @@
 /**
- * Pictures from charts: PNG for files, SVG for reports. No browser, no canvas, no installed fonts.
+ * Draws charts as PNG or SVG, without a browser, canvas or installed fonts.
  *
  *     writeFileSync('lengths.png', await toPng(histogram({ title: 'Length', values })));
  */
@@ -58,13 +58,14 @@ export async function toSvg(chart: Chart): Promise<string> {
   const spec = lite.compile({ ...chart, config: theme } as unknown as Parameters<typeof lite.compile>[0]).spec;
   const view = new vega.View(vega.parse(spec), { renderer: 'none', logLevel: vega.Error });
   try {
-    // XML has no place for control characters, which names from elsewhere may hold.
+    // XML forbids control characters, which names may contain.
     return (await view.toSVG()).replace(/(?![\t\n\r])\p{Cc}/gu, '\ufffd');
   } finally {
     view.finalize();
   }
 }
 
+/** Draws a chart as a PNG picture. */
 export async function toPng(chart: Chart, options: { scale?: number } = {}): Promise<Uint8Array> {
   const [{ Resvg }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
   const picture = new Resvg(svg, {
@@ -81,7 +82,7 @@ export async function toPng(chart: Chart, options: { scale?: number } = {}): Pro
 
 let fontPath: string | undefined;
 
-/** resvg takes fonts as files only: ours is put into the temporary folder once. */
+/** resvg reads fonts from files only, so ours is written to the temporary folder once. */
 function installedFont(): string {
   if (fontPath && existsSync(fontPath)) return fontPath;
   const content = fontFile();
@@ -95,9 +96,9 @@ function installedFont(): string {
   return path;
 }
 
-/** Panels that readers look for first, in this order. */
+/** These panels come first, in this order. */
 const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
-/** Twins of other panels, bookkeeping, and what has a panel elsewhere. */
+/** Metrics without a panel: duplicates of others and bookkeeping. */
 const left = /_by_examples$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
 const shares = /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;
 const mostPanels = 12;
@@ -142,7 +143,7 @@ type Panel = ReadonlyMap<string, { y: readonly number[] }>;
 const within = (series: Panel, low: number, high: number) =>
   [...series.values()].every(({ y }) => y.every((value) => !(value < low || value > high)));
 
-/** A line that never moves says nothing that the table of settings does not. */
+/** Constant metrics get no panel. */
 function isConstant(lists: readonly (readonly number[])[]): boolean {
   const [first, ...rest] = lists.flat();
   return rest.length > 1 && rest.every((value) => value === first);

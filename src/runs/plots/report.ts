@@ -33,7 +33,7 @@ export class Report {
     return this.#add(`<p>${escapeHtml(text)}</p>`);
   }
 
-  /** Something that readers often take wrongly, set apart. */
+  /** A highlighted note on something that is often misread. */
   note(text: string): this {
     return this.#add(`<p class="note">${escapeHtml(text)}</p>`);
   }
@@ -62,7 +62,7 @@ export class Report {
     );
   }
 
-  /** A prompt with one or more answers, each with whatever numbers belong to it. */
+  /** A prompt with one or more responses and their numbers. */
   samples(
     samples: readonly {
       prompt: string;

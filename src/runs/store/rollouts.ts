@@ -1,6 +1,6 @@
 /**
- * The rollouts of a policy run in SQLite, written by a thread of its own so that training does not wait, and readable
- * at any moment by other processes (WAL).
+ * The rollouts of a policy run in SQLite. A separate thread writes them, so that training does not wait; other
+ * processes can read at any time (WAL).
  *
  *     const store = await RolloutStore.open('run/rollouts.db');
  *     await store.add(rollouts);                     // returns at once unless the writer is far behind
@@ -23,7 +23,7 @@ interface Waiting {
   reject(error: Error): void;
 }
 
-/** Batches in flight before `add` makes the trainer wait: enough to hide a slow disk, small enough to bound memory. */
+/** Pending batches before `add` waits: enough to hide a slow disk, few enough to bound memory. */
 const defaultQueueLimit = 64;
 
 type Unnumbered<T> = T extends { number: number } ? Omit<T, 'number'> : never;
@@ -37,7 +37,7 @@ export class RolloutStore {
   #next = 0;
   #failure: Error | undefined;
 
-  /** `resumedAt`: rows of later steps are deleted, because those steps will be taken again. */
+  /** `resumedAt`: rows of later steps are deleted, because the run takes those steps again. */
   static async open(path: string, options: { resumedAt?: number; queueLimit?: number } = {}): Promise<RolloutStore> {
     mkdirSync(dirname(path), { recursive: true });
     const store = new RolloutStore(path, options);
@@ -141,7 +141,7 @@ export interface RolloutQuery {
   limit?: number;
 }
 
-/** A read-only view, safe beside a run that is writing. */
+/** A read-only view, safe while a run is writing. */
 export class RolloutReader implements Disposable {
   readonly #database: DatabaseSync;
 
@@ -166,12 +166,12 @@ export class RolloutReader implements Disposable {
   best = (limit = 10, step?: RolloutQuery['step']) => this.query({ step, order: 'best', limit });
   worst = (limit = 10, step?: RolloutQuery['step']) => this.query({ step, order: 'worst', limit });
   atStep = (step: number) => this.query({ step });
-  /** Everything sampled for one prompt, oldest first: how its answers changed. */
+  /** All responses to one prompt, oldest first. */
   promptOverTime = (promptIndex: number) => this.query({ promptIndex });
 
-  /** Per step: how many, and mean, least and greatest reward. */
+  /** Per step: count, mean, smallest and largest reward. */
   steps = () => this.#steps('rollouts');
-  /** The same of the answers to held-out prompts. */
+  /** The same for held-out prompts. */
   evalSteps = () => this.#steps('eval_rollouts');
 
   parts = (rolloutId: number) => this.#parts('reward_parts', rolloutId);

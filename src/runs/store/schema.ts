@@ -1,6 +1,6 @@
 /**
- * Tables of `rollouts.db`. `rollouts` and `eval_rollouts` are what users query; parts of the reward and per-token data are
- * in tables of their own, so that neither makes the first two slow to scan.
+ * Tables of `rollouts.db`. Users query `rollouts` and `eval_rollouts`. Parts of the reward and per-token data have
+ * separate tables, to keep the first two fast to scan.
  */
 export interface Rollout {
   step: number;
@@ -46,7 +46,7 @@ create table if not exists rollout_tokens(
   ref_logprobs blob, value_estimates blob, advantages blob);
 `;
 
-/** What the writing thread is asked to do; `rows` are acknowledged by number, the rest by their own answer. */
+/** Requests to the writing thread; each is acknowledged by its number. */
 export type RolloutRequest =
   | { kind: 'rows'; number: number; rollouts?: Rollout[]; evalRollouts?: EvalRollout[] }
   | { kind: 'flush'; number: number }

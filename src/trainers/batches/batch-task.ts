@@ -1,4 +1,4 @@
-/** Training on labelled text, whatever the labels: batches of tokens in, an objective on the model's hidden states. */
+/** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch, BatchState } from '../../data/index.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
@@ -19,7 +19,7 @@ export interface BatchTaskParts<Totals> {
   optimizer: { lr: number; weightDecay: number };
   checkpointing: boolean;
   evaluate?: (step: number) => Promise<Record<string, number>>;
-  /** Notes to leave in the checkpoint's config.json. */
+  /** Writes notes to the checkpoint's config.json. */
   beforeSave?: (optimizerSteps: number) => void | Promise<void>;
 }
 
@@ -84,7 +84,7 @@ export function backwardBatch<Totals>(
   return { ...metrics, loss };
 }
 
-/** The objective's metrics over batches that come one after another, as if they were one step; without gradient. */
+/** The objective's metrics over a stream of batches, as if they were one step; without gradient. */
 export async function evaluateBatches<Totals>(
   model: Model,
   objective: Objective<Totals>,

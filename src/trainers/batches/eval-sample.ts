@@ -1,4 +1,4 @@
-/** The held-out batches of an evaluation: drawn with replacement under a seed of their own, the same at every evaluation. */
+/** The held-out batches of an evaluation: drawn with replacement under their own seed, the same at every evaluation. */
 import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { Random } from '../../random.ts';
 

@@ -1,6 +1,6 @@
 /**
- * From the hidden states of a packed batch to its share of the step's loss: one objective for each kind of labelled text.
- * Denominators are counted over the whole step, so that shares add up whatever the split into micro-batches.
+ * Objectives: a packed batch's share of the step's loss, from the model's hidden states; one for each kind of labelled
+ * text. Denominators are those of the whole step, so that the shares of micro-batches add up to the step's loss.
  */
 import {
   type LossResult,
@@ -19,7 +19,7 @@ import { type Model, type PackedBatch, type ScoreHead, scoredTokens, tokenLogpro
 import { integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 export interface Objective<Totals> {
-  /** Whether prompts that several sequences of a batch have may go through the model once: `loss` then asks `packed.rows`. */
+  /** Whether a prompt that several sequences share may be computed once; `loss` then finds rows by `packed.rows`. */
   sharesPrompts: boolean;
   totals(batches: readonly Batch[]): Totals;
   loss(hidden: Tensor, packed: PackedBatch, batch: Batch, totals: Totals): LossResult;
@@ -44,7 +44,7 @@ export function sftObjective(model: Model, { allTokens = false } = {}): SftObjec
   };
 }
 
-/** Bradley–Terry on the head's number at the last token; both responses of a pair lie in the same packed batch. */
+/** Bradley–Terry on the head's score at the last token; both responses of a pair are in the same batch. */
 export function preferenceObjective(
   model: Model,
   options: PreferenceRewardOptions & { margin?: boolean },
@@ -101,7 +101,7 @@ export function lastTokens(cuSeqlens: ArrayLike<number>): number[] {
   return Array.from({ length: cuSeqlens.length - 1 }, (_, s) => (cuSeqlens[s + 1] as number) - 1);
 }
 
-/** The head's output, [places, outputs], at some tokens of a batch. */
+/** The head's outputs [tokens, outputs] at the given tokens of a batch. */
 function headRows(model: Model, hidden: Tensor, { rows }: PackedBatch, places: ArrayLike<number>): Tensor {
   const laid = rows === undefined ? places : Array.from(places, (place) => rows[place] as number);
   return headOf(model).forward(hidden.indexSelect(0, integers(laid, { device: hidden.device })));

@@ -1,6 +1,6 @@
 /**
- * What a training would do, before anything heavy is loaded: the model's size from its config alone, the data counted,
- * the steps, the memory. For `--dry-run`.
+ * Plans a training for `--dry-run` without loading weights: the model's size from its config, the data, the steps, the
+ * memory.
  */
 import { existsSync } from 'node:fs';
 import type { TokenStore } from '../../data/index.ts';
@@ -38,7 +38,7 @@ interface DataCount {
 
 export interface PlanOptions {
   progress?: Progress;
-  /** A reference of the model's size is held beside it. */
+  /** A reference model of the same size is also in memory. */
   secondCopy?: boolean;
   referenceQuantType?: QuantType;
 }
@@ -63,7 +63,7 @@ export async function trainingPlan(
   };
 }
 
-/** The model's part, with so many tokens going through at once; names of LoRA's modules are checked. */
+/** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
 export async function modelPlan(
   config: ModelConfig & { gradientCheckpointing: boolean },
   tokens: number,
@@ -115,7 +115,7 @@ export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' |
   ];
 }
 
-/** For people, one line a fact. */
+/** The plan as text. */
 export function describePlan(plan: TrainingPlan): string {
   const { model, memory, data, steps } = plan;
   const part = ({ examples, tokens, dropped }: DataCount) => {

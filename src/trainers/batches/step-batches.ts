@@ -18,7 +18,7 @@ export interface StepBatchOptions extends Pick<BatchOptions, 'tokenBudget' | 'le
   /** May be a fraction. */
   epochs: number;
   seed: number;
-  /** Ends earlier than the epochs do. */
+  /** Ends the training before its epochs if reached first. */
   maxSteps?: number;
 }
 
@@ -40,7 +40,7 @@ export class StepBatches {
     if (this.totalSteps === 0) throw new UserError('There is not a single step in this many epochs of so little data.');
   }
 
-  /** The position after the last step that was handed out. */
+  /** The position after the last step returned. */
   get state(): BatchState {
     return this.#batches.state;
   }
@@ -77,7 +77,7 @@ function microBatchCount(batches: Batches, epochs: number): number {
   return count + Math.round((epochs - whole) * batches.count(whole));
 }
 
-/** A batch of the data as the model takes it. */
+/** A batch as tensors on the device. */
 export function onDevice(batch: Batch, device: Device): PackedBatch {
   return packedBatch(BigInt64Array.from(batch.ids, BigInt), Array.from(batch.cuSeqlens), device);
 }

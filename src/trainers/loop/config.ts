@@ -1,4 +1,4 @@
-/** A command's config as the loop's options, and the run that goes with it. */
+/** Opens the run of a config, and gives the loop's options. */
 import type { z } from 'zod';
 import { savedConfig } from '../../runs/config/config.ts';
 import type { ConfigSchema } from '../../runs/config/fields.ts';
@@ -58,7 +58,7 @@ export function loopOptions(config: TrainingConfig, totalSteps: number): LoopOpt
   };
 }
 
-/** transformers writes `eval_loss`, we write `eval/loss`; `loss` alone means evaluation's too. */
+/** transformers writes `eval_loss`, attune `eval/loss`; `loss` alone also means the evaluation loss. */
 export function evalName(metric: string): string {
   const plain = metric.replace(/^eval[_/]/, '');
   return `eval/${plain}`;

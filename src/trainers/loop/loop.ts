@@ -1,11 +1,12 @@
 /**
- * The loop that every trainer shares: accumulation, clipping, schedule, cadence of log, evaluation and checkpoints, best
- * model, early stopping, non-finite guard, interrupts, crashes, exact resumption. A trainer supplies a `TrainTask`.
+ * The loop that every trainer shares: accumulation, clipping, schedule, cadence of log, evaluation and checkpoints,
+ * best model, early stopping, non-finite guard, interrupts, crashes, exact resumption. A trainer supplies a
+ * `TrainTask`.
  *
  *     for await (const step of trainLoop(task, { run, lr: 1e-5, saveSteps: 100 })) console.log(step.step, step.metrics);
  *
- * Stop and resume give the same numbers as no stop: a checkpoint holds the state at the boundary between two steps, and
- * whatever a broken-off step had drawn from generators or data is put back.
+ * A resumed run gives the same numbers as an uninterrupted one: a checkpoint holds the state between two steps, and an
+ * interrupted step's use of random generators and data is undone.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -42,13 +43,13 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
     await loop.crash(error as Error);
     throw error;
   } finally {
-    // The consumer left its `for await`: as good as an interrupt.
+    // The consumer left its `for await`: treated as an interrupt.
     if (!settled) await loop.interrupt();
     bar?.done();
   }
 }
 
-/** A policy's loss does not tell whether it learns: its reward and accuracy are shown in place of it. */
+/** A policy's loss does not show whether it learns, so reward and accuracy are shown instead. */
 function report(bar: ProgressTask | undefined, { metrics }: TrainStep): void {
   const shown = metrics['train/reward'] === undefined ? ['loss', 'accuracy', 'lr'] : ['reward', 'accuracy', 'lr'];
   const values = shown.map((name) => [name, metrics[`train/${name}`]]).filter(([, value]) => value !== undefined);
@@ -63,7 +64,7 @@ class Loop {
   state: LoopState = freshState();
   readonly #task: TrainTask;
   readonly #options: LoopOptions;
-  /** Between the boundary and the end of a step. */
+  /** True while a step is running. */
   #inStep = false;
   #updatesApplied = 0;
   #skippedBefore = { skipped: 0, skippedInRow: 0 };
@@ -104,7 +105,7 @@ class Loop {
     this.#savedStep = state.step;
   }
 
-  /** One step, or undefined when it was broken off by an interrupt. */
+  /** Takes one step; undefined if it was interrupted. */
   async step(): Promise<TrainStep | undefined> {
     const { state } = this;
     this.#remember();
@@ -151,7 +152,7 @@ class Loop {
     };
   }
 
-  /** The evaluation that an interrupted run still owed. */
+  /** Runs the evaluation that was due when the run was interrupted. */
   async evaluateLate(): Promise<void> {
     const metrics: Record<string, number> = {};
     await this.#evaluate(metrics);
@@ -192,7 +193,7 @@ class Loop {
     };
   }
 
-  /** Saves under the step really reached; a failure to save must not hide the reason for it. */
+  /** Saves a checkpoint of the last step after an error; a failure to save must not hide the error. */
   async crash(error: Error): Promise<void> {
     const { run } = this.#options;
     try {
@@ -209,7 +210,7 @@ class Loop {
     }
   }
 
-  /** The boundary before a step: what a broken-off step must give back. */
+  /** Stores the state before a step, to restore it if the step is interrupted. */
   #remember(): void {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
@@ -248,7 +249,7 @@ class Loop {
     optimizer.zeroGrad();
     try {
       for (const batch of batches) {
-        // Breaking off is free only while the weights are those of the boundary.
+        // A step can be interrupted only before its first update.
         if (signal?.aborted && this.#updatesApplied === 0) throw new Interrupted('interrupted');
         scope(() => sums.add(backward(batch)));
         await nextTurn();
@@ -332,7 +333,7 @@ class Loop {
     return true;
   }
 
-  /** A row now, or a share in the next one. */
+  /** Writes a row of metrics, or adds to the next one. */
   #log(metrics: Record<string, number>, force: boolean): void {
     const { run, logSteps = 1 } = this.#options;
     const { window, step, examples } = this.state;
@@ -387,11 +388,11 @@ const isAbort = (error: unknown) => (error as Error).name === 'AbortError';
 const averaged = (name: string) =>
   name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
 
-/** `loss` becomes `train/loss`; a name that has a prefix keeps it. */
+/** `loss` becomes `train/loss`; a name with a prefix keeps it. */
 export const prefixed = (prefix: string, values: Record<string, number>) =>
   Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
 
-/** The measures of one kind, without their prefix. */
+/** The metrics with this prefix, without it. */
 function under(prefix: string, metrics: Record<string, number>): Record<string, number> {
   const own = Object.entries(metrics).filter(([name]) => name.startsWith(prefix));
   return Object.fromEntries(own.map(([name, value]) => [name.slice(prefix.length), value]));

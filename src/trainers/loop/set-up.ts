@@ -1,5 +1,5 @@
 /**
- * One way to set a training up, and to free what it uses, for every trainer.
+ * Sets up a training and frees what it uses; shared by all trainers.
  *
  *     return setUpTraining(async (opened, freed) => {
  *       const { model, tokenizer } = await loadForTraining(config);
@@ -19,8 +19,8 @@ import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
 /**
- * `opened` is closed when training ends, or at once where the set-up fails. `freed` is for what outlives the training, the
- * model: it is freed here only where the set-up fails.
+ * `opened` is closed when training ends or if the set-up fails. `freed` holds what outlives the training (the model)
+ * and is freed here only if the set-up fails.
  */
 export async function setUpTraining(
   setUp: (opened: AsyncDisposableStack, freed: DisposableStack) => Promise<TrainingParts>,
@@ -39,17 +39,17 @@ export async function setUpTraining(
 export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {
   schema: S;
   resolved: ResolvedRun<S>;
-  /** As the loop is to read it, where that differs from the resolved one. */
+  /** The config for the loop, if it differs from the resolved one. */
   config?: TrainingConfig;
   options: TrainerOptions;
   task: TrainTask;
   model: Model;
   tokenizer: Tokenizer;
-  /** What the progress bar calls it. */
+  /** The label of the progress bar. */
   label: string;
 }
 
-/** The loop over a task, with the options that its config asks for. */
+/** The loop over a task, with its config's options. */
 export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): TrainingParts {
   const { schema, resolved, options, task, model, tokenizer, label, after } = setup;
   const config = setup.config ?? (resolved.config as unknown as TrainingConfig);

@@ -1,6 +1,6 @@
 /**
- * What a training loop must remember to go on exactly: counters, the best so far, random generators, the task's own
- * state. Weights and optimiser moments lie beside it in the checkpoint as tensors.
+ * The loop's state in a checkpoint: counters, best metric, random generators, the task's own state. Weights and
+ * optimiser moments are stored beside it as tensors.
  */
 import { rngState, setRngState, type Tensor } from '../../tensor/index.ts';
 
@@ -12,17 +12,17 @@ export interface LoopState {
   /** Steps taken. */
   step: number;
   examples: number;
-  /** Steps whose update was left out because a number was not finite: in all, and in a row until now. */
+  /** Steps whose update was skipped because a number was not finite: in all, and in a row up to now. */
   skipped: number;
   skippedInRow: number;
   best?: { metric: string; value: number; step: number };
   /** Evaluations since the best one. */
   sinceBest: number;
-  /** An evaluation was due at this step and had to wait: the run was interrupted. */
+  /** An evaluation was due at this step, but the run was interrupted before it. */
   evaluationDue: boolean;
-  /** Sums for the next row of metrics, where rows are rarer than steps. */
+  /** Sums for the next row of metrics (`logSteps`). */
   window: { count: number; sums: Record<string, number> };
-  /** Set where an exception struck between two updates of one step: the weights are ahead of the rest. */
+  /** Set if an exception occurred between two updates of one step: the weights are ahead of the other state. */
   inexact?: boolean;
   rng: Record<string, string>;
   /** `TrainTask.state()`. */

@@ -1,6 +1,6 @@
 /**
- * What a trainer gives to the shared loop, what it may ask of it, and what it gets back. A step reads from top to bottom: the
- * loop hands it `update`, which does one optimiser update.
+ * The interface between a trainer and the shared loop. A trainer's step gets `update` from the loop, which does one
+ * optimiser update.
  *
  *     async step(n, { update, signal }) {
  *       const batches = await data.next(n, signal);
@@ -15,21 +15,21 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { LoopState } from './state.ts';
 
 /**
- * One optimiser update: `backward` on every micro-batch, inside a `scope`, then clipping and the optimiser. `backward` adds to
- * the gradients its share of the update's loss (divided by the denominators of all micro-batches together, so that the shares
- * add up whatever the split) and returns its share of each metric; `loss` is required. Resolves to the combined metrics.
+ * One optimiser update: `backward` on every micro-batch, inside a `scope`, then clipping and the optimiser's step.
+ * `backward` adds the gradient of the micro-batch's share of the loss (with the denominators of all micro-batches
+ * together) and returns its share of each metric; `loss` is required. Resolves to the combined metrics.
  */
 export type Update = <Batch>(
   batches: readonly Batch[],
   backward: (batch: Batch) => BatchMetrics,
 ) => Promise<Record<string, number>>;
 
-/** Shares that add up, and maxima by names that end in `_max` (src/algorithms/metrics.ts). */
+/** Metrics of a micro-batch: they are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */
 export type BatchMetrics = Record<string, number | Tensor> & { loss: number | Tensor };
 
 export interface StepContext {
   update: Update;
-  /** To be looked at where a step takes long. Breaking off is free until the first update is applied. */
+  /** Aborted at an interrupt. A step may stop at any time before its first update. */
   signal?: AbortSignal;
 }
 
@@ -37,23 +37,23 @@ export interface StepOutcome {
   /** Examples (pairs, prompts) that this step consumed. */
   examples: number;
   epoch: number;
-  /** Besides those of the updates, such as rollout statistics. */
+  /** Metrics besides those of the updates, such as rollout statistics. */
   metrics?: Record<string, number>;
 }
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
   readonly totalSteps: number;
-  /** A step, counted from 1: usually one update; several where a batch of rollouts is used more than once. */
+  /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
-  /** Metrics without prefix; the loop files them under `eval/`. The generators are put back after it. */
+  /** Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. */
   evaluate?(step: number): Record<string, number> | Promise<Record<string, number>>;
   saveModel(folder: string): void | Promise<void>;
   loadModel(folder: string): void | Promise<void>;
-  /** Tensors besides the model that the next step depends on, such as a moved reference: into checkpoints only. */
+  /** Saves further tensors that the next step depends on, such as an updated reference; in checkpoints only. */
   saveExtras?(folder: string): void | Promise<void>;
   loadExtras?(folder: string): void | Promise<void>;
-  /** Data position and whatever else decides the next step, as JSON. Called at every step: keep it small. */
+  /** Data position and all else that decides the next step, as JSON. Called at every step: keep it small. */
   state(): unknown;
   restore(state: unknown): void | Promise<void>;
 }
@@ -61,7 +61,7 @@ export interface TrainTask {
 export type Optimizer = Pick<AdamW, 'lr' | 'parameters' | 'step' | 'zeroGrad' | 'save' | 'load'>;
 
 export interface LoopOptions {
-  /** Where to write; without one nothing is written (tests, ranks other than 0). */
+  /** The run to write to; without one nothing is written (tests, ranks other than 0). */
   run?: Run;
   /** Saved with each checkpoint as train_config.json. */
   config?: Record<string, unknown>;
@@ -79,7 +79,7 @@ export interface LoopOptions {
   /** Saves `final/` at the end. */
   saveFinal?: boolean;
   best?: BestOptions;
-  /** A whole checkpoint, as `findCheckpoint` gives it. */
+  /** A checkpoint's path, from `findCheckpoint`. */
   resumeFrom?: string;
   signal?: AbortSignal;
   progress?: Progress;
@@ -94,20 +94,21 @@ export interface BestOptions {
   greaterIsBetter?: boolean;
   /** Ends the run after this many evaluations without a better one. */
   patience?: number;
-  /** The best weights are those that `final/` gets. */
+  /** `final/` gets the best weights, not the last. */
   loadAtEnd?: boolean;
 }
 
+/** A step of a training, with its metrics. */
 export interface TrainStep {
   step: number;
   totalSteps: number;
   epoch: number;
-  /** `train/…`, and `eval/…` where the step was evaluated: as they are logged. */
+  /** `train/…` and, if the step was evaluated, `eval/…`, as logged. */
   metrics: Record<string, number>;
-  /** The same without prefix: of the training data, and of held-out data where the step was evaluated. */
+  /** The same without prefix: on training data and, if the step was evaluated, on held-out data. */
   train: Readonly<Record<string, number>>;
   eval?: Readonly<Record<string, number>>;
-  /** The update was left out: a number was not finite. */
+  /** The update was skipped because a number was not finite. */
   skipped: boolean;
   evaluated: boolean;
   /** This evaluation is the best so far. */
@@ -116,11 +117,12 @@ export interface TrainStep {
   checkpoint?: string;
 }
 
+/** How a training ended. */
 export interface TrainResult {
   step: number;
   ended: 'finished' | 'interrupted' | 'early-stopping';
   best?: LoopState['best'];
-  /** Where to resume from, or the final model. */
+  /** The final model, or the checkpoint to resume from. */
   checkpoint?: string;
   skipped: number;
 }

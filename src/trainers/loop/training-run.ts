@@ -1,5 +1,5 @@
 /**
- * A training that was set up and waits to be run: iterate it step by step, or let it run to its end.
+ * A training that is set up and ready to run: iterate over its steps, or run it to the end.
  *
  *     const run = await trainReward({ model: './base', dataset: 'pairs.jsonl' });
  *     for await (const step of run) console.log(step.step, step.metrics['train/loss']);
@@ -16,31 +16,32 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { GivenData } from '../setup.ts';
 import type { LoopOptions, TrainResult, TrainStep } from './loop.ts';
 
-/** What a program may give besides the config. */
+/** What a program may pass besides the config: rows, callbacks, a signal. */
 export interface TrainerOptions extends GivenData {
   signal?: AbortSignal;
   progress?: Progress;
-  /** Called after each step, before it is handed to whoever iterates. */
+  /** Called after each step, before the iterating program gets it. */
   onStep?: (step: TrainStep) => void | Promise<void>;
-  /** Where tokenised data are kept; false keeps nothing. */
+  /** Folder of the token cache; false for no cache. */
   cache?: string | false;
-  /** How the run's folder differs from the usual one; `curves: false` leaves out pictures and report. */
+  /** Changes to the run's folder; `curves: false` writes no plots and no report. */
   run?: Partial<RunOptions>;
   checkpointName?: LoopOptions['checkpointName'];
 }
 
 export interface TrainingParts {
-  /** `trainLoop(task, options)`, which begins when it is first asked for a step. */
+  /** `trainLoop(task, options)`; it starts with the first step requested. */
   steps: AsyncGenerator<TrainStep, TrainResult, void>;
   totalSteps: number;
   run: Run;
   model: Model;
   tokenizer: Tokenizer;
   onStep?: TrainerOptions['onStep'];
-  /** After the last step of a run that was not interrupted: reports and the like. */
+  /** Called after the last step, unless interrupted; writes reports. */
   after?: (result: TrainResult) => void | Promise<void>;
 }
 
+/** A training that is set up: iterate over its steps, or call `finish`. */
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
   readonly #close: () => void | Promise<void>;
@@ -57,7 +58,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
   get folder(): string {
     return this.#parts.run.folder;
   }
-  /** Being trained; freed by `dispose`. */
+  /** The model in training; freed by `dispose`. */
   get model(): Model {
     return this.#parts.model;
   }
@@ -87,7 +88,7 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
         yield next.value;
       }
     } catch (error) {
-      // What the loop has not told of by itself: a checkpoint that does not fit, a callback that throws.
+      // Errors outside the loop: a checkpoint that does not fit, a callback that throws.
       await steps.return(undefined as never);
       await this.#parts.run.finish('failed', (error as Error).message).catch(() => {});
       throw error;
@@ -113,13 +114,13 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
 
 type Rows = Exclude<DatasetSpec, string>;
 
-/** A config in which datasets may also be rows that the program holds. */
+/** A config whose datasets may also be rows in memory. */
 export type ProgramConfig<Config> = Omit<Config, 'dataset' | 'evalDataset'> & {
   dataset?: string | Rows;
   evalDataset?: string | Rows;
 };
 
-/** Takes rows out of a config: what is left can be checked, and saved with the run. */
+/** Separates rows in memory from the config, which is checked and saved with the run. */
 export function separateRows(
   config: object,
   given: GivenData = {},

@@ -1,23 +1,23 @@
 /**
- * What the trainers give a program: a training that begins when it is awaited or iterated.
+ * A training that starts when it is awaited or iterated; what `trainReward` and the other trainers return.
  *
  *     const { folder } = await trainReward({ model: './base', dataset: 'pairs.jsonl' });           // trains to the end
  *     for await (const { step, train, eval: held } of trainReward({ … })) console.log(step, train.loss, held?.accuracy);
  *
- * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the end; whoever
- * wants to go on with it opens the run: `using run = await trainReward({ … }).open()`.
+ * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed. The model is freed at the
+ * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
 import { AttuneError } from '../../errors.ts';
 import type { TrainResult, TrainStep } from './task.ts';
 import type { TrainingRun } from './training-run.ts';
 
-/** Numbers by name: those that every run of the kind has, and whatever else it logs. */
+/** Metrics by name: those that every run of this kind has, and others that it logs. */
 export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
 
-/** A step with the measures that its kind of training always has. */
+/** A step with the metrics that its kind of training always has. */
 export interface StepOf<Train extends string, Held extends string> extends TrainStep {
   readonly train: Measured<Train | 'loss' | 'lr' | 'grad_norm' | 'epoch' | 'step_time'>;
-  /** On held-out data, where the step was evaluated. */
+  /** On held-out data, if the step was evaluated. */
   readonly eval?: Measured<Held>;
 }
 
@@ -26,6 +26,7 @@ export interface TrainingResult extends TrainResult {
   folder: string;
 }
 
+/** A training that starts when it is awaited or iterated. */
 export class Training<Step extends TrainStep = TrainStep> implements PromiseLike<TrainingResult>, AsyncIterable<Step> {
   readonly #start: () => Promise<TrainingRun>;
   #opened: Promise<TrainingRun> | undefined;
@@ -35,7 +36,7 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     this.#start = start;
   }
 
-  /** Sets it up without training yet: its folder, model and tokenizer are there, and stay until it is disposed. */
+  /** Sets the training up without starting it. Its folder, model and tokenizer exist until it is disposed. */
   open(): Promise<TrainingRun> {
     this.#opened ??= this.#start().then((run) => {
       this.#run = run;

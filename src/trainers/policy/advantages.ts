@@ -1,4 +1,4 @@
-/** From the rewards of a step's rollouts to their advantages. */
+/** Computes the advantages of a step's rollouts from their rewards. */
 import { informative, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 
@@ -31,7 +31,9 @@ export function computeAdvantages(
   }
 }
 
-/** The rollouts of groups that are neither right nor wrong throughout; by their scores where nothing says what is right. */
+/**
+ * Keeps the rollouts of groups with both right and wrong responses; without a verifier, groups with different scores.
+ */
 export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
   const kept = informative(
     rollouts.map(({ correct, score }) => Number(correct ?? score)),

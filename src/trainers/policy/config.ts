@@ -1,6 +1,6 @@
 /**
- * The options of `attune train policy`. What belongs to an algorithm has no default here: the algorithm brings its own,
- * and an option that it does not read is refused by name.
+ * The options of `attune train policy`. Options of an algorithm have no default here: the algorithm has its own, and an
+ * option that it does not read is refused.
  */
 import { z } from 'zod';
 import {
@@ -27,7 +27,7 @@ const count = () => z.number().int().positive();
 const share = () => z.number().min(0).max(1);
 const amount = () => z.number().min(0);
 
-/** Left to the algorithm unless given; named as in `PolicyOptions` or as people know them. */
+/** The algorithm's own defaults unless given; named as in `PolicyOptions` or by their usual names. */
 function algorithmFields() {
   const of = <T extends z.ZodType>(type: T, description: string, aliases: string[] = []) =>
     field(type.optional(), {
@@ -58,6 +58,7 @@ function algorithmFields() {
   };
 }
 
+/** The options of `trainPolicy`, with descriptions and defaults. */
 export const policySchema = z.object({
   ...runFields({ outputDir: './checkpoints/grpo', logDir: './logs/grpo' }),
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
@@ -240,10 +241,11 @@ export const policySchema = z.object({
   ...loraFields(),
 });
 
+/** The options of `trainPolicy`, with defaults filled in. */
 export type PolicyConfig = z.output<typeof policySchema>;
 export type PolicyInput = z.input<typeof policySchema>;
 
-/** The algorithm and its options as the config asks for them. */
+/** The algorithm of a config, and its options. */
 export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm; options: PolicyOptions } {
   const algorithm = policyAlgorithm(config.algorithm);
   const { cliprange, clipLow = cliprange, clipHigh = cliprange, lam: lambda } = config;
@@ -268,7 +270,7 @@ export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm;
   return { algorithm, options };
 }
 
-/** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
+/** Whether responses are compared within their group, so that a group of one would have no advantage. */
 function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
   return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }
@@ -280,7 +282,7 @@ export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rew
     );
 }
 
-/** Faults that no single field shows. */
+/** Faults that concern several fields. */
 export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
   if (config.task !== undefined && hasDataset)

@@ -1,7 +1,6 @@
 /**
- * The value V of each token's state, for algorithms that learn one: a linear head on the policy's own hidden states, or on
- * a second backbone that starts as a copy of the policy. The state of token t is what stands before it, so V_t is read
- * from the row that also predicts the token.
+ * The critic: a linear value head on the policy's own hidden states, or on a second backbone that starts as a copy of
+ * the policy. The state of token t is the text before it, so V_t is read from the row that predicts the token.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -25,10 +24,10 @@ const weightName = 'value.weight';
 
 export class Critic {
   readonly head: ScoreHead;
-  /** null where the policy's hidden states serve. */
+  /** null if the policy's hidden states are used. */
   readonly backbone: Model | null;
 
-  /** A fresh head under the seed; the last hidden layer of either backbone has the policy's size. */
+  /** A new head from the seed; both backbones have the policy's hidden size. */
   constructor(policy: Model, backbone: Model | null, seed: number) {
     seedEngine(seed);
     this.head = ScoreHead.init('value', 1, policy.decoder.spec.hiddenSize, policy.device);
@@ -37,7 +36,7 @@ export class Critic {
     backbone?.train(false);
   }
 
-  /** [response tokens], with gradient where it is on; `hidden` are the policy's states of the same batch. */
+  /** V of each response token, with gradient if enabled; `hidden` are the policy's states of the same batch. */
   values(packed: PackedResponses, hidden: Tensor): Tensor {
     const states = this.backbone === null ? hidden : this.backbone.decoder.forward(packed.batch);
     const before = Array.from(packed.tokens, (token) => token - 1);

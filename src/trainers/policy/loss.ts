@@ -65,14 +65,17 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
   return { ...metrics, ...gap, loss };
 }
 
-/** lpOld is the sampler's. Where the trainer's own is asked for, the first update is on-policy to the last bit. */
+/**
+ * lpOld comes from the sampler or, with --old-logprobs trainer, from the trainer, which makes the first update exactly
+ * on-policy.
+ */
 function oldLogprobs(rollouts: readonly Rollout[], lp: Tensor, sampled: Tensor, context: LossContext): Tensor {
   if (context.config.oldLogprobs === 'sampler') return sampled;
   if (context.isFirst) return lp.detach();
   return packedTensor(rollouts, ({ lpTrainer }) => lpTrainer, lp);
 }
 
-/** Reads back, because a run must stop before an update whose ratios are wrong, not after it. */
+/** Reads the numbers back, because a run must stop before an update with wrong ratios. */
 function samplerGap(lp: Tensor, sampled: Tensor, { config, model, step, totals }: LossContext): Record<string, number> {
   const { sum, max } = noGrad(() => {
     const difference = lp.detach().sub(sampled).abs();

@@ -1,4 +1,4 @@
-/** What a policy run would do, before anything heavy is loaded. For `--dry-run`. */
+/** Plans a policy run for `--dry-run`, without loading weights. */
 import { usesReference } from '../../algorithms/index.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
@@ -8,12 +8,12 @@ import { describeChoices, modelPlan } from '../batches/plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf, checkPolicyConfig, type PolicyConfig } from './config.ts';
 
-/** With fresh adapters the policy's own base, adapters off, is the reference. */
+/** Whether the reference is the policy's own base with adapters off. */
 async function sharesBase(config: PolicyConfig): Promise<boolean> {
   return config.lora && config.refModel === undefined && !(await isAdapter(config.model));
 }
 
-/** A policy that goes on from a trained adapter is compared with that adapter, which is swapped in. */
+/** Whether the policy starts from a trained adapter, which is then the reference. */
 async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig): Promise<boolean> {
   return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
 }
@@ -38,7 +38,7 @@ async function describeReference(config: PolicyConfig): Promise<string> {
   return `${config.refModel ?? 'a second copy'}${config.refQuantType === undefined ? '' : `, ${config.refQuantType}`}`;
 }
 
-/** What a run would do, in words. */
+/** The plan as text. */
 export async function policyPlan(config: PolicyConfig): Promise<string> {
   checkPolicyConfig(config);
   await checkReference(config);

@@ -1,11 +1,11 @@
 /**
- * Online RL with any of the policy-gradient algorithms, against reward models, verifiers and functions of one's own.
+ * Online RL with any of the policy-gradient algorithms, with reward models, verifiers and reward functions of your own.
  *
  *     const run = await trainPolicy({ model: 'Qwen/Qwen3-0.6B', algorithm: 'grpo', task: 'chain_sum:1-3', lora: true });
  *     for await (const { step, metrics } of run) console.log(step, metrics['train/reward'], metrics['eval/accuracy']);
  *
- * This file sets a run up; a step is in task.ts. Dropout is off throughout: the trainer must give the tokens the
- * probabilities that the sampler drew them with.
+ * This file sets a run up; a step is in task.ts. Dropout is off: the trainer must compute the same probabilities as the
+ * sampler.
  */
 import { type PolicyAlgorithm, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
@@ -31,24 +31,25 @@ import { checkReference, stepsOf } from './plan.ts';
 import { writePolicyReport } from './report.ts';
 import { PolicyTask } from './task.ts';
 
+/** What a program may pass to `trainPolicy` besides the config. */
 export interface PolicyTrainerOptions extends TrainerOptions {
-  /** Rewards that the program brings along: functions of a batch, or scorers; summed with those of the config. */
+  /** Rewards of your own, functions or scorers; added to those of the config. */
   rewards?: readonly (RewardFunction | RewardScorer)[];
-  /** Makes the sampler; the models' own unless given. */
+  /** Makes the sampler; attune's own unless given. */
   sampler?: (model: Model, tokenizer: Tokenizer) => RolloutSampler;
-  /** The evaluation before the first step. */
+  /** Called with the evaluation before the first step. */
   onStart?: (metrics: Record<string, number>) => void;
-  /** A sample that a reward module failed on, with --on-reward-error score. */
+  /** Called for a sample that a reward failed on, with --on-reward-error score. */
   onRewardFailure?: (error: Error) => void;
 }
 
-/** What every policy step measures; `accuracy` only where something knows what is right. */
+/** A step of policy training. `accuracy` is there if a verifier or known answers are. */
 export type PolicyStep = StepOf<
   'reward' | 'reward_std' | 'length_mean' | 'ended' | 'policy_loss',
   'reward' | 'length_mean'
 >;
 
-/** Trains a policy; a config may hold an algorithm of the program's own (`definePolicyAlgorithm`) in place of a name. */
+/** Trains a policy by online RL; `algorithm` is a name or an algorithm of your own (`definePolicyAlgorithm`). */
 export function trainPolicy(
   input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
   options: PolicyTrainerOptions = {},
@@ -60,7 +61,7 @@ export function trainPolicy(
   });
 }
 
-/** The same from a config that is already resolved, as commands have it. */
+/** The same from a resolved config. */
 export function startPolicy(
   resolved: ResolvedRun<typeof policySchema>,
   options: PolicyTrainerOptions = {},
@@ -119,7 +120,7 @@ export function startPolicy(
     });
     const evaluatesFirst = config.evalAtStart && resume === undefined && evaluation.length > 0;
 
-    /** The start is evaluated too, so that every curve begins with what was there before. */
+    /** The starting model is evaluated too, so that every curve begins with it. */
     async function* steps(): typeof parts.steps {
       if (evaluatesFirst) {
         const metrics = prefixed('eval/', await evaluate(0));

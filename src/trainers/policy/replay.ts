@@ -1,7 +1,7 @@
 /**
- * A stored step again: advantages and losses recomputed from the database alone and held against what the run recorded.
- * The policy's log-probs are those that were sampled, which the trainer's equal to within the sampler gap, so losses agree
- * to about that gap; advantages agree to the rounding of the database.
+ * Replays a stored step: recomputes advantages and losses from the database and compares them with the run's metrics.
+ * The policy's log-probs are the sampler's, so losses agree to about the sampler gap; advantages agree to the rounding
+ * of the database.
  *
  *     const { advantages, losses } = replayStep('checkpoints/grpo/run', 12);
  */
@@ -28,6 +28,7 @@ export interface Comparison {
   replayed: number;
 }
 
+/** A replayed step: recomputed against stored numbers. */
 export interface Replay {
   step: number;
   algorithm: string;
@@ -36,11 +37,12 @@ export interface Replay {
   advantageGap: number;
   /** Each term of the first update's loss. */
   losses: Comparison[];
-  /** The run's own figure for how far sampler and trainer were apart: what the losses may differ by. */
+  /** The sampler gap that the run measured: the losses may differ by about this. */
   samplerGap: number;
   agrees: boolean;
 }
 
+/** Recomputes a stored step's advantages and losses from the rollout database. */
 export function replayStep(folder: string, step: number): Replay {
   const run = openRun(folder);
   const { config } = resolveConfig(policySchema, { checkpoint: run.config });
@@ -83,7 +85,7 @@ interface StoredNumbers {
   stored: number;
 }
 
-/** Rows back to rollouts. A row with index 0 begins the next prompt's group. */
+/** The rollouts of a stored step. A row with index 0 begins the next prompt's group. */
 function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[]; stored: StoredNumbers[] } {
   const rows = reader.atStep(step);
   if (rows.length === 0) throw new UserError(`No rollouts of step ${step} are stored.`);
@@ -117,7 +119,7 @@ function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[];
   return { rollouts, stored: rows.map(({ id, reward, advantage }) => ({ id, reward, stored: advantage })) };
 }
 
-/** The terms of the step's first update, at the log-probs that were sampled. */
+/** The loss terms of the step's first update, at the sampler's log-probs. */
 function firstLosses(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,
@@ -141,7 +143,7 @@ function firstLosses(
       ...optional('valuesOld', first[0]?.values && of(({ values }) => values)),
       ...optional('returns', first[0]?.returns && of(({ returns }) => returns)),
     };
-    // Entropies are not stored; the bonus is a term of its own and does not touch the others.
+    // Entropies are not stored; the entropy bonus is a separate term.
     const { metrics } = algorithm.loss(batch, { ...options, entropyCoef: 0 }, stepTotals(lengths, config.maxNewTokens));
     const { policy_loss, value_loss, kl } = combineMetrics([metrics]);
     return Object.fromEntries(

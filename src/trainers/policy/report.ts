@@ -1,4 +1,4 @@
-/** `report.html` of a policy run: what happened, what it means, and what the policy says now. */
+/** `report.html` of a policy run: curves, signals and responses. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { curveCharts, openRun, Report, type RolloutReader, type StoredEvalRollout } from '../../runs/index.ts';
@@ -32,7 +32,7 @@ function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
   const evaluated = rollouts.evalQuery();
   const [first, last] = [evaluated[0]?.step, evaluated.at(-1)?.step];
   if (first !== undefined && last !== undefined) {
-    // A prompt's greedy answer is stored before its sampled ones, so it is the one that is shown.
+    // A prompt's greedy response is stored before its sampled ones, so it is found first.
     const at = (step: number) =>
       new Map(
         evaluated

@@ -1,7 +1,7 @@
 /**
- * The sampler's log-probs against the trainer's, with the same weights. They come from two paths through the model (a cache
- * and one token at a time; whole packed sequences), and every ratio rests on their being equal, so the difference is
- * measured at every step and has a bound.
+ * The difference between the sampler's and the trainer's log-probs under the same weights. The sampler decodes one
+ * token at a time with a cache, the trainer computes whole packed sequences. Every ratio assumes that both agree, so
+ * the difference is measured at every step and bounded.
  *
  *   float32: largest |Δ| 1e-3. Rounding gives 1e-6 to 1e-4; a wrong position, mask or temperature gives 1e-1 and more.
  *   bfloat16, float16: mean |Δ| 0.05, largest 2. Eight bits of mantissa give a mean of 0.005 to 0.02 and rare outliers.

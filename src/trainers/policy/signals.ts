@@ -1,10 +1,11 @@
 /**
- * What the numbers of a policy run mean where people usually misread them: a pure function of the metrics so far.
+ * Explains metrics of a policy run that are often misread, from the metrics so far.
  *
  *     for (const { message } of signals(run.metrics())) console.log(message);
  */
 import type { MetricRow } from '../../runs/index.ts';
 
+/** An explanation of a metric that is often misread. */
 export interface Signal {
   kind:
     | 'first-loss'
@@ -15,7 +16,7 @@ export interface Signal {
     | 'length-growth'
     | 'cut-off'
     | 'over-optimised';
-  /** `note`: as it should be, though it may not look so. `warning`: something to act on. */
+  /** `note`: normal, although it may not look so. `warning`: something to act on. */
   level: 'note' | 'warning';
   step: number;
   message: string;
@@ -23,14 +24,15 @@ export interface Signal {
 
 type History = readonly MetricRow[];
 
-/** Means are taken over this many steps, so that one odd step says nothing. */
+/** Means are taken over this many steps, so that a single step does not trigger a signal. */
 const window = 8;
 
+/** Signals in the metrics of a policy run so far. */
 export function signals(history: History): Signal[] {
   return rules.flatMap((rule) => rule(history) ?? []);
 }
 
-/** Those of a kind that has not been told yet; the set remembers them. */
+/** Signals of a kind not reported before; `told` remembers them. */
 export function newSignals(history: History, told: Set<Signal['kind']>): Signal[] {
   const fresh = signals(history).filter(({ kind }) => !told.has(kind));
   for (const { kind } of fresh) told.add(kind);
@@ -145,8 +147,8 @@ function cutOff(history: History): Signal | undefined {
 }
 
 /**
- * On held-out prompts where they are measured, since there the policy cannot have learnt the prompts. A reward that is the
- * verifier's own can differ from its accuracy only by chance and by credit for answers that are partly right.
+ * Uses held-out prompts if they are evaluated, because the policy was not trained on them. A reward that comes from the
+ * verifier itself differs from accuracy only by chance and by partial credit.
  */
 function overOptimised(history: History): Signal | undefined {
   const parts = Object.keys(history.at(-1) ?? {}).filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));

@@ -1,9 +1,9 @@
 /**
  * Policy optimisation as a task of the shared loop, for every algorithm: prompts → rollouts → rewards → advantages →
- * updates. What differs between algorithms is in their data (src/algorithms/policy); nothing here knows a name.
+ * updates. Differences between algorithms are in their definitions (src/algorithms/policy); no algorithm is named here.
  *
- * Between sampling and the losses everything lies on the host, so that a step's rollouts take no device memory and can be
- * gone through several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
+ * Between sampling and the losses rollouts are in host memory, so that they use no device memory and can be used
+ * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
 import { adaptedKlCoef, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
 import type { Model } from '../../models/index.ts';
@@ -32,7 +32,7 @@ export interface PolicyParts {
   model: Model;
   tokenizer: Tokenizer;
   sampler: RolloutSampler;
-  /** null where the algorithm needs none. */
+  /** null if the algorithm needs none. */
   reference: Pick<Reference, 'use'> | null;
   critic: Critic | null;
   prompts: PromptSource;
@@ -93,7 +93,7 @@ export class PolicyTask implements TrainTask {
     return { examples: asked, epoch, metrics };
   }
 
-  /** Prompts, responses and their rewards; in several rounds where uniform groups are dropped. */
+  /** Samples and scores responses; in several rounds if uniform groups are dropped. */
   async #sample(step: number, signal?: AbortSignal) {
     const { config, options, prompts, sampler, tokenizer, scorer } = this.#parts;
     const wanted = config.batchSize * config.gradAccum;
@@ -121,13 +121,13 @@ export class PolicyTask implements TrainTask {
         if (options.dropEqualGroups) trained = dropUniformGroups(trained);
       }
     } catch (error) {
-      // A signal may be aborted with any reason; the loop knows an interrupt by its name.
+      // A signal may be aborted with any reason; the loop recognises an interrupt by its name.
       throw signal?.aborted ? new DOMException('interrupted', 'AbortError') : error;
     }
     return { sampled, trained, asked, seconds };
   }
 
-  /** Log-probs under the reference, values, and where asked the trainer's own log-probs, before anything changes. */
+  /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, before the first update. */
   #scoreLogprobs(rollouts: Rollout[]): void {
     const { config, options, model, critic, reference } = this.#parts;
     const frozen = reference?.use((other) => scoreLogprobs(other, null, rollouts, config));
@@ -141,7 +141,7 @@ export class PolicyTask implements TrainTask {
     }
   }
 
-  /** Steers the weight of the KL for the next step; gives the one that was used. */
+  /** Adapts the KL coefficient for the next step; returns the one that was used. */
   #adaptKl(rollouts: readonly Rollout[]): Record<string, number> {
     const { options, config } = this.#parts;
     const used = this.#klCoef;
@@ -151,7 +151,7 @@ export class PolicyTask implements TrainTask {
     return { kl_coef: used, response_kl: kl };
   }
 
-  /** The updates of a step. They end early where the policy has moved further than `targetKl` from the one that sampled. */
+  /** The updates of a step. They end early if the policy's KL from the sampling policy exceeds `targetKl`. */
   async #train(rollouts: readonly Rollout[], step: number, update: Update): Promise<Record<string, number>> {
     const { config, model } = this.#parts;
     const options = this.#options();
@@ -210,7 +210,7 @@ export class PolicyTask implements TrainTask {
   }
 }
 
-/** The first update's terms under names of their own: later ones move, and `attune replay` recomputes the first. */
+/** The first update's loss terms under separate names, for `attune replay`. */
 function firstTerms(metrics: Record<string, number>): Record<string, number> {
   const names = ['policy_loss', 'value_loss', 'kl'].filter((name) => metrics[name] !== undefined);
   return Object.fromEntries(names.map((name) => [`first_${name}`, metrics[name] as number]));

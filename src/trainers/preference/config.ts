@@ -15,7 +15,7 @@ import { checkQuantised } from '../reference/options.ts';
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
 
-/** Names and other names of the losses; what a person writes is looked up, never compared. */
+/** The name of a loss, from its name or an alias. */
 export const lossName = (value: string) => preferenceLoss(value).name;
 
 const lossField = () =>
@@ -38,7 +38,7 @@ const lossField = () =>
     },
   );
 
-/** Options of the losses themselves. Left out, each loss has its own; one that a loss does not read is refused. */
+/** Options of the losses. Each loss has its own defaults; an option that it does not read is refused. */
 export const lossOptionFields = {
   beta: field(z.number().positive().optional(), {
     description: "strength of the pull towards the reference; the loss's own default",
@@ -66,6 +66,7 @@ export const lossOptionFields = {
   }),
 };
 
+/** The options of `trainPreference`, with descriptions and defaults. */
 export const preferenceSchema = z.object({
   loss: lossField(),
   ...lossOptionFields,
@@ -126,10 +127,11 @@ export const preferenceSchema = z.object({
   ...runFields({ outputDir: './checkpoints/preference', logDir: './logs/preference' }),
 });
 
+/** The options of `trainPreference`, with defaults filled in. */
 export type PreferenceConfig = z.output<typeof preferenceSchema>;
 export type PreferenceConfigInput = z.input<typeof preferenceSchema>;
 
-/** The loss that a config names with its options; what does not go together is said before anything is loaded. */
+/** The loss of a config and its options; conflicts are reported before anything is loaded. */
 export function configuredLoss(config: PreferenceConfig): { algorithm: PreferenceLoss; options: PreferenceOptions } {
   const algorithm = preferenceLoss(config.loss);
   const changes: Partial<PreferenceOptions> = {};

@@ -1,4 +1,4 @@
-/** The data of a preference training as tokens, and what training on them would take. */
+/** The tokenised data of a preference training, and its plan. */
 import type { PreferenceLoss } from '../../algorithms/index.ts';
 import { loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';

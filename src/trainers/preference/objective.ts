@@ -1,6 +1,6 @@
 /**
- * A direct-alignment loss on a step's examples: reference log-probs, z0 where the loss has one, and the loss itself of each
- * micro-batch with the denominators of the whole step.
+ * Computes a direct-alignment loss: reference log-probs, KTO's z0 if the loss has one, and the loss of each micro-batch
+ * with the denominators of the whole step.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
@@ -42,10 +42,10 @@ export interface JudgedResponse extends PromptedResponse {
   lpRef?: number;
 }
 
-/** What must stay together: the two responses of a pair, or a single one. */
+/** An example: the two responses of a pair, or a single response. */
 export type PreferenceExample = readonly JudgedResponse[];
 
-/** What every loss measures, in training and in evaluation; those of a reference or a class only where there is one. */
+/** Metrics of every loss, in training and evaluation; some need a reference or both classes. */
 export const preferenceMetrics: readonly string[] = [
   'loss',
   'accuracy',
@@ -58,12 +58,12 @@ export interface ObjectiveOptions {
   model: Model;
   algorithm: PreferenceLoss;
   options: PreferenceOptions;
-  /** null where the loss needs none, or all that it asks for is known beforehand. */
+  /** null if the loss needs none, or all its log-probs were precomputed. */
   reference: Reference | null;
   limits: MicroBatchLimits;
-  /** The same for evaluation, where nothing is kept for a backward pass. */
+  /** The limits for evaluation, which needs no memory for backward. */
   evalLimits?: MicroBatchLimits;
-  /** The longest sequence: mismatched prompts and responses are cut to it. */
+  /** The longest sequence; mismatched prompts and responses are cut to it. */
   maxLength: number;
   checkpointing?: boolean;
 }
@@ -74,7 +74,7 @@ export class PreferenceObjective {
     this.#options = options;
   }
 
-  /** A packed batch as examples: pairs where it holds two sequences of each, else single responses with a label. */
+  /** The examples of a packed batch: pairs if it has two sequences per example, else single labelled responses. */
   examples(batch: Batch, known?: ReferenceTable): PreferenceExample[] {
     const responses = responsesOf(batch);
     const pairs = batch.sequences === 2 * batch.examples;
@@ -89,7 +89,7 @@ export class PreferenceObjective {
     });
   }
 
-  /** Counts the step, gives its responses their reference, and measures z0 where the loss wants it. */
+  /** Counts the step's responses, sets their reference log-probs, and computes z0 if the loss needs it. */
   totals(examples: readonly PreferenceExample[]): PreferenceTotals {
     const responses = examples.flat();
     const { algorithm } = this.#options;
@@ -118,7 +118,7 @@ export class PreferenceObjective {
     return { ...metrics, loss };
   }
 
-  /** The same numbers without a gradient, over all the examples as one step. */
+  /** The same metrics without gradient, over all examples as one step. */
   async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
     const { model, limits, evalLimits = limits } = this.#options;
     const totals = this.totals(examples);
@@ -196,13 +196,13 @@ export class PreferenceObjective {
   }
 }
 
-/** Limits are in examples, which may hold two responses. */
+/** Limits count examples, which may have two responses. */
 export const responseLimits = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({
   examples: examples === undefined ? undefined : 2 * examples,
   tokens,
 });
 
-/** Each prompt with the next response that answers another prompt. */
+/** Each prompt with the next response to another prompt. */
 function mismatchedResponses(responses: readonly PromptedResponse[], maxLength: number): PromptedResponse[] {
   const prompts = responses.map(({ ids, promptLength }) => ids.subarray(0, promptLength).join());
   return mismatchedPairs(prompts).map(([p, r]) => {

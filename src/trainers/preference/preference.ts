@@ -1,5 +1,5 @@
 /**
- * Direct alignment: one trainer for every loss of ALGORITHMS' table. Pairs (or single judged responses) in, a policy out.
+ * Direct alignment: one trainer for every preference loss, on pairs or on single labelled responses.
  *
  *     const run = await trainPreference({ model: './base', dataset: 'pairs.jsonl', loss: 'dpo', beta: 0.1, lora: true });
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
@@ -29,15 +29,16 @@ import { openPreferences } from './data.ts';
 import { type PreferenceExample, PreferenceObjective, responseLimits } from './objective.ts';
 import { type Sample, SampleGenerations, type SampleOptions } from './samples.ts';
 
+/** What a program may pass to `trainPreference` besides the config. */
 export interface PreferenceTrainerOptions extends TrainerOptions {
-  /** Called with what the policy wrote, every `sample_steps` steps. */
+  /** Called with sampled responses every `sample_steps` steps. */
   onSamples?: (samples: Sample[]) => void | Promise<void>;
 }
 
-/** What every step of direct alignment measures. */
+/** A step of preference training. */
 export type PreferenceStep = StepOf<'accuracy' | 'margin', 'loss' | 'accuracy' | 'margin'>;
 
-/** Direct alignment; a config may hold a loss of the program's own (`definePreferenceLoss`) in place of a name. */
+/** Trains a policy on preferences; `loss` is a name or a loss of your own (`definePreferenceLoss`). */
 export function trainPreference(
   input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},
@@ -49,7 +50,7 @@ export function trainPreference(
   });
 }
 
-/** The same from a config that is already checked. */
+/** The same from a resolved config. */
 export function startPreference(
   resolved: ResolvedRun<typeof preferenceSchema>,
   options: PreferenceTrainerOptions = {},
@@ -112,7 +113,10 @@ interface KnownReference {
   validation: ReferenceTable | undefined;
 }
 
-/** With `precomputeRef`, all log-probs of the reference before training. It is then freed, unless the loss needs more at every step. */
+/**
+ * With `precomputeRef`, computes all reference log-probs before training. The reference is then freed, unless the loss
+ * needs it at every step.
+ */
 async function precomputeReference(
   reference: Reference | null,
   data: TokenSets,
@@ -204,7 +208,7 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
   };
 }
 
-/** Policy and reference start equal only where neither drops anything at random; adapters keep their own dropout. */
+/** Turns off the model's dropout, so that policy and reference start equal; adapters keep theirs. */
 function silenceDropout(model: Model): void {
   const { dropout, attention } = model.decoder.spec;
   Object.assign(

@@ -1,7 +1,7 @@
 /**
- * The reference of a policy with adapters, on the policy's own base. Where training began with fresh adapters it is the base
- * with adapters off. Where it began from trained ones, or once the reference has moved, a saved copy of the adapter is
- * swapped in for the forward pass.
+ * The reference of a policy with adapters, on the policy's own base. If training started with new adapters, it is the
+ * base with adapters off. If it started from trained ones, or once the reference was updated, a saved copy of the
+ * adapter is swapped in for the forward pass.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { type Reference, referenceFile } from './reference.ts';
 
 export class AdapterReference implements Reference {
   readonly #policy: Model;
-  /** The adapters of the reference; null while it is the bare base. */
+  /** The reference's adapters; null while the reference is the base alone. */
   #kept: Map<string, Tensor> | null = null;
 
   constructor(policy: Model) {
@@ -80,7 +80,7 @@ export class AdapterReference implements Reference {
   }
 }
 
-/** B = 0 everywhere: the adapters change nothing yet. */
+/** Whether B = 0 in all adapters, so that they change nothing yet. */
 function isFresh(policy: Model): boolean {
   const projections = policy.adapters?.active?.projections ?? [];
   return scope(() =>

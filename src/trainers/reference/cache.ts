@@ -1,6 +1,7 @@
 /**
- * Reference log-probs of a whole dataset, computed once and kept on disk under a key of the reference's weights and the
- * tokens: a second run with the same reference and data, or another loss, reads them instead of loading the reference.
+ * Reference log-probs of a whole dataset, computed once and cached on disk under a key of the reference's weights and
+ * the tokens. Another run with the same reference and data, also with another loss, reads them instead of running the
+ * reference.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
@@ -12,13 +13,13 @@ import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '
 import type { Progress } from '../../progress.ts';
 import type { Reference } from './reference.ts';
 
-/** Reference log-probs that are known beforehand, by the number of the dataset's example. */
+/** Precomputed reference log-probs, by the example's number in the dataset. */
 export type ReferenceTable = ReadonlyMap<number, readonly number[]>;
 
 export interface CacheOptions {
-  /** Where tables are kept. Default: beside the tokens, in ATTUNE_CACHE or the user's cache. */
+  /** Folder of the tables; unless given, beside the tokens in ATTUNE_CACHE or the user's cache. */
   folder?: string;
-  /** The most that goes through the reference at once. */
+  /** Size of the reference's micro-batches. */
   limits?: MicroBatchLimits;
   progress?: Progress;
   signal?: AbortSignal;
@@ -37,7 +38,7 @@ export function referenceLogprobs(
   return reference.use((model) => responseLogprobs(model.decoder, responses, limits));
 }
 
-/** The table of a store's examples, from the disk where it is there, else computed and written. */
+/** The table of a store's examples, read from disk or computed and written. */
 export async function referenceTable(
   store: Pick<TokenStore, 'length' | 'records' | 'totalTokens'>,
   reference: Reference,
@@ -92,7 +93,7 @@ function tableOf(examples: readonly { example: number; sequences: number }[], su
   return table;
 }
 
-/** The sums, or undefined where there is no file, or not a whole one: a checksum follows them. */
+/** The sums; undefined if there is no file or its checksum is wrong. */
 async function readSums(path: string, count: number): Promise<Float64Array | undefined> {
   const content = await readFile(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;

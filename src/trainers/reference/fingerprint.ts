@@ -1,4 +1,4 @@
-/** A hash that stands for weights in the keys of caches. */
+/** A hash of weights, for cache keys. */
 import { createHash } from 'node:crypto';
 import { scope, type Tensor } from '../../tensor/index.ts';
 

@@ -1,4 +1,4 @@
-/** From what a config says to the reference that a policy is compared with. */
+/** Opens the reference of a config. */
 import { UserError } from '../../errors.ts';
 import { checkSameVocabulary, loadModel, type Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
@@ -13,8 +13,8 @@ export interface OpenReferenceOptions {
 }
 
 /**
- * A policy with adapters is its own reference: as it was at the start, with the adapters off or swapped. Any other reference,
- * and one that is to be quantised, is a model of its own: `refModel`, or a second copy of the start.
+ * The reference of a policy with adapters is the policy at its start, with the adapters off or swapped. Any other
+ * reference, and a quantised one, is a separate model: `refModel`, or a second copy of the starting model.
  */
 export async function openReference({ config, policy, progress }: OpenReferenceOptions): Promise<Reference> {
   const { refModel, refModelUpdateFreq, refQuantType: quantType } = config;

@@ -1,18 +1,18 @@
-/** The options of a reference, named as in configs, and what does not go together. */
+/** The options of a reference, named as in configs, and checks of their combinations. */
 import { UserError } from '../../errors.ts';
 import type { QuantType } from '../../models/index.ts';
 
 export interface ReferenceConfig {
-  /** The model that is trained: the reference too, where no other is named. */
+  /** The model that is trained; also the reference unless another is named. */
   model: string;
-  /** Another model as the reference; false where the loss must do without. */
+  /** Another model as the reference; false for no reference. */
   refModel?: string | false;
   refQuantType?: QuantType;
   /** Steps after which the policy becomes the reference. */
   refModelUpdateFreq?: number;
 }
 
-/** Quantised weights are a model's own, and stay as they are. */
+/** A quantised reference is a separate model and cannot be updated. */
 export function checkQuantised(
   { refQuantType, refModel, refModelUpdateFreq }: Omit<ReferenceConfig, 'model'>,
   adapters: boolean,

@@ -1,6 +1,6 @@
 /**
- * The frozen policy that a trained one is compared with: a second copy, another checkpoint, or the policy's own base with its
- * adapters off, which costs no memory. A moving reference takes over the policy's weights from time to time.
+ * The frozen reference policy: a second copy, another checkpoint, or the policy's own base with its adapters off, which
+ * costs no memory. A reference can be updated to the policy's weights during training.
  *
  *     const reference = await openReference({ config, policy, device });
  *     reference.use((model) => scoreLogprobs(model, null, rollouts, options));
@@ -15,19 +15,19 @@ import { weightsFingerprint } from './fingerprint.ts';
 export interface Reference {
   /** Runs a function on the reference's weights. */
   use<T>(body: (model: Model) => T): T;
-  /** Makes the policy as it is now the reference. */
+  /** Sets the reference to the current policy. */
   update(): void;
-  /** What a moved reference needs to be the same after a resume. */
+  /** Saves an updated reference, so that a resumed run has the same one. */
   save(folder: string): void;
   load(folder: string): void;
-  /** Stands for its weights in the keys of caches. */
+  /** A hash of its weights, for cache keys. */
   fingerprint(): string;
   dispose(): void;
 }
 
 export const referenceFile = 'reference.safetensors';
 
-/** A model of its own, of the policy's kind or another. */
+/** A separate model as the reference. */
 export class ModelReference implements Reference {
   readonly #model: Model;
   readonly #policy: Model;

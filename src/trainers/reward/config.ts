@@ -8,6 +8,7 @@ const group = 'Reward model';
 const evaluation = 'Evaluation and checkpoints';
 const positive = () => z.number().int().positive();
 
+/** The options of `trainReward`, with descriptions and defaults. */
 export const rewardSchema = z.object({
   type: field(z.enum(rewardTypes).default('preference'), {
     description: 'pairs (Bradley–Terry), graded solutions (ORM), or labelled steps (PRM)',
@@ -77,4 +78,5 @@ export const rewardSchema = z.object({
   ...runFields({ outputDir: './checkpoints/rm', logDir: './logs/rm' }),
 });
 
+/** The options of `trainReward`, with defaults filled in. */
 export type RewardConfig = z.output<typeof rewardSchema>;

@@ -1,4 +1,4 @@
-/** What is measured of a reward model while it trains, on held-out examples. */
+/** Evaluates a reward model on held-out examples during training. */
 import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { headOutputs, type Model, type ScoredSequence } from '../../models/index.ts';
 import { Random } from '../../random.ts';
@@ -16,7 +16,7 @@ import { lastTokens, type Objective } from '../batches/objectives.ts';
 import type { RewardConfig } from './config.ts';
 
 type EvalConfig = Pick<RewardConfig, 'type' | 'evalNumBatches' | 'evalBatchSize' | 'evalSeed'>;
-/** Enough for a mean and a spread, and soon done. */
+/** Enough for a mean and a standard deviation, and quick. */
 const mostReferences = 128;
 
 type Evaluation = () => Promise<Record<string, number>>;
@@ -84,7 +84,9 @@ export function batchScores(model: Model, type: RewardType, batch: Batch): numbe
   return headOutputs(model, sequences).map((output) => scoreOf(type, output));
 }
 
-/** Scores of held-out responses, for the mean and spread that go into the checkpoint. Draws from no shared generator. */
+/**
+ * Scores of held-out responses, for the mean and spread that go into the checkpoint. Uses no shared random generator.
+ */
 export async function referenceScores(config: EvalConfig, model: Model, store: TokenStore): Promise<number[]> {
   const { evalBatchSize: batchSize, evalNumBatches, evalSeed } = config;
   const batches = Math.min(evalNumBatches, Math.ceil(mostReferences / batchSize));

@@ -1,4 +1,4 @@
-/** What a reward model's run leaves behind at its end: final_results.json and evaluation/ with the error analysis. */
+/** Writes the results of a reward model's run: final_results.json and evaluation/ with the error analysis. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { Dataset, TokenStore } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
@@ -58,7 +58,7 @@ export async function writeRewardReport(input: ReportInput): Promise<void> {
   run.writeJson('final_results.json', results);
 }
 
-/** The decisions on the first held-out examples, as a user of the finished model would get them: from text. */
+/** The decisions on the first held-out examples, scored from text as with the saved model. */
 async function heldOutDecisions(input: ReportInput, validation: Dataset): Promise<Decisions> {
   const { config, signal } = input;
   const examples: Parameters<typeof decisionsOf>[1][number][] = [];
@@ -149,7 +149,7 @@ async function errorPlots(
     if (shown.length > 1)
       charts.push(accuracies(title, Object.fromEntries(shown.map(([name, { accuracy }]) => [name, accuracy]))));
   }
-  // Where all responses are equally long, as a task's pairs are, length has nothing to show.
+  // Length is left out if all responses are equally long, as in a task's pairs.
   const varied = decisions.some(({ length }) => length !== decisions[0]?.length);
   if (varied) charts.push(...byLength(decisions, analysis, type === 'preference'));
   const title = `Error analysis: ${(100 * analysis.accuracy).toFixed(1)} % of ${analysis.decisions} decisions are right`;
@@ -158,7 +158,7 @@ async function errorPlots(
 
 const size = { width: 330, height: 220 };
 
-/** A quantity of the decisions that were right, beside that of those that were wrong. */
+/** A quantity of the right decisions and of the wrong ones. */
 function rightAndWrong(decisions: readonly Decision[], quantity: (decision: Decision) => number) {
   const right = decisions.filter(({ margin }) => margin > 0);
   const wrong = decisions.filter(({ margin }) => !(margin > 0));
@@ -174,7 +174,7 @@ function certainty(decisions: readonly Decision[]): Chart[] {
       values: rightAndWrong(decisions, ({ margin }) => margin),
       rule: 0,
     }),
-    // As shares: the few that are wrong would vanish beside the many that are right.
+    // As shares, so that the few wrong decisions stay visible.
     histogram({
       ...size,
       title: 'How sure it was',

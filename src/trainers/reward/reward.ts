@@ -23,12 +23,15 @@ import { type RewardConfig, rewardSchema } from './config.ts';
 import { referenceScores, rewardEvaluation } from './evaluation.ts';
 import { writeRewardReport } from './report.ts';
 
+/** The options of `trainReward`; datasets may be rows in memory. */
 export type RewardInput = ProgramConfig<z.input<typeof rewardSchema>>;
 
-/** What every step of a reward model measures. */
+/** A step of reward model training. */
 export type RewardStep = StepOf<'accuracy', 'loss' | 'accuracy'>;
 
-/** Trains a reward model: on pairs, on graded solutions (`type: 'outcome'`), or on labelled steps (`type: 'process'`). */
+/**
+ * Trains a reward model: on pairs, on graded solutions (`type: 'outcome'`), or on labelled steps (`type: 'process'`).
+ */
 export function trainReward(input: RewardInput, options: TrainerOptions = {}): Training<RewardStep> {
   return new Training(async () => {
     const { flags, given } = separateRows(input, options);
@@ -36,7 +39,7 @@ export function trainReward(input: RewardInput, options: TrainerOptions = {}): T
   });
 }
 
-/** The same from a config that is already resolved, as commands have it. */
+/** The same from a resolved config. */
 export function startReward(
   resolved: ResolvedRun<typeof rewardSchema>,
   options: TrainerOptions = {},
@@ -73,7 +76,7 @@ export function startReward(
   });
 }
 
-/** Each type's way from hidden states to a loss; their totals differ, but no caller looks inside them. */
+/** The objective of each type. Their totals differ, but callers only pass them on. */
 function objectiveOf(config: RewardConfig, model: Model): Objective<object> {
   const { labelSmoothing, centring, margin } = config;
   const objectives: Record<RewardType, () => Objective<never>> = {
@@ -115,7 +118,7 @@ export async function rewardTokens(
   return { ...(await tokenSets(sets, tokenizer, encoding)), heldOut: sets.validation as Dataset | undefined };
 }
 
-/** Leaves in the checkpoint how its scores are to be taken, and their mean and spread on held-out responses. */
+/** Notes in the checkpoint how it scores, and the mean and standard deviation of its scores on held-out responses. */
 async function noteTraining(config: RewardConfig, model: Model, step: number, reference: TokenStore): Promise<void> {
   const scores = await referenceScores(config, model, reference);
   const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;

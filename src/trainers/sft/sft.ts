@@ -32,6 +32,7 @@ import { loadForTraining, openForTraining } from '../setup.ts';
 
 const group = 'SFT';
 
+/** The options of `trainSft`, with descriptions and defaults. */
 export const sftSchema = z.object({
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
   fromConfig: field(z.string().optional(), {
@@ -67,13 +68,15 @@ export const sftSchema = z.object({
   ...runFields({ outputDir: './checkpoints/sft', logDir: './logs/sft' }),
 });
 
+/** The options of `trainSft`, with defaults filled in. */
 export type SftConfig = z.output<typeof sftSchema>;
+/** The options of `trainSft`; datasets may be rows in memory. */
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
 
-/** What every step of supervised fine-tuning measures. */
+/** A step of supervised fine-tuning. */
 export type SftStep = StepOf<'loss', 'loss'>;
 
-/** Supervised fine-tuning on conversations, or on plain text. */
+/** Supervised fine-tuning on conversations or on plain text. */
 export function trainSft(input: SftInput, options: TrainerOptions = {}): Training<SftStep> {
   return new Training(async () => {
     const { flags, given } = separateRows(input, options);
@@ -81,7 +84,7 @@ export function trainSft(input: SftInput, options: TrainerOptions = {}): Trainin
   });
 }
 
-/** The same from a config that is already resolved, as commands have it. */
+/** The same from a resolved config. */
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
   return setUpTraining(async (opened, freed) => {

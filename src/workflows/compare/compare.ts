@@ -1,11 +1,11 @@
 /**
- * Several methods from one start: the same prompts, the same number of samples and steps, the same limit in seconds, and the
- * same judge on the same held-out prompts, for several seeds.
+ * Compares methods from the same starting model: with the same prompts, number of samples and steps, time limit, and
+ * evaluation on the same held-out prompts, for several seeds.
  *
  *     const { results } = await compareMethods({ model: './tiny', methods: ['grpo', 'dpo'], task: 'chain_sum:1', steps: 50 });
  *
- * Preference losses learn from pairs that the starting model wrote to the very prompts that the policy methods get, ranked by
- * the same judge: as many responses as a policy method samples.
+ * Preference losses train on pairs of the starting model's responses to the same prompts, ranked by the same scorer,
+ * with as many responses as a policy method samples.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,12 +34,14 @@ import { type Pairs, writePairs } from './pairs.ts';
 import { writeComparison } from './report.ts';
 import { type ComparisonResults, comparisonResults, type MethodRun } from './results.ts';
 
+/** Progress, signal and callbacks of `compareMethods`. */
 export interface CompareOptions {
   signal?: AbortSignal;
   progress?: Progress;
   onRun?: (run: MethodRun) => void;
 }
 
+/** The folder of a comparison, its runs and its results. */
 export interface CompareOutcome {
   /** `<output_dir>/run_<date and time>`, or `<output_dir>/<run name>`. */
   folder: string;
@@ -48,6 +50,7 @@ export interface CompareOutcome {
   results: ComparisonResults;
 }
 
+/** Trains the same model with several methods and seeds, and compares them. */
 export async function compareMethods(input: CompareInput, options: CompareOptions = {}): Promise<CompareOutcome> {
   const { config: asked } = resolveConfig(compareSchema, { flags: { ...input } });
   const methods = methodsOf(asked.methods);
@@ -69,12 +72,12 @@ export async function compareMethods(input: CompareInput, options: CompareOption
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];
     comparison: for (const seed of config.seeds) {
-      // Before any method is run, so that a start without pairs is told at once.
+      // Before any method runs, so that a model that gives no pairs is reported at once.
       const wanted = methods.some(({ kind }) => kind === 'preference');
       const pairs = wanted ? await writePairs(config, seed, { model, tokenizer, scorer }) : undefined;
       for (const method of methods) {
         const run = await runMethod(config, method, seed, { judge, before, pairs, options });
-        // What was interrupted is not compared with what had its whole budget.
+        // An interrupted run is left out of the comparison.
         if (options.signal?.aborted) break comparison;
         runs.push(run);
         options.onRun?.(run);

@@ -13,6 +13,7 @@ const group = 'Comparison';
 const count = () => z.number().int().positive();
 const { epochs: _, ...optimizer } = optimizerFields({ batchSize: 2, lr: 1e-5, gradAccum: 2, maxGradNorm: 1 });
 
+/** The options of `compareMethods`, with descriptions and defaults. */
 export const compareSchema = z.object({
   methods: field(z.array(z.string()).min(1).default(['ppo', 'grpo', 'dpo']), {
     description: 'policy algorithms and preference losses, or "all"',
@@ -58,6 +59,7 @@ export const compareSchema = z.object({
   ...loraFields(),
 });
 
+/** The options of `compareMethods`, with defaults filled in. */
 export type CompareConfig = z.output<typeof compareSchema>;
 export type CompareInput = z.input<typeof compareSchema>;
 
@@ -85,7 +87,7 @@ export function methodsOf(names: readonly string[]): Method[] {
 type LoraName = keyof ReturnType<typeof loraFields>;
 const loraNames = Object.keys(loraFields()) as LoraName[];
 
-/** What both trainers are told alike, and the method's own options. */
+/** Options that both trainers share, and the method's own options. */
 function shared(config: CompareConfig, method: Method, seed: number) {
   const { model, tokenizer, dtype, device } = config;
   const { weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing } = config;
@@ -130,7 +132,7 @@ export function preferenceFlags(
     lr: config.preferenceLr ?? config.lr,
     batchSize,
     gradAccum: 1,
-    // the last step of each pass may be smaller, hence one pass more than the sum needs
+    // one pass more than needed, because the last step of each pass may be smaller
     epochs: Math.ceil((config.steps * batchSize) / Math.max(1, pairs)) + 1,
     validationSplit: 0,
     maxLength: config.promptMaxLength + config.maxNewTokens,
@@ -139,11 +141,11 @@ export function preferenceFlags(
 }
 
 /**
- * What says which prompts, rewards and sampling a comparison has: responses to one prompt, held against one another.
+ * The method whose prompts, rewards and sampling are used to make pairs.
  */
 export const pairing: Method = { name: 'grpo', kind: 'policy' };
 
-/** A policy run's config; of a preference loss, that of the run its pairs come from. */
+/** A policy run's config; for a preference loss, the config by which its pairs are sampled. */
 export function policyConfig(config: CompareConfig, method: Method, seed: number): PolicyConfig {
   const sampled = method.kind === 'policy' ? method : pairing;
   return resolveConfig(policySchema, { flags: policyFlags(config, sampled, seed) }).config;

@@ -1,4 +1,4 @@
-/** One judge for all methods of a comparison: the same held-out prompts, scorer and seeds. */
+/** Evaluates all methods of a comparison on the same held-out prompts, with the same scorer and seeds. */
 import { UserError } from '../../errors.ts';
 import { type Model, Sampler } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -13,7 +13,7 @@ export interface Judgement {
   step: number;
   /** `reward`, `accuracy`, `pass_at_k`, `length_mean`, `ended`. */
   metrics: Record<string, number>;
-  /** Σ over a response of log π − log π of the start, mean over sampled answers. */
+  /** Σ_t log π − log π of the starting model, mean over sampled responses. */
   kl: number;
 }
 

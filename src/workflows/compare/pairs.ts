@@ -15,7 +15,10 @@ export interface Pairs {
   seconds: number;
 }
 
-/** Responses of the start to the training prompts: in each group the best against the worst, the next best against the next worst. */
+/**
+ * Pairs of the starting model's responses to the training prompts: in each group the best with the worst, the second
+ * best with the second worst, and so on.
+ */
 export async function writePairs(
   config: CompareConfig,
   seed: number,

@@ -1,4 +1,4 @@
-/** A comparison's results written down: the picture, the page and the text for people, the JSON for programs. */
+/** Writes a comparison's results: plot, page and text for people, JSON for programs. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf, stdOf } from '../../algorithms/index.ts';
@@ -92,7 +92,7 @@ function averaged(runs: readonly Point[][]): { x: number[]; y: number[]; spread:
 }
 
 function resultTable(start: Judgement, results: ComparisonResults): [string[], (string | number)[][]] {
-  // Parts of the reward are in the JSON; of sampled answers pass@k says the same as their accuracy.
+  // Parts of the reward are only in the JSON; pass@k already covers the accuracy of sampled responses.
   const quality = Object.keys(start.metrics).filter((name) => !/^reward_|^sampled_accuracy$/.test(name));
   const row = (name: string, { quality: own, efficiency, stability }: MethodResult) => [
     name,

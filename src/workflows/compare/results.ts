@@ -1,4 +1,4 @@
-/** What a comparison found: the figures of every method over its seeds, and which is best at what. */
+/** Results of a comparison: the figures of every method over its seeds, and the best method for each. */
 import { meanOf, stdOf } from '../../algorithms/index.ts';
 import type { JudgedAnswer, Judgement } from './judge.ts';
 
@@ -6,10 +6,10 @@ import type { JudgedAnswer, Judgement } from './judge.ts';
 export interface MethodRun {
   method: string;
   seed: number;
-  /** Per step: what the trainer itself logs. */
+  /** The trainer's metrics of each step. */
   history: { step: number; metrics: Record<string, number> }[];
   judgements: Judgement[];
-  /** Of training alone, the making of pairs included and judging left out. */
+  /** Of training, including the sampling of pairs but not evaluation. */
   seconds: number;
   samples: number;
   steps: number;
@@ -23,11 +23,11 @@ export interface Figure {
 }
 
 export interface MethodResult {
-  /** How evenly it went, in the last half of training. */
+  /** Variation in the last half of training. */
   stability: { judged_reward_std: Figure; loss_std: Figure; final_kl: Figure };
   convergence: { steps_to_90_percent: Figure; improvement: Figure };
   efficiency: { seconds: Figure; seconds_per_step: Figure; samples: Figure; improvement_per_minute: Figure };
-  /** On the held-out prompts, by the common judge. */
+  /** On the held-out prompts. */
   quality: Record<string, Figure>;
 }
 
@@ -43,7 +43,7 @@ export interface ComparisonResults {
 }
 
 const figure = (values: readonly number[]): Figure => ({ mean: meanOf(values), std: stdOf(values) });
-/** What is compared: right answers where a verifier can tell, the reward otherwise. */
+/** The metric that is compared: accuracy if there is a verifier, else the reward. */
 export const qualityName = (start: Judgement) => (start.metrics.accuracy === undefined ? 'reward' : 'accuracy');
 
 export function comparisonResults(start: Judgement, runs: readonly MethodRun[]): ComparisonResults {
@@ -103,7 +103,7 @@ function methodResult(start: Judgement, runs: readonly MethodRun[]): MethodResul
 
 const lastHalf = <T>(items: readonly T[]) => items.slice(Math.floor(items.length / 2));
 
-/** The first judgement that has this share of the whole improvement; all steps where there was none. */
+/** The step of the first evaluation with this share of the whole improvement; all steps if there was no improvement. */
 function stepsTo({ judgements, steps }: MethodRun, name: string, share: number): number {
   const value = ({ metrics }: Judgement) => metrics[name] as number;
   const [first, last] = [value(judgements[0] as Judgement), value(judgements.at(-1) as Judgement)];

@@ -1,6 +1,5 @@
 /**
- * The pipeline's YAML: many models, one recipe. Every field does what it says; one that cannot be met is a fault, and
- * all faults are reported together.
+ * The pipeline's YAML: one recipe for many models. All faults of a file are reported together.
  *
  *     const { config } = readPipeline('recipes/full.yaml', { outputDir: './elsewhere' });
  */
@@ -149,7 +148,7 @@ const loggingSchema = z.object({
     .prefault('info'),
 });
 
-/** What the policy writes as it learns. */
+/** Samples of the policy's responses during training. */
 const samplesSchema = z.object({
   steps: preferenceSchema.shape.sampleSteps,
   count: preferenceSchema.shape.sampleCount,
@@ -158,6 +157,7 @@ const samplesSchema = z.object({
   temperature: preferenceSchema.shape.sampleTemperature,
 });
 
+/** The options of a pipeline, with defaults. */
 export const pipelineSchema = z.object({
   models: z.array(modelSchema).min(1),
   dataset: datasetSchema,
@@ -172,6 +172,7 @@ export const pipelineSchema = z.object({
   seed: z.number().int().min(0).default(42),
 });
 
+/** The options of a pipeline, with defaults filled in. */
 export type PipelineConfig = z.output<typeof pipelineSchema>;
 export type PipelineModel = PipelineConfig['models'][number];
 
@@ -179,7 +180,7 @@ export interface PipelineOverrides {
   outputDir?: string;
 }
 
-/** Reads and checks a pipeline, from a file or an object; the command line's changes lie on top. */
+/** Reads and checks a pipeline, from a file or an object; the command line's options take precedence. */
 export function readPipeline(
   file: string | Record<string, unknown>,
   overrides: PipelineOverrides = {},
@@ -193,7 +194,7 @@ export function readPipeline(
   return resolved;
 }
 
-/** What no single field shows. */
+/** Faults that concern several fields. */
 function* crossFaults({
   models,
   postTraining,
@@ -236,7 +237,7 @@ function* crossFaults({
     ];
 }
 
-/** One model's share of a pipeline, as `trainPreference` takes it. */
+/** The options of `trainPreference` for one model of a pipeline. */
 export function preferenceInput(config: PipelineConfig, model: PipelineModel, device: string): Record<string, unknown> {
   const { dataset, postTraining, lora, training, finetuning, logging, samples } = config;
   const { method, lossType, useRefModel, refModelId, ...loss } = postTraining;
@@ -244,7 +245,7 @@ export function preferenceInput(config: PipelineConfig, model: PipelineModel, de
   return {
     ...loss,
     loss: lossType ?? method,
-    // 0 is what every loss has without smoothing
+    // 0 means no smoothing, which every loss accepts
     labelSmoothing: loss.labelSmoothing === 0 ? undefined : loss.labelSmoothing,
     refModel: useRefModel ? refModelId : false,
     model: model.huggingfaceId,

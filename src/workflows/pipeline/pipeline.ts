@@ -1,5 +1,5 @@
 /**
- * One recipe on many models, one after another. A model that fails is reported and the others go on.
+ * Trains many models by one recipe, one after another. A model that fails is reported and the others continue.
  *
  *     const { config } = readPipeline('pipeline.yaml');
  *     const outcomes = await trainPipeline(config, { onStep: (model, step) => console.log(model.name, step.step) });
@@ -18,15 +18,16 @@ import type { Sample } from '../../trainers/preference/samples.ts';
 import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
 import { pipelineDevice, startOf } from './plan.ts';
 
+/** Which models of a pipeline to train, and callbacks. */
 export interface PipelineOptions {
-  /** Only this one, counted from 0; its failure is thrown. */
+  /** Trains only this model, counted from 0; its failure is thrown. */
   modelIndex?: number;
-  /** Each model goes on from its newest checkpoint; finished ones are left alone. */
+  /** Resumes each model from its newest checkpoint; finished ones are skipped. */
   resume?: boolean;
   signal?: AbortSignal;
   progress?: Progress;
   cache?: string | false;
-  /** Draws `training_curves.png` for each model; true unless said otherwise. */
+  /** Draws `training_curves.png` for each model; true unless given. */
   curves?: boolean;
   onModel?: (model: PipelineModel, about: { folder: string; totalSteps: number; resumedAt?: number }) => void;
   onStep?: (model: PipelineModel, step: TrainStep) => void;
@@ -34,9 +35,10 @@ export interface PipelineOptions {
   onOutcome?: (outcome: ModelOutcome) => void;
 }
 
+/** How the training of one model of a pipeline ended. */
 export interface ModelOutcome {
   name: string;
-  /** `skipped`: it was finished before. */
+  /** `skipped`: it had already finished. */
   status: TrainResult['ended'] | 'failed' | 'skipped';
   folder: string;
   step?: number;
@@ -49,6 +51,7 @@ export interface ModelOutcome {
 
 const resultsFile = 'pipeline_results.json';
 
+/** Trains the models of a pipeline, one after another. */
 export async function trainPipeline(config: PipelineConfig, options: PipelineOptions = {}): Promise<ModelOutcome[]> {
   const { modelIndex, signal } = options;
   const outcomes: ModelOutcome[] = [];
@@ -103,7 +106,7 @@ async function trainOne(
       command: 'train pipeline',
       existing: 'reuse',
       curves: options.curves,
-      // rows that an attempt without checkpoints left behind are cut off
+      // removes metrics of an earlier attempt that left no checkpoint
       ...(start.kind === 'fresh' ? { resume: { run: folder, step: 0 } } : {}),
     },
   });

@@ -1,6 +1,6 @@
 /**
- * What a pipeline would do, without doing it: each model's faults, steps and memory. Tokenizers, configs and the data are
- * read; weights are not.
+ * Plans a pipeline without running it: each model's faults, steps and memory. Tokenizers, configs and data are read;
+ * weights are not.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,15 +13,16 @@ import { configuredLoss, preferenceSchema } from '../../trainers/preference/conf
 import { openPreferences, preferencePlan } from '../../trainers/preference/data.ts';
 import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
 
+/** What a pipeline would do for one model. */
 export interface ModelPlan {
   name: string;
   model: string;
   folder: string;
-  /** Everything that would stop it. */
+  /** Reasons why it cannot be trained. */
   faults: string[];
-  /** Worth knowing, but no obstacle. */
+  /** Remarks that do not prevent training. */
   notes: string[];
-  /** Model, memory, data and steps, where nothing stands against counting them. */
+  /** Model, memory, data and steps, if they could be determined. */
   training?: TrainingPlan;
 }
 
@@ -29,6 +30,7 @@ export interface PipelinePlanOptions extends Pick<TrainerOptions, 'progress' | '
   resume?: boolean;
 }
 
+/** Faults, steps and memory of every model of a pipeline, without training. */
 export async function planPipeline(config: PipelineConfig, options: PipelinePlanOptions = {}): Promise<ModelPlan[]> {
   const plans: ModelPlan[] = [];
   for (const model of config.models) plans.push(await planModel(config, model, options));
@@ -49,7 +51,7 @@ async function planModel(
       if (!(error instanceof AttuneError)) throw error;
       const messages =
         error instanceof ConfigError ? error.faults.map((fault) => `${fault.path}: ${fault.message}`) : [error.message];
-      // a model that is not there is missed by its tokenizer and by its weights
+      // a missing model is reported by its tokenizer and by its weights
       for (const message of messages) if (!plan.faults.includes(message)) plan.faults.push(message);
       return undefined;
     }
@@ -89,7 +91,7 @@ export function pipelineDevice({ gpu }: PipelineConfig): string {
 
 export type ModelStart = { kind: 'fresh' } | { kind: 'finished' } | { kind: 'resume'; step: number; from: string };
 
-/** Whether a model begins, goes on, or is done; a run that is there is never written over. */
+/** Whether a model starts afresh, is resumed or is finished; an existing run is never overwritten. */
 export function startOf(config: PipelineConfig, model: PipelineModel, resume = false): ModelStart {
   const folder = join(config.training.outputDir, model.name);
   const asked = config.finetuning.resumeFromCheckpoint;

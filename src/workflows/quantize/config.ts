@@ -26,6 +26,7 @@ const shared = {
 
 const { dataset, split, subset, onBadRow } = dataFields();
 
+/** The options of `quantizeReward`, with descriptions and defaults. */
 export const quantizeRewardSchema = z.object({
   checkpoint: field(z.string(), {
     description: "a trained reward model's folder or hub name",
@@ -54,6 +55,7 @@ export const quantizeRewardSchema = z.object({
 
 const policy = policySchema.shape;
 
+/** The options of `quantizePolicy`, with descriptions and defaults. */
 export const quantizePolicySchema = z.object({
   model: field(z.string(), {
     description: "a policy's folder or hub name (org/name[@revision])",

@@ -1,21 +1,21 @@
-/** KL(original‖quantised) on text that the original wrote, token by token. */
+/** KL(original‖quantised) per token, on responses of the original. */
 import { type Model, type PromptedResponse, packSequences, scoredTokens } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 
-/** Of one response, a number for each of its tokens. */
+/** The divergence at each token of one response. */
 export interface TokenDivergence {
   /** log p of the token, by the original and by the quantised model. */
   original: Float32Array;
   quantised: Float32Array;
-  /** Σ p (log p − log q) over the vocabulary, at the place of the token. */
+  /** Σ p (log p − log q) over the vocabulary, at the token's position. */
   kl: Float32Array;
   sameTop: number;
 }
 
-/** Rows of logits that are held at once, in numbers. */
+/** Most logits held at once, as a number of values. */
 const CHUNK = 2 ** 24;
 
-/** The final hidden states of the rows that predict response tokens; `tokens` are the places of these. */
+/** The final hidden states of the rows that predict response tokens; `tokens` are the positions of those tokens. */
 export function predictingRows(
   model: Model,
   responses: readonly PromptedResponse[],
@@ -37,7 +37,7 @@ export function predictingRows(
   };
 }
 
-/** Both models' rows of the same responses, compared at a temperature. */
+/** Compares both models' hidden states of the same responses, at a temperature. */
 export function divergences(
   [original, quantised]: readonly [Model, Model],
   [rows, others]: readonly [Tensor, Tensor],
@@ -86,8 +86,8 @@ export function divergences(
 }
 
 /**
- * A mean per token and its standard error. Tokens of one response depend on each other, so responses are what is counted as
- * independent (the error of a ratio of sums over them).
+ * A mean per token and its standard error. Tokens of one response are not independent, so the error is that of a ratio
+ * of sums over responses.
  */
 export function meanPerToken(responses: readonly ArrayLike<number>[]): { mean: number; error: number } {
   const sums = responses.map((values) => Array.from(values).reduce((sum, value) => sum + value, 0));

@@ -1,4 +1,4 @@
-/** Where a quantised model and what was measured of it go. */
+/** The output folder of a quantised model and its measurements. */
 import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
@@ -37,11 +37,14 @@ export interface QuantisedOutput {
   report: string;
   charts: Chart[];
   title: string;
-  /** null: only what was measured is kept. */
+  /** null: only the measurements are written. */
   model: { model: Model; tokenizer: Tokenizer } | null;
 }
 
-/** Written beside and renamed: a folder is whole, or is not there. One of an earlier run is replaced. */
+/**
+ * Written to a temporary folder and renamed, so that the folder is complete or absent. One of an earlier run is
+ * replaced.
+ */
 export async function writeOutput(folder: string, output: QuantisedOutput): Promise<void> {
   const partial = join(dirname(folder), `.${basename(folder)}.${process.pid}`);
   rmSync(partial, { recursive: true, force: true });

@@ -1,14 +1,14 @@
-/** Which blocks lose most when they are quantised. */
+/** The error of each quantised block. */
 import { type Model, packSequences } from '../../models/index.ts';
 import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
 
 export interface LayerLoss {
   layer: number;
-  /** ‖b̂(x) − b(x)‖ / ‖b(x) − x‖: what quantisation changes of what the block adds, on the original's own inputs. */
+  /** ‖b̂(x) − b(x)‖ / ‖b(x) − x‖: the relative error of the block's residual update, on the original's inputs. */
   error: number;
 }
 
-/** Each block of both models is given the same input, so that no block pays for those below it. */
+/** Each block of both models gets the same input, so that errors of earlier blocks do not count. */
 export function layerLosses(original: Model, quantised: Model, sequences: readonly ArrayLike<number>[]): LayerLoss[] {
   return scope(() =>
     noGrad(() => {

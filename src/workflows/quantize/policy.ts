@@ -1,5 +1,5 @@
 /**
- * What quantisation costs a policy: how far the quantised model is from the original on what the original writes.
+ * Measures what quantisation costs a policy: its KL from the original on the original's responses.
  *
  *     const { results } = await quantizePolicy({ model: 'models/tiny', task: 'number_sorting:1', quantType: 'int4' });
  *     results.kl_evaluation.kl_exact;
@@ -38,6 +38,7 @@ import {
 import { sizeOf, stopwatch } from './size.ts';
 import { quantisedTwin } from './twin.ts';
 
+/** Quantises a policy to 8 or 4 bits, measures its divergence from the original, and saves it. */
 export async function quantizePolicy(
   input: z.input<typeof quantizePolicySchema>,
   options: QuantizeOptions = {},
@@ -90,7 +91,7 @@ export async function quantizePolicy(
   return { results, folder, report };
 }
 
-/** Held-out prompts of the data asked for, or of those that the checkpoint was trained on. */
+/** Held-out prompts of the given data, or of the data that the checkpoint was trained on. */
 async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { dataset, subset, task, promptFormat, system, promptMaxLength, seed, numPrompts } = config;
   const asked = { dataset, subset, task, promptFormat, system, promptMaxLength, seed };
@@ -111,7 +112,7 @@ async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Pr
 const pick = (record: Record<string, unknown>, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, record[name]]));
 
-/** One answer of the original to each prompt; prompts that it has no answer to are left out. */
+/** One response of the original to each prompt; prompts with an empty response are left out. */
 async function answers(
   { maxNewTokens, temperature, seed }: QuantizePolicyConfig,
   model: Model,
@@ -143,7 +144,7 @@ async function compare(
   const bar = progress?.start('comparing', responses.length, 'answers');
   const tokens: TokenDivergence[] = [];
   const seconds: [number, number] = [0, 0];
-  // the first pass pays for what is made once
+  // warm-up: the first pass includes one-time costs
   for (const model of pair) scope(() => noGrad(() => predictingRows(model, responses.slice(0, 1))));
   for (let start = 0; start < responses.length; start += perPass) {
     signal?.throwIfAborted();
@@ -153,7 +154,7 @@ async function compare(
         const rows = pair.map((model, i) => {
           const watch = stopwatch();
           const found = withoutDropout(model.decoder, () => predictingRows(model, part));
-          found.targets.select(0, 0).item(); // the device has finished
+          found.targets.select(0, 0).item(); // waits for the device
           seconds[i as 0 | 1] += watch();
           return found;
         }) as [ReturnType<typeof predictingRows>, ReturnType<typeof predictingRows>];
@@ -188,7 +189,7 @@ function klEvaluation(responses: readonly TokenDivergence[]): KlEvaluation {
   };
 }
 
-/** Tokens per second of a few answers, without a stop so that both write as many. */
+/** Tokens per second of a few responses, without stop tokens so that both models write equally many. */
 async function writingSpeed(
   { maxNewTokens, temperature, seed }: QuantizePolicyConfig,
   model: Model,
@@ -200,7 +201,7 @@ async function writingSpeed(
   const most = Math.min(64, maxNewTokens);
   const requests = (count: number) =>
     prompts.slice(0, count).map(({ ids }, i) => ({ prompt: ids, maxNewTokens: most, temperature, seed: seed + i }));
-  await sampler.generate(requests(1), { signal }); // the first answer pays for what is made once
+  await sampler.generate(requests(1), { signal }); // warm-up: the first response includes one-time costs
   const watch = stopwatch();
   const written = await sampler.generate(requests(8), { signal });
   return written.flat().reduce((sum, { ids }) => sum + ids.length, 0) / watch();

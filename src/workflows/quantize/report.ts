@@ -1,4 +1,4 @@
-/** What was measured, for people: a few lines and a picture. */
+/** The measurements as a few lines of text and plots. */
 import { bars, type Chart, histogram, scatter } from '../../runs/index.ts';
 import type { TokenDivergence } from './divergence.ts';
 import type { LayerLoss } from './layers.ts';
@@ -109,7 +109,7 @@ export function policyCharts(results: QuantizePolicyResults, tokens: readonly To
   ];
 }
 
-/** In the order of the model; of many blocks those that lose most. */
+/** In the order of the model; of many blocks only those with the largest errors. */
 function layerChart(layers: readonly LayerLoss[]): Chart {
   const shown = worstLayers(layers, 16).sort((a, b) => a.layer - b.layer);
   return bars({

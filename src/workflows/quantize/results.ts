@@ -1,9 +1,13 @@
-/** What `attune quantize` measures: evaluation_results.json. The quantised model's part is there under `quantized_int8` or `quantized_int4`. */
+/**
+ * The results of `attune quantize`, as in evaluation_results.json. There the quantised model's part is named
+ * `quantized_int8` or `quantized_int4`.
+ */
 import type { QuantType } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { RewardType } from '../../rewards/index.ts';
 import type { LayerLoss } from './layers.ts';
 
+/** Progress and signal of a quantisation. */
 export interface QuantizeOptions {
   progress?: Progress;
   signal?: AbortSignal;
@@ -22,6 +26,7 @@ export interface RewardMeasurement extends Size {
   examples_per_second: number;
 }
 
+/** What `quantizeReward` measured. */
 export interface QuantizeRewardResults {
   model: string;
   type: RewardType;
@@ -41,7 +46,7 @@ export interface QuantizeRewardResults {
   model_saved: boolean;
 }
 
-/** As the file has it: the quantised model's part under the name of its type. */
+/** The results as in the file, with the quantised model's part named by its type. */
 export function namedByType(results: QuantizeRewardResults | QuantizePolicyResults): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(results).map(([name, value]) =>
@@ -57,10 +62,10 @@ export interface ScorePair {
 }
 
 export interface PolicyMeasurement extends Size {
-  /** Of the same texts. */
+  /** Time for the same texts. */
   eval_seconds: number;
   eval_tokens_per_second: number;
-  /** Of writing answers to the same prompts. */
+  /** In responses to the same prompts. */
   generated_tokens_per_second: number;
 }
 
@@ -68,17 +73,18 @@ export interface KlEvaluation {
   /** Mean of log p − log q per token that the original wrote: `mean_original_logprob` − `mean_quantized_logprob`. */
   kl_divergence: number;
   kl_standard_error: number;
-  /** The same expectation with the sum over the whole vocabulary at each place, which varies less. */
+  /** The same expectation with the sum over the whole vocabulary at each position, which has less variance. */
   kl_exact: number;
   kl_exact_standard_error: number;
   mean_original_logprob: number;
   mean_quantized_logprob: number;
-  /** Share of places at which both put the same token first. */
+  /** Share of positions at which both models rank the same token first. */
   same_top_token: number;
   total_tokens: number;
   num_completions: number;
 }
 
+/** What `quantizePolicy` measured. */
 export interface QuantizePolicyResults {
   model: string;
   quant_type: QuantType;

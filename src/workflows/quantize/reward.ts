@@ -1,5 +1,5 @@
 /**
- * What quantisation costs a reward model: original and quantised on the same batches.
+ * Measures what quantisation costs a reward model: original and quantised model on the same batches.
  *
  *     const { results } = await quantizeReward({ checkpoint: 'checkpoints/rm/run/final', quantType: 'int4' });
  *     results.comparison.accuracy_drop;
@@ -39,6 +39,7 @@ import {
 import { sizeOf, stopwatch } from './size.ts';
 import { quantisedTwin } from './twin.ts';
 
+/** Quantises a reward model to 8 or 4 bits, measures its accuracy against the original, and saves it. */
 export async function quantizeReward(
   input: z.input<typeof quantizeRewardSchema>,
   options: QuantizeOptions = {},
@@ -104,7 +105,7 @@ function comparison(
 
 const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcome: 'graded', process: 'steps' };
 
-/** The data asked for, or those that the checkpoint's own training held out. */
+/** The given data, or the data held out in the checkpoint's training. */
 async function heldOutBatches(
   config: QuantizeRewardConfig,
   notes: RewardNotes,
@@ -185,7 +186,7 @@ async function measure(
         }),
       ),
     );
-  run(batches[0] as Batch); // the first pass pays for what is made once
+  run(batches[0] as Batch); // warm-up: the first pass includes one-time costs
   const examples = batches.reduce((sum, batch) => sum + batch.examples, 0);
   const bar = progress?.start(`evaluating ${name}`, examples, 'examples');
   const watch = stopwatch();

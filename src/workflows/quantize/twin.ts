@@ -1,6 +1,6 @@
 /**
- * A model beside itself with its blocks' matrices quantised. Embeddings, norms, biases and heads are the same tensors,
- * so that the pair takes little more than the original.
+ * A copy of a model with its blocks' matrices quantised. Embeddings, norms, biases and heads are shared, so that both
+ * together need little more memory than the original.
  */
 import { UserError } from '../../errors.ts';
 import { Decoder } from '../../models/decoder/decoder.ts';
@@ -13,11 +13,11 @@ import { noGrad, scope } from '../../tensor/index.ts';
 
 export interface QuantisedTwin {
   quantised: Model;
-  /** Frees what is quantised; the rest is the original's. */
+  /** Frees the quantised matrices; the rest belongs to the original. */
   [Symbol.dispose](): void;
 }
 
-/** Adapters on the original are merged into it first: what is quantised is what the model computes with. */
+/** Adapters are merged into the original first, so that the effective weights are quantised. */
 export function quantisedTwin(original: Model, type: QuantType, progress?: Progress): QuantisedTwin {
   const { decoder } = original;
   if (original.adapters !== null) {
