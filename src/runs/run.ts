@@ -284,7 +284,8 @@ export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' |
 }
 
 /**
- * `mkdir` without `recursive` fails if the folder exists, so two runs that start in the same second get different folders.
+ * `mkdir` without `recursive` fails if the folder exists, so two runs that start in the same second get different
+ * folders.
  */
 export function claimFolder(options: FolderChoice): string {
   checkNewRun(options);
