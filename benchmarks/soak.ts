@@ -10,7 +10,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { packageRoot } from '../src/tensor/index.ts';
+import { packageRoot } from '../src/tensor/engine/native.ts';
 import type { Reading } from './run.ts';
 
 const shared = ['--model', 'models/tiny', '--save-steps', '3', '--eval-steps', '6', '--report-to', 'none', '--no-lora'];

@@ -5,7 +5,6 @@
 #include <ATen/core/jit_type.h>
 
 #include <deque>
-#include <map>
 
 #include "door/generators.h"
 #include "door/handles.h"
@@ -262,15 +261,6 @@ const Operator& operatorAt(napi_env env, napi_value value) {
   return operators()[id];
 }
 
-// What follows the first of `args` are the arguments that come next on the stack, up to `last`; those not given are filled in.
-void pushNext(napi_env env, torch::jit::Stack& stack, const Operator& op, const Args& args, size_t last) {
-  const size_t done = stack.size(), wanted = op.arguments.size();
-  if (done + args.count - 1 > wanted)
-    throw ArgumentError("takes " + std::to_string(wanted) + " arguments, got " + std::to_string(done + args.count - 1));
-  stack.reserve(wanted);
-  for (size_t i = done; i < last; i++) push(env, stack, op.arguments[i], i - done + 1 < args.count ? args.values[i - done + 1] : nullptr);
-}
-
 // One return comes back as it is, several as an array. A return that is one of the arguments (in-place and out= ops) comes
 // back as undefined: the caller already holds it.
 napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
@@ -283,46 +273,15 @@ napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   return stack.empty() ? undefined(env) : arrayOf(env, out);
 }
 
-// call(id, ...arguments by position).
+// call(id, ...arguments by position). Arguments that are not given take the schema's defaults.
 napi_value call(napi_env env, Args& args) {
   const Operator& op = operatorAt(env, args[0]);
+  const size_t given = args.count - 1, wanted = op.arguments.size();
+  if (given > wanted) throw ArgumentError("takes " + std::to_string(wanted) + " arguments, got " + std::to_string(given));
   torch::jit::Stack stack;
-  pushNext(env, stack, op, args, op.arguments.size());
+  stack.reserve(wanted);
+  for (size_t i = 0; i < wanted; i++) push(env, stack, op.arguments[i], i < given ? args.values[i + 1] : nullptr);
   return run(env, stack, op);
-}
-
-// The first arguments of an operator, converted once for many calls.
-struct Bound {
-  const Operator* op;
-  torch::jit::Stack first;
-};
-
-std::map<int64_t, Bound>& bounds() {
-  static auto* table = new std::map<int64_t, Bound>();
-  return *table;
-}
-
-// bind(id, ...first arguments) -> what callBound and unbind want. It holds its tensors, freed or not.
-napi_value bind(napi_env env, Args& args) {
-  Bound bound{&operatorAt(env, args[0]), {}};
-  pushNext(env, bound.first, *bound.op, args, args.count - 1);
-  static int64_t next = 0;
-  bounds().emplace(next, std::move(bound));
-  return fromInt(env, next++);
-}
-
-napi_value callBound(napi_env env, Args& args) {
-  const auto found = bounds().find(toInt(env, args[0]));
-  if (found == bounds().end()) throw ArgumentError("not a bound operator");
-  const Operator& op = *found->second.op;
-  torch::jit::Stack stack = found->second.first;
-  pushNext(env, stack, op, args, op.arguments.size());
-  return run(env, stack, op);
-}
-
-napi_value unbind(napi_env env, Args& args) {
-  bounds().erase(toInt(env, args[0]));
-  return undefined(env);
 }
 
 napi_value overloads(napi_env env, Args& args) {
@@ -337,8 +296,7 @@ napi_value overloads(napi_env env, Args& args) {
 }  // namespace
 
 std::vector<Export> dispatchExports() {
-  return {{"resolve", door<resolve>},     {"call", door<call>},     {"bind", door<bind>},
-          {"callBound", door<callBound>}, {"unbind", door<unbind>}, {"overloads", door<overloads>}};
+  return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}};
 }
 
 }  // namespace attune

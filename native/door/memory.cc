@@ -71,18 +71,6 @@ napi_value fromBytes(napi_env env, Args& args) {
   return fromTensor(env, tensor);
 }
 
-// writeInto(handle, typedArray): fills an existing contiguous CPU tensor, so a reused (pinned) buffer costs no allocation.
-napi_value writeInto(napi_env env, Args& args) {
-  const at::Tensor& tensor = toTensor(env, args[0]);
-  const Span span = spanOf(env, args[1]);
-  if (!tensor.device().is_cpu() || !tensor.is_contiguous()) throw ArgumentError("only a contiguous CPU tensor can be written to");
-  if (span.bytes != tensor.nbytes()) throw ArgumentError("the data and the tensor differ in size");
-  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor())
-    throw ArgumentError("this tensor has no memory of its own to write to");
-  if (span.bytes > 0) copyBytes(tensor, span.data);
-  return undefined(env);
-}
-
 napi_value bytesOf(napi_env env, Args& args) {
   at::NoGradGuard guard;
   at::Tensor tensor = toTensor(env, args[0]).detach();
@@ -142,11 +130,9 @@ napi_value reportBytes(napi_env env, Args&) {
 }  // namespace
 
 std::vector<Export> memoryExports() {
-  return {{"fromBytes", door<fromBytes>}, {"writeInto", door<writeInto>},
-          {"bytesOf", door<bytesOf>},     {"item", door<item>},
-          {"meta", door<meta>},           {"free", door<free>},
-          {"freeAll", door<freeAll>},     {"liveCount", door<liveCount>},
-          {"liveSize", door<liveSize>},   {"reportBytes", door<reportBytes>}};
+  return {{"fromBytes", door<fromBytes>}, {"bytesOf", door<bytesOf>},   {"item", door<item>},
+          {"meta", door<meta>},           {"free", door<free>},         {"freeAll", door<freeAll>},
+          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>}, {"reportBytes", door<reportBytes>}};
 }
 
 }  // namespace attune

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { resolveModel } from '../hub/hub.ts';
 import { dateTimeName, field } from '../runs/index.ts';
 import { mixture } from '../tasks/index.ts';
-import { packageRoot } from '../tensor/index.ts';
+import { packageRoot } from '../tensor/engine/native.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder } from './options/outputs.ts';
 import { shown } from './options/training.ts';

@@ -1,13 +1,14 @@
-/** Grad mode and gradients as values. */
+/** Turning recording on and off, and gradients as return values instead of in `.grad`. */
 import { attempt, TensorError } from './engine/error.ts';
 import { native } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
-/** Runs without recording for backward. */
+/** Runs `body` without recording operations for backward: for sampling, scoring and updates of weights. */
 export function noGrad<T>(body: () => T): T {
   return withGrad(false, body);
 }
 
+/** Runs `body` with recording on, also inside `noGrad`. */
 export function enableGrad<T>(body: () => T): T {
   return withGrad(true, body);
 }
@@ -30,18 +31,23 @@ function withGrad<T>(enabled: boolean, body: () => T): T {
   }
 }
 
+/** Whether operations are recorded for backward at this moment. */
 export function isGradEnabled(): boolean {
   return native.gradEnabled();
 }
 
+/** How `gradients` runs: incoming gradients, and whether the graph is kept or recorded itself. */
 export interface GradOptions {
-  /** One incoming gradient per output; scalars need none. */
+  /** ∂loss/∂output, one per output. A scalar output needs none: it starts from 1. */
   incoming?: readonly Tensor[];
   retainGraph?: boolean;
   createGraph?: boolean;
 }
 
-/** ∂outputs/∂inputs without touching `.grad`; null where an input has no part in the outputs. */
+/**
+ * ∂outputs/∂inputs as new tensors; `.grad` is left alone. An entry is null where the outputs do not depend on that
+ * input.
+ */
 export function gradients(
   outputs: readonly Tensor[],
   inputs: readonly Tensor[],

@@ -3,6 +3,7 @@ import { type Device, type DType, isDevice } from './engine/dtype.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
+/** What `Tensor.to` changes; a field left out stays as it is. */
 export interface ConversionTarget {
   dtype?: DType;
   device?: Device;
@@ -11,7 +12,7 @@ export interface ConversionTarget {
 }
 
 const conversions = {
-  /** To another dtype and/or device; itself (a new handle) where nothing changes. */
+  /** Converts to another dtype or device. Where nothing changes the result shares this tensor's memory, unless `copy` is set. */
   to(this: Tensor, target: DType | Device | ConversionTarget): Tensor {
     const wanted: ConversionTarget =
       typeof target !== 'string' ? target : isDevice(target) ? { device: target } : { dtype: target as DType };
@@ -21,7 +22,7 @@ const conversions = {
   cpu(this: Tensor): Tensor {
     return this.to('cpu');
   },
-  /** A copy of all elements as plain numbers; a complex one gives two, its parts. */
+  /** All elements as plain numbers, copied. A complex element gives two: its real and its imaginary part. */
   numbers(this: Tensor): number[] {
     const source = this.dtype === 'bfloat16' || this.dtype.startsWith('float8') ? this.to('float32') : this;
     const values = Array.from(source.data() as ArrayLike<number | bigint>, Number);

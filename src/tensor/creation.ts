@@ -1,4 +1,4 @@
-/** Tensors out of nothing, out of numbers, and out of other tensors. */
+/** New tensors: from JavaScript values, filled with constants or random numbers, and joined from other tensors. */
 import './conversions.ts';
 import { type Device, type DType, dtypeOfArray } from './engine/dtype.ts';
 import { attempt, TensorError } from './engine/error.ts';
@@ -6,6 +6,7 @@ import { native } from './engine/native.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
+/** Where a new tensor lies and what its elements are; float32 on the CPU by default. */
 export interface TensorOptions {
   dtype?: DType;
   device?: Device;
@@ -14,7 +15,7 @@ export interface TensorOptions {
 type Nested = number | boolean | bigint | readonly Nested[];
 
 /**
- * From nested arrays, a number or a typed array (copied). Plain numbers become float32, booleans bool and bigints int64
+ * A tensor from nested arrays, a number or a typed array (copied). Plain numbers become float32, booleans bool and bigints int64
  * unless `dtype` says otherwise; a typed array keeps its own type. `shape` gives a flat array its dimensions.
  */
 export function tensor(
@@ -27,7 +28,7 @@ export function tensor(
   const first = flat[0];
   const natural: DType = typeof first === 'boolean' ? 'bool' : typeof first === 'bigint' ? 'int64' : 'float32';
   const dtype = options.dtype ?? natural;
-  // int64 through BigInt64Array, everything else exactly through float64
+  // int64 goes through BigInt64Array. Every other dtype goes through float64, which holds its values exactly.
   if (dtype === 'int64') {
     return finish(fromBytes(BigInt64Array.from(flat, wholeNumber), 'int64', shape), 'int64', 'int64', options);
   }
@@ -35,7 +36,7 @@ export function tensor(
 }
 
 /**
- * An int64 tensor, as ids, rows and positions are, from plain integers: an array, a typed array or any iterable.
+ * An int64 tensor (ids, row numbers, positions) from plain integers: an array, a typed array or any iterable.
  *
  *     integers([3, 1, 2]);
  *     integers(rows.map((row) => row.slot), { device: 'cuda:0' });
@@ -64,19 +65,19 @@ function fromView(view: ArrayBufferView, options: TensorOptions & { shape?: read
   return finish(fromBytes(plain(view), own, options.shape ?? [length]), own, options.dtype ?? own, options);
 }
 
-/** Bits of a type that JavaScript has no array for come in an unsigned one, as `data()` gives them. */
+/** JavaScript has no bfloat16 or float8 array: their raw bits come in an unsigned one, as `data()` returns them. */
 function dtypeOfView(view: ArrayBufferView, wanted: DType | undefined): DType {
   if (view instanceof Uint16Array) return wanted === 'uint16' ? 'uint16' : 'bfloat16';
   if (view instanceof Uint8Array && (wanted === 'bool' || wanted?.startsWith('float8'))) return wanted;
   return dtypeOfArray(view);
 }
 
-// Node-API does not know Float16Array yet; its bytes do as well.
+// Node-API does not know Float16Array yet, so its bytes are passed.
 function plain(view: ArrayBufferView): ArrayBufferView {
   return view instanceof Float16Array ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view;
 }
 
-/** What was made as `own` on the CPU, as it was asked for. */
+/** Moves and converts a tensor that was made on the CPU with dtype `own` to what the caller asked for. */
 function finish(handle: number, own: DType, dtype: DType, options: TensorOptions): Tensor {
   const made = new Tensor(handle);
   if (own === dtype && (options.device === undefined || options.device === 'cpu')) return made;
@@ -115,43 +116,62 @@ function flatten(data: Nested): (number | boolean | bigint)[] {
 
 const made = (options: TensorOptions) => [options.dtype ?? 'float32', undefined, options.device ?? 'cpu'] as const;
 
+/** A tensor of zeros. */
 export function zeros(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('zeros', shape, ...made(options));
 }
+
+/** A tensor of ones. */
 export function ones(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('ones', shape, ...made(options));
 }
+
+/** A tensor whose elements are not set: whatever the memory held before. Fill it before reading it. */
 export function empty(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('empty.memory_format', shape, ...made(options));
 }
+
+/** A tensor with `value` in every element. */
 export function full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
   return aten('full', shape, value, ...made(options));
 }
-/** Standard normal. */
+
+/** Numbers from the standard normal distribution, drawn from the generator that `seed` sets. */
 export function randn(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('randn', shape, ...made(options));
 }
-/** Uniform on [0, 1). */
+
+/** Numbers drawn uniformly from [0, 1). */
 export function rand(shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('rand', shape, ...made(options));
 }
-/** Integers from `low` up to and without `high`. */
+
+/** Integers drawn uniformly from [low, high), as int64. */
 export function randint(low: number, high: number, shape: readonly number[], options: TensorOptions = {}): Tensor {
   return aten('randint.low', low, high, shape, options.dtype ?? 'int64', undefined, options.device ?? 'cpu');
 }
+
+/** The numbers start, start + step, … below `end`, as int64 by default. */
 export function arange(start: number, end: number, step = 1, options: TensorOptions = {}): Tensor {
   return aten('arange.start_step', start, end, step, options.dtype ?? 'int64', undefined, options.device ?? 'cpu');
 }
+
+/** The identity matrix, [size, size]. */
 export function eye(size: number, options: TensorOptions = {}): Tensor {
   return aten('eye', size, ...made(options));
 }
+
+/** Zeros with the shape, dtype and device of another tensor. */
 export function zerosLike(other: Tensor): Tensor {
   return aten('zeros_like', other);
 }
 
+/** Joins tensors along an existing dimension. */
 export function cat(tensors: readonly Tensor[], dim = 0): Tensor {
   return aten('cat', tensors, dim);
 }
+
+/** Joins tensors of one shape along a new dimension. */
 export function stack(tensors: readonly Tensor[], dim = 0): Tensor {
   return aten('stack', tensors, dim);
 }

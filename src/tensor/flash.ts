@@ -1,4 +1,4 @@
-/** libtorch's flash kernels over a packed batch (CUDA, half precision). Their operator is internal: this is its only door. */
+/** libtorch's flash-attention kernels over a packed batch (CUDA, half precision). The operator is internal and called only here. */
 import { TensorError } from './engine/error.ts';
 import { callOperator, internalOperator, type Operator } from './operator.ts';
 import type { Tensor } from './tensor.ts';
@@ -6,7 +6,7 @@ import type { Tensor } from './tensor.ts';
 const NAME = '_flash_attention_forward';
 let found: Operator | null | undefined;
 
-/** null where this libtorch has none with a window (2.4 and later have). */
+/** The operator with sliding windows (libtorch 2.4 and later), or null. */
 function flashOperator(): Operator | null {
   if (found === undefined) {
     const any = internalOperator(NAME);
@@ -15,12 +15,13 @@ function flashOperator(): Operator | null {
   return found;
 }
 
-/** Whether there are kernels for queries [tokens, heads, headDim] of this kind: half precision and their head sizes. */
+/** Whether the flash kernels take queries [tokens, heads, headDim] of this dtype and head size. */
 export function flashTakes(q: Tensor): boolean {
   const half = q.dtype === 'bfloat16' || q.dtype === 'float16';
   return half && q.size(2) % 8 === 0 && q.size(2) <= 256 && flashOperator() !== null;
 }
 
+/** A packed batch as the flash kernels take it. */
 export interface FlashInputs {
   /** [tokens, heads, headDim] and [tokens, kvHeads, headDim]. */
   q: Tensor;
@@ -42,13 +43,13 @@ export function flashAttention(inputs: FlashInputs): Tensor {
   if (op === null) throw new TensorError(NAME, 'flashAttention: this libtorch has no flash kernels.');
   const fault = faultOf(inputs);
   if (fault !== null) throw new TensorError(NAME, `flashAttention: ${fault}.`);
-  // queries and keys have the same lengths; causal; no debug mask
+  // Queries and keys have the same lengths. The flags: causal, no debug mask.
   const args = [q, k, v, cuSeqlens, cuSeqlens, longest, longest, dropout, true, false];
   const window = { window_size_left: back, window_size_right: back === null ? null : 0 };
   return (callOperator(op, [...args, { scale, ...window }]) as Tensor[])[0] as Tensor;
 }
 
-/** libtorch divides by the sizes before it looks at them, and never looks at the lengths. */
+/** The first fault of the inputs, or null. libtorch divides by the sizes before it checks them, and never checks the lengths. */
 function faultOf({ q, k, v, cuSeqlens, longest }: FlashInputs): string | null {
   const [tokens = 0, heads = 0, headDim = 0] = q.shape;
   const [, kvHeads = 0] = k.shape;

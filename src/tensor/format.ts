@@ -1,4 +1,4 @@
-/** What console.log shows: dtype, shape, device, and the values with the middle of long dimensions left out. */
+/** What console.log prints for a tensor: dtype, shape, device and values, with the middle of long dimensions left out. */
 import './conversions.ts';
 import './methods.ts';
 import { Tensor } from './tensor.ts';

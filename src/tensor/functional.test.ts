@@ -1,5 +1,6 @@
 /** linear_logprob against the whole computation: numbers of PyTorch 2.13, log_softmax + gather + entropy, differences. */
 import { describe, expect, it } from 'vitest';
+import { logprobChunk } from './functional.ts';
 import {
   dropout,
   embedding,
@@ -7,7 +8,6 @@ import {
   linear,
   linearLogprob,
   liveTensors,
-  logprobChunk,
   noGrad,
   ones,
   randint,

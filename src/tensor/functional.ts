@@ -9,17 +9,19 @@ export function linear(x: Tensor, weight: Tensor, bias?: Tensor | null): Tensor 
   return aten('attune::linear', x, weight, bias ?? null);
 }
 
+/** The rows of `weight` [count, size] at `ids`. */
 export function embedding(weight: Tensor, ids: Tensor): Tensor {
   return aten('embedding', weight, ids);
 }
 
+/** (x − mean)/√(variance + ε)·weight + bias over the last dimension (Ba et al. 2016). */
 export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null, eps: number): Tensor {
   return aten('layer_norm', x, [x.size(-1)], weight, bias, eps, false);
 }
 
 /** x / √(mean x² + ε) · weight, the mean in f32 (Zhang & Sennrich, 2019; rounding as in Llama). */
 export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
-  // the fused one computes in f32, which would spoil f64
+  // attune::rms_norm computes in f32, which is too coarse for float64.
   if (x.device === 'cpu' && x.dtype !== 'float64') return aten('attune::rms_norm', x, weight, eps);
   if (findOperator('_fused_rms_norm') !== null)
     return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
@@ -29,11 +31,12 @@ export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
   return (normed.dtype === x.dtype ? normed : normed.to(x.dtype)).mul(weight);
 }
 
+/** In training, sets each element to 0 with probability `p` and scales the rest by 1/(1 − p). */
 export function dropout(x: Tensor, p: number, training: boolean): Tensor {
   return aten('dropout', x, p, training);
 }
 
-/** The rows that go through the vocabulary at once: 64 MiB of f32 logits on the CPU, 320 MiB on CUDA, whose products want more rows. */
+/** Rows whose logits are computed at once: 64 MiB of f32 on the CPU, 320 MiB on CUDA, whose products need more rows to be fast. */
 export function logprobChunk(vocabulary: number, device: string): number {
   const bytes = (device === 'cpu' ? 64 : 320) * 2 ** 20;
   return Math.max(16, Math.min(4096, Math.floor(bytes / (4 * vocabulary))));

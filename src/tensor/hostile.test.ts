@@ -8,18 +8,8 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { runFile, runProgram } from './child.test-support.ts';
 import { native } from './engine/native.ts';
-import {
-  aten,
-  type FlashInputs,
-  findOperator,
-  flashAttention,
-  liveTensors,
-  ones,
-  type Tensor,
-  TensorError,
-  tensor,
-  zeros,
-} from './index.ts';
+import { type FlashInputs, flashAttention } from './flash.ts';
+import { aten, findOperator, liveTensors, ones, type Tensor, TensorError, tensor, zeros } from './index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-hostile-'));
 afterAll(() => rmSync(folder, { recursive: true }));

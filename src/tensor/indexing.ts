@@ -1,12 +1,13 @@
-/** The method `at` of Tensor, indexing that reads well: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
+/** Indexing, the method `at` of Tensor: `x.at(0)`, `x.at('...', [0, -1])`, `x.at(rows, columns)`. */
 import { TensorError } from './engine/error.ts';
 import './methods.ts';
 import { aten } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
 /**
- * One entry per dimension: a number picks, `[start, end, step]` slices (each may be left out), ':' takes all, '...' stands
- * for as many ':' as are needed, null makes a new dimension, a tensor of integers or booleans gathers.
+ * One entry of `Tensor.at` per dimension. A number picks one element, `[start, end, step]` is a slice (each part may be left
+ * out), ':' takes all, '...' stands for as many ':' as are needed, null adds a dimension, a tensor of integers or booleans
+ * gathers.
  */
 export type Index = number | readonly [start?: number, end?: number, step?: number] | ':' | '...' | null | Tensor;
 

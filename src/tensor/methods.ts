@@ -1,12 +1,14 @@
 /**
- * The operators in use as methods of Tensor: mostly one line each, the operator's name and the types of its further arguments.
- * An argument left out takes the schema's default. Adding an operator is adding a line.
+ * Operators as methods of Tensor, mostly one line each: the operator's name and the types of its further arguments. An
+ * argument left out takes the schema's default. To add an operator, add a line.
  */
 import type { DType } from './engine/dtype.ts';
 import { aten, invoke, type Operator, operator } from './operator.ts';
 import { Tensor } from './tensor.ts';
 
+/** A number that an operator takes in place of a tensor. */
 export type Scalar = number | bigint | boolean;
+/** The other side of a binary operator: a tensor or a number. */
 export type Operand = Tensor | Scalar;
 export type Dims = number | readonly number[];
 
@@ -93,7 +95,7 @@ const methods = {
   contiguous: method('contiguous'),
   clone: method('clone'),
   detach: method('detach'),
-  /** Page-locked, so that a copy to CUDA need not wait. */
+  /** A copy in page-locked memory, from which a copy to CUDA need not block. */
   pinMemory: method('pin_memory'),
   flatten: method<[start?: number, end?: number]>('flatten.using_ints'),
   transpose: method<[a: number, b: number]>('transpose.int'),
@@ -139,7 +141,7 @@ const methods = {
   scatter_: method<[dim: number, index: Tensor, source: Tensor]>('scatter_.src'),
   maskedFill_: method<[mask: Tensor, value: number]>('masked_fill_.Scalar'),
 
-  // shapes given as several numbers, and operators whose overload depends on what is given
+  // methods that take a shape as several numbers, and operators whose overload depends on the arguments
   view(this: Tensor, ...shape: number[]): Tensor {
     return aten('view', this, shape);
   },
@@ -152,7 +154,7 @@ const methods = {
   permute(this: Tensor, ...order: number[]): Tensor {
     return aten('permute', this, order);
   },
-  /** One dimension into several. */
+  /** Splits one dimension into several. */
   unflatten(this: Tensor, dim: number, sizes: readonly number[]): Tensor {
     const at = dim < 0 ? dim + this.ndim : dim;
     return this.reshape(...this.shape.slice(0, at), ...sizes, ...this.shape.slice(at + 1));
@@ -166,7 +168,7 @@ const methods = {
   mean(this: Tensor, dim?: Dims, keepdim = false): Tensor {
     return dim === undefined ? aten('mean', this) : aten('mean.dim', this, dim, keepdim);
   },
-  /** Unbiased, as everywhere in this project. */
+  /** The standard deviation with n − 1 in the denominator. */
   std(this: Tensor, dim?: number, keepdim = false): Tensor {
     return dim === undefined ? aten('std', this, true) : aten('std.dim', this, dim, true, keepdim);
   },

@@ -1,19 +1,7 @@
 /** Every kind of argument and return that ATen's schemas use, through the one door. */
 import { describe, expect, it } from 'vitest';
 import { native } from './engine/native.ts';
-import {
-  arange,
-  aten,
-  BoundOperator,
-  generator,
-  liveTensors,
-  ones,
-  scope,
-  seed,
-  Tensor,
-  tensor,
-  zeros,
-} from './index.ts';
+import { arange, aten, generator, liveTensors, ones, scope, seed, Tensor, tensor, zeros } from './index.ts';
 import { findOperator, internalOperator, invoke, type Operator, operator } from './operator.ts';
 
 const close = (actual: Tensor, expected: number[], digits = 6) => {
@@ -313,51 +301,5 @@ describe('numbers against PyTorch 2.13', () => {
       aten('layer_norm', x, [3], null, null, 1e-5),
       [0.1162474, -1.2787209, 1.1624736, -0.3679111, 1.3665271, -0.9986158],
     );
-  });
-});
-
-describe('BoundOperator', () => {
-  it('is the operator with its first arguments held', () => {
-    const x = tensor([1, 2]);
-    using add = new BoundOperator('add.Tensor', x);
-    expect(add.call(tensor([10, 20]), 2).tolist()).toEqual([21, 42]);
-    expect(add.call(x).tolist()).toEqual([2, 4]);
-    using split = new BoundOperator('split.Tensor', arange(0, 5));
-    expect(split.call<Tensor[]>(2).map((part) => part.tolist())).toEqual([[0, 1], [2, 3], [4]]);
-    using both = new BoundOperator('max.dim', x);
-    expect(both.call<[Tensor, Tensor]>(0).map((part) => part.item())).toEqual([2, 1]);
-  });
-
-  it('returns a held argument that is the result, and sees its new shape', () => {
-    const x = ones([2]);
-    expect(x.shape).toEqual([2]);
-    using resize = new BoundOperator('resize_', x);
-    expect(resize.call([3])).toBe(x);
-    expect(x.shape).toEqual([3]);
-  });
-
-  it('keeps its tensors for as long as it lives', () => {
-    const before = liveTensors();
-    const x = tensor([3, 4]);
-    const add = new BoundOperator('add.Scalar', x);
-    x.dispose();
-    const sum = add.call(1);
-    expect(sum.tolist()).toEqual([4, 5]);
-    sum.dispose();
-    add.dispose();
-    add.dispose();
-    expect(liveTensors()).toBe(before);
-    expect(() => add.call(1)).toThrow(/not a bound operator/);
-  });
-
-  it('refuses arguments of the wrong kind or number where they are given', () => {
-    const x = tensor([1, 2]);
-    expect(() => new BoundOperator('add.Tensor', 3)).toThrow(/"self" is Tensor, got 3/);
-    expect(() => new BoundOperator('add.Tensor', x, x, 1, 5)).toThrow(/takes 3 arguments, got 4/);
-    using add = new BoundOperator('add.Tensor', x);
-    expect(() => add.call(3)).toThrow(/"other" is Tensor, got 3/);
-    expect(() => add.call(x, 1, 5)).toThrow(/takes 3 arguments, got 4/);
-    expect(() => add.call()).toThrow(/"other" .* is missing/);
-    expect(() => native.callBound(-1)).toThrow(/not a bound operator/);
   });
 });

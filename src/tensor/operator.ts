@@ -1,6 +1,6 @@
 /**
- * Any ATen operator by its name: `aten('add.Tensor', x, y)`, keyword arguments in a last plain object:
- * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The schema of the operator says what it takes.
+ * Any ATen operator by its name: `aten('add.Tensor', x, y)`. Keyword arguments come last, in a plain object:
+ * `aten('sum.dim_IntList', x, [0], { keepdim: true })`. The operator's schema defines its arguments.
  */
 import { suggestion } from '../errors.ts';
 import { TensorError } from './engine/error.ts';
@@ -18,17 +18,17 @@ export interface Operator {
   readonly schema: string;
   readonly arguments: readonly ArgumentInfo[];
   readonly returns: readonly { type: string; argument: number }[];
-  /** The arguments that it changes. */
+  /** The arguments that the operator writes to. */
   readonly written: readonly number[];
-  /** The commonest kind, returning one new tensor, is wrapped without looking at `returns`. */
+  /** The operator returns one new tensor, the commonest case: its result is wrapped without reading `returns`. */
   readonly simple: boolean;
 }
 
 const known = new Map<string, Operator | null>();
 
 /**
- * The operator, or null when this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. What is
- * internal to libtorch is refused (internals.ts).
+ * The operator, or null where this libtorch has none of that name. `add.Tensor` is short for `aten::add.Tensor`. Operators
+ * that are internal to libtorch are refused (internals.ts).
  */
 export function findOperator(name: string): Operator | null {
   const cached = known.get(name);
@@ -39,7 +39,7 @@ export function findOperator(name: string): Operator | null {
   return operator;
 }
 
-/** Any operator at all, for code of ours that has checked the arguments itself. It does not leave src/tensor. */
+/** Any operator, internal ones included, for code in src/tensor that checks the arguments itself. */
 export function internalOperator(name: string): Operator | null {
   if (typeof name !== 'string')
     throw new TensorError(String(name), `An operator is called by its name, not by ${kindOf(name)}.`);
@@ -88,14 +88,14 @@ export function invoke(op: Operator, args: readonly unknown[]): unknown {
   return unwrap(op, args, result);
 }
 
-/** Arguments as the addon takes them: handles for tensors, ids for generators. Those before `first` are not among them. */
-function rawArguments(op: Operator, args: readonly unknown[], first = 0): unknown[] {
+/** Arguments as the addon takes them: handles for tensors, ids for generators. */
+function rawArguments(op: Operator, args: readonly unknown[]): unknown[] {
   const count = args.length;
   const raw: unknown[] = new Array(count);
   const infos = op.arguments;
   for (let i = 0; i < count; i++) {
     const value = args[i];
-    const info = infos[first + i];
+    const info = infos[i];
     if (value instanceof Tensor) {
       if (info === undefined || !info.tensor || info.list) throw wrongKind(op, info, value);
       if (value.handle < 0)
@@ -115,52 +115,6 @@ function rawArguments(op: Operator, args: readonly unknown[], first = 0): unknow
     }
   }
   return raw;
-}
-
-const unbinder = new FinalizationRegistry<number>((id) => native.unbind(id));
-
-/**
- * An operator whose first arguments are held, converted, from call to call: for one with many arguments of which few change.
- * The tensors among them live for as long as it does.
- */
-export class BoundOperator {
-  readonly #op: Operator;
-  readonly #first: readonly unknown[];
-  #id: number;
-
-  constructor(name: string, ...first: unknown[]) {
-    this.#op = operator(name);
-    this.#first = first;
-    const raw = rawArguments(this.#op, first);
-    try {
-      this.#id = native.bind(this.#op.id, ...raw);
-    } catch (error) {
-      throw explain(this.#op, first, error as Error);
-    }
-    unbinder.register(this, this.#id, this);
-  }
-
-  call<T = Tensor>(...rest: unknown[]): T {
-    const raw = rawArguments(this.#op, rest, this.#first.length);
-    const args = [...this.#first, ...rest];
-    let result: unknown;
-    try {
-      result = native.callBound(this.#id, ...raw);
-    } catch (error) {
-      throw explain(this.#op, args, error as Error);
-    }
-    return unwrap(this.#op, args, result) as T;
-  }
-
-  dispose(): void {
-    if (this.#id < 0) return;
-    unbinder.unregister(this);
-    native.unbind(this.#id);
-    this.#id = -1;
-  }
-  [Symbol.dispose](): void {
-    this.dispose();
-  }
 }
 
 function handleOf(op: Operator, info: ArgumentInfo, item: unknown): number | null {
@@ -230,12 +184,12 @@ export function kindOf(value: unknown): string {
   return typeof value === 'symbol' || typeof value === 'function' ? typeof value : String(value);
 }
 
-/** What an operator of ATen (or of ours, `attune::…`) returns depends on its schema; name it in `T`. */
+/** Calls an operator of libtorch, or one of ours (`attune::…`), by its name. `T` is what its schema returns. */
 export function aten<T = Tensor>(name: string, ...args: unknown[]): T {
   return callOperator(operator(name), args) as T;
 }
 
-/** Keyword arguments, in a last plain object, go to their places. */
+/** Calls an operator; keyword arguments in a last plain object are put at their positions. */
 export function callOperator(op: Operator, args: readonly unknown[]): unknown {
   const last = args.at(-1);
   if (!isPlainObject(last) || isComplex(last)) return invoke(op, args);

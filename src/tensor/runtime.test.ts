@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { openblasCoreType } from './engine/native.ts';
 import {
   aten,
   defaultDevice,
   engineInfo,
   libtorchVersion,
   ones,
-  openblasCoreType,
   randn,
   rngState,
   seed,

@@ -1,21 +1,26 @@
-/** The engine around the tensors: threads, determinism, random numbers, what was found. */
+/** Settings of the engine: threads, determinism, random numbers; and what libtorch and devices were found. */
 import { totalmem } from 'node:os';
 import type { Device } from './engine/dtype.ts';
 import { attempt } from './engine/error.ts';
 import { type CudaDevice, native } from './engine/native.ts';
 import { Tensor } from './tensor.ts';
 
+/** Sets how many CPU threads libtorch uses for one operator. */
 export function setThreads(count: number): void {
   attempt('setThreads', () => native.setThreads(count), [count]);
 }
+
+/** How many CPU threads libtorch uses for one operator. */
 export function threads(): number {
   return native.threads();
 }
-/** Operators that have no deterministic form then refuse to run. */
+
+/** With `true`, libtorch uses deterministic algorithms only; an operator that has none throws. */
 export function setDeterministic(value: boolean): void {
   attempt('setDeterministic', () => native.setDeterministic(value), [value]);
 }
-/** float32 matrix products: `highest` is exact f32, `high` may use TF32 on CUDA. */
+
+/** The precision of float32 matrix products on CUDA: `highest` is f32, `high` and `medium` may use TF32. */
 export function setMatmulPrecision(precision: 'highest' | 'high' | 'medium'): void {
   attempt('setMatmulPrecision', () => native.setMatmulPrecision(precision), [precision]);
 }
@@ -31,21 +36,25 @@ export function rngState(device: Device = 'cpu'): Uint8Array {
   using state = new Tensor(attempt('rngState', () => native.rngState(device), [device]));
   return state.data() as Uint8Array;
 }
+
+/** Puts a state from `rngState` back: the next random numbers are those that followed it. */
 export function setRngState(state: Uint8Array, device: Device = 'cpu'): void {
   using tensor = new Tensor(attempt('setRngState', () => native.fromBytes(state, 'uint8', [state.length])));
   attempt('setRngState', () => native.setRngState(device, tensor.handle), [tensor, device]);
 }
 
+/** What `engineInfo` found: libtorch's version and configuration, devices, threads. */
 export interface EngineInfo {
   libtorch: string;
   cuda: boolean;
-  /** Our own CUDA kernels are compiled in. */
+  /** Whether the CUDA kernels of native/cuda are compiled in. */
   kernels: boolean;
   devices: (CudaDevice | { name: 'cpu'; totalBytes: number })[];
   threads: number;
   config: string;
 }
 
+/** The libtorch in use and the devices it sees, as `attune doctor` prints them. */
 export function engineInfo(): EngineInfo {
   const { libtorch, config, cuda, kernels } = native.info();
   const count = native.cudaCount();
@@ -54,7 +63,7 @@ export function engineInfo(): EngineInfo {
   return { libtorch, cuda: cuda && count > 0, kernels, devices, threads: native.threads(), config };
 }
 
-/** `cuda` where there is one, else `cpu`. */
+/** The first GPU where there is one, else the CPU. */
 export function defaultDevice(): Device {
   return native.cudaCount() > 0 ? 'cuda:0' : 'cpu';
 }

@@ -1,7 +1,7 @@
 /**
- * A tensor: a handle on libtorch's own. This file has what needs no operator. methods.ts, conversions.ts, indexing.ts
- * and format.ts lie above it and add theirs to the class, so that no two files import each other; index.ts
- * loads them all. Methods return new tensors; those that change their tensor end in an underscore.
+ * The Tensor class: a handle on a libtorch tensor. This file has what needs no operator. methods.ts, conversions.ts,
+ * indexing.ts and format.ts add their methods to the class, so that no two files import each other; index.ts loads them all.
+ * Methods return new tensors; methods that change their tensor end in an underscore.
  *
  *     const x = randn([4, 8]).requiresGrad_();
  *     x.matmul(w).relu().sum().backward();
@@ -12,6 +12,7 @@ import { attempt, TensorError } from './engine/error.ts';
 import { adopt, type Disposable, dispose } from './engine/lifetime.ts';
 import { native } from './engine/native.ts';
 
+/** An n-dimensional array of libtorch on the CPU or a GPU, with its operators as methods and its gradient in `grad`. */
 export class Tensor implements Disposable {
   /** @internal */
   handle: number;
@@ -58,7 +59,7 @@ export class Tensor implements Disposable {
   get isFreed(): boolean {
     return this.handle < 0;
   }
-  /** @internal In-place operators may have changed it. */
+  /** @internal Drops the cached shape, which an in-place operator may have changed. */
   forgetShape(): void {
     this.#meta = undefined;
   }
@@ -112,7 +113,7 @@ export class Tensor implements Disposable {
   get isLeaf(): boolean {
     return native.isLeaf(this.live('isLeaf'));
   }
-  /** What backward has gathered here, or null. */
+  /** The gradient that backward has added up here, or null. */
   get grad(): Tensor | null {
     const handle = native.gradOf(this.live('grad'));
     return handle === null ? null : new Tensor(handle);

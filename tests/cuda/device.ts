@@ -5,7 +5,8 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { cudaCount, type DType, packageRoot, type Tensor, tensor } from '../../src/tensor/index.ts';
+import { packageRoot } from '../../src/tensor/engine/native.ts';
+import { cudaCount, type DType, type Tensor, tensor } from '../../src/tensor/index.ts';
 
 export const hasCuda = cudaCount() > 0;
 /** The device under test. */

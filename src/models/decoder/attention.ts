@@ -2,7 +2,9 @@
  * Attention over a packed batch: flash kernels with cumulative lengths for half precision on CUDA, our own blocked operator
  * (native/ops/packed_attention.cc) everywhere else. Only that one, in f32 on the CPU, knows of prefixes.
  */
-import { aten, flashAttention, flashTakes, type Tensor } from '../../tensor/index.ts';
+
+import { flashAttention, flashTakes } from '../../tensor/flash.ts';
+import { aten, type Tensor } from '../../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
 
 export interface AttentionInputs {

@@ -6,7 +6,8 @@
  *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
  */
 import { type QuantType, quantisedBytes } from '../../nn/index.ts';
-import { type Device, type DType, defaultDevice, dtypeBytes, logprobChunk } from '../../tensor/index.ts';
+import { logprobChunk } from '../../tensor/functional.ts';
+import { type Device, type DType, defaultDevice, dtypeBytes } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 import { type LoraOptions, loraConfig, loraTargets } from '../lora/config.ts';
 import type { Model } from '../model.ts';

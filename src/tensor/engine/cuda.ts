@@ -1,4 +1,4 @@
-/** CUDA's own matters. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
+/** CUDA devices, streams and graphs. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
 import type { Device } from './dtype.ts';
 import { attempt } from './error.ts';
 import { type CudaMemory, native } from './native.ts';
@@ -10,26 +10,34 @@ function indexOf(device: CudaIndex): number {
   return typeof device === 'number' ? device : Number(/^cuda:(\d+)$/.exec(device)?.[1] ?? 0);
 }
 
+/** How many CUDA devices there are; 0 on a build without CUDA. */
 export function cudaCount(): number {
   return native.cudaCount();
 }
-/** Waits until all queued work on the device is done. */
+
+/** Waits until all work that is queued on the device is done. Measure times only after it. */
 export function synchronize(device: CudaIndex = 0): void {
   attempt('synchronize', () => native.cudaSynchronize(indexOf(device)));
 }
-/** Bytes allocated now, at the peak, and reserved from the driver. */
+
+/** Bytes allocated to tensors now and at the peak, and bytes reserved from the driver. */
 export function cudaMemory(device: CudaIndex = 0): CudaMemory {
   return attempt('cudaMemory', () => native.cudaMemory(indexOf(device)));
 }
+
+/** Starts the peak figures of `cudaMemory` anew. */
 export function resetPeakMemory(device: CudaIndex = 0): void {
   attempt('resetPeakMemory', () => native.cudaResetPeak(indexOf(device)));
 }
+
+/** Returns cached but unused device memory to the driver, for other programs. */
 export function emptyCache(): void {
   attempt('emptyCache', () => native.cudaEmptyCache());
 }
 
 const DEFAULT_STREAM = -1;
 
+/** A CUDA queue of its own: work on it may run beside the default stream's. */
 export class Stream {
   readonly #id: number;
   /** @internal The number of its device. */
@@ -38,7 +46,7 @@ export class Stream {
     this.device = indexOf(device);
     this.#id = attempt('Stream', () => native.cudaStream(this.device));
   }
-  /** Queues the work of `body` here; this stream first waits for what is queued on the default one, and the reverse after. */
+  /** Queues the work of `body` on this stream. It starts after what is queued on the default stream, which then waits for it. */
   run<T>(body: () => T): T {
     const { device } = this;
     native.cudaStreamWait(this.#id, device);
@@ -53,8 +61,8 @@ export class Stream {
 }
 
 /**
- * A recorded sequence of kernels. What `body` computes is written to the same tensors on every replay, so its inputs are
- * tensors that are refilled in place and its outputs are tensors that are kept.
+ * A CUDA graph: a recorded sequence of kernels that is replayed as a whole. Every replay reads and writes the same tensors:
+ * refill the inputs in place, replay, and read the outputs.
  *
  *     const graph = Graph.capture(() => { out = model(input) });
  *     input.copy_(next); graph.replay(); out…
@@ -67,8 +75,8 @@ export class Graph {
   }
 
   /**
-   * Records what `body` queues on the stream, whose device is the graph's. Graphs captured with the same `pool` share their
-   * working memory and must not run at the same time.
+   * Records what `body` queues on the stream. Graphs captured with the same `pool` share their working memory, so they must
+   * not run at the same time.
    */
   static capture(body: () => void, options: { pool?: Graph; warmups?: number; stream?: Stream } = {}): Graph {
     const stream = options.stream ?? new Stream();

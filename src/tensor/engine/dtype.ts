@@ -1,6 +1,7 @@
 /** Element types and devices, by their PyTorch names. */
 import { TensorError } from './error.ts';
 
+/** The type of a tensor's elements, by its PyTorch name. */
 export type DType =
   | 'float32'
   | 'float64'
@@ -22,9 +23,10 @@ export type DType =
   | 'uint32'
   | 'uint64';
 
-/** `cpu`, `cuda`, `cuda:1`. */
+/** Where a tensor lies: `cpu`, `cuda` (the first GPU), `cuda:1`. */
 export type Device = string;
 
+/** Bytes per element of each dtype. */
 export const dtypeBytes: Readonly<Record<DType, number>> = {
   float32: 4,
   float64: 8,
@@ -45,15 +47,20 @@ export const dtypeBytes: Readonly<Record<DType, number>> = {
   uint64: 8,
 };
 
+/** Whether a string names a device rather than a dtype. */
 export function isDevice(name: string): boolean {
   return /^(cpu|cuda|meta)(:\d+)?$/.test(name);
 }
 
+/** Whether a dtype is a floating-point one: only such tensors can have gradients. */
 export function isFloating(dtype: DType): boolean {
   return dtype === 'float32' || dtype === 'bfloat16' || dtype === 'float16' || dtype === 'float64';
 }
 
-/** A read-back array. bfloat16 and float8 have no JavaScript array: their raw bits come as Uint16Array and Uint8Array. */
+/**
+ * What `Tensor.data` returns. bfloat16 and float8 have no JavaScript array: their raw bits come as Uint16Array and
+ * Uint8Array.
+ */
 export type TypedArray =
   | Float32Array
   | Float64Array
@@ -67,6 +74,7 @@ export type TypedArray =
   | Int8Array
   | Uint8Array;
 
+/** The typed array over a buffer of elements of this dtype. */
 export function viewOf(buffer: ArrayBuffer, dtype: DType): TypedArray {
   switch (dtype) {
     case 'float32':
@@ -97,7 +105,7 @@ export function viewOf(buffer: ArrayBuffer, dtype: DType): TypedArray {
   }
 }
 
-/** The dtype that a typed array holds by itself. */
+/** The dtype that corresponds to a typed array's own type. */
 export function dtypeOfArray(array: ArrayBufferView): DType {
   if (array instanceof Float32Array) return 'float32';
   if (array instanceof Float64Array) return 'float64';

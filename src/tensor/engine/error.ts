@@ -1,4 +1,4 @@
-/** What the engine throws. */
+/** The error that the engine throws. */
 import { AttuneError } from '../../errors.ts';
 
 /** An operator refused its arguments. The message names the operator and what it was given. */
@@ -11,7 +11,7 @@ export class TensorError extends AttuneError {
   }
 }
 
-/** Runs a call into the addon; what it refuses becomes a TensorError that says what was done to what. */
+/** Runs a call into the addon. An error from it becomes a TensorError that names the operation and its arguments. */
 export function attempt<T>(doing: string, call: () => T, given: readonly unknown[] = []): T {
   try {
     return call();

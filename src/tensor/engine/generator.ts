@@ -1,6 +1,5 @@
 /**
- * A random generator of one's own, apart from the default one that `seed` sets: what draws from it does not disturb, and is
- * not disturbed by, the numbers of others.
+ * Random generators besides the default one that `seed` sets. Drawing from one does not change the numbers of the others.
  *
  *     const own = generator(7);
  *     aten('randn.generator', [3], own);
@@ -12,6 +11,7 @@ import { native } from './native.ts';
 
 const finalizer = new FinalizationRegistry<number>((id) => native.freeGenerator(id));
 
+/** A random generator with its own seed and state, for operators that take a `generator`. */
 export class Generator {
   /** @internal */
   readonly id: number;
@@ -23,6 +23,7 @@ export class Generator {
   }
 }
 
+/** A new random generator with this seed. */
 export function generator(seed: number, device: Device = 'cpu'): Generator {
   return new Generator(seed, device);
 }

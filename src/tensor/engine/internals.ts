@@ -1,29 +1,29 @@
 /**
- * Which operators `aten()` may call. libtorch checks what its public operators are given. Those inside it take on trust what
- * its own code has checked before: with other arguments they read and write out of bounds, which ends the process. So they
- * are refused by name, and hostile.test.ts calls every other operator of the registry with garbage.
+ * Which operators `aten()` may call. libtorch's public operators check their arguments. Its internal ones do not: with bad
+ * arguments they read and write out of bounds, which ends the process. So they are refused by name, and hostile.test.ts
+ * calls every other operator of the registry with garbage.
  *
  *     aten('_reshape_alias', x, [2], [9])     // TensorError: … is internal to libtorch …; use "reshape".
  */
 import { TensorError } from './error.ts';
 import { native } from './native.ts';
 
-/** Internal by their names, but safe: what libtorch does not check in them, native/door/in_step.cc does. */
+/** Internal by name but allowed: native/door/in_step.cc checks what libtorch does not. */
 const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
 
-/** Inside libtorch, by base name, and the words for why it does not check them. */
+/** Internal operators by base name, each with the reason why libtorch does not check its arguments (for the message). */
 const INTERNAL: readonly [RegExp, string][] = [
   [/^_/, 'its own code has checked'],
   [/_backward/, 'the forward has checked'],
   [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
   [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
   [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
-  // 1.13 to 2.x: the lists of bins and of edges, and the noise, are walked through by the sizes of the other argument
+  // libtorch 1.13 to 2.x index the bins, the edges and the noise by the sizes of the other argument.
   [/^(histogramdd|rrelu_with_noise)/, 'its Python side has checked'],
   [/^align_/, "its named tensors' Python side has checked"],
 ];
 
-/** What to use instead, where it is not the name without its underscore or its `_backward`. */
+/** What to use instead, where that is not the same name without `_` or `_backward`. */
 const INSTEAD: Readonly<Record<string, string>> = {
   _reshape_alias: 'reshape',
   _local_scalar_dense: 'item',
@@ -41,7 +41,7 @@ function baseName(name: string): string {
   return name.replace(/^aten::/, '').split('.')[0] as string;
 }
 
-/** Whether `aten()` refuses this operator, which this libtorch has. */
+/** Whether `aten()` refuses an operator of this name. */
 export function isInternal(name: string): boolean {
   return reasonFor(baseName(name)) !== undefined;
 }
@@ -52,7 +52,7 @@ function reasonFor(base: string): string | undefined {
   return INTERNAL.find(([pattern]) => pattern.test(base))?.[1];
 }
 
-/** Throws where a call could end the process. */
+/** Throws for an operator that could end the process if it were called with bad arguments. */
 export function refuseInternal(name: string): void {
   const base = baseName(name);
   const reason = reasonFor(base);

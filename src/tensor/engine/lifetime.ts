@@ -1,8 +1,8 @@
 /**
- * Who frees a tensor. `scope` frees all that was made inside it except what it returns; `using`/`dispose` free one;
- * garbage collection is the safety net for tensors made outside any scope.
+ * How tensors are freed. `scope` frees everything made inside it except what it returns. `using` and `dispose` free one
+ * tensor. Garbage collection is the safety net for tensors made outside any scope.
  *
- *     const loss = scope(() => model.forward(batch).mean());   // everything in between is gone
+ *     const loss = scope(() => model.forward(batch).mean());   // all intermediate tensors are freed
  */
 import { AttuneError } from '../../errors.ts';
 import { native } from './native.ts';
@@ -20,7 +20,7 @@ const scopes: Disposable[][] = [];
 const finalizer = new FinalizationRegistry<number>((handle) => native.free(handle));
 let unreported = 0;
 
-/** A new tensor enters the innermost scope, or the collector's books. */
+/** Puts a new tensor into the innermost scope or, outside all scopes, under garbage collection. */
 export function adopt(tensor: Disposable): void {
   const depth = scopes.length;
   tensor.scopeDepth = depth;
@@ -31,7 +31,7 @@ export function adopt(tensor: Disposable): void {
   watch(tensor);
 }
 
-// The collector hears of native bytes in portions: a call per tensor would cost as much as a small operator.
+// The garbage collector is told of native bytes every 64 tensors: a call per tensor would cost as much as a small operator.
 function watch(tensor: Disposable): void {
   finalizer.register(tensor, tensor.handle, tensor);
   if (++unreported >= 64) {
@@ -47,7 +47,7 @@ export function dispose(tensor: Disposable): void {
   tensor.handle = -1;
 }
 
-/** Takes a tensor out of every scope: it lives until it is disposed of or collected. Returns it. */
+/** Takes a tensor out of every scope and returns it: it lives until it is disposed of or garbage-collected. */
 export function keep<T extends Disposable>(tensor: T): T {
   if (tensor.scopeDepth > 0) {
     tensor.scopeDepth = KEPT;
@@ -56,6 +56,7 @@ export function keep<T extends Disposable>(tensor: T): T {
   return tensor;
 }
 
+/** Runs `body` and frees every tensor made in it, except those in its return value and those marked with `keep`. */
 export function scope<T>(body: () => T): T {
   const made: Disposable[] = [];
   scopes.push(made);
@@ -91,7 +92,7 @@ function release(made: Disposable[], depth: number, survivors: Set<Disposable>):
   if (count > 0) native.freeAll(handles, count);
 }
 
-/** The tensors inside a returned value: itself, members of arrays, Maps and Sets, fields of plain objects. */
+/** Finds the tensors in a returned value: the value itself, members of arrays, Maps and Sets, fields of plain objects. */
 function collect(value: unknown, into: Set<Disposable>, depth: number): void {
   if (value === null || typeof value !== 'object' || depth > 8) return;
   if (isDisposable(value)) {
@@ -109,12 +110,12 @@ function isDisposable(value: object): value is Disposable {
   return 'handle' in value && 'scopeDepth' in value;
 }
 
-/** Tensors that JavaScript holds now. */
+/** How many tensors JavaScript holds now: a program that leaks shows it here. */
 export function liveTensors(): number {
   return native.liveCount();
 }
 
-/** Bytes of the distinct storages behind them. */
+/** Bytes of the memory behind all live tensors; memory that several of them share counts once. */
 export function liveBytes(): number {
   return native.liveSize();
 }

@@ -1,7 +1,7 @@
 /**
- * The compiled addon, loaded once. What lies behind it is in native/; nothing but src/tensor speaks to it.
+ * The compiled addon (native/), loaded once. Only src/tensor calls it.
  *
- * The addon's place is in `build/addon.json`, written by scripts/native.mjs when it builds; ATTUNE_ADDON overrides it.
+ * scripts/native.mjs writes the addon's path to `build/addon.json` when it builds; ATTUNE_ADDON overrides it.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -16,7 +16,7 @@ export interface ArgumentInfo {
   tensor: boolean;
   generator: boolean;
   list: boolean;
-  /** The operator changes it. */
+  /** The operator writes to this argument. */
   written: boolean;
   kwargOnly: boolean;
   required: boolean;
@@ -30,6 +30,7 @@ export interface OperatorInfo {
   returns: { type: string; argument: number }[];
 }
 
+/** A CUDA device: name, memory, compute capability. */
 export interface CudaDevice {
   name: string;
   totalBytes: number;
@@ -38,6 +39,7 @@ export interface CudaDevice {
   multiprocessors: number;
 }
 
+/** Figures of a CUDA device's memory in bytes: allocated to tensors, and reserved from the driver. */
 export interface CudaMemory {
   allocated: number;
   peak: number;
@@ -50,14 +52,9 @@ type Bytes = ArrayBufferView | ArrayBuffer;
 export interface Native {
   resolve(name: string, overload: string): OperatorInfo | null;
   call(id: number, ...args: unknown[]): unknown;
-  /** Converts and holds an operator's first arguments; `callBound` takes the others. */
-  bind(id: number, ...first: unknown[]): number;
-  callBound(bound: number, ...rest: unknown[]): unknown;
-  unbind(bound: number): void;
   overloads(name: string): string[];
 
   fromBytes(data: Bytes, dtype: string, shape: readonly number[]): number;
-  writeInto(handle: number, data: Bytes): void;
   bytesOf(handle: number): ArrayBuffer;
   item(handle: number): number | bigint | boolean | { re: number; im: number };
   meta(handle: number): [dtype: string, device: string, ...shape: number[]];
@@ -117,7 +114,7 @@ export interface Native {
   graphFree(graph: number): void;
 }
 
-/** The folder that holds package.json, from src/tensor as from dist/tensor. */
+/** The folder that holds package.json; the same path from src/tensor/engine and dist/tensor/engine. */
 export const packageRoot = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 
 function addonPath(): string {
@@ -132,8 +129,8 @@ function addonPath(): string {
 }
 
 /**
- * Debian's OpenBLAS 0.3.21 takes recent Intel CPUs for a 2004 Prescott and runs at a third of their speed. It reads this
- * variable when it is loaded, so it has to be set before the addon is.
+ * The value for OPENBLAS_CORETYPE. Debian's OpenBLAS 0.3.21 takes recent Intel CPUs for a 2004 Prescott and runs at a third
+ * of their speed. It reads the variable when it is loaded, so the variable must be set before the addon is loaded.
  */
 export function openblasCoreType(arch: string, cpuFlags: ReadonlySet<string>): string | undefined {
   if (arch !== 'x64') return undefined;

@@ -3,16 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import {
-  liveTensors,
-  ones,
-  openSafetensors,
-  parseHeader,
-  SafetensorsError,
-  scope,
-  writeSafetensors,
-  zeros,
-} from '../index.ts';
+import { liveTensors, ones, openSafetensors, SafetensorsError, scope, writeSafetensors, zeros } from '../index.ts';
+import { parseHeader } from './header.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-mutants-'));
 afterAll(() => rmSync(folder, { recursive: true }));

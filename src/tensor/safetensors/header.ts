@@ -1,18 +1,18 @@
 /**
- * The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. It is checked whole
- * against the file before anything in it is believed, since files come from strangers.
+ * The header of a safetensors file: 8 bytes of length, then JSON that says where each tensor lies. Files come from
+ * strangers, so the whole header is checked against the file before any of it is used.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { AttuneError } from '../../errors.ts';
 import { type DType, dtypeBytes } from '../engine/dtype.ts';
 
-/** A file that is not what it says. The message names the file and the fault. */
+/** A safetensors file that is malformed, or cannot be read or written. The message names the file and the fault. */
 export class SafetensorsError extends AttuneError {
   override name = 'SafetensorsError';
 }
 
 const MAX_HEADER = 100 * 2 ** 20; // the reference implementation's limit
-const MAX_DIMENSIONS = 64; // no tensor has more; a million of them would only be work
+const MAX_DIMENSIONS = 64; // more than any tensor has; the limit bounds the work on a hostile file
 
 const fromCode: Readonly<Record<string, DType>> = {
   F64: 'float64',
@@ -39,6 +39,7 @@ export function codeOf(dtype: DType): string | undefined {
   return toCode.get(dtype);
 }
 
+/** A tensor in a safetensors file: dtype, shape, and where its bytes lie. */
 export interface TensorInfo {
   dtype: DType;
   shape: readonly number[];
@@ -47,6 +48,7 @@ export interface TensorInfo {
   bytes: number;
 }
 
+/** A safetensors file's table of tensors and its metadata. */
 export interface Header {
   tensors: Map<string, TensorInfo>;
   metadata: Record<string, string>;
@@ -106,7 +108,7 @@ function tensorInfo(name: string, entry: unknown, start: number, available: numb
   if (from > to || to > available)
     return fail(`${its} lies at ${from}–${to}, but the file holds ${available} bytes of data (is it cut short?)`);
   const sizes = shape as number[];
-  // without the zeros first: strides are products too, and overflow where the size is none
+  // Zero sizes count as 1 here: libtorch multiplies the other sizes for the strides, which must not overflow.
   const extent = sizes.reduce((product, size) => product * Math.max(size, 1), dtypeBytes[dtype]);
   const bytes = sizes.includes(0) ? 0 : extent;
   if (!Number.isSafeInteger(extent) || bytes !== to - from) {
@@ -115,7 +117,7 @@ function tensorInfo(name: string, entry: unknown, start: number, available: numb
   return { dtype, shape: sizes, offset: start + from, bytes };
 }
 
-/** The data is covered exactly once, without holes: so nothing hides in it and no byte serves twice. */
+/** The tensors must cover the data exactly once: no holes in which bytes could hide, no overlaps. */
 function checkLayout(tensors: Map<string, TensorInfo>, start: number, available: number, fail: Fail): void {
   let end = start;
   const ordered = [...tensors].sort((a, b) => a[1].offset - b[1].offset || a[1].bytes - b[1].bytes);
@@ -135,7 +137,7 @@ function isSize(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-/** A value of the file's in a message: short, and whatever its nesting. */
+/** A value from the file, shortened for a message. */
 function shown(value: unknown): string {
   if (Array.isArray(value) && value.some((item) => typeof item === 'object')) return 'a nested array';
   const text =
@@ -152,8 +154,9 @@ const CLOSE = 0x7d;
 const COLON = 0x3a;
 
 /**
- * JSON.parse keeps the last of two equal keys; a file that relies on that is lying to somebody. One pass over JSON that is
- * known to be valid (a regular expression would run out of stack on a long string).
+ * The first key that an object holds twice. JSON.parse keeps the last of them and other parsers the first, so that two
+ * programs would read two models from one file. One pass over JSON that is known to be valid: a regular expression would
+ * overflow the stack on a long string.
  */
 function duplicateKey(json: string): string | undefined {
   const levels: Set<string>[] = [];
@@ -175,10 +178,11 @@ function duplicateKey(json: string): string | undefined {
   return undefined;
 }
 
+/** Reads and checks the header of a safetensors file, without its tensors. */
 export function readHeader(path: string): Header {
   let file: number;
   try {
-    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK); // a named pipe would wait for its writer
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK); // opening a named pipe would wait for its writer
   } catch (error) {
     throw new SafetensorsError(
       `${path}: ${(error as NodeJS.ErrnoException).code === 'ENOENT' ? 'there is no such file' : (error as Error).message}`,

@@ -11,7 +11,6 @@ import {
   ones,
   openSafetensors,
   randn,
-  readHeader,
   SafetensorsError,
   seed,
   type Tensor,
@@ -19,6 +18,7 @@ import {
   writeSafetensors,
   zeros,
 } from '../index.ts';
+import { readHeader } from './header.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-safetensors-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -1,6 +1,6 @@
 /**
- * The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. Read lazily through a memory
- * map, written beside the target and renamed.
+ * The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes. Files are
+ * read lazily through a memory map.
  *
  *     using file = openSafetensors('model.safetensors');
  *     file.tensor('model.norm.weight');
@@ -12,10 +12,10 @@ import { native } from '../engine/native.ts';
 import { Tensor } from '../tensor.ts';
 import { isRecord, readHeader, SafetensorsError, type TensorInfo } from './header.ts';
 
-export { type Header, parseHeader, readHeader, SafetensorsError, type TensorInfo } from './header.ts';
+export { SafetensorsError, type TensorInfo } from './header.ts';
 export { writeSafetensors } from './writer.ts';
 
-/** An open file. Its tensors share the mapped bytes and stay valid after it is closed. */
+/** An open safetensors file. Its tensors share the mapped bytes and stay valid after it is closed. */
 export class SafetensorsFile {
   readonly path: string;
   readonly metadata: Readonly<Record<string, string>>;
@@ -49,7 +49,7 @@ export class SafetensorsFile {
       throw new SafetensorsError(`${this.path}: no tensor "${name}".${suggestion(name, this.#tensors.keys())}`);
     return info;
   }
-  /** The tensor, on the file's own bytes (no copy; changing it does not change the file). */
+  /** A tensor over the mapped bytes, without a copy. Writing to it does not change the file. */
   tensor(name: string): Tensor {
     const info = this.info(name);
     if (!this.#open) throw new SafetensorsError(`${this.path}: the file is closed`);
@@ -68,7 +68,7 @@ export class SafetensorsFile {
   }
 }
 
-/** What the addon refuses here is a fault of the file, or a dtype that this libtorch lacks. */
+/** Turns an error of the addon into one about the file: here it is the file's fault, or a dtype that this libtorch lacks. */
 function refused<T>(where: string, call: () => T): T {
   try {
     return call();
@@ -77,16 +77,17 @@ function refused<T>(where: string, call: () => T): T {
   }
 }
 
+/** Opens a safetensors file and checks its header; tensors are read when they are asked for. */
 export function openSafetensors(path: string): SafetensorsFile {
   return new SafetensorsFile(path);
 }
 
-/** Where each tensor of a checkpoint lies: one file, or shards with their index. */
+/** The tensors of a model folder by name, from one safetensors file or from shards with their index. */
 export class Checkpoint {
   readonly #files = new Map<string, SafetensorsFile>();
   readonly #where = new Map<string, SafetensorsFile>();
 
-  /** A folder with `<base>.safetensors` or `<base>.safetensors.index.json` and its shards. */
+  /** Opens a folder with `<base>.safetensors` or `<base>.safetensors.index.json` and its shards. */
   constructor(folder: string, base = 'model') {
     const single = join(folder, `${base}.safetensors`);
     const index = join(folder, `${base}.safetensors.index.json`);

@@ -1,4 +1,4 @@
-/** Writing safetensors: beside the target, then renamed, so that a crash leaves the old file or the new one. */
+/** Writing safetensors files. */
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { dtypeBytes } from '../engine/dtype.ts';
@@ -7,7 +7,10 @@ import { native } from '../engine/native.ts';
 import type { Tensor } from '../tensor.ts';
 import { codeOf, SafetensorsError } from './header.ts';
 
-/** Writes to a temporary file beside `path`, flushes it to the disk and renames it: a crash leaves the old file or the new one. */
+/**
+ * Writes tensors as one safetensors file: to a temporary file beside `path`, flushed to the disk and renamed, so that a crash
+ * leaves the old file or the new one.
+ */
 export function writeSafetensors(
   path: string,
   tensors: Iterable<readonly [string, Tensor]>,
