@@ -12,13 +12,13 @@ import {
   keep,
   noGrad,
   openSafetensors,
-  readHeader,
   type SafetensorsFile,
   scope,
   type Tensor,
   writeSafetensors,
   zeros,
 } from '../../tensor/index.ts';
+import { readHeader } from '../../tensor/safetensors/header.ts';
 import { type HeadKind, type ScoreHead, scoreWeightName } from '../decoder/head.ts';
 import type { Adapter } from '../lora/adapters.ts';
 import { addLora, DEFAULT_ADAPTER } from '../lora/lora.ts';
