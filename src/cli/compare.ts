@@ -1,4 +1,4 @@
-/** `attune compare`: several methods from one start, one report. */
+/** `attune compare`: trains one model by several methods and compares them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';

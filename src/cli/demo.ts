@@ -1,4 +1,4 @@
-/** `attune demo`: the whole story of post-training with the shipped tiny model (workflows/story.ts). */
+/** `attune demo`: post-training from start to end with the shipped tiny model (workflows/story.ts). */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
@@ -71,7 +71,7 @@ It took ${duration((performance.now() - started) / 1000)}. Where to go next:
 ${next.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`);
 }
 
-/** Commands as they can be typed here, on the files that are really there. */
+/** Commands to try next, on files that exist. */
 export function whereNext(folder: string): [string, string][] {
   const attune = typedCommand();
   const model = shown(tinyModel);

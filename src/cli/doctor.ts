@@ -1,4 +1,6 @@
-/** `attune doctor`: what was found on this machine, each problem with its remedy. Exit code 1 when attune cannot run here. */
+/**
+ * `attune doctor`: what is installed on this machine, and a remedy for each problem. Exit code 1 if attune cannot run.
+ */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
@@ -43,7 +45,7 @@ async function examine(): Promise<Findings> {
   return { ...findings, ...(addon ? { addon } : {}), ...(await probe()) };
 }
 
-/** Loads the engine in a process of its own, where OpenBLAS is asked to name the kernels that it chose. */
+/** Loads the engine in a separate process, in which OpenBLAS prints the kernels that it chose. */
 function probe(): Promise<Pick<Findings, 'engine' | 'engineError' | 'openblasCore'>> {
   const script = fileURLToPath(
     new URL(import.meta.url.endsWith('.ts') ? './machine/probe.ts' : './machine/probe.js', import.meta.url),
@@ -71,7 +73,7 @@ function probe(): Promise<Pick<Findings, 'engine' | 'engineError' | 'openblasCor
   });
 }
 
-/** The message of the error that ended a Node process, out of the source excerpt and stack around it. */
+/** The error message of a Node process that ended, without source excerpt and stack. */
 function causeOf(errors: string): string | undefined {
   return /^\w*Error(?: \[\w+\])?: (.*)$/m.exec(errors)?.[1];
 }

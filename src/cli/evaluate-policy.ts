@@ -1,4 +1,4 @@
-/** `attune evaluate policy`: what a policy is worth on held-out prompts, alone and against another. */
+/** `attune evaluate policy`: evaluates a policy on held-out prompts, alone or against another. */
 import { basename, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
@@ -88,7 +88,9 @@ async function run(config: z.output<typeof evaluatePolicySchema>): Promise<void>
   print(`\nwritten to ${shown(resolve(outputDir))}`);
 }
 
-/** What reports call the two: the run's name where a checkpoint of it is meant; the whole path where the names are equal. */
+/**
+ * The names of the two policies in reports: the run's name for a checkpoint, or the whole path if both names are equal.
+ */
 export function policyNames(policy: string, opponent?: string): { policy: string; opponent?: string } {
   const named = (path: string) => {
     const name = basename(resolve(path));

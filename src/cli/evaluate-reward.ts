@@ -1,4 +1,4 @@
-/** `attune evaluate reward`: what a reward model is worth on labelled examples. */
+/** `attune evaluate reward`: evaluates a reward model on labelled examples. */
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';

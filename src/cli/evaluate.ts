@@ -1,4 +1,4 @@
-/** `attune evaluate reward|policy`: each a file of its own beside this one. */
+/** `attune evaluate reward|policy`: each in its own file. */
 import type { Command } from 'commander';
 import { registerEvaluatePolicy } from './evaluate-policy.ts';
 import { registerEvaluateReward } from './evaluate-reward.ts';

@@ -1,4 +1,4 @@
-/** `attune explore <dataset>`: statistics, openings, samples and biases of a dataset, with a picture. */
+/** `attune explore <dataset>`: statistics, openings, samples and biases of a dataset, with a plot. */
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
@@ -178,7 +178,7 @@ function table(title: string, parts: Record<string, Summary>): string[] {
   ];
 }
 
-/** One line of a text: of a prompt its end, which is what is answered. */
+/** One line of a text; of a prompt its end, where the question is. */
 function excerpt(text: string, end = false): string {
   const line = text.replace(/\s+/g, ' ').trim();
   if (line.length <= 220) return line;

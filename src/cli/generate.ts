@@ -114,7 +114,7 @@ async function generate(config: Config): Promise<void> {
   report(replies, config, (performance.now() - started) / 1000, streaming, prompt);
 }
 
-/** --ids needs none, but shows text where there is one. */
+/** --ids needs no tokenizer, but shows text if there is one. */
 async function tokenizerOf(
   config: Config,
   progress: ReturnType<typeof consoleProgress>,
@@ -132,7 +132,7 @@ function noteRewardModel(name: string, model: Model): void {
   tell(`Note: ${name} was trained to score, not to write; its rewards are given by attune score --checkpoint ${name}.`);
 }
 
-/** What the model's positions leave beside the prompt; past them it was never trained, and some models cannot go there. */
+/** How many tokens fit after the prompt into the model's context; beyond it models are untrained, and some fail. */
 function roomFor(asked: number, prompt: number, { decoder }: Model): number {
   const { maxPositions } = decoder.spec;
   if (prompt >= maxPositions)

@@ -87,7 +87,7 @@ async function inspect(config: Config): Promise<void> {
   if (!config.json) print(`logits      of ${ids.length} tokens in ${path}`);
 }
 
-/** Weights are read from mapped files: writing over one would pull it from under the model. */
+/** Refuses to overwrite the model's own files: weights are memory-mapped. */
 function checkLogitsFile(path: string): void {
   checkOutputFile('--save-logits', path);
   if (existsSync(path) && existsSync(resolve(dirname(path), 'config.json')))

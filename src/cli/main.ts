@@ -1,6 +1,6 @@
 /**
  * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is
- * the one that was asked for, so that `--help` is instant and no command pays for another's packages.
+ * called, so that `--help` is instant and no command loads another's packages.
  */
 import { Command, CommanderError } from 'commander';
 import { UserError } from '../errors.ts';
@@ -14,7 +14,7 @@ import { surviveClosedOutput } from './terminal/streams.ts';
 interface CommandEntry {
   summary: string;
   load: () => Promise<{ register(program: Command): void }>;
-  /** False for commands that run without libtorch, or see to it themselves. */
+  /** False for commands that do not need libtorch, or prepare it themselves. */
   engine?: boolean;
 }
 
@@ -54,7 +54,7 @@ const commands: Record<string, CommandEntry> = {
   },
 };
 
-/** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for a mistake in what was asked. */
+/** Runs one command line and returns the exit code: 0, 1 for a failure, 2 for wrong usage. */
 export async function main(
   argv: string[],
   launcher: { version: string; prepareEngine: EnginePreparer },
@@ -87,7 +87,7 @@ export async function main(
 }
 
 /**
- * Importing a command that uses the engine loads it, so it is made ready first; for a look at the help it need not be.
+ * Importing a command may load the engine, so the engine is prepared first; `--help` does not need it.
  */
 async function load(entry: CommandEntry, args: string[]): Promise<Awaited<ReturnType<CommandEntry['load']>>> {
   const helpOnly = args[0] === 'help' || args.includes('--help') || args.includes('-h');
@@ -100,7 +100,7 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
 }
 
 function report(error: unknown): number {
-  // Commander has already printed its own message, and the help or version that was asked for.
+  // Commander has already printed its message, help or version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const message = error instanceof Error ? error.message : String(error);
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;

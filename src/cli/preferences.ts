@@ -1,4 +1,7 @@
-/** `attune preferences build`: pairs from a policy's own responses, ranked by a reward model, a verifier or a program. */
+/**
+ * `attune preferences build`: pairs from a policy's own responses, ranked by a reward model, a verifier or a reward
+ * module.
+ */
 import type { Command } from 'commander';
 import { buildPreferences, buildPreferencesSchema } from '../workflows/build-preferences.ts';
 import { registerCommand } from './options/command.ts';

@@ -1,4 +1,7 @@
-/** `attune replay`: a stored step's advantages and losses, recomputed from the database and held against the record. */
+/**
+ * `attune replay`: recomputes a stored step's advantages and losses from the database and compares them with the
+ * metrics.
+ */
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';

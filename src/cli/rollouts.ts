@@ -1,4 +1,4 @@
-/** `attune rollouts`: what a policy wrote in training: best and worst, by step, one prompt over time. */
+/** `attune rollouts`: the rollouts of a policy run: best and worst, by step, one prompt over time. */
 import { statSync } from 'node:fs';
 import type { Command } from 'commander';
 import { z } from 'zod';
@@ -15,7 +15,7 @@ import {
 import { registerCommand } from './options/command.ts';
 import { print, printJson } from './terminal/print.ts';
 
-/** As many as fit a screen or two; who reads JSON gets all. */
+/** About two screens; JSON output has all rows. */
 const usualLimit = 20;
 
 const count = () => z.number().int().positive().optional();
@@ -70,7 +70,7 @@ function readerOf(path: string): RolloutReader {
   return openRun(path).rollouts();
 }
 
-/** Undefined where nothing was singled out. */
+/** Undefined if no rows were selected. */
 function queryOf(options: Options): RolloutQuery | undefined {
   const { best, worst, step, promptIndex, limit } = options;
   if (best !== undefined && worst !== undefined) throw new UserError('Ask for --best or for --worst, not for both.');
@@ -84,7 +84,7 @@ function queryOf(options: Options): RolloutQuery | undefined {
   };
 }
 
-/** `12`, or `90-100` from and to. */
+/** `12`, or the range `90-100`. */
 function stepsOf(text: string): number | [number, number] {
   const [from = 0, to] = text.split('-').map(Number);
   if (to === undefined) return from;
@@ -106,7 +106,7 @@ function rowsOf(rollouts: RolloutReader, query: RolloutQuery, options: Options):
 
 function printSteps(rollouts: RolloutReader, options: Options): void {
   const steps = rollouts.steps();
-  // From first to last, so that the course of a long run fits.
+  // Evenly spaced from first to last, so that a long run fits.
   const most = options.limit ?? (options.json ? steps.length : usualLimit);
   const every = Math.max(1, Math.ceil(steps.length / most));
   const chosen = steps.filter((_, i) => i % every === 0 || (i === steps.length - 1 && options.limit === undefined));

@@ -1,6 +1,6 @@
 /**
  * attune runs [folder]                         every run below a folder, newest first
- * attune runs show|compare|tag|delete RUN…     one run, several side by side, names for them, room on the disk
+ * attune runs show|compare|tag|delete RUN…     shows, compares, tags or deletes runs
  */
 
 import { statSync } from 'node:fs';
@@ -75,7 +75,7 @@ export function register(program: Command): void {
     );
 }
 
-/** `--json` belongs to the parent command too, which takes it where it stands before the verb's own arguments. */
+/** The parent command has `--json` too and takes it if it comes before the verb's arguments. */
 const asked = (command: Command, flags: ListFlags): ListFlags => ({
   json: flags.json ?? (command.optsWithGlobals() as ListFlags).json,
 });
@@ -187,7 +187,7 @@ async function planned(all: readonly RunEntry[], names: readonly string[], flags
   const whole = names.filter((name) => !snapshots.includes(name));
   const chosen = names.length === 0 ? [...all] : chooseRuns(all, whole);
   const runs = olderThan === undefined ? chosen : oldEnough(chosen, olderThan);
-  // By a rule over everything, what is being written is passed over; by its name it is refused.
+  // A rule over all runs skips those being written; naming one is an error.
   const free = names.length === 0 ? runs.filter(({ state }) => state !== 'running') : runs;
   return [
     ...planRemoval(folder, free, { keepBest, ...(keepLast === undefined ? {} : { keepLast }) }),

@@ -218,7 +218,7 @@ function verified(example: Scored, response: string, place: string): number {
   try {
     return task(example.task).score(response, example);
   } catch (error) {
-    // A meta that the task did not write itself; its verifier cannot make sense of it.
+    // The `meta` was not written by this task, and its verifier cannot read it.
     throw new UserError(`${place}: "meta" is not that of a ${example.task} problem (${(error as Error).message}).`);
   }
 }
@@ -238,7 +238,7 @@ function table({ tasks, total }: { tasks: TaskScore[]; total: TaskScore }): stri
 
 async function generate({ kind, out: path, ...options }: z.output<typeof generateSchema>): Promise<void> {
   const rows = corpusRows(kind, options);
-  // The first row is made before a file is, so that a mistake in the mixture leaves nothing behind.
+  // The first row is made before the file, so that an error in the mixture leaves no file behind.
   let next = rows.next();
   using out = path === undefined ? undefined : new OutputFile('--out', path);
   const prompts = new DistinctPrompts(kind, options.perPrompt);
@@ -247,7 +247,7 @@ async function generate({ kind, out: path, ...options }: z.output<typeof generat
     const line = `${jsonLine(next.value)}\n`;
     if (out === undefined) printPart(line);
     else out.write(line);
-    // Now and then the event loop, where a reader that is gone (head, a pager) ends the command.
+    // Lets the event loop run now and then, so that a closed output (head, a pager) ends the command.
     if (prompts.rows % 256 === 0) await setImmediate();
   }
   out?.finish();

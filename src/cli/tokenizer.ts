@@ -117,7 +117,7 @@ async function* lines(paths: readonly string[], field: string): AsyncGenerator<s
     const isJson = /\.jsonl(\.gz|\.zst)?$/.test(path);
     for await (const { text, line } of textLines(fileBytes(path))) {
       if (isJson) yield jsonText(text, field, `${path}:${line}`);
-      // The line's end belongs to the text: a tokenizer must learn it too.
+      // The line feed belongs to the text: the tokenizer must learn it too.
       else yield `${text}\n`;
     }
   }

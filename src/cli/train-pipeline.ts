@@ -82,7 +82,7 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
   return outcomes.some(({ status }) => status === 'failed') ? 1 : 0;
 }
 
-/** The same command again, with what decides where its models lie. */
+/** The command that resumes this pipeline. */
 export function resumeCommand({ config, modelIndex, outputDir }: Flags): string {
   const more = [
     ...(modelIndex === undefined ? [] : ['--model-index', modelIndex]),
@@ -93,7 +93,7 @@ export function resumeCommand({ config, modelIndex, outputDir }: Flags): string 
 
 type LogLevel = PipelineConfig['logging']['logLevel'];
 
-/** What is printed while it runs, by `logging.log_level`. */
+/** What is printed during training, by `logging.log_level`. */
 function told(level: LogLevel): Partial<PipelineOptions> {
   const quiet: Partial<PipelineOptions> = {
     onOutcome: ({ name, status, error }) => {

@@ -32,7 +32,7 @@ export function registerTrainPolicy(train: Command): void {
   });
 }
 
-/** Says once, beneath the progress, what a number means where people usually misread it. */
+/** Prints each signal once: explanations of metrics that are often misread. */
 export function explainer(print: (line: string) => void = (line) => tell(line)): (step: TrainStep) => void {
   const history: MetricRow[] = [];
   const told = new Set<Signal['kind']>();

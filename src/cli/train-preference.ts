@@ -1,4 +1,4 @@
-/** `attune train preference`: direct alignment on pairs or on single judged responses. */
+/** `attune train preference`: direct alignment on pairs or on single labelled responses. */
 import type { Command } from 'commander';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { configuredLoss, preferenceSchema } from '../trainers/preference/config.ts';
@@ -33,7 +33,7 @@ export function registerTrainPreference(train: Command): void {
   command.option('--no-ref-model', 'train without a reference, where the loss allows it');
 }
 
-/** What the policy writes now, a line for each prompt. */
+/** Prints the policy's current responses, one line per prompt. */
 export function printSamples(samples: readonly Sample[]): void {
   for (const { step, prompt, response, ended } of samples)
     print(`step ${step}  ${oneLine(prompt, 60)} → ${oneLine(response, 100)}${ended ? '' : ' …'}`);

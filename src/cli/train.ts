@@ -1,4 +1,4 @@
-/** `attune train sft|reward|preference|policy`: each verb is a file of its own beside this one. */
+/** `attune train sft|reward|preference|policy`: each verb is in its own file. */
 import type { Command } from 'commander';
 import { registerPipeline } from './train-pipeline.ts';
 import { registerTrainPolicy } from './train-policy.ts';
@@ -8,7 +8,7 @@ import { registerTrainSft } from './train-sft.ts';
 
 export function register(program: Command): void {
   const train = program.command('train').description('train a model: sft, reward, preference or policy');
-  // An option after a verb is the verb's, also where `train` itself has one of that name.
+  // An option after a verb belongs to the verb, even if `train` has one of the same name.
   program.enablePositionalOptions();
   train.enablePositionalOptions();
   registerTrainSft(train);

@@ -1,5 +1,5 @@
 /**
- * From what was found to what is wrong with it: pure functions, so that machines we do not have can be tested.
+ * Finds problems in the doctor's findings: pure functions, so that other machines can be tested.
  *
  *     const problems = diagnose(findings);   // [{ severity: 'warning', what: 'BLAS …', remedy: 'apt-get …' }]
  */
@@ -15,19 +15,19 @@ export interface Findings {
   hub: HubCache;
   nvidiaCard: boolean;
   addon?: Addon;
-  /** Why the addon could not be built: the fault in the first line, what to do in the rest. */
+  /** Why the addon could not be built: the fault in the first line, the remedy in the rest. */
   buildError?: string;
   /** Why it could not be loaded. */
   engineError?: string;
   engine?: EngineFacts;
-  /** The kernel family that OpenBLAS says it chose. */
+  /** The kernel family that OpenBLAS chose. */
   openblasCore?: string;
-  /** OMP_NUM_THREADS or ATTUNE_THREADS, where somebody set them. */
+  /** OMP_NUM_THREADS or ATTUNE_THREADS, if set. */
   threadsAsked?: number;
 }
 
 export interface Problem {
-  /** `error`: attune cannot run; `warning`: it runs, slower or with less than the machine offers. */
+  /** `error`: attune cannot run; `warning`: it runs, but does not use all that the machine offers. */
   severity: 'error' | 'warning';
   what: string;
   remedy: string;
@@ -40,7 +40,7 @@ export interface Blas {
   fits?: boolean;
 }
 
-/** Which BLAS does the products. Debian's libtorch asks for libblas.so.3 first, whatever else is loaded after it. */
+/** The BLAS that computes matrix products. Debian's libtorch uses libblas.so.3, whatever is loaded after it. */
 export function blasOf(findings: Findings): Blas {
   const { engine, openblasCore: core, cpu } = findings;
   const libraries = engine?.libraries ?? [];
@@ -55,12 +55,12 @@ export function blasOf(findings: Findings): Blas {
     const path = libraries.find((library) => library.includes(`/${file}`));
     if (path) return { name: name as Blas['name'], path, fits: true };
   }
-  // x86 wheels have MKL inside libtorch_cpu.so itself, where only the build's own description shows it.
+  // x86 wheels have MKL inside libtorch_cpu.so; only the build's description shows it.
   if (/BLAS_INFO=mkl|Math Kernel Library/.test(engine?.config ?? '')) return { name: 'MKL', fits: true };
   return { name: 'unknown' };
 }
 
-/** Whether OpenBLAS's kernels use what the CPU has. Names as in its cpu detection; compared without case. */
+/** Whether OpenBLAS's kernels fit the CPU. Names as in its CPU detection, compared without case. */
 function coreFits(core: string, cpu: Cpu): boolean {
   const name = core.toLowerCase();
   if (cpu.features.avx512) return ['skylakex', 'cooperlake', 'sapphirerapids'].includes(name);

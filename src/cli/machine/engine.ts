@@ -1,6 +1,6 @@
 /**
- * The addon as the command line sees it. Building it is the launcher's business (bin/attune.mjs, in plain JavaScript, since
- * it must run before anything is compiled), which hands its builder over here.
+ * The addon, for the command line. The launcher builds it (bin/attune.mjs, in plain JavaScript because it runs before
+ * anything is compiled) and passes its build function to this file.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { tell } from '../terminal/print.ts';
@@ -13,11 +13,11 @@ export interface Addon {
   version: string;
   source: 'environment' | 'python' | 'system' | 'cache';
   libtorchHasCuda: boolean;
-  /** Whether the addon itself was built with CUDA, which takes the toolkit's headers. */
+  /** Whether the addon was built with CUDA, which needs the toolkit's headers. */
   cuda: boolean;
-  /** Whether the CUDA kernels of native/*.cu are inside. */
+  /** Whether it has the CUDA kernels of native/. */
   kernels: boolean;
-  /** There are such kernels, and no nvcc to compile them with. */
+  /** There are CUDA kernels, but no nvcc to compile them. */
   kernelsLeftOut: boolean;
 }
 
@@ -30,8 +30,8 @@ export function setEnginePreparer(prepare: EnginePreparer): void {
 }
 
 /**
- * Builds the addon if there is none for this machine yet, and points the engine at it. An addon that the environment names
- * is used as it is; what it was built against is known when its record lies beside it.
+ * Builds the addon if there is none for this machine yet, and points the engine at it. An addon named by ATTUNE_ADDON
+ * is used as it is; a record beside it says what it was built against.
  */
 export async function prepareEngine(): Promise<Addon | undefined> {
   const given = process.env.ATTUNE_ADDON;

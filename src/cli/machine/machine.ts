@@ -1,4 +1,4 @@
-/** What Linux says of this machine, read from /proc and the environment; the engine is not needed for any of it. */
+/** Facts about this machine from /proc and the environment; the engine is not needed. */
 import { type Dirent, existsSync, readdirSync, readFileSync, statfsSync, statSync } from 'node:fs';
 import { availableParallelism, homedir, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 export interface Cpu {
   model: string;
   cores: number;
-  /** The instruction sets that decide how fast matrix products are, each true or false. */
+  /** Instruction sets that matter for matrix products, and whether the CPU has them. */
   features: Record<string, boolean>;
 }
 
@@ -33,7 +33,7 @@ export function readCpu(cpuinfo = read('/proc/cpuinfo'), arch: string = process.
   return { model, cores: availableParallelism(), features };
 }
 
-/** Linux names no model on ARM, only a part number (Arm's Main ID Register). */
+/** On ARM, Linux gives only a part number (Arm's Main ID Register). */
 const ARM_PARTS: Record<string, string> = {
   '0xd0c': 'Neoverse N1',
   '0xd40': 'Neoverse V1',
@@ -41,7 +41,7 @@ const ARM_PARTS: Record<string, string> = {
   '0xd4f': 'Neoverse V2',
 };
 
-/** The memory that this process may use: the machine's, or its container's share where that is less. */
+/** The memory that this process may use: the machine's, or the container's limit if smaller. */
 export function readMemory(meminfo = read('/proc/meminfo'), limit = process.constrainedMemory()): Memory {
   const kilobytes = Number(/^MemAvailable:\s*(\d+)/m.exec(meminfo)?.[1] ?? 0);
   const available = kilobytes > 0 ? kilobytes * 1024 : process.availableMemory();

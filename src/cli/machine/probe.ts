@@ -1,6 +1,6 @@
 /**
- * A program of its own, started by `attune doctor`: loads the engine and prints what it finds as JSON. Apart, because an
- * addon built for a libtorch that is gone can take the whole process with it, and the doctor has to live to tell.
+ * A separate program, started by `attune doctor`: loads the engine and prints its findings as JSON. An addon built for
+ * a missing libtorch may crash its process; the doctor must survive that to report it.
  */
 import { readFileSync } from 'node:fs';
 
@@ -11,7 +11,7 @@ export interface EngineFacts {
   threads: number;
   /** at::show_config(): how this libtorch was built. */
   config: string;
-  /** Libraries of linear algebra that are mapped into the process, by their real paths. */
+  /** Linear algebra libraries mapped into the process, by their real paths. */
   libraries: string[];
 }
 

@@ -1,5 +1,5 @@
 /**
- * Options may be written `--kebab-case` or `--snake_case`: both become the former before anything parses them.
+ * Options may be written `--kebab-case` or `--snake_case`: both become `--kebab-case` before they are parsed.
  *
  *     normalizeArguments(['train', '--grad_accum', '4'])   // ['train', '--grad-accum', '4']
  */

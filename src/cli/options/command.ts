@@ -1,5 +1,6 @@
 /**
- * A command from its schema: options with defaults and help, a YAML or JSON file with any of them, all faults at once.
+ * Makes a command from its schema: options with defaults and help, a YAML or JSON config file, all faults reported at
+ * once.
  *
  *     registerCommand(program, {
  *       name: 'inspect', description: '…', schema, words: ['model'],      // attune inspect MODEL, or --model MODEL
@@ -16,10 +17,10 @@ export interface CommandSpec<S extends ConfigSchema> {
   name: string;
   description: string;
   schema: S;
-  /** Fields that are given without their option's name, in this order. */
+  /** Fields that are positional arguments, in this order. */
   words?: readonly (keyof z.output<S> & string)[];
   examples?: readonly string[];
-  /** What is done where only the parent's name is typed. */
+  /** Runs when only the parent's name is given. */
   isDefault?: boolean;
   run: (config: z.output<S>) => void | Promise<void>;
 }

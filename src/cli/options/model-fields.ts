@@ -4,7 +4,7 @@ import { field } from '../../runs/index.ts';
 
 const group = 'Model';
 
-/** How its weights are held; `auto` as evaluation and training do, so that a model says the same everywhere. */
+/** The dtype of the weights; `auto` means the same as in training and evaluation, so that results agree. */
 export const dtypeField = field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
   description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
   group,

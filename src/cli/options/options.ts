@@ -35,14 +35,14 @@ export function addSchemaOptions(command: Command, schema: ConfigSchema): Comman
   return command;
 }
 
-/** The values that the person typed, by field name, unconverted: `resolveConfig` converts and checks them all together. */
+/** The values typed by the user, by field name, unconverted: `resolveConfig` converts and checks them all together. */
 export function schemaFlags(command: Command, schema: ConfigSchema): Record<string, unknown> {
   const flags: Record<string, unknown> = {};
   for (const [name, type] of Object.entries(schema.shape) as [string, z.ZodType][]) {
     for (const spelled of [name, ...(fieldMeta(type).aliases ?? [])]) {
       const attribute = camelCase(kebabCase(spelled));
       const source = command.getOptionValueSource(attribute);
-      // Two spellings of one field stay apart, so that resolveConfig can say that it was given twice.
+      // Two spellings of one field stay separate, so that resolveConfig can report that it was given twice.
       if (source === 'cli' || source === 'env') flags[spelled] = command.getOptionValue(attribute);
     }
   }
@@ -60,7 +60,7 @@ function optionsFor(name: string, type: z.ZodType, kind: FieldKind): Option[] {
   if (kind.kind === 'boolean') {
     const yes = new Option(`--${flag}`, text);
     const no = new Option(`--no-${flag}`, `turns off: ${text}`);
-    // One of the two is enough to read: the one that changes something.
+    // Help shows only the form that changes the default.
     (defaultValue(type) === true ? yes : no).hideHelp();
     return [yes, no];
   }

@@ -1,6 +1,6 @@
 /**
- * Files and folders that a command writes. Whether they can be written is found out before the work, with the option's
- * name; a file is written beside its place and renamed when it is whole; and an input is never written over.
+ * Files and folders that a command writes. Before the work starts it is checked that they can be written; errors name
+ * the option. A file is written under a temporary name and renamed when complete. An input is never overwritten.
  *
  *     using out = new OutputFile('--out', path, [inputFile]);
  *     out.write(line); …
@@ -21,7 +21,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { tell } from '../terminal/print.ts';
 
-/** Throws where nothing could be written into the folder, which may not exist yet; leaves nothing behind. */
+/** Throws if the folder, which may not exist yet, cannot be written to; leaves nothing behind. */
 export function checkOutputFolder(option: string, path: string | undefined): void {
   if (path === undefined) return;
   let folder = resolve(path);
@@ -36,7 +36,7 @@ export function checkOutputFolder(option: string, path: string | undefined): voi
   }
 }
 
-/** The same for a file, which must not be one of the inputs. */
+/** The same for a file, which must not be an input. */
 export function checkOutputFile(option: string, path: string, inputs: readonly (string | undefined)[] = []): void {
   const found = statOf(path);
   if (found?.isDirectory()) throw new UserError(`${option} ${path} is a folder; name a file.`);
@@ -45,14 +45,14 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
     if (found !== undefined && read?.ino === found.ino && read.dev === found.dev)
       throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
   }
-  // A device or a pipe (/dev/null) is written to as it is.
+  // A device or a pipe (/dev/null) is written to directly.
   if (found === undefined || found.isFile()) checkOutputFolder(option, dirname(path));
 }
 
 export class OutputFile implements Disposable {
   readonly #option: string;
   readonly #path: string;
-  /** The target of a link, so that the link stays one. */
+  /** The target of a link, so that the link is kept. */
   readonly #target: string;
   readonly #partial: string;
   readonly #handle: number;
@@ -85,7 +85,7 @@ export class OutputFile implements Disposable {
     if (this.#partial !== this.#target) this.#checked(() => renameSync(this.#partial, this.#target));
   }
 
-  /** What was not finished leaves nothing behind. */
+  /** Removes a file that was not finished. */
   [Symbol.dispose](): void {
     if (!this.#open) return;
     closeSync(this.#handle);
@@ -102,7 +102,7 @@ export class OutputFile implements Disposable {
   }
 }
 
-/** Results of an earlier call are replaced, but not without a word. */
+/** Tells the user that results of an earlier call are replaced. */
 export function noteReplaced(folder: string, name: string): void {
   const found = statOf(join(folder, name));
   if (found !== undefined)
@@ -113,7 +113,7 @@ const statOf = (path: string) => {
   try {
     return statSync(path, { throwIfNoEntry: false });
   } catch {
-    // below a file (ENOTDIR), or where one may not look
+    // below a file (ENOTDIR), or not readable
     return undefined;
   }
 };

@@ -1,4 +1,4 @@
-/** How every `attune train` command runs: progress, evaluations as they come, Ctrl-C that saves, how to go on. */
+/** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
 import { UserError } from '../../errors.ts';
@@ -17,7 +17,7 @@ export interface TrainVerb<S extends ConfigSchema> {
   description: string;
   schema: S;
   start: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<TrainingRun>;
-  /** What a dry run shows beneath the resolved config. */
+  /** The plan that a dry run shows below the config. */
   plan: (resolved: ResolvedRun<S>, options: TrainerOptions) => Promise<string>;
   examples?: readonly string[];
 }
@@ -43,7 +43,7 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   return command;
 }
 
-/** `attune train --dry-run reward …`: an option before the verb counts as if it stood after it. */
+/** `attune train --dry-run reward …`: an option before the verb counts as one after it. */
 function parentFlags(train: Command, command: Command, schema: ConfigSchema): Record<string, unknown> {
   const flags = schemaFlags(train, schema);
   const twice = Object.keys(flags).find((name) => command.getOptionValueSource(name) === 'cli');
@@ -61,7 +61,7 @@ function parentFlags(train: Command, command: Command, schema: ConfigSchema): Re
   return flags;
 }
 
-/** What would stop the run at its start or at its first save, found out before anything is loaded. */
+/** Finds what would stop the run at its start or first save, before anything is loaded. */
 function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>): void {
   const { outputDir, logDir, rolloutsDir, runName } = config as Record<string, string | undefined>;
   if (resume === undefined) checkNewRun({ outputDir: outputDir ?? '.', runName });
@@ -70,7 +70,7 @@ function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>)
   checkOutputFolder('--rollouts-dir', rolloutsDir);
 }
 
-/** Runs to the end, or to a Ctrl-C; the exit code. */
+/** Runs to the end or until Ctrl-C; returns the exit code. */
 export async function runTraining(
   name: string,
   start: (options: TrainerOptions) => Promise<TrainingRun>,
@@ -114,7 +114,7 @@ export function evaluationLine(step: number, metrics: Record<string, number>): s
 
 export const short = (value: number) => String(Number(value.toPrecision(4)));
 
-/** As one would type it from here. */
+/** The path relative to the current folder. */
 export function shown(path: string): string {
   const near = relative(process.cwd(), path);
   return near.startsWith('..') || near === '' ? path : near;

@@ -1,7 +1,7 @@
-/** How the person at the keyboard called attune, so that advice names a command that can be typed as it stands. */
+/** How the user called attune, so that advice shows a command that works when typed. */
 import { relative, resolve } from 'node:path';
 
-/** The part of `process` that is used, so that a test can stand in for it. */
+/** The part of `process` that is used; tests replace it. */
 export interface Called {
   argv: readonly string[];
   env: NodeJS.ProcessEnv;
@@ -9,7 +9,7 @@ export interface Called {
 }
 
 export function typedCommand({ argv, env, cwd }: Called = process): string {
-  // The launcher of the bundle says what it is.
+  // Set by the bundle's launcher.
   if (env.ATTUNE_TYPED) return env.ATTUNE_TYPED;
   if (env.npm_command === 'run-script' || env.npm_command === 'run') return 'npm run attune --';
   if (env.npm_command === 'exec') return 'npx attune';

@@ -1,12 +1,12 @@
-/** The verb of a command such as `train` or `tasks`: a mistyped one is answered with the nearest name. */
+/** The verb of a command such as `train` or `tasks`: for a mistyped one the nearest name is suggested. */
 import type { Command } from 'commander';
 import { suggestion, UserError } from '../../errors.ts';
 
-/** Looks for the verb among the arguments as the parser would: options of the command itself may stand before it. */
+/** Finds the verb as the parser does: options of the command itself may come before it. */
 export function checkVerb(program: Command, args: readonly string[]): void {
   const at = args.findIndex((arg) => !arg.startsWith('-'));
   const command = program.commands.find((each) => each.name() === args[at]);
-  // `runs` takes a folder in the verb's place, and looks at it itself.
+  // `runs` takes a folder in place of a verb and checks it itself.
   if (command === undefined || command.commands.length === 0 || command.registeredArguments.length > 0) return;
   const verbs = command.commands.map((each) => each.name());
   const verb = firstWord(command, args.slice(at + 1));

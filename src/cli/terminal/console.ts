@@ -1,6 +1,6 @@
 /**
- * Draws a `Progress` on the console: on a terminal one line per task that redraws itself, elsewhere (a log file, CI) a plain
- * line every few seconds. Both give the share done, the rate, the time left and the latest values.
+ * Shows a `Progress` on the console: on a terminal one line per task that is redrawn, elsewhere (a log file, CI) a
+ * plain line every few seconds. Both show the share done, the rate, the time left and the latest values.
  *
  *     const progress = consoleProgress();
  *     await work({ progress });   //  training  ████████░░░░  64%  128/200 steps  41.2/s  2 s left  loss 0.231
@@ -32,7 +32,7 @@ interface Task {
   label: string;
   total: number | undefined;
   unit: string;
-  /** Done earlier, by a run that goes on: part of the share, not of the rate. */
+  /** Steps done before a resume: they count for the share, not for the rate. */
   before: number;
 }
 
@@ -90,7 +90,7 @@ function describe(task: Task, done: number, seconds: number, values: Values, liv
   return visible(parts.join('  '));
 }
 
-/** 950, 12.5k, 3.2M: four characters say enough on a line that changes ten times a second. */
+/** 950, 12.5k, 3.2M: short, because the line changes ten times a second. */
 function count(value: number): string {
   for (const [size, suffix] of [
     [1e9, 'G'],

@@ -1,5 +1,6 @@
 /**
- * Ctrl-C and SIGTERM for a command that trains: the first asks the run to save and stop, a second Ctrl-C leaves at once.
+ * Ctrl-C and SIGTERM for a command that trains: the first asks the run to save and stop, a second Ctrl-C leaves at
+ * once.
  *
  *     const interrupt = onInterrupt((signal) => tell(`${signal}: saving; press Ctrl-C again to leave at once`));
  *     try { await trainReward(config, { signal: interrupt.signal }); } finally { interrupt.dispose(); }
@@ -9,7 +10,7 @@ export interface Interrupt extends Disposable {
   dispose(): void;
 }
 
-/** The part of `process` that is used, so that a test can stand in for it. */
+/** The part of `process` that is used; tests replace it. */
 export interface SignalSource {
   on(name: NodeJS.Signals, listener: (name: NodeJS.Signals) => void): unknown;
   removeListener(name: NodeJS.Signals, listener: (name: NodeJS.Signals) => void): unknown;
@@ -27,7 +28,7 @@ export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: Sig
       if (name === 'SIGINT') source.exit(exitCodes[name] ?? 1);
       return;
     }
-    // Before anything is said: on a terminal that is gone, saying it ends in this listener again.
+    // Aborts before printing: on a closed terminal, printing would call this listener again.
     controller.abort(name);
     notify?.(name);
   };

@@ -1,5 +1,5 @@
 /**
- * The lines of a command in a file with the time of each, for those who look at a run the next morning.
+ * Writes a command's lines to a log file, each with its time.
  *
  *     using log = logLines();
  *     log.attach(join(run.folder, 'train.log'));      // what was printed before is written too
@@ -9,7 +9,7 @@ import { onLine } from './print.ts';
 
 export interface LineLog extends Disposable {
   attach(path: string): void;
-  /** A line that is not printed here, such as the error that ends the command. */
+  /** Adds a line that is not printed, such as the error that ends the command. */
   add(text: string): void;
 }
 
@@ -25,7 +25,7 @@ export function logLines(): LineLog {
     try {
       appendFileSync(path, lines);
     } catch {
-      // The run itself says that its folder is gone; a log must not be what ends it.
+      // The log must not end a run; the run itself reports that its folder is gone.
       path = undefined;
     }
   };

@@ -1,6 +1,5 @@
 /**
- * Runs and their snapshots to choose from on a terminal: arrows move, space marks, letters search, Enter ends, Escape
- * leaves with nothing marked.
+ * Chooses runs and snapshots on a terminal: arrows move, space marks, letters search, Enter confirms, Escape cancels.
  */
 import { emitKeypressEvents } from 'node:readline';
 import type { RunEntry } from '../../runs/catalogue/entry.ts';
@@ -8,7 +7,7 @@ import { visible } from './print.ts';
 
 export interface Marked {
   run: RunEntry;
-  /** Left out: the whole run. */
+  /** The whole run if undefined. */
   snapshot?: string;
 }
 
@@ -18,7 +17,7 @@ export interface Key {
   ctrl?: boolean;
 }
 
-/** What is shown and marked, apart from any terminal, so that it can be driven by keys alone. */
+/** The picker's state, without a terminal, so that tests can drive it by keys. */
 export class Picker {
   readonly #items: readonly Marked[];
   readonly #marked = new Set<Marked>();
@@ -42,7 +41,7 @@ export class Picker {
     );
   }
 
-  /** A marked run takes its snapshots with it. */
+  /** A marked run includes its snapshots. */
   get marked(): Marked[] {
     const whole = new Set([...this.#marked].filter(({ snapshot }) => snapshot === undefined).map(({ run }) => run));
     return [...this.#marked].filter(({ run, snapshot }) => snapshot === undefined || !whole.has(run));

@@ -1,7 +1,7 @@
 /**
- * Everything that the command line prints goes through here. Texts of prompts, responses, datasets, the hub and file names
- * come from strangers, and a terminal obeys what is hidden in them: an escape sequence can recolour or overwrite lines, set
- * the title, or put text into the clipboard (OSC 52). They are made visible instead of being obeyed.
+ * Everything that the command line prints goes through here. Prompts, responses, datasets, the hub and file names are
+ * untrusted: an escape sequence in them can recolour or overwrite lines, set the title, or write to the clipboard (OSC
+ * 52). Control characters are made visible instead.
  *
  *     print(response);                    // a line of a command's result, on standard output
  *     tell('step 12: not finite');        // a line about the work, on standard error
@@ -25,7 +25,7 @@ export function hideLive(line: LiveLine): void {
 
 const listeners = new Set<(text: string) => void>();
 
-/** Hears every line that is printed or told, until the returned function is called. */
+/** Calls the listener with every line printed to either output, until the returned function is called. */
 export function onLine(listener: (text: string) => void): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -48,13 +48,13 @@ export function printPart(text: string): void {
   process.stdout.write(visible(text));
 }
 
-/** JSON as it is, except that the controls it may hold are written as escapes: a reader gets the same value. */
+/** Prints JSON with control characters as escapes; a reader gets the same value. */
 export function printJson(value: unknown, indent?: number): void {
   above(() => process.stdout.write(`${jsonLine(value, indent)}\n`));
 }
 
 export function jsonLine(value: unknown, indent?: number): string {
-  // JSON.stringify escapes what is below U+0020; DEL and the second set of controls it leaves as they are.
+  // JSON.stringify escapes characters below U+0020, but not DEL and U+0080 to U+009F.
   return JSON.stringify(value, null, indent).replace(/(?!\n)\p{Cc}/gu, escaped);
 }
 
@@ -65,8 +65,8 @@ function above(write: () => void): void {
 }
 
 /**
- * Text without control characters: those below U+0020 become their pictures (␛ for escape), the rest `\u009b`. Line feeds
- * and tabs stay; a carriage return stays only before a line feed, since alone it overwrites the line.
+ * Text without control characters: those below U+0020 become their pictures (␛ for escape), the rest `\u009b`. Line
+ * feeds and tabs stay; a carriage return stays only before a line feed, since alone it overwrites the line.
  */
 export function visible(text: string): string {
   return text.replace(/\r(?!\n)|(?![\r\n\t])\p{Cc}/gu, (control) =>

@@ -1,11 +1,11 @@
 /**
- * When nobody reads the output any more: `attune … | head` (EPIPE), or a terminal that was closed (EIO). A command that saves
- * on a hang-up is asked to save and end; anything else ends without a word, with its own exit code where it had finished
- * and 128 + SIGPIPE (13) where not.
+ * Handles a closed output: `attune … | head` (EPIPE), or a closed terminal (EIO). A command that saves on a hang-up is
+ * asked to save and end; any other ends silently, with its own exit code if it had finished, else with 128 + SIGPIPE
+ * (13).
  */
 import type { EventEmitter } from 'node:events';
 
-/** The part of `process` that is used, so that a test can stand in for it. */
+/** The part of `process` that is used; tests replace it. */
 export interface Program extends Pick<EventEmitter, 'listenerCount' | 'emit'> {
   stdout: EventEmitter;
   stderr: EventEmitter;
@@ -23,7 +23,7 @@ export function surviveClosedOutput(program: Program = process as Program): void
   }
 }
 
-/** Whatever the error is (a full disk under a log file, too), losing the output must not lose the run. */
+/** Whatever the error (also a full disk under a log file), losing the output must not lose the run. */
 function leave(program: Program): void {
   if (program.listenerCount('SIGHUP') > 0) program.emit('SIGHUP', 'SIGHUP');
   else setImmediate(() => program.exit(program.exitCode ?? 141));
