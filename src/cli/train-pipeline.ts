@@ -4,7 +4,7 @@ import { UserError } from '../errors.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
-import { type ModelPlan, planPipeline } from '../workflows/pipeline/plan.ts';
+import { type ModelPlan, nothingLeft, planPipeline } from '../workflows/pipeline/plan.ts';
 import { checkOutputFolder } from './options/outputs.ts';
 import { evaluationLine, short, shown } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
@@ -98,6 +98,7 @@ function told(level: LogLevel): Partial<PipelineOptions> {
   const quiet: Partial<PipelineOptions> = {
     onOutcome: ({ name, status, error }) => {
       if (status === 'failed') tell(`${name} failed: ${error?.message}`);
+      if (status === 'skipped') tell(`${name}: ${nothingLeft}`);
     },
   };
   if (level === 'error' || level === 'warning') return quiet;

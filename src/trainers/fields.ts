@@ -17,6 +17,7 @@ export function modelFields(defaults: { model: string }) {
     model: field(z.string().default(defaults.model), {
       description: 'folder or hub name (org/name[@revision]) of the model to start from',
       group: model,
+      aliases: ['modelName'],
     }),
     tokenizer: field(z.string().optional(), {
       description: "folder or hub name of the tokenizer; the model's own when left out",
@@ -25,6 +26,7 @@ export function modelFields(defaults: { model: string }) {
     dtype: field(z.enum(['auto', 'float32', 'bfloat16']).default('auto'), {
       description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
       group: model,
+      elsewhere: { bf16: (value) => (value === true ? 'bfloat16' : value === false ? 'float32' : value) },
     }),
     device: field(z.string().default('auto'), {
       description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
@@ -52,6 +54,7 @@ export function dataFields(defaults: DataDefaults = {}) {
     split: field(z.string().optional(), {
       description: "part of the dataset; the source's own train part",
       group: data,
+      aliases: ['datasetSplit'],
     }),
     subset: field(z.string().optional(), { description: 'subset of a hub dataset', group: data }),
     evalDataset: field(z.string().optional(), {
@@ -70,7 +73,7 @@ export function dataFields(defaults: DataDefaults = {}) {
     subsetSize: field(positive().optional(), {
       description: 'train on this many examples, drawn under the seed',
       group: data,
-      aliases: ['maxSamples'],
+      aliases: ['maxSamples', 'samples'],
     }),
     maxLength: field(positive().default(defaults.maxLength ?? 2048), {
       description: 'tokens; longer examples are skipped and counted',

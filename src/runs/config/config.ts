@@ -10,6 +10,7 @@ import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import type { z } from 'zod';
 import { nearest, UserError } from '../../errors.ts';
+import { adviceOn } from './elsewhere.ts';
 import {
   acceptedNames,
   type ConfigSchema,
@@ -132,12 +133,15 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
     const at = { ...context, path: [...context.path, name ?? written] };
     if (name === undefined) {
       const near = nearest(snakeCase(camelCase(written)), [...names.keys()].map(snakeCase));
-      const hint = near ? ` Did you mean "${shownName(near, context)}"?` : '';
+      const elsewhere = adviceOn(camelCase(written));
+      const hint = elsewhere ? ` ${elsewhere}` : near ? ` Did you mean "${shownName(near, context)}"?` : '';
       context.faults.push({
         path: shownPath(at.path, context.source),
         source: context.source,
         message: `is not a known field.${hint}`,
       });
+    } else if (value === null) {
+      // YAML's way to write a field down without setting it.
     } else if (name in result) {
       context.faults.push({
         path: shownPath(at.path, context.source),
@@ -147,7 +151,8 @@ function rename(object: z.ZodObject, tree: Tree, context: RenameContext): Tree {
     } else {
       context.origins.set(at.path.join('.'), context.source);
       const type = object.shape[name] as z.ZodType;
-      result[name] = renameValue(type, context.isText ? fromText(type, value) : value, at);
+      const own = fieldMeta(type).elsewhere?.[camelCase(written)]?.(value) ?? value;
+      result[name] = renameValue(type, context.isText ? fromText(type, own) : own, at);
     }
   }
   return result;

@@ -30,6 +30,8 @@ export interface FieldMeta {
   variadic?: boolean;
   /** Left out of `--help`, still accepted. */
   hidden?: boolean;
+  /** Names in other programs' config files, in camelCase, each with what turns that program's value into ours. */
+  elsewhere?: Readonly<Record<string, (value: unknown) => unknown>>;
 }
 
 const registry = z.registry<FieldMeta>();
@@ -145,7 +147,8 @@ export function acceptedNames(object: z.ZodObject): Map<string, string> {
   const names = new Map<string, string>();
   for (const [name, type] of Object.entries(object.shape)) {
     names.set(name, name);
-    for (const alias of fieldMeta(type as z.ZodType).aliases ?? []) names.set(alias, name);
+    const { aliases = [], elsewhere = {} } = fieldMeta(type as z.ZodType);
+    for (const alias of [...aliases, ...Object.keys(elsewhere)]) names.set(alias, name);
   }
   return names;
 }

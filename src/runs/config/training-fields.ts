@@ -41,6 +41,7 @@ export function runFields(defaults: RunDefaults) {
     runName: field(z.string().optional(), {
       description: 'name of the run; date and time when left out',
       group: group.run,
+      aliases: ['wandbRunName'],
     }),
     seed: field(z.number().int().min(0).default(42), { description: 'seed of everything random', group: group.run }),
     reportTo: field(z.array(z.enum(['tensorboard', 'wandb', 'none'])).default(['tensorboard']), {
@@ -116,7 +117,7 @@ export function optimizerFields(defaults: OptimizerDefaults) {
         .number()
         .min(0)
         .default(defaults.maxGradNorm ?? 10),
-      { description: 'clip gradients to this norm, 0 = off', group: group.optimizer },
+      { description: 'clip gradients to this norm, 0 = off', group: group.optimizer, aliases: ['maxNorm'] },
     ),
     gradientCheckpointing: field(z.boolean().default(false), {
       description: 'less memory, more time',
@@ -151,7 +152,7 @@ export function cadenceFields(defaults: CadenceDefaults = {}) {
       {
         description: 'steps per row of metrics',
         group: group.cadence,
-        aliases: ['loggingSteps'],
+        aliases: ['loggingSteps', 'logEvery'],
       },
     ),
     saveTotalLimit: field(z.number().int().positive().optional(), {

@@ -37,14 +37,18 @@ function algorithmFields() {
     });
   return {
     klCoef: of(amount(), 'weight of the KL to the reference', ['beta']),
-    klEstimator: of(z.enum(['k2', 'k3']), 'KL estimate in the loss'),
+    klEstimator: field(z.enum(['k2', 'k3']).optional(), {
+      description: "KL estimate in the loss; the algorithm's own when left out",
+      group: group.algorithm,
+      elsewhere: { klEstimator: (value) => (value === 'kl2' ? 'k2' : value === 'kl3' ? 'k3' : value) },
+    }),
     cliprange: of(amount(), 'clip the ratio to 1 ± this', ['clipRatio']),
-    clipLow: of(amount(), 'clip the ratio from below at 1 − this'),
-    clipHigh: of(amount(), 'clip the ratio from above at 1 + this'),
+    clipLow: of(amount(), 'clip the ratio from below at 1 − this', ['clipEpsLo']),
+    clipHigh: of(amount(), 'clip the ratio from above at 1 + this', ['clipEpsHi']),
     aggregation: of(z.enum(['token', 'sequence', 'constant']), 'how token terms become one number'),
     entropyCoef: of(amount(), 'weight of the entropy bonus'),
-    valueCoef: of(amount(), 'weight of the value loss'),
-    valueClip: of(amount(), 'clip of the value'),
+    valueCoef: of(amount(), 'weight of the value loss', ['vfCoef']),
+    valueClip: of(amount(), 'clip of the value', ['clipEpsVal']),
     gamma: of(share(), 'discount'),
     lam: of(share(), 'λ of the advantage estimate', ['lambda']),
     whiten: of(z.boolean(), 'whiten advantages over the step'),
@@ -65,6 +69,7 @@ export const policySchema = z.object({
   algorithm: field(z.string().default('grpo'), {
     description: `one of ${policyAlgorithms.map(({ name }) => name).join(', ')}`,
     group: group.algorithm,
+    aliases: ['method', 'loss'],
   }),
   ...algorithmFields(),
   nMinibatches: field(count().default(1), {
@@ -192,7 +197,11 @@ export const policySchema = z.object({
     group: 'Optimiser',
   }),
 
-  groupSize: field(count().default(8), { description: 'responses per prompt', group: group.rollout }),
+  groupSize: field(count().default(8), {
+    description: 'responses per prompt',
+    group: group.rollout,
+    aliases: ['numRollouts'],
+  }),
   maxNewTokens: field(count().default(512), { description: 'tokens of a response at most', group: group.rollout }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
   topP: field(z.number().positive().max(1).default(0.9), {

@@ -34,7 +34,7 @@ const lossField = () =>
     {
       description: `the loss: ${preferenceLosses.map(({ name }) => name).join(', ')}`,
       group: group.loss,
-      aliases: ['lossType'],
+      aliases: ['lossType', 'method'],
     },
   );
 
@@ -43,6 +43,7 @@ export const lossOptionFields = {
   beta: field(z.number().positive().optional(), {
     description: "strength of the pull towards the reference; the loss's own default",
     group: group.loss,
+    aliases: ['dpoBeta'],
   }),
   labelSmoothing: field(z.number().min(0).lt(0.5).optional(), {
     description: 'share of the labels taken to be wrong',
@@ -55,6 +56,7 @@ export const lossOptionFields = {
   gammaBetaRatio: field(z.number().min(0).optional(), {
     description: 'simpo: target margin as a multiple of beta',
     group: group.loss,
+    aliases: ['gamma'],
   }),
   desirableWeight: field(z.number().min(0).optional(), {
     description: 'kto: weight of good responses',
@@ -116,11 +118,17 @@ export const preferenceSchema = z.object({
   sampleSteps: field(z.number().int().min(-1).default(-1), {
     description: 'steps between sample generations, -1 = never',
     group: group.samples,
+    aliases: ['sampleEvery'],
   }),
-  sampleCount: field(positive().default(3), { description: 'prompts each time', group: group.samples }),
+  sampleCount: field(positive().default(3), {
+    description: 'prompts each time',
+    group: group.samples,
+    aliases: ['sampleNumPrompts'],
+  }),
   sampleOrder: field(z.enum(['fixed', 'round-robin', 'random']).default('fixed'), {
     description: 'which held-out prompts: always the first, the next ones, or any',
     group: group.samples,
+    elsewhere: { samplePromptStrategy: (value) => String(value).replaceAll('_', '-') },
   }),
   sampleMaxNewTokens: field(positive().default(128), { description: 'tokens of each sample', group: group.samples }),
   sampleTemperature: field(z.number().min(0).default(0.7), { description: '0 = greedy', group: group.samples }),

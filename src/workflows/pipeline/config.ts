@@ -210,8 +210,7 @@ function* crossFaults({
     seen.set(name, i);
   }
   const { method, lossType, useRefModel, refModelId, refQuantType } = postTraining;
-  const standard = postTrainingSchema.shape.method.parse(undefined);
-  if (lossType !== undefined && lossType !== method && method !== standard)
+  if (lossOf(postTraining) === undefined)
     yield ['post_training.loss_type', `"${lossType}" contradicts method "${method}". Name the loss once.`];
   if (!useRefModel && refModelId !== undefined)
     yield ['post_training.ref_model_id', 'is given, but use_ref_model is false.'];
@@ -237,17 +236,29 @@ function* crossFaults({
     ];
 }
 
+/**
+ * The loss that `method` and `loss_type` name together: the type where the method is the standard one (`dpo`, `hinge`) or the
+ * type is a kind of it (`kto`, `kto_pair`); the method where the type says only what is standard (`ipo`, `sigmoid`).
+ * Undefined where they contradict each other.
+ */
+function lossOf({ method, lossType = method }: PipelineConfig['postTraining']): string | undefined {
+  const standard = postTrainingSchema.shape.method.parse(undefined);
+  if (method === standard || lossType.startsWith(`${method}-`)) return lossType;
+  return lossType === method || lossType === standard ? method : undefined;
+}
+
 /** The options of `trainPreference` for one model of a pipeline. */
 export function preferenceInput(config: PipelineConfig, model: PipelineModel, device: string): Record<string, unknown> {
   const { dataset, postTraining, lora, training, finetuning, logging, samples } = config;
-  const { method, lossType, useRefModel, refModelId, ...loss } = postTraining;
+  const { method: _, lossType: __, useRefModel, refModelId, ...loss } = postTraining;
   const { targetModules } = lora;
   return {
     ...loss,
-    loss: lossType ?? method,
+    loss: lossOf(postTraining),
     // 0 means no smoothing, which every loss accepts
     labelSmoothing: loss.labelSmoothing === 0 ? undefined : loss.labelSmoothing,
-    refModel: useRefModel ? refModelId : false,
+    // With adapters no separate copy is needed: the reference is the base with its adapters off.
+    refModel: useRefModel ? refModelId : lora.enabled ? undefined : false,
     model: model.huggingfaceId,
     dtype: training.bf16 ? 'bfloat16' : 'float32',
     device,

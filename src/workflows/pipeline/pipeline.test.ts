@@ -6,7 +6,7 @@ import { preferenceRows } from '../../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { ConfigError, readMetrics } from '../../runs/index.ts';
 import { openSafetensors, scope } from '../../tensor/index.ts';
-import { readPipeline } from './config.ts';
+import { preferenceInput, readPipeline } from './config.ts';
 import { type PipelineOptions, trainPipeline } from './pipeline.ts';
 import { planPipeline } from './plan.ts';
 
@@ -241,16 +241,97 @@ describe('faults of the file', () => {
   it('include what no single field shows', () => {
     const base = recipe({}, { a: 'x' });
     expect(faultsOf({ ...base, models: [...base.models, ...base.models] })[0]).toMatch(/also models\[0\]/);
-    expect(faultsOf({ ...base, post_training: { method: 'orpo', loss_type: 'sigmoid' } })[0]).toMatch(/contradicts/);
+    expect(faultsOf({ ...base, post_training: { method: 'orpo', loss_type: 'hinge' } })[0]).toMatch(/contradicts/);
     for (const given of [{ ref_model_id: 'y' }, { ref_quant_type: 'int8' }])
       expect(faultsOf({ ...base, post_training: { use_ref_model: false, ...given } })[0]).toMatch(/use_ref_model/);
   });
 });
 
+describe('the earlier pipeline’s files', () => {
+  const input = (given: Record<string, unknown>) => {
+    const { config } = readPipeline(given);
+    return preferenceInput(config, config.models[0] as (typeof config.models)[number], 'cpu');
+  };
+
+  it('may write null for what is not set', () => {
+    const given = {
+      models: [{ name: 'gpt2', huggingface_id: gpt2, trust_remote_code: false }],
+      dataset: {
+        ...{ name: at('pairs.jsonl'), split: null, subset: null, prompt_column: 'prompt', chosen_column: 'chosen' },
+        ...{ rejected_column: 'rejected', max_samples: null, validation_split: 0.1 },
+      },
+      post_training: {
+        ...{ method: 'dpo', beta: 0.1, label_smoothing: 0, loss_type: 'sigmoid' },
+        ...{ use_ref_model: true, ref_model_id: null },
+      },
+      lora: {
+        ...{ r: 8, lora_alpha: 16, lora_dropout: 0.05, bias: 'none', target_modules: null, task_type: 'CAUSAL_LM' },
+        ...{ use_rslora: false, use_dora: false },
+      },
+      training: { output_dir: at('old'), num_epochs: 3, optim: 'adamw_torch', fp16: false, bf16: true },
+      gpu: { device_ids: [0], use_ddp: false },
+      finetuning: {
+        ...{ resume_from_checkpoint: null, load_best_model_at_end: true, metric_for_best_model: 'eval_loss' },
+        ...{ greater_is_better: false, early_stopping_patience: 3 },
+      },
+      logging: { report_to: ['tensorboard'], logging_dir: './logs', log_level: 'INFO' },
+      wandb: { project_name: null },
+      seed: 42,
+    };
+    expect(input(given)).toMatchObject({ loss: 'dpo', refModel: undefined, subsetSize: undefined, seed: 42 });
+    // A section of which every line was commented out.
+    expect(input({ ...given, lora: null })).toMatchObject({ lora: true, loraR: 8 });
+    expect(() => readPipeline({ ...given, dataset: { ...given.dataset, nmae: null } })).toThrow(/nmae/);
+  });
+
+  it('may name the loss twice, as it did', () => {
+    const loss = (post_training: Record<string, unknown>) => input(recipe({ post_training }, { qwen })).loss;
+    expect(loss({ method: 'kto', loss_type: 'kto_pair' })).toBe('kto-pair');
+    for (const method of ['ipo', 'orpo', 'kto']) expect(loss({ method, loss_type: 'sigmoid' })).toBe(method);
+    expect(loss({ method: 'dpo', loss_type: 'ipo' })).toBe('ipo');
+    expect(loss({ method: 'simpo' })).toBe('simpo');
+  });
+
+  it('may ask for no separate reference, which adapters never need', async () => {
+    const given = (lora: Record<string, unknown>) =>
+      recipe({ training: { output_dir: at('dry') }, post_training: { use_ref_model: false }, lora }, { qwen });
+    expect(input(given({})).refModel).toBeUndefined();
+    expect(await planFaults(given({}))).toEqual([[]]);
+    expect((await planFaults(given({ enabled: false })))[0]?.[0]).toMatch(/cannot go without one/);
+  });
+});
+
+it('goes on with a finished model when more epochs are asked for, and remembers what came before', async () => {
+  const rows = () => JSON.parse(readFileSync(at('more', 'pipeline_results.json'), 'utf8'));
+  const given = (num_epochs: number) => recipe({ training: { output_dir: at('more'), num_epochs } }, { qwen });
+  const [first] = await train(given(1));
+  expect(first).toMatchObject({ status: 'finished', step: 6 });
+  const [same] = await train(given(1), { resume: true });
+  expect(same?.status).toBe('skipped');
+  expect(rows()).toMatchObject([{ name: 'qwen', status: 'finished', step: 6, best: { metric: 'eval/loss' } }]);
+  const fresh = recipe({ training: { output_dir: at('dry'), num_epochs: 2 } }, { qwen });
+  const [plan] = await planPipeline(readPipeline(fresh).config);
+  const step = plan?.training?.steps.total as number;
+  const [more] = await train(given(2), { resume: true });
+  expect(more).toMatchObject({ status: 'finished', step });
+  expect(step).toBeGreaterThan(6);
+  expect(rows()).toMatchObject([{ name: 'qwen', step, previous: { step: 6, status: 'finished' } }]);
+  expect(readMetrics(at('more', 'qwen', 'metrics.jsonl')).map((row) => row.step)).toEqual(
+    Array.from({ length: step }, (_, i) => i + 1),
+  );
+  const broken = recipe({ training: { output_dir: at('more') } }, { missing: at('nowhere'), gpt2 });
+  await train(broken);
+  expect(rows().map(({ name, status }: Record<string, string>) => [name, status])).toEqual([
+    ['qwen', 'finished'],
+    ['missing', 'failed'],
+    ['gpt2', 'finished'],
+  ]);
+});
+
 it('the recipes are valid', () => {
   for (const name of ['minimal', 'full', 'several-models']) {
     const path = new URL(`../../../recipes/${name}.yaml`, import.meta.url).pathname;
-    expect(readFileSync(path, 'utf8').split('\n')[0]).toBe(`# attune train --config recipes/${name}.yaml`);
+    expect(readFileSync(path, 'utf8').split('\n')[0]).toBe(`# npm run attune -- train --config recipes/${name}.yaml`);
     expect(() => readPipeline(path)).not.toThrow();
   }
 });

@@ -10,7 +10,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
-import { redact, resolveRun } from '../../runs/index.ts';
+import { readJson, redact, resolveRun } from '../../runs/index.ts';
 import type { TrainResult, TrainStep } from '../../trainers/loop/loop.ts';
 import { preferenceSchema } from '../../trainers/preference/config.ts';
 import { startPreference } from '../../trainers/preference/preference.ts';
@@ -69,7 +69,7 @@ export async function trainPipeline(config: PipelineConfig, options: PipelineOpt
     }
     outcomes.push(outcome);
     options.onOutcome?.(outcome);
-    writeResults(config, outcomes);
+    writeResults(config, outcome);
   }
   return outcomes;
 }
@@ -119,12 +119,26 @@ async function trainOne(
   return { name, status: ended, folder, step, best, checkpoint };
 }
 
-function writeResults(config: PipelineConfig, outcomes: readonly ModelOutcome[]): void {
+type ResultRow = Omit<ModelOutcome, 'error'> & { error?: string; previous?: Omit<ResultRow, 'previous'> };
+
+/** The newest result of every model that was ever trained here, with the one before it; skipping a model changes nothing. */
+function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
   mkdirSync(outputDir, { recursive: true });
-  const rows = outcomes.map(({ error, ...outcome }) => ({
-    ...outcome,
-    ...(error ? { error: redact(error.message) } : {}),
-  }));
-  writeFileSync(join(outputDir, resultsFile), `${JSON.stringify(rows, null, 2)}\n`);
+  const path = join(outputDir, resultsFile);
+  const found = readJson<ResultRow[]>(path);
+  const rows = new Map((Array.isArray(found) ? found : []).map((row) => [row.name, row]));
+  const earlier = rows.get(outcome.name);
+  const { error, ...told } = outcome;
+  if (outcome.status !== 'skipped' || earlier === undefined) {
+    const { previous: older, ...before } = earlier ?? {};
+    // A failure without a result of its own keeps the last one that had one.
+    const previous = earlier?.step === undefined ? older : (before as ResultRow);
+    rows.set(outcome.name, {
+      ...told,
+      ...(error ? { error: redact(error.message) } : {}),
+      ...(previous ? { previous } : {}),
+    });
+  }
+  writeFileSync(path, `${JSON.stringify([...rows.values()], null, 2)}\n`);
 }

@@ -57,7 +57,7 @@ async function planModel(
     }
   };
   const resuming = await attempt(() => startOf(config, model, options.resume));
-  if (resuming?.kind === 'finished') plan.notes.push('finished already; nothing is left to do');
+  if (resuming?.kind === 'finished') plan.notes.push(nothingLeft);
   if (resuming?.kind === 'resume') plan.notes.push(`goes on after step ${resuming.step}`);
   const device = await attempt(() => pipelineDevice(config));
   const input = preferenceInput(config, model, device ?? 'cpu');
@@ -89,7 +89,18 @@ export function pipelineDevice({ gpu }: PipelineConfig): string {
   return `cuda:${id}`;
 }
 
+export const nothingLeft = 'finished already; nothing is left to do (a higher training.num_epochs trains on)';
+
 export type ModelStart = { kind: 'fresh' } | { kind: 'finished' } | { kind: 'resume'; step: number; from: string };
+
+/** Whether the pipeline now asks for more training than a finished run had. */
+function asksForMore({ training }: PipelineConfig, folder: string): boolean {
+  const had = readJson<{ epochs?: number; max_steps?: number }>(join(folder, 'config.json'));
+  if (had === undefined) return false;
+  const wasCut = had.max_steps !== undefined;
+  const stepsGrow = wasCut && (training.maxSteps ?? Number.POSITIVE_INFINITY) > (had.max_steps ?? 0);
+  return stepsGrow || (!wasCut && training.maxSteps === undefined && training.numEpochs > (had.epochs ?? 0));
+}
 
 /** Whether a model starts afresh, is resumed or is finished; an existing run is never overwritten. */
 export function startOf(config: PipelineConfig, model: PipelineModel, resume = false): ModelStart {
@@ -100,12 +111,16 @@ export function startOf(config: PipelineConfig, model: PipelineModel, resume = f
   const finished =
     readJson<RunInfo>(join(folder, 'run.json'))?.status === 'finished' && existsSync(join(folder, 'final'));
   if (resume || asked) {
-    if (finished) return { kind: 'finished' };
+    if (finished && !asksForMore(config, folder)) return { kind: 'finished' };
+    if (finished && newest === undefined)
+      throw new UserError(
+        `${folder} is finished and holds no checkpoint to train on from. Choose another --output-dir, with ${join(folder, 'final')} as huggingface_id.`,
+      );
     if (given !== undefined) return { kind: 'resume', step: Number(/(\d+)\/?$/.exec(given)?.[1] ?? 0), from: given };
     return newest === undefined ? { kind: 'fresh' } : { kind: 'resume', step: newest.step, from: folder };
   }
   if (!finished && newest === undefined) return { kind: 'fresh' };
   throw new UserError(
-    `${folder} holds a run already. Go on with --resume, choose another --output-dir, or delete it (attune runs).`,
+    `${folder} holds a run already. Go on with --resume, choose another --output-dir, or delete it with: attune runs delete ${folder}`,
   );
 }
