@@ -42,7 +42,8 @@ export async function chatCompletion(served: ServedModel, request: ChatRequest, 
   const { prompt, tools, responses, head } = ask(served, request, gone);
   const done = await responses.responses;
   const choices = done.map((response, index) => {
-    const { text, calls } = tools?.parse(response.text ?? '') ?? { text: response.text ?? '', calls: [] };
+    const written = writtenText(served.tokenizer, response, tools);
+    const { text, calls } = tools?.parse(written) ?? { text: written, calls: [] };
     return {
       index,
       message: {
@@ -52,7 +53,7 @@ export async function chatCompletion(served: ServedModel, request: ChatRequest, 
         ...(calls.length > 0 ? { tool_calls: calls } : {}),
       },
       logprobs: request.logprobs ? { content: contentLogprobs(served.tokenizer, response), refusal: null } : null,
-      finish_reason: calls.length > 0 ? 'tool_calls' : finishReason(response.finish),
+      finish_reason: calls.length > 0 ? callsFinish(response.finish) : finishReason(response.finish),
     };
   });
   const written = done.reduce((sum, { ids }) => sum + ids.length, 0);
@@ -126,29 +127,43 @@ class StreamedChoice {
   }
 
   end(response: Generation): unknown[] {
-    const { calls } = this.#tools?.parse(response.text ?? '') ?? { calls: [] };
+    const written = writtenText(this.#served.tokenizer, response, this.#tools);
+    const { calls } = this.#tools?.parse(written) ?? { calls: [] };
     const left = this.#beforeCalls.push(this.#text.push(this.#decoder.flush()) + this.#text.flush());
-    const content = left + (calls.length > 0 ? '' : this.#rest(response));
+    const content = left + (calls.length > 0 ? '' : this.#rest(written));
     const choices: unknown[] = [];
     const part = (delta: object, finish: string | null = null) =>
       choices.push({ index: this.index, delta, logprobs: null, finish_reason: finish });
     if (content !== '') part({ content });
     for (const [index, call] of calls.entries()) part({ tool_calls: [{ index, ...call }] });
-    part({}, calls.length > 0 ? 'tool_calls' : finishReason(response.finish));
+    part({}, calls.length > 0 ? callsFinish(response.finish) : finishReason(response.finish));
     return choices;
   }
 
   /** What looked like a call and was none. */
-  #rest(response: Generation): string {
+  #rest(written: string): string {
     if (this.#tools === undefined || !this.#beforeCalls.stopped) return this.#beforeCalls.flush();
-    const text = response.text ?? '';
-    return text.slice(text.indexOf(this.#tools.opening));
+    return written.slice(written.indexOf(this.#tools.opening));
   }
 
   #written(id: number): string {
     return this.#served.tokenizer.eosIds.includes(id) ? '' : this.#decoder.push(id);
   }
 }
+
+/** A response with its special tokens where tools may be called: some families open a call with one. */
+function writtenText(
+  tokenizer: Tokenizer,
+  { ids, text = '', finish }: Generation,
+  tools: ToolFormat | undefined,
+): string {
+  const cutByText = finish === 'stop' && !tokenizer.eosIds.includes(ids.at(-1) ?? -1);
+  if (tools === undefined || cutByText) return text;
+  return tokenizer.decode(ids.filter((id) => !tokenizer.eosIds.includes(id)));
+}
+
+/** Calls that were cut at the limit may lack some: clients are told so. */
+const callsFinish = (finish: Generation['finish']): string => (finish === 'length' ? 'length' : 'tool_calls');
 
 export const finishReason = (finish: Generation['finish']): string => (finish === 'cancelled' ? 'stop' : finish);
 

@@ -86,16 +86,18 @@ export const plainHeaders = {
 } as const;
 
 /** How long a client may leave what it was sent unread before it is given up. */
-const patienceMs = 30_000;
+export const usualPatienceMs = 30_000;
 
 /** Server-sent events, as slowly as the client reads them. */
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #ping: NodeJS.Timeout;
+  readonly #patienceMs: number;
   #onFirstToken: (() => void) | undefined;
 
-  constructor(response: ServerResponse, onFirstToken?: () => void) {
-    this.#onFirstToken = onFirstToken;
+  constructor(response: ServerResponse, options: { patienceMs?: number; onFirstToken?: () => void } = {}) {
+    this.#onFirstToken = options.onFirstToken;
+    this.#patienceMs = options.patienceMs ?? usualPatienceMs;
     this.#response = response;
     response.writeHead(200, {
       ...plainHeaders,
@@ -106,6 +108,8 @@ export class EventStream {
     // A proxy in between may end a connection on which nothing is said.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
     this.#ping.unref();
+    // However it ends: by itself, by an error, by a client that goes away.
+    response.once('close', () => clearInterval(this.#ping));
   }
 
   /** Whether there is still a client. */
@@ -123,7 +127,7 @@ export class EventStream {
     if (!this.open) return;
     if (this.#response.write(`data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`)) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(() => this.#response.destroy(), patienceMs);
+      const timer = setTimeout(() => this.#response.destroy(), this.#patienceMs);
       const done = () => {
         clearTimeout(timer);
         this.#response.off('drain', done);

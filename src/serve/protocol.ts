@@ -78,6 +78,8 @@ export const chatRequest = z.object({
       z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) }),
     ])
     .nullish(),
+  /** False: at most one call, where calls are required. */
+  parallel_tool_calls: z.boolean().nullish(),
   response_format: responseFormat.nullish(),
   /** Further variables of the chat template, such as enable_thinking. */
   chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
@@ -100,7 +102,7 @@ export const scoreRequest = z.object({
 
 /** Fields that change nothing about the answer, sent by clients as a matter of course. */
 const harmless = new Set([
-  ...['store', 'metadata', 'service_tier', 'parallel_tool_calls', 'safety_identifier', 'prompt_cache_key', 'verbosity'],
+  ...['store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key', 'verbosity'],
 ]);
 /** Fields that would change it, and their values that do not. */
 const neutral: Record<string, (value: unknown) => boolean> = {

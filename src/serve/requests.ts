@@ -15,6 +15,8 @@ import { type ToolFormat, toolFormat } from './tools.ts';
 
 /** What OpenAI's API takes where a client says nothing. */
 const defaultTemperature = 1;
+/** Calls in one response, where several are asked for. */
+const mostCalls = 8;
 
 type Sampled = Pick<
   ChatRequest,
@@ -92,7 +94,11 @@ function grammarOf(
     const named = wanted === 'required' ? given : given.filter((tool) => tool.function.name === wanted.function.name);
     if (named.length === 0)
       throw new ApiError(400, 'tool_choice names a function that is not among the tools.', { param: 'tool_choice' });
-    return format.grammar(named.map((tool) => ({ name: tool.function.name, parameters: tool.function.parameters })));
+    const most = wanted === 'required' && request.parallel_tool_calls !== false ? mostCalls : 1;
+    return format.grammar(
+      named.map((tool) => ({ name: tool.function.name, parameters: tool.function.parameters })),
+      most,
+    );
   }
   if (shape?.type === 'json_object') return objectGrammar;
   if (shape?.type === 'json_schema') return schemaGrammar(shape.json_schema.schema ?? true);

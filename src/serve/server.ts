@@ -22,6 +22,7 @@ import {
   plainHeaders,
   readJson,
   sendJson,
+  usualPatienceMs,
 } from './http.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import type { Registry } from './registry.ts';
@@ -35,6 +36,8 @@ export interface ServeOptions {
   /** Told of every request when it is done; prompts are in it only with `logPrompts`. */
   onRequest?: (entry: RequestEntry) => void;
   logPrompts?: boolean;
+  /** How long a client may leave a stream unread before it is given up. */
+  patienceMs?: number;
 }
 
 export interface RequestEntry {
@@ -242,7 +245,9 @@ class App {
 
   #opened(response: ServerResponse): EventStream {
     const started = performance.now();
-    return new EventStream(response, () => this.#counters.firstTokenSeconds.add((performance.now() - started) / 1000));
+    const { patienceMs = usualPatienceMs } = this.#options;
+    const onFirstToken = () => this.#counters.firstTokenSeconds.add((performance.now() - started) / 1000);
+    return new EventStream(response, { patienceMs, onFirstToken });
   }
 
   #used<Answer extends { usage: Usage }>(entry: RequestEntry, answer: Answer): Answer {

@@ -33,8 +33,8 @@ export interface ToolFormat {
   readonly opening: string;
   /** The calls in a response, and the text that is left; undefined where what follows the opening is none. */
   parse(response: string): { text: string; calls: ToolCall[] };
-  /** The grammar of a response that is a call of one of these, for `tool_choice: required`. */
-  grammar(tools: readonly Tool[]): GrammarNode;
+  /** The grammar of a response that is one to `most` calls of these, for `tool_choice: required`. */
+  grammar(tools: readonly Tool[], most: number): GrammarNode;
 }
 
 /** The format that a chat template writes past calls in; undefined where it knows no tools. */
@@ -82,22 +82,18 @@ const callGrammar = (tool: Tool, key: string): GrammarNode =>
 const tagged: ToolFormat = {
   opening: '<tool_call>',
   parse(response) {
-    const calls: ToolCall[] = [];
-    const text = response.replaceAll(/<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g, (whole, inside: string) => {
-      const call = toCall(parseJson(inside.trim()));
-      if (call === undefined) return whole;
-      calls.push(call);
-      return '';
-    });
-    return { text: calls.length > 0 ? text.trim() : text, calls };
+    const calls = [...response.matchAll(/<tool_call>([\s\S]*?)(?:<\/tool_call>|$)/g)]
+      .map(([, inside = '']) => toCall(parseJson(inside.trim())))
+      .filter((call) => call !== undefined);
+    return { text: calls.length > 0 ? response.slice(0, response.indexOf('<tool_call>')).trim() : response, calls };
   },
-  grammar: (tools) => {
+  grammar: (tools, most) => {
     const call = sequence([
       literal('<tool_call>\n'),
       choice(tools.map((tool) => callGrammar(tool, 'arguments'))),
       literal('\n</tool_call>'),
     ]);
-    return sequence([call, repeat(sequence([literal('\n'), call]), 0, 7)]);
+    return sequence([call, repeat(sequence([literal('\n'), call]), 0, most - 1)]);
   },
 };
 
@@ -113,9 +109,10 @@ const listed: ToolFormat = {
       .filter((call) => call !== undefined);
     return calls.length > 0 ? { text: response.slice(0, at).trim(), calls } : { text: response, calls: [] };
   },
-  grammar: (tools) => {
+  grammar: (tools, most) => {
     const call = choice(tools.map((tool) => callGrammar(tool, 'arguments')));
-    return sequence([literal('[TOOL_CALLS] ['), call, repeat(sequence([literal(','), call]), 0, 7), literal(']')]);
+    const more = repeat(sequence([literal(','), call]), 0, most - 1);
+    return sequence([literal('[TOOL_CALLS] ['), call, more, literal(']')]);
   },
 };
 

@@ -96,7 +96,7 @@ export class Admission {
       const available = this.#free.length + this.#prefixes.size;
       if (available === 0 || request.prompt.length + request.maxNewTokens > cache.length) break;
       if (waiting.length > available && waiting.length <= cache.slots) break;
-      const match = this.#reuse ? this.#match(request.prompt, weightsOf(adapter), inFlight) : null;
+      const match = this.#reuse ? this.#match(next, weightsOf(adapter), inFlight) : null;
       const left = request.prompt.length - (match?.length ?? 0);
       if (tokens > 0 && tokens + left > PREFILL_TOKENS) break;
       weightsOf(adapter);
@@ -114,12 +114,16 @@ export class Admission {
     return [...admitted.values()];
   }
 
-  /** The longest beginning of the prompt that lies in a slot, of a finished sequence or of one that is being written. */
-  #match(prompt: ArrayLike<number>, weights: string, inFlight: readonly Submitted[]): Match | null {
-    const written: Prefix[] = inFlight.flatMap(({ rows }) =>
-      rows.filter((row) => row.slot >= 0).map((row) => ({ slot: row.slot, ids: row.cached(), weights })),
-    );
-    return longestMatch(prompt, weights, [...this.#prefixes.values(), ...written]);
+  /**
+   * The longest beginning of the prompt that lies in a slot, of a finished sequence or of one that is being written. What
+   * another adapter wrote is of no use: its keys and values are others.
+   */
+  #match({ request, adapter }: Submitted, weights: string, inFlight: readonly Submitted[]): Match | null {
+    const written: Prefix[] = inFlight
+      .filter((submission) => submission.adapter === adapter)
+      .flatMap(({ rows }) => rows.filter((row) => row.slot >= 0))
+      .map((row) => ({ slot: row.slot, ids: row.cached(), weights }));
+    return longestMatch(request.prompt, weights, [...this.#prefixes.values(), ...written]);
   }
 
   /**

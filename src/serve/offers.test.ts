@@ -1,0 +1,149 @@
+/** What one server may offer beside a plain model: adapters on its base, quantised models, reward models. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import OpenAI from 'openai';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LanguageModel } from '../models/index.ts';
+import { loadRewardModel } from '../rewards/index.ts';
+import { liveTensors } from '../tensor/index.ts';
+import { Registry } from './registry.ts';
+import { adapter, question, rewardModel, tiny } from './served.test-support.ts';
+import { type RunningServer, serve } from './server.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-offers-'));
+const at = (name: string) => join(folder, name);
+let registry: Registry;
+let server: RunningServer;
+let client: OpenAI;
+let before: number;
+
+beforeAll(async () => {
+  adapter(at('one'), 1);
+  adapter(at('two'), 2);
+  await rewardModel(at('judge'));
+  before = liveTensors();
+  registry = new Registry({ dtype: 'float32', maxTokens: 512, slots: 8 });
+  await registry.add('base', tiny);
+  registry.addAdapter('one', at('one'));
+  registry.addAdapter('two', at('two'));
+  await registry.addRewardModel('judge', at('judge'));
+  server = await serve(registry, { port: 0 });
+  client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+});
+afterAll(async () => {
+  await server.drain();
+  registry.dispose();
+  expect(liveTensors()).toBe(before);
+  rmSync(folder, { recursive: true });
+});
+
+const ask = async (model: string, seed: number) => {
+  const made = await client.chat.completions.create({ model, messages: question, seed, max_tokens: 40 });
+  return made.choices[0]?.message.content;
+};
+
+describe('adapters by name', () => {
+  it('share a batch with their base; each text is that of its model alone', async () => {
+    const models = ['base', 'one', 'two'];
+    const sources = { base: tiny, one: at('one'), two: at('two') };
+    const expected = new Map<string, string>();
+    for (const [name, source] of Object.entries(sources)) {
+      using model = await LanguageModel.open(source, { dtype: 'float32' });
+      for (let seed = 0; seed < 3; seed++) {
+        const { text } = await model.generate({ messages: question, seed, maxNewTokens: 40 });
+        expected.set(`${name} ${seed}`, text);
+      }
+    }
+    const cases = [0, 1, 2].flatMap((seed) => models.map((model) => [model, seed] as const));
+    const texts = await Promise.all(cases.map(([model, seed]) => ask(model, seed)));
+    for (const [i, [model, seed]] of cases.entries()) expect(texts[i]).toBe(expected.get(`${model} ${seed}`));
+    expect(new Set(expected.values()).size).toBeGreaterThan(3); // the adapters do change the texts
+  });
+
+  it('are listed, and a name that is taken is refused', async () => {
+    const { data } = await client.models.list();
+    expect(data.map(({ id }) => id)).toEqual(['base', 'one', 'two', 'judge']);
+    expect(() => registry.addAdapter('one', at('one'))).toThrow(/Two models are named "one"/);
+  });
+});
+
+describe('a quantised model', () => {
+  it.each(['int8', 'int4'] as const)('%s: the text of the same model offline', async (quantType) => {
+    using small = new Registry({ dtype: 'float32', maxTokens: 256, slots: 2, quantType });
+    await small.add('small', tiny);
+    await using running = await serve(small, { port: 0 });
+    const own = new OpenAI({ baseURL: `${running.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const made = await own.chat.completions.create({ model: 'small', messages: question, seed: 2, max_tokens: 32 });
+    using model = await LanguageModel.open(tiny, { dtype: 'float32', quantType });
+    const { text } = await model.generate({ messages: question, seed: 2, maxNewTokens: 32 });
+    expect(made.choices[0]?.message.content).toBe(text);
+  });
+});
+
+describe('/v1/score', () => {
+  const post = async (body: unknown) => {
+    const answer = await fetch(`${server.url}/v1/score`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+  };
+  const items = ['uba', 'abu, I think', ''].map((response) => ({ messages: question, response }));
+
+  it('gives the scores of the reward model, in order', async () => {
+    using scorer = await loadRewardModel(at('judge'), { dtype: 'float32' });
+    const scores = await scorer.score(items.map(({ messages, response }) => ({ prompt: messages, response })));
+    const { status, body } = await post({ model: 'judge', items });
+    expect(status).toBe(200);
+    expect(body).toMatchObject({ object: 'list', model: 'judge' });
+    const data = body.data as { index: number; score: number }[];
+    expect(data.map(({ index }) => index)).toEqual([0, 1, 2]);
+    for (const [i, { score }] of data.entries()) expect(score).toBeCloseTo(scores[i] as number, 5);
+    expect(new Set(scores).size).toBe(3);
+  });
+
+  it('says what is wrong with a request', async () => {
+    expect(await post({ model: 'base', items })).toMatchObject({ status: 404 });
+    expect(await post({ items: [] })).toMatchObject({ status: 400 });
+    const both = await post({ items: [{ prompt: 'x', messages: question, response: 'y' }] });
+    expect(both.status).toBe(400);
+    expect(JSON.stringify(both.body)).toContain('either a prompt or messages');
+  });
+
+  it('a reward model does not chat', async () => {
+    await expect(ask('judge', 0)).rejects.toThrow(/not served here/);
+    using other = new Registry();
+    await expect(other.add('judge', at('judge'))).rejects.toThrow(/--reward-model/);
+  });
+});
+
+describe('characters of several tokens', () => {
+  // Each of these is two to four bytes, and models/tiny has a token for hardly any of them.
+  const words = ['größer', '日本語', '😀👍🏽', 'naïve Ω'];
+  const format = (word: string) => ({
+    type: 'json_schema' as const,
+    json_schema: { name: 'x', schema: { enum: [word] } },
+  });
+
+  it.each(words)('%s streams whole', async (word) => {
+    const pieces: string[] = [];
+    let tokens = 0;
+    for await (const chunk of await client.chat.completions.create({
+      ...{ model: 'base', messages: question, stream: true, max_tokens: 60, response_format: format(word) },
+      stream_options: { include_usage: true },
+    })) {
+      pieces.push(chunk.choices[0]?.delta.content ?? '');
+      tokens = chunk.usage?.completion_tokens ?? tokens;
+    }
+    expect(JSON.parse(pieces.join(''))).toBe(word);
+    expect(pieces.join('')).not.toContain('\ufffd');
+    expect(tokens).toBeGreaterThan([...word].length); // some character took several
+    const byBytes = await client.chat.completions.create({
+      ...{ model: 'base', messages: question, max_tokens: 60, response_format: format(word), logprobs: true },
+    });
+    const bytes = byBytes.choices[0]?.logprobs?.content?.flatMap((each) => each.bytes ?? []) ?? [];
+    expect(Buffer.from(bytes).toString()).toContain(word);
+  });
+});
