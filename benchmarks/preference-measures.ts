@@ -8,7 +8,8 @@ import { type PolicyPrompt, PromptWriter } from '../src/rollouts/prompts.ts';
 import { taskEvalPrompts } from '../src/rollouts/task-prompts.ts';
 import { task } from '../src/tasks/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
-import { buildPreferences, pairsOf } from '../src/workflows/build-preferences.ts';
+import { buildPreferences } from '../src/workflows/preferences/build.ts';
+import { pairsOf } from '../src/workflows/preferences/pairs.ts';
 
 /** What both studies take from the command line. */
 export interface StudyFlags {

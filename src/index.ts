@@ -59,17 +59,18 @@ export {
 export { type RewardConfig, rewardSchema } from './trainers/reward/config.ts';
 export { type RewardInput, type RewardStep, trainReward } from './trainers/reward/reward.ts';
 export { type SftConfig, type SftInput, type SftStep, sftSchema, trainSft } from './trainers/sft/sft.ts';
-export {
-  type BuildPreferencesConfig,
-  type BuiltPreferences,
-  buildPreferences,
-} from './workflows/build-preferences.ts';
 export { type CompareOptions, type CompareOutcome, compareMethods } from './workflows/compare/compare.ts';
 export { type CompareConfig, compareSchema } from './workflows/compare/config.ts';
 export type { MethodRun } from './workflows/compare/results.ts';
 export { type PipelineConfig, pipelineSchema, readPipeline } from './workflows/pipeline/config.ts';
 export { type ModelOutcome, type PipelineOptions, trainPipeline } from './workflows/pipeline/pipeline.ts';
 export { type ModelPlan, planPipeline } from './workflows/pipeline/plan.ts';
+export {
+  type BuildPreferencesInput,
+  type BuiltPreferences,
+  buildPreferences,
+} from './workflows/preferences/build.ts';
+export type { BuildPreferencesConfig } from './workflows/preferences/config.ts';
 export { quantizePolicySchema, quantizeRewardSchema } from './workflows/quantize/config.ts';
 export { quantizePolicy } from './workflows/quantize/policy.ts';
 export type { QuantizeOptions, QuantizePolicyResults, QuantizeRewardResults } from './workflows/quantize/results.ts';

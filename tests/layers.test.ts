@@ -24,7 +24,13 @@ const belowTrainers = [
 ];
 const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
 const trainers = [...trainerRooms, ...['sft', 'reward', 'preference', 'policy'].map((kind) => `src/trainers/${kind}`)];
-const workflows = ['src/workflows', 'src/workflows/pipeline', 'src/workflows/compare', 'src/workflows/quantize'];
+const workflows = [
+  'src/workflows',
+  'src/workflows/pipeline',
+  'src/workflows/compare',
+  'src/workflows/quantize',
+  'src/workflows/preferences',
+];
 
 /** Each folder and what it may import, besides itself and the leaf files. A folder's index.ts may import its rooms. */
 const allowed: Record<string, string[]> = {

@@ -3,7 +3,8 @@
  * module.
  */
 import type { Command } from 'commander';
-import { buildPreferences, buildPreferencesSchema } from '../workflows/build-preferences.ts';
+import { type BuiltPreferences, buildPreferences } from '../workflows/preferences/build.ts';
+import { buildPreferencesSchema, type RowKind } from '../workflows/preferences/config.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFile } from './options/outputs.ts';
 import { short, shown } from './options/training.ts';
@@ -15,21 +16,31 @@ export function register(program: Command): void {
   const preferences = program.command('preferences').description('make preference data');
   registerCommand(preferences, {
     name: 'build',
-    description: 'sample responses from a policy, score them, write the better and the worse ones as pairs',
+    description: 'sample responses from a policy, have them judged, write pairs, graded solutions or labelled steps',
     schema: buildPreferencesSchema,
     examples: [
       'attune preferences build --model models/tiny --task chain_sum --prompts 200 --samples 8 --output pairs.jsonl',
       'attune preferences build --model ./policy --dataset prompts.jsonl --reward-model-path ./checkpoints/rm/run --pairs all',
+      'attune preferences build --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --subset main --kind graded --output graded.jsonl',
+      'attune preferences build --model models/tiny --task chain_sum --kind steps --samples 2 --output steps.jsonl',
     ],
     async run(config) {
       checkOutputFile('--output', config.output, [config.dataset, config.rewardModule]);
       using interrupt = onInterrupt();
       const made = await buildPreferences(config, { progress: consoleProgress(), signal: interrupt.signal });
-      const pairs = `${made.pairs} pairs from ${made.prompts} prompts (${made.withoutPairs} gave none)`;
-      const scores = `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`;
-      if (!made.stopped) return print(`${shown(made.output)}: ${pairs}; ${scores}`);
-      tell(`Stopped. What was made until then is in ${shown(made.output)}: ${pairs}.`);
+      if (!made.stopped) return print(`${shown(made.output)}: ${described(made)}`);
+      tell(`Stopped. What was made until then is in ${shown(made.output)}: ${described(made)}.`);
       process.exitCode = 130;
     },
   });
+}
+
+function described(made: BuiltPreferences<RowKind>): string {
+  const from = `from ${made.prompts} prompts`;
+  if (made.kind === 'graded')
+    return `${made.solutions} solutions ${from}, ${made.right} right; ${made.mixed} prompts have right and wrong ones`;
+  if (made.kind === 'steps')
+    return `${made.solutions} solutions ${from}, ${made.steps} steps, ${made.rightSteps} right; ${made.mixed} solutions have right and wrong steps`;
+  const scores = `mean score ${short(made.meanScore)}, chosen ${short(made.meanChosen)}, rejected ${short(made.meanRejected)}`;
+  return `${made.pairs} pairs ${from} (${made.withoutPairs} gave none); ${scores}`;
 }

@@ -1,0 +1,157 @@
+/**
+ * Training data from a policy's own responses: preference pairs, graded solutions or labelled steps. Sample responses to each
+ * prompt, have them judged, and write what a trainer reads (recipes/iterated-preferences.sh repeats this with pairs).
+ *
+ *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
+ *     await buildPreferences({ model: './policy', dataset: 'openai/gsm8k', subset: 'main', kind: 'graded', output: 'orm.jsonl' });
+ */
+import { createWriteStream, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { finished } from 'node:stream/promises';
+import type { z } from 'zod';
+import type { DatasetSpec } from '../../data/index.ts';
+import { UserError } from '../../errors.ts';
+import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
+import type { RewardScorer } from '../../rewards/index.ts';
+import { datasetPrompts } from '../../rollouts/dataset-prompts.ts';
+import { promptWriter } from '../../rollouts/opening.ts';
+import type { PolicyPrompt, PromptWriter } from '../../rollouts/prompts.ts';
+import { rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
+import { configuredScorer } from '../../rollouts/scorer.ts';
+import { TaskPrompts } from '../../rollouts/task-prompts.ts';
+import { resolveConfig } from '../../runs/index.ts';
+import type { Device } from '../../tensor/index.ts';
+import { type BuildPreferencesConfig, buildPreferencesSchema, checkBuild, type RowKind } from './config.ts';
+import { type GradedSummary, gradedRows } from './graded.ts';
+import { type PairsSummary, pairRows } from './pairs.ts';
+import { checkVerifiable, type RowContext, type RowMaker } from './rows.ts';
+import { type StepsSummary, stepRows } from './steps.ts';
+
+export interface BuildPreferencesOptions {
+  /** Prompts in memory, in place of a dataset's name. */
+  dataset?: DatasetSpec;
+  /** Scorers of your own, besides those of the config. */
+  scorers?: readonly RewardScorer[];
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+type RowSummary = PairsSummary | GradedSummary | StepsSummary;
+
+interface WrittenFile {
+  /** The file; if the build was stopped, `….part` beside it with the rows made so far. */
+  output: string;
+  stopped: boolean;
+  prompts: number;
+}
+
+/** The file that was written, and counts of what is in it, by kind. */
+export type BuiltPreferences<Kind extends RowKind = 'pairs'> = WrittenFile & Extract<RowSummary, { kind: Kind }>;
+
+export type BuildPreferencesInput<Kind extends RowKind = 'pairs'> = Omit<
+  z.input<typeof buildPreferencesSchema>,
+  'kind'
+> & { kind?: Kind };
+
+/** Samples responses to prompts, has them judged and writes training data to a file. */
+export async function buildPreferences<Kind extends RowKind = 'pairs'>(
+  given: BuildPreferencesInput<Kind>,
+  options: BuildPreferencesOptions = {},
+): Promise<BuiltPreferences<Kind>> {
+  const { config } = resolveConfig(buildPreferencesSchema, { flags: given });
+  checkBuild(config);
+  const { progress } = options;
+  const device = deviceOf(config.device);
+  const tokenizer = await loadTokenizer(config, progress);
+  const prompts = await choosePrompts(config, promptWriter(config, tokenizer), options.dataset);
+  using opened = new DisposableStack();
+  const makerOf = await openRows(config, { device, prompts, extra: options.scorers }, opened);
+  using model: Model = await loadModel(config.model, { dtype: dtypeOf(config.dtype, device), device, progress });
+  using sampler = new Sampler(model.train(false));
+  const context = { config, prompts, sampler, tokenizer };
+  return (await writeRows(context, makerOf(context), options)) as BuiltPreferences<Kind>;
+}
+
+type Maker = RowMaker<RowSummary>;
+
+/** What makes the rows; rewards are opened, and prompts without a known answer refused, before the model is loaded. */
+async function openRows(
+  config: BuildPreferencesConfig,
+  { device, prompts, extra }: { device: Device; prompts: PolicyPrompt[]; extra?: readonly RewardScorer[] },
+  opened: DisposableStack,
+): Promise<(context: RowContext) => Maker> {
+  if (config.kind === 'pairs') {
+    const scorer = await configuredScorer(config, { device, prompts, extra });
+    opened.defer(() => scorer.dispose?.());
+    return (context) => pairRows(context, scorer);
+  }
+  checkVerifiable(prompts, config.kind);
+  return config.kind === 'graded' ? gradedRows : stepRows;
+}
+
+async function choosePrompts(
+  config: BuildPreferencesConfig,
+  writer: PromptWriter,
+  rows: DatasetSpec | undefined,
+): Promise<PolicyPrompt[]> {
+  const { task, seed, prompts: count, subset } = config;
+  if (task !== undefined) return new TaskPrompts(writer, { tasks: task, seed }).take(count);
+  const dataset = rows ?? config.dataset;
+  if (dataset === undefined) throw new UserError('There are no prompts: name a --task or a --dataset.');
+  return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed })).train;
+}
+
+/**
+ * Written to a temporary file and renamed, so that a failed build leaves no incomplete file. A stopped build keeps its
+ * rows in `….part`.
+ */
+async function writeRows(
+  context: RowContext,
+  maker: Maker,
+  { progress, signal }: BuildPreferencesOptions,
+): Promise<WrittenFile & RowSummary> {
+  const { config, prompts } = context;
+  const { output, batchPrompts } = config;
+  mkdirSync(dirname(output), { recursive: true });
+  const partial = `${output}.${process.pid}.part`;
+  const file = createWriteStream(partial);
+  let done = 0;
+  let rows = 0;
+  const bar = progress?.start('sampling', prompts.length, 'prompts');
+  try {
+    for (; done < prompts.length && !signal?.aborted; done += batchPrompts) {
+      const made = await rowsFrom(context, maker, done, signal);
+      for (const row of made.flat()) file.write(`${JSON.stringify(row)}\n`);
+      rows += made.flat().length;
+      bar?.advance(made.length, { rows });
+    }
+  } catch (error) {
+    if (!signal?.aborted) {
+      file.destroy();
+      rmSync(partial, { force: true });
+      throw error;
+    }
+  } finally {
+    bar?.done();
+  }
+  file.end();
+  await finished(file);
+  const stopped = done < prompts.length;
+  const kept = stopped ? `${output}.part` : output;
+  renameSync(partial, kept);
+  return { output: kept, stopped, prompts: Math.min(done, prompts.length), ...maker.summary() };
+}
+
+/** The rows of the prompts from `first` on. */
+async function rowsFrom(
+  { config, prompts, sampler, tokenizer }: RowContext,
+  maker: Maker,
+  first: number,
+  signal: AbortSignal | undefined,
+): Promise<object[][]> {
+  const batch = prompts.slice(first, first + config.batchPrompts);
+  const options = { ...config, groupSize: config.samples, seeds: rolloutSeeds(config.seed, first), signal };
+  const rollouts = await sampleRollouts(sampler, tokenizer, batch, options);
+  return maker.rows({ first, prompts: batch, rollouts, signal });
+}

@@ -1,0 +1,48 @@
+/** What makes rows of a file from a policy's responses, whatever the rows are. */
+import { UserError } from '../../errors.ts';
+import type { PolicyPrompt } from '../../rollouts/prompts.ts';
+import type { Rollout, RolloutSampler, sampleRollouts } from '../../rollouts/rollout.ts';
+import type { Message } from '../../text/index.ts';
+import type { BuildPreferencesConfig } from './config.ts';
+
+export interface RowContext {
+  config: BuildPreferencesConfig;
+  prompts: readonly PolicyPrompt[];
+  sampler: RolloutSampler;
+  tokenizer: Parameters<typeof sampleRollouts>[1];
+}
+
+/** A batch of prompts with their responses, `samples` of each, one prompt after another. */
+export interface RowBatch {
+  /** The place of the first prompt. */
+  first: number;
+  prompts: readonly PolicyPrompt[];
+  rollouts: readonly Rollout[];
+  signal?: AbortSignal;
+}
+
+export interface RowMaker<Summary> {
+  /** The rows of each prompt; each becomes a line of JSON. */
+  rows(batch: RowBatch): Promise<object[][]>;
+  summary(): Summary;
+}
+
+/** A single question as plain text, anything longer as its messages. */
+export function asWritten(messages: readonly Message[]): string | readonly Message[] {
+  const [only] = messages;
+  return messages.length === 1 && only?.role === 'user' ? only.content : messages;
+}
+
+/** The responses to one prompt, each text once. */
+export function distinctResponses({ rollouts }: RowBatch, place: number, samples: number): Rollout[] {
+  const own = rollouts.slice(place * samples, (place + 1) * samples);
+  return [...new Map(own.map((rollout) => [rollout.completion, rollout])).values()];
+}
+
+/** Refuses prompts without a way to tell right from wrong. */
+export function checkVerifiable(prompts: readonly PolicyPrompt[], kind: string): void {
+  if (prompts.every(({ example, answer }) => example !== undefined || answer !== undefined)) return;
+  throw new UserError(
+    `--kind ${kind} needs to know what is right: name a --task, or a --dataset whose rows have a final answer (such as openai/gsm8k).`,
+  );
+}
