@@ -1,18 +1,19 @@
 /**
- * One family of errors. A `UserError` is a mistake that the person at the keyboard can mend: it is printed without a
- * stack trace and ends a command with exit code 2. Everything else is a failure of the program or machine: exit code 1.
+ * The base of attune's own errors. Apart from `UserError`, they are failures of the program or the machine: a command ends
+ * with exit code 1.
  */
 export class AttuneError extends Error {
   override name = 'AttuneError';
 }
 
+/** A mistake that the user can mend: printed without a stack trace, and a command ends with exit code 2. */
 export class UserError extends AttuneError {
   override name = 'UserError';
 }
 
 /**
- * The known name closest to a mistyped one, or undefined when nothing is near enough to be meant: a third of the letters may
- * differ, and of a file's name its ending does not count as a likeness.
+ * The known name closest to a mistyped one, or undefined where none is close enough: up to a third of the letters may differ.
+ * A file name's extension is left out of the comparison.
  */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const ending = /(?<=.)\.[a-z0-9.]+$/i;
@@ -31,13 +32,13 @@ export function nearest(name: string, known: Iterable<string>): string | undefin
   return best;
 }
 
-/** `did you mean "x"?` with a leading space, or an empty string. */
+/** ` Did you mean "x"?`, with the leading space, or an empty string. */
 export function suggestion(name: string, known: Iterable<string>): string {
   const near = nearest(name, known);
   return near === undefined ? '' : ` Did you mean "${near}"?`;
 }
 
-/** Letters to change, add, leave out, or swap with their neighbour (Damerau's distance, restricted to one edit a place). */
+/** How many letters to change, add, drop or swap with a neighbour (Damerau–Levenshtein distance, optimal string alignment). */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);

@@ -1,5 +1,5 @@
 /**
- * What long work reports, and nothing about how it is shown: the library calls a `Progress`, the command line draws it.
+ * One piece of long work under way. The library reports to it; how it is shown is up to whoever made the `Progress`.
  *
  *     const bar = progress?.start('tokenising', rows.length);
  *     for (...) bar?.advance(1, { loss });
@@ -10,10 +10,11 @@ export interface ProgressTask {
   done(message?: string): void;
 }
 
+/** Receives the progress of long work: the command line draws bars, a program may pass its own. */
 export interface Progress {
   /**
-   * `total` is left out where it is unknown; `unit` names what is counted ("tokens", "bytes", "steps"); `before` is the part
-   * of the total that was done earlier, by a run that goes on.
+   * `total` is left out where it is unknown; `unit` names what is counted ("tokens", "bytes", "steps"); `before` is how much
+   * of the total an earlier, resumed run has done.
    */
   start(label: string, total?: number, unit?: string, before?: number): ProgressTask;
 }

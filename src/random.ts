@@ -1,6 +1,5 @@
 /**
- * Seeded randomness of our own, so that one seed gives one order of data, one task and one sample on every machine and in
- * every Node version.
+ * A seeded random generator. One seed gives the same data order, tasks and samples on every machine and Node version.
  *
  *     const random = new Random('chain_sum', seed, difficulty);
  *     random.int(0, 9); random.pick(words); random.shuffle(items); random.permutation(rows.length);
@@ -19,11 +18,11 @@ export class Random {
     this.#s0 = mix(low ^ 0x9e3779b9);
     this.#s1 = mix(high ^ 0x243f6a88);
     this.#s2 = mix((low + 0x3c6ef372) | 0);
-    // xoshiro must not start from all zeros; an odd word makes sure of it.
+    // xoshiro must not start from four zeros: the last word is made odd.
     this.#s3 = mix((high + 0x85a308d3) | 0) | 1;
   }
 
-  /** A generator in a given state of four 32-bit words (to compare with published sequences). */
+  /** A generator with this state of four 32-bit words; tests compare it with published sequences. */
   static fromState(s0: number, s1: number, s2: number, s3: number): Random {
     const random = new Random();
     random.#s0 = s0;
@@ -105,7 +104,7 @@ export class Random {
   }
 }
 
-/** A number in [0, 1) that depends on the text and the seed alone: it decides on which side of a split a row falls. */
+/** A number in [0, 1) that depends on the text and the seed alone: it decides which split a row goes to. */
 export function unitHash(text: string, seed: number): number {
   return (hash64(`${seed}\u0000${text}`)[0] >>> 0) / 2 ** 32;
 }

@@ -1,6 +1,6 @@
 /**
- * The cache of Python's huggingface_hub: models--org--name/{blobs,refs,snapshots}. A blob is named by its etag and is
- * whole or not there; a snapshot is a folder of links to blobs; a ref is written last, when all that was asked for is in.
+ * The cache of Python's huggingface_hub: models--org--name/{blobs,refs,snapshots}. A blob is named by its etag and appears
+ * only when it is complete. A snapshot is a folder of links to blobs. A ref is written last, when all requested files are in.
  */
 import { copyFile, mkdir, readFile, rename, rm, stat, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -10,9 +10,9 @@ import { AttuneError } from '../errors.ts';
 
 export interface RepoFile {
   path: string;
-  /** Bytes; -1 where only a download can tell. */
+  /** Bytes; -1 where it is known only after a download. */
   size: number;
-  /** Names the blob; "" where only a download's headers can tell. */
+  /** The blob's name; "" where it is known only from a download's headers. */
   etag: string;
   /** Present for large files. */
   sha256?: string;
@@ -41,7 +41,7 @@ export class RepoCache {
     return join(this.folder, 'blobs', etag);
   }
 
-  /** The commit a branch or tag stood at when it was last fetched. */
+  /** The commit that a branch or tag pointed to when it was last fetched. */
   async commitOf(revision: string): Promise<string | undefined> {
     if (COMMIT.test(revision)) return revision;
     const commit = (await readText(join(this.folder, 'refs', revision)))?.trim();
@@ -52,7 +52,7 @@ export class RepoCache {
     if (revision !== commit) await writeWhole(join(this.folder, 'refs', revision), commit);
   }
 
-  /** Saves which files a commit has. Offline, it tells a partial copy from a whole one. */
+  /** Saves the list of a commit's files, which tells a partial copy from a complete one when offline. */
   async writeListing(commit: string, files: readonly RepoFile[]): Promise<void> {
     await writeWhole(join(this.folder, '.attune', `${commit}.json`), JSON.stringify(files));
   }
@@ -67,7 +67,7 @@ export class RepoCache {
     }
   }
 
-  /** Links a blob into a snapshot; copies it where the file system has no links. */
+  /** Links a blob into a snapshot, or copies it where the file system has no links. */
   async link(commit: string, file: RepoFile): Promise<void> {
     const path = join(this.snapshot(commit), file.path);
     const blob = this.blob(file.etag);
@@ -81,7 +81,7 @@ export class RepoCache {
     await rename(temporary, path);
   }
 
-  /** Runs `work` while no other process runs it for the same blob. The lock of a process that died goes stale. */
+  /** Runs `work` while no other process does so for the same blob. The lock of a dead process is taken over. */
   async locked<T>(etag: string, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     const path = join(this.#locks, `${etag}.attune`);
     await mkdir(this.#locks, { recursive: true });
@@ -127,7 +127,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Size of a file behind links, or undefined. */
+/** The size of a file, links followed; undefined where there is none. */
 export async function fileSize(path: string): Promise<number | undefined> {
   try {
     const found = await stat(path);

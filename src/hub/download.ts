@@ -1,6 +1,6 @@
 /**
- * One file from the hub into the cache. A cut connection goes on where it stopped, size and SHA-256 are checked, and only
- * a whole file gets its name.
+ * Downloads one file into the cache. A cut connection is resumed where it stopped, size and SHA-256 are checked, and only a
+ * complete file gets its final name.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
@@ -24,11 +24,11 @@ export interface Download {
   file: RepoFile;
   url: string;
   place: RepoPlace;
-  /** Told of bytes as they arrive; negative where a broken part is thrown away. */
+  /** Called with the bytes that arrived; negative where a damaged part is thrown away. */
   onBytes: (bytes: number) => void;
 }
 
-/** Downloads of this process that are under way, by blob: a second caller waits for the first. */
+/** Running downloads of this process by blob: a second caller waits for the first. */
 const underWay = new Map<string, Promise<void>>();
 
 export async function downloadBlob(download: Download, cache: RepoCache, settings: HubSettings): Promise<void> {
@@ -62,7 +62,7 @@ async function fetchVerified(download: Download, blob: string, settings: HubSett
     if (fault === undefined) break;
     onBytes(-((await fileSize(partial)) ?? 0));
     await rm(partial, { force: true });
-    // Once more from the start: a damaged part of an earlier run may have been the cause.
+    // Try once more from the start: a damaged part from an earlier run may be the cause.
     if (attempt > 0)
       throw new AttuneError(`${placeName(download.place)} arrived damaged twice: ${fault}. Nothing of it was kept.`);
   }
@@ -100,14 +100,14 @@ async function fetchAll(download: Download, partial: string, settings: HubSettin
   }
 }
 
-/** One request for the bytes from `start` on; says what broke it, or nothing when the answer came to its end. */
+/** Requests the bytes from `start` on. Returns what interrupted it, or undefined where the response was complete. */
 async function fetchRest(
   { file, url, place, onBytes }: Download,
   partial: string,
   start: number,
   settings: HubSettings,
 ): Promise<string | undefined> {
-  // "identity", or the bytes on the wire would not be the bytes of the file.
+  // "identity": with compression the bytes received would not be the bytes of the file.
   const headers: Record<string, string> = { 'accept-encoding': 'identity' };
   if (start > 0) headers.range = `bytes=${start}-`;
   const response = await hubRequest(url, place, settings, { headers });
@@ -137,7 +137,7 @@ async function fetchRest(
     await reader?.cancel().catch(() => {});
   }
   if (reader === undefined && file.size > 0) return 'the answer was empty';
-  // Where the server announced an end and kept to it, a wrong length is its listing's fault, not the connection's.
+  // If the server sent as many bytes as it announced, a wrong length is the listing's fault, not the connection's.
   return written >= file.size || endedAsAnnounced(response, written, continues ? start : 0)
     ? undefined
     : 'the connection was cut';

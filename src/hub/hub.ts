@@ -1,6 +1,6 @@
 /**
- * The Hugging Face hub. From what a user writes for a model — a folder, a run's folder, or `org/name[@revision]` — to a
- * folder with the files that loading it needs, and no others.
+ * Turns what a user writes for a model (a folder, a run's folder, or `org/name[@revision]`) into a local folder. From the
+ * Hugging Face hub it downloads only the files that loading needs.
  *
  *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
  */
@@ -23,7 +23,7 @@ export {
 export type { HubOptions } from './settings.ts';
 
 export interface ResolveOptions extends HubOptions {
-  /** Only what the tokenizer needs. */
+  /** Download only the tokenizer's files. */
   tokenizerOnly?: boolean;
 }
 
@@ -66,7 +66,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   return opened.folder;
 }
 
-/** Reading a pipe or a device would wait for ever. */
+/** Refuses pipes and devices under the names of model files: reading one could wait for ever. */
 async function checkFiles(folder: string, names: readonly string[]): Promise<void> {
   for (const name of names) {
     if (!CONFIGURATION.includes(name) && !TEXT.test(name) && !name.endsWith('.safetensors') && name !== INDEX) continue;
@@ -75,7 +75,7 @@ async function checkFiles(folder: string, names: readonly string[]): Promise<voi
   }
 }
 
-/** The hub as the datasets want it: names in, local paths out. */
+/** The hub as src/data uses it: dataset names in, local paths out. */
 export function datasetHub(options: HubOptions = {}) {
   const place = (repo: string, revision?: string) => ({ ...options, repo, revision, type: 'dataset' as const });
   return {
@@ -90,7 +90,7 @@ export function datasetHub(options: HubOptions = {}) {
   };
 }
 
-/** `models/nope` where there is a folder `models`: a slip, and not worth a question to the hub. */
+/** Refuses `models/nope` where a folder `models` exists: it is a mistyped path, not a name on the hub. */
 async function refuseMissingFolder(model: string, repo: string, options: HubOptions): Promise<void> {
   const [parent = '', name] = repo.split('/');
   const beside = name === undefined ? undefined : await readdir(parent).catch(() => undefined);
@@ -100,7 +100,7 @@ async function refuseMissingFolder(model: string, repo: string, options: HubOpti
   );
 }
 
-/** "org/name@revision" → both parts. */
+/** Splits "org/name@revision". */
 function splitRevision(model: string): [string, string | undefined] {
   const at = model.indexOf('@');
   if (at < 0) return [model, undefined];
@@ -109,8 +109,9 @@ function splitRevision(model: string): [string, string | undefined] {
 }
 
 /**
- * Repositories often hold the weights several times (sharded, whole, "consolidated", half precision). One set is enough:
- * the shards of the index, or model.safetensors, or else whatever there is; heads of attune's own come along.
+ * Which weight files to download. Repositories often hold the weights several times (sharded, whole, "consolidated", half
+ * precision); one set is enough: the shards of the index, else model.safetensors, else whatever there is. Adapters and heads
+ * are added.
  */
 async function weightFiles(folder: string, names: readonly string[]): Promise<string[]> {
   const top = names.filter((name) => name.endsWith('.safetensors') && !name.includes('/'));

@@ -1,6 +1,7 @@
 /**
- * What a repository holds at one commit: the hub's tree API, page by page. Everything in an answer is checked before it
- * is used: a path becomes a path here, a size bounds a download, and the next page may hold the user's token.
+ * The files of a repository at one commit, from the hub's tree API, page by page. Everything in a response is checked before
+ * it is used: a path becomes a path on this disk, a size bounds a download, and the next page is requested with the user's
+ * token.
  */
 import { isAbsolute, normalize } from 'node:path';
 import { AttuneError } from '../errors.ts';
@@ -39,7 +40,7 @@ export async function listTree(place: RepoPlace, commit: string, settings: HubSe
   return files;
 }
 
-/** The token goes with every request, so a page elsewhere than on the hub is not asked for. */
+/** The address of the next page. It must be on the hub, because the token is sent with the request. */
 function nextPage(response: Response, from: string, place: RepoPlace): string | undefined {
   const next = /<([^>]*)>\s*;[^,]*\brel="?next"?/i.exec(response.headers.get('link') ?? '')?.[1];
   if (next === undefined) return undefined;

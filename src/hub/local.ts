@@ -1,6 +1,6 @@
 /**
- * The model that a folder stands for: itself, or, where it is a run, what the run saved: its final model, else the best one,
- * else the newest checkpoint.
+ * The model folder that a folder stands for. A run's folder stands for its final model, else its best one, else its newest
+ * checkpoint; any other folder for itself.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ export function modelFolderOf(folder: string): string {
   return found;
 }
 
-/** A run's own config.json is that of its training, so what makes a model is looked for apart. */
+/** A run's folder has a config.json too, that of the training, so the config alone does not make a folder a model. */
 const isRun = (folder: string) =>
   existsSync(join(folder, 'run.json')) && !existsSync(join(folder, 'tokenizer.json')) && !hasWeights(folder);
 

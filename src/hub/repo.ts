@@ -23,7 +23,7 @@ export interface RepoOptions extends HubOptions {
 }
 
 export interface FetchOptions extends RepoOptions {
-  /** Which files: names, or patterns where `*` stands for anything, slashes too (as in Python). All when left out. */
+  /** Which files: names, or patterns in which `*` also matches slashes (as in Python). All files when left out. */
   patterns?: readonly string[] | ((path: string) => boolean);
 }
 
@@ -33,13 +33,13 @@ export interface FetchedFiles {
   files: string[];
 }
 
-/** A repository at one commit: as the hub lists it or, without the hub, as the cache knows it. */
+/** A repository at one commit: as the hub lists it or, offline, as the cache knows it. */
 export interface OpenRepo {
   place: RepoPlace;
   commit: string;
   files: RepoFile[];
   folder: string;
-  /** Makes these files present in `folder`. */
+  /** Downloads these files into `folder` where they are missing. */
   fetch(paths: readonly string[], progress?: Progress): Promise<void>;
 }
 
@@ -146,7 +146,7 @@ async function fetchFiles(
   };
   const workers = Array.from({ length: PARALLEL_DOWNLOADS }, () =>
     worker().catch((error) => {
-      // One lost file loses the whole: what others have so far stays for the next try.
+      // One failed file fails the whole. What the other downloads have so far stays for the next try.
       stop.abort(error);
       throw error;
     }),
@@ -189,7 +189,7 @@ async function snapshotFiles(folder: string): Promise<RepoFile[]> {
   const paths = await readdir(folder, { recursive: true }).catch(() => []);
   const files: RepoFile[] = [];
   for (const path of paths) {
-    // A link whose blob was deleted has no size and so is not there.
+    // A link whose blob was deleted has no size: the file counts as missing.
     const size = await fileSize(join(folder, path));
     if (size !== undefined) files.push({ path: path.replaceAll('\\', '/'), size, etag: '' });
   }
@@ -225,7 +225,7 @@ function checkedName(repo: string): string {
   throw new UserError(`"${repo}" is not a name on the hub; names look like "org/name".`);
 }
 
-/** A revision names a file in the cache, so it has to be what git allows as a name: no "..", no leading slash. */
+/** A revision becomes a file name in the cache, so it must be a valid git name: no "..", no leading slash. */
 function checkedRevision(revision: string): string {
   const odd = /^[/.-]|[/.]$|\.\.|\/[/.]|[\s~^:?*[\]\\]|@\{/.test(revision) || /[^\x21-\u{10ffff}]|\x7f/u.test(revision);
   if (revision !== '' && revision.length <= 200 && !odd) return revision;

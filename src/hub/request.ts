@@ -1,12 +1,12 @@
 /**
- * One request to the hub: with the token, a limit on silence, repeated with growing pauses where that can help, and
- * with errors that say what to do. Neither tokens nor signed addresses get into a message.
+ * One request to the hub: with the token, a time limit, retries with growing pauses, and errors that say what to do. Neither
+ * tokens nor signed addresses appear in messages.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError, UserError } from '../errors.ts';
 import type { HubSettings } from './settings.ts';
 
-/** The hub cannot be reached, or not now: a copy in the cache may stand in. */
+/** The hub cannot be reached now. The caller may use a copy in the cache instead. */
 export class HubUnreachable extends AttuneError {
   override name = 'HubUnreachable';
 }
@@ -56,19 +56,19 @@ export async function hubRequest(
   }
 }
 
-/** Says on the console that a request failed and is tried again: pauses add up to half a minute. */
+/** Reports that a request failed and is tried again: the pauses add up to half a minute. */
 export function announceRetry(place: RepoPlace, fault: string, settings: HubSettings): void {
   settings.progress?.start(`fetching ${placeName(place)}`).done(`${fault}; trying again`);
 }
 
-/** Waits before try `attempt + 2`: as long as the server asked, else twice as long each time. */
+/** Waits after a failed try (`attempt` counts from 0): as long as the server asked, else twice as long each time. */
 export async function pause(attempt: number, settings: HubSettings, askedMs?: number): Promise<void> {
   const jitter = 0.75 + Math.random() / 2;
   const ms = askedMs ?? settings.backoffMs * 2 ** attempt * jitter;
   await sleep(Math.min(ms, LONGEST_PAUSE_MS), undefined, { signal: settings.signal });
 }
 
-/** The cause in a few words; fetch hides it one level down. */
+/** The cause in a few words; fetch keeps it in `error.cause`. */
 export function networkFault(error: unknown, settings: HubSettings): string {
   const cause = (error as { cause?: { code?: string; message?: string } }).cause;
   if ((error as Error).name === 'TimeoutError') return `no answer within ${settings.timeoutMs / 1000} s`;
@@ -80,7 +80,7 @@ export function placeName({ repo, revision, path }: RepoPlace): string {
 }
 
 async function send(url: string, settings: HubSettings, init: RequestInit): Promise<Response> {
-  // The limit is on the answer's beginning; the reader of a body watches its own silence.
+  // This limit ends when the response begins; reading the body has its own (withinSilence).
   const limit = new AbortController();
   const timer = setTimeout(() => limit.abort(new DOMException('silence', 'TimeoutError')), settings.timeoutMs);
   const signals = settings.signal === undefined ? [limit.signal] : [limit.signal, settings.signal];
@@ -99,7 +99,7 @@ async function send(url: string, settings: HubSettings, init: RequestInit): Prom
   }
 }
 
-/** The hub's own sentence, where it sends one; a server that echoes the token must not get it printed. */
+/** The hub's own error message, if it sent one. The token is removed, in case the server echoes it. */
 async function errorDetail(response: Response, settings: HubSettings): Promise<string> {
   let message = response.headers.get('x-error-message') ?? '';
   try {
@@ -107,13 +107,13 @@ async function errorDetail(response: Response, settings: HubSettings): Promise<s
     if (message === '' && response.headers.get('content-type')?.includes('json'))
       message = String(JSON.parse(body).error ?? '');
   } catch {
-    // The status alone then has to do.
+    // No readable body: the status alone is reported.
   }
   if (settings.token !== undefined) message = message.replaceAll(settings.token, '***');
   return message === '' ? '' : ` ("${message.slice(0, 200)}")`;
 }
 
-/** An answer of the hub's API. */
+/** The JSON body of a response of the hub's API. */
 export async function readJsonBody(response: Response, place: RepoPlace, settings: HubSettings): Promise<unknown> {
   let text: string;
   try {
@@ -132,7 +132,7 @@ export async function readJsonBody(response: Response, place: RepoPlace, setting
   }
 }
 
-/** A whole body, bounded in size, in the silence between two pieces, and in all its time. */
+/** Reads a whole body, with limits on its size, on the wait between two pieces and on the total time. */
 async function readBody(response: Response, mostBytes: number, settings: HubSettings): Promise<Buffer> {
   const reader = response.body?.getReader();
   const pieces: Uint8Array[] = [];
@@ -153,7 +153,7 @@ async function readBody(response: Response, mostBytes: number, settings: HubSett
   return Buffer.concat(pieces);
 }
 
-/** A read that gives up when nothing comes for as long as the settings allow. */
+/** Rejects where `work` takes longer than the time limit, or the signal aborts. */
 export async function withinSilence<T>(work: Promise<T>, settings: HubSettings): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let onAbort: (() => void) | undefined;
@@ -182,7 +182,7 @@ function refusal(response: Response, place: RepoPlace, settings: HubSettings, de
     return new UserError(`${repo} is gated${detail}: accept its licence at ${page}, then ${login}.`);
   }
   if (response.status === 401 && (code === null || code === 'RepoNotFound')) {
-    // The hub also answers 401 for a name that does not exist, so as not to tell which private ones do.
+    // The hub also answers 401 for a name that does not exist, so as not to reveal private repositories.
     const login = hasToken ? 'HF_TOKEN was sent but not accepted for it' : 'no HF_TOKEN is set';
     return new UserError(
       `${repo} does not exist on ${settings.endpoint}, or is private, and ${login}${detail}. Check the spelling and HF_TOKEN.`,
@@ -204,7 +204,7 @@ function refusal(response: Response, place: RepoPlace, settings: HubSettings, de
   return new UserError(`The hub refused ${placeName(place)} with status ${response.status}${detail}.`);
 }
 
-/** Seconds or a date; undefined for neither. */
+/** Retry-After in milliseconds: it is given in seconds or as a date; undefined where it is neither. */
 function retryAfterMs(value: string | null): number | undefined {
   if (value === null) return undefined;
   const seconds = Number(value);

@@ -1,6 +1,6 @@
 /**
- * Where the hub is, who asks, and where its cache lies: the environment variables of Python's huggingface_hub, so that
- * both share one cache and one login.
+ * The hub's address, token and cache folder, from the environment variables of Python's huggingface_hub, so that both share
+ * one cache and one login.
  */
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
@@ -17,9 +17,9 @@ export interface HubOptions {
   cacheDir?: string;
   /** In place of HF_HUB_OFFLINE. */
   offline?: boolean;
-  /** How long the server may say nothing before a request is given up and tried again. */
+  /** How long to wait for the server before a request is given up and tried again. */
   timeoutMs?: number;
-  /** How often a failed request is tried again without any progress. */
+  /** How often a failed request is tried again; a download that makes progress starts counting anew. */
   retries?: number;
   /** The first pause between tries; it doubles each time. */
   backoffMs?: number;
@@ -57,7 +57,7 @@ export async function hubSettings(options: HubOptions = {}): Promise<HubSettings
   };
 }
 
-/** The one that `hf auth login` keeps. */
+/** The token that `hf auth login` saved. */
 async function savedToken(home: string, env: Record<string, string | undefined>): Promise<string | undefined> {
   try {
     return await readFile(env.HF_TOKEN_PATH ?? join(home, 'token'), 'utf8');
@@ -77,7 +77,7 @@ function checkedEndpoint(value: string): string {
   return value.replace(/\/+$/, '');
 }
 
-/** A token that cannot stand in a header would otherwise be quoted whole in fetch's own error. */
+/** Refuses a token that cannot be sent in a header: fetch's own error would print it whole. */
 function checkedToken(value: string | undefined): string | undefined {
   const token = value?.trim();
   if (token === undefined || token === '') return undefined;

@@ -1,5 +1,5 @@
 /**
- * A model as the rest of the product holds it: a decoder, perhaps a head of another kind, and the config it came with.
+ * A model: a decoder, its config, and optionally a score head and adapters.
  *
  *     const model = await loadModel('Qwen/Qwen3-0.6B', { dtype: 'bfloat16' });
  *     saveModel(model, './out');                            // transformers loads it
@@ -11,12 +11,13 @@ import { familyOf } from './families/index.ts';
 import type { Family, WeightNames } from './families/spec.ts';
 import type { Adapters } from './lora/adapters.ts';
 
-/** What attune itself keeps in a config.json, under `attune`; other programs ignore it. */
+/** What attune keeps in a model's config.json under the key `attune`; other programs ignore it. */
 export interface ModelNotes {
   head?: HeadKind;
   [note: string]: unknown;
 }
 
+/** A loaded model: its decoder, config, score head and adapters. Dispose it to free its weights. */
 export class Model {
   readonly decoder: Decoder;
   readonly config: Record<string, unknown>;
@@ -24,11 +25,11 @@ export class Model {
   readonly names: WeightNames;
   head: ScoreHead | null;
   readonly notes: ModelNotes;
-  /** Where it was loaded from; undefined for fresh weights. */
+  /** The folder it was loaded from; undefined for fresh weights. */
   readonly folder: string | undefined;
-  /** The name it was asked for by (`org/name[@revision]`), where that is not the folder. */
+  /** Its name on the hub (`org/name[@revision]`), where it came from there. */
   readonly hubName: string | undefined;
-  /** The adapters that lie on it (lora.ts); null: it is a plain model. */
+  /** Its LoRA adapters (lora/lora.ts); null for a plain model. */
   adapters: Adapters | null = null;
 
   constructor(
@@ -53,7 +54,7 @@ export class Model {
     return this.decoder.device;
   }
 
-  /** Gives the model a fresh head; the one before is dropped. */
+  /** Gives the model a new head with random weights in place of the old one. */
   addHead(kind: HeadKind, outputs: number): ScoreHead {
     this.head?.dispose();
     this.head = ScoreHead.init(kind, outputs, this.decoder.spec.hiddenSize, this.device);

@@ -1,5 +1,5 @@
 /**
- * A head's outputs at chosen tokens of many sequences, without gradient: what scoring by a reward model is.
+ * Scoring with a reward model: a head's outputs at chosen tokens of many sequences, without gradient.
  *
  *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
  */
@@ -9,18 +9,20 @@ import { packSequences } from './decoder/batch.ts';
 import { withoutDropout } from './decoder/decoder.ts';
 import type { Model } from './model.ts';
 
+/** A sequence, and the places at which its head outputs are wanted. */
 export interface ScoredSequence {
   ids: ArrayLike<number>;
-  /** Tokens at which the head is asked. */
+  /** Positions of the tokens at which the head is applied. */
   places: readonly number[];
 }
 
+/** How much `headOutputs` sends through the model at once. */
 export interface HeadOutputOptions {
-  /** Tokens that go through the model at once; one longer sequence goes alone. */
+  /** Most tokens that go through the model at once; a single longer sequence goes alone. */
   tokenBudget?: number;
 }
 
-/** For each sequence the outputs at its places, one place after another. */
+/** The head's outputs at the chosen places of each sequence, one place after another. */
 export function headOutputs(
   model: Model,
   sequences: readonly ScoredSequence[],
@@ -56,7 +58,7 @@ export function headOutputs(
   return results;
 }
 
-/** Indices in runs that fit the budget. */
+/** Indices of the sequences, in batches that fit the budget. */
 function within(sequences: readonly ScoredSequence[], budget: number): number[][] {
   const batches: number[][] = [];
   let tokens = Number.POSITIVE_INFINITY;

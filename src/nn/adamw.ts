@@ -22,6 +22,7 @@ import {
   zerosLike,
 } from '../tensor/index.ts';
 
+/** AdamW's learning rate and its other settings. */
 export interface AdamWOptions {
   lr: number;
   betas?: readonly [number, number];
@@ -45,6 +46,10 @@ interface Slot {
   steps: number;
 }
 
+/**
+ * The AdamW optimiser over named parameters: `step` updates them from their gradients, `save` and `load` keep its
+ * state.
+ */
 export class AdamW {
   lr: number;
   readonly #betas: readonly [number, number];
@@ -95,7 +100,7 @@ export class AdamW {
     return this.#steps;
   }
 
-  /** One update from the gradients that are there; parameters without one are left alone. */
+  /** Updates every parameter that has a gradient; the others stay as they are. */
   step(): void {
     this.#steps++;
     scope(() =>
@@ -163,7 +168,7 @@ export class AdamW {
     for (const slot of this.#slots) slot.parameter.grad = null;
   }
 
-  /** The state of one parameter under the names it has in a file. */
+  /** One parameter's state tensors under the names they have in a file. */
   static #parts(slot: Slot): [string, Tensor][] {
     const moments: [string, Tensor][] = [
       [`${slot.name}.exp_avg`, slot.average],
@@ -172,14 +177,14 @@ export class AdamW {
     return slot.master === slot.parameter ? moments : [...moments, [`${slot.name}.master`, slot.master]];
   }
 
-  /** Everything needed to go on exactly: moments, masters of half-precision parameters, step counts. */
+  /** Writes all that an exact resume needs: moments, f32 masters of half-precision parameters, step counts. */
   save(path: string): void {
     const parts = this.#slots.flatMap((slot) => AdamW.#parts(slot));
     const each = this.#slots.map((slot) => slot.steps);
     writeSafetensors(path, parts, { steps: String(this.#steps), parameter_steps: JSON.stringify(each) });
   }
 
-  /** Goes on from a saved state. A state that does not fit leaves this one as it was. */
+  /** Restores a saved state. One that does not fit the parameters is refused, and nothing changes. */
   load(path: string): void {
     using file = openSafetensors(path);
     const steps = Number(file.metadata.steps);
@@ -232,7 +237,7 @@ function stepList(text: string | undefined): number[] | undefined {
   }
 }
 
-/** All at once where libtorch can (2.1 and later). */
+/** Copies in one call where libtorch has the operator (2.1 and later). */
 function copyAll(targets: Tensor[], sources: Tensor[]): void {
   if (findOperator('_foreach_copy_') !== null) aten('_foreach_copy_', targets, sources);
   else for (const [i, target] of targets.entries()) target.copy_(sources[i] as Tensor);

@@ -1,13 +1,13 @@
 /** Gradient clipping by the norm of all gradients together (Pascanu et al. 2013). */
 import { aten, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
 
-/** The Euclidean norm over all gradients, in f32 (summed up in f64). */
+/** The Euclidean norm of all gradients together. Each tensor is summed in f32, the sum of them in f64. */
 export function gradNorm(parameters: Iterable<Tensor>): number {
   return scope(() =>
     noGrad(() => {
       const gradients = gradientsOf(parameters);
       if (gradients.length === 0) return 0;
-      // squares of bf16 gradients are summed in f32; f64 keeps its own
+      // bf16 gradients are squared and summed in f32, f64 ones in f64
       const norms = gradients.map((gradient) => {
         const dtype = gradient.dtype === 'float64' ? 'float64' : 'float32';
         return aten('linalg_vector_norm', gradient, 2, null, false, dtype).to('float64');

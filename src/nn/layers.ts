@@ -14,11 +14,13 @@ import {
 import { kaiming, normal } from './initialisers.ts';
 import { Module, parameter } from './module.ts';
 
+/** The dtype and device of a layer's parameters; float32 on the CPU by default. */
 export interface LayerOptions {
   dtype?: DType;
   device?: Device;
 }
 
+/** x·weightᵀ + bias, with weight [outputs, inputs]. */
 export class Linear extends Module {
   weight: Tensor;
   bias: Tensor | null;
@@ -32,6 +34,7 @@ export class Linear extends Module {
   }
 }
 
+/** A table of vectors, one per id. */
 export class Embedding extends Module {
   weight: Tensor;
   constructor(count: number, size: number, options: LayerOptions = {}) {
@@ -43,6 +46,7 @@ export class Embedding extends Module {
   }
 }
 
+/** Layer normalisation with a learned weight and bias (Ba et al. 2016). */
 export class LayerNorm extends Module {
   weight: Tensor;
   bias: Tensor | null;
@@ -58,6 +62,7 @@ export class LayerNorm extends Module {
   }
 }
 
+/** Root-mean-square normalisation with a learned weight (Zhang & Sennrich 2019). */
 export class RMSNorm extends Module {
   weight: Tensor;
   readonly eps: number;

@@ -13,11 +13,12 @@
 import { UserError } from '../errors.ts';
 import { type Device, type DType, isFloating, keep, noGrad, scope, Tensor } from '../tensor/index.ts';
 
+/** The base class of everything with parameters: names, counts, moves, saves and loads them. */
 export abstract class Module {
   training = true;
   readonly #buffers = new Map<string, Tensor>();
 
-  /** Registers a tensor that belongs to the module's state without being trained. */
+  /** Registers a tensor that is saved with the module but not trained. */
   protected buffer(name: string, tensor: Tensor): Tensor {
     this.#buffers.set(name, keep(tensor));
     return tensor;
@@ -100,9 +101,9 @@ export abstract class Module {
     for (const parameter of this.parameters()) parameter.grad = null;
   }
 
-  /** Moves and converts everything (integer buffers keep their dtype). Gradients and optimisers made before are void. */
+  /** Moves and converts all parameters and buffers; integer buffers keep their dtype. Make optimisers after this, not before. */
   to(target: { dtype?: DType; device?: Device }): this {
-    const done = new Map<Tensor, Tensor>(); // a tied tensor is moved once
+    const done = new Map<Tensor, Tensor>(); // so that tied weights are moved once and stay tied
     const move = (tensor: Tensor) => {
       const result = done.get(tensor) ?? moved(tensor, target);
       done.set(tensor, result).set(result, result);
@@ -127,7 +128,7 @@ export abstract class Module {
   }
 }
 
-/** A trainable tensor that outlives every scope. */
+/** Marks a tensor as trainable and keeps it out of every scope; returns it. */
 export function parameter(tensor: Tensor): Tensor {
   return keep(tensor).requiresGrad_();
 }

@@ -1,17 +1,19 @@
 /** Learning rates over training: warm-up from 0, then constant, linear to 0, or half a cosine to 0. */
 import { UserError } from '../errors.ts';
 
+/** How the learning rate decays after the warm-up. */
 export type ScheduleKind = 'constant' | 'linear' | 'cosine';
 
+/** A learning-rate schedule: its kind and its lengths in steps. */
 export interface ScheduleOptions {
   kind: ScheduleKind;
   totalSteps: number;
   warmupSteps?: number;
-  /** The end of the decay as a share of the peak. */
+  /** The rate at the end of the decay, as a share of the peak. */
   floor?: number;
 }
 
-/** The factor on the peak rate at a step counted from 0. Step 0 of a warm-up of W trains at 1/W, not at 0. */
+/** The factor on the peak rate at a step, counted from 0. Step 0 of a warm-up over W steps trains at 1/W, not at 0. */
 export function scheduleFactor(step: number, options: ScheduleOptions): number {
   const { kind, totalSteps, warmupSteps = 0, floor = 0 } = options;
   if (!(totalSteps > 0) || warmupSteps < 0)

@@ -1,6 +1,6 @@
 /**
  * Attention with linear biases (Press et al. 2022, arXiv:2108.12409). The bias depends on the key's position only: softmax
- * does not see what is added to a whole row, so slope·(key − query) and slope·key give the same weights.
+ * ignores what is added to a whole row, so slope·(key − query) and slope·key give the same weights.
  *
  *   const bias = alibiBias(spec.positions, spec.attention.heads, longest); // [heads × longest], row-major
  */
@@ -8,13 +8,13 @@ import type { Positions } from '../families/spec.ts';
 
 export type AlibiPositions = Extract<Positions, { kind: 'alibi' }>;
 
-/** What is added to the scaled scores of each head for a key at each position. */
+/** The bias per head and key position, which attention adds to the scaled scores. */
 export function alibiBias(positions: AlibiPositions, heads: number, lengthTokens: number): Float32Array {
   const bias = new Float32Array(heads * lengthTokens);
   alibiSlopes(heads).forEach((exact, head) => {
     const slope = positions.bfloat16 ? roundToBfloat16(exact) : exact;
     for (let key = 0; key < lengthTokens; key++) {
-      // Falcon multiplies in bfloat16: a position past 256 is rounded before, the product after.
+      // Falcon multiplies in bfloat16: positions past 256 are rounded before the product, and the product after it.
       const product = positions.bfloat16 ? roundToBfloat16(slope * roundToBfloat16(key)) : Math.fround(slope) * key;
       bias[head * lengthTokens + key] = product * positions.scale;
     }
@@ -22,7 +22,7 @@ export function alibiBias(positions: AlibiPositions, heads: number, lengthTokens
   return bias;
 }
 
-/** A geometric sequence per power of two of heads; the odd powers of the next one fill up other head counts. */
+/** The slopes: a geometric sequence for a power of two of heads. Other counts take the rest from the next power's sequence. */
 export function alibiSlopes(heads: number): number[] {
   const whole = 2 ** Math.floor(Math.log2(heads));
   const base = 2 ** -(8 / whole);

@@ -1,6 +1,6 @@
 /**
  * Attention over a packed batch: flash kernels with cumulative lengths for half precision on CUDA, our own blocked operator
- * (native/ops/packed_attention.cc) everywhere else. Only that one, in f32 on the CPU, knows of prefixes.
+ * (native/ops/packed_attention.cc) everywhere else. Shared prefixes (`packShared`) work only in ours, in f32 on the CPU.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';
@@ -16,7 +16,7 @@ export interface AttentionInputs {
   scale: number;
   /** How many tokens back a query sees, itself included. */
   window: number | null;
-  /** ALiBi: what is added per head and key position, [heads, ≥ longest]. */
+  /** ALiBi's bias per head and key position, [heads, ≥ longest]. */
   bias: Tensor | null;
   dropout: number;
 }

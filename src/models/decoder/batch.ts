@@ -2,34 +2,36 @@
  * A packed batch: sequences laid end to end, no padding anywhere. The one form in which tokens reach a model.
  *
  *     const batch = packSequences([[1, 2, 3], [4, 5]]);   // ids [5], positions 0 1 2 0 1, starts [0, 3, 5]
- *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several have goes through the model once
+ *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
  */
 import { UserError } from '../../errors.ts';
 import { type Device, type Tensor, tensor } from '../../tensor/index.ts';
 
+/** Sequences laid end to end without padding, as tensors: the input of a decoder. */
 export interface PackedBatch {
   /** [total], int64. */
   ids: Tensor;
-  /** Each token's place in its own sequence, after what that continues; [total], int64. */
+  /** Each token's position in its own sequence, the shared prefix included; [total], int64. */
   positions: Tensor;
   /** Where each sequence begins, and the total at the end: n + 1 numbers. */
   starts: readonly number[];
-  /** The same on the device as int32, for the flash kernels; absent on the CPU. */
+  /** `starts` on the device as int32, for the flash kernels; absent on the CPU. */
   cuSeqlens?: Tensor;
-  /** With what it continues. */
+  /** Tokens of the longest sequence, its shared prefix included. */
   longest: number;
-  /** The sequence that each one continues, or −1. A sequence that is continued continues none itself. */
+  /** Per sequence, the index of the sequence that is its prefix, or −1. A prefix has no prefix itself. */
   prefixes?: readonly number[];
-  /** Where `packShared` laid each token of the sequences it was given; absent where they lie as given. */
+  /** Where `packShared` put each token of its sequences; absent where no prompt is shared. */
   rows?: Int32Array;
 }
 
-/** A prompt and what follows it. */
+/** Token ids of which the first `promptLength` are the prompt. */
 export interface PromptedSequence {
   ids: Int32Array;
   promptLength: number;
 }
 
+/** Packs sequences of token ids into one batch. */
 export function packSequences(
   sequences: readonly ArrayLike<number>[],
   device: Device = 'cpu',
@@ -48,7 +50,7 @@ export function packSequences(
   return packedBatch(ids, starts, device, prefixes);
 }
 
-/** From ids that already lie end to end. */
+/** A batch from ids that already lie end to end. */
 export function packedBatch(
   ids: BigInt64Array,
   starts: readonly number[],
@@ -76,27 +78,27 @@ export function packedBatch(
   return batch;
 }
 
-/** Fewer tokens in common than this are not worth a sequence of their own. */
+/** The shortest prefix that is worth a sequence of its own, in tokens. */
 const worthSharing = 8;
 
 /**
- * How much of a prompt is laid down once for all that begin with it: all but its last token, which every sequence keeps, so
- * that what predicts its first response token is the row before that, as everywhere.
+ * How many tokens of a prompt can be shared: all but the last. Every sequence keeps the prompt's last token, because the row
+ * of that token predicts the first token of the response.
  */
 export function sharedLength({ ids, promptLength }: PromptedSequence): number {
   const length = Math.min(promptLength, ids.length) - 1;
   return length < worthSharing ? 0 : length;
 }
 
-/** Sequences that share a prompt have the same; those that have nothing to share, each one of their own. */
+/** Equal for sequences with the same prompt; unique for a sequence that has nothing to share. */
 export function sharedKey(sequence: PromptedSequence): string | symbol {
   const shared = sharedLength(sequence);
   return shared === 0 ? Symbol('alone') : sequence.ids.subarray(0, shared + 1).join();
 }
 
 /**
- * The sequences in their order, with prompts that several of them have laid down once: what those add to the gradient is
- * added up in attention, and the model sees each of their tokens one time. For decoders that say `sharesPrefixes`.
+ * Packs sequences so that a prompt which several of them share goes through the model once; attention adds up the gradients
+ * of all that continue it. For decoders with `sharesPrefixes`.
  */
 export function packShared(sequences: readonly PromptedSequence[], device: Device = 'cpu'): PackedBatch {
   const keys = sequences.map(sharedKey);

@@ -1,5 +1,5 @@
 /**
- * A decoder-only transformer that is told its parts (spec.ts). Packed tokens in, hidden states out; heads are beside it.
+ * A decoder-only transformer built from a spec (families/spec.ts): packed tokens in, hidden states out.
  *
  *     const hidden = decoder.forward(packSequences([[1, 2, 3]]));   // [3, hiddenSize], after the final norm
  *     const logits = decoder.logits(hidden);
@@ -40,25 +40,26 @@ export interface DecoderWeights {
   embeddingNorm: Norm | null;
   layers: Layer[];
   finalNorm: Norm;
-  /** Whether it is a language model at all; a reward model's checkpoint may hold no such head. */
+  /** Whether there is a language-model head; a reward model's checkpoint may have none. */
   lm: boolean;
-  /** null where the embedding's weight serves, without a bias of its own. */
+  /** The language-model head; null where it is the embedding's weight, without a bias. */
   head: { name: string; weight: Tensor | null; bias: Tensor | null } | null;
 }
 
-/** A weight by its checkpoint name: the tensor (a view where several share one matrix), and its gradient. */
+/** A weight under its checkpoint name: its tensor (a view where several weights share one matrix) and its gradient. */
 export interface NamedWeight {
   name: string;
   tensor: () => Tensor;
   grad: () => Tensor | null;
 }
 
+/** A decoder-only transformer of any supported family: forward, backward with checkpointing, logits and log-probs. */
 export class Decoder {
   readonly spec: DecoderSpec;
   readonly weights: DecoderWeights;
-  /** Dropout is active, where the config has any. */
+  /** Whether dropout is active (where the config has any). */
   training = false;
-  /** Counts changes of what a forward runs through (adapters on, off, merged): a captured graph holds for one count only. */
+  /** Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
   arrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
   #bias: Tensor | null = null;
@@ -79,8 +80,8 @@ export class Decoder {
   }
 
   /**
-   * Whether sequences may have a beginning in common (`packShared`): attention must know of prefixes, and nothing of a
-   * token may depend on how long the whole is.
+   * Whether sequences of a batch may share a prompt (`packShared`). Attention must support prefixes, and a token's result
+   * must not depend on the length of its sequence.
    */
   get sharesPrefixes(): boolean {
     const { positions, attention } = this.spec;
@@ -95,14 +96,14 @@ export class Decoder {
     return applyNorm(this.weights.finalNorm, x);
   }
 
-  /** `x` through all blocks. A block's handles go with it: only what backward itself keeps lives on. */
+  /** Runs `x` through the blocks. Each block's intermediate tensors are freed, except what backward needs. */
   blocks(x: Tensor, pass: Pass, layers = this.layers): Tensor {
     return layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
   }
 
   /**
-   * Forward, `loss` of the final hidden states, and backward through everything. With `checkpointing` only the blocks' inputs
-   * are kept and each block runs again when its gradient is due: memory for one block's activations instead of all.
+   * Runs forward, `loss` on the final hidden states, and backward. With `checkpointing` only the blocks' inputs are kept, and
+   * each block runs again in backward: memory for the activations of one block instead of all.
    */
   backward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor, options: { checkpointing?: boolean } = {}): Tensor {
     if (!options.checkpointing) {
@@ -133,7 +134,7 @@ export class Decoder {
     value.backward();
     let gradient = last.grad;
     const resumed = random ? rngState(this.device) : null;
-    // below the first layer that is trained (adapters, frozen layers) no gradient is of use
+    // No gradient is needed below the first layer that is trained.
     const wanted = embedded.requiresGrad;
     const first = wanted ? 0 : this.layers.findIndex((layer) => layer.isTrained());
     for (let i = this.layers.length - 1; first >= 0 && i >= first && gradient !== null; i--) {
@@ -201,7 +202,7 @@ export class Decoder {
     }
   }
 
-  /** For a packed batch. Where the frequencies follow the length, each sequence has its own, whatever lies beside it. */
+  /** Cosines and sines for a packed batch. With dynamic scaling each sequence has its own frequencies, by its own length. */
   #ropeOf(batch: PackedBatch): Pass['rope'] {
     const { positions } = this.spec;
     if (positions.kind !== 'rope' || !ropeDependsOnLength(positions))
@@ -266,11 +267,11 @@ export class Decoder {
     return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
   }
 
-  /** log π(target) and entropy at a temperature for rows of hidden states, without ever holding all logits. */
+  /** log π(target) and entropy for rows of hidden states, without ever holding all logits. */
   logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
     const bias = this.weights.head?.bias ?? null;
     if (bias === null) return linearLogprob(hidden, this.headWeight, targets, { temperature });
-    // GPT-J's head has a bias: one more input that is always 1 carries it
+    // GPT-J's head has a bias: it becomes the weight of an additional input that is always 1.
     const one = ones([hidden.size(0), 1], { dtype: hidden.dtype, device: hidden.device });
     return linearLogprob(cat([hidden, one], 1), cat([this.headWeight, bias.unsqueeze(1)], 1), targets, { temperature });
   }
@@ -279,7 +280,7 @@ export class Decoder {
     for (const layer of this.layers) yield* layer.projections;
   }
 
-  /** The tensors that are trained, each once, under a stable name of our own. */
+  /** Every parameter once, under a stable name; a fused matrix is one parameter. */
   *parameters(): Iterable<[string, Tensor]> {
     const { embedding: table, positions, embeddingNorm, finalNorm, head } = this.weights;
     yield [table.name, table.weight];
@@ -293,7 +294,7 @@ export class Decoder {
     }
   }
 
-  /** Every weight under its checkpoint name; parts of a joined matrix one by one. */
+  /** Every weight under its checkpoint name; a fused matrix gives its parts one by one. */
   *namedWeights(): Iterable<NamedWeight> {
     const joined = new Map<string, [Projection, 'weight' | 'bias']>();
     for (const projection of this.projections()) {
@@ -327,13 +328,13 @@ export class Decoder {
     return this;
   }
 
-  /** How the blocks' matrices are held; null: as plain tensors. */
+  /** How the blocks' matrices are quantised; null where they are plain tensors. */
   get quantType(): QuantType | null {
     for (const { quantised } of this.projections()) if (quantised !== null) return quantised.type;
     return null;
   }
 
-  /** Every tensor that it holds: its parameters and, of quantised matrices, what these are made of. */
+  /** Every tensor of the decoder: its parameters, and the tensors that quantised matrices consist of. */
   *tensors(): Iterable<[string, Tensor]> {
     yield* this.parameters();
     for (const { quantised, parts } of this.projections()) {
@@ -349,7 +350,7 @@ export class Decoder {
     return count;
   }
 
-  /** The memory that its weights take. */
+  /** Bytes of its weights. */
   get bytes(): number {
     let sum = 0;
     for (const [, tensor] of this.tensors()) sum += tensor.numel * dtypeBytes[tensor.dtype];
@@ -360,7 +361,7 @@ export class Decoder {
     for (const [, tensor] of this.tensors()) tensor.dispose();
     this.disposeTables();
   }
-  /** Only what it made for positions, not its weights: they may be another decoder's too. */
+  /** Frees the position tables but not the weights, which another decoder may share. */
   disposeTables(): void {
     this.#rope?.cos.dispose();
     this.#rope?.sin.dispose();
@@ -370,7 +371,7 @@ export class Decoder {
   }
 }
 
-/** Runs a function, or a promise, with dropout off, and puts the decoder's mode back. */
+/** Runs `body`, synchronous or not, with dropout off, then restores the decoder's mode. */
 export function withoutDropout<T>(decoder: Decoder, body: () => T): T {
   const { training } = decoder;
   const restore = () => decoder.train(training);

@@ -1,6 +1,6 @@
 /**
- * One decoder block, told by its spec where its norms stand and what its MLP is. It is the same block for training, scoring,
- * prefill and decoding: only `Pass.attend`, which sees q, k and v, differs.
+ * One decoder block; its spec says where its norms are and what its MLP is. Training, scoring, prefill and decoding all use
+ * it: only `Pass.attend`, which gets q, k and v, differs.
  */
 import { aten, dropout, type Tensor } from '../../tensor/index.ts';
 import type { DecoderSpec, MlpSpec } from '../families/spec.ts';
@@ -12,13 +12,13 @@ export interface Pass {
   /** cos and sin of the rotary angles, [tokens, rotaryDim / 2]; null for other kinds of positions. */
   rope: { cos: Tensor; sin: Tensor; interleaved: boolean } | null;
   training: boolean;
-  /** The block's input is of no other use and no gradient is recorded: the result may take its place. */
+  /** The result may overwrite the block's input: nothing else uses it, and no gradient is recorded. */
   inPlace?: boolean;
-  /** The tokens whose result is wanted (not with `inPlace`): of the others a block only needs what attention sees of them. */
+  /** Compute the result of these tokens only (not with `inPlace`); of the others a block computes just keys and values. */
   only?: Tensor;
   /** [tokens, heads, headDim] from q of that shape and k, v of [tokens, kvHeads, headDim]. */
   attend: (layer: number, q: Tensor, k: Tensor, v: Tensor) => Tensor;
-  /** Attention from the fused projection on, where one kernel does it all (decoding). */
+  /** Attention straight from the fused projection, where one kernel does it all (decoding). */
   attendFused?: (layer: Layer, qkv: Tensor) => Tensor;
 }
 
@@ -62,7 +62,7 @@ export class Layer {
     }
   }
 
-  /** Whether anything in it is to be trained, adapters included. */
+  /** Whether any of its parameters is trained, adapters included. */
   isTrained(): boolean {
     if (this.projections.some(({ adapter }) => adapter?.isTrained())) return true;
     for (const [, parameter] of this.parameters()) if (parameter.requiresGrad) return true;
@@ -91,14 +91,14 @@ export class Layer {
     return (normedResidual ? inner : middle).add(after ? normOr(mlpNorm, result) : result);
   }
 
-  /** The usual block, x + attention(norm x) and then + mlp(norm …), with both sums in x's place. */
+  /** The usual block, x += attention(norm x), then x += mlp(norm x), both in place. */
   #forward_(x: Tensor, pass: Pass): Tensor {
     const { attentionNorm, mlpNorm, out, up, down } = this.weights;
     out.addTo_(x, this.#attended(normOr(attentionNorm, x), pass));
     return down.addTo_(x, activate(up.forward(normOr(mlpNorm, x)), this.spec.mlp));
   }
 
-  /** Before the output projection, [tokens, heads × headDim]. */
+  /** Attention's result before the output projection, [tokens, heads × headDim]. */
   #attended(x: Tensor, pass: Pass): Tensor {
     const { heads, headDim } = this.spec.attention;
     const qkv = this.weights.qkv.forward(x);

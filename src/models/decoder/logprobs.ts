@@ -1,18 +1,19 @@
 /**
- * Log-probabilities of the tokens that are there: what every loss on a language model starts from. Only the rows that are
- * asked for go through the vocabulary, and never all logits at once (native/ops/linear_logprob.cc).
+ * Log-probabilities of given tokens: what every loss on a language model starts from. Logits are computed for the requested
+ * rows only, and never all at once (native/ops/linear_logprob.cc).
  */
 import { integers, type Tensor } from '../../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 
+/** Log-probabilities of given tokens, and the entropy of the distributions they were drawn from. */
 export interface TokenLogprobs {
-  /** log π of each asked-for token at the temperature, in packed order, [count]. */
+  /** log π of each requested token at the temperature, in packed order, [count]. */
   logp: Tensor;
   entropy: Tensor;
 }
 
-/** Positions (in the packed order) of the tokens that carry a loss: those whose mask is 1, except a sequence's first token, which nothing predicts. */
+/** Packed positions of the tokens with a loss: those whose mask is 1, except each sequence's first token, which nothing predicts. */
 export function scoredTokens(starts: readonly number[], mask: ArrayLike<number>): number[] {
   const rows: number[] = [];
   for (let s = 0; s + 1 < starts.length; s++) {
@@ -21,7 +22,7 @@ export function scoredTokens(starts: readonly number[], mask: ArrayLike<number>)
   return rows;
 }
 
-/** `hidden` of the whole batch; `tokens` from `scoredTokens`: the token at i is predicted by the row before it. */
+/** log π and entropy of the tokens at the packed positions `tokens`. The token at i is predicted by row i − 1 of `hidden`. */
 export function tokenLogprobs(
   decoder: Decoder,
   hidden: Tensor,

@@ -1,4 +1,4 @@
-/** A norm as a decoder holds it: one of two kinds, its weights named as in the checkpoint. */
+/** A layer norm or RMS norm of a decoder, with its weights named as in the checkpoint. */
 import { layerNorm, rmsNorm, type Tensor } from '../../tensor/index.ts';
 
 export interface Norm {

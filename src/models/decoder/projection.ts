@@ -1,6 +1,6 @@
 /**
- * A linear layer as decoders use it: one matrix that may hold several of the checkpoint's (q, k and v; gate and up), so that
- * one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
+ * A linear layer of a decoder. Its matrix may hold several of the checkpoint's below one another (q, k and v; gate and up), so
+ * that one product does the work of two or three. Each part keeps its Hugging Face name for files, gradients and adapters.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Device, type DType, keep, linear, type Tensor } from '../../tensor/index.ts';
@@ -11,11 +11,11 @@ export interface ProjectionPart {
   outputs: number;
 }
 
-/** What changes a projection's result (src/models/lora/projection.ts). */
+/** A change to a projection's result, such as LoRA's (src/models/lora/projection.ts). */
 export interface ProjectionAdapter {
-  /** `output` is the projection's own result for `input`, fresh and of no other use: where no gradient is recorded it may be changed in place. */
+  /** `output` is the projection's own result for `input`. Where no gradient is recorded it may be changed in place. */
   apply(input: Tensor, output: Tensor): Tensor;
-  /** Draws random numbers now, so that a second run of the same forward needs the generator's state. */
+  /** Whether it draws random numbers (dropout is on), so that repeating the forward needs the generator's state. */
   readonly random: boolean;
   isTrained(): boolean;
 }
@@ -28,7 +28,7 @@ export class Projection {
   weight: Tensor | null;
   quantised: QuantisedMatrix | null;
   bias: Tensor | null;
-  /** The active one; set by src/models/lora/adapters.ts. */
+  /** The active adapter; set by src/models/lora/adapters.ts. */
   adapter: ProjectionAdapter | null = null;
 
   constructor(parts: readonly ProjectionPart[], matrix: Tensor | QuantisedMatrix, bias: Tensor | null) {
@@ -54,21 +54,21 @@ export class Projection {
     return this.adapter === null ? output : this.adapter.apply(input, output);
   }
 
-  /** Adds its result to `sum`, which is changed: one product does both where nothing stands between. No gradient. */
+  /** Adds its result to `sum` in place, with one fused product where there is no adapter and no bias. Without gradient. */
   addTo_(sum: Tensor, input: Tensor): Tensor {
     if (this.adapter === null && this.bias === null && this.weight !== null)
       return aten('addmm_', sum, input, this.weight.t());
     return sum.add_(this.forward(input));
   }
 
-  /** Without the adapter. */
+  /** The result without the adapter. */
   product(input: Tensor, bias: Tensor | null = null): Tensor {
     return this.weight === null
       ? (this.quantised as QuantisedMatrix).multiply(input, bias)
       : linear(input, this.weight, bias);
   }
 
-  /** From now on the plain matrix that the quantised one stands for, which is gone. */
+  /** Replaces the quantised matrix by its dequantised values. */
   dequantise_(dtype: DType): void {
     if (this.quantised === null) return;
     this.weight = keep(this.quantised.dequantise(dtype));
@@ -76,7 +76,7 @@ export class Projection {
     this.quantised = null;
   }
 
-  /** The rows of one part: a view, or what the quantised ones stand for. */
+  /** The rows of one part: a view of the matrix, or a dequantised copy. */
   weightOf(index: number): Tensor {
     return rows(this.weight ?? (this.quantised as QuantisedMatrix).dequantise(), this.#part(index));
   }

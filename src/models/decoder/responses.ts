@@ -1,5 +1,5 @@
 /**
- * Responses and their log-probs: the plumbing between tokens on disk and the losses on whole responses.
+ * Packing prompts with responses, cutting them into micro-batches, and their log-probs.
  *
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
@@ -15,18 +15,18 @@ import {
 import { type Decoder, withoutDropout } from './decoder.ts';
 import { tokenLogprobs } from './logprobs.ts';
 
-/** A prompt with a response to it; every token from `promptLength` on is the response's. */
+/** A prompt followed by a response: token ids of which those from `promptLength` on are the response. */
 export type PromptedResponse = PromptedSequence;
 
-/** The most that goes through the model at once. */
+/** The largest micro-batch: what goes through the model at once. */
 export interface MicroBatchLimits {
-  /** Examples. */
+  /** Most examples. */
   examples?: number;
-  /** Tokens; one longer example goes alone. */
+  /** Most tokens; a single longer example goes alone. */
   tokens?: number;
 }
 
-/** Cuts a list into consecutive runs within the limits. */
+/** Cuts a list into consecutive micro-batches within the limits. */
 export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, tokensOf: (item: T) => number): T[][] {
   const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
   const batches: T[][] = [];
@@ -46,8 +46,8 @@ export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, t
 }
 
 /**
- * The same for responses, with their tokens counted as `packResponses` lays them down. Neighbours with one prompt stay
- * together where they fit the limits together.
+ * Cuts responses into micro-batches within the limits, counting tokens as `packResponses` packs them. Neighbours with the same
+ * prompt stay together where they fit.
  */
 export function responseBatches<T extends PromptedResponse>(
   responses: readonly T[],
@@ -80,7 +80,7 @@ export function responseBatches<T extends PromptedResponse>(
   return batches;
 }
 
-/** Tokens that go through the model for some responses in one batch. */
+/** How many tokens go through the model for these responses in one batch; a shared prompt counts once. */
 export function packedTokens(responses: readonly PromptedResponse[], decoder: Decoder): number {
   const seen = new Set<string | symbol>();
   return responses.reduce((sum, response) => {
@@ -103,7 +103,7 @@ function promptRuns<T extends PromptedResponse>(responses: readonly T[]): T[][] 
   return runs;
 }
 
-/** Sequences one after another, each with the length of its prompt. */
+/** Sequences laid end to end on the CPU, each with the length of its prompt. */
 export interface SequencesWithPrompts {
   sequences: number;
   ids: Int32Array;
@@ -111,7 +111,7 @@ export interface SequencesWithPrompts {
   promptLengths: ArrayLike<number>;
 }
 
-/** The sequences of a packed batch, one by one; views on its ids. */
+/** The sequences of such a batch one by one, as views of its ids. */
 export function responsesOf(batch: SequencesWithPrompts): PromptedResponse[] {
   return Array.from({ length: batch.sequences }, (_, i) => ({
     ids: batch.ids.subarray(batch.cuSeqlens[i], batch.cuSeqlens[i + 1]),
@@ -119,15 +119,16 @@ export function responsesOf(batch: SequencesWithPrompts): PromptedResponse[] {
   }));
 }
 
+/** A batch of responses, and where their tokens are in it. */
 export interface PackedResponses {
   batch: PackedBatch;
-  /** Places of all response tokens, as `tokenLogprobs` takes them. */
+  /** Packed positions of all response tokens, as `tokenLogprobs` takes them. */
   tokens: number[];
-  /** Response tokens of each sequence. A sequence's very first token is predicted by nothing and does not count. */
+  /** Response tokens per sequence. A sequence's very first token is not counted: nothing predicts it. */
   lengths: number[];
 }
 
-/** Prompts that several responses have go through the decoder once, where it can do that. */
+/** Packs responses into one batch. A prompt that several share goes through the decoder once, where it supports that. */
 export function packResponses(responses: readonly PromptedResponse[], decoder: Decoder): PackedResponses {
   const { device } = decoder;
   const batch = decoder.sharesPrefixes

@@ -6,7 +6,7 @@ export interface RopeTable {
   sin: Float32Array;
 }
 
-/** For the `count` positions of one sequence of that length. */
+/** The table of one sequence of `count` tokens. */
 export function ropeTable(positions: RopePositions, count: number): RopeTable {
   const { inverseFrequencies, attentionScale } = ropeFrequencies(positions, count);
   const half = inverseFrequencies.length;
@@ -22,7 +22,7 @@ export function ropeTable(positions: RopePositions, count: number): RopeTable {
   return { cos, sin };
 }
 
-/** The rows of each token of a packed batch, every sequence by its own length (dynamic scaling). */
+/** The rows for the tokens of a packed batch, each sequence by its own length (dynamic scaling). */
 export function packedRopeTable(positions: RopePositions, starts: readonly number[]): RopeTable {
   const half = positions.rotaryDim / 2;
   const total = starts.at(-1) ?? 0;
@@ -37,9 +37,9 @@ export function packedRopeTable(positions: RopePositions, starts: readonly numbe
 }
 
 /**
- * For tokens that are written one by one: where the angles follow the length (dynamic scaling), a token's are those of the
- * sequence that ends with it. Tokens before it were turned when they were newest, as in transformers' cache, so past the
- * original context a reply's log-probs are no longer those of one forward pass over the whole.
+ * The table for decoding token by token. With dynamic scaling the angles depend on the sequence's length: a token gets those of
+ * the sequence that ends with it. Earlier keys keep the angles they were cached with, as in transformers. So past the original
+ * context a response's log-probs differ from those of one forward pass over the whole sequence.
  */
 export function decodeRopeTable(positions: RopePositions, count: number): RopeTable {
   const table = ropeTable(positions, count);
@@ -56,7 +56,7 @@ export function decodeRopeTable(positions: RopePositions, count: number): RopeTa
   return table;
 }
 
-/** How many positions to make a table for: rounded up so that it is seldom made again. */
+/** How many positions to make a table for: rounded up, so that it is rarely remade. */
 export function ropeTableLength(needed: number, maxPositions: number): number {
   return Math.max(needed, Math.min(maxPositions, 2 ** Math.ceil(Math.log2(Math.max(needed, 256)))));
 }

@@ -10,19 +10,19 @@ import type { Positions, RopeScaling } from '../families/spec.ts';
 export type RopePositions = Extract<Positions, { kind: 'rope' }>;
 
 export interface RopeFrequencies {
-  /** One per turning pair: rotaryDim / 2. */
+  /** One per rotated pair: rotaryDim / 2. */
   inverseFrequencies: Float64Array;
   /** Multiplies cosines and sines (YaRN's temperature); 1 elsewhere. */
   attentionScale: number;
 }
 
 /**
- * Models are trained with tables in float32, and thousands of positions multiply the rounding of a frequency: each step is
- * rounded as it is there.
+ * Rounds to float32. Models are trained with tables in float32, and a position in the thousands multiplies a frequency's
+ * rounding error, so every step is rounded as in training.
  */
 const round = Math.fround;
 
-/** `lengthTokens` is the longest sequence at hand; only dynamic scaling looks at it. */
+/** The frequencies. `lengthTokens`, the length of the sequence, matters for dynamic scaling only. */
 export function ropeFrequencies(positions: RopePositions, lengthTokens = 0): RopeFrequencies {
   const { scaling } = positions;
   const dim = positions.exponentDim ?? positions.rotaryDim;
@@ -40,7 +40,7 @@ export function ropeDependsOnLength(positions: RopePositions): boolean {
   return positions.scaling?.kind === 'dynamic';
 }
 
-/** The angle of a pair at a position. */
+/** The rotation angle of a pair at a position. */
 export function ropeAngle(position: number, inverseFrequency: number): number {
   return round(position * inverseFrequency);
 }

@@ -1,5 +1,5 @@
 /**
- * A model as one GGUF file for llama.cpp and what is built on it, with a Modelfile for Ollama beside it.
+ * Writes a model as one GGUF file for llama.cpp and programs built on it, with a Modelfile for Ollama beside it.
  *
  *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
  */
@@ -27,32 +27,35 @@ import { readVocabulary } from './gguf/vocabulary.ts';
 import { writeGguf } from './gguf/writer.ts';
 import { type MergeSource, openMerged } from './merged.ts';
 
+/** What to export, in which tensor type, and where to. */
 export interface GgufOptions extends MergeSource {
   type: TensorType;
   /** The file to write, `….gguf`. */
   out: string;
 }
 
+/** What was written, and how llama.cpp differs from attune on this model. */
 export interface GgufExport {
   path: string;
   modelfile: string;
   bytes: number;
   architecture: string;
   tensors: number;
-  /** llama.cpp's name for the pre-tokenizer; null of SentencePiece-like ones. */
+  /** llama.cpp's name for the pre-tokenizer; null for SentencePiece-like tokenizers. */
   preTokenizer: string | null;
-  /** What llama.cpp will do otherwise than attune; empty where nothing is known to differ. */
+  /** What llama.cpp does differently from attune; empty where no difference is known. */
   notes: string[];
 }
 
 const READ_BYTES = 2 ** 24;
 
+/** Writes a model, its adapter merged, as a GGUF file and a Modelfile, and reads the file back to check it. */
 export async function exportGguf(
   options: GgufOptions,
   { progress }: { progress?: Progress } = {},
 ): Promise<GgufExport> {
   const path = target(options.out);
-  // a merge is rounded once, when it is encoded
+  // An adapter is merged in float32, so that the result is rounded only once, when it is encoded.
   const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');
   using merged = await openMerged({ ...options, dtype }, progress);
   const { model, tokenizerFolder } = merged;
@@ -108,7 +111,7 @@ function windowNotes({
     : [];
 }
 
-/** Where to write. An earlier GGUF file is replaced; anything else that lies there is left alone. */
+/** The path to write. An earlier GGUF file is replaced; any other file there is refused. */
 function target(out: string): string {
   const path = resolve(out);
   if (!path.endsWith('.gguf')) throw new UserError(`--out ${out}: the name of a GGUF file ends in ".gguf".`);
@@ -128,7 +131,7 @@ function isGguf(path: string): boolean {
 
 const nameOf = ({ model, adapter }: GgufOptions) => basename(resolve(adapter ?? model));
 
-/** The file says what it was told, and each tensor has the bytes that were written. */
+/** Reads the file back and checks its metadata, and that each tensor has the bytes that were written. */
 function readBack(
   path: string,
   metadata: Metadata,

@@ -1,5 +1,5 @@
 /**
- * One model folder without adapters: their changes folded into the base's weights, in Hugging Face's format, the tokenizer along.
+ * Merges a model's adapters into its weights and writes a plain model folder in Hugging Face's format, with the tokenizer.
  *
  *     await exportMerged({ model: 'Qwen/Qwen3-0.6B', adapter: './checkpoints/dpo/run/final', out: './merged' });
  */
@@ -17,23 +17,23 @@ import { mergeAdapters, unloadAdapters } from '../lora/lora.ts';
 import type { Model } from '../model.ts';
 
 export interface MergeSource {
-  /** A folder or a name on the hub; an adapter's folder stands for its base with the adapter on it. */
+  /** A folder or a name on the hub; an adapter's folder gives its base with the adapter. */
   model: string;
-  /** An adapter to put on it. */
+  /** The folder of an adapter to put on it. */
   adapter?: string;
-  /** How the weights are held; as they are stored where left out. */
+  /** The dtype of the weights; by default as they are stored. */
   dtype?: DType;
 }
 
 export interface MergedModel extends Disposable {
   model: Model;
-  /** Where its tokenizer lies; null where none of the folders has one. */
+  /** The folder with its tokenizer; null where none of the folders has one. */
   tokenizerFolder: string | null;
-  /** All that was read: nothing is written over it. */
+  /** All folders that were read; the export must not overwrite them. */
   inputs: string[];
 }
 
-/** Loads a model, makes it plain where it is quantised, and folds its adapters in. */
+/** Loads a model, dequantises it where it is quantised, and merges its adapters. */
 export async function openMerged(source: MergeSource, progress?: Progress): Promise<MergedModel> {
   const folder = await resolveModel(source.model, { progress });
   const model = await loadModel(source.model, { progress, dtype: source.dtype });
@@ -64,11 +64,13 @@ function fold(model: Model): void {
   unloadAdapters(model);
 }
 
+/** Which model and adapter to merge, and where to write the result. */
 export interface MergedOptions extends MergeSource {
   /** A folder that does not exist yet, or is empty. */
   out: string;
 }
 
+/** Writes a model with its adapters merged as a plain model folder with its tokenizer. */
 export async function exportMerged(
   options: MergedOptions,
   { progress }: { progress?: Progress } = {},

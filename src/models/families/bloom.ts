@@ -18,7 +18,7 @@ export const bloom: Family = {
     const layers = config.size('n_layer', 2);
     const heads = config.size('n_head', 8);
     const headDim = headSize(config, heads, hiddenSize);
-    // Slices of tensor parallelism only change the order of a sum, but their slow path leaves the biases out.
+    // Slicing for tensor parallelism only changes the order of a sum, but its slow path leaves the biases out.
     if (config.bool('slow_but_exact', false) && config.size('pretraining_tp', 1) > 1) {
       config.fail('slow_but_exact', 'is true with pretraining_tp above 1, which is not supported: set it to false');
     }
@@ -29,7 +29,7 @@ export const bloom: Family = {
       layers,
       heads,
       headDim,
-      // ALiBi knows no limit; this is the length that the published models were trained with.
+      // ALiBi has no limit; this is the length that the published models were trained with.
       maxPositions: config.size('seq_length', 2048),
       positions: { kind: 'alibi', scale: 1, bfloat16: false },
       eps: config.number('layer_norm_epsilon', 1e-5),

@@ -17,7 +17,7 @@ export interface ClassicShape {
   tied: boolean;
 }
 
-/** Biases everywhere and no dropout, one block part after the other; a family says what differs. */
+/** Biases everywhere, no dropout, attention and MLP one after the other; a family states what differs. */
 export function classic(config: ConfigReader, shape: ClassicShape): DecoderSpec {
   const { eps, heads, headDim, mlp, ...rest } = shape;
   return {
@@ -61,14 +61,14 @@ const transformer = {
   transposed: false,
 };
 
-/** What the names of GPT-2, GPT-Neo and GPT-J have in common. */
+/** The weight names that GPT-2, GPT-Neo and GPT-J have in common. */
 export const gptNames = {
   ...transformer,
   embedding: 'transformer.wte',
   attentionNorm: 'ln_1',
 } satisfies Partial<WeightNames>;
 
-/** GPT-2 and GPT-Neo, save for the attention. */
+/** The weight names of GPT-2 and GPT-Neo, except those of attention. */
 export const gpt2Names = {
   ...gptNames,
   positions: 'transformer.wpe',
@@ -77,7 +77,7 @@ export const gpt2Names = {
   down: 'mlp.c_proj',
 } satisfies Partial<WeightNames>;
 
-/** BLOOM and Falcon, in the manner of Megatron. */
+/** The weight names of BLOOM and Falcon, which follow Megatron's. */
 export const megatronNames: WeightNames = {
   ...transformer,
   embedding: 'transformer.word_embeddings',

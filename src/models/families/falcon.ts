@@ -60,7 +60,7 @@ export const falcon: Family = {
         layout: 'grouped',
         qkvBias: bias,
         outBias: bias,
-        // With rope transformers drops no attention weights, with ALiBi it does.
+        // transformers applies attention dropout with ALiBi only, not with rope.
         dropout: alibi ? attentionDropout : 0,
       },
       mlp: { ...spec.mlp, bias },
@@ -80,7 +80,7 @@ export const falcon: Family = {
   loraTargets: ['query_key_value'],
 };
 
-/** The new decoder is always parallel, with a norm each unless told one; the old one has one norm when it is parallel. */
+/** The new decoder is always parallel, with two norms unless the config says one; the old one, if parallel, has one norm. */
 function parallelKind(config: ConfigReader): DecoderSpec['parallel'] {
   const norms = config.sizeOrNull('num_ln_in_parallel_attn', null);
   const parallel = config.bool('parallel_attn', true);

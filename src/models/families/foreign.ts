@@ -1,6 +1,6 @@
 /**
- * Fields that a family's own reading did not look at. Most are notes (ids, versions, labels, what a trainer wrote) and are
- * left alone; those that would change the computation are refused by name, for a model read without them would be another.
+ * Config fields that the family did not read. Most are notes (ids, versions, labels, what a trainer wrote) and are ignored.
+ * Fields that would change the computation are refused by name: without them it would be a different model.
  */
 import type { Reader } from './reader.ts';
 
@@ -42,7 +42,7 @@ const faults: Record<string, Fault> = {
   },
 };
 
-/** Parts of other architectures, which converted or hand-edited configs sometimes carry. */
+/** Features of other architectures, which converted or hand-edited configs sometimes contain. */
 for (const name of [
   ...['attn_logit_softcapping', 'final_logit_softcapping', 'query_pre_attn_scalar', 'clip_qkv', 'attention_multiplier'],
   ...['embedding_multiplier', 'residual_multiplier', 'logits_scaling', 'logit_scale', 'no_rope_layers', 'kv_lora_rank'],
@@ -59,7 +59,7 @@ export function refuseForeignFields(config: Reader): void {
   }
 }
 
-/** Values that say "without": null, false, zero, nothing inside. */
+/** Values that mean "absent": null, false, zero, an empty list or object. */
 function isEmpty(value: unknown): boolean {
   if (typeof value === 'object' && value !== null) return Object.keys(value).length === 0;
   return !value;

@@ -19,7 +19,7 @@ export const gpt2: Family = {
     const heads = config.size('n_head', 12);
     const headDim = headSize(config, heads, hiddenSize);
     const maxPositions = config.size('n_positions', 1024);
-    // Upcasting and reordering change the rounding of half precision only: scores are kept in float32 here anyway.
+    // This only changes rounding in half precision; scores are in float32 here anyway.
     config.bool('reorder_and_upcast_attn', false);
     const spec = classic(config, {
       family: 'gpt2',

@@ -13,7 +13,7 @@ export const gptj: Family = {
     const layers = config.size('n_layer', 28);
     const heads = config.size('n_head', 16);
     const headDim = headSize(config, heads, hiddenSize);
-    // null: the whole head turns.
+    // null: the whole head is rotated.
     const rotaryDim = config.sizeOrNull('rotary_dim', 64) ?? headDim;
     if (rotaryDim > headDim || rotaryDim % 2 !== 0) {
       config.fail('rotary_dim', `is ${rotaryDim}: must be even and at most the size of a head (${headDim})`);

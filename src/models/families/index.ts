@@ -23,7 +23,7 @@ export const families: readonly Family[] = [
   ...[gpt2, gptNeo, gptj, gptNeox, llama, mistral, qwen2, qwen3, olmo2, bloom, falcon],
 ];
 
-/** `source` is where the config came from, for messages. */
+/** The family that a config.json belongs to, and what it says. `source` names the config in messages. */
 export function familyOf(config: object, source: string): { family: Family; spec: DecoderSpec; names: WeightNames } {
   if (typeof config !== 'object' || config === null) throw new UserError(`${source} must hold a JSON object.`);
   const type = (config as { model_type?: unknown }).model_type;

@@ -6,9 +6,9 @@ import type { ConfigReader, DecoderSpec, WeightNames } from './spec.ts';
 export interface LlamaLikeDefaults {
   vocabSize: number;
   intermediateSize: number;
-  /** 'same': as many as query heads. */
+  /** 'same' means as many as query heads. */
   kvHeads: number | 'same';
-  /** Where the family has a head size of its own. */
+  /** The head size, where the family gives it apart from the hidden size. */
   headDim?: number;
   maxPositions: number;
   eps: number;
@@ -75,7 +75,7 @@ export const llamaLikeNames: WeightNames = {
 
 export const llamaLikeTargets = ['q_proj', 'k_proj', 'v_proj', 'o_proj'];
 
-/** The names of a family's three heads in `architectures`. */
+/** A family's three entries in `architectures`, by head. */
 export function headsOf(name: string): { causal: string; sequence: string; token: string } {
   return {
     causal: `${name}ForCausalLM`,
@@ -84,7 +84,7 @@ export function headsOf(name: string): { causal: string; sequence: string; token
   };
 }
 
-/** Qwen's windows: `layer_types` says which layers have one; without it those from max_window_layers on. */
+/** Qwen's sliding windows: `layer_types` says which layers have one; without it, those from max_window_layers on. */
 export function qwenWindows(config: ConfigReader, layers: number): (number | null)[] {
   const used = config.bool('use_sliding_window', false);
   const given = config.sizeOrNull('sliding_window', 4096);

@@ -22,7 +22,7 @@ export const mistral: Family = {
   loraTargets: llamaLikeTargets,
 };
 
-/** transformers ignores `layer_types` here: all layers are alike. What says otherwise is another model (Ministral). */
+/** All layers of Mistral are alike: a `layer_types` that says otherwise belongs to another model (Ministral) and is refused. */
 function checkLayerTypes(config: ConfigReader, window: number | null): void {
   const types = config.optional('layer_types');
   const expected = window === null ? 'full_attention' : 'sliding_attention';

@@ -1,6 +1,6 @@
 /**
- * Reads a Hugging Face config.json for a family, strictly: a wrong kind or an unsupported value is refused with the name of
- * the field, and every field that was looked at is noted, so that what is left over can be judged (foreign.ts).
+ * Reads a Hugging Face config.json strictly: a wrong type or an unsupported value is refused with the field's name. It records
+ * which fields were read, so that the rest can be checked (foreign.ts).
  */
 import { UserError } from '../../errors.ts';
 import { readRope } from './rope-fields.ts';
@@ -23,7 +23,7 @@ const activations: Record<string, Activation> = {
   tanh: 'tanh',
 };
 
-/** Above these a number is a slip or an attack, and memory would be asked for before anything else could be noticed. */
+/** A larger number is a typing error or an attack: memory would be allocated before any other check could fail. */
 const LARGEST_SIZE = 2 ** 31;
 const largest: Record<string, number> = {
   num_hidden_layers: 4096,
@@ -111,7 +111,7 @@ export class Reader implements ConfigReader {
     return readRope(this, options);
   }
 
-  /** Fields that nothing looked at. */
+  /** The fields that were not read. */
   unread(): [name: string, value: unknown][] {
     return Object.entries(this.#fields).filter(([name]) => !this.#seen.has(name));
   }
@@ -120,7 +120,7 @@ export class Reader implements ConfigReader {
     throw new UserError(`${this.source}: ${name} ${message}`);
   }
 
-  /** The field under its own or another name; two names must not disagree. */
+  /** The field under its own name or an alias; where both are given they must agree. */
   #look(name: string): unknown {
     let found: unknown;
     let foundAs = name;

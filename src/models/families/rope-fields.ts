@@ -1,7 +1,7 @@
 /**
  * Rotary positions in the two dialects of config.json. transformers 4: `rope_theta` beside `rope_scaling` {type | rope_type,
- * factor, …}, with a family's own names for the base and the share of the head. transformers 5: all in `rope_parameters`.
- * What is inside the object goes before what lies beside it, as there.
+ * factor, …}, with a family's own names for the base and the share of the head. transformers 5: all in `rope_parameters`. A
+ * field inside the object takes precedence over one beside it, as in transformers.
  */
 import type { ConfigReader, RopeOptions, RopeScaling } from './spec.ts';
 
@@ -28,7 +28,7 @@ export function readRope(config: ConfigReader, options: RopeOptions): ReturnType
   if (!options.partial && share !== 1)
     config.fail('partial_rotary_factor', `is ${share}: this family turns whole heads`);
   if (options.partial) {
-    // These belong to other families; saved beside this one's own names they only repeat them.
+    // These names belong to other families; beside this family's own names they must repeat the same values.
     config.only('rope_theta', [theta], `this family's name for it is ${thetaField} (${theta})`);
     config.only('partial_rotary_factor', [share], `this family's name for it is ${options.partial.field} (${share})`);
   }
@@ -79,7 +79,7 @@ function readScaling(
   maxPositions: number,
 ): RopeScaling | undefined {
   const type = fields.rope_type ?? fields.type ?? 'default';
-  // Phi-3's habit of keeping this beside the object goes before the object's, as in transformers.
+  // Phi-3 keeps this beside the object; as in transformers, that one takes precedence.
   const originalMax = () => config.sizeOrNull('original_max_position_embeddings', null) ?? original();
   const original = () => number('original_max_position_embeddings', maxPositions);
   switch (type) {
@@ -122,7 +122,7 @@ function readScaling(
   }
 }
 
-/** 0.1·ln(factor) + 1 (YaRN, equation 22), or the ratio of two such where a checkpoint gives both weights. */
+/** 0.1·ln(factor) + 1 (YaRN, equation 22), or the ratio of two such values where a checkpoint gives both weights. */
 function yarnTemperature(factor: number, mscale: number, mscaleAllDim: number): number {
   const temperature = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
   return mscale && mscaleAllDim ? temperature(mscale) / temperature(mscaleAllDim) : temperature(1);
@@ -136,7 +136,7 @@ function objectOrNull(config: ConfigReader, name: string): Fields | null {
   return Object.keys(value).length > 0 ? (value as Fields) : null;
 }
 
-/** A null field counts as absent, as transformers takes it. */
+/** A number in the object; null counts as absent, as in transformers. */
 function numberIn(config: ConfigReader, object: string, fields: Fields, key: string, fallback?: number): number {
   const value = fields[key] ?? fallback;
   if (value === undefined) config.fail(`${object}.${key}`, 'is missing');

@@ -1,6 +1,6 @@
 /**
- * What one decoder is told about its parts. A family (src/models/families) reads a Hugging Face config.json into this and
- * says how its weights are named; the decoder knows no family.
+ * The description that a decoder is built from. A family reads a Hugging Face config.json into it and says how its weights are
+ * named; the decoder itself knows no family.
  */
 
 export type Activation = 'silu' | 'gelu' | 'gelu_tanh' | 'quick_gelu' | 'relu' | 'relu2' | 'tanh';
@@ -23,11 +23,11 @@ export type Positions =
   | {
       kind: 'rope';
       theta: number;
-      /** How many of a head's dimensions turn; the rest pass through. */
+      /** How many of a head's dimensions are rotated; the rest pass through. */
       rotaryDim: number;
-      /** Neighbouring pairs (GPT-J) instead of two halves. */
+      /** Rotates neighbouring pairs (GPT-J) instead of two halves. */
       interleaved: boolean;
-      /** What the frequencies' exponents divide by where it is not rotaryDim: an odd share of a head turns one more. */
+      /** The divisor of the frequencies' exponents where it is not rotaryDim: an odd share of a head is rounded up to rotaryDim. */
       exponentDim?: number;
       scaling?: RopeScaling;
     }
@@ -51,7 +51,7 @@ export interface AttentionSpec {
   headDim: number;
   /** 1/√headDim for most; 1 for GPT-Neo. */
   scale: number;
-  /** GPT-2's scale_attn_by_inverse_layer_idx. */
+  /** Divides the scale by the layer's number (GPT-2's scale_attn_by_inverse_layer_idx). */
   scaleByLayer: boolean;
   /**
    * Rows of the fused projection: `blocked` = all q, then all k, then all v; `grouped` = for each kv head its q heads, its
@@ -75,6 +75,7 @@ export interface MlpSpec {
   bias: boolean;
 }
 
+/** Everything that defines a decoder: sizes, positions, norms, attention and MLP. */
 export interface DecoderSpec {
   family: string;
   vocabSize: number;
@@ -90,21 +91,21 @@ export interface DecoderSpec {
    * residual is the normed input: n + f(n).
    */
   normPlace: 'pre' | 'post' | 'pre-residual';
-  /** Attention and MLP read the same input and are added together: through one shared norm or a norm each. */
+  /** Attention and MLP read the same input and are summed: with one shared norm, or a norm each. */
   parallel: false | 'one-norm' | 'two-norms';
   attention: AttentionSpec;
   mlp: MlpSpec;
   /** The language-model head uses the embedding's weight. */
   tied: boolean;
   headBias: boolean;
-  /** `attentionOutput` where the attention's output has its own rate (Falcon without parallel attention). */
+  /** `attentionOutput` is set where attention's output has its own rate (Falcon without parallel attention). */
   dropout: { embedding: number; residual: number; attentionOutput?: number };
   initializerRange: number;
 }
 
-/** Weight names as Hugging Face writes them; layer names are relative to `layer(i)`. */
+/** Weight names in Hugging Face checkpoints; names within a layer are relative to `layer(i)`. */
 export interface WeightNames {
-  /** The module that AutoModel loads: its names lack this prefix in headless checkpoints. */
+  /** The prefix of the base model's weights; headless checkpoints leave it out. */
   basePrefix: string;
   embedding: string;
   positions?: string;
@@ -124,7 +125,7 @@ export interface WeightNames {
   head: string;
   /** GPT-2's Conv1D keeps its matrices as [in, out]. */
   transposed: boolean;
-  /** Tensors in old checkpoints that hold nothing to learn (masks, rope tables): accepted and ignored. */
+  /** Tensors of old checkpoints that are no weights (masks, rope tables): accepted and ignored. */
   ignored?: RegExp;
 }
 
@@ -133,7 +134,7 @@ export interface Family {
   modelType: string;
   /** The `architectures` entry of a causal LM, a sequence classifier and a token classifier. */
   architectures: { causal: string; sequence?: string; token?: string };
-  /** What its token classifier calls its head; `score` where left out, as sequence classifiers do everywhere. */
+  /** The name of the token classifier's head; `score` by default, as in all sequence classifiers. */
   tokenHead?: string;
   spec: (config: ConfigReader) => DecoderSpec;
   names: WeightNames | ((spec: DecoderSpec) => WeightNames);
@@ -143,14 +144,14 @@ export interface Family {
   aliases?: Record<string, string[]>;
 }
 
-/** Reads a config.json strictly (families/reader.ts): every field that is looked at is noted, wrong kinds and unsupported values are refused by name. */
+/** Reads a config.json strictly (reader.ts): wrong types and unsupported values are refused, and the fields read are recorded. */
 export interface ConfigReader {
   /** Where the config came from, for messages. */
   readonly source: string;
   int(name: string, fallback?: number): number;
   /** An integer above zero. */
   size(name: string, fallback?: number): number;
-  /** As `size`, where null has a meaning of its own: an absent field gives `absent`. */
+  /** As `size`, for fields in which null has a meaning; an absent field gives `absent`. */
   sizeOrNull(name: string, absent: number | null): number | null;
   number(name: string, fallback?: number): number;
   bool(name: string, fallback?: boolean): boolean;
@@ -169,6 +170,6 @@ export interface RopeOptions {
   maxPositions: number;
   thetaDefault?: number;
   thetaField?: string;
-  /** Where a part of the head may turn (GPT-NeoX): the old name of that share and its default. */
+  /** For families that rotate a share of the head (GPT-NeoX): the old name of that share and its default. */
   partial?: { field: string; fallback: number };
 }

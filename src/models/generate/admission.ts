@@ -1,6 +1,6 @@
 /**
- * Who gets which slot: waiting requests in fair order, free slots, and slots whose finished sequences may serve as prefixes.
- * Every slot has room for a whole sequence, so that no response is ever put back for want of room.
+ * Which request gets which slot: the queue of waiting requests, the free slots, and the slots of finished sequences that may
+ * serve as prefixes. Every slot has room for a whole sequence, so a response that has started is never preempted.
  */
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
@@ -12,10 +12,10 @@ import type { GenerationRequest } from './request.ts';
 import type { Row } from './row.ts';
 import type { Submitted } from './submission.ts';
 
-/** Prompt tokens that go through at once: bounds the memory of prefill. */
+/** Most prompt tokens of one prefill: bounds its memory. */
 const PREFILL_TOKENS = 16384;
 
-/** What was admitted of one adapter's requests. */
+/** The requests of one adapter that were admitted in one go. */
 export interface Admitted {
   adapter: string | null;
   groups: PromptRows[];
@@ -28,13 +28,13 @@ export class Admission {
   readonly #queue = new FairQueue<Submitted>();
   readonly #prefixes = new Prefixes();
   #free: number[] = [];
-  /** Prompt tokens so far: those that were computed, and those whose keys and values were there. */
+  /** Prompt tokens so far: computed, and reused from the cache. */
   readonly promptTokens = { computed: 0, reused: 0 };
 
   constructor(model: Model, engine: Engine, reusePrefixes: boolean) {
     const { positions } = model.decoder.spec;
     this.#engine = engine;
-    // where a token's angle follows the length of the whole, a prefix of a longer sequence is another one
+    // With dynamic rope scaling the keys depend on the sequence's length, so prefixes of other sequences do not fit.
     this.#reuse = reusePrefixes && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
   }
 
@@ -58,7 +58,7 @@ export class Admission {
     this.#queue.push(client, submission);
   }
 
-  /** Takes out requests that were cancelled or have failed. */
+  /** Removes requests that were cancelled or have failed. */
   dropCancelled(): void {
     this.#queue.keepOnly((submission) => {
       if (!submission.cancelled && !submission.settled) return true;
@@ -69,7 +69,7 @@ export class Admission {
     });
   }
 
-  /** A cache of at least this size; only while no row is in a slot. */
+  /** Makes the cache at least this large. Call it only while no row is in a slot. */
   makeRoom(size: CacheSize): void {
     if (!this.#engine.makeRoom(size)) return;
     const { slots } = this.#engine.cache as KvCache;
@@ -77,15 +77,15 @@ export class Admission {
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
   }
 
-  /** The row is done. Its sequence is kept as a prefix where its weights are known. */
+  /** Frees the slot of a finished row. Its sequence is kept as a prefix where `weights` is known. */
   release(row: Row, weights: string | null): void {
     if (this.#reuse && weights !== null) this.#prefixes.keep({ slot: row.slot, ids: row.cached(), weights });
     else this.#free.push(row.slot);
   }
 
   /**
-   * Fills free slots: whole groups where they fit, so that a prompt is read once; a group larger than all slots in portions.
-   * A request that is longer than the cache waits until no row is in a slot, when the cache is made anew.
+   * Fills free slots. The samples of a prompt enter together where they fit, so that the prompt is read once; a group larger
+   * than all slots enters in portions. A request longer than the cache waits until no row is in a slot; then the cache grows.
    */
   admit(inFlight: readonly Submitted[], weightsOf: (adapter: string | null) => string): Admitted[] {
     const cache = this.#engine.cache as KvCache;
@@ -115,8 +115,8 @@ export class Admission {
   }
 
   /**
-   * The longest beginning of the prompt that lies in a slot, of a finished sequence or of one that is being written. What
-   * another adapter wrote is of no use: its keys and values are others.
+   * The longest beginning of the prompt that is in a slot, of a finished sequence or of one being written. Sequences of other
+   * adapters do not match: their keys and values differ.
    */
   #match({ request, adapter }: Submitted, weights: string, inFlight: readonly Submitted[]): Match | null {
     const written: Prefix[] = inFlight
@@ -127,8 +127,8 @@ export class Admission {
   }
 
   /**
-   * Gives the rows their slots, the first one with what the prompt's beginning needs; returns how many tokens are there. A
-   * conversation goes on in the slot it has; other matches are copied, so that the prefix stays for others.
+   * Gives the rows their slots and puts the matched prefix into the first one's; returns how many of its tokens are reused. A
+   * conversation that continues keeps its slot; any other match is copied, so that the prefix stays available.
    */
   #place(rows: readonly Row[], match: Match | null, cache: KvCache): number {
     const [lead, ...others] = rows as [Row, ...Row[]];
@@ -138,7 +138,7 @@ export class Admission {
       this.#prefixes.touch(prefix);
       const goesOn = length === prefix.ids.length && this.#prefixes.take(prefix.slot);
       const slot = goesOn ? prefix.slot : (this.#free.pop() ?? this.#prefixes.evict(prefix));
-      // the only slot left is the prefix's own
+      // no other slot is left: use the prefix's own
       if (slot === undefined) this.#prefixes.take(prefix.slot);
       else if (!goesOn) cache.copy(prefix.slot, [slot], length);
       lead.slot = slot ?? prefix.slot;

@@ -1,6 +1,6 @@
 /**
- * The keys and values of sequences that are being written: one slot per sequence, `length` positions each, allocated once. On
- * CUDA there is one slot more: a captured graph runs all rows, and those that nobody writes put their keys there.
+ * The cache of keys and values: one slot per sequence, `length` positions each, allocated once. On CUDA there is a spare slot:
+ * a captured graph always runs all rows, and idle rows write their keys there.
  */
 import { type Device, type DType, dtypeBytes, keep, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';

@@ -1,7 +1,7 @@
 /**
- * The two forward passes of generation: prefill (prompts, packed, into the cache) and the general path of decoding (one token
- * per row). Both are the decoder's own blocks, so that they hold for every family, adapter and quantised weight; only the
- * attention differs. Models that native code knows whole take a step by a plan instead (plan.ts).
+ * The two forward passes of generation: prefill (packed prompts into the cache) and the general path of decoding (one token per
+ * row). Both run the decoder's own blocks, so they work for every family, adapter and quantised weight; only the attention
+ * differs. Where native code supports the whole model, decoding uses a plan instead (plan.ts).
  */
 import { aten, type Tensor, tensor } from '../../tensor/index.ts';
 import { packSequences } from '../decoder/batch.ts';
@@ -11,13 +11,13 @@ import { applyNorm } from '../decoder/norm.ts';
 import type { KvCache } from './cache.ts';
 import type { StepRows } from './plan.ts';
 
-/** A prompt and the cache slots of all the samples that continue it. */
+/** A prompt and the cache slots of its samples. */
 export interface PrefillItem {
   prompt: ArrayLike<number>;
   slots: readonly number[];
 }
 
-/** Runs the prompts once each, fills their slots, and returns the hidden state of each prompt's last token. */
+/** Runs each prompt once, fills the slots of its samples, and returns the hidden state of each prompt's last token. */
 export function prefill(decoder: Decoder, cache: KvCache, items: readonly PrefillItem[]): Tensor {
   const device = decoder.device;
   const batch = packSequences(
@@ -44,11 +44,11 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
   );
   const { layers } = decoder;
   const x = decoder.blocks(decoder.embed(batch.ids, batch.positions), filling, layers.slice(0, -1));
-  // of the prompts' other tokens the last block only leaves keys and values
+  // In the last block only the prompts' last tokens need a result; the others leave their keys and values.
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...filling, only: last }, layers.slice(-1)));
 }
 
-/** Which packed row goes to which row of the cache: every token of a prompt to every slot that shares it. */
+/** Which packed row goes to which row of the cache: every token of a prompt to the slot of each of its samples. */
 function cacheRows(
   items: readonly PrefillItem[],
   starts: readonly number[],
@@ -69,17 +69,17 @@ function cacheRows(
   return { from, to };
 }
 
-/** A prompt whose first tokens lie in the slot already. */
+/** A prompt whose first tokens are already in its slot. */
 export interface ContinuedPrompt {
   prompt: ArrayLike<number>;
   slot: number;
-  /** How many of its tokens are there. */
+  /** How many of its tokens are in the slot. */
   from: number;
 }
 
 /**
- * Computes what is left of prompts whose beginnings are in the cache, and returns the hidden state of each one's last token.
- * All tokens go through a block at once, each as a row of its own: their keys and values are written first, and a row's
+ * Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. All
+ * tokens go through a block at once, each as a row of its own: the keys and values of all are written first, and a row's
  * attention ends at its own position.
  */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
@@ -135,7 +135,7 @@ export function generalLogits(decoder: Decoder, cache: KvCache, rows: StepRows):
   return decoder.logits(applyNorm(decoder.weights.finalNorm, hidden));
 }
 
-/** Blocks whose rows are at `positions` of `slots`. */
+/** The pass of a step whose rows are at `positions` of `slots`. */
 function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots: Tensor): Pass {
   const bias = decoder.biasUpTo(cache.length);
   return {
@@ -160,7 +160,7 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
 
 function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: StepRows, embedded: Tensor): Pass {
   const { attention } = decoder.spec;
-  // in place gains nothing on the CPU
+  // Working in place gains nothing on the CPU.
   const pass = { ...generalPass(decoder, cache, positions, slots), inPlace: decoder.device !== 'cpu' };
   if (!attentionFits(decoder, embedded)) return pass;
   const { rope } = pass;
@@ -185,7 +185,7 @@ function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: Step
   return { ...pass, attendFused };
 }
 
-/** Whether norm, turn, cache and attention of this decoder are what native/ops/decode_fused.cc does. */
+/** Whether native/ops/decode_fused.cc does this decoder's q/k norm, rope, cache write and attention. */
 function attentionFits(decoder: Decoder, x: Tensor): boolean {
   const { attention, positions } = decoder.spec;
   const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';

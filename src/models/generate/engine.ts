@@ -1,6 +1,6 @@
 /**
- * The model at work for the sampler: it owns the cache, reads prompts into it and takes steps, each row with the adapter that
- * it was asked for. Which rows there are, and when, is the sampler's matter.
+ * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its request's
+ * adapter. The sampler decides which rows there are, and when.
  */
 import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Model } from '../model.ts';
@@ -21,7 +21,7 @@ import {
 } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
-/** Rows that share a prompt. Of the prompt, the first `from` tokens are in the first row's slot already. */
+/** Rows that share a prompt. The first `from` tokens of the prompt are already in the first row's slot. */
 export interface PromptRows {
   rows: readonly Row[];
   from: number;
@@ -46,7 +46,7 @@ export class Engine {
     return this.#cache === null ? 0 : cacheBytes(decoder.spec, this.#cache, decoder);
   }
 
-  /** A cache of at least this size. True where it is a new one: nothing that lay in the old one is there any more. */
+  /** Makes the cache at least this large. Returns true where it was replaced: the contents of the old one are lost. */
   makeRoom(size: CacheSize): boolean {
     if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length) return false;
     this.dispose();
@@ -57,13 +57,13 @@ export class Engine {
     return true;
   }
 
-  /** Lets go of what was made for the rows of now and the tensors of now; the cache stays. */
+  /** Frees the decode plan and the tensors of the current rows; the cache and a captured graph stay. */
   rest(): void {
     this.#stepper?.dispose();
     this.#rows?.dispose();
   }
 
-  /** Runs `body` with an adapter on (null: the bare base), then puts back what was there. */
+  /** Runs `body` with an adapter active (null: the bare base), then activates the previous one again. */
   withAdapter<T>(name: string | null, body: () => T): T {
     const { adapters } = this.#model;
     const before = adapters?.active?.name ?? null;
@@ -77,8 +77,8 @@ export class Engine {
   }
 
   /**
-   * What keys and values computed now hold for: the adapter, and how often the weights were written to. libtorch counts every
-   * write in place, so that no trainer has to tell.
+   * The state of the weights that keys and values are computed with: the adapter, and how often the weights were written to.
+   * libtorch counts every in-place write, so trainers need not report theirs.
    */
   weightsNow(adapter: string | null): string {
     return this.withAdapter(adapter, () => {
@@ -107,7 +107,7 @@ export class Engine {
             rows.map((row) => row.seed),
             decoder.device,
           );
-          // a token's counter is the place it will have, so that a seed gives it the same number anywhere
+          // The counter is the position of the new token, so that a seed gives the same random number in any batch.
           return this.#draw(logits, rows, rule, this.#whole(rows.map((row) => row.position + 1)));
         }),
       );
@@ -134,7 +134,7 @@ export class Engine {
     });
   }
 
-  /** One token for each row, or on CUDA several. All rows are of the adapter that is on. */
+  /** Writes one token for each row, or several on CUDA. All rows must belong to the active adapter. */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
@@ -164,11 +164,11 @@ export class Engine {
     push(active, drawn);
   }
 
-  /** A captured graph where the device is CUDA. */
+  /** The captured graph, on CUDA; null elsewhere. */
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
     if (!decoder.device.startsWith('cuda') || this.#cache === null) return null;
-    // adapters that were put on, taken off or merged since are another graph
+    // A graph captured before adapters were put on, taken off or merged is no longer valid.
     if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
       this.#graph.dispose();
       this.#graph = null;
@@ -177,7 +177,7 @@ export class Engine {
     return this.#graph;
   }
 
-  /** The next token of each row, from logits that may be changed. */
+  /** Draws the next token of each row; the logits may be overwritten. */
   #draw(logits: Tensor, rows: readonly Row[], rule: RuleTensors, counters: Tensor): Drawn {
     const wide = this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
     for (const [i, row] of rows.entries()) if (row.needsLogits) shape(wide.select(0, i), row);
@@ -215,7 +215,7 @@ function shape(logits: Tensor, row: Row): void {
   try {
     restrict(logits, allow(row.ids, row.sample));
   } catch (error) {
-    row.onError?.(error); // the other rows go on
+    row.onError?.(error); // the other rows continue
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Decoding on CUDA without the host: one step of all slots, by the plan or by the general path (stepper.ts), is captured as a
- * graph and replayed; tokens, positions and who is done live on the device, and the host looks only every few tokens. A step
- * then costs what its kernels cost.
+ * CUDA graph and replayed. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens.
+ * So a step costs only what its kernels cost.
  */
 import { Graph, keep, noGrad, ones, Stream, scope, type Tensor, tensor, where, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -10,28 +10,28 @@ import type { Row } from './row.ts';
 import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
-/** Tokens between two looks of the host; with a caller that watches token by token, fewer. */
+/** Tokens between two reads by the host; fewer where a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
 const WATCHED_TOKENS_PER_LOOK = 2;
 
 export class GraphDecoder {
-  /** The decoder's count of changes that this graph holds for. */
+  /** The value of `Decoder.arrangement` that this graph is valid for. */
   readonly arrangement: number;
   readonly #stepper: Stepper;
   readonly #cache: KvCache;
   readonly #slots: Tensor;
   readonly #ids: Tensor;
   readonly #positions: Tensor;
-  /** The position past which a response may not go; 0 where nobody writes. */
+  /** The last position of each response; 0 for an idle row. */
   readonly #limits: Tensor;
   readonly #rule: RuleTensors;
-  /** What the last steps gave, [TOKENS_PER_LOOK, slots]; `#tick` is the row that comes next. */
+  /** The tokens of the last steps, [TOKENS_PER_LOOK, slots]; `#tick` is the next row to write. */
   readonly #outIds: Tensor;
   readonly #outLogp: Tensor;
   readonly #outKept: Tensor;
   readonly #tick: Tensor;
   readonly #stream: Stream;
-  /** The decoder may grow its tables meanwhile; the graph reads the ones it was captured with. */
+  /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
   #graph: Graph | null = null;
 
@@ -63,13 +63,13 @@ export class GraphDecoder {
     this.#tables = tables.flatMap((table) => (table ? [keep(table.detach())] : []));
   }
 
-  /** Several tokens for every row, all at most until it is done. `watched`: somebody looks at them one by one. */
+  /** Writes several tokens for every row, none after it is done. `watched`: a caller follows token by token. */
   run(active: readonly Row[], watched: boolean): void {
     this.#upload(active);
     const most = Math.max(...active.map((row) => row.request.maxNewTokens - row.ids.length));
     const steps = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
     this.#graph ??= Graph.capture(() => this.#step(), { stream: this.#stream });
-    this.#upload(active); // capturing ran the step
+    this.#upload(active); // capturing ran the step and changed the state
     for (let i = 0; i < steps; i++) this.#graph.replay();
     const ids = this.#outIds.data() as BigInt64Array;
     const logps = this.#outLogp.data() as Float32Array;
@@ -83,13 +83,13 @@ export class GraphDecoder {
     }
   }
 
-  /** The host's view of who writes what, onto the device. Rows that nobody writes stand still at position 0 of the spare slot. */
+  /** Uploads the state of the rows. Idle rows stay at position 0 of the spare slot. */
   #upload(active: readonly Row[]): void {
     const { slots } = this.#cache;
     const ids = new BigInt64Array(slots);
     const positions = new BigInt64Array(slots);
     const limits = new BigInt64Array(slots);
-    const places = new BigInt64Array(slots).fill(BigInt(slots)); // the spare one
+    const places = new BigInt64Array(slots).fill(BigInt(slots)); // the spare slot
     const topK = new BigInt64Array(slots);
     const seeds = new BigInt64Array(slots);
     const temperature = new Float32Array(slots).fill(1);
@@ -122,7 +122,7 @@ export class GraphDecoder {
     });
   }
 
-  /** What the graph records: decode, draw, note, advance. Nothing here reads a value back. */
+  /** The recorded step: decode, draw, store, advance. Nothing here reads a value back to the host. */
   #step(): void {
     scope(() =>
       noGrad(() => {

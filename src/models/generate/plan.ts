@@ -28,7 +28,7 @@ export class DecodePlan {
     abandoned.register(this, number, this);
   }
 
-  /** null where native code has no such plan. It holds until adapters come or go (`Decoder.arrangement`). */
+  /** A plan for this model, or null where native code does not support it. Valid for one `Decoder.arrangement`. */
   static of(decoder: Decoder, cache: KvCache): DecodePlan | null {
     if (!isPlain(decoder)) return null;
     const { tensors, settings } = planParts(decoder, cache);
@@ -39,12 +39,12 @@ export class DecodePlan {
     return number < 0 ? null : new DecodePlan(number);
   }
 
-  /** Whether a step of so many rows is one for the plan's kernels. */
+  /** Whether the plan's kernels support a step of this many rows. */
   takes(rows: number): boolean {
     return aten<boolean>('attune::decode_plan_takes', this.#number, rows);
   }
 
-  /** [rows, vocabulary], for rows whose logits are changed before the draw. */
+  /** The logits, [rows, vocabulary], for rows whose logits are changed before the draw. */
   logits({ ids, positions, slots }: StepRows): Tensor {
     return aten('attune::decode_logits', this.#number, ids, positions, slots);
   }
@@ -70,7 +70,7 @@ export class DecodePlan {
   }
 }
 
-/** Whether every block is the commonest one with plain matrices: no adapter, nothing quantised. */
+/** Whether every block is of the commonest kind with plain matrices: no adapter, nothing quantised. */
 function isPlain({ spec, weights, layers }: Decoder): boolean {
   const { attention, mlp, norm, normPlace, parallel, positions } = spec;
   if (!weights.lm || weights.positions !== null || weights.embeddingNorm !== null) return false;
@@ -87,7 +87,7 @@ function isPlainLayer({ weights, projections }: Layer, eps: number | undefined):
   return projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
 }
 
-/** What a plan is made of, under the names that native/ops/decode_plan.cc asks for. */
+/** The parts of a plan, under the names that native/ops/decode_plan.cc expects. */
 export function planParts(
   decoder: Decoder,
   cache: KvCache,

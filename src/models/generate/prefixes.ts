@@ -1,11 +1,11 @@
 /**
- * Slots of finished responses whose keys and values are still there, so that a prompt that begins with the same tokens (a
- * conversation's next turn) need not be computed again. Matched by token ids; the least recently used goes first.
+ * A finished sequence whose keys and values are still in its slot: a prompt that begins with the same tokens (the next turn of
+ * a conversation) reuses them. Prefixes are matched by token ids; the least recently used is evicted first.
  */
 export interface Prefix {
   slot: number;
   ids: readonly number[];
-  /** What the keys and values were computed with: an adapter and the state of the weights. */
+  /** The adapter and the state of the weights that the keys and values were computed with. */
   weights: string;
 }
 
@@ -32,17 +32,17 @@ export class Prefixes {
     return this.#bySlot.values();
   }
 
-  /** Notes that it was of use. */
+  /** Marks a prefix as just used. */
   touch(prefix: Prefix): void {
     if (this.#bySlot.get(prefix.slot) === prefix) this.keep(prefix);
   }
 
-  /** Whether the slot was held; it no longer is. */
+  /** Removes the prefix of a slot; returns whether there was one. */
   take(slot: number): boolean {
     return this.#bySlot.delete(slot);
   }
 
-  /** Gives up the least recently used one, other than `spared`; undefined where there is none. */
+  /** Evicts the least recently used prefix other than `spared` and returns its slot; undefined where there is none. */
   evict(spared?: Prefix): number | undefined {
     for (const { slot } of this.#bySlot.values()) {
       if (slot === spared?.slot) continue;
@@ -52,7 +52,7 @@ export class Prefixes {
     return undefined;
   }
 
-  /** Gives up all; returns their slots. */
+  /** Evicts all prefixes and returns their slots. */
   clear(): number[] {
     const slots = [...this.#bySlot.keys()];
     this.#bySlot.clear();
@@ -60,7 +60,7 @@ export class Prefixes {
   }
 }
 
-/** The prefix that has most in common with the prompt's beginning. The prompt's last token is always left to compute. */
+/** The prefix that shares the most first tokens with the prompt. The prompt's last token is always left to compute. */
 export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixes: Iterable<Prefix>): Match | null {
   let best: Match | null = null;
   for (const prefix of prefixes) {

@@ -1,6 +1,6 @@
-/** Requests that wait, in the order they came within a client and in turn between clients. */
+/** A fair queue: first come, first served within a client, and clients take turns. */
 export class FairQueue<T> {
-  /** The client whose turn it is comes first. */
+  /** Waiting items by client, in order of turns: the first client is next. */
   readonly #byClient = new Map<unknown, T[]>();
 
   push(client: unknown, item: T): void {
@@ -9,13 +9,13 @@ export class FairQueue<T> {
     else own.push(item);
   }
 
-  /** The next one, left where it is. */
+  /** The next item, without removing it. */
   get first(): T | undefined {
     for (const [item] of this.#byClient.values()) return item;
     return undefined;
   }
 
-  /** Takes out the next one; then it is another client's turn. */
+  /** Removes and returns the next item; then it is another client's turn. */
   shift(): T | undefined {
     for (const [client, own] of this.#byClient) {
       const item = own.shift();
@@ -26,13 +26,13 @@ export class FairQueue<T> {
     return undefined;
   }
 
-  /** Takes out those that are not wanted any more. */
+  /** Removes the items that `wanted` rejects. */
   keepOnly(wanted: (item: T) => boolean): void {
     for (const [client, own] of this.#byClient) {
       const rest = own.filter(wanted);
       if (rest.length === own.length) continue;
       if (rest.length === 0) this.#byClient.delete(client);
-      else this.#byClient.set(client, rest); // a key that is there keeps its place
+      else this.#byClient.set(client, rest); // setting an existing key keeps its place in the order
     }
   }
 

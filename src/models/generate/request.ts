@@ -1,33 +1,34 @@
-/** What is asked of the sampler and what it gives back. */
+/** Requests to the sampler, its responses and its errors. */
 import { AttuneError } from '../../errors.ts';
 import type { SamplingOptions, TokenLogprob } from './sampling.ts';
 
+/** A prompt as token ids, and how to sample responses to it. */
 export interface GenerationRequest extends SamplingOptions {
   prompt: ArrayLike<number>;
-  /** Responses to this prompt, which is read once for all of them; response i has the seed `seed + i`. */
+  /** How many responses to write; the prompt is read once for all. Response i has the seed `seed + i`. */
   samples?: number;
-  /** Cancels the request: it frees its slots, and its responses are what was written so far. */
+  /** Cancels the request: its slots are freed, and its responses hold what was written so far. */
   signal?: AbortSignal;
-  /** Called for each token as it comes. */
+  /** Called for each token as it is written. */
   onToken?: (sample: number, id: number, logprob: number) => void;
-  /** Whose request it is. Waiting requests are admitted in turn between clients. */
+  /** Who sent the request: waiting clients are served in turn. */
   client?: string;
-  /** The adapter that writes the responses; null: the bare base. By default the one in use when the request is made. */
+  /** The adapter to use; null for the bare base. By default the one that is active when the request is made. */
   adapter?: string | null;
 }
 
-/** A token of a response, as it comes. */
+/** A token of a response, as it is written. */
 export interface Token {
   sample: number;
   id: number;
   logprob: number;
-  /** The likeliest tokens here, where the request asks for them. */
+  /** The likeliest tokens at this position, where the request asks for them. */
   top?: TokenLogprob[];
 }
 
-/** One response. */
+/** One response: its tokens with their log-probs, and its text where the sampler has a tokenizer. */
 export interface Generation {
-  /** The response's tokens, the stop id included where one ended it. */
+  /** The response's tokens, with the stop id that ended it, if any. */
   ids: number[];
   /** log π of each at the sampling temperature, over the whole vocabulary: what the trainer computes. */
   logprobs: Float32Array;
@@ -42,17 +43,17 @@ export interface Generation {
   topLogprobs?: TokenLogprob[][];
 }
 
-/** More responses wait than the sampler's queue holds. */
+/** A request was refused because the sampler's queue is full (`maxWaiting`). */
 export class QueueFullError extends AttuneError {
   override name = 'QueueFullError';
 }
 
-/** The sampler was disposed while a request was in it. */
+/** The sampler was disposed before the request was done. */
 export class SamplerDisposedError extends AttuneError {
   override name = 'SamplerDisposedError';
 }
 
-/** The model's weights changed while a request was being written: its cache holds the old weights' keys and values. */
+/** The model's weights changed during a request, so that its cached keys and values no longer fit them. */
 export class WeightsChangedError extends AttuneError {
   override name = 'WeightsChangedError';
 }

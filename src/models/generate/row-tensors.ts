@@ -1,4 +1,4 @@
-/** What a decoding step needs to know of its rows and that changes only when responses come or go: held from step to step. */
+/** Tensors about the rows of a decoding step that change only when rows come or go: made once and kept between steps. */
 import { type Device, keep, type Tensor, tensor } from '../../tensor/index.ts';
 import type { Row } from './row.ts';
 import { type RuleTensors, ruleTensors } from './sampling.ts';
@@ -17,7 +17,7 @@ export class RowTensors {
     this.#device = device;
   }
 
-  /** The same object for as long as the rows are the same. */
+  /** The tensors of these rows; the same object for as long as the rows stay the same. */
   of(rows: readonly Row[]): HeldRows {
     if (this.#held !== null && sameRows(rows, this.#rows)) return this.#held;
     this.dispose();
@@ -46,6 +46,6 @@ export class RowTensors {
   }
 }
 
-/** A row keeps its slot for as long as it is written, so the same rows are the same rows. */
+/** Comparing the rows themselves is enough: a row keeps its slot while it is written. */
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);

@@ -1,4 +1,4 @@
-/** One response while it is being written: the bookkeeping of a row of the batch. */
+/** One response while it is being written: a row of the batch, with its tokens, log-probs and slot. */
 import { UserError } from '../../errors.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { Generation, GenerationRequest, Token } from './request.ts';
@@ -10,9 +10,9 @@ export class Row {
   readonly rule: Rule;
   readonly seed: number;
   readonly ids: number[] = [];
-  /** Who hears of each token. */
+  /** Called for each token. */
   onToken: ((token: Token) => void) | undefined;
-  /** Who hears of an error that a callback of its request threw. */
+  /** Called with an error that a callback of its request threw. */
   onError: ((error: unknown) => void) | undefined;
   readonly #logprobs: number[] = [];
   readonly #kept: number[] = [];
@@ -41,19 +41,19 @@ export class Row {
   get promptLength(): number {
     return this.request.prompt.length;
   }
-  /** The place of the newest token in its sequence. */
+  /** The position of the newest token in its sequence. */
   get position(): number {
     return this.promptLength + this.ids.length - 1;
   }
   get last(): number {
     return this.ids.at(-1) as number;
   }
-  /** Whether the host has to see its logits: they are changed before the draw, or reported. */
+  /** Whether its logits are needed on the host: they are changed before the draw, or reported. */
   get needsLogits(): boolean {
     const { topLogprobs = 0, allow } = this.request;
     return this.rule.repetitionPenalty !== 1 || topLogprobs > 0 || allow !== undefined;
   }
-  /** The tokens whose keys and values lie in its slot: all but the newest one. */
+  /** The tokens whose keys and values are in its slot: all but the newest one. */
   cached(): number[] {
     return [...Array.from(this.request.prompt), ...this.ids.slice(0, -1)];
   }

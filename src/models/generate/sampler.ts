@@ -1,12 +1,12 @@
 /**
- * The one generation engine: rollouts, evaluation, chat and serving all use it. Sequences sit in the slots of a cache; those
- * that are done leave and waiting ones enter at any step (continuous batching); a prompt is read once for all its samples.
- * A response depends on its seed and its prompt alone, not on its neighbours or on when it came.
+ * The one generation engine: rollouts, evaluation, chat and serving all use it. Each sequence has a slot in the cache. Finished
+ * sequences leave and waiting ones enter at any step (continuous batching); a prompt is read once for all its samples. A
+ * response depends only on its seed and its prompt, not on the rest of the batch or on when it was submitted.
  *
  *     using sampler = new Sampler(model);
  *     const [[response]] = await sampler.generate([{ prompt: ids, maxNewTokens: 64, temperature: 0 }]);
  *
- *     const submission = sampler.submit({ prompt: ids, maxNewTokens: 64 });   // at any time, beside others
+ *     const submission = sampler.submit({ prompt: ids, maxNewTokens: 64 });   // at any time, while others run
  *     for await (const { id } of submission) …;
  *
  * The weights may change between requests (training). A request in flight while they change fails with WeightsChangedError.
@@ -29,52 +29,55 @@ import {
 import type { Row } from './row.ts';
 import { type Submission, type SubmissionOptions, Submitted } from './submission.ts';
 
+/** The size of the sampler's cache, its queue and its tokenizer. */
 export interface SamplerOptions {
-  /** Sequences that are written at the same time. */
+  /** How many sequences are written at the same time. */
   slots?: number;
-  /** Tokens per sequence, prompt included; by default what the requests need. */
+  /** Most tokens per sequence, prompt included; by default what the requests need. */
   maxLength?: number;
-  /** For stop strings and the responses' text. */
+  /** Needed for stop strings and for the responses' text. */
   tokenizer?: Tokenizer;
   /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
   maxWaiting?: number;
   /**
-   * Keeps finished sequences in their slots until these are needed, so that a prompt which begins with the same tokens is not
-   * computed again. Log-probs then agree with a fresh prompt's to rounding. For chat and serving.
+   * Keeps finished sequences in their slots until the slots are needed, so that a prompt with the same first tokens is not
+   * computed again. Log-probs then agree with those of a fresh prompt to rounding. For chat and serving.
    */
   reusePrefixes?: boolean;
 }
 
+/** How `Sampler.generate` is cancelled and shows its progress. */
 export interface GenerateOptions {
   signal?: AbortSignal;
   progress?: Progress;
 }
 
-/** Prompt tokens so far: those that were computed, and those whose keys and values were there. */
+/** Prompt tokens so far: computed, and reused from the cache. */
 export interface PromptCounts {
   computed: number;
   reused: number;
 }
 
 const DEFAULT_SLOTS = 128;
-/** On the CPU, whose weights are read once for all slots but whose memory is the machine's: fewer where their cache is larger than this. */
+/** Default slots on the CPU: as many as this much cache holds, but at least 32 and at most 128. */
 const CPU_CACHE_BYTES = 256 * 2 ** 20;
 const CPU_SLOTS = 32;
-/** How long the event loop waits for the sampler; less where somebody follows token by token. */
+/** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
 const PATIENCE_MS = 25;
 const WATCHED_PATIENCE_MS = 5;
 
+/** Writes responses with a model, many at a time (continuous batching). Dispose it to free its cache. */
 export class Sampler {
   readonly #model: Model;
   readonly #options: SamplerOptions;
   readonly #engine: Engine;
   readonly #admission: Admission;
-  /** In a slot, or about to be told of their end. */
+  /** Submissions with rows in slots, and finished ones that are not settled yet. */
   #inFlight: Submitted[] = [];
-  /** What the keys and values in flight were computed with, by adapter. */
+  /** The state of the weights that the keys and values in flight were computed with, by adapter. */
   readonly #weights = new Map<string | null, string>();
   #running = false;
-  /** A step is on the stack: the cache is in use. */
+  /** A step is running: the cache is in use. */
   #bursting = false;
   #disposed = false;
 
@@ -87,7 +90,7 @@ export class Sampler {
     this.#admission = new Admission(model, this.#engine, options.reusePrefixes ?? false);
   }
 
-  /** The cache that these requests would be given: known, and bounded, before anything starts. */
+  /** The size of the cache that these requests would get: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
     const { decoder } = this.#model;
     const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
@@ -113,7 +116,7 @@ export class Sampler {
     return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
   }
 
-  /** Bytes of the cache as it stands. */
+  /** Bytes of the current cache. */
   get cacheBytes(): number {
     return this.#engine.cacheBytes;
   }
@@ -125,7 +128,7 @@ export class Sampler {
     return this.#admission.promptTokens;
   }
 
-  /** All responses, per request in the order of their samples. Several calls at once share the slots in turn. */
+  /** All responses, per request in the order of its samples. Concurrent calls share the slots in turn. */
   async generate(requests: readonly GenerationRequest[], options: GenerateOptions = {}): Promise<Generation[][]> {
     if (requests.length === 0) return [];
     this.plan(requests);
@@ -146,7 +149,7 @@ export class Sampler {
     }
   }
 
-  /** Enters a request beside whatever is being written. Throws QueueFullError where too many wait already. */
+  /** Adds a request to those that are being written. Throws QueueFullError where too many wait already. */
   submit(request: GenerationRequest): Submission {
     this.plan([request]);
     const submission = this.#submitted(request, { watched: true });
@@ -173,7 +176,7 @@ export class Sampler {
     this.#admission.enter(client, submission);
     if (this.#running) return;
     this.#running = true;
-    // what is submitted in the same turn is read together
+    // requests submitted in the same turn of the event loop are read together
     queueMicrotask(() => void this.#run());
   }
 
@@ -200,7 +203,7 @@ export class Sampler {
     else this.#engine.rest();
   }
 
-  /** Admits and steps until it is time for the event loop. Only then can anybody else touch the weights. */
+  /** Admits requests and takes steps until the event loop is due. Only then can other code change the weights. */
   #burst(): void {
     this.#checkWeights();
     this.#admission.dropCancelled();
@@ -214,7 +217,7 @@ export class Sampler {
     } while (!this.#isIdle && performance.now() < end);
   }
 
-  /** Fails what is in flight whose weights changed, and notes those of adapters that come into use. */
+  /** Fails the requests in flight whose weights have changed. */
   #checkWeights(): void {
     for (const [adapter, before] of this.#weights) {
       if (this.#inFlight.some((submission) => submission.adapter === adapter)) {
@@ -239,7 +242,7 @@ export class Sampler {
     }
   }
 
-  /** The state of the weights that rows admitted now are computed with: it does not change within a burst. */
+  /** The state of an adapter's weights, noted when its first row is admitted; it cannot change within a burst. */
   #noteWeights(adapter: string | null): string {
     const state = this.#weights.get(adapter) ?? this.#engine.weightsNow(adapter);
     this.#weights.set(adapter, state);
@@ -254,14 +257,14 @@ export class Sampler {
       const rows = submissions.flatMap((submission) => submission.rows.filter(isActive));
       if (rows.length === 0) continue;
       const watched = submissions.some((submission) => submission.watched);
-      const graphs = byAdapter.size === 1 && adapter === current; // switching adapters would capture anew at every step
+      const graphs = byAdapter.size === 1 && adapter === current; // with several adapters every step would capture a new graph
       this.#guard(submissions, () =>
         this.#engine.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs })),
       );
     }
   }
 
-  /** An error ends all requests that took part. */
+  /** Runs `body`; an error fails all of these submissions. */
   #guard(submissions: readonly Submitted[], body: () => void): void {
     try {
       body();
@@ -270,7 +273,7 @@ export class Sampler {
     }
   }
 
-  /** Takes out what is finished, cancelled or failed, frees its slots and tells who waits. */
+  /** Removes finished, cancelled and failed submissions, frees their slots and settles their promises. */
   #settle(): void {
     for (const submission of this.#inFlight) {
       if (submission.cancelled) for (const row of submission.rows) row.finish ??= 'cancelled';
@@ -287,7 +290,7 @@ export class Sampler {
     });
   }
 
-  /** Frees the cache. Whoever still waits gets a SamplerDisposedError. */
+  /** Frees the cache. Requests that are not done fail with SamplerDisposedError. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;

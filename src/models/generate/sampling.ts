@@ -1,7 +1,8 @@
-/** How a next token is drawn from logits, and the rule's parameters as tensors. */
+/** How the next token is drawn from logits: the options, and the same as tensors for native code. */
 import { UserError } from '../../errors.ts';
 import { aten, type Device, type Tensor, tensor } from '../../tensor/index.ts';
 
+/** How tokens are drawn, and when a response ends. */
 export interface SamplingOptions {
   maxNewTokens: number;
   /** 0 is greedy. */
@@ -12,25 +13,26 @@ export interface SamplingOptions {
   topP?: number;
   /** Only tokens with at least this share of the likeliest one's probability; 0 = all. */
   minP?: number;
-  /** Above 1 makes tokens that are already there less likely (Keskar et al. 2019). */
+  /** Above 1 makes tokens that the text already holds less likely (Keskar et al. 2019). */
   repetitionPenalty?: number;
-  /** Token ids that end a response; the one met is its last. */
+  /** Token ids that end a response; the one that does is the response's last token. */
   stopIds?: readonly number[];
   /** Strings that end a response; needs the sampler's tokenizer. */
   stopStrings?: readonly string[];
-  /** The response depends on this and on nothing else in the batch. */
+  /** The response depends on this and the prompt, and on nothing else in the batch. */
   seed?: number;
   /** Reports the n likeliest tokens at each place. */
   topLogprobs?: number;
   /** Reports log-probs under the truncated, renormalised distribution too. */
   truncatedLogprobs?: boolean;
   /**
-   * The token ids that may come next in a response that so far is `ids` (constrained decoding). Log-probs are then over those
-   * tokens alone.
+   * The token ids that may follow the response so far, `ids` (constrained decoding). Log-probs are then over those tokens
+   * alone.
    */
   allow?: (ids: readonly number[], sample: number) => Iterable<number>;
 }
 
+/** A token with its log-probability. */
 export interface TokenLogprob {
   id: number;
   logprob: number;
@@ -44,7 +46,7 @@ export interface Rule {
   repetitionPenalty: number;
 }
 
-/** The options with their defaults, checked: all faults are of the caller's making. */
+/** The options with their defaults, checked. */
 export function ruleOf(options: SamplingOptions): Rule {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, maxNewTokens } = options;
   const faults: string[] = [];
@@ -62,7 +64,7 @@ export function ruleOf(options: SamplingOptions): Rule {
   return { temperature, topK, topP, minP, repetitionPenalty };
 }
 
-/** One entry per row, on the device. */
+/** The sampling rule of each row, one entry per row, on the device. */
 export interface RuleTensors {
   temperature: Tensor;
   topK: Tensor;
@@ -87,7 +89,7 @@ export function ruleTensors(rules: readonly Rule[], seeds: readonly number[], de
   };
 }
 
-/** The rule as the native operators take it. */
+/** The rule in the order in which the native operators take it. */
 export const ruleArguments = ({ temperature, topK, topP, minP, seeds }: RuleTensors): Tensor[] => [
   temperature,
   topK,
@@ -106,12 +108,12 @@ export interface DrawnTensors {
   kept: Tensor;
 }
 
-/** The same on the host. */
+/** `DrawnTensors` on the host. */
 export interface Drawn {
   ids: number[];
   logprobs: number[];
   kept: number[];
-  /** Of the rows that ask for it. */
+  /** The likeliest tokens, for rows that ask for them. */
   top?: (TokenLogprob[] | undefined)[];
 }
 
@@ -121,13 +123,13 @@ export const onHost = ({ ids, logp, kept }: DrawnTensors): Drawn => ({
   kept: kept.numbers(),
 });
 
-/** Draws the next token of each row. A row's counter is the position that its token will have. */
+/** Draws the next token of each row. A row's counter is the position of the new token. */
 export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor): DrawnTensors {
   const [ids, logp, kept] = aten<[Tensor, Tensor, Tensor]>('attune::sample', logits, ...ruleArguments(rule), counters);
   return { ids, logp, kept };
 }
 
-/** Divides positive and multiplies negative logits of the tokens that are already there, in place on one row. */
+/** Applies a repetition penalty to one row of logits, in place: those of `seen` tokens are divided if positive, else multiplied. */
 export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number): void {
   const at = tensor(
     BigInt64Array.from(seen, (id) => BigInt(id)),
@@ -139,7 +141,7 @@ export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number
   logits.indexCopy_(0, at, before.mul(factor));
 }
 
-/** Leaves a row of logits only these tokens, in place. */
+/** Sets the logits of all but the allowed tokens to −∞, in place. */
 export function restrict(logits: Tensor, allowed: Iterable<number>): void {
   const size = logits.numel;
   const mask = new Float32Array(size).fill(Number.NEGATIVE_INFINITY);

@@ -1,6 +1,6 @@
 /**
- * One step of decoding by whichever path takes it: the native plan (plan.ts), which is made once and held while the model
- * stays as it is, or the general path (decoding.ts).
+ * One step of decoding by the native plan (plan.ts) where there is one, else by the general path (decoding.ts). The plan is made
+ * once and kept until adapters change.
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -31,7 +31,7 @@ export class Stepper {
     return this.#planFor(rows)?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
   }
 
-  /** null: the general path. */
+  /** The plan for these rows, or null for the general path. */
   #planFor(rows: StepRows): DecodePlan | null {
     const { arrangement } = this.#decoder;
     if (this.#held?.arrangement !== arrangement) {

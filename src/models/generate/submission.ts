@@ -1,17 +1,19 @@
-/** A request in the sampler, as its caller sees it: tokens as they come, the responses at the end, and a way out. */
+/** Requests in the sampler: what the caller holds (tokens, responses, cancel), and what the sampler holds. */
 import type { Tokenizer } from '../../text/index.ts';
 import type { Generation, GenerationRequest, Token } from './request.ts';
 import { Row } from './row.ts';
 
 /**
+ * A request that was submitted: iterate over its tokens as they are written, or await its responses.
+ *
  *     const submission = sampler.submit({ prompt, maxNewTokens: 64 });
  *     for await (const { id } of submission) …;                 // leaving the loop early cancels
  *     const [response] = await submission.responses;
  */
 export interface Submission extends AsyncIterable<Token> {
-  /** All samples' responses, when all are done; rejected where the request failed. */
+  /** The responses of all samples, when all are done; rejects where the request failed. */
   readonly responses: Promise<Generation[]>;
-  /** Ends the request at the next step; its responses are what was written so far. */
+  /** Ends the request at the next step; its responses hold what was written so far. */
   cancel(): void;
 }
 
@@ -20,15 +22,15 @@ export interface SubmissionOptions {
   signal?: AbortSignal | undefined;
   /** Called for each token. */
   count?: () => void;
-  /** Somebody follows it token by token. */
+  /** A caller follows it token by token. */
   watched?: boolean;
 }
 
-/** The sampler's side of it. */
+/** A submission as the sampler holds it, with its rows. */
 export class Submitted implements Submission {
   readonly request: GenerationRequest;
   readonly rows: readonly Row[];
-  /** Not yet in a slot. */
+  /** The rows that have no slot yet. */
   readonly waiting: Row[];
   readonly adapter: string | null;
   readonly watched: boolean;
@@ -48,7 +50,7 @@ export class Submitted implements Submission {
     this.waiting = [...this.rows];
     this.#signals = [request.signal, options.signal].filter((signal) => signal !== undefined);
     this.responses = this.#done.promise;
-    this.responses.catch(() => {}); // whoever iterates hears of it there
+    this.responses.catch(() => {}); // an error also reaches whoever iterates; this avoids an unhandled rejection
     for (const row of this.rows) {
       row.onToken = (token) => {
         this.#tokens.push(token);
@@ -75,7 +77,7 @@ export class Submitted implements Submission {
     this.#cancelled = true;
   }
 
-  /** Gives the caller what was written, once no row of it is being written. */
+  /** Resolves with what was written, once none of its rows is in a slot. */
   settle(): void {
     if (this.#settled) return;
     this.#settled = true;

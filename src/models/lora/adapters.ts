@@ -1,7 +1,7 @@
 /**
- * The adapters that lie on one base: named, at most one of them active. Activating one puts its low-rank changes on the
- * projections and exchanges what it replaces whole (biases, saved modules, the head); with none active the model is its
- * base again, the very same tensors.
+ * The named adapters of one base model, of which at most one is active. Activating one puts its low-rank changes on the
+ * projections and swaps in the tensors it replaces whole (biases, saved modules, the head). With none active the model has
+ * exactly the tensors of its base.
  */
 import { UserError } from '../../errors.ts';
 import { keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
@@ -11,20 +11,21 @@ import type { Norm } from '../decoder/norm.ts';
 import type { LoraConfig } from './config.ts';
 import type { ProjectionLora } from './projection.ts';
 
-/** A place in the decoder whose tensor an adapter may replace by its own. */
+/** A tensor of the decoder that an adapter may replace by its own. */
 export interface Slot {
-  /** The tensor's names in a checkpoint: several where it is a joined bias. */
+  /** The tensor's names in a checkpoint: several for the bias of a fused projection. */
   names: readonly string[];
   get: () => Tensor;
   set: (tensor: Tensor) => void;
 }
 
-/** A slot with the adapter's own tensor for it. */
+/** A slot, and the adapter's own tensor for it. */
 export interface Replacement {
   slot: Slot;
   own: Tensor;
 }
 
+/** One LoRA adapter: its low-rank matrices and the tensors it trains whole. */
 export class Adapter {
   readonly name: string;
   readonly config: LoraConfig;
@@ -46,7 +47,7 @@ export class Adapter {
     this.head = head;
   }
 
-  /** Its low-rank matrices and what belongs to them, under PEFT's names. */
+  /** Its low-rank matrices, magnitudes and biases, under PEFT's names. */
   *parameters(): Iterable<[string, Tensor]> {
     for (const { parts } of this.projections) {
       for (const { module, a, b, magnitude, bias } of parts) {
@@ -71,6 +72,7 @@ export interface AdaptedModel {
   head: ScoreHead | null;
 }
 
+/** A model's named adapters: activates, merges and drops them. */
 export class Adapters {
   readonly #model: AdaptedModel;
   readonly #byName = new Map<string, Adapter>();
@@ -87,7 +89,7 @@ export class Adapters {
   get active(): Adapter | null {
     return this.#active;
   }
-  /** The active adapter's change is in the base's weights. */
+  /** Whether the active adapter is merged into the base's weights. */
   get merged(): boolean {
     return this.#merged;
   }
@@ -101,7 +103,7 @@ export class Adapters {
     return found;
   }
 
-  /** A trained copy of the base's head for a new adapter. The first adapter takes the model's own, so that who holds it trains it. */
+  /** The head of a new adapter: a trainable copy of the base's. The first adapter takes the model's own head, so that code which already holds that head trains it. */
   headForNew(): ScoreHead | null {
     const head = this.#baseHead;
     if (head === null) return null;
@@ -124,7 +126,7 @@ export class Adapters {
     this.#checkUnmerged();
   }
 
-  /** The named adapter becomes the one in use; null: the bare base. */
+  /** Makes the named adapter the active one; null for the bare base. */
   activate(name: string | null): void {
     const next = name === null ? null : this.get(name);
     if (next === this.#active) return;
@@ -150,7 +152,7 @@ export class Adapters {
     this.#baseTensors.clear();
   }
 
-  /** A head that was put on the model while an adapter is active is that adapter's. */
+  /** Gives the active adapter a head that was just put on the model. */
   adoptHead(head: ScoreHead): void {
     if (this.#active !== null) this.#active.head = head;
     else this.#baseHead = head;
@@ -160,7 +162,7 @@ export class Adapters {
     if (this.#active === null) throw new UserError('There is no active adapter to merge.');
     if (this.#merged) return;
     const { decoder } = this.#model;
-    // a change of a few adapters would be lost in the steps of 4 bits: a quantised base becomes plain first
+    // A quantised base is dequantised first: the adapter's change is smaller than the steps between 4-bit levels.
     for (const projection of decoder.projections()) projection.dequantise_(decoder.dtype);
     for (const lora of this.#active.projections) {
       lora.merge();
@@ -180,7 +182,7 @@ export class Adapters {
     this.#merged = false;
   }
 
-  /** Drops all adapters. What the active one merged stays, with the tensors it replaced; otherwise the base is left. */
+  /** Drops all adapters. A merged one stays in the weights, with the tensors it replaced; otherwise the bare base is left. */
   unload(): void {
     const active = this.#active;
     if (active !== null && this.#merged) {
@@ -209,7 +211,7 @@ export class Adapters {
   }
 }
 
-/** Every tensor of a decoder that can be exchanged: all but the projections' matrices. */
+/** Every tensor of a decoder that an adapter can replace: all but the projections' matrices. */
 export function* slotsOf(decoder: Decoder): Iterable<Slot> {
   const { embedding, positions, embeddingNorm, finalNorm, head } = decoder.weights;
   for (const table of [embedding, positions]) if (table !== null) yield slot([table.name], table, 'weight');
@@ -246,7 +248,7 @@ function slot<Field extends 'weight' | 'bias'>(
   };
 }
 
-/** A copy of what is in the slot, to be trained in its place. */
+/** A trainable copy of the slot's tensor, to be swapped in for it. */
 export function replacement(place: Slot): Replacement {
   return { slot: place, own: keep(scope(() => noGrad(() => place.get().detach().clone()))).requiresGrad_() };
 }

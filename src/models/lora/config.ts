@@ -1,4 +1,4 @@
-/** What a LoRA adapter is made of (Hu et al. 2021), and which modules of a decoder it changes. */
+/** The options of a LoRA adapter (Hu et al. 2021), and which modules of a decoder they select. */
 import { suggestion, UserError } from '../../errors.ts';
 import { patternRisk } from '../../pattern.ts';
 import type { DType } from '../../tensor/index.ts';
@@ -6,34 +6,35 @@ import type { Decoder } from '../decoder/decoder.ts';
 import type { Projection } from '../decoder/projection.ts';
 import type { Family, WeightNames } from '../families/spec.ts';
 
+/** Rank, scale, targets and further settings of a LoRA adapter. */
 export interface LoraOptions {
-  /** Rank of the change. */
+  /** The rank of the low-rank matrices. */
   r?: number;
   /** The change is scaled by alpha/r, or by alpha/√r with `useRslora` (Kalajdzievski 2023). */
   alpha?: number;
-  /** On the adapter's input, in training. */
+  /** Dropout on the adapter's input, in training. */
   dropout?: number;
   /**
-   * Module names by their end (`q_proj`, `self_attn.q_proj`) or whole, `all-linear`, or one regular expression over whole
-   * names. Left out: those of the family.
+   * Which modules to adapt: full names or their ends (`q_proj`, `self_attn.q_proj`), `all-linear`, or one regular expression
+   * over full names. By default those of the model's family.
    */
   targetModules?: string | readonly string[];
   excludeModules?: string | readonly string[];
   useRslora?: boolean;
-  /** A learned length for each row of the matrix, apart from its direction (Liu et al. 2024). */
+  /** DoRA (Liu et al. 2024): learns the length of each row of the matrix separately from its direction. */
   useDora?: boolean;
-  /** Which of the base's biases are trained too: those of the adapted modules, or all. */
+  /** Which of the base's biases are trained too: none, those of the adapted modules (`lora_only`), or all. */
   bias?: 'none' | 'all' | 'lora_only';
-  /** Modules that are trained whole and kept with the adapter: the head (`score`, always), embeddings, norms. */
+  /** Modules that are trained whole and saved with the adapter: embeddings, norms, the head (`score`, always included). */
   modulesToSave?: readonly string[];
   /** Ranks and alphas of some modules, by a regular expression at the end of their names. */
   rankPattern?: Readonly<Record<string, number>>;
   alphaPattern?: Readonly<Record<string, number>>;
-  /** Only these layers. */
+  /** Adapt only these layers. */
   layersToTransform?: readonly number[];
-  /** What several adapters on one base are told apart by. */
+  /** The name of the adapter among several on one base. */
   name?: string;
-  /** Of the adapter's own parameters; f32 by default, whatever the base has. */
+  /** The dtype of the adapter's parameters; float32 by default, whatever the base's dtype. */
   dtype?: DType;
 }
 
@@ -49,7 +50,7 @@ export interface Target {
   scale: number;
 }
 
-/** What low-rank changes are laid on. */
+/** The model that an adapter is put on: its decoder and names. */
 export interface LoraBase {
   readonly decoder: Decoder;
   readonly family: Family;
@@ -82,7 +83,7 @@ export function loraConfig(model: LoraBase, options: LoraOptions): LoraConfig {
   return config;
 }
 
-/** The modules to adapt, in the decoder's order. Every name that was given must be of use. */
+/** The modules to adapt, in the decoder's order. A name that matches no module is an error. */
 export function loraTargets(model: LoraBase, config: LoraConfig): Target[] {
   const { decoder } = model;
   const modules = [...decoder.projections()].flatMap((projection) =>
@@ -123,13 +124,13 @@ function matcher(
   return (name) => list.some((end) => matches(name, end));
 }
 
-/** Plain names, `all-linear`, or a regular expression as PEFT takes one. */
+/** A text as PEFT takes it: names, `all-linear`, or a regular expression. */
 function listed(text: string): string | string[] {
   if (text.toLowerCase() === 'all-linear') return 'all-linear';
   return /^[\w.,\s-]+$/.test(text) ? text.split(',').map((name) => name.trim()) : text;
 }
 
-/** Names of modules are short, so `.*` may stand in a pattern more often than where texts are long. */
+/** How many open-ended parts such as `.*` a pattern may have. Module names are short, so this can be more than for long texts. */
 const MOST_OPEN = 4;
 
 function expression(source: string, field: string): RegExp {
@@ -152,7 +153,7 @@ function noSuchModule(name: string, names: readonly string[], field: string): Us
 
 const ends = (names: readonly string[]) => [...new Set(names.map((name) => name.slice(name.lastIndexOf('.') + 1)))];
 
-/** The first number in a module's name that stands alone. */
+/** The layer of a module: the first number between two dots in its name. */
 const layerOf = (module: string) => Number(/\.(\d+)\./.exec(module)?.[1] ?? -1);
 
 function patterned(patterns: Readonly<Record<string, number>>, module: string): number | undefined {

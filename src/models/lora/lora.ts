@@ -1,5 +1,5 @@
 /**
- * Low-rank adapters on a model: the base is frozen and only the adapters, the head and the biases asked for are trained.
+ * LoRA adapters on a model: the base is frozen; only the adapter, the head and the requested biases are trained.
  *
  *     addLora(model, { r: 16, alpha: 32, dropout: 0.05 });
  *     const optimiser = new AdamW(model.trainable());
@@ -18,7 +18,7 @@ import { type LoraPart, ProjectionLora } from './projection.ts';
 
 export type { LoraOptions } from './config.ts';
 
-/** PEFT's name for an adapter that was given none. */
+/** PEFT's name for an adapter that has none. */
 export const DEFAULT_ADAPTER = 'default';
 
 /** A model that adapters can be put on. */
@@ -26,7 +26,7 @@ export interface AdapterHost extends LoraBase, AdaptedModel {
   adapters: Adapters | null;
 }
 
-/** Puts a fresh adapter on the model and makes it the active one. A is Kaiming-uniform from the seeded generator, B zero. */
+/** Puts a new adapter on the model and activates it. A is Kaiming-uniform from the seeded generator, B is zero. */
 export function addLora(model: AdapterHost, options: LoraOptions = {}): Adapter {
   const config = loraConfig(model, options);
   const targets = loraTargets(model, config);
@@ -34,7 +34,7 @@ export function addLora(model: AdapterHost, options: LoraOptions = {}): Adapter 
   const adapters = model.adapters ?? new Adapters(model);
   adapters.checkFree(name);
   const before = adapters.active?.name ?? null;
-  adapters.activate(null); // what it copies is the base's
+  adapters.activate(null); // the new adapter copies tensors of the base
   model.decoder.requiresGrad_(false);
   let adapter: Adapter;
   try {
@@ -91,7 +91,7 @@ function replacements(model: AdapterHost, config: LoraConfig): Replacement[] {
   return wanted.map(replacement);
 }
 
-/** Whole names of the modules to save that are not the score head, which every adapter saves by itself. */
+/** The full names in `modulesToSave`, without the score head, which every adapter saves anyway. */
 function savedModules(model: AdapterHost, config: LoraConfig): Set<string> {
   const inProjections = new Set([...model.decoder.projections()].flatMap(({ parts }) => parts.map(({ name }) => name)));
   const known = [...slotsOf(model.decoder)]
@@ -117,19 +117,19 @@ function savedModules(model: AdapterHost, config: LoraConfig): Set<string> {
   return found;
 }
 
-/** PEFT lists both names for every classifier. */
+/** Whether a module is the score head. PEFT lists both names for every classifier. */
 export const isScoreHead = (module: string) => module === 'score' || module === 'classifier';
 
 const moduleOf = (tensor: string) => tensor.slice(0, tensor.lastIndexOf('.'));
 
-/** Makes the named adapter the one in use. */
+/** Makes the named adapter the active one. */
 export function setAdapter(model: AdapterHost, name: string): void {
   adaptersOf(model).activate(name);
 }
 
 /**
- * Runs `body` on the bare base: the reference model, for free. Returns what it returns; with an asynchronous `body` the
- * adapters come back when it has settled, and nobody else may use the model until then.
+ * Runs `body` on the bare base, which serves as the reference model without a second copy. With an asynchronous `body` the
+ * adapter is activated again when it settles; nothing else may use the model until then.
  */
 export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
   const { adapters } = model;
@@ -149,17 +149,20 @@ export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
   return result;
 }
 
-/** Writes the active adapter's change into the base's weights: as fast as the base, and saved as a plain model. A quantised base is dequantised first. */
+/**
+ * Adds the active adapter's change to the base's weights: the model is then as fast as the base and is saved as a plain one. A
+ * quantised base is dequantised first.
+ */
 export function mergeAdapters(model: AdapterHost): void {
   adaptersOf(model).merge();
 }
 
-/** Takes it out again; the weights are the base's to within rounding. */
+/** Undoes `mergeAdapters`: the weights are those of the base to within rounding. */
 export function unmergeAdapters(model: AdapterHost): void {
   model.adapters?.unmerge();
 }
 
-/** Drops the adapters: a merged one stays in the weights for good, otherwise the base is left. */
+/** Drops the adapters: a merged one stays in the weights for good, otherwise the bare base is left. */
 export function unloadAdapters(model: AdapterHost): void {
   model.adapters?.unload();
   model.adapters = null;

@@ -1,6 +1,6 @@
 /**
- * LoRA on one projection. The parts' A matrices are one matrix and their B matrices one block-diagonal matrix, so that a
- * fused projection pays for two thin products, whatever the number of its parts:
+ * LoRA on one projection. The A matrices of its parts form one matrix, and their B matrices one block-diagonal matrix, so that a
+ * fused projection costs two thin products, however many parts it has:
  *
  *     y = x·Wᵀ + (x·Aᵀ)·Bᵀ        A [Σr, in], B [out, Σr] with each part's scale inside
  *
@@ -72,7 +72,7 @@ export class ProjectionLora implements ProjectionAdapter {
     const up = this.#up(x.dtype);
     let result: Tensor;
     if (this.parts.some((part) => part.magnitude !== null)) {
-      // As PEFT: with dropout the base's share of the change sees the dropped input too.
+      // As in PEFT: with dropout, DoRA's rescaling of the base uses the dropped-out input too.
       const base = random ? this.projection.product(x) : withoutBias(output, this.projection.bias);
       const gain = this.#gain(x.dtype);
       result = output.add(base.mul(gain.sub(1))).add(linear(low, up).mul(gain));
@@ -128,7 +128,7 @@ export class ProjectionLora implements ProjectionAdapter {
     return this.projection.weightOf(part.part).to('float32').add(change(part));
   }
 
-  /** DoRA starts where the base is: the magnitudes are the lengths of its rows. */
+  /** DoRA starts from the base: the magnitudes are the lengths of the base's rows. */
   startMagnitudes(): void {
     noGrad(() =>
       scope(() => {
@@ -137,7 +137,7 @@ export class ProjectionLora implements ProjectionAdapter {
     );
   }
 
-  /** Writes the change into the base's weights. */
+  /** Adds the change to the base's weights. */
   merge(): void {
     if (this.#merged !== null) return;
     this.#merged = noGrad(() => scope(() => this.parts.map((part) => this.#mergePart(part))));
@@ -155,7 +155,7 @@ export class ProjectionLora implements ProjectionAdapter {
     return { norm, bias: before };
   }
 
-  /** Takes it out again: the base's weights to within rounding. */
+  /** Undoes `merge`: the weights are the base's to within rounding. */
   unmerge(): void {
     const merged = this.#merged;
     if (merged === null) return;
@@ -175,7 +175,7 @@ export class ProjectionLora implements ProjectionAdapter {
     if (bias !== null) this.projection.biasOf(part.part)?.copy_(bias);
   }
 
-  /** What was merged stays in the base for good. */
+  /** Makes a merge permanent: frees what undoing it would need. */
   forgetMerge(): void {
     for (const { norm, bias } of this.#merged ?? []) {
       norm?.dispose();

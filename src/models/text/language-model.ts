@@ -16,7 +16,7 @@ import { Sampler } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
 import { StopText } from './stop-text.ts';
 
-/** What to answer, and how. */
+/** A prompt or a conversation, and how to continue it. */
 export interface TextRequest {
   /** Text to continue as it stands. */
   prompt?: string;
@@ -37,7 +37,7 @@ export interface TextRequest {
   signal?: AbortSignal;
 }
 
-/** One response of a model. */
+/** One response: its text, its tokens with their log-probs, and why it ended. */
 export interface TextResponse {
   text: string;
   /** `stop`: it ended by itself or at a stop text. `length`: it was cut at `maxNewTokens`. */
@@ -48,6 +48,7 @@ export interface TextResponse {
   promptTokens: number;
 }
 
+/** A model with its tokenizer and sampler: text in, text out. */
 export class LanguageModel {
   readonly model: Model;
   readonly tokenizer: Tokenizer;
@@ -55,7 +56,7 @@ export class LanguageModel {
   readonly #format: ChatFormat;
   readonly #owned: boolean;
 
-  /** A model that is already loaded; it is not freed with this. */
+  /** Wraps a model that is already loaded; disposing this does not free it, unless it is `owned`. */
   constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean; reusePrefixes?: boolean } = {}) {
     this.model = model;
     this.tokenizer = tokenizer;
@@ -68,7 +69,7 @@ export class LanguageModel {
     this.#owned = options.owned ?? false;
   }
 
-  /** From a folder (a run's or a checkpoint's too), an adapter, or a name on the hub. */
+  /** Loads a model with its tokenizer: from a folder (also a run's or an adapter's) or by its name on the hub. */
   static async open(
     name: string,
     options: LoadOptions & ResolveOptions & { reusePrefixes?: boolean } = {},
@@ -78,7 +79,7 @@ export class LanguageModel {
     return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, reusePrefixes });
   }
 
-  /** One response; with `samples` several, of which response i has the seed `seed + i`. */
+  /** Writes one response or, with `samples`, several; response i has the seed `seed + i`. */
   generate(request: TextRequest & { samples: number }): Promise<TextResponse[]>;
   generate(request: TextRequest): Promise<TextResponse>;
   async generate(request: TextRequest & { samples?: number }): Promise<TextResponse | TextResponse[]> {
@@ -88,7 +89,7 @@ export class LanguageModel {
     return request.samples === undefined ? (texts[0] as TextResponse) : texts;
   }
 
-  /** The response piece by piece as it is written; whoever leaves the loop stops it. Returns the whole response. */
+  /** Yields the response piece by piece as it is written, and returns the whole. Leaving the loop stops the generation. */
   async *stream(request: TextRequest): AsyncGenerator<string, TextResponse, void> {
     const prompt = this.promptIds(request);
     const asked = this.#asked(request, prompt);
@@ -105,7 +106,7 @@ export class LanguageModel {
     return this.#textOf(response as Generation, prompt.length);
   }
 
-  /** The tokens that the model reads for a request. */
+  /** The token ids of a request, as the model reads them. */
   promptIds({ prompt, messages }: Pick<TextRequest, 'prompt' | 'messages'>): number[] {
     if ((prompt === undefined) === (messages === undefined))
       throw new UserError('Give either a `prompt` (text to continue) or `messages` (a conversation).');
@@ -140,7 +141,7 @@ export class LanguageModel {
 }
 
 /**
- * Loads a model (or takes one that is loaded), answers once, and frees what it loaded.
+ * Text in, text out in one call: loads a model (or takes one that is loaded), generates, and frees what it loaded.
  *
  *     const { text } = await generate({ model: 'models/tiny', messages: [{ role: 'user', content: 'What is 4 + 5?' }] });
  */
@@ -157,7 +158,7 @@ export async function generate({
   return await opened.generate(request);
 }
 
-/** The same piece by piece: `for await (const piece of stream({ model, prompt }))`. */
+/** As `generate`, piece by piece: `for await (const piece of stream({ model, prompt }))`. */
 export async function* stream({
   model,
   ...request

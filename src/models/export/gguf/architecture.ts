@@ -1,6 +1,6 @@
 /**
- * What llama.cpp calls each of our families, and what it computes for them. A model that asks for something llama.cpp's version of
- * the family does not do is refused by name: the file would load and answer wrongly.
+ * What llama.cpp calls each of our families, and what it computes for them. A model with a feature that llama.cpp's version of
+ * the family lacks is refused, with the feature's name: the file would load and give wrong results.
  */
 import { UserError } from '../../../errors.ts';
 import type { Activation, DecoderSpec } from '../../families/spec.ts';
@@ -8,20 +8,18 @@ import type { Activation, DecoderSpec } from '../../families/spec.ts';
 export interface Architecture {
   /** `general.architecture`, and the prefix of its keys. */
   name: string;
-  /**
-   * Neighbouring dimensions of q and k turn together, where the checkpoint has them in two halves: their rows are reordered.
-   */
+  /** llama.cpp rotates neighbouring dimensions of q and k, the checkpoint two halves: their rows are reordered. */
   interleavedRope: boolean;
   /** q, k and v in one tensor. */
   fusedQkv: boolean;
-  /** Tensors that llama.cpp insists on where the model has none: the head of a tied model, attention's biases. */
+  /** Tensors that llama.cpp requires even where the model has none: the head of a tied model, attention's biases. */
   needsHead: boolean;
   needsBiases: boolean;
   activation: readonly Activation[];
-  /** Where the norm of the attention's input lies; that of OLMo-2 comes after. */
+  /** The tensor names of the two norms; OLMo-2's come after attention and MLP. */
   attentionNorm: string;
   mlpNorm: string;
-  /** What else would be another model there: the first that holds is the reason to refuse. */
+  /** Other reasons to refuse a model: each returns a reason, or false where it does not apply. */
   refuse: readonly ((spec: DecoderSpec) => string | false)[];
 }
 
@@ -91,7 +89,7 @@ const architectures: Record<string, Architecture> = {
   },
 };
 
-/** Refuses what llama.cpp does not know, with the reason. */
+/** The architecture of a model. Refuses one that llama.cpp does not support, with the reason. */
 export function architectureOf(spec: DecoderSpec, source: string): Architecture {
   const found = architectures[spec.family];
   if (found === undefined)

@@ -2,8 +2,8 @@
  * llama.cpp's two simplest quantised encodings, in blocks of 32 values of a row.
  *
  * q8_0: an f16 scale d = max|x| / 127, then 32 signed bytes round(x / d): 34 bytes.
- * q4_0: an f16 scale d = m / −8, m being the value of largest size with its sign, then 16 bytes; value i lies in the lower half
- * of byte i and value i + 16 in the upper half of the same, as min(15, ⌊x / d + 8.5⌋), which stands for d·(code − 8): 18 bytes.
+ * q4_0: an f16 scale d = m / −8, where m is the value of largest magnitude, with its sign; then 16 bytes. The code of x is
+ * min(15, ⌊x / d + 8.5⌋) and stands for d·(code − 8). Value i is in the lower half of byte i, value i + 16 in the upper: 18 bytes.
  *
  * The arithmetic is in f32 (Math.fround), so that the bytes are those of llama.cpp's own encoder.
  */
@@ -14,7 +14,7 @@ type BlockType = 'q8_0' | 'q4_0';
 
 const f32 = Math.fround;
 
-/** `values.length` is a multiple of 32. */
+/** Encodes values in blocks; `values.length` must be a multiple of 32. */
 export function encodeBlocks(values: Float32Array, type: BlockType): Uint8Array {
   const { blockBytes } = layouts[type];
   const out = new Uint8Array((values.length / BLOCK) * blockBytes);
@@ -47,7 +47,7 @@ function encodeQ8(values: Float32Array, from: number, out: DataView, to: number)
   out.setFloat16(to, scale, true);
   for (let i = 0; i < BLOCK; i++) {
     const x = f32((values[from + i] as number) * inverse);
-    // halves go away from zero, as C's roundf does
+    // round half away from zero, as C's roundf does
     out.setInt8(to + 2 + i, Math.sign(x) * Math.floor(Math.abs(x) + 0.5));
   }
 }

@@ -38,13 +38,15 @@ export const array = (of: ScalarType, value: readonly (string | number | boolean
   value,
 });
 
+/** The tensor types that attune writes. */
 export const tensorTypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0'] as const;
+/** How the values of a GGUF tensor are encoded. */
 export type TensorType = (typeof tensorTypes)[number];
 
 interface TensorLayout {
-  /** The number that stands for it in the table of tensors. */
+  /** Its number in the table of tensors. */
   code: number;
-  /** What `general.file_type` says of a file whose matrices are mostly of it. */
+  /** The value of `general.file_type` where most matrices are of this type. */
   fileType: number;
   /** Values that are encoded together, and the bytes they take. */
   blockValues: number;
@@ -61,7 +63,7 @@ export const layouts: Record<TensorType, TensorLayout> = {
 
 export interface TensorInfo {
   name: string;
-  /** As torch says it: rows before columns. */
+  /** In torch's order: rows before columns. */
   shape: readonly number[];
   type: TensorType;
 }

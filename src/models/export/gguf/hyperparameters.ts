@@ -25,7 +25,7 @@ export function hyperparameters(spec: DecoderSpec, architecture: Architecture): 
   return pairs;
 }
 
-/** llama.cpp has no sliding windows for these families; within the shortest of them there is no difference. */
+/** The context length. llama.cpp has no sliding windows for these families, so it ends where the shortest window would matter. */
 function contextTokens({ maxPositions, attention }: DecoderSpec): number {
   return Math.min(maxPositions, ...attention.windows.filter((window) => window !== null));
 }
@@ -39,7 +39,7 @@ function rope(positions: Extract<Positions, { kind: 'rope' }>): Metadata {
   if (scaling?.kind === 'linear') {
     pairs.set('rope.scaling.type', string('linear')).set('rope.scaling.factor', float32(scaling.factor));
   } else if (scaling?.kind === 'yarn') {
-    // llama.cpp multiplies by its own 0.1·ln(factor) + 1 (YaRN, equation 22): the key holds what differs from that
+    // llama.cpp multiplies by 0.1·ln(factor) + 1 itself (YaRN, equation 22); the key holds the remaining factor.
     const usual = 1 + 0.1 * Math.log(scaling.factor);
     pairs
       .set('rope.scaling.type', string('yarn'))
@@ -52,7 +52,7 @@ function rope(positions: Extract<Positions, { kind: 'rope' }>): Metadata {
   return pairs;
 }
 
-/** Llama 3's scaling is a tensor there: by what each pair's frequency is divided. */
+/** Llama 3's rope scaling, which llama.cpp reads from a tensor: the divisor of each pair's frequency. */
 export function ropeDivisors(spec: DecoderSpec): Float32Array | null {
   const { positions } = spec;
   if (positions.kind !== 'rope' || positions.scaling?.kind !== 'llama3') return null;

@@ -1,6 +1,6 @@
 /**
- * The Modelfile that `ollama create NAME -f Modelfile` wants. Ollama's templates are Go's, not Jinja: a chat template that only
- * sets words around each turn is taken apart into these words and written so; of others Ollama has its own for the models it knows.
+ * The Modelfile for `ollama create NAME -f Modelfile`. Ollama's templates are Go's, not Jinja: a chat template that only puts
+ * fixed text around each turn is converted. For any other, Ollama falls back on its own template for the models it knows.
  */
 import { UserError } from '../../../errors.ts';
 import type { Message } from '../../../text/chat/chat.ts';
@@ -27,7 +27,7 @@ interface Frame {
   after: string;
 }
 
-/** null where the template is no plain frame around each turn. */
+/** The chat template in Go; null where it does more than put fixed text around each turn. */
 export function ollamaTemplate(tokenizer: Tokenizer, addsBos: boolean): string | null {
   if (tokenizer.chatTemplate === undefined) return null;
   const frames = framesOf(tokenizer);
@@ -46,13 +46,13 @@ interface Frames {
   start: string;
   turns: Record<'system' | 'user' | 'assistant', Frame>;
   opening: string;
-  /** Putting the frames together gives what the template gives. */
+  /** Whether text made from the frames equals what the template renders. */
   holds: boolean;
 }
 
 const say = (role: Message['role'], content: string): Message => ({ role, content });
 
-/** What stands around each role's words, found by rendering chats with words that are easy to find. */
+/** The text around each role's message, found by rendering chats with marker words. */
 function framesOf(tokenizer: Tokenizer): Frames | null {
   try {
     const render = (messages: Message[], addGenerationPrompt = false) =>
@@ -79,7 +79,7 @@ function framesOf(tokenizer: Tokenizer): Frames | null {
     const put = `${start}${around(system, s)}${around(user, u)}${around(assistant, a)}${around(user, v)}${opening}`;
     return { start, turns: { system, user, assistant }, opening, holds: put === whole };
   } catch (error) {
-    if (error instanceof UserError) return null; // a template that refuses such a chat
+    if (error instanceof UserError) return null; // the template refuses such a chat
     throw error;
   }
 }

@@ -1,15 +1,15 @@
 /**
- * Which of llama.cpp's pre-tokenizers a byte-level BPE has. There they are programs with a name (`tokenizer.ggml.pre`), in
- * tokenizer.json they are regular expressions, and the same one is written in several ways. So it is found by what it does: each
- * candidate splits texts that tell them apart, our merges finish the job, and the ids are held against the tokenizer's own.
+ * Finds which of llama.cpp's pre-tokenizers a byte-level BPE uses. llama.cpp has them by name (`tokenizer.ggml.pre`);
+ * tokenizer.json has regular expressions, and writes the same one in several ways. So each candidate is tried on texts that tell
+ * them apart: it splits the text, the merges do the rest, and the ids are compared with the tokenizer's.
  */
 import { Bpe, type BpeModel } from '../../../text/tokenizer/bpe.ts';
 
 interface PreTokenizer {
   name: string;
-  /** Applied one after the other: what a pattern matches and what lies between are pieces of their own. */
+  /** Applied one after the other. What a pattern matches, and what is between two matches, become separate pieces. */
   patterns: readonly string[];
-  /** A piece that is a token is not taken apart. */
+  /** A piece that is itself a token is not split further. */
   ignoreMerges: boolean;
 }
 
@@ -23,7 +23,7 @@ const cased = (digits: string, end = '') =>
   `[^\\r\\n\\p{L}\\p{N}]?${upper}*${lower}+${end}|[^\\r\\n\\p{L}\\p{N}]?${upper}+${lower}*${end}|${digits}` +
   '| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
 
-/** As llama.cpp splits, commonest first: where two do alike on every text, the first is taken. */
+/** llama.cpp's pre-tokenizers, commonest first: where two give the same ids on every text, the first is taken. */
 const known: readonly PreTokenizer[] = [
   { name: 'gpt-2', patterns: [gpt2], ignoreMerges: false },
   { name: 'qwen2', patterns: [tiktoken('\\p{N}')], ignoreMerges: false },
@@ -60,12 +60,12 @@ const probes: readonly string[] = [
 
 export interface PreTokenizerChoice {
   name: string;
-  /** On how many of the probes the ids are those of the tokenizer. */
+  /** On how many of the texts the ids equal the tokenizer's. */
   alike: number;
   of: number;
 }
 
-/** `encode` is the tokenizer's own; texts that hold one of the `added` tokens, which are cut out before, say nothing here. */
+/** The best candidate. Texts with one of the `added` tokens are left out: those are split off before pre-tokenization. */
 export function choosePreTokenizer(
   model: BpeModel,
   added: readonly string[],
@@ -104,7 +104,7 @@ function split(text: string, patterns: readonly string[]): string[] {
   return pieces;
 }
 
-/** GPT-2's letters for bytes: printable Latin-1 stands for itself, the rest are numbered from U+0100 on. */
+/** GPT-2's characters for bytes: printable Latin-1 stands for itself, the rest are numbered from U+0100 on. */
 const letters = (() => {
   let next = 0x100;
   return Array.from({ length: 256 }, (_, byte) => {

@@ -1,6 +1,6 @@
 /**
- * Reading a GGUF file: its metadata, its table of tensors, and their values. Every length that the file states is held against
- * what is there before it is believed.
+ * Reads a GGUF file: its metadata, its table of tensors, and their values. Every length in the file is checked against the
+ * file's size before it is used.
  *
  *     using file = openGguf('m.gguf');
  *     file.metadata.get('general.architecture');       // 'qwen3'
@@ -29,6 +29,7 @@ export interface StoredTensor extends TensorInfo {
   bytes: number;
 }
 
+/** An open GGUF file: its metadata and its tensors. */
 export interface GgufFile extends Disposable {
   path: string;
   metadata: Map<string, PlainValue>;
@@ -42,6 +43,7 @@ export interface GgufFile extends Disposable {
 const MAX_RANK = 4;
 const PAGE = 2 ** 20;
 
+/** Opens a GGUF file and checks its header. */
 export function openGguf(path: string): GgufFile {
   const file = openSync(path, 'r');
   try {
@@ -131,7 +133,7 @@ function readAt(file: number, position: number, count: number): Uint8Array {
   return out;
 }
 
-/** Reads forward through the header, a page at a time, and says where a file ends too soon. */
+/** Reads the header from front to back, a page at a time; a file that ends too soon is an error that says where. */
 class Cursor {
   position = 0;
   readonly size: number;
@@ -176,7 +178,7 @@ class Cursor {
     if (value > BigInt(Number.MAX_SAFE_INTEGER)) this.fail(`${what} is ${value}`);
     return Number(value);
   }
-  /** How many entries of at least so many bytes follow. */
+  /** Reads how many entries follow, each of at least `entryBytes`; more than fit the file is an error. */
   count(what: string, entryBytes: number): number {
     const value = this.uint64(what);
     if (value * entryBytes > this.size - this.position) this.fail(`${what} is ${value}, more than the file can hold`);

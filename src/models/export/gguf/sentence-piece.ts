@@ -1,15 +1,15 @@
 /**
- * A tokenizer.json that was made from a SentencePiece model, back as one. SentencePiece merges the neighbours whose union has the
- * best score; tokenizer.json has a list of pairs instead, in the order of these scores. So the place in that list is the score.
+ * Turns a tokenizer.json that was made from a SentencePiece model back into one. SentencePiece merges the neighbours whose union
+ * has the best score; tokenizer.json lists the pairs in the order of these scores. So a pair's rank in the list gives its score.
  */
 import type { BpeModel } from '../../../text/tokenizer/bpe.ts';
 
-/** Below every merge: tokens that no merge makes. */
+/** The score of tokens that no merge produces: below that of every merge. */
 const NEVER = -1e9;
 
 export interface PieceScores {
   scores: number[];
-  /** Every pair of tokens whose union is a token is in the list, so that both ways of merging do the same. */
+  /** Whether every pair of tokens whose union is a token is in the list: only then do both ways of merging agree. */
   complete: boolean;
 }
 
@@ -37,7 +37,7 @@ export function sentencePieceScores(model: BpeModel, vocabSize: number): PieceSc
 
 const isByte = (token: string) => /^<0x[0-9A-F]{2}>$/.test(token);
 
-/** The pairs of tokens that this one is made of. */
+/** The pairs of tokens whose union is this token. */
 function unionsOf(token: string, vocab: Record<string, number>): string[] {
   const characters = Array.from(token);
   const found: string[] = [];

@@ -1,4 +1,4 @@
-/** A decoder's weights under llama.cpp's names and in its order of rows, encoded a piece at a time. */
+/** A decoder's weights under llama.cpp's names and in its row order, encoded piece by piece. */
 import { keep, noGrad, scope, type Tensor, tensor, zeros } from '../../../tensor/index.ts';
 import type { Decoder } from '../../decoder/decoder.ts';
 import type { Layer } from '../../decoder/layer.ts';
@@ -11,18 +11,18 @@ import { layouts, type TensorType } from './format.ts';
 import { ropeDivisors } from './hyperparameters.ts';
 import type { TensorSource } from './writer.ts';
 
-/** Values that are encoded at a time: what is in memory besides the model. */
+/** Values encoded at a time: bounds the memory needed besides the model. */
 const PIECE_VALUES = 2 ** 22;
 
 interface Named {
   name: string;
   shape: readonly number[];
-  /** Called when it is written; what it makes is freed after. */
+  /** Called when the tensor is written; its result is freed afterwards. */
   tensor: () => Tensor;
   type: TensorType;
 }
 
-/** Every tensor of the file. Vectors stay f32, as llama.cpp wants them; rows that blocks of 32 do not fill are f16. */
+/** Every tensor of the file. Vectors stay f32, as llama.cpp requires; rows that are no multiple of 32 long are f16. */
 export function ggufTensors(decoder: Decoder, architecture: Architecture, type: TensorType): TensorSource[] {
   return [...namedTensors(decoder, architecture, type)].map(({ tensor: make, ...info }) => ({
     ...info,
@@ -62,7 +62,7 @@ function* namedTensors(decoder: Decoder, architecture: Architecture, type: Tenso
   const { spec, weights } = decoder;
   const { embedding, positions, embeddingNorm, finalNorm, head } = weights;
   const { hiddenSize: hidden, vocabSize } = spec;
-  // What makes the logits is worth more bits (llama.cpp's own quantiser does the same).
+  // The head gets more bits (as with llama.cpp's own quantiser): its errors go straight into the logits.
   const headType = type === 'q4_0' ? 'q8_0' : type;
   const ownHead = head?.weight ?? null;
   const table = (name: string, weight: Tensor, of: TensorType) =>
@@ -87,7 +87,7 @@ function* normTensors(name: string, { weight, bias }: Norm): Iterable<Named> {
 function* layerTensors(layer: Layer, architecture: Architecture, type: TensorType): Iterable<Named> {
   const { spec, weights } = layer;
   const at = (name: string) => `blk.${layer.index}.${name}`;
-  // Falcon with two norms: attention's own is the second there, and the first is the MLP's.
+  // Falcon with two norms: in llama.cpp the second is attention's and the first the MLP's.
   const swapped = spec.family === 'falcon' && weights.mlpNorm !== null;
   const first = swapped ? 'attn_norm_2' : architecture.attentionNorm;
   const second = swapped ? 'attn_norm' : architecture.mlpNorm;
@@ -128,12 +128,12 @@ function* qkvTensors(
   }
 }
 
-/** Where the model has none. */
+/** A bias of zeros, where the model has none. */
 function* biasOfZeros(name: string, { bias, outputs }: Projection): Iterable<Named> {
   if (bias === null) yield { name: `${name}.bias`, shape: [outputs], tensor: () => zeros([outputs]), type: 'f32' };
 }
 
-/** Rows of a projection, and of its bias, in an order where one is given. */
+/** A projection and its bias, with their rows in the given order, if any. */
 function* matrix(
   name: string,
   projection: Projection,
@@ -166,7 +166,7 @@ function reordered(rows: Tensor, order: Int32Array | null): Tensor {
   return order === null ? rows : rows.indexSelect(0, tensor(order, { device: rows.device }));
 }
 
-/** From two halves to neighbouring pairs: row 2i of a head is its i-th, row 2i + 1 its (i + half)-th. */
+/** Row order from two halves to neighbouring pairs: row 2i of a head was row i, row 2i + 1 was row i + half. */
 function interleave(heads: number, { attention: { headDim } }: DecoderSpec): Int32Array {
   const half = headDim / 2;
   return Int32Array.from({ length: heads * headDim }, (_, row) => {
@@ -175,7 +175,7 @@ function interleave(heads: number, { attention: { headDim } }: DecoderSpec): Int
   });
 }
 
-/** From a group's q heads, k and v side by side to all q, then all k, then all v. */
+/** Row order from grouped (each group's q heads, k, v) to all q, then all k, then all v. */
 function ungrouped({ attention: { heads, kvHeads, headDim } }: DecoderSpec): Int32Array {
   const queries = heads / kvHeads;
   const rows: number[] = [];

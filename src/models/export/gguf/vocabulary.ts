@@ -7,7 +7,7 @@ import { array, bool, type Metadata, string, uint32 } from './format.ts';
 import { choosePreTokenizer } from './pre-tokenizer.ts';
 import { sentencePieceScores } from './sentence-piece.ts';
 
-/** Kinds of tokens, by llama.cpp's numbers. */
+/** llama.cpp's numbers for the kinds of tokens. */
 const kinds = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const;
 
 export interface Vocabulary {
@@ -15,13 +15,13 @@ export interface Vocabulary {
   metadata: Metadata;
   /** `gpt2` (byte-level) or `llama` (SentencePiece). */
   kind: 'gpt2' | 'llama';
-  /** llama.cpp's pre-tokenizer, of a byte-level one. */
+  /** llama.cpp's name for the pre-tokenizer of a byte-level tokenizer. */
   pre: string | null;
-  /** What llama.cpp will do otherwise than the tokenizer; empty where nothing is known to differ. */
+  /** What llama.cpp does differently from the tokenizer; empty where no difference is known. */
   notes: string[];
 }
 
-/** `vocabSize` is the model's: tokens that it has beyond the tokenizer's are written as unused. */
+/** `vocabSize` is the model's: ids beyond the tokenizer's are written as unused tokens. */
 export async function readVocabulary(folder: string, vocabSize: number): Promise<Vocabulary> {
   const files = await readTokenizerFiles(folder);
   const tokenizer = await Tokenizer.load(folder);
@@ -83,7 +83,7 @@ function addSentencePieces(metadata: Metadata, files: TokenizerFiles, vocabSize:
     .set('tokenizer.ggml.add_space_prefix', bool(prefix));
 }
 
-/** Whether text begins with a space of the tokenizer's own, and whether it does so after every special token. */
+/** Whether the tokenizer puts a space before the text, and whether also after every special token. */
 function spacePrefix({ json }: TokenizerFiles): { prefix: boolean; everywhere: boolean } {
   const text = JSON.stringify([json.normalizer, json.pre_tokenizer]);
   if (text.includes('"Prepend"')) return { prefix: true, everywhere: true };
@@ -114,7 +114,7 @@ function addTokens(metadata: Metadata, files: TokenizerFiles, tokenizer: Tokeniz
 function addSpecialTokens(metadata: Metadata, files: TokenizerFiles, tokenizer: Tokenizer): void {
   const { bosId, eosId, unkId, eosIds, chatTemplate } = tokenizer;
   const ends = sequenceEnds(files, bosId, eosId);
-  // Left out, llama.cpp takes token 11 for the beginning and the end of a byte-level text.
+  // Without these keys llama.cpp uses token 11 as beginning and end of a byte-level text.
   const ids = {
     bos_token_id: bosId ?? eosId,
     eos_token_id: eosId,

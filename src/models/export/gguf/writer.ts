@@ -1,4 +1,4 @@
-/** Writing a GGUF file: beside the target and renamed, tensor after tensor, so that one tensor is in memory at a time. */
+/** Writes a GGUF file: under a temporary name and then renamed, with one tensor in memory at a time. */
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -16,11 +16,11 @@ import {
 } from './format.ts';
 
 export interface TensorSource extends TensorInfo {
-  /** Its data in pieces, in order; together `tensorBytes`. */
+  /** Its data in pieces, in order; `tensorBytes` in all. */
   pieces(): Iterable<Uint8Array>;
 }
 
-/** Writes the file under a temporary name, lets `check` look at it, and gives it its name; returns each tensor's CRC-32. */
+/** Writes the file under a temporary name, runs `check` on it, and renames it; returns each tensor's CRC-32. */
 export function writeGguf(
   path: string,
   metadata: Metadata,
