@@ -17,6 +17,7 @@ describe('aggregation', () => {
     ['token', 43 / 6, new Array(6).fill(1 / 6)],
     ['sequence', (2 + 15 + 7) / 3, [1 / 9, 1 / 9, 1 / 9, 1 / 6, 1 / 6, 1 / 3]],
     ['constant', 43 / 24, new Array(6).fill(1 / 24)],
+    ['sum', 43 / 3, new Array(6).fill(1 / 3)],
   ])('%s', (kind, value, weights) => {
     const made = autograd((x) => aggregate(x, kind, segmentsOf(lengths, x), totals), terms);
     expect(made.value).toBeCloseTo(value, 14);

@@ -5,15 +5,17 @@
  * | token    | Σ over response tokens ÷ response tokens              |
  * | sequence | mean over sequences of each sequence's token mean     |
  * | constant | Σ over response tokens ÷ (sequences × maxNewTokens)   |
+ * | sum      | Σ over response tokens ÷ sequences                    |
  *
- * `token` is DAPO's (Yu et al. 2025), `sequence` GRPO's (Shao et al. 2024), `constant` Dr. GRPO's (Liu et al. 2025).
+ * `token` is DAPO's (Yu et al. 2025), `sequence` GRPO's (Shao et al. 2024), `constant` Dr. GRPO's (Liu et al. 2025). `sum`
+ * is the policy-gradient theorem's own: log π of a response is the sum of its tokens' (Williams 1992; Ahmadian et al. 2024).
  */
 import { AttuneError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { type Segments, spread } from './segments.ts';
 
-/** How the terms of all tokens are averaged; the table at the top of this file gives the formulas. */
-export type Aggregation = 'token' | 'sequence' | 'constant';
+export const aggregations = ['token', 'sequence', 'constant', 'sum'] as const;
+export type Aggregation = (typeof aggregations)[number];
 
 /** The denominators of a policy step, counted once over all its micro-batches and ranks. */
 export interface StepTotals {
@@ -41,6 +43,8 @@ export function aggregate(terms: Tensor, kind: Aggregation, segments: Segments, 
       return share(terms.div(spread(segments.lengths, segments)), totals.sequences, 'sequences');
     case 'constant':
       return share(terms, totals.sequences * totals.maxNewTokens, 'sequences × maxNewTokens');
+    case 'sum':
+      return share(terms, totals.sequences, 'sequences');
   }
 }
 

@@ -66,7 +66,7 @@ describe('options', () => {
 
   it('refuse what the algorithm does not read', () => {
     expect(() => policyOptions(policyAlgorithm('reinforce'), { clipHigh: 0.3 })).toThrow(
-      /"clipHigh" has no effect on reinforce/,
+      /--clip-high has no effect on reinforce/,
     );
     expect(() => policyOptions(policyAlgorithm('dapo'), { klCoef: 0.1 })).toThrow(UserError);
   });

@@ -101,7 +101,7 @@ export {
   stdOf,
   zeroSpreadShare,
 } from './advantages.ts';
-export { type Aggregation, aggregate, type StepTotals, stepTotals } from './aggregation.ts';
+export { type Aggregation, aggregate, aggregations, type StepTotals, stepTotals } from './aggregation.ts';
 export * from './gae.ts';
 export * from './kl.ts';
 export * from './metrics.ts';

@@ -14,12 +14,15 @@ export function withDefaults<Options extends object>(
     if (changes[name as keyof Options] === undefined || name in defaults) continue;
     const known = Object.keys(defaults);
     throw new UserError(
-      `"${name}" has no effect on ${algorithm}.${suggestion(name, known)} It takes: ${known.join(', ')}.`,
+      `${optionName(name)} has no effect on ${algorithm}.${suggestion(name, known)} It takes: ${known.map(optionName).join(', ')}.`,
     );
   }
   const given = Object.fromEntries(Object.entries(changes).filter(([, value]) => value !== undefined));
   return { ...neutral, ...defaults, ...given };
 }
+
+/** As it is typed: `klCoef` is --kl-coef. */
+const optionName = (name: string) => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 
 /** Finds by name or alias; `_` counts as `-`, and case does not matter. */
 export function findByName<Entry extends { name: string; aliases?: readonly string[] }>(

@@ -51,7 +51,7 @@ it.each([
     `--task gcd:1 --algorithm ${name} --group-size 1`,
     `${name} compares the responses to one prompt: --group-size must be 2 or more`,
   ]),
-  ['--task gcd:1 --algorithm grpo --gamma 0.9', '"gamma" has no effect on grpo'],
+  ['--task gcd:1 --algorithm grpo --gamma 0.9', '--gamma has no effect on grpo'],
   ['--task gcd:1 --lr -1', '--lr: expected a number at least 0, got -1'],
   ['--task gcd:1 --temperature 0', '--temperature: expected a number more than 0, got 0'],
   ['--task gcd:1 --top-p two', '--top-p: expected a number, got "two"'],

@@ -67,6 +67,7 @@ function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout
     ),
     ...(isJudged(greedy) ? { accuracy: of(({ correct }) => Number(correct)) } : {}),
     length_mean: of(({ completionIds }) => completionIds.length),
+    length_max: Math.max(...greedy.map(({ completionIds }) => completionIds.length)),
     ended: of(({ ended }) => Number(ended)),
     ...(sampled.length === 0 ? {} : sampledMetrics(sampled)),
     ...byTask(greedy, 'accuracy'),

@@ -29,5 +29,28 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
     length_mean: meanOf(lengths),
     length_max: Math.max(...lengths),
     ended: meanOf(of(({ ended }) => Number(ended))),
+    ...cutMassOf(sampled),
   };
+}
+
+/** Where sampling was truncated: the mean share of the probability that was cut away at a token. */
+function cutMassOf(sampled: readonly Rollout[]): Record<string, number> {
+  const cut = sampled.flatMap(({ cutMass }) => Array.from(cutMass ?? []));
+  return cut.length === 0 ? {} : { cut_mass: meanOf(cut) };
+}
+
+/** Names under which the same numbers are known elsewhere; they are written beside ours. */
+const otherNames: Record<string, string> = {
+  reward: 'reward_mean',
+  kl: 'kl_div',
+  length_mean: 'completion_length_avg',
+  length_max: 'completion_length_max',
+  ended: 'proper_ending_rate',
+};
+
+export function withOtherNames(metrics: Record<string, number>): Record<string, number> {
+  const twins = Object.entries(otherNames).flatMap(([ours, other]) =>
+    metrics[ours] === undefined ? [] : [[other, metrics[ours]]],
+  );
+  return { ...metrics, ...Object.fromEntries(twins) };
 }

@@ -26,8 +26,10 @@ export interface Rollout extends PromptedResponse {
   completion: string;
   /** Ended by itself, not cut at maxNewTokens. */
   ended: boolean;
-  /** Log-probs of the response's tokens under the weights that sampled them. */
+  /** Log-probs of the response's tokens, over the whole vocabulary, under the weights that sampled them. */
   lpOld: Float32Array;
+  /** The share of the probability that top-k, top-p or min-p cut away at each token; undefined where nothing is cut. */
+  cutMass?: Float32Array;
   /** The same, computed by the trainer, if requested. */
   lpTrainer?: Float32Array;
   lpRef?: Float32Array;
@@ -111,6 +113,7 @@ function rolloutOf(
     completion: tokenizer.decode(completionIds, { skipSpecialTokens: true }),
     ended: generation.finish === 'stop',
     lpOld: Float32Array.from(generation.logprobs),
+    ...(generation.cutMass === undefined ? {} : { cutMass: Float32Array.from(generation.cutMass) }),
     reward: 0,
     parts: {},
     score: 0,

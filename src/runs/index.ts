@@ -8,6 +8,7 @@ export * from './config/dotenv.ts';
 export * from './config/fields.ts';
 export * from './config/secrets.ts';
 export * from './config/training-fields.ts';
+export * from './config/unread.ts';
 export * from './json-files.ts';
 export * from './lock.ts';
 export * from './metrics/metrics.ts';

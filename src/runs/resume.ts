@@ -10,6 +10,7 @@ import { UserError } from '../errors.ts';
 import { type FoundCheckpoint, findCheckpoint, trainerStateName } from './checkpoints.ts';
 import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config/config.ts';
 import { type ConfigSchema, camelCase, defaultValue } from './config/fields.ts';
+import { refuseUnread } from './config/unread.ts';
 import { readJson } from './json-files.ts';
 import { heldError, lockHolder } from './lock.ts';
 
@@ -18,13 +19,24 @@ export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
 }
 
 /**
- * `config`, `resumeFrom` and `outputDir` are read before the rest is checked. `command` must be the command that
- * started the run. Nothing is written: a run that cannot be resumed stays unchanged.
+ * `config`, `resumeFrom` and `outputDir` are read here before the whole is checked. `command` is what the run must have
+ * been started by; a workflow, which derives its options from others of its own, gives none, and its options are not held
+ * against the schema's rules. Nothing is written: a run that cannot be resumed stays as it is.
  */
 export async function resolveRun<S extends ConfigSchema>(
   schema: S,
   flags: Record<string, unknown>,
   command?: string,
+): Promise<ResolvedRun<S>> {
+  const resolved = await resolvedWith(schema, flags, command);
+  if (command !== undefined) refuseUnread(schema, resolved);
+  return resolved;
+}
+
+async function resolvedWith<S extends ConfigSchema>(
+  schema: S,
+  flags: Record<string, unknown>,
+  command: string | undefined,
 ): Promise<ResolvedRun<S>> {
   const file = typeof flags.config === 'string' ? flags.config : undefined;
   const early = file === undefined ? {} : readConfigFile(file);

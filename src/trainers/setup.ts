@@ -34,7 +34,7 @@ import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts
 import type { Tokenizer } from '../text/index.ts';
 import { columnsOf } from './fields.ts';
 
-export interface ModelConfig {
+export interface ModelConfig extends LoraConfig {
   model: string;
   tokenizer?: string;
   /** Fresh weights from this config.json instead of `model`. */
@@ -42,6 +42,10 @@ export interface ModelConfig {
   dtype: 'auto' | 'float32' | 'bfloat16';
   device: string;
   seed: number;
+}
+
+/** Adapters, named as in configs. */
+export interface LoraConfig {
   lora: boolean;
   /** QLoRA: how the base of the adapters is held. */
   quantType?: QuantType;

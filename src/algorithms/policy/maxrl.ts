@@ -8,7 +8,7 @@ export const maxrl = definePolicyAlgorithm({
   summary: 'policy gradient of log pass rate: prompts that rarely succeed weigh more',
   paper: 'Tajwar et al. 2026, "Maximum Likelihood Reinforcement Learning"',
   advantage: 'max-rl',
-  aggregation: 'sequence',
+  aggregation: 'sum',
   klIn: 'none',
   terms: scoreTerm,
 });

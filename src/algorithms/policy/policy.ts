@@ -40,6 +40,8 @@ export interface PolicyOptions {
   klCoef: number;
   /** Which estimate goes into the loss. */
   klEstimator: 'k2' | 'k3';
+  /** Multiply the KL term by r: its gradient is then that of the KL also where the rollouts are older than the policy. */
+  klTimesRatio: boolean;
   /** The ratio is clipped to [1 − clipLow, 1 + clipHigh]. */
   clipLow: number;
   clipHigh: number;
@@ -70,6 +72,7 @@ export interface PolicyOptions {
 const neutral: PolicyOptions = {
   klCoef: 0,
   klEstimator: 'k3',
+  klTimesRatio: false,
   clipLow: Number.POSITIVE_INFINITY,
   clipHigh: Number.POSITIVE_INFINITY,
   aggregation: 'sequence',
@@ -90,6 +93,9 @@ const neutral: PolicyOptions = {
 
 /** Options that every algorithm accepts besides its own. */
 const common = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
+
+/** Besides those, where the KL is part of the loss. */
+const klInLoss = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };
 
 /** A policy-gradient algorithm: its loss, and what a trainer must supply for it. */
 export interface PolicyAlgorithm {
@@ -141,7 +147,7 @@ type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantag
  */
 export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
   const { aggregation, klIn, aliases = [], needsValue = false } = definition;
-  const kl = klIn === 'none' ? {} : klIn === 'loss' ? { klCoef: 0, klEstimator: 'k3' as const } : { klCoef: 0 };
+  const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLoss : { klCoef: 0 };
   return {
     ...definition,
     aliases,
@@ -178,7 +184,9 @@ function policyLoss(
   let loss = policy;
   if (klIn === 'loss' && options.klCoef !== 0) {
     if (lpRef === undefined) throw missing('lpRef', 'klCoef');
-    loss = loss.add(gather(klTerms(options.klEstimator, lp, lpRef)).mul(options.klCoef));
+    const terms = klTerms(options.klEstimator, lp, lpRef);
+    // DeepSeek-V3.2, eq. 7: E under πold of r·k3 is KL(πθ‖πref); the ratio carries its gradient, as in the paper.
+    loss = loss.add(gather(options.klTimesRatio ? terms.mul(ratio) : terms).mul(options.klCoef));
   }
   if (options.entropyCoef !== 0) {
     if (entropy === undefined) throw missing('entropy', 'entropyCoef');

@@ -7,7 +7,7 @@ export const reinforce = definePolicyAlgorithm({
   summary: 'policy gradient with the step’s mean reward as baseline',
   paper: 'Williams 1992, "Simple statistical gradient-following algorithms for connectionist reinforcement learning"',
   advantage: 'batch-mean',
-  aggregation: 'sequence',
+  aggregation: 'sum',
   klIn: 'reward',
   defaults: { klCoef: 0.01 },
   terms: scoreTerm,

@@ -7,7 +7,7 @@ export const rloo = definePolicyAlgorithm({
   summary: 'policy gradient with the other responses to the prompt as baseline',
   paper: 'Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE Style Optimization for RLHF"',
   advantage: 'leave-one-out',
-  aggregation: 'sequence',
+  aggregation: 'sum',
   klIn: 'reward',
   defaults: { klCoef: 0.01 },
   terms: scoreTerm,

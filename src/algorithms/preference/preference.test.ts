@@ -160,7 +160,7 @@ describe('metrics', () => {
       over((w) => length(w + 1)),
       13,
     );
-    expect(got.kl).toBeCloseTo(
+    expect(got.log_ratio).toBeCloseTo(
       over((w) => (d(w) + d(w + 1)) / 2),
       13,
     );
@@ -173,7 +173,7 @@ describe('metrics', () => {
       return combineMetrics([algorithm.loss(batch, preferenceOptions(algorithm), totals).metrics]);
     });
     expect(got.loss).toBeCloseTo(Math.LN2, 14);
-    expect([got.accuracy, got.margin, got.kl].map((value) => value?.toFixed(12))).toEqual([
+    expect([got.accuracy, got.margin, got.log_ratio].map((value) => value?.toFixed(12))).toEqual([
       '0.500000000000',
       '0.000000000000',
       '0.000000000000',

@@ -199,9 +199,9 @@ function metricsOf(
     out[`${name}_lp`] = mean(side.lp);
     out[`${name}_length`] = mean(side.lengths);
     if (side.lpRef !== undefined) {
-      // the policy did not sample these responses, so this measures drift and is no unbiased KL
+      // no KL: the policy did not write these responses, so the mean may fall below 0 while the policy moves away
       const drift = share(side.lp.detach().sub(side.lpRef), both, 'responses');
-      out.kl = out.kl === undefined ? drift : out.kl.add(drift);
+      out.log_ratio = out.log_ratio === undefined ? drift : out.log_ratio.add(drift);
     }
   }
   if (out.chosen_reward && out.rejected_reward) out.margin = out.chosen_reward.sub(out.rejected_reward);

@@ -184,7 +184,8 @@ const transientNames = (schema: ConfigSchema) =>
 const shownName = (snake: string, context: { source: string }) =>
   context.source === commandLine ? `--${kebabCase(snake)}` : snake;
 
-function shownPath(path: readonly PropertyKey[], source: string): string {
+/** A field as its source spells it: `--lora-r` on a command line, `lora_r` in a file. */
+export function shownPath(path: readonly PropertyKey[], source: string): string {
   if (path.length === 0) return 'config';
   const dotted = path.map((part) => (typeof part === 'number' ? `[${part}]` : `.${snakeCase(String(part))}`)).join('');
   return source === commandLine ? `--${kebabCase(dotted.slice(1))}` : dotted.slice(1);

@@ -130,6 +130,8 @@ export interface CadenceDefaults {
   evalSteps?: number;
   saveSteps?: number;
   logSteps?: number;
+  /** The metric that chooses the best model where none is named. */
+  metric?: string;
 }
 
 export function cadenceFields(defaults: CadenceDefaults = {}) {
@@ -161,12 +163,11 @@ export function cadenceFields(defaults: CadenceDefaults = {}) {
     }),
     saveModel: field(z.boolean().default(true), { description: 'save the final model', group: group.cadence }),
     metricForBestModel: field(z.string().optional(), {
-      description: 'evaluation metric that chooses best_model',
+      description: `evaluation metric that chooses best_model; ${defaults.metric ?? 'eval/loss'} where one is needed and none is named`,
       group: group.cadence,
-      examples: ['eval/loss'],
     }),
-    greaterIsBetter: field(z.boolean().default(false), {
-      description: 'the metric is better when greater',
+    greaterIsBetter: field(z.boolean().optional(), {
+      description: 'the metric is better when greater; by its name when left out: losses, perplexity and KLs are not',
       group: group.cadence,
     }),
     earlyStoppingPatience: field(z.number().int().positive().optional(), {
@@ -180,7 +181,7 @@ export function cadenceFields(defaults: CadenceDefaults = {}) {
   };
 }
 
-export function loraFields(defaults: { r?: number; alpha?: number } = {}) {
+export function loraFields(defaults: { r?: number; alpha?: number; dropout?: number } = {}) {
   return {
     lora: field(z.boolean().default(false), {
       description: 'train low-rank adapters instead of all weights',
@@ -205,10 +206,14 @@ export function loraFields(defaults: { r?: number; alpha?: number } = {}) {
         .default(defaults.alpha ?? 32),
       { description: 'scale, divided by the rank', group: group.lora },
     ),
-    loraDropout: field(z.number().min(0).max(1).default(0.05), {
-      description: 'dropout before the adapter',
-      group: group.lora,
-    }),
+    loraDropout: field(
+      z
+        .number()
+        .min(0)
+        .max(1)
+        .default(defaults.dropout ?? 0.05),
+      { description: 'dropout before the adapter', group: group.lora },
+    ),
     loraTargetModules: field(z.array(z.string()).optional(), {
       description: 'adapted modules; the right ones for the family when left out',
       group: group.lora,

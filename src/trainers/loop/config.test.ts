@@ -28,7 +28,7 @@ it('goes from flags to a run and back to it', async () => {
     const task = mlpTask({ totalSteps: 4 });
     const run = await startRun('test', schema, resolved, { curves: false });
     const options = {
-      ...loopOptions(resolved.config, task.totalSteps),
+      ...loopOptions(resolved.config, task.totalSteps, { metric: 'loss', names: ['loss'] }),
       run,
       config: { save_steps: 2, eval_steps: 2, warmup_ratio: 0.5 },
       resumeFrom: resolved.resume?.path,

@@ -5,7 +5,10 @@ import type { ConfigSchema } from '../../runs/config/fields.ts';
 import type { cadenceFields, optimizerFields, runFields } from '../../runs/config/training-fields.ts';
 import type { ResolvedRun } from '../../runs/resume.ts';
 import { createRun, type RunOptions } from '../../runs/run.ts';
+import { bestOptions, type Judged } from './best.ts';
 import type { LoopOptions } from './loop.ts';
+
+export { evalName } from './best.ts';
 
 type Shape = ReturnType<typeof runFields> & ReturnType<typeof optimizerFields> & ReturnType<typeof cadenceFields>;
 export type TrainingConfig = z.output<z.ZodObject<Shape>>;
@@ -33,9 +36,9 @@ export async function startRun<S extends ConfigSchema>(
   });
 }
 
-export function loopOptions(config: TrainingConfig, totalSteps: number): LoopOptions {
+export function loopOptions(config: TrainingConfig, totalSteps: number, judged: Judged): LoopOptions {
   const warmupSteps = config.warmupSteps ?? Math.round(config.warmupRatio * totalSteps);
-  const metric = config.metricForBestModel;
+  const best = bestOptions(config, judged);
   return {
     lr: config.lr,
     schedule: { kind: config.lrSchedule, warmupSteps },
@@ -45,21 +48,6 @@ export function loopOptions(config: TrainingConfig, totalSteps: number): LoopOpt
     logSteps: config.logSteps,
     saveTotalLimit: config.saveTotalLimit,
     saveFinal: config.saveModel,
-    ...(metric === undefined
-      ? {}
-      : {
-          best: {
-            metric: evalName(metric),
-            greaterIsBetter: config.greaterIsBetter,
-            patience: config.earlyStoppingPatience,
-            loadAtEnd: config.loadBestModelAtEnd,
-          },
-        }),
+    ...(best === undefined ? {} : { best }),
   };
-}
-
-/** transformers writes `eval_loss`, attune `eval/loss`; `loss` alone also means the evaluation loss. */
-export function evalName(metric: string): string {
-  const plain = metric.replace(/^eval[_/]/, '');
-  return `eval/${plain}`;
 }

@@ -17,6 +17,7 @@ import { clipGradNorm, scheduleFactor } from '../../nn/index.ts';
 import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
 import { scope } from '../../tensor/index.ts';
+import { unknownMetric } from './best.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
 import type { BatchMetrics, LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 
@@ -308,12 +309,8 @@ class Loop {
     if (!best) return false;
     const value = metrics[best.metric];
     if (value === undefined) {
-      const names = Object.keys(metrics)
-        .filter((name) => name.startsWith('eval/'))
-        .join(', ');
-      throw new AttuneError(
-        `The best model is chosen by ${best.metric}, which evaluation does not give. It gives: ${names}.`,
-      );
+      const names = Object.keys(metrics).filter((name) => name.startsWith('eval/'));
+      throw unknownMetric(best.metric, names);
     }
     const before = state.best?.value;
     const better =

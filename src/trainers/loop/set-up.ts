@@ -10,9 +10,11 @@
  *       return trainingParts(await startRun('train sft', schema, resolved), { schema, resolved, options, task, … });
  *     });
  */
+import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
-import { type ConfigSchema, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
+import type { Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
 import type { TrainTask } from './task.ts';
@@ -39,20 +41,21 @@ export async function setUpTraining(
 export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {
   schema: S;
   resolved: ResolvedRun<S>;
-  /** The config for the loop, if it differs from the resolved one. */
-  config?: TrainingConfig;
   options: TrainerOptions;
   task: TrainTask;
   model: Model;
   tokenizer: Tokenizer;
+  /** What its evaluations measure. */
+  judged: Judged;
   /** The label of the progress bar. */
   label: string;
 }
 
 /** The loop over a task, with its config's options. */
 export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): TrainingParts {
-  const { schema, resolved, options, task, model, tokenizer, label, after } = setup;
-  const config = setup.config ?? (resolved.config as unknown as TrainingConfig);
+  const { schema, resolved, options, task, model, tokenizer, judged, label, after } = setup;
+  const config = resolved.config as unknown as TrainingConfig;
+  checkHeldOut(config, task, resolved.sources);
   return {
     run,
     model,
@@ -61,7 +64,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
     onStep: options.onStep,
     after,
     steps: trainLoop(task, {
-      ...loopOptions(config, task.totalSteps),
+      ...loopOptions(config, task.totalSteps, judged),
       run,
       config: savedConfig(schema, resolved.config),
       resumeFrom: resolved.resume?.path,
@@ -71,4 +74,16 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
       label,
     }),
   };
+}
+
+/** What was asked of evaluations must not be dropped where a set was too small to hold anything out. */
+function checkHeldOut(config: TrainingConfig, task: TrainTask, sources: Record<string, string>): void {
+  if (task.evaluate !== undefined) return;
+  const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(
+    (name) => Boolean(config[name]) && (sources[name] ?? 'default') !== 'default',
+  );
+  if (asked === undefined) return;
+  throw new UserError(
+    `--${kebabCase(asked)} is decided by evaluations, and there is nothing held out to evaluate on: the set is too small, or none of it was set aside.`,
+  );
 }

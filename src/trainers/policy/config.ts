@@ -3,17 +3,12 @@
  * option that it does not read is refused.
  */
 import { z } from 'zod';
-import {
-  type PolicyAlgorithm,
-  type PolicyOptions,
-  policyAlgorithm,
-  policyAlgorithms,
-  policyOptions,
-  usesReference,
-} from '../../algorithms/index.ts';
+import { type PolicyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
-import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { modelFields, quantTypeField } from '../fields.ts';
+import { algorithmFields, algorithmOf } from './algorithm-options.ts';
+import { policyRules } from './rules.ts';
 
 const group = {
   algorithm: 'Algorithm',
@@ -27,43 +22,7 @@ const count = () => z.number().int().positive();
 const share = () => z.number().min(0).max(1);
 const amount = () => z.number().min(0);
 
-/** The algorithm's own defaults unless given; named as in `PolicyOptions` or by their usual names. */
-function algorithmFields() {
-  const of = <T extends z.ZodType>(type: T, description: string, aliases: string[] = []) =>
-    field(type.optional(), {
-      description: `${description}; the algorithm's own when left out`,
-      group: group.algorithm,
-      aliases,
-    });
-  return {
-    klCoef: of(amount(), 'weight of the KL to the reference', ['beta']),
-    klEstimator: field(z.enum(['k2', 'k3']).optional(), {
-      description: "KL estimate in the loss; the algorithm's own when left out",
-      group: group.algorithm,
-      elsewhere: { klEstimator: (value) => (value === 'kl2' ? 'k2' : value === 'kl3' ? 'k3' : value) },
-    }),
-    cliprange: of(amount(), 'clip the ratio to 1 ± this', ['clipRatio']),
-    clipLow: of(amount(), 'clip the ratio from below at 1 − this', ['clipEpsLo']),
-    clipHigh: of(amount(), 'clip the ratio from above at 1 + this', ['clipEpsHi']),
-    aggregation: of(z.enum(['token', 'sequence', 'constant']), 'how token terms become one number'),
-    entropyCoef: of(amount(), 'weight of the entropy bonus'),
-    valueCoef: of(amount(), 'weight of the value loss', ['vfCoef']),
-    valueClip: of(amount(), 'clip of the value', ['clipEpsVal']),
-    gamma: of(share(), 'discount'),
-    lam: of(share(), 'λ of the advantage estimate', ['lambda']),
-    whiten: of(z.boolean(), 'whiten advantages over the step'),
-    ppoEpochs: of(count(), 'passes over one batch of rollouts'),
-    targetKl: of(amount(), 'end the passes when the KL to the sampling weights exceeds this'),
-    adaptiveKl: of(z.boolean(), 'steer kl-coef towards kl-target'),
-    dropEqualGroups: of(z.boolean(), 'leave out groups that are all right or all wrong'),
-    overlongRamp: of(share(), 'penalty ramp before max-new-tokens, as a share of it'),
-    tauPositive: of(amount(), "temperature of SAPO's gate where the advantage is positive"),
-    tauNegative: of(amount(), 'the same where it is negative'),
-  };
-}
-
-/** The options of `trainPolicy`, with descriptions and defaults. */
-export const policySchema = z.object({
+const shape = z.object({
   ...runFields({ outputDir: './checkpoints/grpo', logDir: './logs/grpo' }),
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
   algorithm: field(z.string().default('grpo'), {
@@ -204,8 +163,8 @@ export const policySchema = z.object({
   }),
   maxNewTokens: field(count().default(512), { description: 'tokens of a response at most', group: group.rollout }),
   temperature: field(z.number().positive().default(1), { description: 'of sampling', group: group.rollout }),
-  topP: field(z.number().positive().max(1).default(0.9), {
-    description: 'nucleus sampling; 1 = off',
+  topP: field(z.number().positive().max(1).default(1), {
+    description: 'nucleus sampling; 1 = off, as the losses take responses to be drawn',
     group: group.rollout,
   }),
   topK: field(z.number().int().min(0).default(0), {
@@ -214,6 +173,11 @@ export const policySchema = z.object({
   }),
   minP: field(share().default(0), {
     description: 'tokens of at least this share of the best; 0 = off',
+    group: group.rollout,
+  }),
+  truncatedRatio: field(z.boolean().default(false), {
+    description:
+      'where top-p, top-k or min-p cut: ratios against the truncated distribution that responses were drawn from',
     group: group.rollout,
   }),
   rolloutSlots: field(count().optional(), {
@@ -234,7 +198,7 @@ export const policySchema = z.object({
     group: group.rollout,
   }),
 
-  ...cadenceFields({ evalSteps: 50, saveSteps: 500 }),
+  ...cadenceFields({ evalSteps: 50, saveSteps: 500, metric: 'eval/reward' }),
   evalNumPrompts: field(z.number().int().min(0).default(128), {
     description: 'held-out prompts, answered greedily',
     group: group.evaluation,
@@ -247,39 +211,16 @@ export const policySchema = z.object({
     description: 'sampled answers to each of them besides, for pass@k; 0 = none',
     group: group.evaluation,
   }),
-  ...loraFields(),
+  ...loraFields({ dropout: 0 }),
 });
 
-/** The options of `trainPolicy`, with defaults filled in. */
+/** The options of `trainPolicy`, with descriptions and defaults. */
+export const policySchema = withRules(shape, policyRules);
+
 export type PolicyConfig = z.output<typeof policySchema>;
 export type PolicyInput = z.input<typeof policySchema>;
 
-/** The algorithm of a config, and its options. */
-export function algorithmOf(config: PolicyConfig): { algorithm: PolicyAlgorithm; options: PolicyOptions } {
-  const algorithm = policyAlgorithm(config.algorithm);
-  const { cliprange, clipLow = cliprange, clipHigh = cliprange, lam: lambda } = config;
-  const { klCoef, klEstimator, aggregation, entropyCoef, valueCoef, valueClip, gamma, whiten } = config;
-  const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative } = config;
-  const options = policyOptions(algorithm, {
-    ...{
-      klCoef,
-      klEstimator,
-      clipLow,
-      clipHigh,
-      aggregation,
-      entropyCoef,
-      valueCoef,
-      valueClip,
-      gamma,
-      lambda,
-      whiten,
-    },
-    ...{ ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative },
-  });
-  return { algorithm, options };
-}
-
-/** Whether responses are compared within their group, so that a group of one would have no advantage. */
+/** Whether a lone response has nothing to be compared with, so that it would never teach anything. */
 function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
   return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }

@@ -17,7 +17,10 @@ import type { Critic } from './critic.ts';
 import { checkSamplerGap } from './sampler-gap.ts';
 
 export interface LossContext {
-  config: Pick<PolicyConfig, 'temperature' | 'oldLogprobs' | 'maxSamplerGap' | 'gradientCheckpointing'>;
+  config: Pick<
+    PolicyConfig,
+    'temperature' | 'oldLogprobs' | 'truncatedRatio' | 'maxSamplerGap' | 'gradientCheckpointing'
+  >;
   algorithm: PolicyAlgorithm;
   options: PolicyOptions;
   model: Model;
@@ -45,7 +48,7 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
       if (context.isFirst) gap = samplerGap(lp, sampled, context);
       const batch = {
         lp,
-        lpOld: oldLogprobs(rollouts, lp, sampled, context),
+        lpOld: drawnLogprobs(rollouts, oldLogprobs(rollouts, lp, sampled, context), context),
         advantages: of(({ advantages }) => advantages),
         segments: segmentsOf(packed.lengths, lp),
         entropy,
@@ -73,6 +76,16 @@ function oldLogprobs(rollouts: readonly Rollout[], lp: Tensor, sampled: Tensor, 
   if (context.config.oldLogprobs === 'sampler') return sampled;
   if (context.isFirst) return lp.detach();
   return packedTensor(rollouts, ({ lpTrainer }) => lpTrainer, lp);
+}
+
+/**
+ * Under top-p, top-k or min-p a token was drawn with probability π/kept, kept being the mass that was not cut. With
+ * `truncatedRatio` that is the denominator of the ratio; without it, π over the whole vocabulary is.
+ */
+function drawnLogprobs(rollouts: readonly Rollout[], whole: Tensor, { config }: LossContext): Tensor {
+  if (!config.truncatedRatio || rollouts[0]?.cutMass === undefined) return whole;
+  const logKept = packedTensor(rollouts, ({ cutMass }) => cutMass?.map((cut) => Math.log(1 - cut)), whole);
+  return whole.sub(logKept);
 }
 
 /** Reads the numbers back, because a run must stop before an update with wrong ratios. */

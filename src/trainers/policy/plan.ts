@@ -6,7 +6,8 @@ import { openPrompts } from '../../rollouts/opening.ts';
 import type { PromptSource } from '../../rollouts/prompts.ts';
 import { describeChoices, modelPlan } from '../batches/plan.ts';
 import { checkQuantised } from '../reference/options.ts';
-import { algorithmOf, checkPolicyConfig, type PolicyConfig } from './config.ts';
+import { algorithmOf } from './algorithm-options.ts';
+import { checkPolicyConfig, type PolicyConfig } from './config.ts';
 
 /** Whether the reference is the policy's own base with adapters off. */
 async function sharesBase(config: PolicyConfig): Promise<boolean> {

@@ -12,12 +12,15 @@ import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
+import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
+import { meanTokenKl } from '../../rollouts/token-kl.ts';
 import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
+import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { prefixed } from '../loop/loop.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
@@ -25,7 +28,8 @@ import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
-import { algorithmOf, checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
+import { algorithmOf } from './algorithm-options.ts';
+import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
 import { Critic } from './critic.ts';
 import { checkReference, stepsOf } from './plan.ts';
 import { writePolicyReport } from './report.ts';
@@ -109,11 +113,14 @@ export function startPolicy(
       const drawn = { ...config, samples: config.evalSamples, seeds };
       const { metrics, greedy, sampled } = await evaluatePrompts(sampler, tokenizer, scorer, evaluation, drawn);
       await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
-      return metrics;
+      // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
+      const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
+      if (reference !== null) metrics.kl = meanTokenKl(model, reference, greedy, scoring);
+      return withOtherNames(metrics);
     }
 
     const parts = trainingParts(run, {
-      ...{ schema: policySchema, resolved, options, task, model, tokenizer, label: algorithm.name },
+      ...{ schema: policySchema, resolved, options, task, model, tokenizer, judged, label: algorithm.name },
       after: async () => {
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },
@@ -124,6 +131,7 @@ export function startPolicy(
     async function* steps(): typeof parts.steps {
       if (evaluatesFirst) {
         const metrics = prefixed('eval/', await evaluate(0));
+        checkNamed(config, metrics);
         run.metrics.row(0, metrics);
         options.onStart?.(metrics);
       }
@@ -131,6 +139,22 @@ export function startPolicy(
     }
     return { ...parts, steps: steps() };
   });
+}
+
+/** What its evaluations measure; which of the rest there are depends on the rewards, the tasks and --eval-samples. */
+const judged: Judged = {
+  metric: 'reward',
+  names: [
+    ...['reward', 'accuracy', 'length_mean', 'length_max', 'ended', 'kl', 'sampled_reward', 'reward_mean', 'kl_div'],
+    ...['completion_length_avg', 'completion_length_max', 'proper_ending_rate'],
+    ...[/^reward_/, /^accuracy_/, /^pass_at_/],
+  ],
+};
+
+/** The evaluation before the first step knows all names: one that is not there ends the run before it has cost anything. */
+function checkNamed({ metricForBestModel: named }: PolicyConfig, metrics: Record<string, number>): void {
+  if (named === undefined || evalName(named) in metrics) return;
+  throw unknownMetric(evalName(named), Object.keys(metrics));
 }
 
 async function openCritic(config: PolicyConfig, policy: Model): Promise<Critic> {

@@ -20,7 +20,8 @@ import type { Rollout } from '../../rollouts/rollout.ts';
 import { openRun, type RolloutReader, resolveConfig } from '../../runs/index.ts';
 import { scope, type Tensor, zeros } from '../../tensor/index.ts';
 import { computeAdvantages, dropUniformGroups } from './advantages.ts';
-import { algorithmOf, type PolicyConfig, policySchema } from './config.ts';
+import { algorithmOf } from './algorithm-options.ts';
+import { type PolicyConfig, policySchema } from './config.ts';
 
 export interface Comparison {
   name: string;
@@ -46,6 +47,10 @@ export interface Replay {
 export function replayStep(folder: string, step: number): Replay {
   const run = openRun(folder);
   const { config } = resolveConfig(policySchema, { checkpoint: run.config });
+  if (config.truncatedRatio)
+    throw new UserError(
+      'With --truncated-ratio a loss rests on the mass that was cut at each token, which is not stored: it cannot be replayed.',
+    );
   const row = run.metrics().find((metrics) => metrics.step === step);
   if (row === undefined)
     throw new UserError(

@@ -15,6 +15,7 @@ export interface Signal {
     | 'entropy-collapse'
     | 'length-growth'
     | 'cut-off'
+    | 'truncated'
     | 'over-optimised';
   /** `note`: normal, although it may not look so. `warning`: something to act on. */
   level: 'note' | 'warning';
@@ -47,6 +48,7 @@ const rules: ((history: History) => Signal | undefined)[] = [
   entropyCollapse,
   lengthGrowth,
   cutOff,
+  truncated,
   overOptimised,
 ];
 
@@ -144,6 +146,19 @@ function cutOff(history: History): Signal | undefined {
     `Only ${percent(ended.mean)} of the responses ended by themselves; the rest were cut at --max-new-tokens and pay the EOS ` +
       'penalty. Allow more tokens, or start from a model that has learnt to stop.',
   );
+}
+
+/** Ratios and gradients are taken over the whole vocabulary, so a truncated sampler is not quite the policy that is trained. */
+function truncated(history: History): Signal | undefined {
+  const row = history.find((candidate) => (candidate['train/cut_mass'] ?? 0) > 0);
+  const cut = row?.['train/cut_mass'];
+  if (row === undefined || cut === undefined) return undefined;
+  const message =
+    `--top-p, --top-k or --min-p cut away ${(100 * cut).toPrecision(2)} % of the probability at a token on average. ` +
+    'Responses then come from another distribution than the one that is trained: what is cut is never tried, and so never ' +
+    'unlearnt. Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0), or take ratios against the truncated one ' +
+    '(--truncated-ratio).';
+  return cut < 0.01 ? note('truncated', row.step, message) : warn('truncated', row.step, message);
 }
 
 /**

@@ -18,7 +18,8 @@ import { resolveConfig } from '../../runs/index.ts';
 import { scope } from '../../tensor/index.ts';
 import { Tokenizer } from '../../text/index.ts';
 import type { BatchMetrics, Update } from '../loop/task.ts';
-import { algorithmOf, policySchema } from './config.ts';
+import { algorithmOf } from './algorithm-options.ts';
+import { policySchema } from './config.ts';
 import { PolicyTask } from './task.ts';
 
 let folder = '';

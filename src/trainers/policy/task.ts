@@ -9,7 +9,7 @@ import { adaptedKlCoef, type PolicyAlgorithm, type PolicyOptions, stepTotals } f
 import type { Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
-import { rolloutMetrics } from '../../rollouts/metrics.ts';
+import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
 import { type Rollout, type RolloutSampler, rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
@@ -89,7 +89,7 @@ export class PolicyTask implements TrainTask {
       rollout_tokens_per_second: tokens / seconds,
       prepare_seconds: (performance.now() - started) / 1000 - seconds,
     };
-    const metrics = { ...before, ...(await this.#train(trained, number, update)) };
+    const metrics = withOtherNames({ ...before, ...(await this.#train(trained, number, update)) });
     return { examples: asked, epoch, metrics };
   }
 

@@ -8,9 +8,10 @@ import {
   preferenceOptions,
 } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
-import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { dataFields, modelFields, quantTypeField } from '../fields.ts';
 import { checkQuantised } from '../reference/options.ts';
+import { cadenceRules, dataRules, loraRules } from '../rules.ts';
 
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
@@ -68,8 +69,7 @@ export const lossOptionFields = {
   }),
 };
 
-/** The options of `trainPreference`, with descriptions and defaults. */
-export const preferenceSchema = z.object({
+const shape = z.object({
   loss: lossField(),
   ...lossOptionFields,
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
@@ -134,6 +134,36 @@ export const preferenceSchema = z.object({
   sampleTemperature: field(z.number().min(0).default(0.7), { description: '0 = greedy', group: group.samples }),
   ...runFields({ outputDir: './checkpoints/preference', logDir: './logs/preference' }),
 });
+
+const samples = ['sampleCount', 'sampleOrder', 'sampleMaxNewTokens', 'sampleTemperature'] as const;
+
+/** The options of `trainPreference`, with descriptions and defaults. */
+export const preferenceSchema = withRules(shape, [
+  ...cadenceRules,
+  ...loraRules,
+  ...dataRules<z.output<typeof shape>>(['evalBatchSize', 'evalSubsetSize', 'sampleSteps']),
+  { options: samples, unread: ({ sampleSteps }) => sampleSteps <= 0, because: 'samples come with --sample-steps' },
+  {
+    options: ['evalBatchSize'],
+    unread: ({ evalSteps }) => evalSteps <= 0,
+    because: 'nothing is evaluated with --eval-steps -1',
+  },
+  {
+    options: ['evalSubsetSize'],
+    unread: ({ evalSteps, sampleSteps }) => evalSteps <= 0 && sampleSteps <= 0,
+    because: 'nothing is evaluated with --eval-steps -1',
+  },
+  {
+    options: ['completionColumn', 'labelColumn'],
+    unread: ({ loss }) => preferenceLoss(loss).paired,
+    because: ({ loss }) => `${loss} learns from pairs, a chosen and a rejected response`,
+  },
+  {
+    options: ['textColumn'],
+    unread: () => true,
+    because: 'direct alignment learns from prompts and responses, not from plain text',
+  },
+]);
 
 /** The options of `trainPreference`, with defaults filled in. */
 export type PreferenceConfig = z.output<typeof preferenceSchema>;

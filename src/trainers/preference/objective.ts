@@ -51,7 +51,7 @@ export const preferenceMetrics: readonly string[] = [
   'accuracy',
   'margin',
   ...['chosen', 'rejected'].flatMap((side) => [`${side}_reward`, `${side}_lp`, `${side}_length`]),
-  'kl',
+  'log_ratio',
 ];
 
 export interface ObjectiveOptions {

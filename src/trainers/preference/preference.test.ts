@@ -96,7 +96,7 @@ describe('a step', () => {
     const first = steps[0]?.metrics as Record<string, number>;
     expect(first['train/loss']).toBeCloseTo(Math.LN2, 5);
     expect(first['train/margin']).toBeCloseTo(0, 5);
-    expect(first['train/kl']).toBeCloseTo(0, 5);
+    expect(first['train/log_ratio']).toBeCloseTo(0, 5);
     expect(Object.keys(first)).toEqual(
       expect.arrayContaining(
         ['accuracy', 'chosen_reward', 'rejected_reward', 'chosen_lp', 'rejected_lp', 'grad_norm', 'lr'].map(
@@ -180,9 +180,9 @@ describe('references', () => {
     const lora = { lora: true, loraDropout: 0, maxSteps: 3, lr: 0.02 };
     const { folder: place } = await train({ ...lora, saveModel: true });
     const { steps } = await train({ ...lora, model: join(place, 'final') });
-    expect(steps[0]?.metrics['train/kl']).toBeCloseTo(0, 5);
+    expect(steps[0]?.metrics['train/log_ratio']).toBeCloseTo(0, 5);
     const fromBase = await train({ ...lora, model: join(place, 'final'), refModel: model, maxSteps: 1 });
-    expect(Math.abs(fromBase.steps[0]?.metrics['train/kl'] as number)).toBeGreaterThan(0.01);
+    expect(Math.abs(fromBase.steps[0]?.metrics['train/log_ratio'] as number)).toBeGreaterThan(0.01);
   });
 
   it('a moving one becomes the current policy', async () => {
@@ -196,20 +196,20 @@ describe('references', () => {
   it('another checkpoint differs from the start', async () => {
     await tinyModel(join(folder, 'other'), { seed: 9 });
     const { steps } = await train({ refModel: join(folder, 'other'), maxSteps: 1 });
-    expect(Math.abs(steps[0]?.metrics['train/kl'] as number)).toBeGreaterThan(0.01);
+    expect(Math.abs(steps[0]?.metrics['train/log_ratio'] as number)).toBeGreaterThan(0.01);
   });
 
   it.each(['int8', 'int4'] as const)('%s is near the start, live and cached', async (type) => {
     const { steps } = await train({ refQuantType: type, maxSteps: 2 });
     const first = steps[0]?.metrics as Record<string, number>;
-    expect(first['train/kl']).not.toBe(0);
-    expect(Math.abs(first['train/kl'] as number)).toBeLessThan(type === 'int8' ? 0.01 : 0.5);
+    expect(first['train/log_ratio']).not.toBe(0);
+    expect(Math.abs(first['train/log_ratio'] as number)).toBeLessThan(type === 'int8' ? 0.01 : 0.5);
     expect(first['train/loss']).toBeCloseTo(Math.LN2, type === 'int8' ? 3 : 1);
     const cached = await train({ refQuantType: type, maxSteps: 2, precomputeRef: true });
     for (const [i, step] of steps.entries())
       expect(cached.steps[i]?.metrics['train/loss']).toBeCloseTo(step.metrics['train/loss'] as number, 5);
     const other = await train({ refQuantType: type, refModel: model, lora: true, loraDropout: 0, maxSteps: 1 });
-    expect(other.steps[0]?.metrics['train/kl']).toBeCloseTo(first['train/kl'] as number, 5);
+    expect(other.steps[0]?.metrics['train/log_ratio']).toBeCloseTo(first['train/log_ratio'] as number, 5);
   });
 
   it('what does not go together is said', async () => {

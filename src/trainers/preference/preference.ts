@@ -26,7 +26,7 @@ import type { Reference } from '../reference/reference.ts';
 import { loadForTraining, restoreForTraining, saveForTraining } from '../setup.ts';
 import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './config.ts';
 import { openPreferences } from './data.ts';
-import { type PreferenceExample, PreferenceObjective, responseLimits } from './objective.ts';
+import { type PreferenceExample, PreferenceObjective, preferenceMetrics, responseLimits } from './objective.ts';
 import { type Sample, SampleGenerations, type SampleOptions } from './samples.ts';
 
 /** What a program may pass to `trainPreference` besides the config. */
@@ -84,7 +84,17 @@ export function startPreference(
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train preference', preferenceSchema, resolved, options.run);
     const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
-    const setup = { schema: preferenceSchema, resolved, options, task, model, tokenizer, label: algorithm.name };
+    const judged = { metric: 'loss', names: preferenceMetrics };
+    const setup = {
+      schema: preferenceSchema,
+      resolved,
+      options,
+      task,
+      model,
+      tokenizer,
+      judged,
+      label: algorithm.name,
+    };
     return {
       ...trainingParts(run, setup),
       onStep: async (step) => {

@@ -1,15 +1,15 @@
 /** The options of `attune train reward`, with their defaults. */
 import { z } from 'zod';
 import { rewardTypes } from '../../rewards/index.ts';
-import { cadenceFields, field, loraFields, optimizerFields, runFields } from '../../runs/index.ts';
+import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { dataFields, modelFields } from '../fields.ts';
+import { cadenceRules, dataRules, loraRules } from '../rules.ts';
 
 const group = 'Reward model';
 const evaluation = 'Evaluation and checkpoints';
 const positive = () => z.number().int().positive();
 
-/** The options of `trainReward`, with descriptions and defaults. */
-export const rewardSchema = z.object({
+const shape = z.object({
   type: field(z.enum(rewardTypes).default('preference'), {
     description: 'pairs (Bradley–Terry), graded solutions (ORM), or labelled steps (PRM)',
     group,
@@ -52,7 +52,7 @@ export const rewardSchema = z.object({
   ...dataFields(),
   maxSteps: field(positive().optional(), { description: 'end after this many steps', group: 'Optimiser' }),
   ...optimizerFields({ lr: 1e-5 }),
-  ...cadenceFields(),
+  ...cadenceFields({ metric: 'eval/accuracy' }),
   evalNumBatches: field(positive().default(32), {
     description: 'batches per evaluation, sampled with replacement',
     group: evaluation,
@@ -66,17 +66,39 @@ export const rewardSchema = z.object({
     description: 'held-out examples in the error analysis at the end, 0 = none',
     group: evaluation,
   }),
-  metricForBestModel: field(z.string().default('eval/accuracy'), {
-    description: 'evaluation metric that chooses best_model',
-    group: evaluation,
-  }),
-  greaterIsBetter: field(z.boolean().optional(), {
-    description: 'the metric is better when greater; a loss is not, everything else is',
-    group: evaluation,
-  }),
   ...loraFields(),
   ...runFields({ outputDir: './checkpoints/rm', logDir: './logs/rm' }),
 });
+
+const preferenceOnly = ['margin', 'labelSmoothing', 'centring', 'dropTies'] as const;
+const pairsOnly = ['chosenColumn', 'rejectedColumn'] as const;
+
+/** The options of `trainReward`, with descriptions and defaults. */
+export const rewardSchema = withRules(shape, [
+  ...cadenceRules,
+  ...loraRules,
+  ...dataRules<z.output<typeof shape>>(['analysisSamples']),
+  {
+    options: [...preferenceOnly, ...pairsOnly],
+    unread: ({ type }) => type !== 'preference',
+    because: ({ type }) => `a reward model of --type ${type} has no pairs`,
+  },
+  {
+    options: ['stepSeparator'],
+    unread: ({ type }) => type !== 'process',
+    because: ({ type }) => `only labelled steps have ends, and this is --type ${type}`,
+  },
+  {
+    options: ['completionColumn', 'labelColumn'],
+    unread: ({ type }) => type !== 'outcome',
+    because: ({ type }) => `--type ${type} has no single graded responses`,
+  },
+  {
+    options: ['textColumn'],
+    unread: () => true,
+    because: 'a reward model learns from prompts and responses, not from plain text',
+  },
+]);
 
 /** The options of `trainReward`, with defaults filled in. */
 export type RewardConfig = z.output<typeof rewardSchema>;

@@ -14,6 +14,7 @@ import { batchTask } from '../batches/batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
+import type { Judged } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
@@ -65,15 +66,24 @@ export function startReward(
       ...(evaluate === undefined ? {} : { evaluate }),
     });
     opened.defer(() => task.optimizer.dispose());
-    const greaterIsBetter = config.greaterIsBetter ?? !/loss|perplexity/.test(config.metricForBestModel);
     const run = await startRun('train reward', rewardSchema, resolved, options.run);
     const report = { run, config, model, tokenizer, validation: heldOut, tally: train.tally, signal };
     return trainingParts(run, {
       ...{ schema: rewardSchema, resolved, options, task, model, tokenizer, label: 'reward model' },
-      config: { ...config, greaterIsBetter },
+      judged: rewardMeasures(config.type),
       after: (result) => writeRewardReport({ ...report, result }),
     });
   });
+}
+
+/** `always`: a reward model's best_model is kept without being asked for. */
+function rewardMeasures(type: RewardType): Judged {
+  const own: Record<RewardType, string[]> = {
+    preference: ['margin', 'chosen_reward', 'rejected_reward'],
+    outcome: ['top1_accuracy', 'pairwise_accuracy', 'auc', 'correct_score', 'incorrect_score'],
+    process: ['step_accuracy'],
+  };
+  return { metric: 'accuracy', names: ['loss', 'accuracy', ...own[type]], always: true };
 }
 
 /** The objective of each type. Their totals differ, but callers only pass them on. */

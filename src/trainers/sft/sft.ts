@@ -16,6 +16,7 @@ import {
   type ResolvedRun,
   resolveRun,
   runFields,
+  withRules,
 } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { batchTask, evaluateBatches } from '../batches/batch-task.ts';
@@ -24,16 +25,17 @@ import { type SftObjective, sftObjective } from '../batches/objectives.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import { dataFields, modelFields } from '../fields.ts';
+import type { Judged } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { cadenceRules, dataRules, loraRules } from '../rules.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 
 const group = 'SFT';
 
-/** The options of `trainSft`, with descriptions and defaults. */
-export const sftSchema = z.object({
+const shape = z.object({
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
   fromConfig: field(z.string().optional(), {
     description: 'config.json of a model to train from scratch, with --tokenizer',
@@ -68,10 +70,46 @@ export const sftSchema = z.object({
   ...runFields({ outputDir: './checkpoints/sft', logDir: './logs/sft' }),
 });
 
+/** The options of `trainSft`, with descriptions and defaults. */
+export const sftSchema = withRules(shape, [
+  ...cadenceRules,
+  ...loraRules,
+  ...dataRules<z.output<typeof shape>>(['evalNumBatches', 'evalBatchSize']),
+  {
+    options: ['evalNumBatches', 'evalBatchSize'],
+    unread: ({ evalSteps }) => evalSteps <= 0,
+    because: 'nothing is evaluated with --eval-steps -1',
+  },
+  {
+    options: ['model'],
+    unread: ({ fromConfig }) => fromConfig !== undefined,
+    because: 'the weights are fresh ones by --from-config',
+  },
+  {
+    options: ['packing'],
+    unread: ({ tokenBudget }) => tokenBudget !== undefined,
+    because: '--token-budget fills micro-batches already',
+  },
+  {
+    options: ['chosenColumn', 'rejectedColumn', 'labelColumn'],
+    unread: ({ shape }) => shape !== 'messages',
+    because: 'pairs and judged responses are read as chats only with --shape messages',
+  },
+  {
+    options: ['assistantOnly', 'messagesColumn', 'promptColumn', 'completionColumn', 'promptFormat'],
+    unread: ({ shape }) => shape === 'text',
+    because: 'plain text has no turns',
+  },
+  { options: ['textColumn'], unread: ({ shape }) => shape === 'messages', because: 'chats are read, not texts' },
+]);
+
 /** The options of `trainSft`, with defaults filled in. */
 export type SftConfig = z.output<typeof sftSchema>;
 /** The options of `trainSft`; datasets may be rows in memory. */
 export type SftInput = ProgramConfig<z.input<typeof sftSchema>>;
+
+/** What its evaluations measure. */
+const judged: Judged = { metric: 'loss', names: ['loss', 'perplexity', 'entropy'] };
 
 /** A step of supervised fine-tuning. */
 export type SftStep = StepOf<'loss', 'loss'>;
@@ -105,7 +143,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train sft', sftSchema, resolved, options.run);
-    return trainingParts(run, { schema: sftSchema, resolved, options, task, model, tokenizer, label: 'sft' });
+    return trainingParts(run, { schema: sftSchema, resolved, options, task, model, tokenizer, judged, label: 'sft' });
   });
 }
 

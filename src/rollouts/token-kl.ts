@@ -1,0 +1,60 @@
+/**
+ * KL(policy‖reference) along given responses: at each token over the whole vocabulary, so that it holds whoever wrote them
+ * (greedily or by sampling), is never negative and has no sampling noise of its own.
+ */
+import { packResponses } from '../models/decoder/responses.ts';
+import type { Model } from '../models/index.ts';
+import { integers, noGrad, scope, type Tensor } from '../tensor/index.ts';
+import { byTokens, type ScoreOptions } from './batches.ts';
+import type { Rollout } from './rollout.ts';
+
+/** Elements of one chunk of logits. */
+const chunkElements = 1 << 24;
+
+/** Whatever can run a function on the reference's weights. */
+export interface ReferenceModel {
+  use<T>(body: (model: Model) => T): T;
+}
+
+/** The mean over all response tokens, in nats. */
+export function meanTokenKl(
+  policy: Model,
+  reference: ReferenceModel,
+  rollouts: readonly Rollout[],
+  { temperature, microBatchTokens }: ScoreOptions,
+): number {
+  const { decoder } = policy;
+  const rows = Math.max(1, Math.floor(chunkElements / decoder.spec.vocabSize));
+  let sum = 0;
+  let tokens = 0;
+  for (const part of byTokens(rollouts, microBatchTokens, decoder)) {
+    scope(() =>
+      noGrad(() => {
+        const packed = packResponses(part, decoder);
+        const before = integers(
+          packed.tokens.map((token) => token - 1),
+          { device: policy.device },
+        );
+        const hiddenOf = (model: Model) => model.decoder.forward(packed.batch).indexSelect(0, before);
+        const own = hiddenOf(policy);
+        const other = reference.use(hiddenOf);
+        for (let start = 0; start < packed.tokens.length; start += rows) {
+          const size = Math.min(rows, packed.tokens.length - start);
+          const logprobs = (model: Model, hidden: Tensor) =>
+            model.decoder
+              .logits(hidden.narrow(0, start, size))
+              .to('float32')
+              .div(temperature)
+              .logSoftmax(-1);
+          sum += scope(() => {
+            const p = logprobs(policy, own);
+            const q = reference.use((model) => logprobs(model, other));
+            return p.exp().mul(p.sub(q)).sum().item();
+          });
+        }
+        tokens += packed.tokens.length;
+      }),
+    );
+  }
+  return tokens === 0 ? 0 : sum / tokens;
+}

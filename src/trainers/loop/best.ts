@@ -1,0 +1,54 @@
+/** How evaluations choose the best model: by which metric, in which direction, and whether there is such a metric at all. */
+import { suggestion, UserError } from '../../errors.ts';
+import type { BestOptions } from './task.ts';
+
+/** What a trainer's evaluations measure. */
+export interface Judged {
+  /** What chooses the best model where none is named. */
+  metric: string;
+  /** The measures, without prefix: names, or patterns of names that depend on data. */
+  names: readonly (string | RegExp)[];
+  /** A best model is kept also where nothing asks for one. */
+  always?: boolean;
+}
+
+export interface BestConfig {
+  metricForBestModel?: string;
+  greaterIsBetter?: boolean;
+  earlyStoppingPatience?: number;
+  loadBestModelAtEnd: boolean;
+}
+
+/** transformers writes `eval_loss`, we write `eval/loss`; `loss` alone means evaluation's too. */
+export function evalName(metric: string): string {
+  const plain = metric.replace(/^eval[_/]/, '');
+  return `eval/${plain}`;
+}
+
+/** By its name: losses, perplexities, errors and KLs are better when smaller, everything else when greater. */
+export const isBetterWhenGreater = (metric: string): boolean =>
+  !/(^|[/_])(loss|nll|perplexity|ppl|error|kl)($|_)/.test(metric);
+
+/** Undefined where nothing asks for a best model. */
+export function bestOptions(config: BestConfig, judged: Judged): BestOptions | undefined {
+  const { metricForBestModel: named, earlyStoppingPatience: patience, loadBestModelAtEnd: loadAtEnd } = config;
+  if (named === undefined && patience === undefined && !loadAtEnd && !judged.always) return undefined;
+  const metric = evalName(named ?? judged.metric);
+  checkMetric(metric, judged);
+  return { metric, greaterIsBetter: config.greaterIsBetter ?? isBetterWhenGreater(metric), patience, loadAtEnd };
+}
+
+function checkMetric(metric: string, { names }: Judged): void {
+  const plain = metric.replace(/^eval\//, '');
+  if (names.some((name) => (typeof name === 'string' ? name === plain : name.test(plain)))) return;
+  const known = names.filter((name): name is string => typeof name === 'string');
+  throw unknownMetric(metric, known);
+}
+
+/** Also for the first evaluation, which alone knows all names. */
+export function unknownMetric(metric: string, names: readonly string[]): UserError {
+  const known = names.map(evalName);
+  return new UserError(
+    `--metric-for-best-model ${metric}: evaluation does not give it.${suggestion(metric, known)} It gives: ${known.join(', ')}.`,
+  );
+}

@@ -1,0 +1,143 @@
+/** Which options of a policy run it would not read. What an algorithm does not read, `policyOptions` refuses. */
+import { usesReference } from '../../algorithms/index.ts';
+import type { UnreadRule } from '../../runs/index.ts';
+import { cadenceRules, loraRules } from '../rules.ts';
+import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
+
+/** What the rules look at, named as in the config. */
+type Config = AlgorithmConfig &
+  Parameters<(typeof cadenceRules)[number]['unread']>[0] &
+  Parameters<(typeof loraRules)[number]['unread']>[0] & {
+    nMinibatches: number;
+    klTarget: number;
+    valueBackbone: string;
+    refModel?: string;
+    task?: string;
+    dataset?: string;
+    epochs: number;
+    maxSteps?: number;
+    curriculum: boolean;
+    curriculumUp: number;
+    curriculumDown: number;
+    subset?: string;
+    trainPrompts?: number;
+    testPrompts: number;
+    rewardModule?: string;
+    rewardTimeout: number;
+    onRewardError: string;
+    formatReward: boolean;
+    verifierReward?: boolean;
+    batchSize: number;
+    gradAccum: number;
+    groupSize: number;
+    maxSamplingRounds: number;
+    saveRollouts: boolean;
+    saveTokens: boolean;
+    rolloutsDir?: string;
+    evalNumPrompts: number;
+    evalAtStart: boolean;
+    evalSamples: number;
+    topP: number;
+    topK: number;
+    minP: number;
+    truncatedRatio: boolean;
+  };
+
+const comparesWithReference = (config: Config) => {
+  const { algorithm, options } = algorithmOf(config);
+  return usesReference(algorithm, options);
+};
+
+const rolloutsOfStep = ({ batchSize, gradAccum, groupSize }: Config) => batchSize * gradAccum * groupSize;
+
+export const policyRules: readonly UnreadRule<Config>[] = [
+  ...cadenceRules,
+  ...loraRules,
+  {
+    options: ['loraDropout'],
+    unread: ({ loraDropout }) => loraDropout > 0,
+    because: 'the trainer must give tokens the probabilities that the sampler drew them with, so nothing is dropped',
+  },
+  {
+    options: ['cliprange'],
+    unread: ({ clipLow, clipHigh }) => clipLow !== undefined && clipHigh !== undefined,
+    because: '--clip-low and --clip-high decide',
+  },
+  {
+    options: ['refModel', 'klEstimator', 'klTimesRatio', 'adaptiveKl'],
+    unread: (config) => !comparesWithReference(config),
+    because: 'the KL to a reference has no weight (--kl-coef)',
+  },
+  {
+    options: ['klTarget'],
+    unread: (config) => !algorithmOf(config).options.adaptiveKl,
+    because: '--kl-coef is steered towards it only with --adaptive-kl',
+  },
+  {
+    options: ['valueBackbone'],
+    unread: (config) => !algorithmOf(config).algorithm.needsValue,
+    because: ({ algorithm }) => `${algorithm} learns no value`,
+  },
+  {
+    options: ['targetKl'],
+    unread: (config) => algorithmOf(config).options.ppoEpochs * config.nMinibatches === 1,
+    because: "a step's rollouts are used once; it ends further passes (--ppo-epochs, --n-minibatches)",
+  },
+  {
+    options: ['nMinibatches'],
+    unread: (config) => config.nMinibatches > rolloutsOfStep(config),
+    because: (config) =>
+      `a step has ${rolloutsOfStep(config)} rollouts, which is the most parts that they can be split into`,
+  },
+  {
+    options: ['maxSamplingRounds'],
+    unread: (config) => !algorithmOf(config).options.dropEqualGroups,
+    because: 'a step is sampled again only where groups are left out (--drop-equal-groups)',
+  },
+  {
+    options: ['curriculumUp', 'curriculumDown'],
+    unread: ({ curriculum }) => !curriculum,
+    because: 'difficulties move only with --curriculum',
+  },
+  {
+    options: ['subset', 'trainPrompts', 'testPrompts'],
+    unread: ({ task }) => task !== undefined,
+    because: 'prompts come from --task, which makes them as they are needed',
+  },
+  {
+    options: ['epochs'],
+    unread: ({ task, maxSteps }) => task !== undefined || maxSteps !== undefined,
+    because: ({ task }) =>
+      task === undefined ? '--max-steps decides' : 'tasks are endless; --max-steps says how many steps',
+  },
+  {
+    options: ['rewardTimeout', 'onRewardError'],
+    unread: ({ rewardModule }) => rewardModule === undefined,
+    because: 'there is no --reward-module',
+  },
+  {
+    options: ['formatReward'],
+    unread: ({ task, verifierReward }) => task === undefined || verifierReward === false,
+    because: 'it is a part of the verifier of --task',
+  },
+  {
+    options: ['saveTokens', 'rolloutsDir'],
+    unread: ({ saveRollouts }) => !saveRollouts,
+    because: 'no rollouts are saved',
+  },
+  {
+    options: ['evalNumPrompts', 'evalAtStart', 'evalSamples'],
+    unread: ({ evalSteps }) => evalSteps <= 0,
+    because: 'nothing is evaluated with --eval-steps -1',
+  },
+  {
+    options: ['evalAtStart', 'evalSamples', 'metricForBestModel', 'earlyStoppingPatience', 'loadBestModelAtEnd'],
+    unread: ({ evalNumPrompts }) => evalNumPrompts === 0,
+    because: 'no prompts are held out with --eval-num-prompts 0',
+  },
+  {
+    options: ['truncatedRatio'],
+    unread: ({ topP, topK, minP }) => topP === 1 && topK === 0 && minP === 0,
+    because: 'nothing is truncated without --top-p, --top-k or --min-p',
+  },
+];

@@ -1,0 +1,87 @@
+/** Which of the options that trainers share a run would not read; each trainer's schema adds its own (withRules). */
+import type { UnreadRule } from '../runs/index.ts';
+import type { DataConfig, LoraConfig } from './setup.ts';
+
+interface Cadence {
+  evalSteps: number;
+  saveSteps: number;
+  saveTotalLimit?: number;
+  metricForBestModel?: string;
+  greaterIsBetter?: boolean;
+  earlyStoppingPatience?: number;
+  loadBestModelAtEnd: boolean;
+  warmupRatio: number;
+  warmupSteps?: number;
+  reportTo: readonly string[];
+  wandbProject?: string;
+}
+
+const best = ['metricForBestModel', 'earlyStoppingPatience', 'loadBestModelAtEnd'] as const;
+
+export const cadenceRules: readonly UnreadRule<Cadence>[] = [
+  {
+    options: [...best, 'greaterIsBetter'],
+    unread: ({ evalSteps }) => evalSteps <= 0,
+    because: 'nothing is evaluated with --eval-steps -1',
+  },
+  {
+    options: ['greaterIsBetter'],
+    unread: (config) => best.every((name) => !config[name]),
+    because: 'no best model is chosen; name a metric with --metric-for-best-model',
+  },
+  {
+    options: ['saveTotalLimit'],
+    unread: ({ saveSteps }) => saveSteps <= 0,
+    because: 'no checkpoints are written on the way with --save-steps -1',
+  },
+  {
+    options: ['warmupRatio'],
+    unread: ({ warmupSteps }) => warmupSteps !== undefined,
+    because: '--warmup-steps decides',
+  },
+  {
+    options: ['wandbProject'],
+    unread: ({ reportTo }) => !reportTo.includes('wandb'),
+    because: 'metrics go to W&B only with --report-to wandb',
+  },
+];
+
+export const loraRules: readonly UnreadRule<LoraConfig>[] = [
+  {
+    options: ['loraR', 'loraAlpha', 'loraDropout', 'loraTargetModules', 'loraBias', 'useRslora', 'useDora'],
+    unread: ({ lora }) => !lora,
+    because: 'all weights are trained; adapters come with --lora',
+  },
+];
+
+type Batched = DataConfig & { tokenBudget?: number; batchSize: number };
+
+const holdsOut = ({ evalDataset, validationSplit }: DataConfig) => evalDataset !== undefined || validationSplit > 0;
+
+/** `readHeldOut`: options that only held-out examples are asked for. */
+export function dataRules<Config extends Batched>(
+  readHeldOut: readonly (keyof Config & string)[] = [],
+): readonly UnreadRule<Config>[] {
+  return [
+    {
+      options: ['evalSplit'],
+      unread: ({ evalDataset }) => evalDataset === undefined,
+      because: 'it is a part of --eval-dataset, and there is none',
+    },
+    {
+      options: ['validationSplit'],
+      unread: ({ evalDataset }) => evalDataset !== undefined,
+      because: 'held-out examples come from --eval-dataset',
+    },
+    {
+      options: ['batchSize'],
+      unread: ({ tokenBudget }) => tokenBudget !== undefined,
+      because: '--token-budget decides how much a micro-batch holds',
+    },
+    {
+      options: [...best, ...readHeldOut] as (keyof Config & string)[],
+      unread: (config) => !holdsOut(config),
+      because: 'nothing is held out with --validation-split 0',
+    },
+  ];
+}
