@@ -40,7 +40,7 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
     critic: null,
     prompts: new ListPrompts(prompts, 1),
     scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),
-    totalSteps: work.steps + 1,
+    plannedSteps: { maxSteps: work.steps + 1, prompts: 0 },
   });
   return { ...(await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 })), tokens: PROMPTS * GROUP * answer };
 }

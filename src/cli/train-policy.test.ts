@@ -29,12 +29,21 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const sizes =
-  '--max-steps 1 --batch-size 1 --grad-accum 1 --group-size 2 --max-new-tokens 3 --eval-num-prompts 2 --lr 1e-3';
-const train = (line: string) => {
+const sizes = '--max-steps 1 --batch-size 1 --grad-accum 1 --group-size 2 --max-new-tokens 3 --lr 1e-3';
+const heldOut = '--eval-num-prompts 2';
+const train = (line: string, evaluation = heldOut) => {
   const words = line.split(' ').map((word) => word.replace('@', `${folder}/`));
   const places = ['--output-dir', output, '--log-dir', at('logs'), '--report-to', 'none'];
-  return attune('train', 'policy', '--model', at('model'), ...places, ...sizes.split(' '), ...words);
+  return attune(
+    'train',
+    'policy',
+    '--model',
+    at('model'),
+    ...places,
+    ...sizes.split(' '),
+    ...evaluation.split(' '),
+    ...words,
+  );
 };
 
 it.each([
@@ -84,8 +93,8 @@ it('stops a reward module that never answers', async () => {
 });
 
 it('takes the answers of a set as its reward, with or without evaluation', async () => {
-  for (const evaluation of ['--eval-steps 1', '--eval-steps -1']) {
-    const { code, out } = await train(`--dataset @answers.jsonl ${evaluation} --no-save-model`);
+  for (const evaluation of [heldOut, '--eval-steps -1']) {
+    const { code, out } = await train('--dataset @answers.jsonl --no-save-model', evaluation);
     expect(code).toBe(0);
     const [, run = ''] = /^saved (.+)$/m.exec(out) ?? [];
     expect(openRun(run).metrics().at(-1)).toHaveProperty('train/accuracy');

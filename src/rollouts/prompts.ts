@@ -3,6 +3,7 @@
  * dataset-prompts.ts. The seed alone decides the prompt at any place of the stream, so that a resumed run continues
  * with the next one.
  */
+import { createHash } from 'node:crypto';
 import type { Example } from '../tasks/index.ts';
 import { ChatFormat, type FormatOptions, type Message, type Tokenizer } from '../text/index.ts';
 
@@ -62,6 +63,13 @@ export class PromptWriter {
     const ids = Int32Array.from([...this.#format.bos, ...this.#tokenizer.encode(text)]);
     return ids.length > maxLength ? undefined : { index, messages, text, ids };
   }
+}
+
+/** Stands for a set of prompts in their order, with their answers. */
+export function promptsFingerprint(prompts: readonly PolicyPrompt[]): string {
+  const hash = createHash('sha256');
+  for (const { text, answer } of prompts) hash.update(JSON.stringify([text, answer]));
+  return hash.digest('hex');
 }
 
 /** Tells a curriculum which share of the responses to each of its prompts was right. */

@@ -13,6 +13,8 @@ interface Cadence {
   warmupRatio: number;
   warmupSteps?: number;
   reportTo: readonly string[];
+  resumeFrom?: string;
+  allowChangedData: boolean;
   wandbProject?: string;
 }
 
@@ -38,6 +40,11 @@ export const cadenceRules: readonly UnreadRule<Cadence>[] = [
     options: ['warmupRatio'],
     unread: ({ warmupSteps }) => warmupSteps !== undefined,
     because: '--warmup-steps decides',
+  },
+  {
+    options: ['allowChangedData'],
+    unread: ({ resumeFrom }) => resumeFrom === undefined,
+    because: 'nothing is resumed (--resume-from)',
   },
   {
     options: ['wandbProject'],

@@ -42,6 +42,7 @@ export interface MlpOptions {
   /** Multiplies the loss of a step, to make it non-finite. */
   poison?: (step: number) => number;
   updatesPerStep?: number;
+  dataFingerprint?: string;
 }
 
 const examplesPerStep = 8;
@@ -76,6 +77,7 @@ export function mlpTask(options: MlpOptions): MlpTask {
     model,
     optimizer,
     totalSteps: options.totalSteps,
+    dataFingerprint: options.dataFingerprint,
     async step(number, { update }) {
       await options.onStep?.(number);
       const size = options.microBatch ?? examplesPerStep;

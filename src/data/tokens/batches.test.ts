@@ -99,7 +99,7 @@ describe('Batches', () => {
     ]) {
       const settings: BatchOptions = { ...options, epochs: 3, seed: 9 };
       const whole = await order(settings);
-      const states: { epoch: number; index: number }[] = [{ epoch: 0, index: 0 }];
+      const states = [{ epoch: 0, examples: 0 }];
       const running = new Batches(store(20), settings);
       for await (const _ of running) states.push(running.state);
       expect(states).toHaveLength(whole.length + 1);
@@ -110,6 +110,41 @@ describe('Batches', () => {
         expect(rest).toEqual(whole.slice(done));
       }
       expect(running.total()).toBe(whole.length);
+    }
+  });
+
+  it('goes on with batches of another size from the very next example', async () => {
+    const settings = { epochs: 2, seed: 9 };
+    const whole = (await order({ ...settings, batchSize: 1 })).flat();
+    for (const [before, after] of [
+      [4, 7],
+      [8, 4],
+      [6, 20],
+    ] as const) {
+      const running = new Batches(store(20), { ...settings, batchSize: before });
+      const seen: number[] = [];
+      for await (const batch of running) {
+        seen.push(...batch.exampleIndices);
+        if (seen.length >= 12) break;
+      }
+      const resumed = new Batches(store(20), { ...settings, batchSize: after });
+      resumed.seek(running.state);
+      const rest = await Array.fromAsync(resumed);
+      expect([...seen, ...rest.flatMap((batch) => [...batch.exampleIndices])]).toEqual(whole);
+      expect(Math.max(...rest.map(({ examples }) => examples))).toBe(Math.min(20, after));
+    }
+  });
+
+  it('shares out over processes from any position as it would have from the start', async () => {
+    const settings = { batchSize: 2, world: 3, seed: 4 };
+    for (const rank of [0, 1, 2]) {
+      const whole = await order({ ...settings, rank });
+      const running = new Batches(store(20), { ...settings, rank: 0 });
+      for await (const _ of running) break;
+      const resumed = new Batches(store(20), { ...settings, rank });
+      resumed.seek(running.state);
+      const rest = (await Array.fromAsync(resumed)).map((batch) => [...batch.exampleIndices]);
+      expect(rest).toEqual(whole.slice(1));
     }
   });
 
@@ -139,7 +174,7 @@ describe('Batches', () => {
     const batches = new Batches(source, { batchSize: 10, prefetch: 3 });
     for await (const _ of batches) {
       expect(source.loads.length).toBe(4);
-      expect(batches.state).toEqual({ epoch: 0, index: 1 });
+      expect(batches.state).toEqual({ epoch: 0, examples: 10 });
       break;
     }
   });

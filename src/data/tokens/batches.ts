@@ -2,10 +2,11 @@
  * Batches over tokenised data: by count or by tokens, in an order given by seed and epoch, from any position.
  *
  *     const batches = new Batches(tokens, { batchSize: 32, epochs: 3, seed: 42 });
- *     batches.seek(checkpoint.data);                 // { epoch, index }
+ *     batches.seek(checkpoint.data);                 // { epoch, examples }
  *     for await (const batch of batches) { …; checkpoint.data = batches.state; }
  *
- * The next batches are read while a step runs, so that a step never waits for data.
+ * A position is counted in examples, so that a run may go on with batches of another size: what is left of the epoch is
+ * cut anew from there. The next batches are read while a step runs, so that a step never waits for data.
  */
 import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
@@ -37,7 +38,15 @@ export interface BatchOptions {
 /** A position in the data: the epoch, and the number of the next batch in it. */
 export interface BatchState {
   epoch: number;
-  index: number;
+  examples: number;
+}
+
+/** What is left of an epoch: this rank's batches, and the position that each begins at, with the end as the last. */
+interface EpochPlan {
+  epoch: number;
+  from: number;
+  batches: Uint32Array[];
+  starts: number[];
 }
 
 /** Examples are sorted by length within windows of this many batches, so that an epoch is not one long sorted run. */
@@ -49,8 +58,8 @@ type Store = Pick<TokenStore, 'length' | 'lengths' | 'records'>;
 export class Batches implements AsyncIterable<Batch> {
   readonly #store: Store;
   readonly #options: BatchOptions;
-  #state: BatchState = { epoch: 0, index: 0 };
-  #plan: { epoch: number; batches: Uint32Array[] } | undefined;
+  #state: BatchState = { epoch: 0, examples: 0 };
+  #plan: EpochPlan | undefined;
 
   constructor(store: Store, options: BatchOptions) {
     const { batchSize = 1, tokenBudget = 1, rank = 0, world = 1 } = options;
@@ -72,12 +81,17 @@ export class Batches implements AsyncIterable<Batch> {
   }
 
   seek(state: BatchState): void {
-    this.#state = { epoch: state.epoch, index: state.index };
+    this.#state = { epoch: state.epoch, examples: state.examples };
   }
 
-  /** How many batches an epoch has; with a token budget it differs a little from epoch to epoch. */
-  count(epoch = 0): number {
-    return this.#batchesOf(epoch).length;
+  /** How many batches an epoch has from a position on; with a token budget it differs a little from epoch to epoch. */
+  count(epoch = 0, from = 0): number {
+    return this.#planOf(epoch, from).batches.length;
+  }
+
+  /** The position after so many batches of a whole epoch. */
+  positionAfter(epoch: number, batches: number): number {
+    return this.#planOf(epoch, 0).starts[batches] as number;
   }
 
   /** Batches of all epochs together. */
@@ -92,14 +106,21 @@ export class Batches implements AsyncIterable<Batch> {
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {
     const { prefetch = 2 } = this.#options;
     const coming: { batch: Promise<Batch>; after: BatchState }[] = [];
-    let cursor: BatchState | undefined = this.#settle(this.#state);
+    let plan = this.#settle(this.#state);
+    let index = 0;
     while (true) {
-      while (cursor !== undefined && coming.length <= prefetch) {
-        const { epoch, index }: BatchState = cursor;
-        const batch = this.#load(this.#batchesOf(epoch)[index] as Uint32Array);
+      while (plan !== undefined && coming.length <= prefetch) {
+        const batch = this.#load(plan.batches[index] as Uint32Array);
         batch.catch(() => {});
-        cursor = this.#settle({ epoch, index: index + 1 });
-        coming.push({ batch, after: cursor ?? { epoch: epoch + 1, index: 0 } });
+        index++;
+        const { epoch } = plan;
+        let after: BatchState = { epoch, examples: plan.starts[index] as number };
+        if (index === plan.batches.length) {
+          after = { epoch: epoch + 1, examples: 0 };
+          plan = this.#settle(after);
+          index = 0;
+        }
+        coming.push({ batch, after });
       }
       const next = coming.shift();
       if (next === undefined) return;
@@ -109,45 +130,61 @@ export class Batches implements AsyncIterable<Batch> {
     }
   }
 
-  /** The end of an epoch becomes the start of the next; undefined after the last. */
-  #settle({ epoch, index }: BatchState): BatchState | undefined {
+  /** The plan from a position on, that of the next epoch where this one has nothing left; undefined after the last. */
+  #settle({ epoch, examples }: BatchState): EpochPlan | undefined {
     const { epochs = 1 } = this.#options;
     if (epoch >= epochs) return undefined;
-    const count = this.count(epoch);
-    if (count === 0) throw new UserError('There are fewer examples than one batch needs. Take smaller batches.');
-    if (index < count) return { epoch, index };
-    return this.#settle({ epoch: epoch + 1, index: index - count });
+    const plan = this.#planOf(epoch, examples);
+    if (plan.batches.length > 0) return plan;
+    if (examples === 0) throw new UserError('There are fewer examples than one batch needs. Take smaller batches.');
+    return this.#settle({ epoch: epoch + 1, examples: 0 });
   }
 
   async #load(indices: Uint32Array): Promise<Batch> {
     return packBatch(await this.#store.records(indices));
   }
 
-  #batchesOf(epoch: number): Uint32Array[] {
-    if (this.#plan?.epoch !== epoch) this.#plan = { epoch, batches: this.#share(this.#cutEpoch(epoch)) };
-    return this.#plan.batches;
+  #planOf(epoch: number, from: number): EpochPlan {
+    if (this.#plan?.epoch !== epoch || this.#plan.from !== from)
+      this.#plan = this.#share(epoch, from, this.#cutEpoch(epoch, from));
+    return this.#plan;
   }
 
-  #share(batches: Uint32Array[]): Uint32Array[] {
+  #share(epoch: number, from: number, all: Uint32Array[]): EpochPlan {
     const { rank = 0, world = 1 } = this.#options;
-    if (world === 1) return batches;
-    const each = Math.floor(batches.length / world);
-    return batches.filter((_, index) => index % world === rank).slice(0, each);
+    const each = Math.floor(all.length / world);
+    const starts = [from];
+    for (let i = 0; i < each; i++) {
+      const round = all.slice(i * world, (i + 1) * world);
+      starts.push((starts[i] as number) + round.reduce((sum, batch) => sum + batch.length, 0));
+    }
+    return {
+      epoch,
+      from,
+      batches: Array.from({ length: each }, (_, i) => all[i * world + rank] as Uint32Array),
+      starts,
+    };
   }
 
-  #cutEpoch(epoch: number): Uint32Array[] {
+  /** The batches of an epoch from a position on, in their order. */
+  #cutEpoch(epoch: number, from: number): Uint32Array[] {
     const { order = 'shuffled', seed = 42, lengthAware = false, dropLast = false } = this.#options;
     const { length } = this.#store;
     const random = new Random(seed, epoch);
     let indices: Uint32Array;
     if (order === 'shuffled') indices = random.permutation(length);
     else indices = Uint32Array.from({ length }, (_, i) => (order === 'replacement' ? random.int(0, length - 1) : i));
-    if (!lengthAware) return this.#cut(indices, dropLast);
+    if (!lengthAware) return this.#cut(indices.subarray(from), dropLast);
     const window = windowBatches * this.#examplesPerBatch();
     for (let start = 0; start < length; start += window) {
       indices.subarray(start, start + window).sort((a, b) => this.#lengthOf(a) - this.#lengthOf(b) || a - b);
     }
-    return random.shuffle(this.#cut(indices, dropLast));
+    // Batches of like length come in an order of their own: those before the position have been handed out.
+    let before = 0;
+    return random.shuffle(this.#cut(indices, dropLast)).filter((batch) => {
+      before += batch.length;
+      return before > from;
+    });
   }
 
   #cut(indices: Uint32Array, dropLast: boolean): Uint32Array[] {

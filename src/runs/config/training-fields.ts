@@ -27,6 +27,11 @@ export function runFields(defaults: RunDefaults) {
       aliases: ['resumeFromCheckpoint'],
       transient: true,
     }),
+    allowChangedData: field(z.boolean().default(false), {
+      description: 'go on also where the training data are not those that the checkpoint was trained on',
+      group: group.run,
+      transient: true,
+    }),
     dryRun: field(z.boolean().default(false), {
       description: 'show what would be done, and stop',
       group: group.run,

@@ -41,9 +41,11 @@ export function refuseUnread<S extends ConfigSchema>(schema: S, { config, source
   if (faults.size > 0) throw new ConfigError([...faults.values()]);
 }
 
-/** Whether a person gave it, and gave it a value that asks for something. */
+const offValues: readonly unknown[] = [undefined, false, 0, -1];
+
+/** Whether a person gave it, and gave it a value that asks for something: false, 0 and −1 are how options are switched off. */
 function isGiven(schema: ConfigSchema, name: string, value: unknown, source: string): boolean {
-  if (source === 'default' || source === 'the checkpoint' || value === undefined || value === false) return false;
+  if (source === 'default' || source === 'the checkpoint' || offValues.includes(value)) return false;
   if (source === 'command line') return true;
   const usual = defaultValue(schema.shape[name] as z.ZodType);
   return JSON.stringify(usual) !== JSON.stringify(value);

@@ -71,11 +71,18 @@ export function cutRows(path: string, lastStep: number): void {
   const content = readFileSync(path);
   let end = 0;
   for (const { row, endByte } of rowsOf(content)) {
-    if (row.step > lastStep) break;
+    if (row.step > lastStep || (row.step === lastStep && isLateEvaluation(row))) break;
     end = endByte;
   }
   if (end < content.length) truncateSync(path, end);
 }
+
+/**
+ * A row with nothing but an evaluation is one that an interrupted run owed and made up for after its checkpoint, which
+ * therefore still owes it: it will be made again. (The row of step 0 is the evaluation before training.)
+ */
+const isLateEvaluation = ({ step, time: _, ...values }: MetricRow) =>
+  step > 0 && Object.keys(values).every((name) => name.startsWith('eval/'));
 
 function* rowsOf(content: Buffer): Generator<{ row: MetricRow; endByte: number }> {
   let start = 0;

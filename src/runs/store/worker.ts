@@ -21,6 +21,10 @@ const insertTokens = database.prepare(
   `insert into rollout_tokens(rollout_id, prompt_ids, completion_ids, logprobs, ref_logprobs, value_estimates, advantages)
    values (?, ?, ?, ?, ?, ?, ?)`,
 );
+const deleteEvalParts = database.prepare(
+  'delete from eval_reward_parts where rollout_id in (select id from eval_rollouts where step = ?)',
+);
+const deleteEvals = database.prepare('delete from eval_rollouts where step = ?');
 
 parentPort?.on('message', (request: RolloutRequest) => {
   const reply: RolloutReply = { number: request.number };
@@ -28,6 +32,7 @@ parentPort?.on('message', (request: RolloutRequest) => {
     if (request.kind === 'rows')
       transaction(() => {
         for (const rollout of request.rollouts ?? []) addRollout(rollout);
+        deleteEvaluations(new Set(request.evalRollouts?.map(({ step }) => step)));
         for (const rollout of request.evalRollouts ?? []) addEval(rollout);
       });
     else if (request.kind === 'flush') database.exec('pragma wal_checkpoint(passive)');
@@ -82,6 +87,14 @@ function addRollout(r: Rollout): void {
 function addEval(r: EvalRollout): void {
   const { lastInsertRowid: id } = insertEval.run(r.step, r.epoch, r.promptIndex, r.prompt, r.completion, r.reward);
   for (const [name, value] of Object.entries(r.parts ?? {})) insertEvalPart.run(id, name, value);
+}
+
+/** An evaluation that is made again, after an interrupt, takes the place of the first. */
+function deleteEvaluations(steps: ReadonlySet<number>): void {
+  for (const step of steps) {
+    deleteEvalParts.run(step);
+    deleteEvals.run(step);
+  }
 }
 
 function deleteAfter(step: number): void {

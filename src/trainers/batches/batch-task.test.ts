@@ -9,6 +9,7 @@ import { rewardHeads } from '../../rewards/index.ts';
 import { readMetrics } from '../../runs/index.ts';
 import { corpusRows } from '../../tasks/index.ts';
 import { liveTensors, scope } from '../../tensor/index.ts';
+import type { TrainStep } from '../loop/loop.ts';
 import type { TrainingRun } from '../loop/training-run.ts';
 import { trainReward } from '../reward/reward.ts';
 import { loadForTraining } from '../setup.ts';
@@ -146,3 +147,38 @@ function numbersOf(run: TrainingRun): unknown[] {
     Object.fromEntries(Object.entries(row).filter(([name]) => !/time|per_second/.test(name))),
   );
 }
+
+describe('a run that goes on', () => {
+  const pairs = rowsOf('preference', 40);
+  const settings = { model: base, dataset: pairs, lrSchedule: 'constant' as const, reportTo: ['none' as const] };
+  const sized = { gradAccum: 1, evalSteps: -1, validationSplit: 0, analysisSamples: 0 };
+  const train = async (more: Parameters<typeof trainReward>[0]) => {
+    using run = await trainReward(
+      { ...settings, model: base, outputDir: join(folder, 'resume'), ...sized, ...more },
+      { cache: false },
+    ).open();
+    const steps: TrainStep[] = [];
+    for await (const step of run) steps.push(step);
+    return { steps, folder: run.folder, epoch: steps.at(-1)?.epoch, examples: steps.at(-1)?.train.examples };
+  };
+
+  it.each([
+    ['half', 4, 10],
+    ['double', 16, 3],
+  ])('with batches of %s the size trains on exactly what is left', async (_, batchSize, left) => {
+    const first = await train({ batchSize: 8, epochs: 1, saveSteps: 5, runName: `to-${batchSize}` });
+    expect(first).toMatchObject({ epoch: 1, examples: pairs.length });
+    expect(first.steps).toHaveLength(5);
+    const more = await train({ resumeFrom: first.folder, batchSize, epochs: 2 });
+    expect(more.steps).toHaveLength(left);
+    expect(more).toMatchObject({ epoch: 2, examples: 2 * pairs.length });
+    expect(more.steps[0]).toMatchObject({ step: 6, totalSteps: 5 + left });
+  });
+
+  it('refuses data that are not those of the checkpoint, unless told', async () => {
+    const first = await train({ batchSize: 8, maxSteps: 2, runName: 'changed' });
+    const changed = { resumeFrom: first.folder, dataset: pairs.slice(0, 30), maxSteps: 3 };
+    await expect(train(changed)).rejects.toThrow(/not those that this run was trained on.*--allow-changed-data/);
+    expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([3]);
+  });
+});

@@ -1,6 +1,6 @@
 /** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
-import type { Batch, BatchState } from '../../data/index.ts';
+import type { Batch } from '../../data/index.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
 import { type Model, type PackedBatch, packShared, withoutDropout } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
@@ -9,13 +9,15 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { BatchMetrics, TrainTask } from '../loop/task.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
 import type { Objective } from './objectives.ts';
-import { onDevice, type StepBatches } from './step-batches.ts';
+import { onDevice, type StepBatches, type StepState } from './step-batches.ts';
 
 export interface BatchTaskParts<Totals> {
   model: Model;
   tokenizer: Tokenizer;
   objective: Objective<Totals>;
   steps: StepBatches;
+  /** Of the training examples. */
+  dataFingerprint?: string;
   optimizer: { lr: number; weightDecay: number };
   checkpointing: boolean;
   evaluate?: (step: number) => Promise<Record<string, number>>;
@@ -30,10 +32,13 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
   const optimizer = new AdamW(model.trainable(), parts.optimizer);
   return {
     optimizer,
-    totalSteps: steps.totalSteps,
-    async step(number, { update }) {
+    get totalSteps() {
+      return steps.totalSteps;
+    },
+    dataFingerprint: parts.dataFingerprint,
+    async step(_number, { update }) {
       const started = performance.now();
-      const batches = await steps.next(number);
+      const batches = await steps.next();
       const { epoch } = steps;
       const totals = objective.totals(batches);
       await update(batches, (batch) => backwardBatch(parts, batch, totals));
@@ -48,7 +53,7 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
     },
     loadModel: (folder) => restoreForTraining(model, folder),
     state: () => steps.state,
-    restore: (state) => steps.restore(state as BatchState),
+    restore: (state) => steps.restore(state as StepState),
   };
 }
 

@@ -2,7 +2,7 @@
  * The micro-batches of each optimiser step over tokenised data, from any position.
  *
  *     const steps = new StepBatches(tokens, { batchSize: 32, gradAccum: 4, epochs: 1, seed: 42 });
- *     const batches = await steps.next(1);                    // those of step 1
+ *     const batches = await steps.next();                     // those of step 1
  *     state = steps.state;                                    // small and plain, for a checkpoint
  */
 
@@ -22,59 +22,87 @@ export interface StepBatchOptions extends Pick<BatchOptions, 'tokenBudget' | 'le
   maxSteps?: number;
 }
 
+/** A position in the data, and the steps that led there. */
+export interface StepState extends BatchState {
+  steps: number;
+}
+
 export class StepBatches {
-  readonly totalSteps: number;
   readonly #batches: Batches;
-  readonly #gradAccum: number;
-  readonly #microBatches: number;
+  readonly #options: StepBatchOptions;
+  readonly #size: number;
+  #steps = 0;
+  /** Micro-batches from the position to the end of the last epoch. */
+  #left: number;
   #reader: AsyncIterator<Batch> | undefined;
 
   constructor(store: TokenStore, options: StepBatchOptions) {
-    const { batchSize, tokenBudget, gradAccum, epochs, seed, lengthAware } = options;
+    const { batchSize, tokenBudget, epochs, seed, lengthAware } = options;
     const size = tokenBudget === undefined ? { batchSize } : { tokenBudget };
     this.#batches = new Batches(store, { ...size, seed, lengthAware, epochs: Number.POSITIVE_INFINITY });
-    this.#gradAccum = gradAccum;
-    this.#microBatches = microBatchCount(this.#batches, epochs);
-    const steps = Math.ceil(this.#microBatches / gradAccum);
-    this.totalSteps = Math.min(steps, options.maxSteps ?? steps);
+    this.#options = options;
+    this.#size = store.length;
+    this.#left = microBatchesFrom(this.#batches, { epoch: 0, examples: 0 }, epochs);
     if (this.totalSteps === 0) throw new UserError('There is not a single step in this many epochs of so little data.');
   }
 
-  /** The position after the last step returned. */
-  get state(): BatchState {
-    return this.#batches.state;
+  /** Those taken, and those that the rest of the data makes with batches of this size. */
+  get totalSteps(): number {
+    const { gradAccum, maxSteps = Number.POSITIVE_INFINITY } = this.#options;
+    return Math.min(this.#steps + Math.ceil(this.#left / gradAccum), maxSteps);
   }
 
-  restore(state: BatchState): void {
+  /** The position after the last step that was handed out. */
+  get state(): StepState {
+    return { ...this.#batches.state, steps: this.#steps };
+  }
+
+  restore(state: StepState): void {
+    if (state.examples === undefined)
+      throw new UserError(
+        'This checkpoint is of an earlier version, which counted its position in batches: start anew.',
+      );
     this.#reader = undefined;
     this.#batches.seek(state);
+    this.#steps = state.steps;
+    this.#left = microBatchesFrom(this.#batches, state, this.#options.epochs);
   }
 
   /** Passes over the data so far. */
   get epoch(): number {
-    const { epoch, index } = this.#batches.state;
-    return epoch + index / this.#batches.count(epoch);
+    const { epoch, examples } = this.#batches.state;
+    return epoch + examples / this.#size;
   }
 
-  /** Steps are asked for in order, counted from 1; the last one may have fewer micro-batches. */
-  async next(step: number): Promise<Batch[]> {
+  /** The last step may have fewer micro-batches than the others. */
+  async next(): Promise<Batch[]> {
     this.#reader ??= this.#batches[Symbol.asyncIterator]();
-    const count = Math.min(this.#gradAccum, this.#microBatches - (step - 1) * this.#gradAccum);
+    const count = Math.min(this.#options.gradAccum, this.#left);
     const batches: Batch[] = [];
     while (batches.length < count) {
       const next = await this.#reader.next();
-      if (next.done) throw new AttuneError(`The data ended within step ${step}.`);
+      if (next.done) throw new AttuneError(`The data ended within step ${this.#steps + 1}.`);
       batches.push(next.value);
     }
+    this.#left -= count;
+    this.#steps++;
     return batches;
   }
 }
 
-function microBatchCount(batches: Batches, epochs: number): number {
+/** Micro-batches between a position and the end of the epochs, whose last may be a part of one. */
+function microBatchesFrom(batches: Batches, { epoch, examples }: BatchState, epochs: number): number {
   const whole = Math.floor(epochs);
-  let count = 0;
-  for (let epoch = 0; epoch < whole; epoch++) count += batches.count(epoch);
-  return count + Math.round((epochs - whole) * batches.count(whole));
+  const inLast = Math.round((epochs - whole) * batches.count(whole));
+  if (epoch > whole) return 0;
+  if (epoch === whole) {
+    const end = batches.positionAfter(whole, inLast);
+    const after = batches.count(whole, end);
+    return Math.max(0, batches.count(whole, examples) - after);
+  }
+  let count = inLast + batches.count(epoch, examples);
+  for (let next = epoch + 1; next < whole; next++) count += batches.count(next);
+  return count;
 }
 
 /** A batch as tensors on the device. */

@@ -117,6 +117,55 @@ describe('stop and resume', () => {
     }
   });
 
+  it('can be extended after its end, also where it was shorter than saveSteps', async () => {
+    const whole = await train({ totalSteps: 9 }, { schedule: { kind: 'constant' } });
+    const short = { schedule: { kind: 'constant' as const }, saveSteps: 100 };
+    const first = await train({ totalSteps: 4 }, { ...short, run: await newRun() });
+    expect(first.result?.checkpoint).toBe(join(folder, 'run', 'final'));
+    expect(listCheckpoints(join(folder, 'run')).map(({ name }) => name)).toEqual(['step-4']);
+    const longer = await goOn({ totalSteps: 9 }, short);
+    expect(longer.steps.map(({ step }) => step)).toEqual([5, 6, 7, 8, 9]);
+    expect(longer.task.weights()).toEqual(whole.task.weights());
+  });
+
+  it('notices that the data are others, and goes on with them only when told', async () => {
+    const data = (dataFingerprint: string) => ({ totalSteps: 6, dataFingerprint });
+    await train(data('a'), { run: await newRun(), saveSteps: 2 });
+    rmSync(join(folder, 'run', 'step-6'), { recursive: true });
+    const same = await goOn(data('a'));
+    expect(same.steps[0]?.step).toBe(5);
+    const told: string[] = [];
+    const progress = { start: () => ({ advance: () => {}, done: (note?: string) => told.push(note ?? '') }) };
+    const allowed = await goOn(data('b'), { allowChangedData: true, progress });
+    expect(allowed.result?.ended).toBe('finished');
+    expect(told[0]).toMatch(/not those that this run was trained on/);
+    const other = await goOn(data('b'));
+    expect(other.error?.message).toMatch(/not those that this run was trained on.*--allow-changed-data/);
+    expect(other.steps).toEqual([]);
+  });
+
+  it('makes an evaluation that was owed once, however often it is interrupted after it', async () => {
+    const options = { evalSteps: 2, saveSteps: 100 };
+    const first = new AbortController();
+    let calls = 0;
+    // After the last micro-batch of step 2, whose evaluation then has to wait.
+    const onBackward = () => ++calls === 4 && first.abort();
+    await train({ totalSteps: 6, onBackward }, { ...options, run: await newRun(), signal: first.signal });
+    for (let i = 0; i < 2; i++) {
+      const again = new AbortController();
+      const evalLoss = () => {
+        again.abort();
+        return 1;
+      };
+      const { steps } = await goOn({ totalSteps: 6, evalLoss }, { ...options, signal: again.signal });
+      expect(steps).toEqual([]);
+    }
+    await goOn({ totalSteps: 6 }, options);
+    const rows = openRun(join(folder, 'run')).metrics();
+    const evaluated = rows.filter((row) => row['eval/loss'] !== undefined).map(({ step }) => step);
+    expect(evaluated).toEqual([2, 4, 6]);
+  });
+
   it('saves at the step really reached when interrupted inside a step', async () => {
     const whole = await train({ totalSteps: 9 }, { evalSteps: 5 });
     const controller = new AbortController();
@@ -219,7 +268,7 @@ describe('cadence', () => {
     );
     expect(steps.filter((step) => step.evaluated).map((step) => step.step)).toEqual([4, 8, 10]);
     expect(steps.filter((step) => step.checkpoint).map((step) => step.step)).toEqual([3, 6, 9]);
-    expect(listCheckpoints(join(folder, 'run')).map(({ step }) => step)).toEqual([6, 9]);
+    expect(listCheckpoints(join(folder, 'run')).map(({ step }) => step)).toEqual([9, 10]);
     expect(
       openRun(join(folder, 'run'))
         .metrics()
@@ -268,7 +317,7 @@ describe('cadence', () => {
 
   it('refuses to choose by a metric that evaluation does not give', async () => {
     const { error } = await train({ totalSteps: 2 }, { evalSteps: 1, best: { metric: 'eval/accuracy' } });
-    expect(error?.message).toMatch(/eval\/accuracy, which evaluation does not give\. It gives: eval\/loss/);
+    expect(error?.message).toMatch(/eval\/accuracy: evaluation does not give it\. It gives: eval\/loss/);
   });
 
   it('tells progress', async () => {

@@ -95,6 +95,7 @@ class Loop {
       );
     }
     const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
+    this.#checkData(state);
     await this.#task.loadModel(path);
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
@@ -104,6 +105,18 @@ class Loop {
     this.#resumedFrom = path;
     this.#lastSaved = path;
     this.#savedStep = state.step;
+  }
+
+  /** Positions and shuffles are of the data that the run began with: on others they mean something else. */
+  #checkData({ data }: LoopState): void {
+    const { dataFingerprint: now } = this.#task;
+    if (data === undefined || now === undefined || data === now) return;
+    const { allowChangedData, progress } = this.#options;
+    const said =
+      'The training examples are not those that this run was trained on so far: the dataset has changed, or the tokenizer, or an option that decides what is read.';
+    if (!allowChangedData)
+      throw new UserError(`${said} Bring the data back, or go on with these with --allow-changed-data.`);
+    progress?.start('resuming').done(`${said} It goes on with what is there now (--allow-changed-data)`);
   }
 
   /** Takes one step; undefined if it was interrupted. */
@@ -163,8 +176,11 @@ class Loop {
   async end(): Promise<TrainResult> {
     const { state } = this;
     if (this.#options.signal?.aborted && state.step < this.#task.totalSteps) return this.interrupt();
+    const { run, best, saveFinal, saveSteps = 0 } = this.#options;
+    // The end is a checkpoint too, so that the run can be extended: final/ has no optimiser. It is written before an
+    // evaluation that is still owed, as the checkpoint of an interrupt is: whoever goes on from it evaluates again.
+    if (saveSteps > 0 && saveFinal !== false) await this.#save();
     if (state.evaluationDue) await this.evaluateLate();
-    const { run, best, saveFinal } = this.#options;
     if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
       await this.#task.loadModel(run.path('best_model'));
     let checkpoint = this.#lastSaved;
@@ -215,6 +231,7 @@ class Loop {
   #remember(): void {
     this.state.rng = captureRng(this.#task.optimizer.parameters);
     this.state.task = structuredClone(this.#task.state());
+    this.state.data = this.#task.dataFingerprint;
     this.#skippedBefore = { skipped: this.state.skipped, skippedInRow: this.state.skippedInRow };
   }
 

@@ -68,6 +68,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
       run,
       config: savedConfig(schema, resolved.config),
       resumeFrom: resolved.resume?.path,
+      allowChangedData: config.allowChangedData,
       checkpointName: options.checkpointName,
       signal: options.signal,
       progress: options.progress,

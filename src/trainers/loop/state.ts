@@ -24,6 +24,8 @@ export interface LoopState {
   window: { count: number; sums: Record<string, number> };
   /** Set if an exception occurred between two updates of one step: the weights are ahead of the other state. */
   inexact?: boolean;
+  /** `TrainTask.dataFingerprint` of the run so far. */
+  data?: string;
   rng: Record<string, string>;
   /** `TrainTask.state()`. */
   task: unknown;

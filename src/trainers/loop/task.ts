@@ -43,7 +43,10 @@ export interface StepOutcome {
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
+  /** May change where a run goes on with batches of another size. */
   readonly totalSteps: number;
+  /** Stands for the training data: a run that goes on compares it with that of its checkpoint. */
+  readonly dataFingerprint?: string;
   /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
   /** Metrics without prefix; the loop adds `eval/`. Random generators are restored afterwards. */
@@ -81,6 +84,8 @@ export interface LoopOptions {
   best?: BestOptions;
   /** A checkpoint's path, from `findCheckpoint`. */
   resumeFrom?: string;
+  /** Goes on also where the data are not those of the checkpoint. */
+  allowChangedData?: boolean;
   signal?: AbortSignal;
   progress?: Progress;
   label?: string;

@@ -3,11 +3,11 @@ import { usesReference } from '../../algorithms/index.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import type { PromptSource } from '../../rollouts/prompts.ts';
 import { describeChoices, modelPlan } from '../batches/plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
+import { stepsOf } from './steps.ts';
 
 /** Whether the reference is the policy's own base with adapters off. */
 async function sharesBase(config: PolicyConfig): Promise<boolean> {
@@ -23,14 +23,6 @@ const isAdapter = async (model: string) => baseOfAdapter(await resolveModel(mode
 
 export async function checkReference(config: PolicyConfig): Promise<void> {
   if (config.refQuantType !== undefined) checkQuantised(config, await sharesBase(config));
-}
-
-const endlessSteps = 500;
-
-export function stepsOf(config: PolicyConfig, prompts: PromptSource): number {
-  if (config.maxSteps !== undefined) return config.maxSteps;
-  if (prompts.size === undefined) return endlessSteps;
-  return Math.max(1, Math.ceil((config.epochs * prompts.size) / (config.batchSize * config.gradAccum)));
 }
 
 async function describeReference(config: PolicyConfig): Promise<string> {

@@ -14,6 +14,7 @@ import { type RewardFunction, type RewardScorer, rewardFunction } from '../../re
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
+import { promptsFingerprint } from '../../rollouts/prompts.ts';
 import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
@@ -31,8 +32,9 @@ import { loadForTraining } from '../setup.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
 import { Critic } from './critic.ts';
-import { checkReference, stepsOf } from './plan.ts';
+import { checkReference } from './plan.ts';
 import { writePolicyReport } from './report.ts';
+import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
 
 /** What a program may pass to `trainPolicy` besides the config. */
@@ -104,7 +106,8 @@ export function startPolicy(
     const store = config.saveRollouts ? await run.rollouts() : undefined;
     const task = new PolicyTask({
       ...{ config, algorithm, options: algorithmOptions, model, tokenizer, sampler, reference, critic },
-      ...{ prompts, scorer, optimizer, totalSteps: stepsOf(config, prompts), store },
+      ...{ prompts, scorer, optimizer, plannedSteps: plannedSteps(config, prompts), store },
+      dataFingerprint: train.length === 0 ? undefined : promptsFingerprint(train),
       ...(evaluation.length === 0 ? {} : { evaluate }),
     });
 

@@ -59,7 +59,7 @@ async function firstUpdate(algorithm: string) {
     prompts: new ListPrompts(prompts('good bad yes no good bad yes no red', 'no yes bad good no yes bad good blue'), 1),
     scorer: rewardFunction((items) => items.map(({ response }) => response.length)),
     optimizer,
-    totalSteps: 1,
+    plannedSteps: { maxSteps: 1, prompts: 0 },
   });
   const asked: { rollouts: Rollout[]; backward: Backward }[] = [];
   const update: Update = async (batches, backward) => {

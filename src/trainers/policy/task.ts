@@ -24,6 +24,7 @@ import { computeAdvantages, dropUniformGroups, responseKl } from './advantages.t
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
+import type { PlannedSteps } from './steps.ts';
 
 export interface PolicyParts {
   config: PolicyConfig;
@@ -38,7 +39,9 @@ export interface PolicyParts {
   prompts: PromptSource;
   scorer: RewardScorer;
   optimizer: Optimizer;
-  totalSteps: number;
+  plannedSteps: PlannedSteps;
+  /** Of the prompts, where they are a set. */
+  dataFingerprint?: string;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   store?: RolloutStore;
 }
@@ -47,21 +50,23 @@ interface PolicyState {
   prompts: unknown;
   rewards: unknown;
   klCoef: number;
+  taken: { steps: number; prompts: number };
 }
 
 export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
-  readonly totalSteps: number;
+  readonly dataFingerprint: string | undefined;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
   #klCoef: number;
+  #taken = { steps: 0, prompts: 0 };
 
   constructor(parts: PolicyParts) {
     const { config, options } = parts;
     this.#parts = parts;
     this.optimizer = parts.optimizer;
-    this.totalSteps = parts.totalSteps;
+    this.dataFingerprint = parts.dataFingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
     this.#shaper = new RewardShaper({
@@ -70,6 +75,18 @@ export class PolicyTask implements TrainTask {
       overlongRamp: options.overlongRamp,
       maxNewTokens: config.maxNewTokens,
     });
+  }
+
+  /** Those taken, and those that are left with as many prompts a step as are asked for now. */
+  get totalSteps(): number {
+    const { maxSteps, prompts } = this.#parts.plannedSteps;
+    const { steps, prompts: taken } = this.#taken;
+    return maxSteps ?? steps + Math.max(0, Math.ceil((prompts - taken) / this.#promptsPerStep));
+  }
+
+  get #promptsPerStep(): number {
+    const { batchSize, gradAccum } = this.#parts.config;
+    return batchSize * gradAccum;
   }
 
   async step(number: number, { update, signal }: StepContext): Promise<StepOutcome> {
@@ -90,13 +107,14 @@ export class PolicyTask implements TrainTask {
       prepare_seconds: (performance.now() - started) / 1000 - seconds,
     };
     const metrics = withOtherNames({ ...before, ...(await this.#train(trained, number, update)) });
+    this.#taken = { steps: number, prompts: this.#taken.prompts + this.#promptsPerStep };
     return { examples: asked, epoch, metrics };
   }
 
   /** Samples and scores responses; in several rounds if uniform groups are dropped. */
   async #sample(step: number, signal?: AbortSignal) {
     const { config, options, prompts, sampler, tokenizer, scorer } = this.#parts;
-    const wanted = config.batchSize * config.gradAccum;
+    const wanted = this.#promptsPerStep;
     const sampled: Rollout[] = [];
     let trained: Rollout[] = [];
     let asked = 0;
@@ -196,10 +214,12 @@ export class PolicyTask implements TrainTask {
   }
 
   state(): PolicyState {
-    return { prompts: this.#parts.prompts.state(), rewards: this.#shaper.state(), klCoef: this.#klCoef };
+    const prompts = this.#parts.prompts.state();
+    return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken: { ...this.#taken } };
   }
   restore(state: unknown): void {
-    const { prompts, rewards, klCoef } = state as PolicyState;
+    const { prompts, rewards, klCoef, taken } = state as PolicyState;
+    this.#taken = { ...taken };
     this.#parts.prompts.restore(prompts);
     this.#shaper.restore(rewards);
     this.#klCoef = klCoef;

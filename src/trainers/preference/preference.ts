@@ -5,14 +5,14 @@
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
 import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
-import { type BatchState, packBatch, type TokenStore } from '../../data/index.ts';
+import { packBatch, type TokenStore } from '../../data/index.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
 import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { StepBatches } from '../batches/step-batches.ts';
+import { StepBatches, type StepState } from '../batches/step-batches.ts';
 import type { TokenSets } from '../batches/token-sets.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
@@ -190,14 +190,17 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
 
   return {
     optimizer: new AdamW(model.trainable(), { lr: config.lr, weightDecay: config.weightDecay }),
-    totalSteps: steps.totalSteps,
+    get totalSteps() {
+      return steps.totalSteps;
+    },
+    dataFingerprint: train.fingerprint,
     async step(number, { update }) {
       const started = performance.now();
       if (moves(number)) {
         reference?.update();
         for (const response of held.flat()) response.lpRef = undefined;
       }
-      const batches = await steps.next(number);
+      const batches = await steps.next();
       const examples = batches.map((batch) => objective.examples(batch, known?.train));
       const totals = objective.totals(examples.flat());
       await update(examples, (part) => objective.backward(part, totals));
@@ -214,7 +217,7 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
     saveExtras: (folder) => reference?.save(folder),
     loadExtras: (folder) => reference?.load(folder),
     state: () => steps.state,
-    restore: (state) => steps.restore(state as BatchState),
+    restore: (state) => steps.restore(state as StepState),
   };
 }
 

@@ -60,6 +60,7 @@ export function startReward(
       tokenizer,
       objective,
       steps: new StepBatches(train, config),
+      dataFingerprint: train.fingerprint,
       optimizer: { lr: config.lr, weightDecay: config.weightDecay },
       checkpointing: config.gradientCheckpointing,
       beforeSave: (taken) => noteTraining(config, model, taken, validation ?? train),

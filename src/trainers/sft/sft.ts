@@ -137,6 +137,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       tokenizer,
       objective,
       steps: new StepBatches(data.train, sftBatching(config)),
+      dataFingerprint: data.train.fingerprint,
       optimizer: { lr: config.lr, weightDecay: config.weightDecay },
       checkpointing: config.gradientCheckpointing,
       ...(validation === undefined ? {} : { evaluate: () => evaluateSft(config, model, objective, validation) }),
