@@ -17,7 +17,8 @@ import { checkNewRun, claimFolder, resolveConfig } from '../../runs/index.ts';
 import type { TrainingRun } from '../../trainers/loop/training-run.ts';
 import { checkPolicyConfig } from '../../trainers/policy/config.ts';
 import { startPolicy } from '../../trainers/policy/policy.ts';
-import { trainPreference } from '../../trainers/preference/preference.ts';
+import { preferenceSchema } from '../../trainers/preference/config.ts';
+import { startPreference } from '../../trainers/preference/preference.ts';
 import { saveForTraining } from '../../trainers/setup.ts';
 import {
   type CompareConfig,
@@ -142,10 +143,9 @@ function startMethod(
   if (method.kind === 'policy')
     return startPolicy({ config: { ...policyConfig(config, method, seed), evalSteps: -1 }, sources: {} }, options);
   const rows = pairs?.rows ?? [];
-  return trainPreference(
-    { ...preferenceFlags(config, method, seed, rows.length), dataset: rows },
-    { ...options, cache: false },
-  ).open();
+  // A comparison's options are shared by its methods, and not each of them reads all: they are not held against the rules.
+  const resolved = resolveConfig(preferenceSchema, { flags: preferenceFlags(config, method, seed, rows.length) });
+  return startPreference(resolved, { ...options, dataset: rows, cache: false });
 }
 
 async function saveStats(config: CompareConfig, result: MethodRun, run: TrainingRun): Promise<void> {
