@@ -311,10 +311,12 @@ it('goes on with a finished model when more epochs are asked for, and remembers 
   expect(rows()).toMatchObject([{ name: 'qwen', status: 'finished', step: 6, best: { metric: 'eval/loss' } }]);
   const fresh = recipe({ training: { output_dir: at('dry'), num_epochs: 2 } }, { qwen });
   const [plan] = await planPipeline(readPipeline(fresh).config);
-  const step = plan?.training?.steps.total as number;
   const [more] = await train(given(2), { resume: true });
-  expect(more).toMatchObject({ status: 'finished', step });
-  expect(step).toBeGreaterThan(6);
+  // The last step of the first epoch was a part of one, so the same examples may make one step more than in one go.
+  const step = more?.step as number;
+  expect(more?.status).toBe('finished');
+  expect(step - (plan?.training?.steps.total as number)).toBeOneOf([0, 1]);
+  expect(readMetrics(at('more', 'qwen', 'metrics.jsonl')).at(-1)?.['train/epoch']).toBe(2);
   expect(rows()).toMatchObject([{ name: 'qwen', step, previous: { step: 6, status: 'finished' } }]);
   expect(readMetrics(at('more', 'qwen', 'metrics.jsonl')).map((row) => row.step)).toEqual(
     Array.from({ length: step }, (_, i) => i + 1),
