@@ -37,6 +37,7 @@ const targets = {
   },
   recipe: { engine: true, atUser: true, command: [] },
   setup: { engine: true },
+  docs: { command: ['scripts/api-docs.ts'] },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },

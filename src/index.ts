@@ -1,9 +1,9 @@
 /**
- * attune as a library: every command is a thin shell over a function that is exported here.
+ * The functions behind the commands: training, generation, evaluation, export, runs.
  *
  *     import { loadModel, trainPreference } from 'attune';
  *
- * The engine is `attune/tensor`, the losses are `attune/algorithms`.
+ * The other entries hold the parts: `attune/tensor` the engine, `attune/algorithms` the losses, and so on.
  */
 export { type Dataset, type DatasetSpec, openDataset } from './data/index.ts';
 export { AttuneError, UserError } from './errors.ts';
@@ -40,7 +40,27 @@ export {
   type TextResponse,
 } from './models/index.ts';
 export type { Progress } from './progress.ts';
-export * from './rewards/index.ts';
+export {
+  answerVerifier,
+  type LoadRewardOptions,
+  loadRewardModel,
+  loadRewardModule,
+  RewardError,
+  type RewardFunction,
+  type RewardFunctionOptions,
+  type RewardItem,
+  RewardModelScorer,
+  type RewardModule,
+  type RewardOutput,
+  type RewardParts,
+  type RewardScorer,
+  rewardFunction,
+  type ScoreRequest,
+  score,
+  sumOfRewards,
+  taskVerifier,
+  tolerant,
+} from './rewards/index.ts';
 export { lineChart, openRun, toPng } from './runs/index.ts';
 export { Tokenizer } from './text/index.ts';
 export type { TrainResult, TrainStep } from './trainers/loop/loop.ts';

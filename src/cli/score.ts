@@ -4,7 +4,8 @@
  */
 import type { Command } from 'commander';
 import { z } from 'zod';
-import { fileBytes, textLines } from '../data/index.ts';
+import { fileBytes } from '../data/sources/bytes.ts';
+import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { loadRewardModel, type RewardItem, stepAggregations } from '../rewards/index.ts';

@@ -9,20 +9,12 @@
 import { setImmediate } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { z } from 'zod';
-import { fileBytes, textLines } from '../data/index.ts';
+import { fileBytes } from '../data/sources/bytes.ts';
+import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
 import { field } from '../runs/index.ts';
-import {
-  allTasks,
-  corpusKinds,
-  corpusRows,
-  DistinctPrompts,
-  type Example,
-  formatReward,
-  parts,
-  styles,
-  task,
-} from '../tasks/index.ts';
+import { DistinctPrompts } from '../tasks/distinct.ts';
+import { allTasks, corpusKinds, corpusRows, type Example, formatReward, parts, styles, task } from '../tasks/index.ts';
 import { registerCommand } from './options/command.ts';
 import { jsonField } from './options/model-fields.ts';
 import { OutputFile } from './options/outputs.ts';

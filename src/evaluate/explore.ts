@@ -6,17 +6,12 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  type DatasetOptions,
-  type DatasetSpec,
-  ExampleEncoder,
-  openDataset,
-  type TextTokenizer,
-} from '../data/index.ts';
+import { type DatasetOptions, type DatasetSpec, ExampleEncoder, openDataset } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
+import type { TextTokenizer } from '../text/chat-format.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
 import { Collected, type ConversationDepth, type Exploration, type LengthBias, push } from './explore-figures.ts';
 import { drawExploration } from './explore-plot.ts';

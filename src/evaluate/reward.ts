@@ -9,12 +9,12 @@ import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '
 import { datasetHub } from '../hub/hub.ts';
 import type { LoadOptions, QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
+import { correlation } from '../rewards/error-analysis.ts';
 import {
   areaUnderCurve,
   bestOfN,
   type Calibration,
   calibration,
-  correlation,
   type Decisions,
   decisionsOf,
   type ErrorAnalysis,

@@ -1,5 +1,6 @@
 /** Prompts from a dataset: some are held out for evaluation, the rest is used for training, epoch by epoch. */
-import { type DatasetSpec, openDataset, promptKey } from '../data/index.ts';
+import { type DatasetSpec, openDataset } from '../data/index.ts';
+import { promptKey } from '../data/shapes/shapes.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import { Random } from '../random.ts';

@@ -1,5 +1,6 @@
 /** Scores rollouts: every scorer is called once for the whole batch. */
-import { frozenCopy, isRight, type RewardItem, type RewardScorer, scoreParts } from '../rewards/index.ts';
+import { isRight, type RewardItem, type RewardScorer, scoreParts } from '../rewards/index.ts';
+import { frozenCopy } from '../rewards/program/batch.ts';
 import { type Rollout, rewardItem } from './rollout.ts';
 
 /** Sets each rollout's score and parts by the scorer, and `correct` by the verifier. */

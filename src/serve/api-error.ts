@@ -1,4 +1,4 @@
-/** Errors as OpenAI's clients read them: `{ error: { message, type, param, code } }` with a status. */
+/** Errors in OpenAI's format: `{ error: { message, type, param, code } }` with a status. */
 import { AttuneError, UserError } from '../errors.ts';
 import { QueueFullError } from '../models/index.ts';
 
@@ -36,7 +36,7 @@ function typeOf(status: number): string {
 /** How long a client waits before it asks a full server again. */
 const retryAfterSeconds = 2;
 
-/** Whatever was thrown, as a client is told of it; what is inside the server stays there. */
+/** Turns any error into one for the client; internal details are not sent. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof QueueFullError)

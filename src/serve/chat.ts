@@ -37,7 +37,7 @@ function ask(served: ServedModel, request: ChatRequest, gone: AbortSignal): Aske
   return { served, request, prompt, tools, responses: submit(served, asked, gone), head };
 }
 
-/** The whole answer. */
+/** The complete response. */
 export async function chatCompletion(served: ServedModel, request: ChatRequest, gone: AbortSignal) {
   const { prompt, tools, responses, head } = ask(served, request, gone);
   const done = await responses.responses;
@@ -60,7 +60,7 @@ export async function chatCompletion(served: ServedModel, request: ChatRequest, 
   return { ...head, object: 'chat.completion', choices, usage: usageOf(prompt.length, written) };
 }
 
-/** The same as events; text that may yet become a tool call or a stop text waits. */
+/** The same as events. Text that may be the start of a tool call or a stop text is held back. */
 export async function streamChat(
   served: ServedModel,
   request: ChatRequest,
@@ -104,7 +104,7 @@ class StreamedChoice {
   readonly #tools: ToolFormat | undefined;
   readonly #decoder: ReturnType<Tokenizer['stream']>;
   readonly #text: StopText;
-  /** Where tools may be called, text up to the first call; what follows is parsed when all is there. */
+  /** If tools may be called: text up to the first call. The rest is parsed at the end. */
   readonly #beforeCalls: StopText;
 
   constructor(served: ServedModel, request: ChatRequest, tools: ToolFormat | undefined, index: number) {
@@ -173,7 +173,7 @@ function contentLogprobs(tokenizer: Tokenizer, response: Generation) {
   );
 }
 
-/** A token as OpenAI's API describes it; its bytes tell those apart that are half a character. */
+/** A token in OpenAI's format; the bytes identify tokens that are half a character. */
 function tokenLogprob(tokenizer: Tokenizer, id: number, logprob: number, top: readonly TokenLogprob[] = []) {
   const described = (each: number, value: number) => ({
     token: tokenizer.decode([each]),

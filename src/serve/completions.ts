@@ -1,4 +1,4 @@
-/** POST /v1/completions: text that goes on from a prompt. */
+/** POST /v1/completions: continues a prompt. */
 import { randomUUID } from 'node:crypto';
 import { type Generation, StopText } from '../models/index.ts';
 import type { Tokenizer } from '../text/index.ts';
@@ -8,7 +8,7 @@ import type { CompletionRequest } from './protocol.ts';
 import type { ServedModel } from './registry.ts';
 import { completionPrompts, samplerRequest, stopsOf, submit } from './requests.ts';
 
-/** OpenAI's completions end after 16 tokens where a client says nothing. */
+/** OpenAI's default for completions. */
 const defaultTokens = 16;
 
 function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {

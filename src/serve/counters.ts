@@ -1,4 +1,4 @@
-/** What the server has done, in Prometheus' text format. */
+/** The server's metrics in Prometheus' text format. */
 const secondsBuckets = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
 class Histogram {
@@ -35,7 +35,7 @@ export class Counters {
     this.#requests.set(key, (this.#requests.get(key) ?? 0) + 1);
   }
 
-  /** `gauges` are read at the time of asking. */
+  /** `gauges` are the current values. */
   text(gauges: Readonly<Record<string, number>>): string {
     const plain = (name: string, kind: string, value: number) => [`# TYPE ${name} ${kind}`, `${name} ${value}`];
     return [

@@ -1,17 +1,17 @@
 /**
- * The plain HTTP below the routes: who may ask, how much they may send, and how answers are written.
+ * HTTP below the routes: access checks, size limits, and writing of responses.
  *
- * Browsers are the danger of a local server. A page on the web can send requests to 127.0.0.1 (so the Origin is checked), and by
- * DNS rebinding under a name of its own (so the Host is checked); both on every route, streams included.
+ * A local server must be protected from browsers. A web page can send requests to 127.0.0.1, so the Origin is checked;
+ * with DNS rebinding it can do so under its own name, so the Host is checked. Both are checked on every route.
  */
 import { timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { ApiError } from './api-error.ts';
 
 export interface GuardOptions {
-  /** `host:port` as clients may write them; a server that others may reach answers to any. */
+  /** Accepted values of the Host header; any for a server that others can reach. */
   hosts: ReadonlySet<string> | 'any';
-  /** Without one nobody is asked for a key. */
+  /** If undefined, no key is required. */
   apiKey?: string;
 }
 
@@ -25,7 +25,7 @@ export function loopbackHosts(port: number): ReadonlySet<string> {
   return new Set(loopback.flatMap((name) => (port === 80 ? [name, `${name}:80`] : [`${name}:${port}`])));
 }
 
-/** Throws where a request may not be answered. */
+/** Throws if the request is not allowed. */
 export function guard(request: IncomingMessage, options: GuardOptions): void {
   const { host = '', origin } = request.headers;
   if (options.hosts !== 'any' && !options.hosts.has(host.toLowerCase()))
@@ -40,7 +40,7 @@ export function guard(request: IncomingMessage, options: GuardOptions): void {
     });
 }
 
-/** Takes as long for a nearly right key as for a wrong one. */
+/** Compares in constant time. */
 function equal(given: string, wanted: string): boolean {
   const [a, b] = [Buffer.from(given), Buffer.from(wanted)];
   return a.length === b.length && timingSafeEqual(a, b);
@@ -48,7 +48,7 @@ function equal(given: string, wanted: string): boolean {
 
 export const mostBodyBytes = 8 * 2 ** 20;
 
-/** The body as JSON; bounded, whatever its length header says. */
+/** The body as JSON; its size is limited, whatever its length header says. */
 export async function readJson(request: IncomingMessage, limit = mostBodyBytes): Promise<unknown> {
   const tooLarge = () =>
     new ApiError(413, `The request's body is larger than ${limit} bytes.`, { code: 'body_too_large' });
@@ -88,7 +88,7 @@ export const plainHeaders = {
 /** How long a client may leave what it was sent unread before it is given up. */
 export const usualPatienceMs = 30_000;
 
-/** Server-sent events, as slowly as the client reads them. */
+/** Server-sent events, at the speed at which the client reads. */
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #ping: NodeJS.Timeout;
@@ -105,14 +105,14 @@ export class EventStream {
       Connection: 'keep-alive',
     });
     response.flushHeaders();
-    // A proxy in between may end a connection on which nothing is said.
+    // Proxies may close a silent connection.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
     this.#ping.unref();
     // However it ends: by itself, by an error, by a client that goes away.
     response.once('close', () => clearInterval(this.#ping));
   }
 
-  /** Whether there is still a client. */
+  /** Whether the client is still connected. */
   get open(): boolean {
     return !this.#response.destroyed && !this.#response.writableEnded;
   }

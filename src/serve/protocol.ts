@@ -1,4 +1,4 @@
-/** What clients may send, as OpenAI's API has it, and what is done about fields that it has and this server does not. */
+/** Requests of OpenAI's API, and how fields are treated that this server does not support. */
 import { z } from 'zod';
 import { nearest } from '../errors.ts';
 import { ApiError } from './api-error.ts';
@@ -48,7 +48,7 @@ const responseFormat = z.discriminatedUnion('type', [
   }),
 ]);
 
-/** What both kinds of completion take. */
+/** Fields of both kinds of completion. */
 const sampling = {
   model: z.string().optional(),
   max_tokens: z.number().int().min(1).nullish(),
@@ -100,11 +100,11 @@ export const scoreRequest = z.object({
   items: z.array(scored).min(1).max(1024),
 });
 
-/** Fields that change nothing about the answer, sent by clients as a matter of course. */
+/** Fields that do not change the response; clients often send them. */
 const harmless = new Set([
   ...['store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key', 'verbosity'],
 ]);
-/** Fields that would change it, and their values that do not. */
+/** Fields that would change the response, and their values that do not. */
 const neutral: Record<string, (value: unknown) => boolean> = {
   presence_penalty: (value) => value === 0,
   frequency_penalty: (value) => value === 0,
@@ -114,7 +114,7 @@ const neutral: Record<string, (value: unknown) => boolean> = {
   suffix: (value) => value === '',
 };
 
-/** The body in its shape, or a 400 that names each fault; a field that nothing here reads is one. */
+/** The parsed body, or a 400 that names each fault; an unknown field is a fault. */
 export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown): z.output<Schema> {
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     throw new ApiError(400, "The request's body is a JSON object.");

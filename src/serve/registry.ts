@@ -12,14 +12,14 @@ export interface ServedModel {
   model: Model;
   tokenizer: Tokenizer;
   sampler: Sampler;
-  /** Of the base's adapters; null is the bare base. */
+  /** The adapter's name; null for the base alone. */
   adapter: string | null;
   /** Tokens that a prompt and its response may have together. */
   maxTokens: number;
 }
 
 export interface RegistryOptions extends LoadOptions, ResolveOptions {
-  /** Responses that may wait before a server says that it is full. */
+  /** Responses that may wait before the server answers that it is full. */
   maxQueue?: number;
   slots?: number;
   /** Tokens of a sequence at most; by default what the model has, up to 4096 on a CPU and 8192 on a GPU. */
@@ -69,7 +69,7 @@ export class Registry {
     return this.#offer({ name, model, tokenizer, sampler, adapter: model.adapters?.active?.name ?? null, maxTokens });
   }
 
-  /** Puts one more adapter on a model that is offered already; both share its weights. */
+  /** Adds an adapter to a model that is already offered; both share its weights. */
   addAdapter(name: string, folder: string, on?: string): ServedModel {
     this.#checkFree(name);
     const base = on === undefined ? this.models[0] : this.#served.get(on);
@@ -85,7 +85,7 @@ export class Registry {
     this.#rewards.set(name, scorer);
   }
 
-  /** The model of that name; the only one where a client names none. */
+  /** The model of this name, or the only one if the client names none. */
   find(name: string | undefined): ServedModel {
     const found = name === undefined ? this.models[0] : this.#served.get(name);
     if (found !== undefined) return found;

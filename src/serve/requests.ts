@@ -1,4 +1,4 @@
-/** From what a client sent to what the sampler is asked: the prompt's tokens, the rule, the limits. */
+/** Turns a client's request into a sampler request: prompt tokens, sampling options, limits. */
 import type { GenerationRequest, Submission } from '../models/index.ts';
 import {
   Constraint,
@@ -13,7 +13,7 @@ import type { ChatRequest, CompletionRequest } from './protocol.ts';
 import type { ServedModel } from './registry.ts';
 import { type ToolFormat, toolFormat } from './tools.ts';
 
-/** What OpenAI's API takes where a client says nothing. */
+/** OpenAI's default. */
 const defaultTemperature = 1;
 /** Calls in one response, where several are asked for. */
 const mostCalls = 8;
@@ -23,7 +23,7 @@ type Sampled = Pick<
   'temperature' | 'top_p' | 'top_k' | 'min_p' | 'repetition_penalty' | 'seed' | 'n' | 'user' | 'max_tokens' | 'stop'
 >;
 
-/** The sampler's request; one that cannot fit is refused with the numbers. */
+/** The sampler's request; one that does not fit the context is refused. */
 export function samplerRequest(
   served: ServedModel,
   prompt: readonly number[],
@@ -58,12 +58,12 @@ export function samplerRequest(
 
 export const stopsOf = ({ stop }: Pick<Sampled, 'stop'>): string[] => [stop ?? []].flat().filter((text) => text !== '');
 
-/** Enters a request, and leaves with its client. */
+/** Submits a request; it is cancelled when the client disconnects. */
 export function submit(served: ServedModel, request: GenerationRequest, gone: AbortSignal): Submission {
   return served.sampler.submit({ ...request, signal: gone });
 }
 
-/** A conversation as the model reads it, and the way it writes tool calls where it may. */
+/** A conversation as prompt tokens, and the format of tool calls if there are tools. */
 export function chatPrompt(
   served: ServedModel,
   request: ChatRequest,
@@ -83,7 +83,7 @@ export function chatPrompt(
   return { prompt: tokenizer.encode(text), tools: format, grammar: grammarOf(request, given, format) };
 }
 
-/** What the response must be, where the client wants JSON or a call. */
+/** The grammar of the response if the client wants JSON or a tool call. */
 function grammarOf(
   request: ChatRequest,
   given: NonNullable<ChatRequest['tools']>,
@@ -105,14 +105,14 @@ function grammarOf(
   return undefined;
 }
 
-/** The hook of constrained decoding; each of a request's samples has its own text and so its own place in the grammar. */
+/** The hook of constrained decoding; each sample of a request has its own state in the grammar. */
 export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): Pick<GenerationRequest, 'allow'> {
   if (grammar === undefined) return {};
   const constraint = new Constraint(vocabularyOf(served.tokenizer), grammar);
   return { allow: (ids) => constraint.after(ids) };
 }
 
-/** Templates read calls with their arguments as objects, and know no "developer". */
+/** Templates want the arguments of calls as objects, and do not know the role "developer". */
 function templateMessage(message: ChatRequest['messages'][number]): Message {
   const { role, content, tool_calls: calls, ...rest } = message;
   return {

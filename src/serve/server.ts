@@ -33,7 +33,7 @@ export interface ServeOptions {
   /** 8000 unless given; 0 takes a free one. */
   port?: number;
   apiKey?: string;
-  /** Told of every request when it is done; prompts are in it only with `logPrompts`. */
+  /** Called after every request; prompts are included only with `logPrompts`. */
   onRequest?: (entry: RequestEntry) => void;
   logPrompts?: boolean;
   /** How long a client may leave a stream unread before it is given up. */
@@ -47,7 +47,7 @@ export interface RequestEntry {
   model?: string;
   usage?: Usage;
   error?: string;
-  /** The error itself, where it is the server's own fault. */
+  /** The error, if the server itself failed. */
   cause?: unknown;
   body?: unknown;
 }
@@ -55,7 +55,7 @@ export interface RequestEntry {
 export interface RunningServer {
   readonly url: string;
   readonly port: number;
-  /** Answers what it has begun and takes nothing new; resolves when the last answer is out. */
+  /** Finishes running requests and takes no new ones; resolves after the last response. */
   drain(): Promise<void>;
   /** Ends at once. */
   close(): Promise<void>;
@@ -237,7 +237,7 @@ class App {
     if (told.status >= 500) entry.cause = error;
     if (!response.headersSent) sendJson(response, told.status, told.body, { ...told.headers, Connection: 'close' });
     else if (!response.writableEnded) {
-      // In the middle of a stream the status is gone; clients read an error event.
+      // In the middle of a stream the status is already sent; clients read an error event.
       response.write(`data: ${JSON.stringify(told.body)}\n\n`);
       response.end();
     }
@@ -285,7 +285,7 @@ class App {
   }
 }
 
-/** Aborted when the client goes away before its answer is whole. */
+/** Aborted when the client disconnects before its response is complete. */
 function goneSignal(request: IncomingMessage, response: ServerResponse): AbortSignal {
   const controller = new AbortController();
   response.on('close', () => {

@@ -1,5 +1,5 @@
 /**
- * Tool calls: what models write for them, by family, and back. The chat template tells which way a model was taught:
+ * Formats of tool calls, by model family. The chat template tells which one a model was trained on:
  *
  *   <tool_call>{"name": …, "arguments": {…}}</tool_call>     Qwen, Hermes and their kin
  *   [TOOL_CALLS][{"name": …, "arguments": {…}}]               Mistral
@@ -29,7 +29,7 @@ export interface Tool {
 }
 
 export interface ToolFormat {
-  /** What a call begins with: text before it is the answer's own. */
+  /** The text that a call begins with; text before it is content. */
   readonly opening: string;
   /** The calls in a response, and the text that is left; undefined where what follows the opening is none. */
   parse(response: string): { text: string; calls: ToolCall[] };
@@ -37,7 +37,7 @@ export interface ToolFormat {
   grammar(tools: readonly Tool[], most: number): GrammarNode;
 }
 
-/** The format that a chat template writes past calls in; undefined where it knows no tools. */
+/** The format in which a chat template writes past calls; undefined if it knows no tools. */
 export function toolFormat(template: string | undefined): ToolFormat | undefined {
   if (template === undefined || !/\btools\b/.test(template)) return undefined;
   if (template.includes('<tool_call>')) return tagged;

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
+import { DistinctPrompts } from './distinct.ts';
 import {
   allTasks,
   chatRows,
   corpusKinds,
   corpusRows,
-  DistinctPrompts,
   gradedRows,
   labelledStepsRows,
   mixture,

@@ -23,7 +23,6 @@ export {
   preferenceRows,
   type Source,
 } from './corpus.ts';
-export { DistinctPrompts } from './distinct.ts';
 export {
   type DrawOptions,
   type Mixture,
@@ -34,7 +33,7 @@ export {
   partOf,
   parts,
 } from './mixture.ts';
-export { afterThinking, numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './parts/answer.ts';
+export { numbersIn, type ReadNumber, readLine, readNumber, taggedAnswer } from './parts/answer.ts';
 export { type FormatOptions, formatInstruction, formatReward, respond, type Style, styles } from './parts/format.ts';
 export type { Solution, Step, StepLabel } from './parts/solution.ts';
 export { defineTask, type Example, type Task, type TaskDefinition } from './parts/task.ts';

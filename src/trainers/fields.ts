@@ -4,7 +4,8 @@
  *     const schema = z.object({ ...runFields({ … }), ...modelFields({ model: 'Qwen/Qwen3-0.6B' }), ...dataFields(), … });
  */
 import { z } from 'zod';
-import { type ColumnNames, columnRoles } from '../data/index.ts';
+import type { ColumnNames } from '../data/index.ts';
+import { columnRoles } from '../data/shapes/columns.ts';
 import { quantTypes } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 

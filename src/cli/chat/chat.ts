@@ -21,7 +21,7 @@ export interface ChatOptions {
   conversation: Conversation;
   screen: Screen;
   scorer?: RewardScorer;
-  /** Where votes go. */
+  /** The file of votes. */
   votes: string;
 }
 
@@ -95,7 +95,7 @@ async function answerAlone(options: ChatOptions, { model }: ChatModel): Promise<
   screen.note(about.join(' · '));
 }
 
-/** Both answer, in an order that the voter does not know; the conversation goes on with the reply that won. */
+/** Both models answer in a hidden order; the conversation continues with the winning reply. */
 async function answerBlind(options: ChatOptions, models: readonly [ChatModel, ChatModel]): Promise<void> {
   const { conversation, screen, votes, scorer } = options;
   const prompt = conversation.messages;
@@ -132,7 +132,7 @@ async function answerBlind(options: ChatOptions, models: readonly [ChatModel, Ch
   screen.note(`kept in ${votes}; /results shows the tally`);
 }
 
-/** 1 or 2 for the better one, = for a tie, s to skip; undefined where nobody votes. */
+/** 1 or 2 for the better reply, = for a tie, s to skip; undefined without a vote. */
 async function askVote(screen: Screen): Promise<0 | 1 | 'tie' | undefined> {
   for (;;) {
     const given = (await screen.ask('better? 1, 2, = or s> '))?.trim().toLowerCase();

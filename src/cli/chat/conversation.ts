@@ -1,10 +1,10 @@
-/** A conversation with one model: its turns, its settings, and what can be done to them. No terminal in here. */
+/** A conversation: its turns and settings, without a terminal. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { UserError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import type { Message } from '../../text/index.ts';
 
-/** What decides how a reply is written. */
+/** Settings of a reply. */
 export interface ChatSettings {
   system?: string;
   /** 0 (greedy) to 1.5. */
@@ -22,7 +22,7 @@ export class Conversation {
     this.settings = settings;
   }
 
-  /** All that the model reads, the system's words first. */
+  /** All messages, the system message first. */
   get messages(): Message[] {
     const { system } = this.settings;
     return [
@@ -42,13 +42,13 @@ export class Conversation {
     this.#turns.push({ role: 'assistant', content });
   }
 
-  /** Takes the last reply back, so that the question is asked again; false where there is none. */
+  /** Removes the last reply, so that the question is asked again; false if there is none. */
   retry(): boolean {
     if (this.#turns.at(-1)?.role === 'assistant') this.#turns.pop();
     return this.#turns.at(-1)?.role === 'user';
   }
 
-  /** Takes back a question that got no reply. */
+  /** Removes a question that got no reply. */
   unask(): void {
     if (this.#turns.at(-1)?.role === 'user') this.#turns.pop();
   }

@@ -1,6 +1,6 @@
 /**
- * The terminal side of a chat: lines in (with editing, history and several lines), text out. Ctrl-C is told to whoever is
- * listening: it stops a reply, not the program.
+ * The terminal side of a chat: lines in (with editing, history and several lines), text out. Ctrl-C calls
+ * `onInterrupt`: it stops a reply, not the program.
  */
 import { createInterface, type Interface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
@@ -19,7 +19,7 @@ export class Screen {
   readonly #waiting: string[] = [];
   #wake: (() => void) | undefined;
   #closed = false;
-  /** Called on Ctrl-C; returns whether somebody had something to stop. */
+  /** Called on Ctrl-C; returns whether there was something to stop. */
   onInterrupt: () => boolean = () => false;
   #interrupts = 0;
 
@@ -40,7 +40,10 @@ export class Screen {
     this.#lines.on('SIGINT', () => this.#interrupted());
   }
 
-  /** A message of one or more lines: one that ends in a backslash goes on, and so does all between two lines of """. Undefined at the end. */
+  /**
+   * Reads a message. A line that ends in a backslash continues, and so does all text between two lines of """.
+   * Undefined at the end of input.
+   */
   async ask(prompt: string): Promise<string | undefined> {
     let text = '';
     let fenced = false;
@@ -62,7 +65,7 @@ export class Screen {
   line(text = ''): void {
     this.write(`${text}\n`);
   }
-  /** About the chat rather than of it. */
+  /** A remark about the chat, not part of it. */
   note(text: string): void {
     this.#styled(`${text}\n`, '2');
   }
@@ -75,7 +78,7 @@ export class Screen {
     this.#lines.close();
   }
 
-  /** Styles are our own; what is inside is made visible first. */
+  /** Writes styled text; control characters in it are made visible first. */
   #styled(text: string, style: string): void {
     this.#output.write(this.terminal ? `\u001b[${style}m${visible(text)}\u001b[0m` : visible(text));
   }

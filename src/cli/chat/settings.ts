@@ -1,4 +1,4 @@
-/** The commands of a chat that begin with a slash: what each takes, and what it says about a wrong value. */
+/** The slash commands of a chat. */
 import { nearest, UserError } from '../../errors.ts';
 import type { ChatSettings } from './conversation.ts';
 
@@ -32,7 +32,7 @@ export function parseCommand(line: string): { name: string; rest: string } | und
   );
 }
 
-/** Changes a setting; returns what it is now, in words. */
+/** Changes a setting; returns its new value as text. */
 export function changeSetting(settings: ChatSettings, name: string, rest: string): string {
   if (name === '/system') {
     if (rest !== '') settings.system = rest === '""' ? '' : rest;

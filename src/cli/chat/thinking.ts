@@ -7,7 +7,7 @@ export interface Part {
   thinking: boolean;
 }
 
-/** Pieces in, parts out; a tag that is not yet whole waits for its rest. */
+/** Splits streamed pieces into parts; an incomplete tag waits for the rest. */
 export class ThinkingParts {
   #waiting = '';
   #thinking = false;
@@ -24,7 +24,7 @@ export class ThinkingParts {
         this.#thinking = !this.#thinking;
         continue;
       }
-      // What may be the beginning of the tag is held back.
+      // Holds back what may be the start of the tag.
       let held = Math.min(tag.length - 1, this.#waiting.length);
       while (held > 0 && !tag.startsWith(this.#waiting.slice(-held))) held--;
       this.#emit(parts, this.#waiting.length - held);

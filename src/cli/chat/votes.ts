@@ -1,11 +1,10 @@
 /**
- * Votes on two models' replies, kept as preference data: each vote is a row with prompt, chosen and rejected that
- * `attune train preference` and `attune train reward` read as it is, and beside it who voted for what, with which settings and when.
- * Ties are kept in a file of their own: they are no preference.
+ * Votes on two models' replies as preference data: each vote is a row with prompt, chosen and rejected, which `attune
+ * train preference` and `attune train reward` read, plus models, settings and time. Ties go to a separate file.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
-import { wilson } from '../../rewards/index.ts';
+import { wilson } from '../../rewards/error-analysis.ts';
 import type { Message } from '../../text/index.ts';
 import type { ChatSettings } from './conversation.ts';
 

@@ -1,6 +1,6 @@
 /**
- * Pictures that stand in a row get plots of one size in one place: a page scales each picture to its column, so all must have
- * the same margins around the plot. Margins differ by axis labels, titles and legends; each picture is given the widest.
+ * Gives the charts of a row equal margins, so that their plots have the same size and position when a page scales them
+ * to its columns. Margins differ by axis labels, titles and legends; the widest are used.
  */
 interface Frame {
   left: number;
@@ -12,7 +12,9 @@ interface Frame {
 const opening = /^(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)" viewBox="[^"]*"/;
 const origin = /<g fill="none"[^>]* transform="translate\(([-\d.]+),([-\d.]+)\)"/;
 
-/** Where the plot's upper left corner lies within the picture, and how much there is on the other side of that corner. */
+/**
+ * Where the plot's upper left corner lies within the picture, and how much there is on the other side of that corner.
+ */
 function frameOf(svg: string): Frame {
   const [, , width, height] = opening.exec(svg) ?? [];
   const [, x, y] = origin.exec(svg) ?? [];

@@ -42,7 +42,7 @@ export interface LineOptions extends Labels {
   smooth?: boolean;
   /** Half-width of a band around each series, by the series' name. */
   bands?: Record<string, readonly number[]>;
-  /** Where the x axis ends, so that panels beside one another compare. */
+  /** End of the x axis, so that neighbouring panels can be compared. */
   xMax?: number;
 }
 
@@ -321,7 +321,7 @@ export function grid(
   };
 }
 
-/** All plots as large as the largest. */
+/** Gives all plots the size of the largest. */
 export function sameSize(charts: readonly Chart[]): Chart[] {
   const largest = (side: string) => Math.max(0, ...charts.map((chart) => Number(chart[side]) || 0));
   const [width, height] = [largest('width'), largest('height')];

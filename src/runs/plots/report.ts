@@ -38,7 +38,7 @@ export class Report {
     return this.#add(`<p class="note">${escapeHtml(text)}</p>`);
   }
 
-  /** What came out, before anything else: `55 % → 95 %` and a few words on what that is. */
+  /** The main result at the top: `55 % → 95 %` and a few words of explanation. */
   headline(figure: string, meaning: string): this {
     return this.#add(`<p class="headline"><strong>${escapeHtml(figure)}</strong> ${escapeHtml(meaning)}</p>`);
   }

@@ -1,13 +1,13 @@
 /**
- * Colours of pictures and pages. Four of them mean one thing wherever they are seen: training blue, held-out orange, gold
- * (a verifier, known answers) green, proxy (a reward model) purple. Names without such a meaning get other colours.
+ * Colours of plots and pages. Four have a fixed meaning: training blue, held-out orange, gold
+ * (a verifier, known answers) green, proxy (a reward model) purple. Other names get other colours.
  */
 export const colors = {
   training: '#2563eb',
   heldOut: '#ea580c',
   gold: '#16a34a',
   proxy: '#9333ea',
-  /** One series that needs no telling apart. */
+  /** A single series. */
   plain: '#0e7490',
   ink: '#0f172a',
   label: '#334155',
@@ -19,7 +19,7 @@ export const colors = {
   note: '#eff6ff',
 } as const;
 
-/** Colours of names that mean nothing by themselves: methods, sources, sides of a pair. */
+/** Colours of names without a fixed meaning: methods, sources, sides of a pair. */
 const categories = [
   colors.plain,
   '#dc2626',
@@ -40,7 +40,7 @@ const meanings: [RegExp, string][] = [
   [/^(eval(uation)?|held[-_ ]out|validation|test)\b/, colors.heldOut],
 ];
 
-/** The colour of each name, in order: its meaning's where it has one, otherwise the next that is free. */
+/** The colour of each name, in order: the fixed one if it has a meaning, otherwise the next free one. */
 export function colorsOf(names: readonly string[]): string[] {
   let used = 0;
   return names.map(

@@ -1,14 +1,14 @@
 /**
  * Constrained decoding: the tokens that may come next so that the text stays within a grammar.
  *
- *     const allow = constraint(vocabularyOf(tokenizer), schemaGrammar(schema));
+ *     const allow = new Constraint(vocabularyOf(tokenizer), schemaGrammar(schema));
  *     allow.after([]);                         // ids that may begin the response
  */
 import { AttuneError } from '../../errors.ts';
 import type { Tokenizer } from '../tokenizer/tokenizer.ts';
 import { type GrammarNode, matcher, type State } from './grammar.ts';
 
-/** A vocabulary's tokens in the order of their bytes, so that those with a common beginning are neighbours. */
+/** A vocabulary's tokens sorted by their bytes, so that tokens with a common prefix are neighbours. */
 export interface Vocabulary {
   ids: Int32Array;
   bytes: readonly Uint8Array[];
@@ -18,7 +18,10 @@ export interface Vocabulary {
 
 const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
 
-/** Made once for each tokenizer. Special tokens write nothing and are left out, but for those that end a turn. */
+/**
+ * A tokenizer's tokens as bytes, computed once per tokenizer. Special tokens are left out, except those that end a
+ * turn.
+ */
 export function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
   let made = vocabularies.get(tokenizer);
   if (made === undefined) {
@@ -39,11 +42,12 @@ export function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
   return made;
 }
 
+/** The tokens that may come next so that a response stays within a grammar; for `allow` of a generation request. */
 export class Constraint {
   readonly #vocabulary: Vocabulary;
   readonly #start: State;
   readonly #allowed = new WeakMap<State, readonly number[]>();
-  /** Where the longest responses asked for so far stand: the next question is mostly one token longer. */
+  /** States of the longest responses so far: the next call is mostly for one token more. */
   readonly #reached = new Map<string, State>();
 
   constructor(vocabulary: Vocabulary, grammar: GrammarNode) {
@@ -51,7 +55,7 @@ export class Constraint {
     this.#start = matcher(grammar);
   }
 
-  /** The ids that may follow a response's tokens; only those that end the turn once nothing can follow. */
+  /** The ids that may follow a response's tokens; only end-of-turn ids once the text is complete. */
   after(ids: readonly number[]): readonly number[] {
     const state = this.#stateAfter(ids);
     let allowed = this.#allowed.get(state);
@@ -62,7 +66,7 @@ export class Constraint {
     return allowed;
   }
 
-  /** Whether a response's tokens are a whole sentence of the grammar. */
+  /** Whether a response's tokens are a complete sentence of the grammar. */
   isWhole(ids: readonly number[]): boolean {
     return this.#stateAfter(ids).accepting;
   }
@@ -87,7 +91,7 @@ export class Constraint {
   #allowedAt(state: State): number[] {
     const found: number[] = [];
     const { ids, bytes, ends } = this.#vocabulary;
-    /** Tokens low … high−1 agree in their first `depth` bytes, which lead to `here`. */
+    /** Tokens low … high−1 share their first `depth` bytes, which lead to `here`. */
     const visit = (low: number, high: number, depth: number, here: State): void => {
       let at = low;
       while (at < high && (bytes[at] as Uint8Array).length === depth) found.push(ids[at++] as number);

@@ -1,14 +1,14 @@
 /**
- * Grammars over bytes, matched one byte at a time: which texts may still become a sentence of the grammar.
+ * Grammars over bytes, matched one byte at a time: which texts can still become a sentence of the grammar.
  *
  *     const start = matcher(sequence([literal('{'), repeat(digit, 1, 3), literal('}')]));
  *     start.next(0x7b)?.next(0x37)?.accepting;                       // false: "{7" is not whole yet
  *
- * A state is a set of stacks of what has still to come, as in a pushdown automaton. States and their transitions are kept, so
- * that what comes up again and again (the inside of a string) costs one look-up.
+ * A state is a set of stacks of what is still to come, as in a pushdown automaton. States and transitions are cached,
+ * so that repeated ones (the inside of a string) cost one look-up.
  */
 
-/** One part of a grammar. */
+/** A grammar over bytes, for constrained decoding. */
 export type GrammarNode =
   | { kind: 'set'; bytes: Uint8Array }
   | { kind: 'sequence'; parts: readonly GrammarNode[] }
@@ -16,25 +16,28 @@ export type GrammarNode =
   | { kind: 'repeat'; node: GrammarNode; least: number; most: number; rest?: GrammarNode }
   | { kind: 'rule'; resolve: () => GrammarNode };
 
-/** One byte out of some. */
+/** One byte of the given ranges. */
 export function set(...ranges: readonly (readonly [from: number, to: number])[]): GrammarNode {
   const bytes = new Uint8Array(256);
   for (const [from, to] of ranges) bytes.fill(1, from, to + 1);
   return { kind: 'set', bytes };
 }
 
+/** A grammar of parts one after another. */
 export const sequence = (parts: readonly GrammarNode[]): GrammarNode => ({ kind: 'sequence', parts });
+/** A grammar of which one option must match. */
 export const choice = (options: readonly GrammarNode[]): GrammarNode => ({ kind: 'choice', options });
+/** A grammar that may be left out. */
 export const optional = (node: GrammarNode): GrammarNode => repeat(node, 0, 1);
-/** Looked up when it is reached: for grammars that contain themselves. */
+/** Resolved when it is reached, for recursive grammars. */
 export const rule = (resolve: () => GrammarNode): GrammarNode => ({ kind: 'rule', resolve });
 
-/** `least` to `most` times; `most` may be Infinity. */
+/** A grammar `least` to `most` times in a row; `most` may be Infinity. */
 export function repeat(node: GrammarNode, least: number, most: number): GrammarNode {
   return { kind: 'repeat', node, least, most };
 }
 
-/** Exactly this text, as UTF-8. */
+/** A grammar of exactly this text, as UTF-8. */
 export function literal(text: string): GrammarNode {
   return sequence(Array.from(new TextEncoder().encode(text), (byte) => set([byte, byte])));
 }
@@ -43,17 +46,17 @@ interface Stack {
   id: number;
   node: GrammarNode;
   below: Stack | null;
-  /** Stacks that lie on this one, by their top: equal stacks are one object. */
+  /** Stacks on top of this one, by their top node; equal stacks are one object. */
   above: Map<GrammarNode, Stack>;
 }
 
-/** Where a match stands. */
+/** The state of a match. */
 export interface State {
-  /** What was read so far is a whole sentence. */
+  /** Whether the text so far is a complete sentence. */
   readonly accepting: boolean;
   /** Whether nothing can follow. */
   readonly ended: boolean;
-  /** After one more byte; undefined where no sentence goes on with it. */
+  /** The state after one more byte; undefined if no sentence continues with it. */
   next(byte: number): State | undefined;
 }
 

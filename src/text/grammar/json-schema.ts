@@ -1,20 +1,21 @@
 /**
- * JSON Schema to a grammar whose sentences are the valid documents, written without blanks.
+ * Turns a JSON Schema into a grammar whose sentences are the valid documents, without white space.
  *
  *     const grammar = schemaGrammar({ type: 'object', properties: { age: { type: 'integer' } }, required: ['age'] });
  *
- * What a grammar cannot promise (bounds of numbers, patterns, unique items) is refused by name: a promise that is not kept
- * would be worse. Properties come in the order of the schema.
+ * Keywords that a grammar cannot enforce (bounds of numbers, patterns, unique items) are refused by name. Properties
+ * come in the order of the schema.
  */
 import { UserError } from '../../errors.ts';
 import { choice, type GrammarNode, literal, optional, repeat, rule, sequence, set } from './grammar.ts';
 
+/** A JSON Schema. */
 export type JsonSchema = boolean | { [keyword: string]: unknown };
 
 const understood = new Set([
   ...['type', 'properties', 'required', 'additionalProperties', 'items', 'prefixItems', 'minItems', 'maxItems'],
   ...['minLength', 'maxLength', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref', '$defs', 'definitions'],
-  // Without meaning for what is valid.
+  // Keywords that do not affect validity.
   ...[
     '$schema',
     '$id',
@@ -30,7 +31,7 @@ const understood = new Set([
 ]);
 /** Keywords of some types that hold by themselves where their type is left out of `type`. */
 const types = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'];
-/** Numbers are bounded, or a model could go on writing digits for ever. */
+/** Numbers are bounded; otherwise a model could write digits without end. */
 const mostDigits = 15;
 const mostExponentDigits = 2;
 
@@ -53,7 +54,9 @@ const number = sequence([
 ]);
 
 const continuation = set([0x80, 0xbf]);
-/** One character of a string: well-formed UTF-8 (RFC 3629), or an escape. A \u escape never names half a surrogate pair. */
+/**
+ * One character of a string: well-formed UTF-8 (RFC 3629), or an escape. A \u escape never names half a surrogate pair.
+ */
 const character = choice([
   set([0x20, 0x21], [0x23, 0x5b], [0x5d, 0x7f]),
   sequence([set([0xc2, 0xdf]), continuation]),

@@ -1,7 +1,7 @@
-/** The bytes that each token of a vocabulary stands for: what constrained decoding matches against a grammar. */
+/** The bytes of each token of a vocabulary, which constrained decoding matches against a grammar. */
 import type { TokenizerJson } from './files.ts';
 
-/** GPT-2's alphabet: printable bytes stand for themselves, the others for the letters from U+0100 on, in their order. */
+/** GPT-2's alphabet: printable bytes are themselves, the others are letters from U+0100 on, in order. */
 const letterBytes = new Map<string, number>();
 for (let byte = 0, next = 256; byte < 256; byte++) {
   const prints = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
@@ -11,8 +11,8 @@ for (let byte = 0, next = 256; byte < 256; byte++) {
 const encoder = new TextEncoder();
 
 /**
- * A token's bytes as the vocabulary writes it: byte-level letters, or SentencePiece's ▁ for a space and <0x0A> for a byte.
- * Added tokens are plain text.
+ * A token's bytes as the vocabulary writes it: byte-level letters, or SentencePiece's ▁ for a space and <0x0A> for a
+ * byte. Added tokens are plain text.
  */
 export function bytesOfToken(token: string, style: 'byte-level' | 'plain', isAdded: boolean): Uint8Array {
   if (isAdded) return encoder.encode(token);

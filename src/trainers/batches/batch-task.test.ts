@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { type Batch, openDataset, packBatch, type Shape, tokenise } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
-import { rewardHeads } from '../../rewards/index.ts';
+import { rewardHeads } from '../../rewards/reward-notes.ts';
 import { readMetrics } from '../../runs/index.ts';
 import { corpusRows } from '../../tasks/index.ts';
 import { liveTensors, scope } from '../../tensor/index.ts';

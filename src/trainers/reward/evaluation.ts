@@ -7,9 +7,9 @@ import {
   type GradedScore,
   pairwiseAccuracy,
   type RewardType,
-  scoreOf,
   topAccuracy,
 } from '../../rewards/index.ts';
+import { scoreOf } from '../../rewards/reward-model.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { evalSample } from '../batches/eval-sample.ts';
 import { lastTokens, type Objective } from '../batches/objectives.ts';

@@ -7,7 +7,8 @@
 import type { z } from 'zod';
 import type { Dataset, Shape, TokenStore } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
-import { type RewardNotes, type RewardType, rewardHeads } from '../../rewards/index.ts';
+import type { RewardNotes, RewardType } from '../../rewards/index.ts';
+import { rewardHeads } from '../../rewards/reward-notes.ts';
 import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { batchTask } from '../batches/batch-task.ts';

@@ -1,6 +1,6 @@
 /**
- * Options that belong to methods. A number goes to every method of the comparison that reads the option; `ppo=0.02,grpo=0`
- * names the methods. An option that no chosen method reads, or that is given to a method that does not read it, is refused.
+ * Options of single methods. A plain number applies to every method that reads the option; `ppo=0.02,grpo=0` names the
+ * methods. An option that no chosen method reads, or that is given to a method that does not read it, is refused.
  */
 import { z } from 'zod';
 import { policyAlgorithm, preferenceLoss } from '../../algorithms/index.ts';
@@ -11,7 +11,7 @@ import { preferenceSchema } from '../../trainers/preference/config.ts';
 
 export interface Method {
   name: string;
-  /** Which trainer it belongs to. */
+  /** The trainer it belongs to. */
   kind: 'policy' | 'preference';
 }
 
@@ -94,7 +94,7 @@ export function ownOptions(config: MethodOptionValues, method: Method): Record<s
 
 const everyReader = '';
 
-/** Values by method; a plain number stands under `everyReader`. */
+/** Values by method; a plain number has the key `everyReader`. */
 function valuesOf(name: OptionName, given: Given): Map<string, number> {
   const values = new Map<string, number>();
   if (given === undefined) return values;
@@ -113,7 +113,7 @@ function valuesOf(name: OptionName, given: Given): Map<string, number> {
   return values;
 }
 
-/** Says what would have no effect, before anything is loaded. */
+/** Reports options without effect, before anything is loaded. */
 export function checkMethodOptions(config: MethodOptionValues, methods: readonly Method[]): void {
   for (const name of optionNames) {
     const option = methodOptions[name];
