@@ -81,7 +81,10 @@ function formatNative() {
   return status;
 }
 
-/** npm writes what it installed into node_modules/.package-lock.json: packages are up to date when that agrees with ours. */
+/**
+ * npm writes what it installed into node_modules/.package-lock.json: packages are up to date when that agrees with
+ * ours.
+ */
 function packagesAreInstalled() {
   const installed = join(root, 'node_modules/.package-lock.json');
   if (!existsSync(installed)) return false;
@@ -99,7 +102,10 @@ async function installPackages() {
     throw new Stop('npm ci ended well, and yet packages are missing: remove node_modules and try again.');
 }
 
-/** apt-get's words before its arguments: nothing for root, sudo where it asks no password, undefined where neither is so. */
+/**
+ * apt-get's words before its arguments: nothing for root, sudo where it asks no password, undefined where neither is
+ * so.
+ */
 function administrator() {
   if (process.getuid?.() === 0) return [];
   return spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0 ? ['sudo', '-n'] : undefined;
@@ -165,8 +171,9 @@ function program(folder, name) {
 }
 
 /**
- * The sanitizers' run time has to be in the process before node starts. Node itself never frees what it holds at exit, so
- * leaks are not looked for; a mapped file that shrinks is a SIGBUS that the engine itself handles (native/door/mapping.cc).
+ * The sanitizers' run time has to be in the process before node starts. Node itself never frees what it holds at exit,
+ * so leaks are not looked for; a mapped file that shrinks is a SIGBUS that the engine itself handles
+ * (native/door/mapping.cc).
  */
 function sanitizerEnvironment() {
   const libraries = ['libasan.so', 'libubsan.so'].map((name) => {

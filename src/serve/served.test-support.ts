@@ -1,8 +1,12 @@
-/** Models to serve in tests: models/tiny as it ships, with a template that knows tools, with a reward head, with adapters. */
+/**
+ * Models to serve in tests: models/tiny as it ships, with a template that knows tools, with a reward head, with
+ * adapters.
+ */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { addLora, loadModelFolder, saveAdapter, saveModel } from '../models/index.ts';
-import { type RewardNotes, rewardHeads } from '../rewards/index.ts';
+import type { RewardNotes } from '../rewards/index.ts';
+import { rewardHeads } from '../rewards/reward-notes.ts';
 import { noGrad, scope, seed } from '../tensor/index.ts';
 import { Tokenizer } from '../text/index.ts';
 
