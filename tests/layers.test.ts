@@ -89,6 +89,7 @@ const allowed: Record<string, string[]> = {
   'src/rollouts': [
     'src/hub',
     'src/rewards',
+    'src/rewards/program',
     ...algorithms,
     ...data,
     ...models,
