@@ -28,6 +28,7 @@ export interface PromptRows {
 }
 
 export class Engine {
+  #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
   readonly #model: Model;
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
@@ -81,14 +82,17 @@ export class Engine {
    * libtorch counts every in-place write, so trainers need not report theirs.
    */
   weightsNow(adapter: string | null): string {
-    return this.withAdapter(adapter, () => {
-      const weights = [...this.#model.decoder.tensors(), ...(this.#model.adapters?.parameters() ?? [])];
-      const writes = aten<number>(
-        'attune::count_writes',
-        weights.map(([, weight]) => weight),
-      );
-      return `${adapter ?? ''}:${writes}`;
-    });
+    return this.withAdapter(adapter, () => `${adapter ?? ''}:${aten<number>('attune::count_writes', this.#allWeights())}`);
+  }
+
+  /** Gathered again only where the model was put together anew: this is asked between all bursts of tokens. */
+  #allWeights(): readonly Tensor[] {
+    const { arrangement } = this.#model.decoder;
+    if (this.#gathered?.arrangement !== arrangement) {
+      const named = [...this.#model.decoder.tensors(), ...(this.#model.adapters?.parameters() ?? [])];
+      this.#gathered = { arrangement, weights: named.map(([, weight]) => weight) };
+    }
+    return this.#gathered.weights;
   }
 
   /** Reads the prompts into the slots of their rows and draws each row's first token. */
