@@ -277,7 +277,7 @@ describe('folders and splits', () => {
     expect(() => localFiles(join(folder, 'e'))).toThrow(/holds no data files/);
     expect(() => localFiles(join(folder, 'e/notes.txt'))).toThrow(/not a kind of file/);
     write('g/pairs.jsonl', '');
-    expect(missingPath(join(folder, 'g/pears.jsonl')).message).toContain('Did you mean "pairs.jsonl"?');
+    expect(missingPath(join(folder, 'g/pair.jsonl')).message).toContain('Did you mean "pairs.jsonl"?');
   });
 
   it('names sources by what the file name says beyond split and part', () => {
