@@ -82,7 +82,10 @@ export class Engine {
    * libtorch counts every in-place write, so trainers need not report theirs.
    */
   weightsNow(adapter: string | null): string {
-    return this.withAdapter(adapter, () => `${adapter ?? ''}:${aten<number>('attune::count_writes', this.#allWeights())}`);
+    return this.withAdapter(
+      adapter,
+      () => `${adapter ?? ''}:${aten<number>('attune::count_writes', this.#allWeights())}`,
+    );
   }
 
   /** Gathered again only where the model was put together anew: this is asked between all bursts of tokens. */
