@@ -14,7 +14,9 @@ import { AttuneError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { type Segments, spread } from './segments.ts';
 
+/** The names of the aggregations. */
 export const aggregations = ['token', 'sequence', 'constant', 'sum'] as const;
+/** How the terms of all tokens become one number; the table at the top of this file gives the formulas. */
 export type Aggregation = (typeof aggregations)[number];
 
 /** The denominators of a policy step, counted once over all its micro-batches and ranks. */

@@ -217,6 +217,7 @@ const shape = z.object({
 /** The options of `trainPolicy`, with descriptions and defaults. */
 export const policySchema = withRules(shape, policyRules);
 
+/** The options of `trainPolicy`, with defaults filled in. */
 export type PolicyConfig = z.output<typeof policySchema>;
 export type PolicyInput = z.input<typeof policySchema>;
 

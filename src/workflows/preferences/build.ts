@@ -49,6 +49,7 @@ interface WrittenFile {
 /** The file that was written, and counts of what is in it, by kind. */
 export type BuiltPreferences<Kind extends RowKind = 'pairs'> = WrittenFile & Extract<RowSummary, { kind: Kind }>;
 
+/** The options of `buildPreferences`. */
 export type BuildPreferencesInput<Kind extends RowKind = 'pairs'> = Omit<
   z.input<typeof buildPreferencesSchema>,
   'kind'
