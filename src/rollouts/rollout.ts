@@ -28,7 +28,7 @@ export interface Rollout extends PromptedResponse {
   ended: boolean;
   /** Log-probs of the response's tokens, over the whole vocabulary, under the weights that sampled them. */
   lpOld: Float32Array;
-  /** The share of the probability that top-k, top-p or min-p cut away at each token; undefined where nothing is cut. */
+  /** The share of probability that top-k, top-p or min-p cut off at each token; undefined if nothing is cut. */
   cutMass?: Float32Array;
   /** The same, computed by the trainer, if requested. */
   lpTrainer?: Float32Array;

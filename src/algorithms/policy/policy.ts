@@ -40,7 +40,7 @@ export interface PolicyOptions {
   klCoef: number;
   /** Which estimate goes into the loss. */
   klEstimator: 'k2' | 'k3';
-  /** Multiply the KL term by r: its gradient is then that of the KL also where the rollouts are older than the policy. */
+  /** Multiplies the KL term by r, so that its gradient is also right for rollouts of an older policy. */
   klTimesRatio: boolean;
   /** The ratio is clipped to [1 − clipLow, 1 + clipHigh]. */
   clipLow: number;
@@ -94,7 +94,7 @@ const neutral: PolicyOptions = {
 /** Options that every algorithm accepts besides its own. */
 const common = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
 
-/** Besides those, where the KL is part of the loss. */
+/** Further options if the KL is part of the loss. */
 const klInLoss = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };
 
 /** A policy-gradient algorithm: its loss, and what a trainer must supply for it. */

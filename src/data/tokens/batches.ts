@@ -130,7 +130,7 @@ export class Batches implements AsyncIterable<Batch> {
     }
   }
 
-  /** The plan from a position on, that of the next epoch where this one has nothing left; undefined after the last. */
+  /** The plan from a position on, or that of the next epoch if this one is used up; undefined after the last. */
   #settle({ epoch, examples }: BatchState): EpochPlan | undefined {
     const { epochs = 1 } = this.#options;
     if (epoch >= epochs) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Fields of other programs' config files that have no one field here: what to write in their place. Those that mean the same
- * under another name are aliases of the field itself.
+ * Fields of other programs' config files that have no one field here: what to write in their place. Those that mean the
+ * same under another name are aliases of the field itself.
  */
 const advice: Record<string, string> = {
   data: 'Name tasks or a dataset: task: "spell_backward:1", or dataset: <file or hub name>.',
@@ -14,5 +14,5 @@ const advice: Record<string, string> = {
   fp16: 'float16 overflows without loss scaling: write dtype: bfloat16.',
 };
 
-/** A sentence on a field that is unknown here, where another program has it. */
+/** Advice for a field of another program that is unknown here. */
 export const adviceOn = (name: string): string | undefined => advice[name];

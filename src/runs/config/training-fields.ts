@@ -135,7 +135,7 @@ export interface CadenceDefaults {
   evalSteps?: number;
   saveSteps?: number;
   logSteps?: number;
-  /** The metric that chooses the best model where none is named. */
+  /** The metric for the best model unless one is named. */
   metric?: string;
 }
 

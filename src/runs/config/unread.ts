@@ -1,12 +1,12 @@
 /**
- * Options that a run would not read are refused by name, so that nobody believes in an effect that is not there.
+ * Options that a run would not read are refused by name.
  *
  *     export const sftSchema = withRules(z.object({ … }), [
  *       { options: ['loraR', 'loraAlpha'], unread: ({ lora }) => !lora, because: 'there is no adapter without --lora' },
  *     ]);
  *
- * Rules hold only for what a person gave, on the command line, in a program or in a file; defaults and what a checkpoint
- * saved are never refused. A file may spell out a default: that says nothing that is not so.
+ * Rules hold only for what a person gave, on the command line, in a program or in a file; defaults and what a
+ * checkpoint saved are never refused. A file may spell out a default: that says nothing that is not so.
  */
 import type { z } from 'zod';
 import { ConfigError, type Fault, type ResolvedConfig, shownPath } from './config.ts';
@@ -43,7 +43,10 @@ export function refuseUnread<S extends ConfigSchema>(schema: S, { config, source
 
 const offValues: readonly unknown[] = [undefined, false, 0, -1];
 
-/** Whether a person gave it, and gave it a value that asks for something: false, 0 and −1 are how options are switched off. */
+/**
+ * Whether a person gave it, and gave it a value that asks for something: false, 0 and −1 are how options are switched
+ * off.
+ */
 function isGiven(schema: ConfigSchema, name: string, value: unknown, source: string): boolean {
   if (source === 'default' || source === 'the checkpoint' || offValues.includes(value)) return false;
   if (source === 'command line') return true;

@@ -98,7 +98,7 @@ function installedFont(): string {
 
 /** These panels come first, in this order. */
 const foremost = ['loss', 'accuracy', 'reward', 'grad_norm', 'lr', 'kl', 'entropy', 'margin'];
-/** Twins of other panels, bookkeeping, and what has a panel elsewhere. */
+/** Metrics without a panel: duplicates of others and bookkeeping. */
 const left =
   /_by_examples$|^(reward_mean|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|step_time|grad_clipped|time|examples|tokens|skipped_steps)$/;
 const shares = /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|proper_ending_rate)$/;

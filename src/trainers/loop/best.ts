@@ -1,14 +1,17 @@
-/** How evaluations choose the best model: by which metric, in which direction, and whether there is such a metric at all. */
+/**
+ * How evaluations choose the best model: by which metric, in which direction, and whether there is such a metric at
+ * all.
+ */
 import { suggestion, UserError } from '../../errors.ts';
 import type { BestOptions } from './task.ts';
 
 /** What a trainer's evaluations measure. */
 export interface Judged {
-  /** What chooses the best model where none is named. */
+  /** The metric for the best model unless one is named. */
   metric: string;
   /** The measures, without prefix: names, or patterns of names that depend on data. */
   names: readonly (string | RegExp)[];
-  /** A best model is kept also where nothing asks for one. */
+  /** Keeps a best model even if no option asks for one. */
   always?: boolean;
 }
 
@@ -29,7 +32,7 @@ export function evalName(metric: string): string {
 export const isBetterWhenGreater = (metric: string): boolean =>
   !/(^|[/_])(loss|nll|perplexity|ppl|error|kl)($|_)/.test(metric);
 
-/** Undefined where nothing asks for a best model. */
+/** Undefined if no option asks for a best model. */
 export function bestOptions(config: BestConfig, judged: Judged): BestOptions | undefined {
   const { metricForBestModel: named, earlyStoppingPatience: patience, loadBestModelAtEnd: loadAtEnd } = config;
   if (named === undefined && patience === undefined && !loadAtEnd && !judged.always) return undefined;

@@ -77,7 +77,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
   };
 }
 
-/** What was asked of evaluations must not be dropped where a set was too small to hold anything out. */
+/** Options of evaluation must not be ignored when a set was too small to hold anything out. */
 function checkHeldOut(config: TrainingConfig, task: TrainTask, sources: Record<string, string>): void {
   if (task.evaluate !== undefined) return;
   const asked = (['earlyStoppingPatience', 'loadBestModelAtEnd', 'metricForBestModel'] as const).find(

@@ -43,9 +43,9 @@ export interface StepOutcome {
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
-  /** May change where a run goes on with batches of another size. */
+  /** May change when a run is resumed with another batch size. */
   readonly totalSteps: number;
-  /** Stands for the training data: a run that goes on compares it with that of its checkpoint. */
+  /** A hash of the training data; a resumed run compares it with the checkpoint's. */
   readonly dataFingerprint?: string;
   /** Takes step `number`, counted from 1: usually one update; several if rollouts are used more than once. */
   step(number: number, context: StepContext): Promise<StepOutcome>;
@@ -84,7 +84,7 @@ export interface LoopOptions {
   best?: BestOptions;
   /** A checkpoint's path, from `findCheckpoint`. */
   resumeFrom?: string;
-  /** Goes on also where the data are not those of the checkpoint. */
+  /** Resumes even if the data are not those of the checkpoint. */
   allowChangedData?: boolean;
   signal?: AbortSignal;
   progress?: Progress;

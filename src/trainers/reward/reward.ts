@@ -78,7 +78,7 @@ export function startReward(
   });
 }
 
-/** `always`: a reward model's best_model is kept without being asked for. */
+/** `always`: keeps best_model without an option, as for reward models. */
 function rewardMeasures(type: RewardType): Judged {
   const own: Record<RewardType, string[]> = {
     preference: ['margin', 'chosen_reward', 'rejected_reward'],

@@ -1,6 +1,6 @@
 /**
- * Training data from a policy's own responses: preference pairs, graded solutions or labelled steps. Sample responses to each
- * prompt, have them judged, and write what a trainer reads (recipes/iterated-preferences.sh repeats this with pairs).
+ * Training data from a policy's own responses: preference pairs, graded solutions or labelled steps. Samples responses
+ * to each prompt, scores them, and writes rows for a trainer (recipes/iterated-preferences.sh repeats this with pairs).
  *
  *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
  *     await buildPreferences({ model: './policy', dataset: 'openai/gsm8k', subset: 'main', kind: 'graded', output: 'orm.jsonl' });
@@ -76,7 +76,7 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
 
 type Maker = RowMaker<RowSummary>;
 
-/** What makes the rows; rewards are opened, and prompts without a known answer refused, before the model is loaded. */
+/** Opens the row maker. Rewards are opened, and prompts without a known answer refused, before the model is loaded. */
 async function openRows(
   config: BuildPreferencesConfig,
   { device, prompts, extra }: { device: Device; prompts: PolicyPrompt[]; extra?: readonly RewardScorer[] },

@@ -1,4 +1,4 @@
-/** The options of `attune preferences build`; those of another kind than the one that is made are refused by name. */
+/** The options of `attune preferences build`; options of another kind are refused by name. */
 import { z } from 'zod';
 import { UserError } from '../../errors.ts';
 import { field, kebabCase } from '../../runs/index.ts';
@@ -83,7 +83,7 @@ const ofPairs: Name[] = ['pairs', 'minGap', 'rewardModelPath', 'rmQuantType', 'r
 const ofRewards: Name[] = ['verifierReward', 'formatReward'];
 const ofSteps: Name[] = ['continuations', 'stepThreshold', 'stepSeparator'];
 
-/** What no single field shows. */
+/** Faults that concern several fields. */
 export function checkBuild(config: BuildPreferencesConfig): void {
   checkRewardModel(config);
   const unread =

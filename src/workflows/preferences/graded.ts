@@ -1,4 +1,4 @@
-/** Solutions that the policy wrote, each right or wrong: what `attune train reward --type outcome` reads. */
+/** Rows of graded solutions by the policy, for `attune train reward --type outcome`. */
 import { isRight } from '../../rewards/index.ts';
 import { rewardItem } from '../../rollouts/rollout.ts';
 import type { Message } from '../../text/index.ts';
@@ -15,7 +15,7 @@ export interface GradedSummary {
   kind: 'graded';
   solutions: number;
   right: number;
-  /** Prompts with right and wrong solutions: only they show the difference between the two. */
+  /** Prompts with both right and wrong solutions. */
   mixed: number;
 }
 

@@ -1,4 +1,4 @@
-/** Pairs of a better and a worse response to one prompt: what `attune train preference` reads. */
+/** Rows of preference pairs, for `attune train preference`. */
 import { meanOf } from '../../algorithms/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { scoreRollouts } from '../../rollouts/scoring.ts';

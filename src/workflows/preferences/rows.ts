@@ -1,4 +1,4 @@
-/** What makes rows of a file from a policy's responses, whatever the rows are. */
+/** Makes rows of a file from a policy's responses. */
 import { UserError } from '../../errors.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
 import type { Rollout, RolloutSampler, sampleRollouts } from '../../rollouts/rollout.ts';
@@ -27,7 +27,7 @@ export interface RowMaker<Summary> {
   summary(): Summary;
 }
 
-/** A single question as plain text, anything longer as its messages. */
+/** A single user message as plain text, a longer conversation as messages. */
 export function asWritten(messages: readonly Message[]): string | readonly Message[] {
   const [only] = messages;
   return messages.length === 1 && only?.role === 'user' ? only.content : messages;

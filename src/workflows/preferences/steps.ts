@@ -1,7 +1,7 @@
 /**
- * Solutions with a label on each step, without a human: from the end of every step the policy goes on several times, and a
- * step is as good as what becomes of it (Wang et al. 2024, "Math-Shepherd: Verify and Reinforce LLMs Step-by-step without
- * Human Annotations"). What `attune train reward --type process` reads.
+ * Rows of solutions with a label on each step, without human labels: the policy continues several times from the end of
+ * every step, and the share of right continuations decides the label (Wang et al. 2024, "Math-Shepherd: Verify and
+ * Reinforce LLMs Step-by-step without Human Annotations"). For `attune train reward --type process`.
  */
 import { isRight } from '../../rewards/index.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
@@ -67,7 +67,7 @@ export function stepRows(context: RowContext): RowMaker<StepsSummary> {
   };
 }
 
-/** A response after each of its steps; steps without text are no steps. */
+/** The beginnings of a response, one after each step; empty steps are skipped. */
 export function beginningsOf(prompt: PolicyPrompt, response: string, separator: string): Beginning[] {
   const pieces = response.split(separator);
   const beginnings = pieces.map((step, i) => ({
@@ -82,7 +82,7 @@ export function beginningsOf(prompt: PolicyPrompt, response: string, separator: 
   return steps;
 }
 
-/** For each beginning the share of its continuations that reach the right answer; a whole response is its own only one. */
+/** For each beginning the share of its continuations that reach the right answer; a whole response counts as one. */
 async function sharesOf(
   { config, sampler, tokenizer }: RowContext,
   { first, signal }: RowBatch,
