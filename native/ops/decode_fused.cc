@@ -54,7 +54,7 @@ void checkFused(const FusedAttention& given, const Tensor& keys) {
   if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
 }
 
-bool decodeFusedFits(const Tensor& qkv, int64_t headSize) {
+bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
   if (qkv.device().is_cpu()) return true;
 #ifdef ATTUNE_KERNELS
   return qkv.is_cuda() && cudaAttentionFits(headSize, qkv.scalar_type());

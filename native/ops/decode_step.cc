@@ -1,4 +1,5 @@
 // attune::decode_step(plan, ids[B], positions[B], slots[B], the rows' sampling rules) -> what attune::sample gives
+// attune::decode_step_lists: the same on the CPU with ids and positions last and as lists, for a caller that holds the rest
 // attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
 // A whole step of decoding, from the rows' last tokens to their next ones, as one call. On the CPU in f32: a step of a small
@@ -148,7 +149,9 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     multiplyCuda(layer.up, x, layer.mlpNorm, plan.eps, true, false, active);
     multiplyCuda(layer.down, active, none, 0, false, true, x);
   }
-  return at::linear(normedCuda(x, plan.finalNorm, plan.finalEps), plan.head.weight, plan.head.bias);
+  const Tensor hidden = normedCuda(x, plan.finalNorm, plan.finalEps);
+  if (!plan.head.bias.defined()) return at::linear(hidden, plan.head.weight);
+  return at::linear(hidden, plan.head.weight, plan.head.bias);
 }
 #endif
 
@@ -174,6 +177,30 @@ std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, c
   return {drawn.ids, drawn.logp, drawn.kept};
 }
 
+// The same on the CPU, from lists to lists.
+std::tuple<c10::List<int64_t>, c10::List<double>, c10::List<double>> decodeStepLists(int64_t plan, const Tensor& slots,
+                                                                                     const Tensor& temperature, const Tensor& topK,
+                                                                                     const Tensor& topP, const Tensor& minP,
+                                                                                     const Tensor& seeds, at::IntArrayRef ids,
+                                                                                     at::IntArrayRef positions) {
+  TORCH_CHECK(slots.device().is_cpu() && slots.scalar_type() == at::kLong, "slots are int64 on the CPU");
+  const auto onHost = [&](at::IntArrayRef values) {
+    Tensor out = at::empty({static_cast<int64_t>(values.size())}, slots.options());
+    std::copy(values.begin(), values.end(), out.data_ptr<int64_t>());
+    return out;
+  };
+  const Tensor places = onHost(positions);
+  const Tensor logits = logitsOf(*planNumbered(plan), {onHost(ids), places, slots});
+  const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, places.add(1));
+  const auto count = logits.size(0);
+  const auto numbers = [&](const Tensor& tensor) {
+    const float* first = tensor.data_ptr<float>();
+    return c10::List<double>(std::vector<double>(first, first + count));
+  };
+  const int64_t* next = drawn.ids.data_ptr<int64_t>();
+  return {c10::List<int64_t>(std::vector<int64_t>(next, next + count)), numbers(drawn.logp), numbers(drawn.kept)};
+}
+
 }  // namespace
 }  // namespace attune
 
@@ -184,4 +211,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
       "decode_step(int plan, Tensor ids, Tensor positions, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds) "
       "-> (Tensor, Tensor, Tensor)");
   library.impl("decode_step", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStep));
+  library.def(
+      "decode_step_lists(int plan, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, int[] ids, "
+      "int[] positions) -> (int[], float[], float[])");
+  library.impl("decode_step_lists", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStepLists));
 }

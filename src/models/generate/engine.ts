@@ -8,7 +8,7 @@ import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
 import { continuePrompts, prefill } from './decoding.ts';
 import { GraphDecoder } from './graph.ts';
 import type { Row } from './row.ts';
-import { RowTensors } from './row-tensors.ts';
+import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
   type Drawn,
   likeliest,
@@ -156,19 +156,27 @@ export class Engine {
 
   #stepTogether(active: readonly Row[]): void {
     const stepper = this.#stepper as Stepper;
-    const { rule, slots } = (this.#rows as RowTensors).of(active);
-    const drawn = scope(() =>
+    const held = (this.#rows as RowTensors).of(active);
+    const ids = active.map((row) => row.last);
+    const positions = active.map((row) => row.position);
+    const seen = active.some((row) => row.needsLogits);
+    const drawn = (seen ? null : stepper.nextHeld(held, ids, positions)) ?? this.#stepByTensors(active, held, seen);
+    push(active, drawn);
+  }
+
+  #stepByTensors(active: readonly Row[], { rule, slots }: HeldRows, seen: boolean): Drawn {
+    const stepper = this.#stepper as Stepper;
+    return scope(() =>
       noGrad(() => {
         const rows = {
           ids: this.#whole(active.map((row) => row.last)),
           positions: this.#whole(active.map((row) => row.position)),
           slots,
         };
-        if (!active.some((row) => row.needsLogits)) return onHost(stepper.next(rows, rule));
+        if (!seen) return onHost(stepper.next(rows, rule));
         return this.#draw(stepper.logits(rows), active, rule, rows.positions.add(1));
       }),
     );
-    push(active, drawn);
   }
 
   /** The captured graph, on CUDA; null elsewhere. */

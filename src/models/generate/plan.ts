@@ -9,7 +9,7 @@ import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer } from '../decoder/layer.ts';
 import type { Projection } from '../decoder/projection.ts';
 import type { KvCache } from './cache.ts';
-import { type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
+import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 
 /** The rows of one step: the newest token of each, its position, and its slot of the cache. */
 export interface StepRows {
@@ -60,6 +60,19 @@ export class DecodePlan {
       ...ruleArguments(rule),
     );
     return { ids: next, logp, kept };
+  }
+
+  /** The same on the CPU from lists to lists: between two steps every tensor made or read back costs a walk through memory. */
+  stepLists(ids: readonly number[], positions: readonly number[], slots: Tensor, rule: RuleTensors): Drawn {
+    const [next, logprobs, kept] = aten<[number[], number[], number[]]>(
+      'attune::decode_step_lists',
+      this.#number,
+      slots,
+      ...ruleArguments(rule),
+      ids,
+      positions,
+    );
+    return { ids: next, logprobs, kept };
   }
 
   dispose(): void {

@@ -7,7 +7,8 @@ import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache.ts';
 import { generalLogits } from './decoding.ts';
 import { DecodePlan, type StepRows } from './plan.ts';
-import { type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
+import type { HeldRows } from './row-tensors.ts';
+import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
 export class Stepper {
   readonly #decoder: Decoder;
@@ -21,25 +22,31 @@ export class Stepper {
 
   /** The next token of each row. */
   next(rows: StepRows, rule: RuleTensors): DrawnTensors {
-    const plan = this.#planFor(rows);
+    const plan = this.#planFor(rows.ids.size(0));
     if (plan !== null) return plan.step(rows, rule);
     return sampleNext(generalLogits(this.#decoder, this.#cache, rows), rule, rows.positions.add(1));
   }
 
-  /** The logits of each row's next token, for rows whose logits are changed before the draw. */
-  logits(rows: StepRows): Tensor {
-    return this.#planFor(rows)?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
+  /** The same on the host, for rows on the CPU that are held; null where it is not one call. */
+  nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[]): Drawn | null {
+    if (this.#decoder.device !== 'cpu') return null;
+    return this.#planFor(ids.length)?.stepLists(ids, positions, rows.slots, rows.rule) ?? null;
   }
 
-  /** The plan for these rows, or null for the general path. */
-  #planFor(rows: StepRows): DecodePlan | null {
+  /** The logits of each row's next token, for rows whose logits are changed before the draw. */
+  logits(rows: StepRows): Tensor {
+    return this.#planFor(rows.ids.size(0))?.logits(rows) ?? generalLogits(this.#decoder, this.#cache, rows);
+  }
+
+  /** The plan for so many rows, or null for the general path. */
+  #planFor(rows: number): DecodePlan | null {
     const { arrangement } = this.#decoder;
     if (this.#held?.arrangement !== arrangement) {
       this.dispose();
       this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache), arrangement };
     }
     const { plan } = this.#held;
-    return plan?.takes(rows.ids.size(0)) ? plan : null;
+    return plan?.takes(rows) ? plan : null;
   }
 
   dispose(): void {
