@@ -151,6 +151,7 @@ export class Run {
     if (this.#info.status !== 'running') return;
     using lock = this.#lock;
     this.#info = { ...this.#info, status };
+    this.metrics.ended(status);
     await this.metrics.close();
     await (await this.#rollouts)?.close();
     lock.check();
@@ -219,7 +220,9 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
     sinks.push(
       naming('--log-dir', logDir, () => {
         makeFolder(resolve(logDir));
-        return new TensorBoardMetrics(logDir, { resumedAt, examplesAt });
+        const events = new TensorBoardMetrics(logDir, { resumedAt, examplesAt });
+        events.settings(config, name);
+        return events;
       }),
     );
   }

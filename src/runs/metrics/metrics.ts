@@ -20,6 +20,8 @@ export interface MetricSink {
   byExamples?(examples: number, values: Record<string, number>, timeMs: number): void;
   text?(step: number, tag: string, body: string, timeMs: number): void;
   histogram?(step: number, tag: string, values: ArrayLike<number>, timeMs: number): void;
+  /** How the run ended, said before the sink is closed. */
+  ended?(status: 'finished' | 'interrupted' | 'failed', timeMs: number): void;
   flush(): void | Promise<void>;
   close(): void | Promise<void>;
 }
@@ -136,6 +138,11 @@ export class Metrics {
   /** Syncs to disk; called before a checkpoint is completed. */
   async flush(): Promise<void> {
     for (const sink of this.#sinks) await sink.flush();
+  }
+
+  ended(status: 'finished' | 'interrupted' | 'failed'): void {
+    const time = Date.now();
+    for (const sink of this.#sinks) sink.ended?.(status, time);
   }
 
   async close(): Promise<void> {

@@ -37,6 +37,23 @@ describe('event files', () => {
     expect(content.includes('train/loss')).toBe(true);
   });
 
+  it('tells the settings of a run, each as its own kind of value', () => {
+    const events = new TensorBoardWriter(join(folder, 'settings'));
+    events.settings({ lr: 0.5, lora: true, model: 'tiny', stop: ['a', 'b'], absent: undefined }, 'run-1', 2000);
+    events.ended('finished', 3000);
+    events.close();
+    const content = readFileSync(events.path);
+    for (const tag of ['_hparams_/session_start_info', '_hparams_/session_end_info', 'hparams', 'run-1', 'a,b'])
+      expect(content.includes(tag), tag).toBe(true);
+    expect(content.includes('absent')).toBe(false);
+    // map entry: key (field 1) "lr", value (field 2) of 9 bytes: number_value (field 2, fixed 64) 0.5
+    const half = Buffer.from(Float64Array.of(0.5).buffer);
+    const entry = Buffer.concat([Buffer.from([0x0a, 2]), Buffer.from('lr'), Buffer.from([0x12, 9, 0x11]), half]);
+    expect(content.includes(entry)).toBe(true);
+    // the same for a switch: bool_value (field 4) true
+    expect(content.includes(Buffer.concat([Buffer.from('lora'), Buffer.from([0x12, 2, 0x20, 1])]))).toBe(true);
+  });
+
   // The real reader, where there is one: ATTUNE_PYTHON names an interpreter that has TensorBoard.
   const python = process.env.ATTUNE_PYTHON ?? 'python3';
   it.runIf(spawnSync(python, ['-c', 'import tensorboard']).status === 0)(
@@ -47,6 +64,8 @@ describe('event files', () => {
       for (const step of [1, 2, 300]) first.scalars(step, { 'train/loss': 1 / step, 'train/lr': 1e-5 });
       first.text(2, 'samples', 'Grüße, **world**');
       first.histogram(2, 'reward', [0, 1, 1, 2, 3]);
+      first.settings({ lr: 0.5, lora: true, model: 'tiny', skipped: undefined }, 'run-1', 2000);
+      first.ended('finished', 3000);
       first.close();
       const resumed = new TensorBoardWriter(logs, { resumedAt: 2 });
       resumed.scalars(3, { 'train/loss': 9 });
@@ -58,8 +77,14 @@ describe('event files', () => {
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 a = EventAccumulator(sys.argv[1], size_guidance={'scalars': 0, 'histograms': 0, 'tensors': 0}); a.Reload()
+from tensorboard.plugins.hparams import plugin_data_pb2
+def hparams(tag):
+    d = plugin_data_pb2.HParamsPluginData(); d.ParseFromString(a.SummaryMetadata(tag).plugin_data.content); return d
+started = hparams('_hparams_/session_start_info').session_start_info
+ended = hparams('_hparams_/session_end_info').session_end_info
 h = a.Histograms('reward')[0]
-print(json.dumps({'tags': a.Tags()['scalars'], 'loss': [(e.step, e.value) for e in a.Scalars('train/loss')],
+print(json.dumps({'hparams': {k: getattr(v, v.WhichOneof('kind')) for k, v in started.hparams.items()},
+  'session': [started.group_name, started.start_time_secs, ended.status, ended.end_time_secs], 'tags': a.Tags()['scalars'], 'loss': [(e.step, e.value) for e in a.Scalars('train/loss')],
   'text': a.Tensors('samples')[0].tensor_proto.string_val[0].decode(), 'plugin': a.SummaryMetadata('samples').plugin_data.plugin_name,
   'twins': [(e.step, e.value) for e in (lambda b: (b.Reload(), b)[1])(EventAccumulator(sys.argv[1] + '/by_examples')).Scalars('train/loss_by_examples')],
   'histogram': [h.step, h.histogram_value.num, h.histogram_value.sum, h.histogram_value.min, h.histogram_value.max, sum(h.histogram_value.bucket)]}))`;
@@ -75,6 +100,8 @@ print(json.dumps({'tags': a.Tags()['scalars'], 'loss': [(e.step, e.value) for e 
       expect(seen.text).toBe('Grüße, **world**');
       expect(seen.twins).toEqual([[32, 0.25]]);
       expect(seen.plugin).toBe('text');
+      expect(seen.hparams).toEqual({ lr: 0.5, lora: true, model: 'tiny' });
+      expect(seen.session).toEqual(['run-1', 2, 1, 3]);
       expect(seen.histogram).toEqual([2, 5, 7, 0, 3, 5]);
     },
     60_000,

@@ -1,5 +1,5 @@
 /**
- * TensorBoard event files without TensorFlow: scalars, text and histograms.
+ * TensorBoard event files without TensorFlow: scalars, text, histograms and a run's settings.
  *
  *     const events = new TensorBoardWriter('logs/rm/2026-11-15_01-50-00');
  *     events.scalars(1, { 'train/loss': 0.69 });
@@ -11,7 +11,9 @@
 import { closeSync, fdatasyncSync, mkdirSync, openSync, writeSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { type SessionEnd, sessionEnd, sessionStart } from './hparams.ts';
 import type { MetricSink } from './metrics.ts';
+import { bytes, doubles, float32, float64, message, text, varint } from './protobuf.ts';
 
 let filesMade = 0;
 
@@ -50,6 +52,16 @@ export class TensorBoardWriter {
     const finite = Array.from(values).filter(Number.isFinite);
     if (finite.length > 0)
       this.#write([varint(2, step), message(5, [message(1, [text(1, tag), histogramProto(finite)])])], timeMs);
+  }
+
+  /** The settings of a run, for the HPARAMS page. */
+  settings(values: Record<string, unknown>, name: string, timeMs = Date.now()): void {
+    this.#write([varint(2, 0), message(5, [sessionStart(values, name, timeMs)])], timeMs);
+  }
+
+  /** How the run that has these settings ended. */
+  ended(status: SessionEnd, timeMs = Date.now()): void {
+    this.#write([varint(2, 0), message(5, [sessionEnd(status, timeMs)])], timeMs);
   }
 
   flush(): void {
@@ -155,22 +167,3 @@ function maskedCrc(data: Uint8Array): number {
   const crc = crc32c(data);
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
 }
-
-function rawVarint(value: number): Buffer {
-  const parts: number[] = [];
-  let rest = value;
-  do {
-    parts.push((rest % 128) | (rest >= 128 ? 0x80 : 0));
-    rest = Math.floor(rest / 128);
-  } while (rest > 0);
-  return Buffer.from(parts);
-}
-
-const key = (id: number, wire: number) => rawVarint(id * 8 + wire);
-const varint = (id: number, value: number) => Buffer.concat([key(id, 0), rawVarint(value)]);
-const bytes = (id: number, body: Buffer) => Buffer.concat([key(id, 2), rawVarint(body.length), body]);
-const text = (id: number, value: string) => bytes(id, Buffer.from(value));
-const message = (id: number, fields: Buffer[]) => bytes(id, Buffer.concat(fields));
-const doubles = (values: number[]) => Buffer.from(Float64Array.from(values).buffer);
-const float64 = (id: number, value: number) => Buffer.concat([key(id, 1), doubles([value])]);
-const float32 = (id: number, value: number) => Buffer.concat([key(id, 5), Buffer.from(Float32Array.of(value).buffer)]);
