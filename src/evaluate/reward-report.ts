@@ -7,6 +7,7 @@ import type { RewardEvaluation } from './reward.ts';
 
 const percent = (value: number | null | undefined) =>
   value === null || value === undefined ? 'no cases' : `${(100 * value).toFixed(1)} %`;
+const rightIn = (share: number | null) => (share === null ? 'there were none' : `right in ${percent(share)}`);
 const fixed = (value: number) => value.toFixed(3);
 
 /** Writes the results of `evaluateReward` to a folder: reward_evaluation.json, .txt and .png. */
@@ -38,8 +39,8 @@ export function describeReward(evaluation: RewardEvaluation): string {
   ];
   if (pairs) {
     lines.push(
-      `Chosen longer          right in ${percent(bias.accuracy_when_longer)}`,
-      `Chosen shorter         right in ${percent(bias.accuracy_when_shorter)}`,
+      `Chosen longer          ${rightIn(bias.accuracy_when_longer)}`,
+      `Chosen shorter         ${rightIn(bias.accuracy_when_shorter)}`,
     );
   }
   if (ranking !== undefined) {
@@ -106,12 +107,16 @@ export async function drawReward(evaluation: RewardEvaluation, decided: Decision
   const sources = Object.entries(evaluation.by_source).slice(0, 12);
   if (sources.length > 1) {
     const shown = sources.map(([label, { accuracy }]) => ({ label, value: accuracy }));
-    charts.push(bars({ ...size, title: 'Accuracy by source', yLabel: 'accuracy', format: '.0%', bars: shown }));
+    charts.push(
+      bars({ ...size, title: 'Accuracy by source', yLabel: 'accuracy', format: '.0%', share: true, bars: shown }),
+    );
   }
   const best = Object.entries(evaluation.ranking?.best_of_n ?? {});
   if (best.length > 1) {
     const shown = best.map(([label, value]) => ({ label, value }));
-    charts.push(bars({ ...size, title: 'Best of n', xLabel: 'n', yLabel: 'solved', format: '.1%', bars: shown }));
+    charts.push(
+      bars({ ...size, title: 'Best of n', xLabel: 'n', yLabel: 'solved', format: '.1%', share: true, bars: shown }),
+    );
   }
   const title = `${evaluation.type} reward model: ${percent(evaluation.accuracy)} right on ${evaluation.examples} examples`;
   return toPng(grid(charts, { columns: 3, title }));

@@ -8,7 +8,7 @@ import { type Decisions, RewardModelScorer, type RewardNotes, type RewardType } 
 import { rewardHeads } from '../rewards/reward-notes.ts';
 import { task } from '../tasks/index.ts';
 import { Tokenizer } from '../text/index.ts';
-import { evaluateReward, summary } from './reward.ts';
+import { evaluateReward, type RewardEvaluation, summary } from './reward.ts';
 import { describeReward, writeRewardEvaluation } from './reward-report.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-evaluate-reward-'));
@@ -38,6 +38,23 @@ it.each(['preference', 'outcome', 'process'] as const)('reports on generated pro
   expect(saved.calibration.ece).toBe(report.calibration.ece);
   expect(existsSync(join(folder, 'report', type, 'reward_evaluation.png'))).toBe(true);
   expect(describeReward(report)).toContain('Gold verifier');
+});
+
+it('says that there were no pairs of a kind, not that it was right in none', () => {
+  const decided: Decisions = {
+    decisions: [{ margin: 1, length: -2, prompt: 'p', responses: [] }],
+    ...{ forecasts: [{ probability: 0.75, happened: true }], scores: [], groups: [] },
+  };
+  const report = {
+    ...summary('preference', decided, new Map()),
+    model: 'm',
+    dataset: 'd',
+    left_out: {},
+    by_source: {},
+  };
+  const text = describeReward(report as unknown as RewardEvaluation);
+  expect(text).toMatch(/Chosen longer +there were none/);
+  expect(text).toMatch(/Chosen shorter +right in 100\.0 %/);
 });
 
 it('measures agreement with the verifier, and the baselines, on numbers worked by hand', () => {

@@ -13,13 +13,13 @@ export function bytesText(bytes: number): string {
 }
 
 export function runColumns(runs: readonly RunEntry[]): string[][] {
-  const head = ['run', 'kind', 'model', 'state', 'step', 'metric', 'snapshots', 'rollouts', 'size', 'begun', 'tags'];
+  const head = ['run', 'kind', 'base', 'state', 'step', 'metric', 'snapshots', 'rollouts', 'size', 'begun', 'tags'];
   return [
     head,
     ...runs.map((run) => [
       run.name,
       run.kind,
-      run.model ?? '',
+      run.base ?? '',
       run.state,
       String(run.step),
       run.metric === undefined ? '' : `${run.metric.name} ${Number(run.metric.value.toPrecision(4))}`,

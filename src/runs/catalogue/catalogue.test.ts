@@ -51,6 +51,21 @@ function makeRun(root: string, name: string, made: Made = {}): string {
 }
 
 describe('the catalogue', () => {
+  it('names the model underneath, through adapters and quantised copies', () => {
+    const root = newRoot();
+    const adapter = join(makeRun(root, 'lora', { config: { model: 'org/base' } }), 'final');
+    mkdirSync(adapter);
+    writeFileSync(join(adapter, 'adapter_config.json'), JSON.stringify({ base_model_name_or_path: 'org/base' }));
+    makeRun(root, 'further', { config: { model: adapter } });
+    const copy = join(root, 'hub-model', 'quantized_int8');
+    mkdirSync(copy, { recursive: true });
+    writeFileSync(join(copy, 'run.json'), '{}');
+    const bases = new Map(listCatalogue(root, options).map((run) => [run.name, run.base]));
+    expect(bases.get('lora')).toBe('org/base');
+    expect(bases.get('further')).toBe('org/base');
+    expect(bases.get('quantized_int8')).toBe(join(root, 'hub-model'));
+  });
+
   it('says what each run is, newest first, and by lock whether it runs', () => {
     const root = newRoot();
     makeRun(root, 'old/a', { steps: [10, 9] });

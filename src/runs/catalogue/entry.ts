@@ -1,6 +1,6 @@
 /** One run as a line of a list: its kind, progress and size on disk. */
 import { closeSync, existsSync, fstatSync, lstatSync, openSync, readdirSync, readFileSync, readSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { readJson } from '../json-files.ts';
 import { lockHolder } from '../lock.ts';
 
@@ -19,7 +19,10 @@ export interface RunEntry {
   name: string;
   /** policy, reward, preference, sft, quantised, … */
   kind: string;
+  /** The model that training began from as its config names it. */
   model?: string;
+  /** The model underneath it: of an adapter the one that it sits on, of a quantised copy its original. */
+  base?: string;
   state: RunState;
   /** ISO 8601. */
   created: string;
@@ -52,11 +55,13 @@ export function readEntry(path: string): RunEntry {
     .map(({ name }) => snapshotOf(join(path, name)))
     .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
   const metric = lastMetric(join(path, 'metrics.jsonl'));
+  const base = baseOf(path, config.model);
   return {
     path,
     name: basename(path),
     kind: info.command?.replace(/^train /, '') ?? (basename(path).startsWith('quantized_') ? 'quantised' : 'unknown'),
     ...(typeof config.model === 'string' ? { model: config.model } : {}),
+    ...(base === undefined ? {} : { base }),
     state: info.status ?? 'unknown',
     created: info.created ?? lstatSync(path).mtime.toISOString(),
     step: info.step ?? 0,
@@ -67,6 +72,27 @@ export function readEntry(path: string): RunEntry {
     ...(info.logDir === undefined ? {} : { logDir: info.logDir }),
     tags: readJson<string[]>(join(path, tagsFile)) ?? [],
   };
+}
+
+/** A model's base, through the adapters in between; a folder that is gone is its own. */
+function baseOf(path: string, model: string | undefined): string | undefined {
+  const named = readJson<{ cwd?: string }>(join(path, 'run.json'))?.cwd ?? '.';
+  let base = model ?? adapterBase(path) ?? originalOf(path);
+  for (let depth = 0; base !== undefined && depth < 8; depth++) {
+    const below = adapterBase(resolve(named, base)) ?? adapterBase(resolve(named, base, 'final'));
+    if (below === undefined) return base;
+    base = below;
+  }
+  return base;
+}
+
+const adapterBase = (folder: string) =>
+  readJson<{ base_model_name_or_path?: string }>(join(folder, 'adapter_config.json'))?.base_model_name_or_path;
+
+/** `quantized_int8` lies in the checkpoint that it was made from. */
+function originalOf(path: string): string | undefined {
+  if (!basename(path).startsWith('quantized_')) return undefined;
+  return adapterBase(dirname(path)) ?? dirname(path);
 }
 
 /** A run that says "running" and that no process writes has crashed. */

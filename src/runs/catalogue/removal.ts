@@ -19,6 +19,8 @@ export interface Doomed {
   run: string;
   /** A folder whose inode is not the one that was shown is left alone. */
   inode: number;
+  /** When the folder was made: a new folder may get the number of a deleted one. */
+  born: number;
 }
 
 export interface RemovalRules {
@@ -83,7 +85,7 @@ function doomed(root: string, run: string, path: string): Doomed {
     throw new UserError(`${path} lies outside of ${root} and is not deleted from there.`);
   const lock = lockHolder(run);
   if (lock?.isLive) throw heldError(run, lock);
-  return { path, bytes: bytesBelow(path), run, inode: found.ino };
+  return { path, bytes: bytesBelow(path), run, inode: found.ino, born: found.birthtimeMs };
 }
 
 const isBelow = (root: string, path: string) => {
@@ -100,6 +102,7 @@ export function remove(plan: readonly Doomed[]): { removed: Doomed[]; left: { pa
     if (found === undefined) left.push({ path: each.path, why: 'it is gone already' });
     else if (
       found.ino !== each.inode ||
+      found.birthtimeMs !== each.born ||
       !found.isDirectory() ||
       realpathSync(dirname(each.path)) !== dirname(each.path)
     )

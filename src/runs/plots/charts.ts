@@ -223,7 +223,9 @@ export interface BarOptions extends Labels {
 }
 
 export function bars(options: BarOptions): Chart {
-  const bounded = (value: number) => (options.share ? Math.min(1, Math.max(0, value)) : value);
+  // Error bars stay within what the values can be: shares within 0 and 1, times and counts above 0.
+  const floor = options.bars.every(({ value }) => value >= 0) ? 0 : Number.NEGATIVE_INFINITY;
+  const bounded = (value: number) => Math.min(options.share ? 1 : Number.POSITIVE_INFINITY, Math.max(floor, value));
   const values = options.bars.map((bar) => ({
     ...bar,
     low: bounded(bar.value - (bar.error ?? 0)),

@@ -1,8 +1,5 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { inflateSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   bars,
   colors,
@@ -18,18 +15,6 @@ import {
   trainingCurves,
 } from './plots.ts';
 import { Report } from './report.ts';
-
-// A temporary folder of its own shows that no font has to be installed beforehand.
-const folder = mkdtempSync(join(tmpdir(), 'attune-plots-'));
-const before = process.env.TMPDIR;
-beforeAll(() => {
-  process.env.TMPDIR = folder;
-});
-afterAll(() => {
-  if (before === undefined) delete process.env.TMPDIR;
-  else process.env.TMPDIR = before;
-  rmSync(folder, { recursive: true });
-});
 
 /** Dark pixels of an 8-bit RGBA PNG. */
 function darkPixels(png: Uint8Array): number {

@@ -3,10 +3,6 @@
  *
  *     writeFileSync('lengths.png', await toPng(histogram({ title: 'Length', values })));
  */
-import { createHash } from 'node:crypto';
-import { existsSync, renameSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { MetricRow } from '../metrics/metrics.ts';
 import { type Chart, grid, lineChart } from './charts.ts';
 import { fontFamily, fontFile } from './font.ts';
@@ -71,29 +67,13 @@ export async function toPng(chart: Chart, options: { scale?: number } = {}): Pro
   const picture = new Resvg(svg, {
     fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
     font: {
-      fontFiles: [installedFont()],
+      fontFiles: [fontFile],
       loadSystemFonts: false,
       defaultFontFamily: fontFamily,
       sansSerifFamily: fontFamily,
     },
   });
   return picture.render().asPng();
-}
-
-let fontPath: string | undefined;
-
-/** resvg reads fonts from files only, so ours is written to the temporary folder once. */
-function installedFont(): string {
-  if (fontPath && existsSync(fontPath)) return fontPath;
-  const content = fontFile();
-  const path = join(tmpdir(), `attune-font-${createHash('sha256').update(content).digest('hex').slice(0, 12)}.ttf`);
-  if (!existsSync(path)) {
-    const partial = `${path}.${process.pid}`;
-    writeFileSync(partial, content);
-    renameSync(partial, path);
-  }
-  fontPath = path;
-  return path;
 }
 
 /** These panels come first, in this order. */

@@ -1,7 +1,14 @@
 /** `report.html` of a policy run: curves, signals and responses. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { curveCharts, openRun, Report, type RolloutReader, type StoredEvalRollout } from '../../runs/index.ts';
+import {
+  curveCharts,
+  type MetricRow,
+  openRun,
+  Report,
+  type RolloutReader,
+  type StoredEvalRollout,
+} from '../../runs/index.ts';
 import { signals } from './signals.ts';
 
 export async function writePolicyReport(folder: string): Promise<string> {
@@ -9,8 +16,11 @@ export async function writePolicyReport(folder: string): Promise<string> {
   const rows = run.metrics();
   const { algorithm, model } = run.config as { algorithm?: string; model?: string };
   const report = new Report(`${algorithm ?? 'policy'}: ${run.name}`, `${model ?? ''}, ${rows.at(-1)?.step ?? 0} steps`);
+  const gain = headline(rows);
+  if (gain !== undefined) report.headline(...gain);
   addSignals(report, rows);
   report.section('Curves').charts(curveCharts(rows));
+  report.section('Settings').table(['setting', 'value'], settingRows(run.config));
   if (run.rolloutsPath !== undefined) {
     using rollouts = run.rollouts();
     addSamples(report, rollouts);
@@ -18,6 +28,33 @@ export async function writePolicyReport(folder: string): Promise<string> {
   const path = join(folder, 'report.html');
   writeFileSync(path, await report.html());
   return path;
+}
+
+/** What the run changed, in the figure that says most: right answers if they are measured, otherwise the reward. */
+export function headline(rows: readonly MetricRow[]): [figure: string, meaning: string] | undefined {
+  for (const [metric, meaning] of [
+    ['eval/accuracy', 'of held-out prompts answered right'],
+    ['eval/reward', 'reward on held-out prompts'],
+    ['train/accuracy', 'of training responses right'],
+    ['train/reward', 'reward in training'],
+  ] as const) {
+    const values = rows.flatMap((row) => row[metric] ?? []);
+    const [first, last] = [values[0], values.at(-1)];
+    if (first === undefined || last === undefined || values.length < 2) continue;
+    const shown = (value: number) =>
+      metric.endsWith('accuracy') ? `${Math.round(100 * value)} %` : String(Number(value.toPrecision(3)));
+    return [`${shown(first)} → ${shown(last)}`, meaning];
+  }
+  return undefined;
+}
+
+/** Settings that say where files went, not what was done. */
+const places = /^(output_dir|log_dir|rollouts_dir|run_name|report_to|wandb_project)$/;
+
+function settingRows(config: Record<string, unknown>): string[][] {
+  return Object.entries(config)
+    .filter(([name, value]) => !places.test(name) && value !== null && value !== undefined)
+    .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]);
 }
 
 export function addSignals(report: Report, rows: Parameters<typeof signals>[0]): void {

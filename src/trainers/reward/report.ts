@@ -101,7 +101,7 @@ function errorReport(analysis: ErrorAnalysis, type: RewardConfig['type']): strin
   lines.push(
     '',
     'Confidence',
-    `  close calls (margin under ${close.threshold})            ${close.count} (${percent(close.share)}), right in ${percent(close.accuracy)}`,
+    `  close calls (margin under ${close.threshold})            ${close.count} (${percent(close.share)})${close.accuracy === null ? '' : `, right in ${percent(close.accuracy)}`}`,
     `  errors under ${percent(unsure.below)} sure               ${unsure.count} (${percent(unsure.share_of_errors)} of the errors)`,
     `  errors over ${percent(sure.above)} sure                ${sure.count} (${percent(sure.share_of_errors)} of the errors)`,
     '',
@@ -226,5 +226,5 @@ function byLength(decisions: readonly Decision[], analysis: ErrorAnalysis, pairs
 
 function accuracies(title: string, rates: Record<string, number | null>): Chart {
   const shown = Object.entries(rates).flatMap(([label, value]) => (value === null ? [] : [{ label, value }]));
-  return bars({ ...size, title, yLabel: 'accuracy', format: '.1%', bars: shown });
+  return bars({ ...size, title, yLabel: 'accuracy', format: '.1%', share: true, bars: shown });
 }
