@@ -47,6 +47,8 @@ it('says that there were no pairs of a kind, not that it was right in none', () 
   };
   const report = {
     ...summary('preference', decided, new Map()),
+    type: 'preference',
+    examples: 1,
     model: 'm',
     dataset: 'd',
     left_out: {},
