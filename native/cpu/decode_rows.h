@@ -1,5 +1,5 @@
-// A decoding step's attention on the CPU: each row's new k and v go into its slot of the cache, and its queries attend to all
-// that is there. What the fused projection still needs, norm and turn of q and k, is done on the way where it is asked for.
+// Attention of a decoding step on the CPU: each row's new k and v are written to its slot of the cache, and its queries attend to
+// everything in the slot. The RMS norm and the rotation of q and k are done on the way where they are wanted.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -28,8 +28,8 @@ struct DecodeRows {
   T* out;  // [rows, heads, size]
 };
 
-// One head's q or k: normed where it has a weight, turned where there are angles. Roundings are those of attune::rms_norm
-// and attune::rope.
+// One head's q or k: normed where it has a weight, rotated where there are angles. It rounds where attune::rms_norm and
+// attune::rope do.
 template <typename T>
 void prepareHead(const DecodeRows<T>& in, int64_t row, const T* source, const T* weight, T* out) {
   const int64_t size = in.size;
@@ -56,7 +56,7 @@ inline Vector widened(const T* from) {
 }
 inline Vector widened(const float* from) { return load(from); }
 
-// q·k at one position for four heads or one, whose keys lie at `places`; a head's scores lie `stride` after those of the one before.
+// q·k at one position for four heads or one. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
 template <int HEADS, typename T>
 inline void headDots(const T* q, const T* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
   const T *queries[HEADS], *keys[HEADS];
@@ -93,9 +93,9 @@ struct DecodeScratch {
   std::vector<int64_t> places;
 };
 
-// The heads of groups [first, last) of one row. The cache is gone through position by position with all heads at each, which
-// is the order it lies in: a step is bound by reading it, and memory read in order comes at twice the rate of four positions at
-// a time, whatever is asked for ahead (18 against 9 GB/s on a Neoverse-N1).
+// The heads of groups [first, last) of one row. The loop goes position by position with all heads at each, the order in which
+// the cache lies in memory. A step is bound by reading the cache: in order it reads 18 GB/s on a Neoverse-N1, four positions at a
+// time 9 GB/s, with or without prefetching.
 template <typename T>
 void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
                DecodeScratch& scratch) {
@@ -112,7 +112,7 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
 
   const int64_t begin = in.window > 0 ? std::max<int64_t>(0, position - in.window + 1) : 0, count = position + 1 - begin;
   float *scores = scratch.scores.data(), *sums = scratch.sums.data();
-  int64_t* places = scratch.places.data();  // of each head's group in a position: no division in the loops
+  int64_t* places = scratch.places.data();  // where each head's group begins within a position; saves a division in the loops
   for (int64_t h = 0; h < heads; h++) places[h] = h / share * size;
   const T *seenKeys = keys + begin * stride + firstGroup * size, *seenValues = values + begin * stride + firstGroup * size;
   for (int64_t t = 0; t < count; t++) {
@@ -140,7 +140,7 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
   for (int64_t i = 0; i < heads * size; i++) out[i] = static_cast<T>(sums[i]);
 }
 
-/** Of contiguous int64 tensors on the CPU. */
+/** Checks that slots and positions are within the cache; contiguous int64 tensors on the CPU. */
 inline void checkPlaces(const at::Tensor& slots, const at::Tensor& positions, int64_t slotCount, int64_t length) {
   const int64_t *slot = slots.data_ptr<int64_t>(), *position = positions.data_ptr<int64_t>();
   for (int64_t i = 0; i < slots.size(0); i++)
@@ -148,7 +148,7 @@ inline void checkPlaces(const at::Tensor& slots, const at::Tensor& positions, in
                 "a slot or position lies outside the cache");
 }
 
-// A task is a row, or a part of a row's groups where there are fewer rows than threads.
+// One parallel task is a row, or some of a row's groups where there are fewer rows than threads.
 template <typename T>
 void decodeRows(const DecodeRows<T>& in) {
   if (in.rows == 0) return;

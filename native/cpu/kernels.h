@@ -9,11 +9,11 @@
 
 namespace attune {
 
-// e^x to f32 rounding by range reduction and a polynomial (Cephes' coefficients), without branches, so that a loop of
-// them is vectorised; std::exp is not.
+// e^x to f32 rounding by range reduction and a polynomial (Cephes' coefficients). It has no branches, so the compiler vectorises
+// a loop of it, unlike one of std::exp.
 inline float vexp(float x) {
   const float limited = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
-  // adding 1.5·2²³ rounds to a whole number and leaves it in the low bits
+  // adding 1.5·2²³ rounds to an integer and leaves that in the low bits
   const float shifted = limited * 1.44269504088896341f + 12582912.0f;
   int32_t whole;
   std::memcpy(&whole, &shifted, sizeof whole);
@@ -33,7 +33,7 @@ inline float vexp(float x) {
   return x < -87.0f ? 0.0f : p * power;
 }
 
-/** Σ a·b. The order of a sum is ours to choose (omp simd): so it runs in vectors. */
+/** Σ a·b. omp simd lets the compiler reorder the sum, and so vectorise it. */
 template <typename A, typename B>
 inline float dotProduct(const A* a, const B* b, int64_t size) {
   float sum = 0;
@@ -42,7 +42,7 @@ inline float dotProduct(const A* a, const B* b, int64_t size) {
   return sum;
 }
 
-/** Rows per parallel task such that a task is worth a thread. */
+/** Rows per parallel task, so that a task is large enough to be worth a thread. */
 inline int64_t grain(int64_t workPerRow) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, workPerRow)); }
 
 }  // namespace attune

@@ -43,7 +43,7 @@ void statisticsCpu(const float* logits, const int64_t* targets, float inverse, f
       const float* z = logits + row * size;
       const float peak = largest(z, size);
       double sum = 0, weighted = 0;
-      for (int64_t start = 0; start < size; start += 4096) {  // short runs in f32, their sums in f64
+      for (int64_t start = 0; start < size; start += 4096) {  // 4096 numbers are summed in f32, these sums in f64
         const int64_t stop = std::min(size, start + 4096);
         const Statistics part = statisticsOf(z + start, stop - start, peak, inverse);
         sum += part.sum;

@@ -1,11 +1,11 @@
-// Attention over packed sequences, f32 on the CPU: forward and backward of one kv head of one family of sequences at a time.
+// Attention over packed sequences in f32 on the CPU. One task is the forward or backward of one kv head of one family.
 //
-// A family is a sequence and those that continue it (their prefix). Its keys and values are laid out once for the panel
-// products; those of a member that continues the first follow the first's, so that to its queries the two are one sequence.
-// A family's gradients of one kv head belong to one task, which adds them up in the order of its members: there are no
-// atomics, and the sums do not depend on the number of threads.
+// A family is a sequence and those that continue it (it is their prefix). Its keys and values are laid out once for the panel
+// products. The keys of a continuing member are put after the prefix's, so that its queries see the two as one sequence. One task
+// adds up all gradients of a family's kv head in the order of its members: it needs no atomics, and the sums do not depend on the
+// number of threads.
 //
-// Queries go in tiles, keys in blocks, and within both only the panels that the mask leaves are computed.
+// Queries are processed in tiles and keys in blocks; panels that the mask hides entirely are skipped.
 #include "ops/packed_attention.h"
 
 #include <ATen/ATen.h>
@@ -21,8 +21,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kTileRows = 32;  // queries whose scores exist at a time
-constexpr int64_t kBlockKeys = 128;  // keys that a tile goes through at a time; whole panels
+constexpr int64_t kTileRows = 32;  // queries per tile
+constexpr int64_t kBlockKeys = 128;  // keys per block; a whole number of panels
 
 struct Geometry {
   int64_t heads, groups, share, size, padded;  // padded: the head size in whole vectors
@@ -49,8 +49,8 @@ struct Member {
 
 struct Family {
   std::vector<Member> members;
-  int64_t shared = 0;  // rows of the first, where others continue it
-  int64_t longest = 0;  // keys that a member's last query may see
+  int64_t shared = 0;  // rows of the first member, where others continue it
+  int64_t longest = 0;  // most keys that a query may see
   int64_t cost = 0;
 };
 
@@ -76,12 +76,12 @@ std::vector<Family> familiesOf(const PackedCall& call) {
       family.cost += rows * (2 * before + rows);
     }
   }
-  // the dearest first, so that none is left for the end when the others have run out
+  // the most expensive first, so that no long task is left for the end
   std::stable_sort(families.begin(), families.end(), [](const Family& a, const Family& b) { return a.cost > b.cost; });
   return families;
 }
 
-// Every (family, kv head), each by whichever thread is free. `make` makes what a thread works with.
+// Runs every (family, kv head) on whichever thread is free. `make` makes a thread's worker.
 template <typename Make>
 void eachTask(const std::vector<Family>& families, int64_t groups, Make make) {
   const int64_t tasks = static_cast<int64_t>(families.size()) * groups;
@@ -108,7 +108,7 @@ void copyBack(const float* from, int64_t start, int64_t count, int64_t head, int
   for (int64_t i = 0; i < count; i++) std::copy_n(from + i * g.padded, g.size, x + ((start + i) * heads + head) * g.size);
 }
 
-// The same transposed, as keys [first, first + count): panels of kPanelWidth keys, each [D × kPanelWidth].
+// copyRows transposed, to keys [first, first + count): panels of kPanelWidth keys, each [D × kPanelWidth].
 void copyPanels(const float* x, int64_t start, int64_t count, int64_t head, int64_t heads, const Geometry& g, int64_t first, float* to) {
   for (int64_t i = 0; i < count; i++) {
     const float* row = x + ((start + i) * heads + head) * g.size;
@@ -122,18 +122,18 @@ struct Range {
   int64_t from, to;
 };
 
-// The keys that the query at a place may see.
+// The keys that the query at `place` may see.
 inline Range visible(int64_t place, const Geometry& g) {
   return {g.window > 0 ? std::max<int64_t>(0, place - g.window + 1) : 0, place + 1};
 }
 
-// Those that any of the queries at [place, place + rows) may see, within a block.
+// The keys of a block that any of the queries at [place, place + rows) may see.
 inline Range visible(int64_t place, int64_t rows, const Geometry& g, Range block) {
   return {std::max(visible(place, g).from, block.from), std::min(place + rows, block.to)};
 }
 
-// scores[rows × keys of the block] = tile·panels, where the mask leaves anything. Score columns count from block.from, which
-// is the beginning of a panel.
+// scores[rows × keys of the block] = tile·panels, except panels that the mask hides. Column 0 is key block.from, which begins a
+// panel.
 void blockScores(const float* tile, int64_t place, int64_t rows, const float* panels, Range block, const Geometry& g, float* scores,
                  int64_t stride) {
   for (int64_t key = block.from; key < block.to; key += kPanelWidth) {
@@ -215,7 +215,7 @@ class ForwardWorker {
   }
 
  private:
-  // Queries [start, start + rows) of the batch, the first of which stands at `place` of its sequence.
+  // Queries [start, start + rows) of the batch; the first is at position `place` of its sequence.
   void tile(int64_t start, int64_t rows, int64_t place, int64_t head) {
     const Range all{visible(place, g_).from / kPanelWidth * kPanelWidth, place + rows};
     const int64_t stride = roundUp(all.to - all.from, kPanelWidth);
@@ -308,7 +308,7 @@ class BackwardWorker {
     copyBack(dq_.data(), start, rows, head, g_.heads, g_, to_.dq);
   }
 
-  // Scores → P and dO·Vᵀ → scale·dS, with 0 where the mask hides: a panel of keys may hold some that a row does not see.
+  // Turns scores into P and dO·Vᵀ into scale·dS, with 0 at keys that the row does not see (a panel may hold such keys).
   void rowGradient(int64_t r, int64_t token, int64_t place, int64_t head, float dot, Range block) {
     float *p = scores_.data() + r * kBlockKeys, *ds = changes_.data() + r * kBlockKeys;
     const Range all = visible(place, g_);

@@ -1,5 +1,5 @@
-// Products of small matrices that stay in registers: what attention over short sequences is made of. A BLAS call per block
-// would cost more than the block itself.
+// Products of small matrices in registers, for attention over short sequences. A BLAS call per block would cost more than the
+// product itself.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// How many rows × vectors of a result fit the registers beside what they are made from.
+// The tile of a result, rows × vectors, that fits the registers together with its operands.
 #if defined(__AVX512F__)
 constexpr int kPanelRows = 8, kPanelVectors = 2;
 #elif defined(__AVX2__)
@@ -19,7 +19,7 @@ constexpr int64_t kPanelWidth = kWidth * kPanelVectors;
 
 inline constexpr int64_t roundUp(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
-// c[Rows × Vectors·width] = (add ? c : 0) + a·b. Row r of a begins at a + r·aStride; where it is transposed, column r does.
+// c[Rows × Vectors·width] = (add ? c : 0) + a·b. Row r of a (column r where Transposed) begins at a + r·aStride.
 template <bool Transposed, int Rows, int Vectors>
 inline void registerTile(const float* a, int64_t aStride, const float* b, int64_t bStride, float* c, int64_t cStride, int64_t depth,
                          bool add) {

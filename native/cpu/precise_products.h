@@ -1,5 +1,5 @@
-// Products whose results are f32 whatever the inputs are (f64 for f64). Half-precision CUDA products write f32 themselves where
-// libtorch can do that (2.8 and later).
+// Products with f32 results for every input dtype (f64 for f64). On CUDA, half-precision products write f32 directly where
+// libtorch supports it (2.8 and later).
 #pragma once
 #include <ATen/ATen.h>
 #include <torch/version.h>
@@ -8,11 +8,11 @@ namespace attune {
 
 inline bool isHalf(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
 
-// libtorch 1.13's CPU products of bf16 add up in bf16 itself for many shapes (a sum of ones stops at 256), and it has none
-// of f16 at all: there the products are made in f32. 2.x adds up in f32.
+// On the CPU libtorch 1.13 sums bf16 products in bf16 for many shapes (a sum of ones stops at 256), and has no f16 products: there
+// the inputs are converted to f32. libtorch 2.x sums in f32.
 inline bool needsWidening(const at::Tensor& tensor) { return TORCH_VERSION_MAJOR < 2 && isHalf(tensor) && tensor.is_cpu(); }
 
-// What a product can take without losing anything on the way.
+// The tensor as an exact product can take it.
 inline at::Tensor widened(const at::Tensor& tensor) { return needsWidening(tensor) ? tensor.to(at::kFloat) : tensor; }
 
 // a[n, k]·b[k, m]

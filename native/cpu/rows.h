@@ -1,4 +1,4 @@
-// The CPU's row by row functions that operators share; contiguous f32.
+// Row-by-row CPU functions that several operators share; contiguous f32.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// The rows are the lanes of the vectors: a weight is read once, where and as it lies, and multiplies all rows. The sums of 16 rows
-// and four columns stay in registers and need no adding up across lanes; the weights of the next tile are asked for meanwhile.
-// At 16 rows that is 37 of the 40 GFLOP/s a Neoverse-N1 core has, where columns as lanes gave 33.
+// Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The sums of 16 rows and four
+// columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched meanwhile. At 16 rows
+// this reaches 37 of a Neoverse-N1 core's 40 GFLOP/s; with columns as lanes it was 33.
 #include "cpu/skinny_product.h"
 
 #include <ATen/Parallel.h>
@@ -14,14 +14,14 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kGroup = 16;  // rows that go through together
-constexpr int64_t kBlock = 16;  // columns that stay in the first cache while all groups pass
+constexpr int64_t kGroup = 16;  // rows processed together
+constexpr int64_t kBlock = 16;  // columns whose weights stay in the L1 cache while all groups of rows use them
 constexpr int kMost = kGroup / kWidth;
 
-// As many independent sums as hide a multiply-add's latency.
+// Enough independent sums to hide the latency of a multiply-add.
 constexpr int columnsFor(int vectors) { return vectors == 1 ? 8 : 4; }
 
-// Four rows of four become four columns.
+// Transposes a 4×4 matrix.
 inline void transpose(Quad (&q)[4]) {
   const Quad a = __builtin_shuffle(q[0], q[1], Lanes{0, 4, 2, 6}), b = __builtin_shuffle(q[0], q[1], Lanes{1, 5, 3, 7});
   const Quad c = __builtin_shuffle(q[2], q[3], Lanes{0, 4, 2, 6}), d = __builtin_shuffle(q[2], q[3], Lanes{1, 5, 3, 7});
@@ -34,7 +34,7 @@ inline void transpose(Quad (&q)[4]) {
 inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from); }
 inline void put(float* to, const Quad& q) { *reinterpret_cast<Quad*>(to) = q; }
 
-// A group of rows as [k][lanes], lanes a whole number of vectors; those beyond the rows are zero.
+// A group of rows as [k][lanes]; lanes is a whole number of vectors, and those beyond the rows are zero.
 struct Group {
   const float* x;
   int64_t row, rows;
@@ -103,8 +103,8 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
   }
 }
 
-// One or two rows: here four columns are the lanes, because most lanes of rows would be empty. Each sum is added up in the same
-// order, so the bits are the same. A whole block of columns.
+// One or two rows, a whole block of columns. Four columns are the lanes here, because most lanes of rows would be empty. Each sum
+// is added in the same order as elsewhere, so the result is the same to the bit.
 template <int ROWS>
 void fewRows(const SkinnyProduct& p, int64_t row, int64_t column, const float* next) {
   constexpr int quads = static_cast<int>(kBlock / 4);
@@ -137,7 +137,7 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column, const float* n
     }
 }
 
-// The columns [begin, end) for one group; what comes `ahead` columns later is brought meanwhile.
+// Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.
 template <int VECTORS>
 void columns(const SkinnyProduct& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
   constexpr int64_t wide = columnsFor(VECTORS);
@@ -154,7 +154,7 @@ void columns(int64_t vectors, const SkinnyProduct& p, const Group& group, int64_
 
 inline int64_t vectorsOf(int64_t rows) { return (std::min(rows, kGroup) + kWidth - 1) / kWidth; }
 
-// Rows of x into the lanes of a group.
+// Copies rows of x into the lanes of a group.
 void pack(const float* x, int64_t rows, int64_t k, float* to) {
   const int64_t lanes = vectorsOf(rows) * kWidth;
   for (int64_t lane = 0; lane < lanes; lane += 4) {

@@ -1,5 +1,5 @@
-// The sums of 16 rows × 4 columns over k, where a compiler's order of the instructions costs too much: GCC 12 gives 30 to 35
-// GFLOP/s on a Neoverse-N1, this 39 of the 40 there are. Two multiply-adds start in each cycle, and the loads are spread between.
+// The sums of 16 rows × 4 columns over k, in assembly: on a Neoverse-N1, GCC 12's instruction order gives 30 to 35 GFLOP/s, this
+// one 39 of 40. Two multiply-adds start in each cycle, with the loads spread between them.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace attune {
 #if defined(__aarch64__)
 #define ATTUNE_SKINNY_TILE 1
 
-// One step: 16 inputs x times a lane of each column's weights.
+// One step: 16 inputs x times one lane of each column's weights.
 #define ATTUNE_FMLA(sum, x, w, lane) "fmla v" #sum ".4s, v" #x ".4s, v" #w ".s[" #lane "]\n"
 #define ATTUNE_COLUMN(s0, s1, s2, s3, x0, x1, x2, x3, w, lane) \
   ATTUNE_FMLA(s0, x0, w, lane) ATTUNE_FMLA(s1, x1, w, lane) ATTUNE_FMLA(s2, x2, w, lane) ATTUNE_FMLA(s3, x3, w, lane)
@@ -23,8 +23,8 @@ namespace attune {
       ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 1) ATTUNE_STEP(4, 5, 6, 7, w0, w1, w2, w3, 2) ATTUNE_STEP(8, 9, 10, 11, w0, w1, w2, w3, 3)
 
 /**
- * sums[4][16] over the first `steps` (eights, at least 8) of k: x is [k][16], a column of w lies k after the one before.
- * What lies from `next` on, as much as is read of w, is brought to the first cache.
+ * sums[4][16] over the first `steps` of k (a multiple of 8, at least 8). x is [k][16]; the columns of w are k apart. Prefetches as
+ * much from `next` as it reads of w.
  */
 inline void skinnyTile(const float* x, const float* w, int64_t k, int64_t steps, const float* next, float* sums) {
   const float *w1 = w + k, *w2 = w + 2 * k, *w3 = w + 3 * k;

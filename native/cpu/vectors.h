@@ -1,5 +1,5 @@
-// The CPU's vectors of f32 by name, for the loops that the compiler does not turn into good vector code by itself: a maximum,
-// an exponential, products in registers. GCC's vector extensions, so that the same source serves ARM and x86.
+// Explicit f32 vectors, for loops that the compiler does not vectorise well by itself: maxima, exponentials, products in registers.
+// They use GCC's vector extensions, so that one source serves ARM and x86.
 #pragma once
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -32,7 +32,7 @@ inline Quad fold(const Vector& v) {
   return sum;
 }
 
-// The sums of a's and of b's neighbours.
+// The sums of neighbouring lanes of a, then of b.
 inline Quad pairs(const Quad& a, const Quad& b) {
 #if defined(__aarch64__)
   return (Quad)vpaddq_f32((float32x4_t)a, (float32x4_t)b);
@@ -41,7 +41,7 @@ inline Quad pairs(const Quad& a, const Quad& b) {
 #endif
 }
 
-/** The `total` of each. */
+/** The `total` of each of the four vectors. */
 inline Quad totals(const Vector& a, const Vector& b, const Vector& c, const Vector& d) {
   return pairs(pairs(fold(a), fold(b)), pairs(fold(c), fold(d)));
 }
@@ -54,7 +54,7 @@ inline float total(const Vector& v) {
 /** max(a, b), lane by lane. */
 inline Vector larger(const Vector& a, const Vector& b) { return a > b ? a : b; }
 
-/** The largest of `size` numbers; −∞ of none. */
+/** The largest of `size` numbers; −∞ where there is none. */
 inline float largest(const float* values, int64_t size) {
   float peak = -__builtin_inff();
   int64_t i = 0;
@@ -70,21 +70,24 @@ inline float largest(const float* values, int64_t size) {
 }
 
 /**
- * e^x for x ≤ 0 (or a rounding above) to f32 rounding, 0 below −87, NaN of NaN: 2^k·e^r with k whole and |r| ≤ ½·ln 2. The polynomial,
- * 1 + r + r²·(…), is off by 3e-9 at most, and its halves do not wait for each other.
+ * e^x to f32 rounding for x ≤ 0 (or slightly above, by rounding); 0 below −87, NaN for NaN. It is 2^k·e^r with an integer k and
+ * |r| ≤ ½·ln 2. The polynomial 1 + r + r²·(…) is off by at most 3e-9, and its two halves are independent of each other.
  */
 inline Vector exponential(const Vector& x) {
-  // adding 1.5·2²³ rounds to a whole number and leaves it in the low bits
+  // adding 1.5·2²³ rounds to an integer and leaves that in the low bits
   const Vector shifted = x * 1.44269504088896341f + 12582912.0f;
   const Vector k = shifted - 12582912.0f;
   const Vector r = (x - k * 0.693359375f) - k * -2.12194440e-4f, square = r * r;
   const Vector low = 1.6666519642e-1f * r + 4.9999994040e-1f, high = 1.3814446284e-3f * square + (8.3687910810e-3f * r + 4.1668396443e-2f);
   const Vector p = (high * square + low) * square + (r + 1.0f);
-  // those low bits go to the exponent of p, which is between √½ and √2
+  // those bits are added to the exponent of p, which is between √½ and √2
   return (Vector)(((Whole)p + ((Whole)shifted << 23)) & ~(Whole)(x < -87.0f));
 }
 
-/** `exponentials`, COUNT vectors at a time: they are loaded before any is stored, or each would wait for the one before. Returns where it ended. */
+/**
+ * `exponentials`, COUNT vectors at a time. All are loaded before any is stored, so that none waits for the one before. Returns where
+ * it ended.
+ */
 template <int COUNT>
 inline int64_t exponentialsFrom(int64_t i, const float* values, int64_t size, float peak, float factor, float* out, Vector (&sums)[2]) {
   for (; i + COUNT * kWidth <= size; i += COUNT * kWidth) {
@@ -98,7 +101,7 @@ inline int64_t exponentialsFrom(int64_t i, const float* values, int64_t size, fl
   return i;
 }
 
-/** values[i] = e^((values[i] − peak)·factor) into `out`; returns their sum. `peak` is no smaller than any of them. */
+/** out[i] = e^((values[i] − peak)·factor); returns their sum. `peak` is at least as large as every value. */
 inline float exponentials(const float* values, int64_t size, float peak, float factor, float* out) {
   Vector sums[2] = {};
   int64_t i = exponentialsFrom<4>(0, values, size, peak, factor, out, sums);

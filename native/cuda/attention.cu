@@ -1,9 +1,9 @@
-// A decoding step's attention: the norm of q and k, their turn, k and v into the cache, and attention over what is there, in one
-// kernel. The formulas are in decode_fused.cc and decode_attention.cc. This is the one for every dtype and head size; bf16 and
-// f16 heads of the usual sizes have a faster one (cuda_attention_mma.cu).
+// Attention of a decoding step in one kernel: norm and rotation of q and k, writing k and v to the cache, attention over the cache.
+// The formulas are in ops/decode_fused.cc and ops/decode_attention.cc. This kernel takes every dtype and head size; bf16 and f16
+// heads of the usual sizes have a faster one (attention_mma.cu).
 //
-// One block per row and query head. Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams walk the
-// keys side by side with a running maximum and sum (online softmax), and are joined at the end.
+// One block per row and query head. Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams go through the
+// keys in parallel, each with a running maximum and sum (online softmax); their results are combined at the end.
 #include "cuda/head.cuh"
 
 namespace attune {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   } else if (warp == 1) {
     Head<T, D> k(a, angles, a.kWeight, true);
     k.prepare(static_cast<const T*>(a.k) + row * a.kvStride + group * D, scratch[1]);
-    k.store([&](int d, float x) { keys[position * stride + d] = narrow<T>(x); });  // heads of one group write the same
+    k.store([&](int d, float x) { keys[position * stride + d] = narrow<T>(x); });  // the heads of a group all write the same values
   } else if (warp == 2) {
     Head<T, D> v(a, angles, nullptr, false);
     v.prepare(static_cast<const T*>(a.v) + row * a.kvStride + group * D, scratch[2]);

@@ -1,9 +1,9 @@
-// A decoding step's attention by tensor cores (native/cuda/attention.cu says what it does): bf16 and f16, heads of 32 to 256.
+// Attention of a decoding step on tensor cores (attention.cu says what it computes), for bf16 and f16 and head sizes 32 to 256.
 //
 // One block per row and kv head, for up to eight query heads at once, so that a key is read once for all of them. Each warp takes
-// sixteen keys at a time: scores[keys, heads] = K·Qᵀ, then out[dimensions, heads] += Vᵀ·weights, where Vᵀ is made by pairing
-// two keys' registers. Warps keep a running maximum and sum (online softmax) and are joined at the end. What does not depend on
-// the kernel in front, the first keys above all, is asked for before waiting for it.
+// sixteen keys at a time: scores[keys, heads] = K·Qᵀ, then out[dimensions, heads] += Vᵀ·weights, where Vᵀ is made by pairing two
+// keys' registers. Warps keep a running maximum and sum (online softmax), which are combined at the end. Loads that do not depend on
+// the previous kernel, above all those of the first keys, start before waiting for it.
 #include <type_traits>
 
 #include "cuda/head.cuh"
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
         value[i].clear();
     }
   };
-  const bool ahead = begin + kTile <= position;  // all of it was there before
+  const bool ahead = begin + kTile <= position;  // the whole first tile was in the cache before this step
   if (ahead) ask(begin);
 
-  // q, k and v: one head a warp
+  // q, k and v: one head per warp
   const auto weightOf = [&](int which) { return which < heads ? a.qWeight : which == heads ? a.kWeight : nullptr; };
   const auto finish = [&](Head<T, D>& one, int which) {
     if (which < heads) {
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
       one.store([&](int d, float x) { queries[which][d] = narrow<T>(x); });
     } else {
       const bool isK = which == heads;
-      T* to = (isK ? keys : values) + position * stride;  // blocks of one group write the same
+      T* to = (isK ? keys : values) + position * stride;  // the blocks of a group all write the same values
       one.prepare(static_cast<const T*>(isK ? a.k : a.v) + row * a.kvStride + group * D, scratch[warp]);
       one.store([&](int d, float x) { to[d] = narrow<T>(x); });
     }

@@ -1,4 +1,4 @@
-// One head of a new token's q, k or v, by one warp: normed, turned and rounded to the model's dtype.
+// One head of a new token's q, k or v, by one warp: normed, rotated and rounded to the model's dtype.
 #pragma once
 #include "cuda/numbers.cuh"
 
@@ -11,7 +11,7 @@ struct Head {
   bool isNormed, isTurned;
   float weights[kEach], cosines[kEach], sines[kEach], values[kEach];
 
-  /** Loads what was there before the projection: the norm's weight (null: none) and the angles. */
+  /** Loads what does not depend on the projection: the norm's weight (null for none) and the angles. */
   __device__ Head(const AttentionArgs& args, int64_t row, const void* weight, bool turn)
       : a(args), isNormed(weight != nullptr), isTurned(turn && args.cosines != nullptr) {
 #pragma unroll
@@ -24,7 +24,7 @@ struct Head {
     }
   }
 
-  /** `scratch` holds a head and is this warp's own. */
+  /** `scratch` is this warp's own and has room for a head. */
   __device__ void prepare(const T* x, float* scratch) {
     const int lane = threadIdx.x % 32, half = static_cast<int>(a.half);
     float squares = 0;

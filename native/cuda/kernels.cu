@@ -1,5 +1,5 @@
-// CUDA twins of the CPU operators rope, swiglu and rows of logits; the formulas are in the .cc of the same name. What decoding
-// needs is in cuda_attention.cu, cuda_product.cu and cuda_sample.cu.
+// CUDA versions of rope, swiglu and linear_logprob's rows; the formulas are in native/ops. Decoding has its own files: attention.cu,
+// product.cu and sample.cu.
 #include "cuda/numbers.cuh"
 
 namespace attune {
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kRowThreads) rowStatisticsKernel(RowsArgs a) {
   const float logSum = logf(all.sum);
   a.lse[row] = all.peak + logSum;
   a.entropy[row] = logSum - all.weighted / all.sum;
-  // a target beyond the vocabulary cannot stop a kernel: it is not read, and shows as NaN
+  // a kernel cannot throw: a target beyond the vocabulary gives NaN
   a.logp[row] = target < 0 ? 0.0f : target >= a.size ? NAN : z[target] * a.inverse - all.peak - logSum;
 }
 

@@ -1,4 +1,4 @@
-// Our CUDA kernels behind ATen tensors (native/*.cu, compiled where nvcc is found).
+// Our CUDA kernels (native/cuda/*.cu, compiled where nvcc is found) as functions of ATen tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +13,10 @@ at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Te
 at::Tensor cudaSwiglu(const at::Tensor& x);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
 bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
-/** Of a step: the kernel in front is a `cudaProduct` that makes the projection and nothing else of what is given, and cos and sin are whole tables. */
+/**
+ * Step: the previous kernel is the `cudaProduct` that writes qkv and nothing else that is given here, and cos and sin are the whole
+ * tables. Projection: no such assumption, and one row of cos and sin per row.
+ */
 enum class AttentionOf { Projection, Step };
 at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);
 at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
@@ -23,7 +26,7 @@ struct FewRowsProduct {
   double eps;
   bool gated, add;
 };
-/** Whether all these numbers of inputs and outputs suit the product of a few rows. */
+/** Whether cudaProduct takes these rows and all these numbers of inputs and outputs. */
 bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);

@@ -1,4 +1,4 @@
-// Tensors in front of the kernels of the .cu files.
+// Launches the kernels of the .cu files on tensors.
 #ifdef ATTUNE_KERNELS
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAException.h>
@@ -35,7 +35,7 @@ struct Launch {
 void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 float* floats(const Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
 
-// What both forms of decoding attention say of the cache and the rows.
+// The arguments about cache and rows that both forms of decoding attention share.
 AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions, double scale, int64_t window) {
   AttentionArgs args{};
   args.keys = keys.data_ptr();
@@ -177,7 +177,7 @@ void cudaRowStatistics(const Tensor& logits, const Tensor& targets, float invers
 
 Tensor cudaRowGradient(Tensor& logits, const RowGradient& in, c10::ScalarType dtype) {
   const Launch launch(logits);
-  // in f32 the gradient takes the logits' place
+  // in f32 the gradient overwrites the logits
   Tensor gradient = dtype == at::kFloat ? logits : at::empty(logits.sizes(), logits.options().dtype(dtype));
   launchRowGradient(kindOf(gradient),
                     {logits.data_ptr<float>(), in.targets.data_ptr<int64_t>(), nullptr, floats(in.entropy), floats(in.lse), floats(in.forLogp),

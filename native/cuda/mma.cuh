@@ -2,7 +2,7 @@
 //   a: rows g and g + 8 at columns 2t, 2t + 1 (a0, a1) and 2t + 8, 2t + 9 (a2, a3)
 //   b: column g at rows 2t, 2t + 1 (b0) and 2t + 8, 2t + 9 (b1)
 //   c: row g at columns 2t, 2t + 1 (c[0], c[1]) and row g + 8 (c[2], c[3])
-// The inner order is of no account where a and b are taken in the same one: so a lane may hold neighbours of a row.
+// The order of the inner dimension does not matter as long as a and b use the same one, so a lane may hold neighbours of a row.
 #pragma once
 #include "cuda/numbers.cuh"
 
@@ -20,7 +20,7 @@ __device__ inline void multiply(float (&c)[4], unsigned a0, unsigned a1, unsigne
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/** Two numbers in one register, the first below; both rounded by one instruction. */
+/** Two numbers in one register, the first in the low half; one instruction rounds both. */
 template <typename T>
 __device__ inline unsigned pack(float low, float high) {
   unsigned both;
@@ -39,7 +39,7 @@ __device__ inline float2 unpack(unsigned both) {
     return __half22float2(*reinterpret_cast<const __half2*>(&both));
 }
 
-/** An 8×8 matrix of 16-bit numbers, rows held as c's are, turned about: columns where rows were. */
+/** Transposes an 8×8 matrix of 16-bit numbers whose rows are held as c's are. */
 __device__ inline unsigned transposed(unsigned both) {
   unsigned turned;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(both));

@@ -1,5 +1,4 @@
-// What our CUDA sources share: numbers of three kinds, loads of a thread's own run of them, and launches that may begin before
-// the kernel in front of them has ended.
+// What our CUDA sources share: three kinds of numbers, vector loads, and launches that overlap with the previous kernel.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -38,7 +37,7 @@ __device__ inline __nv_bfloat16 narrow(float x) {
   return __float2bfloat16(x);
 }
 
-/** `N` neighbours, loaded in the widest pieces that their size allows. */
+/** `N` neighbouring numbers, loaded in the widest pieces that their size allows. */
 template <typename T, int N>
 struct Run {
   static constexpr int kBytes = N * sizeof(T);
@@ -56,7 +55,7 @@ struct Run {
     for (int i = 0; i < kPieces; i++) pieces[i] = Piece{};
   }
   __device__ float operator[](int i) const { return wide(reinterpret_cast<const T*>(pieces)[i]); }
-  /** The same in registers of 32 bits. */
+  /** The numbers as 32-bit registers. */
   __device__ const unsigned* words() const { return reinterpret_cast<const unsigned*>(pieces); }
 };
 
@@ -76,9 +75,9 @@ struct Run {
     } break;                      \
   }
 
-// —— kernels in a row: each is launched while the one before still runs, does what needs nothing of it, and then waits ————————
-// Whoever is launched by `launchInRow` calls `waitForPrevious` before it reads what the one before wrote and before it writes, and
-// only then `letNextBegin`: so what was written before the one before is there from the start.
+// —— overlapping kernels: each starts while the previous one still runs, does independent work, and then waits ————————————————
+// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads the previous kernel's output and before it writes
+// anything, and `letNextBegin` only after that. So kernel N may read N−2's output at once, N−1's only after waitForPrevious.
 __device__ inline void letNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -90,7 +89,7 @@ __device__ inline void waitForPrevious() {
 #endif
 }
 
-/** Compute capability's major number of the device in use. */
+/** The major number of the current device's compute capability. */
 inline int majorOfDevice() {
   int device = 0, major = 0;
   cudaGetDevice(&device);

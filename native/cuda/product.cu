@@ -1,11 +1,11 @@
-// y = x·Wᵀ for the few rows of a decoding step, with what stands before and after it: the norm of x in front, and behind it a
-// bias, the sum with what y holds, or silu(gate)·up. What such a product costs is reading W once, so each warp asks for its part
-// of W first, before the kernel that makes x has even ended, and everything else happens while that is on its way.
+// y = x·Wᵀ for the few rows of a decoding step, fused with the RMS norm of x before it, and after it a bias, adding to y, or
+// silu(gate)·up. The cost is reading W once. So each warp starts loading its part of W before the kernel that computes x has ended,
+// and everything else happens while the loads are under way.
 //
-// A block makes 8·TILES columns, its eight warps each a share of the inputs, 32 at a time, by tensor cores; their sums are
-// joined in shared memory, always in the same order. Where there are too few columns to keep all multiprocessors busy, the
-// inputs are shared by a cluster of blocks too. The norm's 1/√(mean x² + ε) is one number per row: it is multiplied in at the end.
-// bf16 only: products with the norm's weight may be beyond what f16 holds.
+// A block computes 8·TILES columns on tensor cores. Each of its eight warps takes a share of the inputs, 32 at a time; their sums are
+// added in shared memory, always in the same order. Where there are too few columns to keep all multiprocessors busy, a cluster of
+// blocks splits the inputs further. The norm's 1/√(mean x² + ε) is one number per row and is multiplied in at the end. bf16 only:
+// products with the norm's weight may overflow f16.
 #include <cooperative_groups.h>
 
 #include <type_traits>
@@ -22,7 +22,7 @@ enum class Form { Plain, Gated };
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 namespace groups = cooperative_groups;
 
-// Weights are read once: they need not stay in the first cache.
+// Weights are read once, so they need not stay in the L1 cache.
 __device__ inline uint4 stream(const void* from) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
@@ -47,8 +47,8 @@ __device__ inline uint4 timesEach(uint4 x, const uint4& weights) {
 }
 #endif
 
-// TILES of 8 rows of W; for Gated the first half are gates and the others what they let through. ROWS sets of 16 rows of x.
-// Two blocks fit on a multiprocessor: this kernel's and the next one's, which asks for its weights meanwhile.
+// TILES tiles of 8 rows of W; for Gated the first half are gates and the second half the values they gate. ROWS sets of 16 rows of x.
+// Two blocks fit on a multiprocessor: one of this kernel and one of the next, which loads its weights meanwhile.
 template <int TILES, int ROWS, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(ProductArgs a, int splits) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -61,11 +61,11 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
   const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), chunks = inputs / kChunk;
   const int share = (chunks + splits - 1) / splits, begin = rank * share + warp, end = min(chunks, (rank + 1) * share);
 
-  // lane (line, part) of a tile holds W[row `line`][8·part …] of a chunk: with x taken in the same order, the order is of no account
+  // lane (line, part) of a tile holds W[row `line`][8·part …] of a chunk; x is taken in the same order, so the order does not matter
   const Number* base = static_cast<const Number*>(a.weight) + line * inputs + part * 8;
   const auto tileOf = [&](int j) {
     return (j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1);
-  };  // beyond the last: computed, not written
+  };  // tiles beyond the last are computed but not written
   uint4 held[kDepth][TILES];
   const auto ask = [&](int depth, int chunk) {
 #pragma unroll
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
       for (int i = 0; i < splits; i++) sum += cluster.map_shared_rank(&joined[row][column], i)[0];
       return sum;
     };
-    // a cluster's blocks share the writing
+    // the blocks of a cluster share the writing
     for (int i = threadIdx.x + rank * kThreads; i < 16 * 8 * kOwn; i += kThreads * splits) {
       const int row = i / (8 * kOwn), column = i % (8 * kOwn), target = first * 8 + column;
       if (m * 16 + row >= a.rows || target >= a.outputs) continue;
@@ -179,14 +179,14 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
       }
       *y = narrow<Number>(a.add ? wide(*y) + value : value);
     }
-    if (splits > 1) cluster.sync();  // nobody goes on while its numbers are being read
+    if (splits > 1) cluster.sync();  // no block continues while others read its sums
   }
 #endif
 }
 
 template <int ROWS, Form FORM, bool NORM>
 void multiplyBySize(const ProductArgs& a, cudaStream_t stream) {
-  // As few columns a block as still leave one block for each multiprocessor, roughly.
+  // Roughly as many columns per block as still give every multiprocessor a block.
   const int64_t multiprocessors = multiprocessorsOfDevice();
   const int64_t tiles = a.outputs / 8;
   const auto launch = [&](auto kernel, int64_t own, unsigned splits) {

@@ -1,4 +1,4 @@
-// The kernels of the .cu files by raw pointers, so that nvcc compiles no libtorch header. cuda_launch.cc puts tensors before them.
+// The kernels of the .cu files take raw pointers, so that nvcc compiles no libtorch header. launch.cc calls them with tensors.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -28,10 +28,10 @@ struct AttentionArgs {
   int64_t biasLength, rows, heads, groups, size, half, length, window;
   float scale, eps;
   bool interleaved;
-  bool ofStep;  // all but q, k and v was written before the kernel in front
+  bool ofStep;  // everything but q, k and v was written before the previous kernel began
 };
 
-/** All of bf16. */
+/** All tensors are bf16. */
 struct ProductArgs {
   const void *x, *weight;     // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
   const void *bias, *norm;    // one per row of the weight, one per input; or null
@@ -58,7 +58,7 @@ struct RowsArgs {
   void* gradient;
   int64_t rows, size;
   float inverse;
-  int64_t first;  // the word that the first column stands for
+  int64_t first;  // the token id of the first column
 };
 
 void launchRowStatistics(const RowsArgs& args, cudaStream_t stream);
@@ -68,7 +68,7 @@ void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size,
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
 bool attentionFits(int64_t size);
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
-/** False where it is not made for this device, dtype or head size, and nothing was done. */
+/** Returns false, and does nothing, for a device, dtype or head size that it does not support. */
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 bool productFits(int64_t rows, int64_t inputs, int64_t outputs);
 void launchProduct(const ProductArgs& args, cudaStream_t stream);

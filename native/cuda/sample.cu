@@ -1,5 +1,5 @@
-// CUDA's twin of sample.cc: a cut is a threshold on e^(z − max), found by narrowing the range of bit patterns it lies in. Sums are
-// taken over fixed slices in a fixed order, so the same logits give the same token every time.
+// The CUDA version of ops/sample.cc. A cut is a threshold on e^(z − max), found by bisecting the range of bit patterns. Sums are
+// taken over fixed slices in a fixed order, so the same logits always give the same token.
 #include <cooperative_groups.h>
 
 #include "cuda/numbers.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kSampleThreads = 1024;
 
-// below e^-30 of the likeliest nothing counts in f32: a narrower range to search
+// weights below e^-30 of the largest do not count in f32; this narrows the range to search
 constexpr float kLeast = 9.4e-14f;
 
 // —— one block per row ——————————————————————————————————————————————————————————————————————————————————
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kSampleThreads) sampleKernel(SampleArgs a) {
       cut = fmaxf(cut, threshold(row, fmaxf(floor, kLeast), a.topP[r] * mass, true, shared));
     }
   }
-  // each thread holds a run of neighbours, so that a running sum goes in the order of the ids
+  // each thread takes a run of neighbouring ids, so that the running sum is in the order of the ids
   const int64_t run = (a.size + kSampleThreads - 1) / kSampleThreads;
   const int64_t begin = threadIdx.x * run < a.size ? threadIdx.x * run : a.size, end = begin + run < a.size ? begin + run : a.size;
   float part = 0;
@@ -127,7 +127,7 @@ constexpr int kBlocks = 8, kTeamThreads = 512, kWarps = kTeamThreads / 32, kMost
 
 struct Shared {
   float partial[kSums][kWarps];
-  float mine[2][kSums];  // this block's results; the others read them while the next are being made
+  float mine[2][kSums];  // this block's results, double-buffered: the others read one while the next is computed
   float all[kSums];
   float runs[kTeamThreads];
   double warps[kWarps];
@@ -142,14 +142,14 @@ __device__ inline double sumOfWarp(double x) {
   return x;
 }
 
-// A block's share of a row, and the sums it makes with the seven others.
+// A block's share of a row, and sums over all eight blocks.
 struct Team {
   Shared& shared;
   float* weights;  // thread t has those at t, t + 512, …
   int count;
   int round = 0;
 
-  // What the warps left in `partial`, over all of all blocks, in every thread.
+  // Combines what the warps of all blocks left in `partial`; every thread gets the result.
   template <int N, typename Combine>
   __device__ void join(float (&values)[N], Combine combine) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -185,7 +185,7 @@ struct Team {
     return values[0];
   }
 
-  // Eight sums at once: at each step a lane gives away the half that its partner keeps, so that nine exchanges do for forty.
+  // Eight warp sums at once: at each step a lane hands the half that its partner keeps to it, so nine exchanges do instead of forty.
   __device__ void eight(float (&v)[kSums]) {
     const int lane = threadIdx.x % 32;
     int which = 0;
@@ -211,8 +211,8 @@ struct Team {
     return one(sum, Add());
   }
 
-  // A cut that parts the weights as the largest one with measure{w ≥ cut, w ≥ floor} ≥ wanted does: eighths of the range of bit
-  // patterns, again and again, until one weight at most is left in it. Once they are few, only those still in it are looked at.
+  // A cut that selects the same weights as the largest cut with measure{w ≥ cut, w ≥ floor} ≥ wanted. The range of bit patterns is
+  // divided into eighths until at most one weight is left in it. Once few weights are left, only those are examined.
   __device__ float threshold(float floor, float wanted, bool byMass) {
     const int own = (max(count - static_cast<int>(threadIdx.x), 0) + kTeamThreads - 1) / kTeamThreads;
     unsigned long long candidates = own == kMostOwn ? ~0ull : (1ull << own) - 1;
@@ -255,7 +255,7 @@ struct Team {
       __syncwarp();
       eight(sums);
       if (sums[kCuts] <= 1) break;
-      int reached = 0;  // nested sets in one order of adding: their sums fall with the cut
+      int reached = 0;  // the sets are nested and summed in one order, so the sums decrease as the cut grows
 #pragma unroll
       for (int k = 0; k < kCuts; k++) reached += cuts[k] < INFINITY && above + sums[k] >= wanted ? 1 : 0;
       if (low + (reached + 1) * step < high) {
@@ -303,13 +303,13 @@ __global__ void __launch_bounds__(kTeamThreads, 2) sampleSharedKernel(SampleArgs
     if (narrowed) cut = fmaxf(cut, team.threshold(0.0f, static_cast<float>(a.topK[r]), false));
     if (a.topP[r] < 1) {
       const float mass = narrowed ? team.mass(cut) : total, wanted = a.topP[r] * mass;
-      // those below half of what each may have of the rest cannot be wanted
+      // weights below half the average of the mass to cut off cannot be needed
       const float floor = fmaxf(fmaxf(narrowed ? cut : 0.0f, kLeast), 0.5f * (mass - wanted) / static_cast<float>(a.size));
       cut = fmaxf(cut, team.threshold(floor, wanted, true));
     }
   }
 
-  // Runs of neighbours by thread, warp and block, so that a running sum goes in the order of the ids.
+  // Each thread, warp and block takes a run of neighbouring ids, so that the running sum is in the order of the ids.
   __syncthreads();
   const int run = (slice + kTeamThreads - 1) / kTeamThreads | 1;  // odd: neighbours read from different banks
   const auto kept = [&](int i) { return i < count && weights[i] >= cut; };
@@ -352,11 +352,11 @@ __global__ void __launch_bounds__(kTeamThreads, 2) sampleSharedKernel(SampleArgs
       a.logp[r] = (wide(logits[pick]) - peak) * inverse - logf(total);
     }
   }
-  cluster.sync();  // nobody leaves while its numbers are being read
+  cluster.sync();  // no block exits while others read its sums
 #endif
 }
 
-// Whether this device has clusters of blocks and room for a slice each; then the kernel is on its way.
+// Launches the shared kernel where the device has block clusters and enough shared memory; returns whether it did.
 template <typename T>
 bool launchShared(const SampleArgs& args, cudaStream_t stream) {
   constexpr int64_t kLarge = 16384;
@@ -368,7 +368,7 @@ bool launchShared(const SampleArgs& args, cudaStream_t stream) {
   if (majorOfDevice() < 9 || slice > kMostOwn * kTeamThreads || bytes + static_cast<int64_t>(sizeof(Shared)) + 1024 > room) return false;
   cudaFuncSetAttribute(sampleSharedKernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (cudaFuncSetAttribute(sampleSharedKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) != cudaSuccess) {
-    cudaGetLastError();  // forgotten: the other kernel does it
+    cudaGetLastError();  // clears the error; the other kernel is used
     return false;
   }
   cudaLaunchAttribute cluster;

@@ -1,5 +1,5 @@
-// CUDA where the libtorch has it: synchronise, memory figures, streams, graphs. Without it, `cudaCount` says 0 and the
-// rest explains itself.
+// CUDA, where libtorch has it: synchronisation, memory figures, streams, graphs. Without it `cudaCount` is 0 and the other functions
+// throw an error that says so.
 #include "door/handles.h"
 
 #ifdef ATTUNE_CUDA
@@ -62,7 +62,7 @@ napi_value cudaEmptyCache(napi_env env, Args&) {
   return undefined(env);
 }
 
-/** An event that is destroyed also where something throws after it was made. */
+/** An event that is destroyed even where something throws. */
 struct Event {
   cudaEvent_t event = nullptr;
   Event() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
@@ -81,7 +81,7 @@ napi_value cudaStream(napi_env env, Args& args) {
   return fromInt(env, static_cast<int64_t>(streams().size()) - 1);
 }
 
-/** The stream of that number; −1 is the device's default one. */
+/** The stream with this number; −1 is the device's default stream. */
 c10::cuda::CUDAStream streamAt(napi_env env, napi_value number, c10::DeviceIndex device) {
   const int64_t id = toInt(env, number);
   if (id >= static_cast<int64_t>(streams().size()) || id < -1) throw ArgumentError("not a stream");
@@ -96,8 +96,8 @@ napi_value cudaUseStream(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// streamWait(stream | −1, device): work queued there later waits for what is queued now on the device's current one,
-// without the CPU waiting.
+// streamWait(stream | −1, device): work queued on that stream from now on waits for what is queued on the device's current stream.
+// The CPU does not wait.
 napi_value cudaStreamWait(napi_env env, Args& args) {
   const auto device = deviceIndex(env, args[1]);
   const auto stream = streamAt(env, args[0], device);
@@ -108,7 +108,7 @@ napi_value cudaStreamWait(napi_env env, Args& args) {
   return undefined(env);
 }
 
-/** A graph belongs to one device, which has to be the current one while it is captured. */
+/** A graph with its device, which must be the current one during capture. */
 struct DeviceGraph {
   c10::DeviceIndex device;
   at::cuda::CUDAGraph graph;

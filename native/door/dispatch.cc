@@ -19,9 +19,9 @@ using c10::TypeKind;
 struct Argument {
   std::string name;
   TypeKind kind = TypeKind::NoneType;  // of the value, or of a list's elements
-  TypeKind named = TypeKind::NoneType;  // dtype, layout or memory format: an int in the schema's eyes, a name in ours
+  TypeKind named = TypeKind::NoneType;  // dtype, layout or memory format: an int in the schema, a name in JavaScript
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
-  int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all; else 0
+  int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all elements; else 0
   bool written = false;  // the operator changes it
   std::string type;  // as the schema writes it
   std::shared_ptr<IValue> fallback;  // the schema's default
@@ -32,10 +32,10 @@ struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
-  bool inStep = false;  // goes through several lists of tensors side by side
+  bool inStep = false;  // walks through several lists of tensors in step (in_step.h)
 };
 
-// A deque: references into it hold when a getter of the caller's resolves another operator in the middle of a call.
+// A deque, because references must stay valid when a getter of the caller resolves another operator during a call.
 std::deque<Operator>& operators() {
   static auto* list = new std::deque<Operator>();
   return *list;
@@ -95,7 +95,7 @@ int64_t valueNamed(const Named (&known)[N], const std::string& name, const char*
   throw ArgumentError("unknown " + std::string(kind) + " \"" + name + "\": one of " + names);
 }
 
-// By name only: libtorch believes any integer to be one of its enumeration, and a wrong one takes it out of bounds.
+// By name only: libtorch does not check enumeration values, and a wrong integer makes it read out of bounds.
 int64_t enumerationValue(TypeKind kind, napi_env env, napi_value value) {
   if (typeOf(env, value) != napi_string) throw ArgumentError("expected a name, such as float32, strided or contiguous_format");
   const std::string name = toString(env, value);
@@ -131,12 +131,12 @@ IValue typedList(napi_env env, const std::vector<napi_value>& items, Read read) 
   return IValue(std::move(list));
 }
 
-// The items of a list. libtorch's kernels read all of an int[2] whatever its length is, so the length is seen to here: one
-// number stands for all of them, and an empty list is right only where it is the default (a pool's stride).
+// The items of a list. libtorch's kernels read two elements of an int[2] whatever its length, so the length is checked here: one
+// number is repeated, and an empty list is allowed only where it is the default (a pool's stride).
 std::vector<napi_value> itemsOf(napi_env env, napi_value value, const Argument& argument) {
   if (argument.length == 0) return elements(env, value);
   std::vector<napi_value> items = isArray(env, value) ? elements(env, value) : std::vector<napi_value>{value};
-  if (argument.length == 1) return items;  // int[1] is "one or any number of"
+  if (argument.length == 1) return items;  // int[1] takes any number of elements
   const auto length = static_cast<size_t>(argument.length);
   if (items.size() == 1) items.resize(length, items[0]);
   const bool emptyDefault = items.empty() && argument.fallback && argument.fallback->isList() && argument.fallback->toListRef().empty();
@@ -261,8 +261,8 @@ const Operator& operatorAt(napi_env env, napi_value value) {
   return operators()[id];
 }
 
-// One return comes back as it is, several as an array. A return that is one of the arguments (in-place and out= ops) comes
-// back as undefined: the caller already holds it.
+// Calls the operator. One result is returned as it is, several as an array. A result that is one of the arguments (in-place and out=
+// operators) is returned as undefined: the caller already holds it.
 napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   if (op.inStep) checkInStep(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;

@@ -17,7 +17,7 @@ struct ArgumentError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/** A JavaScript exception is already pending (a getter of the caller's threw): leave without another. */
+/** A JavaScript exception is already pending (a getter of the caller threw): return without throwing another. */
 struct PendingException {};
 
 inline void ok(napi_env env, napi_status status, const char* what) {
@@ -50,7 +50,7 @@ using Body = napi_value (*)(napi_env, Args&);
 /** libtorch's messages without the C++ frames that follow them. */
 std::string plainMessage(const c10::Error& error);
 
-/** Set when a mapped file turned out to be shorter than it was (mapping.cc). */
+/** Set when a mapped file has become shorter since it was opened (mapping.cc). */
 extern std::atomic<bool> fileTorn;
 [[noreturn]] void throwTorn();
 

@@ -50,7 +50,7 @@ int64_t keep(at::Tensor tensor) {
   }
   Slot& slot = slots()[index];
   slot.bytes = 0;
-  if (tensor.has_storage() && tensor.storage().use_count() == 1)  // a view's bytes are its base's
+  if (tensor.has_storage() && tensor.storage().use_count() == 1)  // a view's bytes are counted with its base
     slot.bytes = static_cast<int64_t>(tensor.storage().nbytes());
   booked += slot.bytes;
   slot.tensor = std::move(tensor);
@@ -83,7 +83,7 @@ int64_t liveBytes() {
   return bytes;
 }
 
-// By way of a double: Node-API's integers take NaN for 0, which is somebody's handle.
+// Read as a double: as an integer, Node-API turns NaN into 0, which is a valid handle.
 int64_t toHandle(napi_env env, napi_value value) {
   double number = 0;
   if (napi_get_value_double(env, value, &number) != napi_ok) throw ArgumentError("expected a tensor");

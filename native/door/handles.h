@@ -1,6 +1,5 @@
-// Tensors held by JavaScript: a number on that side, a slot in a table on this one. A number carries the slot's
-// generation, so a freed or made-up handle is an error and never a stray pointer. Generations do not come round again: a slot
-// that has used up all of its own is not used any more.
+// Tensors held by JavaScript: a number there, a slot in a table here. The number contains the slot's generation, so a freed or
+// made-up handle is an error and never a stray pointer. Generations are never reused: a slot that has used up all of them is retired.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,11 +14,11 @@ void release(int64_t handle);
 size_t liveTensors();
 /** Bytes of all distinct storages that JavaScript holds. */
 int64_t liveBytes();
-/** Running estimate of held bytes (each storage counted by its first holder), cheap enough for the garbage collector's books. */
+/** A running estimate of the bytes held (each storage counts with its first handle), cheap enough to report to the collector. */
 int64_t bookedBytes();
 
 int64_t toHandle(napi_env env, napi_value value);
-/** Throws where the number can be no handle. */
+/** The handle; throws where the number cannot be one. */
 int64_t handleOf(double number);
 const at::Tensor& toTensor(napi_env env, napi_value value);
 /** A new handle, or null for an undefined tensor. */

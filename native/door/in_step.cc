@@ -1,6 +1,6 @@
-// What libtorch takes on trust in its operators over lists of tensors. All of them walk through every list by the length of
-// the first, and not all compare. The fused optimisers also walk through the memory of all tensors at one place of the lists
-// by the size of the first, whatever the shapes and strides of the others are, and read one float of each step count.
+// Checks that libtorch leaves out in its operators over lists of tensors. All of them index every list by the length of the first,
+// and not all compare the lengths. The fused optimisers also index the memory of the tensors at one place of the lists by the size of
+// the first of them, whatever the shapes and strides of the others, and read one float of each step count.
 #include "door/in_step.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ constexpr const char* kLargest = "max_exp_avg_sqs";  // there only with amsgrad
 
 bool startsWith(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
-/** Element i of the one lies where element i of the other does. */
+/** Whether both tensors have the same shape and the same order of elements in memory. */
 bool laidOutAlike(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || !a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
   for (int64_t d = 0; d < a.dim(); d++)

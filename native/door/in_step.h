@@ -1,4 +1,4 @@
-// Operators that walk through several lists of tensors side by side (_foreach_…, _fused_…).
+// Checks for operators that go through several lists of tensors in step (_foreach_…, _fused_…).
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -6,7 +6,7 @@
 
 namespace attune {
 
-/** Whether it is one of those, by its full name. */
+/** Whether an operator is one of those, by its full name. */
 bool walksInStep(const std::string& name);
 
 /** Throws where the lists do not match. `stack` holds the arguments in the schema's order. */

@@ -1,7 +1,7 @@
 // Files mapped into memory: their tensors share the file's bytes (no copy), and may be changed without changing the file.
 //
-// A file that another program cuts short leaves pages behind which there is nothing: reading one raises SIGBUS and would
-// end the process. The handler puts zeros there and notes it; the door then turns the call that read them into an error.
+// If another program truncates a mapped file, reading the missing pages raises SIGBUS, which would end the process. The handler maps
+// zeros there and sets a flag; the door then turns the call that read them into an error.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ void throwTorn() {
 
 namespace {
 
-// What the signal handler may look at: addresses without locks. Mappings beyond the table's end are not guarded.
+// The mappings' addresses, which the signal handler reads without locks. Mappings beyond the table's size are not guarded.
 struct Range {
   std::atomic<uintptr_t> begin{0}, end{0};
 };
@@ -44,9 +44,9 @@ void onBusError(int, siginfo_t* info, void*) {
     void* page = reinterpret_cast<void*>(address & ~(pageSize - 1));
     if (mmap(page, pageSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;
     fileTorn.store(true);
-    return;  // the access is tried again, and finds zeros
+    return;  // the access is retried and reads zeros
   }
-  sigaction(SIGBUS, &previousHandler, nullptr);  // not ours: the access is tried again, under the handler there was
+  sigaction(SIGBUS, &previousHandler, nullptr);  // not our mapping: the access is retried under the previous handler
 }
 
 void installHandler() {
@@ -99,7 +99,7 @@ napi_value mapFile(napi_env env, Args& args) {
   }
   auto mapping = std::make_shared<Mapping>();
   if (info.st_size > 0) {
-    // private and writable: an in-place op on a mapped tensor changes memory, never the file
+    // private and writable: an in-place operator on a mapped tensor changes memory, never the file
     void* data = mmap(nullptr, info.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
     const int fault = errno;
     close(file);
@@ -126,7 +126,7 @@ napi_value mapTensor(napi_env env, Args& args) {
   const int64_t bytes = checkedBytes(shape, dtype);
   if (offset < 0 || bytes > static_cast<int64_t>(mapping->bytes) || offset > static_cast<int64_t>(mapping->bytes) - bytes)
     throw ArgumentError("the region lies outside the file");
-  // A bool that is neither 0 nor 1 is undefined behaviour in C++: the one dtype that is always copied.
+  // A bool that is neither 0 nor 1 is undefined behaviour in C++, so bools are always copied.
   const auto options = at::TensorOptions().dtype(dtype == at::kBool ? at::kByte : dtype);
   if (bytes == 0) return fromTensor(env, at::empty(shape, at::TensorOptions().dtype(dtype)));
   char* data = mapping->data + offset;

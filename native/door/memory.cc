@@ -1,4 +1,4 @@
-// Bytes in and bytes out: typed arrays (copied), read-back, and the books of what is held.
+// Tensors from typed arrays (copied), read-back, and counts of what JavaScript holds.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -50,7 +50,7 @@ Span spanOf(napi_env env, napi_value value) {
   return span;
 }
 
-// Any byte but 0 and 1 is undefined behaviour in a C++ bool, and libtorch's kernels count on that.
+// Bools are normalised: any byte but 0 and 1 in a C++ bool is undefined behaviour.
 void copyBytes(const at::Tensor& target, const void* source) {
   std::memcpy(target.data_ptr(), source, target.nbytes());
   if (target.scalar_type() != at::kBool) return;
@@ -75,7 +75,7 @@ napi_value bytesOf(napi_env env, Args& args) {
   at::NoGradGuard guard;
   at::Tensor tensor = toTensor(env, args[0]).detach();
   if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
-  // Lazy conjugates, negatives and zeros have other bytes in memory than they stand for.
+  // Lazy conjugates, negatives and zeros have other bytes in memory than their values.
   if (tensor._is_zerotensor()) tensor = tensor.clone();
   tensor = tensor.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
   void* data = nullptr;
@@ -100,7 +100,7 @@ napi_value free(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// freeAll(Float64Array, count): what a scope lets go of, in one call.
+// freeAll(Float64Array, count): frees the tensors of a scope in one call.
 napi_value freeAll(napi_env env, Args& args) {
   const Span span = spanOf(env, args[0]);
   const int64_t count = toInt(env, args[1]);
@@ -117,7 +117,7 @@ napi_value freeAll(napi_env env, Args& args) {
 napi_value liveCount(napi_env env, Args&) { return fromInt(env, static_cast<int64_t>(liveTensors())); }
 napi_value liveSize(napi_env env, Args&) { return fromInt(env, liveBytes()); }
 
-// Tells the garbage collector how many bytes hang on the handles; called by JavaScript now and then.
+// Tells the garbage collector how many bytes the handles hold; JavaScript calls it now and then.
 napi_value reportBytes(napi_env env, Args&) {
   static int64_t reported = 0;
   const int64_t now = bookedBytes();

@@ -84,7 +84,7 @@ at::Generator newGenerator(const c10::Device& device, uint64_t seed) {
   return at::detail::createCPUGenerator(seed);
 }
 
-// makeGenerator(device, seed): one of the caller's own, for ops with a `generator` argument.
+// makeGenerator(device, seed): a generator for operators with a `generator` argument.
 napi_value makeGenerator(napi_env env, Args& args) {
   const auto seed = static_cast<uint64_t>(toInt(env, args[1]));
   const int64_t id = nextGenerator++;
@@ -97,7 +97,7 @@ napi_value freeGenerator(napi_env env, Args& args) {
   return undefined(env);
 }
 
-// libtorch writes its warnings (deprecations, mostly) to stderr; a library keeps quiet unless it is asked.
+// libtorch writes its warnings (mostly deprecations) to stderr; attune drops them unless it is asked to show them.
 struct Quiet : c10::WarningHandler {
 #if TORCH_VERSION_MAJOR == 1
   void process(const c10::SourceLocation&, const std::string&, bool) override {}

@@ -11,12 +11,12 @@ namespace attune {
 
 std::string plainMessage(const c10::Error& error) {
   std::string text = error.what_without_backtrace();
-  // its frames, its list of all backends, and its advice to its own staff
+  // cut off: C++ frames, the list of all backends, advice to PyTorch developers
   for (const char* tail : {"\nException raised from", " This could be because the operator doesn't exist for this backend"}) {
     const auto cut = text.find(tail);
     if (cut != std::string::npos) text.resize(cut);
   }
-  // said in Python's words
+  // libtorch names the Python function; ours has another name
   const auto mode = text.find(", but you set 'torch.use_deterministic_algorithms(True)'");
   if (mode != std::string::npos) text = text.substr(0, mode) + ", which setDeterministic(true) asks for";
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -80,8 +80,8 @@ std::string toString(napi_env env, napi_value value) {
   return out;
 }
 
-// An integral JavaScript number becomes an integer scalar, so that integer tensors keep their dtype under `x.add(1)`;
-// floating-point tensors do not care.
+// An integral JavaScript number becomes an integer scalar, so that integer tensors keep their dtype in `x.add(1)`. For
+// floating-point tensors it makes no difference.
 c10::Scalar toScalar(napi_env env, napi_value value) {
   double number = 0;
   if (napi_get_value_double(env, value, &number) == napi_ok) {
@@ -219,7 +219,7 @@ static constexpr NamedType kTypes[] = {
 c10::ScalarType dtypeFromName(const std::string& name) {
   for (const auto& entry : kTypes)
     if (name == entry.name) return entry.type;
-  // the others by the names that ATen prints, such as QInt8
+  // other dtypes by the names that ATen prints, such as QInt8
   for (int i = 0; i < static_cast<int>(c10::ScalarType::Undefined); i++)
     if (name == c10::toString(static_cast<c10::ScalarType>(i))) return static_cast<c10::ScalarType>(i);
   throw ArgumentError("this libtorch has no dtype \"" + name + "\"");

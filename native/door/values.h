@@ -33,7 +33,7 @@ napi_value object(napi_env env, const std::vector<std::pair<const char*, napi_va
 
 c10::ScalarType dtypeFromName(const std::string& name);
 const char* dtypeName(c10::ScalarType type);
-/** The bytes of a contiguous tensor; throws where they do not fit 63 bits. */
+/** The bytes of a contiguous tensor; throws on overflow of 63 bits. */
 int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
-// attune::count_writes(tensors): how often these were written to in place, all together. libtorch counts every such write for
-// autograd, so that whoever holds something computed from weights (the sampler its cache) can tell that they changed.
+// attune::count_writes(tensors): how often these tensors were written to in place, in total. libtorch counts these writes for
+// autograd. The sampler compares the counts to see whether the weights behind its cache have changed.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 

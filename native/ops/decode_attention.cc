@@ -1,7 +1,7 @@
 // attune::decode_attention(q[B, H, D], k[B, G, D], v[B, G, D], keys[S, L, G, D], values[S, L, G, D], slots[B], positions[B], …)
 //
-// One new token per row: its k and v are written into its slot of the cache at its position, and its query attends to
-// everything there up to itself. Rows are independent, so a row's result does not depend on the others in the batch.
+// One new token per row: its k and v are written to its slot of the cache at its position, and its query attends to the slot up to
+// that position. Rows are independent, so a row's result does not depend on the others in the batch.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
@@ -19,7 +19,7 @@ struct Sizes {
   int64_t rows, heads, groups, size, slots, length;
 };
 
-// In ATen operators, for a device without a kernel of ours: all of each slot's cache with the rest masked out.
+// With ATen operators, for devices without a kernel of ours: each slot's whole cache, with positions that are not seen masked out.
 Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
                       const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
   keys.index_put_({slots, positions}, k);

@@ -1,4 +1,4 @@
-// A decoding step's attention from the fused projection on (native/ops/decode_fused.cc).
+// Attention of a decoding step, starting from the fused projection (decode_fused.cc).
 #pragma once
 #include <ATen/core/Tensor.h>
 

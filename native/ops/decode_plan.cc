@@ -1,5 +1,5 @@
-// attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where no kernel of ours takes such
-// a model (its dtype, device or layout). attune::decode_plan_takes(plan, rows), attune::decode_plan_free(plan).
+// attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where our kernels do not support the
+// model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_free(plan).
 #include "ops/decode_plan.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using Names = c10::List<std::string>;
 
-// The parts by name. Every part has to be asked for: one that is not is a misspelt one.
+// The parts by name. A part that nobody asked for is an error: its name is misspelt.
 class Parts {
  public:
   Parts(const Names& names, at::TensorList tensors, const Names& settingNames, c10::ArrayRef<double> settings) {
@@ -128,8 +128,8 @@ void check(const DecodePlan& plan) {
   for (const LayerPlan& layer : plan.layers) checkLayer(plan, layer);
 }
 
-// Contiguous tensors of one device, all but the tables of the embedding's dtype. Kernels read them as they lie: a copy would
-// not see the weights change in training.
+// Whether all tensors are contiguous, on one device and, except the rope tables, of the embedding's dtype. Kernels read the weights
+// in place: a copy would not see them change in training.
 bool isUniform(const DecodePlan& plan) {
   const auto fits = [&](const Tensor& tensor) {
     return !tensor.defined() ||
@@ -145,7 +145,7 @@ bool isUniform(const DecodePlan& plan) {
          });
 }
 
-// Never destroyed: at the end of the process CUDA may be gone before the tensors are.
+// Never destroyed: at process exit CUDA may be gone before the tensors.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<int64_t, std::shared_ptr<const DecodePlan>> plans;

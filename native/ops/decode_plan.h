@@ -41,11 +41,11 @@ struct DecodePlan {
   int64_t groups() const { return layers.front().keys.size(2); }
   int64_t headSize() const { return layers.front().keys.size(3); }
 
-  /** Whether the kernels of its device take a step of so many rows. */
+  /** Whether the kernels of its device take a step of this many rows. */
   bool takes(int64_t rows) const;
 };
 
-/** By the number that attune::decode_plan gave; throws where there is none. */
+/** The plan with the number that attune::decode_plan returned; throws where there is none. */
 std::shared_ptr<const DecodePlan> planNumbered(int64_t number);
 
 }  // namespace attune

@@ -2,9 +2,9 @@
 // attune::decode_step_lists: the same on the CPU with ids and positions last and as lists, for a caller that holds the rest
 // attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
-// A whole step of decoding, from the rows' last tokens to their next ones, as one call. On the CPU in f32: a step of a small
-// model is a few milliseconds in which its weights pass through all caches, and whatever runs between two operators is then
-// read from memory anew. On CUDA in bf16 for a few rows, five kernels a layer; nothing here waits for the device, so that a
+// A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32. There a step of a small
+// model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators would have to be read from
+// memory again each time. On CUDA it is in bf16 for a few rows, five kernels per layer. Nothing here waits for the device, so that a
 // step can be captured as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -117,7 +117,7 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
 #ifdef ATTUNE_KERNELS
 
-// As rmsNorm in src/tensor/functional.ts: libtorch's fused one where it has one.
+// As rmsNorm in src/tensor/functional.ts: libtorch's fused operator where there is one.
 Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
   static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
   if (fused.has_value()) {
@@ -172,7 +172,7 @@ Tensor decodeLogits(int64_t plan, const Tensor& ids, const Tensor& positions, co
 std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots, const Tensor& temperature,
                                               const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds) {
   const Tensor logits = logitsOf(*planNumbered(plan), {ids, positions, slots});
-  // a token's counter is the place it will have
+  // a token's counter is its position
   const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, positions.add(1));
   return {drawn.ids, drawn.logp, drawn.kept};
 }

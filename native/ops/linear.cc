@@ -1,5 +1,5 @@
-// attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. Few rows of f32 on the CPU without gradients, which is a
-// decoding step, go through a product of our own (skinny_product.h); everything else is ATen's linear.
+// attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 on the CPU without gradients (a decoding step)
+// use our own product (skinny_product.h); everything else is ATen's linear.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>

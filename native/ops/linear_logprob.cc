@@ -2,14 +2,14 @@
 //
 //   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
 //
-// The [N,V] logits never exist whole. Forward goes through them by rows, some at a time, since a row's sum needs all of its
-// columns. Backward computes them again, but for the first few chunks of rows on the CPU, which are kept: computing them again is
-// one product of four, and memory is cheaper there. The others it takes by columns: with the sums known, each block of columns
-// stands alone, and its share of the weight's gradient is whole and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
+// The [N,V] logits are never held whole. Forward computes them in chunks of rows, since a row's sum needs all of its columns.
+// Backward computes them again, except the first few chunks on the CPU, which are kept: recomputing is one of four products, and
+// memory is cheaper there. The rest is recomputed in blocks of columns: with the sums known, each block is independent, and its part
+// of the weight's gradient is complete and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
 //
 //   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
 //
-// Logits are in f32 whatever the inputs are; a target of −1 (no loss there) gives logp 0 and no gradient.
+// Logits are in f32 for every input dtype. A target of −1 (no loss) gives logp 0 and no gradient.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -25,11 +25,11 @@ namespace {
 
 using at::Tensor;
 
-// The chunks that go from forward to backward.
+// How many chunks forward keeps for backward.
 constexpr size_t kKeptChunks = 4;
 
-// Room for the logits of one chunk after the other. On the CPU they take turns in one place: fresh memory is mapped and cleared
-// by the system each time, which takes as long as a pass over it.
+// Memory for the logits of one chunk after the other. On the CPU it is reused: the system would map and clear fresh memory each time,
+// which takes as long as a pass over it.
 class Place {
  public:
   Tensor of(int64_t rows, int64_t columns, const at::TensorOptions& options) {
@@ -37,7 +37,7 @@ class Place {
     if (!place_.defined() || place_.numel() < size) place_ = at::empty({size}, options);
     return place_.narrow(0, 0, size).view({rows, columns});
   }
-  // What was given last is taken over by the caller.
+  // Leaves the last chunk's memory to the caller.
   void giveUp() { place_ = Tensor(); }
 
  private:
@@ -46,7 +46,7 @@ class Place {
 
 // hidden·weightᵀ
 Tensor logitsOf(const Tensor& hidden, const Tensor& weight, Place& place) {
-  if (needsWidening(weight)) {  // some rows of the head at a time, so that no second copy of it exists
+  if (needsWidening(weight)) {  // widened some rows of the head at a time, so that there is never a whole second copy
     constexpr int64_t block = 8192;
     const Tensor wide = hidden.to(at::kFloat);
     Tensor z = place.of(hidden.size(0), weight.size(0), wide.options());
@@ -63,7 +63,7 @@ Tensor logitsOf(const Tensor& hidden, const Tensor& weight, Place& place) {
   return z;
 }
 
-// ∂L/∂z of some columns of the logits, which are used up.
+// ∂L/∂z of some columns of the logits, which are overwritten.
 Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {
   if (hasRowKernels(z)) return rowGradient(z, rule, dtype);
   const Tensor counted = rule.targets.ge(0).to(z.scalar_type());
@@ -82,12 +82,12 @@ Tensor gradientOf(Tensor z, const RowGradient& rule, c10::ScalarType dtype) {
   return gradient.mul_(rule.inverse).to(dtype);
 }
 
-// What backward knows of all rows.
+// What backward knows about all rows.
 struct Incoming {
   Tensor targets, lse, entropy, forLogp, forEntropy;
   double inverse;
 
-  // The part that a piece of the logits needs; `first` is its first column.
+  // ∂L/∂z of the logits z, whose first row is `start` and first column `first`.
   Tensor gradient(const Tensor& z, int64_t start, int64_t first, c10::ScalarType dtype) const {
     const auto part = [&](const Tensor& all) { return all.defined() ? all.narrow(0, start, z.size(0)) : Tensor(); };
     const Tensor rows[] = {part(targets), part(lse), part(entropy), part(forLogp), part(forEntropy)};
@@ -132,7 +132,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       total.narrow(0, start, length).copy_(lse);
     }
     context->save_for_backward({hidden, weight, targets, total, entropy});
-    context->set_materialize_grads(false);  // no gradient for an output is told apart from a zero one, and costs nothing
+    context->set_materialize_grads(false);  // an output without a gradient stays undefined instead of becoming zeros, and costs nothing
     context->saved_data["temperature"] = temperature;
     context->saved_data["chunk"] = chunk;
     context->saved_data["kept"] = std::move(kept);
@@ -152,12 +152,12 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     if (wantHidden) gradHidden = at::empty_like(hidden);
     if (wantWeight) gradWeight = at::empty_like(weight);
 
-    // They become the gradients in place, so that a second pass over a retained graph finds none and computes them again.
+    // They are overwritten by the gradients, so a second backward over a retained graph computes them again.
     std::vector<Tensor> kept = context->saved_data["kept"].toTensorVector();
     context->saved_data["kept"] = std::vector<Tensor>();
     int64_t start = 0;
     for (Tensor& given : kept) {
-      const Tensor z = std::move(given);  // each goes when it has been used
+      const Tensor z = std::move(given);  // freed after its use
       const int64_t length = z.size(0);
       const Tensor gradient = all.gradient(z, start, 0, z.scalar_type()), part = hidden.narrow(0, start, length);
       Tensor into = wantHidden ? gradHidden.narrow(0, start, length) : Tensor();
@@ -171,7 +171,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
 
     const Tensor rest = widened(hidden.narrow(0, start, rows - start));
     Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();
-    // as many logits at once as a chunk of rows has, in columns that suit the products
+    // as many logits at once as a chunk of rows has; a multiple of 64 columns suits the products
     const int64_t columns = std::min(words, std::max<int64_t>(64, chunk * words / rest.size(0) / 64 * 64));
     Place place;
     for (int64_t first = 0; first < words; first += columns) {

@@ -1,4 +1,4 @@
-// The per-row work of linear_logprob on a chunk of logits: one or two passes over each row instead of one per formula.
+// linear_logprob's work per row of logits: one or two passes over each row instead of one per formula.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,14 +9,14 @@ struct RowGradient {
   /** ∂L/∂logp and ∂L/∂entropy, f32 [n]; undefined where there is none. */
   const at::Tensor &forLogp, &forEntropy;
   double inverse;  // 1 / temperature
-  int64_t first;  // the vocabulary's word that the first column stands for
+  int64_t first;  // the token id of the first column
 };
 
 /** Whether a device has these kernels for f32 logits. */
 bool hasRowKernels(const at::Tensor& logits);
 /** logp, entropy and logsumexp [n] of z = logits[n, V] / temperature. */
 void rowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor logp, at::Tensor entropy, at::Tensor lse);
-/** ∂L/∂logits in `dtype`, of some columns of them; the logits are used up. */
+/** ∂L/∂logits in `dtype` for some columns of the logits, which are overwritten. */
 at::Tensor rowGradient(at::Tensor logits, const RowGradient& incoming, c10::ScalarType dtype);
 
 }  // namespace attune

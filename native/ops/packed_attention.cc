@@ -1,16 +1,15 @@
 // attune::packed_attention(q[N, H, D], k[N, G, D], v[N, G, D], starts, scale, window, bias?, dropout, prefixes?) -> out[N, H, D]
 //
-// Causal attention inside each of several sequences laid end to end (starts = [0, n₁, n₁+n₂, …]), for grouped heads, a
-// sliding window (0 = none) and a bias per head and key position, bias[H, L] (ALiBi). Query rows go in blocks, so the scores
-// of one block are all that exists at a time, and keys after the block (or before its window) are never touched. Backward
-// recomputes the scores:
+// Causal attention inside each of several sequences laid end to end (starts = [0, n₁, n₁+n₂, …]), with grouped heads, a sliding
+// window (0 = none) and a bias per head and key position, bias[H, L] (ALiBi). Queries are processed in blocks: only one block's
+// scores are in memory, and keys after the block (or before its window) are skipped. Backward recomputes the scores:
 //
 //   P = softmax(S),  dV = Pᵀ·dO,  dS = P∘(dO·Vᵀ − rowsum(dO∘O)),  dQ = scale·dS·K,  dK = scale·dSᵀ·Q
 //
-// A sequence may continue another of the batch (`prefixes`: its index, or −1), which it then sees as its own beginning.
+// `prefixes` holds per sequence the index of another sequence that it continues, or −1; it sees that one as its own beginning.
 //
-// f32 on the CPU has a kernel (packed_attention_cpu.cc). The rest is written in ATen operators, so it runs on every device
-// and dtype; half precision on CUDA goes through libtorch's flash kernels instead (src/models/attention.ts).
+// f32 on the CPU has its own kernel (cpu/packed_attention.cc). This file uses ATen operators, so it runs on every device and dtype;
+// half precision on CUDA uses libtorch's flash kernels instead (src/models/decoder/attention.ts).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -145,7 +144,7 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
   }
 };
 
-// The same by the CPU's kernel.
+// The same with the CPU kernel.
 class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -170,7 +169,7 @@ class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> 
   }
 };
 
-// How long the longest sequence is with what it continues, after a look at whether the prefixes make sense.
+// Checks the prefixes, and returns the length of the longest sequence including its prefix.
 int64_t longestSequence(at::IntArrayRef starts, at::IntArrayRef prefixes) {
   const int64_t sequences = static_cast<int64_t>(starts.size()) - 1;
   TORCH_CHECK(prefixes.empty() || static_cast<int64_t>(prefixes.size()) == sequences, "one prefix per sequence");

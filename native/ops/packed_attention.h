@@ -1,4 +1,4 @@
-// Attention over packed sequences on the CPU in f32 (packed_attention_cpu.cc), for the operator in packed_attention.cc.
+// Attention over packed sequences in f32 on the CPU (cpu/packed_attention.cc), for the operator in packed_attention.cc.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// What a call is about besides its tensors.
+// The arguments of a call other than its tensors.
 struct PackedCall {
   std::vector<int64_t> starts;  // where each sequence begins, and the total at the end
   std::vector<int64_t> prefixes;  // the sequence that each one continues, or −1; empty where none does
@@ -17,7 +17,7 @@ struct PackedCall {
   int64_t window;  // 0 = none
 };
 
-// [N, H, D] and the log-sum-exp of each row's scores, [N, H], which backward wants. The bias may be undefined.
+// The output [N, H, D], and the log-sum-exp of each row's scores [N, H], which backward needs. The bias may be undefined.
 std::pair<at::Tensor, at::Tensor> packedForwardCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias,
                                                    const PackedCall& call);
 

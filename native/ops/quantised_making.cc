@@ -1,5 +1,5 @@
-// attune::quantise_int8 and attune::quantise_nf4: plain matrices into the format of quantised_rows.h. They may be what a file
-// holds, in any dtype and order: only a panel at a time becomes f32.
+// attune::quantise_int8 and attune::quantise_nf4: plain matrices into the format of quantised_rows.h. A matrix may be mapped from a
+// file, in any dtype and memory order: only one panel at a time is converted to f32.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kPanel = 256;  // rows; a panel of any width then begins with a block
+constexpr int64_t kPanel = 256;  // rows; so a panel begins with a block, whatever its width
 static_assert(kPanel % kNf4Block == 0);
 
 int64_t checkedOutputs(at::TensorList parts) {
@@ -29,7 +29,7 @@ int64_t checkedOutputs(at::TensorList parts) {
   return outputs;
 }
 
-// quantise(rows, first, count) for panel after panel of a part; it says whether all numbers were finite.
+// Calls quantise(rows, first, count) for each panel of a part; it returns whether all numbers were finite.
 template <typename Quantise>
 void eachPanel(const Tensor& part, const Quantise& quantise) {
   for (int64_t first = 0; first < part.size(0); first += kPanel) {

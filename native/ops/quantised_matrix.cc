@@ -18,10 +18,10 @@ namespace {
 
 using at::Tensor;
 
-// The dynamic map on a device, made there once: a graph that is being captured may not copy it from the host.
+// The dynamic map on a device, copied there once: a graph capture must not copy from the host.
 const Tensor& dynamicMapOn(const c10::Device& device) {
   static std::mutex mutex;
-  static auto* known = new std::map<std::string, Tensor>();  // never freed: CUDA may be gone before it
+  static auto* known = new std::map<std::string, Tensor>();  // never freed: at process exit CUDA may be gone before it
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = known->find(device.str());
   if (found != known->end()) return found->second;
@@ -39,7 +39,7 @@ struct Place {
   int64_t rows, code, scale, nested;
 };
 
-// use(part, place) for part after part; returns where all of them end.
+// Calls use(part, place) for each part; returns where the last one ends.
 template <typename Use>
 Place eachPlace(const QuantisedMatrix& matrix, const Use& use) {
   Place place{0, 0, 0, 0};

@@ -24,13 +24,13 @@ struct QuantisedMatrix : QuantisedTensors {
 
   /** Refuses tensors that do not make a matrix of this shape. */
   QuantisedMatrix(QuantisedTensors tensors, at::IntArrayRef parts, int64_t inputs, int64_t block);
-  /** On the CPU. */
+  /** The matrix as pointers, for the CPU kernels. */
   QuantisedRows rows() const;
 };
 
 /** [outputs, inputs] */
 at::Tensor dequantised(const QuantisedMatrix& matrix, c10::ScalarType dtype);
-/** The same by ATen's operators alone, for devices without a kernel of ours. */
+/** The same with ATen's operators alone, for devices without a kernel of ours. */
 at::Tensor dequantisedByAten(const QuantisedMatrix& matrix, c10::ScalarType dtype);
 
 }  // namespace attune

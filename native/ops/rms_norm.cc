@@ -1,5 +1,5 @@
 // attune::rms_norm(x[…, D], weight[D], eps): y = x/√(mean x² + ε)·weight, the mean in f32 (Zhang & Sennrich 2019).
-// One pass forward and one backward on the CPU; on CUDA libtorch's own fused kernel is used instead (see tensor/functional.ts).
+// One pass forward and one backward on the CPU; on CUDA libtorch's fused kernel is used instead (src/tensor/functional.ts).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -61,7 +61,7 @@ void backwardRows(const T* x, const T* weight, const float* scale, const T* grad
   }
 }
 
-// `scale` is undefined where no backward will ask for it.
+// `scale` is undefined where there will be no backward.
 Tensor normed(const Tensor& x, const Tensor& weight, double eps, const Tensor& scale) {
   const int64_t size = x.size(-1), rows = size == 0 ? 0 : x.numel() / size;
   Tensor y = at::empty_like(x);

@@ -1,5 +1,5 @@
 // attune::rope(x[N, H, D], cos[N, R/2], sin[N, R/2], interleaved): rotary positions (Su et al. 2021) on the first R of a
-// head's D dimensions. Pairs are (i, i + R/2), or (2i, 2i + 1) where interleaved. The backward is the turn the other way.
+// head's D dimensions. Pairs are (i, i + R/2), or (2i, 2i + 1) where interleaved. Backward is the opposite rotation.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -34,7 +34,7 @@ void rotateRows(const T* x, const float* cosines, const float* sines, T* y, int6
   });
 }
 
-// The same in ATen operators, for devices without a kernel of ours.
+// The same with ATen operators, for devices without a kernel of ours.
 Tensor rotateComposed(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool interleaved, double direction) {
   const int64_t half = cosines.size(1);
   const Tensor turned = x.narrow(-1, 0, 2 * half);

@@ -1,13 +1,13 @@
 // attune::sample(logits[B, V], temperature[B], top_k[B], top_p[B], min_p[B], seeds[B], counters[B]) -> (ids[B], logp[B], kept[B])
 //
-// Per row, in Hugging Face's order: temperature, then the k likeliest (0 = all), then the fewest that hold p of what is left
-// (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
-// among the survivors. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax),
-// which is what the trainer computes; the cuts do not enter it. kept is the share of the probability mass that the cuts left,
-// so that logp − log kept is the log-probability under the truncated, renormalised distribution; 1 without cuts and for argmax.
+// Per row, in Hugging Face's order: temperature, then the k likeliest tokens (0 = all), then the fewest that hold p of the remaining
+// mass (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
+// among the rest. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax), which is what the
+// trainer computes; the cuts do not change it. kept is the share of the probability mass that the cuts leave (1 without cuts and for
+// argmax), so that logp − log kept is the log-probability under the truncated, renormalised distribution.
 //
-// A cut is a threshold on e^(z − max): tokens at the threshold stay. So no sorting: thresholds are found by halving, which
-// for a large vocabulary begins near a guess from a part of it.
+// A cut is a threshold on e^(z − max); tokens at the threshold stay. Nothing is sorted: thresholds are found by bisection, which for a
+// large vocabulary starts near an estimate from a part of it.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
@@ -46,7 +46,7 @@ int32_t toBits(float value) {
   return bits;
 }
 
-constexpr int64_t kRun = 1024;  // what is added up in f32; the sums of runs are in f64
+constexpr int64_t kRun = 1024;  // numbers that are summed in f32; the sums of runs are in f64
 
 // Σ w (or how many) over w ≥ cut.
 double measure(const float* weights, int64_t count, float cut, bool byMass) {
@@ -69,17 +69,17 @@ double measure(const float* weights, int64_t count, float cut, bool byMass) {
 constexpr float kAll = 2.0f;  // above every weight
 
 struct Search {
-  std::vector<float> room;  // begins with the candidates, those in [floor, ceiling)
+  std::vector<float> room;  // starts with the candidates, the weights in [floor, ceiling)
   int64_t count = 0;        // of the candidates
   float floor, ceiling;
   double above;              // the measure of all from the ceiling on
-  std::vector<double> runs;  // of the last narrowing by mass: what lies from the ceiling on in each run,
+  std::vector<double> runs;  // after the last narrowing by mass: per run, the mass from the ceiling on,
   std::vector<int64_t> ends;  // and how many candidates there were at its end
   std::vector<float> band;
 };
 
 #if defined(__aarch64__)
-// For each set of four lanes: the bytes that bring its lanes to the front, and how many they are.
+// For each subset of four lanes: the byte shuffle that moves its lanes to the front, and their number.
 struct Packing {
   uint8_t bytes[16][16] = {};
   uint8_t counts[16] = {};
@@ -95,8 +95,8 @@ struct Packing {
 constexpr Packing kPacking;
 #endif
 
-// Those of a run in [floor, ceiling) into `out`, which may be `from`; returns how many, and adds up those from the ceiling on.
-// No branch: which ones stay cannot be foreseen.
+// Copies the weights of a run in [floor, ceiling) to `out`, which may be `from`; returns how many, and sums those from the ceiling on.
+// Without branches, which would be mispredicted.
 int64_t select(const float* from, int64_t count, float floor, float ceiling, float* out, float& above) {
   int64_t kept = 0, i = 0;
 #if defined(__aarch64__)
@@ -121,7 +121,8 @@ int64_t select(const float* from, int64_t count, float floor, float ceiling, flo
   return kept;
 }
 
-// The search among those of `from` in [floor, ceiling), which may be the candidates themselves; `above` is of the others.
+// Restricts the search to the weights of `from` in [floor, ceiling). `from` may be the candidates themselves; `above` is the measure of
+// those at or above the ceiling.
 void narrow(Search& search, const float* from, int64_t count, float floor, float ceiling, double above, bool byMass) {
   search.floor = floor;
   search.ceiling = ceiling;
@@ -142,9 +143,8 @@ void narrow(Search& search, const float* from, int64_t count, float floor, float
 
 double candidateMass(const Search& search) { return measure(search.room.data(), search.count, 0.0f, true); }
 
-// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered as their bits are, so
-// halving the range of bits finds it, until it is no wider than `precision`; candidates that fall outside the range are
-// dropped now and then.
+// The largest threshold t with measure{w ≥ t} ≥ wanted, by count or by mass. Positive floats are ordered like their bits, so it is
+// found by bisecting the range of bit patterns, down to a width of `precision`. Candidates outside the range are dropped now and then.
 float threshold(Search& search, double wanted, bool byMass, int32_t precision = 1) {
   int32_t low = toBits(search.floor), high = toBits(std::min(search.ceiling, 1.0f)) + 1;
   for (int halvings = 1; high - low > precision && search.count > 0; halvings++) {
@@ -158,9 +158,9 @@ float threshold(Search& search, double wanted, bool byMass, int32_t precision = 
   return fromBits(low);
 }
 
-// The same by mass among all tokens. Those below the floor hold too little together to matter. Of a large vocabulary a part
-// says where it will be, and only what is near there is searched; where that was wrong, what lies on the right side of it.
-// `runs` becomes the mass from the threshold on in each run of tokens where it is known by the way, and empty elsewhere.
+// The threshold by mass among all tokens. Tokens below the floor hold too little mass to matter. For a large vocabulary a part of it
+// gives an estimate, and only weights near the estimate are searched; if it was wrong, those on the correct side of it. `runs` becomes
+// the mass from the threshold on in each run of tokens, or empty where that was not computed.
 float massThreshold(const float* weights, int64_t size, double whole, double wanted, Search& search, std::vector<double>& runs) {
   constexpr int64_t kLarge = 8192, kPiece = 64, kStep = 1024;
   const float floor = static_cast<float>(std::max(0.5 * (whole - wanted) / static_cast<double>(size), 1e-37));
@@ -193,7 +193,7 @@ float massThreshold(const float* weights, int64_t size, double whole, double wan
   return cut;
 }
 
-// The token at which the running sum over w ≥ cut first exceeds u of the whole; `runs` is the mass of those in each run.
+// The token at which the running sum over w ≥ cut first exceeds u times the total; `runs` is the mass of each run.
 int64_t pick(const float* weights, int64_t size, float cut, double u, const std::vector<double>& runs) {
   double target = 0, reached = 0;
   for (const double run : runs) target += run;
@@ -212,7 +212,7 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
       if (reached > target) return id;
     }
   }
-  return id;  // rounding left the target just beyond the last one
+  return id;  // by rounding the target was just beyond the last token
 }
 
 void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
@@ -285,7 +285,7 @@ Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& count
   TORCH_CHECK(counters.dim() == 1 && counters.size(0) == rows && counters.scalar_type() == at::kLong && counters.is_contiguous() &&
                   counters.device() == logits.device(), "one int64 counter per row");
   Tensor z = logits.contiguous();
-  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // CUDA's kernels widen as they read
+  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // the CUDA kernels widen as they read
   Drawn out{at::empty({rows}, rule.seeds.options()), at::empty({rows}, rule.temperature.options()), at::empty({rows}, rule.temperature.options())};
   if (logits.device().is_cpu()) {
     sampleRows(z, rule, counters, out);
@@ -297,7 +297,7 @@ Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& count
     return out;
   }
 #endif
-  // without a kernel of ours: through the CPU
+  // no kernel of ours on this device: computed on the CPU
   const SamplingRule here{rule.temperature.cpu(), rule.topK.cpu(), rule.topP.cpu(), rule.minP.cpu(), rule.seeds.cpu()};
   const Drawn drawn = sample(z.cpu(), here, counters.cpu());
   const at::Device device = logits.device();

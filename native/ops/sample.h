@@ -1,4 +1,4 @@
-// What the CPU and CUDA samplers share: the rule of which uniform number a token gets.
+// What the CPU and CUDA samplers share: the uniform number that a token gets.
 #pragma once
 #include <cstdint>
 
