@@ -20,11 +20,14 @@ import {
   tensor,
 } from '../tensor/index.ts';
 
+/** The names of the quantised formats. */
 export const quantTypes = ['int8', 'int4'] as const;
+/** How a frozen matrix is held: in 8 or in 4 bits. */
 export type QuantType = (typeof quantTypes)[number];
 
-/** Weights that share a maximum in what `of` makes, and maxima that share one. */
+/** Weights of a block that share a maximum, in matrices that `QuantisedMatrix.of` makes. */
 export const QUANT_BLOCK = 64;
+/** Block maxima that share one maximum (double quantisation). */
 export const QUANT_RUN = 256;
 
 /** One matrix in 8 or 4 bits, as a file holds it. */
@@ -52,6 +55,7 @@ interface Held {
   levels: Tensor | null;
 }
 
+/** A frozen matrix in 8 or 4 bits; products with it pass gradients to their input. */
 export class QuantisedMatrix {
   readonly type: QuantType;
   /** The rows of each part: matrices that are quantised each for itself and multiplied as one. */

@@ -15,6 +15,7 @@ import type { DecoderSpec, WeightNames } from '../families/spec.ts';
 import { configQuantType } from './bitsandbytes.ts';
 import { CheckpointSource, InitialSource, type WeightSource } from './source.ts';
 
+/** The dtype, device and quantisation to load a model with. */
 export interface LoadOptions {
   dtype?: DType;
   device?: Device;
@@ -26,6 +27,7 @@ export interface LoadOptions {
   quantType?: QuantType;
 }
 
+/** Reads a model folder's config.json. */
 export function readConfig(folder: string): Record<string, unknown> {
   const path = join(folder, 'config.json');
   if (!existsSync(path)) throw new UserError(`${folder}: there is no config.json; this is not a model folder.`);

@@ -20,6 +20,7 @@ import { storedHead } from './head.ts';
 import { initModel } from './load.ts';
 import { type MemoryEstimate, trainingMemory, weightBytes } from './memory.ts';
 
+/** How the model would be loaded and trained, for the memory estimates. */
 export interface InspectOptions extends ResolveOptions {
   /** To load and train in; the checkpoint's own by default. */
   dtype?: DType;
@@ -31,6 +32,7 @@ export interface InspectOptions extends ResolveOptions {
   lora?: LoraOptions;
 }
 
+/** What `inspectModel` found: sizes, parameters, memory, tokenizer. */
 export interface Inspection {
   name: string;
   folder: string;
@@ -80,6 +82,7 @@ export interface Inspection {
   } | null;
 }
 
+/** Reads a model's config and file headers, without its weights: family, parameters, memory and tokenizer. */
 export async function inspectModel(name: string, options: InspectOptions = {}): Promise<Inspection> {
   const folder = await resolveModel(name, { ...options, tokenizerOnly: true });
   const adapter = readAdapterConfig(folder);

@@ -12,6 +12,7 @@ import type { DecoderSpec } from '../families/spec.ts';
 import { type LoraOptions, loraConfig, loraTargets } from '../lora/config.ts';
 import type { Model } from '../model.ts';
 
+/** How a model would be trained: dtype, adapters, tokens at once. */
 export interface MemoryOptions {
   dtype: DType;
   /** Adapters on a frozen base; all weights are trained without it. */
@@ -30,6 +31,7 @@ export interface MemoryOptions {
   checkpointing?: boolean;
 }
 
+/** Estimated bytes of a training run by part. */
 export interface MemoryEstimate {
   parameters: number;
   trainable: number;
@@ -43,6 +45,7 @@ export interface MemoryEstimate {
   totalBytes: number;
 }
 
+/** Estimates the memory that training takes, from the shapes alone. */
 export function trainingMemory(model: Model, options: MemoryOptions): MemoryEstimate {
   const { dtype, lora = null, tokens, checkpointing = false, secondCopy = false } = options;
   const size = dtypeBytes[dtype];

@@ -7,6 +7,7 @@ import type { Progress } from '../../progress.ts';
 import { Tokenizer } from '../../text/index.ts';
 import type { Model } from '../model.ts';
 
+/** Which tokenizer to load: that of a model, or another one. */
 export interface TokenizerSource {
   model: string;
   /** Folder or hub name of a tokenizer other than the model's own. */
@@ -45,6 +46,7 @@ export function checkSameVocabulary(policy: Model, other: Model, name = 'The ref
   throw new UserError(`${name} has ${others} tokens, the policy ${own}: they cannot be compared token by token.`);
 }
 
+/** Refuses a tokenizer with more tokens than the model has. */
 export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
   const { vocabSize } = model.decoder.spec;
   if (tokenizer.vocabSize <= vocabSize) return;
