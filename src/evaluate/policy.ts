@@ -122,9 +122,15 @@ async function answer({ model, tokenizer }: Player, options: EvaluatePolicyOptio
     ...(example && { example }),
     ...(known !== undefined && { answer: known }),
   }));
+  const longest = Math.max(...prompts.map(({ ids }) => ids.length));
+  const room = model.decoder.spec.maxPositions - longest;
+  if (room < 1)
+    throw new UserError(
+      `A prompt has ${longest} tokens, and ${model.decoder.spec.maxPositions} is all that the model has positions for: leave out long prompts with --prompt-max-length.`,
+    );
   using sampler = new Sampler(model, { tokenizer });
   const seeds = (place: number) => seed + place;
-  const draw = { samples, maxNewTokens, temperature, topP, seeds, signal, progress };
+  const draw = { samples, maxNewTokens: Math.min(maxNewTokens, room), temperature, topP, seeds, signal, progress };
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
 }
 

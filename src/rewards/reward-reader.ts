@@ -92,7 +92,10 @@ export class RewardReader {
       ids.push(...reply);
       if (reply.length > 0) places.push(ids.length - 1);
     }
+    // A reply that is longer than the model's positions keeps its end, where it is read.
+    const over = Math.max(0, ids.length - this.#options.maxLength);
+    const kept = places.map((place) => place - over).filter((place) => place >= 0);
     // A process model is scored at the end of each step, every other model at the last token.
-    return { ids, places: places.length > 0 ? places : [ids.length - 1] };
+    return { ids: ids.slice(over), places: kept.length > 0 ? kept : [ids.length - over - 1] };
   }
 }

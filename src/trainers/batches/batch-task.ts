@@ -32,6 +32,7 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
   const optimizer = new AdamW(model.trainable(), parts.optimizer);
   return {
     optimizer,
+    lossTellsFit: true,
     get totalSteps() {
       return steps.totalSteps;
     },

@@ -2,30 +2,13 @@
  * Plans a training for `--dry-run` without loading weights: the model's size from its config, the data, the steps, the
  * memory.
  */
-import { existsSync } from 'node:fs';
 import type { TokenStore } from '../../data/index.ts';
-import { resolveModel } from '../../hub/hub.ts';
-import {
-  baseOfAdapter,
-  configQuantType,
-  deviceOf,
-  dtypeOf,
-  initModel,
-  type MemoryEstimate,
-  type QuantType,
-  readConfig,
-  trainingMemory,
-} from '../../models/index.ts';
-import type { Progress } from '../../progress.ts';
-import { readJson } from '../../runs/index.ts';
-import { checkQlora, loraOptions, type ModelConfig } from '../setup.ts';
+import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
-export interface TrainingPlan {
-  model: { name: string; family: string; dtype: string; device: string };
-  memory: MemoryEstimate;
-  /** What it takes in all with the base of the adapters held in each way; null without adapters. */
-  choices: Record<'plain' | QuantType, number> | null;
+export interface TrainingPlan extends ModelPlan {
+  /** --max-length as it was asked for. */
+  maxLength?: number;
   data: { train: DataCount; validation?: DataCount };
   steps: { total: number; microBatches: number; tokensPerMicroBatch: number };
 }
@@ -36,15 +19,8 @@ interface DataCount {
   dropped: Record<string, number>;
 }
 
-export interface PlanOptions {
-  progress?: Progress;
-  /** A reference model of the same size is also in memory. */
-  secondCopy?: boolean;
-  referenceQuantType?: QuantType;
-}
-
 export async function trainingPlan(
-  config: ModelConfig & { gradientCheckpointing: boolean },
+  config: PlannedModel & { maxLength?: number },
   data: { train: TokenStore; validation?: TokenStore },
   batching: StepBatchOptions,
   options: PlanOptions = {},
@@ -54,6 +30,7 @@ export async function trainingPlan(
   const tokens = Math.round(batching.tokenBudget ?? Math.min(batching.batchSize, train.length) * perExample);
   return {
     ...(await modelPlan(config, tokens, options)),
+    maxLength: config.maxLength,
     data: { train: counted(train), ...(data.validation === undefined ? {} : { validation: counted(data.validation) }) },
     steps: {
       total: new StepBatches(train, batching).totalSteps,
@@ -61,41 +38,6 @@ export async function trainingPlan(
       tokensPerMicroBatch: tokens,
     },
   };
-}
-
-/** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
-export async function modelPlan(
-  config: ModelConfig & { gradientCheckpointing: boolean },
-  tokens: number,
-  { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
-): Promise<Pick<TrainingPlan, 'model' | 'memory' | 'choices'>> {
-  checkQlora(config);
-  const device = deviceOf(config.device);
-  const dtype = dtypeOf(config.dtype, device);
-  const described = await describedModel(config, progress);
-  using model = initModel(described, { device: 'meta', dtype });
-  const lora = config.lora ? loraOptions(config) : null;
-  const checkpointing = config.gradientCheckpointing;
-  const stored = configQuantType(described);
-  const memory = (quantType?: QuantType) =>
-    trainingMemory(model, {
-      ...{ dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing },
-    });
-  const total = (quantType?: QuantType) => memory(quantType).totalBytes;
-  return {
-    model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
-    memory: memory(config.quantType ?? stored ?? undefined),
-    choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },
-  };
-}
-
-async function describedModel(config: ModelConfig, progress?: Progress): Promise<Record<string, unknown>> {
-  const { fromConfig } = config;
-  if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
-    return readJson(fromConfig) ?? {};
-  const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
-  const base = baseOfAdapter(folder);
-  return base === undefined ? readConfig(folder) : describedModel({ ...config, model: base }, progress);
 }
 
 function counted(store: TokenStore): DataCount {
@@ -115,6 +57,14 @@ export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' |
   ];
 }
 
+/** A model with fewer positions than --max-length asks for decides. */
+function describeLength({ positions, maxLength = 0 }: TrainingPlan): string[] {
+  if (maxLength <= positions) return [];
+  return [
+    `Length    ${number(positions)} tokens, which is all the positions that the model has (--max-length ${maxLength})`,
+  ];
+}
+
 /** The plan as text. */
 export function describePlan(plan: TrainingPlan): string {
   const { model, memory, data, steps } = plan;
@@ -126,6 +76,7 @@ export function describePlan(plan: TrainingPlan): string {
     `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
     `Memory    about ${gib(memory.totalBytes)}: weights ${gib(memory.weightBytes)}, ${memory.referenceBytes > 0 ? `reference ${gib(memory.referenceBytes)}, ` : ''}gradients and optimiser ${gib(memory.optimizerBytes)}, activations ${gib(memory.activationBytes)}`,
     ...describeChoices(plan),
+    ...describeLength(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),
     `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batches of about ${number(steps.tokensPerMicroBatch)} tokens`,

@@ -37,6 +37,7 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
       yield step;
       await nextTurn();
     }
+    if (!options.signal?.aborted) loop.checkSettled();
     settled = true;
     return await loop.end();
   } catch (error) {
@@ -138,6 +139,7 @@ class Loop {
     }
     state.step = number;
     state.examples += trained.examples;
+    this.#watchLoss(trained.metrics.loss);
     this.#inStep = false;
     delete state.inexact;
     const metrics: Record<string, number> = {
@@ -291,6 +293,31 @@ class Loop {
     return { metrics, finite };
   }
 
+  /** An optimiser that has gone astray may give finite losses for ever; they are then many times what they were at first. */
+  #watchLoss(loss: number | undefined): void {
+    const { state } = this;
+    if (!this.#task.lossTellsFit || loss === undefined || !Number.isFinite(loss)) return;
+    state.firstLoss ??= loss;
+    state.diverging = loss > divergedFactor * Math.max(Math.abs(state.firstLoss), 0.1) ? (state.diverging ?? 0) + 1 : 0;
+    if (state.diverging >= (this.#options.maxSkippedSteps ?? 5)) throw this.#diverged(loss);
+  }
+
+  /** A run that ends while it diverges has not been trained: it fails, and its final model is not written. */
+  checkSettled(): void {
+    const { diverging = 0, skipped, skippedInRow, step } = this.state;
+    if (diverging > 0 || (skippedInRow > 0 && 2 * skipped >= step)) throw this.#diverged();
+  }
+
+  #diverged(loss?: number): AttuneError {
+    const { firstLoss, skipped, step } = this.state;
+    const seen = loss === undefined ? '' : `, and is ${loss.toPrecision(3)} now`;
+    const grown = firstLoss === undefined ? '' : ` The loss began at ${firstLoss.toPrecision(3)}${seen}.`;
+    return new AttuneError(
+      `The training has diverged by step ${step}.${grown} ${skipped} updates were left out because a number was not finite. ` +
+        `Try a lower learning rate (this was ${this.#options.lr}), a longer warm-up or a smaller --max-grad-norm.`,
+    );
+  }
+
   #skip(number: number, loss: number, norm: number): void {
     const { state } = this;
     state.skipped++;
@@ -392,6 +419,9 @@ class Loop {
     return this.#options.config ? { [configFile]: this.#options.config } : {};
   }
 }
+
+/** A healthy loss wanders by tenths, not to ten times what it was. */
+const divergedFactor = 10;
 
 const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);

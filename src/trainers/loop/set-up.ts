@@ -1,7 +1,7 @@
 /**
  * Sets up a training and frees what it uses; shared by all trainers.
  *
- *     return setUpTraining(async (opened, freed) => {
+ *     return setUpTraining(config, async (opened, freed) => {
  *       const { model, tokenizer } = await loadForTraining(config);
  *       freed.use(model);
  *       const data = await openData(config);
@@ -14,6 +14,8 @@ import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
+import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
+import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
 import type { Judged } from './best.ts';
 import { loopOptions, type TrainingConfig } from './config.ts';
 import { trainLoop } from './loop.ts';
@@ -25,17 +27,28 @@ import { type TrainerOptions, type TrainingParts, TrainingRun } from './training
  * and is freed here only if the set-up fails.
  */
 export async function setUpTraining(
+  config: MemoryConfig,
   setUp: (opened: AsyncDisposableStack, freed: DisposableStack) => Promise<TrainingParts>,
 ): Promise<TrainingRun> {
   const opened = new AsyncDisposableStack();
   const freed = new DisposableStack();
   try {
-    return new TrainingRun(await setUp(opened, freed), () => opened.disposeAsync());
+    const parts = await setUp(opened, freed);
+    const explain = (error: Error) => inWords(error, 'training', config);
+    return new TrainingRun(parts, { close: () => opened.disposeAsync(), explain });
   } catch (error) {
     await opened.disposeAsync();
     freed.dispose();
-    throw error;
+    throw await inWords(error as Error, 'loading models and data', config);
   }
+}
+
+/** Running out of memory with what would help; any other error as it is. */
+async function inWords(error: Error, doing: string, config: MemoryConfig): Promise<Error> {
+  if (!isOutOfMemory(error)) return error;
+  // The plan itself needs hardly any memory, but must never hide the reason for it.
+  const needs = await memoryNeeds(config).catch(() => undefined);
+  return explainOutOfMemory(error, doing, needs);
 }
 
 export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingParts, 'after'> {

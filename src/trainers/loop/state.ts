@@ -24,6 +24,9 @@ export interface LoopState {
   window: { count: number; sums: Record<string, number> };
   /** Set if an exception occurred between two updates of one step: the weights are ahead of the other state. */
   inexact?: boolean;
+  /** The loss of the first step, and steps in a row until now whose loss was many times that. */
+  firstLoss?: number;
+  diverging?: number;
   /** `TrainTask.dataFingerprint` of the run so far. */
   data?: string;
   rng: Record<string, string>;

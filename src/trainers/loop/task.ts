@@ -43,6 +43,8 @@ export interface StepOutcome {
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
+  /** A loss that grows many times over has diverged; the loss of a policy says nothing of the kind. */
+  readonly lossTellsFit?: boolean;
   /** May change when a run is resumed with another batch size. */
   readonly totalSteps: number;
   /** A hash of the training data; a resumed run compares it with the checkpoint's. */

@@ -42,16 +42,25 @@ export interface TrainingParts {
 }
 
 /** A training that is set up: iterate over its steps, or call `finish`. */
+export interface TrainingEnd {
+  /** Frees what only training needs. */
+  close: () => void | Promise<void>;
+  /** An error in the words of whoever set the run up. */
+  explain: (error: Error) => Promise<Error>;
+}
+
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
-  readonly #close: () => void | Promise<void>;
+  readonly #close: TrainingEnd['close'];
+  readonly #explain: TrainingEnd['explain'];
   #started = false;
   #result: TrainResult | undefined;
 
   /** `close` frees what only training needs. */
-  constructor(parts: TrainingParts, close: () => void | Promise<void>) {
+  constructor(parts: TrainingParts, { close, explain }: TrainingEnd) {
     this.#parts = parts;
     this.#close = close;
+    this.#explain = explain;
   }
 
   /** The run's folder. */
@@ -90,8 +99,9 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
     } catch (error) {
       // Errors outside the loop: a checkpoint that does not fit, a callback that throws.
       await steps.return(undefined as never);
-      await this.#parts.run.finish('failed', (error as Error).message).catch(() => {});
-      throw error;
+      const explained = await this.#explain(error as Error);
+      await this.#parts.run.finish('failed', explained.message).catch(() => {});
+      throw explained;
     } finally {
       await steps.return(undefined as never);
       await this.#close();

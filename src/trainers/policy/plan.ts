@@ -1,13 +1,25 @@
 /** Plans a policy run for `--dry-run`, without loading weights. */
 import { usesReference } from '../../algorithms/index.ts';
+import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import { describeChoices, modelPlan } from '../batches/plan.ts';
+import { describeChoices } from '../batches/plan.ts';
+import { modelPlan } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
 import { stepsOf } from './steps.ts';
+
+/** Prompts are short enough that a whole response fits behind them: the model has so many positions and no more. */
+export function promptsWithin(config: PolicyConfig, positions: number): PolicyConfig {
+  const room = positions - config.maxNewTokens;
+  if (room < 1)
+    throw new UserError(
+      `--max-new-tokens ${config.maxNewTokens}: the model has ${positions} positions for prompt and response together.`,
+    );
+  return { ...config, promptMaxLength: Math.min(config.promptMaxLength, room) };
+}
 
 /** Whether the reference is the policy's own base with adapters off. */
 async function sharesBase(config: PolicyConfig): Promise<boolean> {
@@ -37,7 +49,9 @@ export async function policyPlan(config: PolicyConfig): Promise<string> {
   await checkReference(config);
   const { algorithm, options } = algorithmOf(config);
   const tokenizer = await loadTokenizer(config);
-  const { prompts, evaluation } = await openPrompts(config, tokenizer);
+  const planned = await modelPlan(config, config.microBatchTokens);
+  const within = promptsWithin(config, planned.positions);
+  const { prompts, evaluation } = await openPrompts(within, tokenizer);
   const perStep = config.batchSize * config.gradAccum;
   const updates = options.ppoEpochs * config.nMinibatches;
   return [

@@ -32,7 +32,7 @@ import { loadForTraining } from '../setup.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig, type PolicyInput, policySchema } from './config.ts';
 import { Critic } from './critic.ts';
-import { checkReference } from './plan.ts';
+import { checkReference, promptsWithin } from './plan.ts';
 import { writePolicyReport } from './report.ts';
 import { plannedSteps } from './steps.ts';
 import { PolicyTask } from './task.ts';
@@ -74,14 +74,18 @@ export function startPolicy(
 ): Promise<TrainingRun> {
   const { config, resume } = resolved;
   const { progress } = options;
-  return setUpTraining(async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed) => {
     checkPolicyConfig(config, options.dataset !== undefined);
     await checkReference(config);
     const { algorithm, options: algorithmOptions } = algorithmOf(config);
     const { model, tokenizer, device } = await loadForTraining(config, { progress });
     freed.use(model);
     model.train(false);
-    const { prompts, train, evaluation } = await openPrompts(config, tokenizer, options.dataset);
+    const { prompts, train, evaluation } = await openPrompts(
+      promptsWithin(config, model.decoder.spec.maxPositions),
+      tokenizer,
+      options.dataset,
+    );
     const extra = (options.rewards ?? []).map((reward, i) =>
       typeof reward === 'function' ? rewardFunction(reward, { name: reward.name || `function_${i}` }) : reward,
     );

@@ -5,16 +5,18 @@ import type { Progress } from '../../progress.ts';
 import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
+import { withinPositions } from '../model-plan.ts';
 import { openForTraining } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
 /** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
 export async function openPreferences(
-  config: PreferenceConfig,
+  asked: PreferenceConfig,
   algorithm: PreferenceLoss,
   options: TrainerOptions,
 ): Promise<TokenSets> {
   const { progress, signal, cache } = options;
+  const config = await withinPositions(asked, progress);
   const tokenizer = await loadTokenizer(config, progress);
   const parts = await openForTraining(config, {
     given: options,

@@ -57,7 +57,7 @@ export function startPreference(
 ): Promise<TrainingRun> {
   const { config } = resolved;
   const { progress, signal } = options;
-  return setUpTraining(async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed) => {
     const { algorithm, options: lossOptions } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     opened.defer(() => data.close());
@@ -190,6 +190,7 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
 
   return {
     optimizer: new AdamW(model.trainable(), { lr: config.lr, weightDecay: config.weightDecay }),
+    lossTellsFit: true,
     get totalSteps() {
       return steps.totalSteps;
     },

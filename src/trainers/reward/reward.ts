@@ -20,6 +20,7 @@ import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { withinPositions } from '../model-plan.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 import { type RewardConfig, rewardSchema } from './config.ts';
 import { referenceScores, rewardEvaluation } from './evaluation.ts';
@@ -48,7 +49,7 @@ export function startReward(
 ): Promise<TrainingRun> {
   const { config } = resolved;
   const { progress, signal } = options;
-  return setUpTraining(async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed) => {
     const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
     freed.use(model);
     const data = await rewardTokens(config, tokenizer, options);
@@ -111,11 +112,12 @@ interface RewardTokens extends TokenSets {
 
 /** Training and held-out tokens. */
 export async function rewardTokens(
-  config: RewardConfig,
+  asked: RewardConfig,
   tokenizer: Tokenizer,
   options: TrainerOptions,
 ): Promise<RewardTokens> {
   const { progress, signal, cache } = options;
+  const config = await withinPositions(asked, progress);
   const { stripThinking, dropTies, minResponseChars, stepSeparator, maxLength, promptFormat: format } = config;
   const shape = rewardShapes[config.type];
   const sets = await openForTraining(config, {

@@ -27,6 +27,37 @@ const chats = Array.from({ length: 30 }, (_, i) => ({
 }));
 const quiet = { logDir: join(folder, 'logs'), reportTo: ['none' as const], validationSplit: 0, evalSteps: -1 };
 
+it('fails, and writes no final model, where the training diverges', async () => {
+  const config = { model: base, dataset: chats, ...quiet, outputDir: join(folder, 'diverged') };
+  const steps = { batchSize: 8, gradAccum: 1, maxSteps: 4, lr: 1e6, maxGradNorm: 0, warmupRatio: 0 };
+  using run = await trainSft({ ...config, ...steps }, { cache: false }).open();
+  await expect(run.finish()).rejects.toThrow(/diverged|not finite.*lower learning rate/);
+  expect(JSON.parse(readFileSync(join(run.folder, 'run.json'), 'utf8')).status).toBe('failed');
+  expect(() => readFileSync(join(run.folder, 'final', 'config.json'))).toThrow();
+});
+
+it('skips what the model has no positions for, and says so', async () => {
+  const small = await tinyModel(join(folder, 'gpt2'), {
+    config: { model_type: 'gpt2', n_positions: 64, n_embd: 32, n_layer: 2, n_head: 4 },
+  });
+  const long = {
+    messages: [
+      { role: 'user', content: 'a' },
+      { role: 'assistant', content: 'b '.repeat(300) },
+    ],
+  };
+  const told: string[] = [];
+  const progress = { start: () => ({ advance: () => {}, done: (note?: string) => told.push(note ?? '') }) };
+  const config = { model: small, dataset: [...chats, long], ...quiet, outputDir: join(folder, 'positions') };
+  using run = await trainSft(
+    { ...config, batchSize: 31, gradAccum: 1, maxSteps: 2 },
+    { cache: false, progress },
+  ).open();
+  const [step] = await Array.fromAsync(run);
+  expect(step?.train.examples).toBe(30);
+  expect(told).toContainEqual(expect.stringMatching(/has 64 positions: --max-length 2048 becomes 64/));
+});
+
 describe('the loss', () => {
   it("is the mean of −log p over the assistant's tokens, or over all", async () => {
     using model = await loadModel(base);

@@ -30,6 +30,7 @@ import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { withinPositions } from '../model-plan.ts';
 import { cadenceRules, dataRules, loraRules } from '../rules.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 
@@ -125,7 +126,7 @@ export function trainSft(input: SftInput, options: TrainerOptions = {}): Trainin
 /** The same from a resolved config. */
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
-  return setUpTraining(async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed) => {
     const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
     freed.use(model);
     const data = await sftTokens(config, tokenizer, options);
@@ -162,7 +163,8 @@ export function sftBatching(config: SftConfig) {
 }
 
 /** Training and held-out tokens. */
-export async function sftTokens(config: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
+export async function sftTokens(asked: SftConfig, tokenizer: Tokenizer, options: TrainerOptions): Promise<TokenSets> {
+  const config = await withinPositions(asked, options.progress);
   const shape = config.shape === 'auto' ? undefined : (config.shape as Shape);
   const sets = await openForTraining(config, {
     given: options,

@@ -1,0 +1,91 @@
+/** The model that a config names, from its config.json alone: how large it is, how long its sequences may be, its memory. */
+import { existsSync } from 'node:fs';
+import { resolveModel } from '../hub/hub.ts';
+import {
+  baseOfAdapter,
+  configQuantType,
+  deviceOf,
+  dtypeOf,
+  initModel,
+  type MemoryEstimate,
+  type QuantType,
+  readConfig,
+  trainingMemory,
+} from '../models/index.ts';
+import type { Progress } from '../progress.ts';
+import { readJson } from '../runs/index.ts';
+import type { Device } from '../tensor/index.ts';
+import { checkQlora, loraOptions, type ModelConfig } from './setup.ts';
+
+export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean };
+
+export interface ModelPlan {
+  model: { name: string; family: string; dtype: string; device: Device };
+  /** The longest sequence that it can read. */
+  positions: number;
+  memory: MemoryEstimate;
+  /** What it takes in all with the base of the adapters held in each way; null without adapters. */
+  choices: Record<'plain' | QuantType, number> | null;
+}
+
+export interface PlanOptions {
+  progress?: Progress;
+  /** A reference model of the same size is also in memory. */
+  secondCopy?: boolean;
+  referenceQuantType?: QuantType;
+}
+
+/** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
+export async function modelPlan(
+  config: PlannedModel,
+  tokens: number,
+  { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
+): Promise<ModelPlan> {
+  checkQlora(config);
+  const device = deviceOf(config.device);
+  const dtype = dtypeOf(config.dtype, device);
+  const described = await describedModel(config, progress);
+  using model = initModel(described, { device: 'meta', dtype });
+  const lora = config.lora ? loraOptions(config) : null;
+  const checkpointing = config.gradientCheckpointing;
+  const stored = configQuantType(described);
+  const memory = (quantType?: QuantType) =>
+    trainingMemory(model, {
+      ...{ dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing },
+    });
+  const total = (quantType?: QuantType) => memory(quantType).totalBytes;
+  return {
+    positions: model.decoder.spec.maxPositions,
+    model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
+    memory: memory(config.quantType ?? stored ?? undefined),
+    choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },
+  };
+}
+
+/** The config.json of the model that is trained; of an adapter, that of its base. */
+async function describedModel(config: ModelConfig, progress?: Progress): Promise<Record<string, unknown>> {
+  const { fromConfig } = config;
+  if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
+    return readJson(fromConfig) ?? {};
+  const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
+  const base = baseOfAdapter(folder);
+  return base === undefined ? readConfig(folder) : describedModel({ ...config, model: base }, progress);
+}
+
+/** The longest sequence that the model can read, prompt and response together. */
+async function positionsOf(config: ModelConfig, progress?: Progress): Promise<number> {
+  using model = initModel(await describedModel(config, progress), { device: 'meta' });
+  return model.decoder.spec.maxPositions;
+}
+
+/** The config with a --max-length that the model has positions for; longer examples are then skipped, and counted. */
+export async function withinPositions<Config extends ModelConfig & { maxLength: number }>(
+  config: Config,
+  progress?: Progress,
+): Promise<Config> {
+  const positions = await positionsOf(config, progress);
+  if (config.maxLength <= positions) return config;
+  const note = `${config.fromConfig ?? config.model} has ${positions} positions: --max-length ${config.maxLength} becomes ${positions}`;
+  progress?.start('reading the model').done(note);
+  return { ...config, maxLength: positions };
+}
