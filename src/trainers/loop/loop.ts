@@ -18,6 +18,9 @@ import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
 import { scope } from '../../tensor/index.ts';
 import { unknownMetric } from './best.ts';
+import { divergedError, endsDiverged, watchLoss } from './divergence.ts';
+import { prefixed, under } from './metric-names.ts';
+import { checkSameData } from './same-data.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
 import type { BatchMetrics, LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 
@@ -37,7 +40,8 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
       yield step;
       await nextTurn();
     }
-    if (!options.signal?.aborted) loop.checkSettled();
+    // A run that ends while it diverges has not been trained: it fails, and its final model is not written.
+    if (!options.signal?.aborted && endsDiverged(loop.state)) throw divergedError(loop.state, options.lr);
     settled = true;
     return await loop.end();
   } catch (error) {
@@ -96,7 +100,7 @@ class Loop {
       );
     }
     const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
-    this.#checkData(state);
+    checkSameData(state.data, this.#task.dataFingerprint, this.#options);
     await this.#task.loadModel(path);
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
@@ -108,19 +112,7 @@ class Loop {
     this.#savedStep = state.step;
   }
 
-  /** Positions and shuffles are of the data that the run began with: on others they mean something else. */
-  #checkData({ data }: LoopState): void {
-    const { dataFingerprint: now } = this.#task;
-    if (data === undefined || now === undefined || data === now) return;
-    const { allowChangedData, progress } = this.#options;
-    const said =
-      'The training examples are not those that this run was trained on so far: the dataset has changed, or the tokenizer, or an option that decides what is read.';
-    if (!allowChangedData)
-      throw new UserError(`${said} Bring the data back, or go on with these with --allow-changed-data.`);
-    progress?.start('resuming').done(`${said} It goes on with what is there now (--allow-changed-data)`);
-  }
-
-  /** Takes one step; undefined if it was interrupted. */
+  /** One step; undefined if an interrupt broke it off. */
   async step(): Promise<TrainStep | undefined> {
     const { state } = this;
     this.#remember();
@@ -139,7 +131,8 @@ class Loop {
     }
     state.step = number;
     state.examples += trained.examples;
-    this.#watchLoss(trained.metrics.loss);
+    if (this.#task.lossTellsFit) watchLoss(state, trained.metrics, this.#task.optimizer.lr);
+    if ((state.diverging ?? 0) >= (this.#options.maxSkippedSteps ?? 5)) throw divergedError(state, this.#options.lr);
     this.#inStep = false;
     delete state.inexact;
     const metrics: Record<string, number> = {
@@ -293,31 +286,6 @@ class Loop {
     return { metrics, finite };
   }
 
-  /** An optimiser that has gone astray may give finite losses for ever; they are then many times what they were at first. */
-  #watchLoss(loss: number | undefined): void {
-    const { state } = this;
-    if (!this.#task.lossTellsFit || loss === undefined || !Number.isFinite(loss)) return;
-    state.firstLoss ??= loss;
-    state.diverging = loss > divergedFactor * Math.max(Math.abs(state.firstLoss), 0.1) ? (state.diverging ?? 0) + 1 : 0;
-    if (state.diverging >= (this.#options.maxSkippedSteps ?? 5)) throw this.#diverged(loss);
-  }
-
-  /** A run that ends while it diverges has not been trained: it fails, and its final model is not written. */
-  checkSettled(): void {
-    const { diverging = 0, skipped, skippedInRow, step } = this.state;
-    if (diverging > 0 || (skippedInRow > 0 && 2 * skipped >= step)) throw this.#diverged();
-  }
-
-  #diverged(loss?: number): AttuneError {
-    const { firstLoss, skipped, step } = this.state;
-    const seen = loss === undefined ? '' : `, and is ${loss.toPrecision(3)} now`;
-    const grown = firstLoss === undefined ? '' : ` The loss began at ${firstLoss.toPrecision(3)}${seen}.`;
-    return new AttuneError(
-      `The training has diverged by step ${step}.${grown} ${skipped} updates were left out because a number was not finite. ` +
-        `Try a lower learning rate (this was ${this.#options.lr}), a longer warm-up or a smaller --max-grad-norm.`,
-    );
-  }
-
   #skip(number: number, loss: number, norm: number): void {
     const { state } = this;
     state.skipped++;
@@ -420,9 +388,6 @@ class Loop {
   }
 }
 
-/** A healthy loss wanders by tenths, not to ten times what it was. */
-const divergedFactor = 10;
-
 const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);
 
@@ -431,13 +396,3 @@ const isAbort = (error: unknown) => (error as Error).name === 'AbortError';
 /** Counters and lr are logged as they are; the rest is averaged over logSteps. */
 const averaged = (name: string) =>
   name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
-
-/** `loss` becomes `train/loss`; a name with a prefix keeps it. */
-export const prefixed = (prefix: string, values: Record<string, number>) =>
-  Object.fromEntries(Object.entries(values).map(([name, value]) => [name.includes('/') ? name : prefix + name, value]));
-
-/** The metrics with this prefix, without it. */
-function under(prefix: string, metrics: Record<string, number>): Record<string, number> {
-  const own = Object.entries(metrics).filter(([name]) => name.startsWith(prefix));
-  return Object.fromEntries(own.map(([name, value]) => [name.slice(prefix.length), value]));
-}

@@ -23,7 +23,7 @@ import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
-import { prefixed } from '../loop/loop.ts';
+import { prefixed } from '../loop/metric-names.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';

@@ -38,7 +38,7 @@ it('fails, and writes no final model, where the training diverges', async () => 
 
 it('skips what the model has no positions for, and says so', async () => {
   const small = await tinyModel(join(folder, 'gpt2'), {
-    config: { model_type: 'gpt2', n_positions: 64, n_embd: 32, n_layer: 2, n_head: 4 },
+    config: { model_type: 'gpt2', max_position_embeddings: 64 },
   });
   const long = {
     messages: [
