@@ -81,6 +81,12 @@ describe('one look', () => {
     }
   });
 
+  it('draws no error bar below zero for what cannot be negative', () => {
+    const low = (value: number) =>
+      (bars({ bars: [{ label: 'a', value, error: 9 }] }).data as { values: { low: number }[] }).values[0]?.low;
+    expect([low(5), low(-5)]).toEqual([0, -14]);
+  });
+
   it('has plots of one size in a row, on sheets and on pages', async () => {
     const wide = lineChart({ title: 'wide', series: [{ name: 'a', x: [1, 2], y: [0, 123456] }] });
     const tall = bars({ bars: [{ label: 'a', value: 1, group: 'x' }], title: 'legend below', height: 300 });
