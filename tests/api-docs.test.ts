@@ -1,0 +1,30 @@
+/** docs/api.md is what `npm run docs` makes of the sources, and every export of the package has a sentence. */
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { apiPage, entries, page, sentence } from '../scripts/api-docs.ts';
+
+const all = entries();
+
+it('has a sentence for every export of every entry', () => {
+  expect(all.map(({ specifier }) => specifier)).toContain('attune/algorithms');
+  const bare = all.flatMap(({ specifier, exports }) =>
+    exports.filter(({ comment }) => sentence(comment) === '').map(({ name }) => `${specifier}: ${name}`),
+  );
+  expect(bare).toEqual([]);
+});
+
+it('finds what the entries export when they run', async () => {
+  const names = (specifier: string) =>
+    all
+      .find((entry) => entry.specifier === specifier)
+      ?.exports.filter(({ kind }) => kind !== 'interface' && kind !== 'type')
+      .map(({ name }) => name)
+      .sort();
+  const running = { 'attune/algorithms': '../src/algorithms/index.ts', 'attune/rewards': '../src/rewards/index.ts' };
+  for (const [specifier, path] of Object.entries(running))
+    expect(names(specifier), specifier).toEqual(Object.keys(await import(path)).sort());
+});
+
+it('is up to date in docs/api.md: npm run docs', () => {
+  expect(readFileSync(apiPage, 'utf8')).toBe(page(all));
+});
