@@ -49,6 +49,7 @@ export interface TrainingEnd {
   explain: (error: Error) => Promise<Error>;
 }
 
+/** A training that is set up: iterate over its steps, or call `finish`. */
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
   readonly #close: TrainingEnd['close'];
