@@ -53,6 +53,12 @@ export class Registry {
     const model = this.#owned.use(await loadModel(source, this.#options));
     if (model.head !== null && model.adapters === null)
       throw new UserError(`${source} is a reward model: offer it with --reward-model, under /v1/score.`);
+    return this.addLoaded(name, model, tokenizer);
+  }
+
+  /** Offers a model that is loaded already, and stays its owner's. */
+  addLoaded(name: string, model: Model, tokenizer: Tokenizer): ServedModel {
+    this.#checkFree(name);
     model.train(false);
     const { spec, device } = model.decoder;
     const usual = device === 'cpu' ? 4096 : 8192;

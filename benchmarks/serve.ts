@@ -1,0 +1,245 @@
+/**
+ * `attune serve` under load: `npm run bench -- serve [--clients 64] [--seconds 120] [--device cuda] [--model folder] [--rounds 4]`.
+ *
+ * Tokens per second of that many streaming clients beside the sampler that is given the same requests in the same run; time
+ * to the first text at 1, 16 and 64 clients; clients that leave at random, with the memory before and after; the second turn
+ * of a long conversation beside its first. Without --model: random weights, a Llama of 15M parameters on a CPU, Qwen3-0.6B's
+ * shape on a GPU. Clients are a process of their own.
+ */
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { initModel, loadModelFolder, type Model, Sampler } from '../src/models/index.ts';
+import { Registry, type RunningServer, type ServedModel, serve } from '../src/serve/index.ts';
+import { packageRoot } from '../src/tensor/engine/native.ts';
+import { liveTensors } from '../src/tensor/index.ts';
+import { Tokenizer } from '../src/text/index.ts';
+import type { Reading } from './run.ts';
+import { type Load, type LoadReading, messageOf, seedOf } from './serve/requests.ts';
+import { LLAMA_15M, QWEN3_06B } from './shapes.ts';
+
+const tiny = join(packageRoot, 'models/tiny');
+
+/** models/tiny's tokenizer with as many tokens as a shape has: the further ones write a word each. */
+async function tokenizerOf(vocabSize: number): Promise<Tokenizer> {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-bench-'));
+  cpSync(tiny, folder, { recursive: true, filter: (path) => !path.endsWith('.safetensors') });
+  const path = join(folder, 'tokenizer.json');
+  const json = JSON.parse(readFileSync(path, 'utf8'));
+  const known = new Set<number>([...Object.values<number>(json.model.vocab), ...json.added_tokens.map(idOf)]);
+  for (let id = 0; id < vocabSize; id++) if (!known.has(id)) json.model.vocab[`w${id}`] = id;
+  writeFileSync(path, JSON.stringify(json));
+  const tokenizer = await Tokenizer.load(folder);
+  rmSync(folder, { recursive: true });
+  return tokenizer;
+}
+const idOf = ({ id }: { id: number }): number => id;
+
+async function subject(device: string, folder: string | undefined): Promise<[Model, Tokenizer]> {
+  if (folder !== undefined)
+    return [
+      loadModelFolder(folder, { device, ...(device === 'cpu' ? { dtype: 'float32' } : {}) }),
+      await Tokenizer.load(folder),
+    ];
+  const shape = device === 'cpu' ? { ...LLAMA_15M, max_position_embeddings: 8192 } : QWEN3_06B;
+  return [initModel(shape, { seed: 0, device }), await tokenizerOf(shape.vocab_size)];
+}
+
+/** The clients' process. */
+async function clientsOf(): Promise<{ run(load: Load): Promise<LoadReading>; end(): void }> {
+  const child = fork(join(import.meta.dirname, `serve/clients${import.meta.filename.slice(-3)}`));
+  await once(child, 'spawn');
+  return {
+    async run(load) {
+      child.send(load);
+      const [reading] = (await once(child, 'message')) as [LoadReading];
+      return reading;
+    },
+    end: () => child.disconnect(),
+  };
+}
+
+/** The same requests, given to a sampler at once. */
+async function offline(served: ServedModel, load: Load): Promise<{ tokens: number; seconds: number; cpu: number }> {
+  const { tokenizer, model, maxTokens } = served;
+  using sampler = new Sampler(model, { slots: load.clients, maxLength: maxTokens, tokenizer });
+  const requests = Array.from({ length: load.rounds }, (_, round) =>
+    Array.from({ length: load.clients }, (_, client) => ({
+      prompt: tokenizer.encode(
+        tokenizer.renderChat([{ role: 'user', content: messageOf(client, round, load.promptWords) }], {
+          addGenerationPrompt: true,
+        }),
+      ),
+      maxNewTokens: load.maxTokens,
+      seed: seedOf(client, round),
+      stopIds: tokenizer.eosIds,
+    })),
+  ).flat();
+  const [started, cpu] = [performance.now(), process.cpuUsage()];
+  const responses = (await sampler.generate(requests)).flat();
+  const tokens = responses.reduce((sum, { ids }) => sum + ids.length, 0);
+  return { tokens, seconds: (performance.now() - started) / 1000, cpu: cpuSeconds(cpu) };
+}
+
+const cpuSeconds = (since: NodeJS.CpuUsage): number => {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1e6;
+};
+
+const quantile = (values: readonly number[], q: number): number => {
+  const sorted = [...values].sort((a, b) => a - b);
+  return Math.round(10 * (sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN)) / 10;
+};
+const round = (value: number, digits = 2): number => Number(value.toFixed(digits));
+const megabytes = (bytes: number): number => Math.round(bytes / 2 ** 20);
+
+/** From sending to the first text of one streamed request, and the whole reply. */
+async function turn(
+  server: RunningServer,
+  messages: { role: string; content: string }[],
+): Promise<{ ms: number; text: string }> {
+  const started = performance.now();
+  const answer = await fetch(`${server.url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages, stream: true, max_tokens: 32, seed: 1 }),
+  });
+  let ms = Number.NaN;
+  let text = '';
+  const decoder = new TextDecoder();
+  for await (const bytes of answer.body ?? []) {
+    const piece = decoder.decode(bytes as Uint8Array, { stream: true });
+    if (Number.isNaN(ms) && /"content":"[^"]/.test(piece)) ms = performance.now() - started;
+    for (const [, content] of piece.matchAll(/"content":("(?:[^"\\]|\\.)*")/g)) text += JSON.parse(content as string);
+  }
+  return { ms, text };
+}
+
+export async function* run(args: string[]): AsyncIterable<Reading> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      clients: { type: 'string', default: '64' },
+      seconds: { type: 'string', default: '120' },
+      rounds: { type: 'string', default: '4' },
+      repeats: { type: 'string', default: '3' },
+      device: { type: 'string', default: 'cpu' },
+      model: { type: 'string' },
+    },
+  });
+  const [clients, seconds] = [Number(values.clients), Number(values.seconds)];
+  const cuda = values.device !== 'cpu';
+  const [model, tokenizer] = await subject(values.device, values.model);
+  using _ = model;
+  const room = Math.min(cuda ? 8192 : 4608, model.decoder.spec.maxPositions ?? 4608);
+  const tokensEach = cuda ? 256 : 64;
+  const base = { promptWords: cuda ? 60 : 12, maxTokens: tokensEach, leaving: 0, rounds: Number(values.rounds) };
+  const crowd = await clientsOf();
+  try {
+    // Throughput and first text: sequences of the load's own length, so that every client has a slot.
+    const before = liveTensors();
+    {
+      using registry = new Registry({ maxTokens: cuda ? 1024 : 256, slots: clients });
+      const served = registry.addLoaded('subject', model, tokenizer);
+      await using server = await serve(registry, { port: 0 });
+      const load = (count: number, rounds = base.rounds): Load => ({
+        ...base,
+        url: server.url,
+        clients: count,
+        rounds,
+      });
+      await crowd.run(load(clients, 1)); // warm-up
+      await offline(served, load(clients, 1));
+      yield* throughput(crowd, served, load(clients), Number(values.repeats));
+      for (const count of [1, 16, 64]) {
+        const { firstTextMs } = await crowd.run(load(count, Math.max(2, Math.ceil(64 / count))));
+        yield {
+          name: `first text, ${count} clients`,
+          p50ms: quantile(firstTextMs, 0.5),
+          p99ms: quantile(firstTextMs, 0.99),
+        };
+      }
+      yield* disconnects(crowd, { ...load(clients), seconds, leaving: 0.5 });
+    }
+    yield { name: 'tensors', before, after: liveTensors() };
+    yield* conversation(model, tokenizer, room);
+  } finally {
+    crowd.end();
+  }
+}
+
+async function* throughput(
+  crowd: Awaited<ReturnType<typeof clientsOf>>,
+  served: ServedModel,
+  load: Load,
+  repeats: number,
+): AsyncIterable<Reading> {
+  const best = { serve: 0, sampler: 0, serveCpu: Number.POSITIVE_INFINITY, samplerCpu: Number.POSITIVE_INFINITY };
+  // In turn, so that both have their share of a machine with other work; the best of each counts.
+  for (let i = 0; i < repeats; i++) {
+    const cpu = process.cpuUsage();
+    const reading = await crowd.run(load);
+    best.serveCpu = Math.min(best.serveCpu, cpuSeconds(cpu) / reading.tokens);
+    best.serve = Math.max(best.serve, reading.tokens / reading.seconds);
+    const beside = await offline(served, load);
+    best.samplerCpu = Math.min(best.samplerCpu, beside.cpu / beside.tokens);
+    best.sampler = Math.max(best.sampler, beside.tokens / beside.seconds);
+  }
+  yield {
+    name: `${load.clients} clients beside the sampler`,
+    serveTokensPerSecond: Math.round(best.serve),
+    samplerTokensPerSecond: Math.round(best.sampler),
+    ratio: round(best.serve / best.sampler),
+    serveCpuMicrosecondsPerToken: round(1e6 * best.serveCpu, 1),
+    samplerCpuMicrosecondsPerToken: round(1e6 * best.samplerCpu, 1),
+  };
+}
+
+/** Clients that leave at random: what is lost, and whether the memory grows from the first quarter to the last. */
+async function* disconnects(crowd: Awaited<ReturnType<typeof clientsOf>>, load: Load): AsyncIterable<Reading> {
+  const resident: number[] = [];
+  const timer = setInterval(() => resident.push(process.memoryUsage.rss()), 500);
+  const reading = await crowd.run(load);
+  clearInterval(timer);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  const quarter = Math.max(1, Math.floor(resident.length / 4));
+  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  yield {
+    name: `${load.clients} clients, half of the streams left, ${load.seconds} s`,
+    requests: reading.requests,
+    left: reading.left,
+    lost: reading.lost,
+    rssFirstQuarterMiB: megabytes(mean(resident.slice(0, quarter))),
+    rssLastQuarterMiB: megabytes(mean(resident.slice(-quarter))),
+  };
+}
+
+async function* conversation(model: Model, tokenizer: Tokenizer, room: number): AsyncIterable<Reading> {
+  using registry = new Registry({ maxTokens: room, slots: 4 });
+  registry.addLoaded('subject', model, tokenizer);
+  await using server = await serve(registry, { port: 0 });
+  await turn(server, [{ role: 'user', content: 'warm up' }]);
+  const wanted = Math.min(4000, room - 256);
+  const first: number[] = [];
+  const second: number[] = [];
+  for (let i = 0; i < 3; i++) {
+    let content = messageOf(900 + i, i, 16);
+    const word = messageOf(1, i, 256);
+    while (tokenizer.encode(content).length < wanted - 40) content += ` ${word.slice(0, Math.max(8, wanted / 8))}`;
+    const ids = tokenizer.encode(content).slice(0, wanted - 40);
+    const messages = [{ role: 'user', content: tokenizer.decode(ids) }];
+    const one = await turn(server, messages);
+    const two = await turn(server, [
+      ...messages,
+      { role: 'assistant', content: one.text },
+      { role: 'user', content: 'And then?' },
+    ]);
+    first.push(one.ms);
+    second.push(two.ms);
+  }
+  const [one, two] = [quantile(first, 0.5), quantile(second, 0.5)];
+  yield { name: `turns of ${wanted} tokens`, firstTurnMs: one, secondTurnMs: two, timesSooner: round(one / two, 1) };
+}

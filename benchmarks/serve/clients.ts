@@ -1,0 +1,74 @@
+/** The clients of the serve benchmark, in a process of their own so that their work is not the server's: a load in, its reading out. */
+import { Agent, request } from 'node:http';
+import { type Load, type LoadReading, messageOf, seedOf } from './requests.ts';
+
+const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
+
+interface Streamed {
+  tokens: number;
+  firstTextMs?: number;
+  whole: boolean;
+  left: boolean;
+}
+
+/** One streamed request, left after a random while where asked. */
+function stream(url: string, body: object, leaveMs: number | undefined): Promise<Streamed> {
+  const started = performance.now();
+  const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
+  const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(text) };
+  return new Promise((resolve) => {
+    const result: Streamed = { tokens: 0, whole: false, left: false };
+    const asked = request(`${url}/v1/chat/completions`, { method: 'POST', agent, headers }, (response) => {
+      let tail = '';
+      response.setEncoding('utf8');
+      response.on('data', (piece: string) => {
+        if (result.firstTextMs === undefined && /"content":"[^"]/.test(piece))
+          result.firstTextMs = performance.now() - started;
+        tail = (tail + piece).slice(-2000);
+      });
+      response.on('close', () => {
+        result.whole = tail.includes('data: [DONE]');
+        result.tokens = Number(/"completion_tokens":(\d+)/.exec(tail)?.[1] ?? 0);
+        resolve(result);
+      });
+    });
+    asked.on('error', () => resolve(result));
+    asked.end(text);
+    if (leaveMs !== undefined)
+      setTimeout(() => {
+        result.left = true;
+        asked.destroy();
+      }, leaveMs);
+  });
+}
+
+async function run(load: Load): Promise<LoadReading> {
+  const started = performance.now();
+  const passed = () => (performance.now() - started) / 1000;
+  const reading: LoadReading = { seconds: 0, requests: 0, tokens: 0, left: 0, lost: 0, firstTextMs: [] };
+  const goesOn = (round: number) => (load.seconds === undefined ? round < load.rounds : passed() < load.seconds);
+  const client = async (index: number) => {
+    for (let round = 0; goesOn(round); round++) {
+      const leaves = Math.random() < load.leaving;
+      const body = {
+        messages: [{ role: 'user', content: messageOf(index, round, load.promptWords) }],
+        max_tokens: load.maxTokens,
+        seed: seedOf(index, round),
+      };
+      const { tokens, firstTextMs, whole, left } = await stream(
+        load.url,
+        body,
+        leaves ? Math.random() * 1500 : undefined,
+      );
+      reading.requests++;
+      reading.tokens += tokens;
+      if (left && !whole) reading.left++;
+      else if (!whole) reading.lost++;
+      if (firstTextMs !== undefined) reading.firstTextMs.push(firstTextMs);
+    }
+  };
+  await Promise.all(Array.from({ length: load.clients }, (_, index) => client(index)));
+  return { ...reading, seconds: passed() };
+}
+
+process.on('message', async (load: Load) => process.send?.(await run(load)));
