@@ -212,6 +212,7 @@ async function* disconnects(crowd: Awaited<ReturnType<typeof clientsOf>>, load: 
     requests: reading.requests,
     left: reading.left,
     lost: reading.lost,
+    ...(reading.reason === undefined ? {} : { reason: reading.reason }),
     rssFirstQuarterMiB: megabytes(mean(resident.slice(0, quarter))),
     rssLastQuarterMiB: megabytes(mean(resident.slice(-quarter))),
   };

@@ -9,6 +9,7 @@ interface Streamed {
   firstTextMs?: number;
   whole: boolean;
   left: boolean;
+  reason: string;
 }
 
 /** One streamed request, left after a random while where asked. */
@@ -17,7 +18,7 @@ function stream(url: string, body: object, leaveMs: number | undefined): Promise
   const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
   const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(text) };
   return new Promise((resolve) => {
-    const result: Streamed = { tokens: 0, whole: false, left: false };
+    const result: Streamed = { tokens: 0, whole: false, left: false, reason: '' };
     const asked = request(`${url}/v1/chat/completions`, { method: 'POST', agent, headers }, (response) => {
       let tail = '';
       response.setEncoding('utf8');
@@ -28,11 +29,12 @@ function stream(url: string, body: object, leaveMs: number | undefined): Promise
       });
       response.on('close', () => {
         result.whole = tail.includes('data: [DONE]');
+        result.reason = `${response.statusCode} ${tail.slice(-200)}`;
         result.tokens = Number(/"completion_tokens":(\d+)/.exec(tail)?.[1] ?? 0);
         resolve(result);
       });
     });
-    asked.on('error', () => resolve(result));
+    asked.on('error', (error) => resolve({ ...result, reason: error.message }));
     asked.end(text);
     if (leaveMs !== undefined)
       setTimeout(() => {
@@ -55,7 +57,7 @@ async function run(load: Load): Promise<LoadReading> {
         max_tokens: load.maxTokens,
         seed: seedOf(index, round),
       };
-      const { tokens, firstTextMs, whole, left } = await stream(
+      const { tokens, firstTextMs, whole, left, reason } = await stream(
         load.url,
         body,
         leaves ? Math.random() * 1500 : undefined,
@@ -63,7 +65,10 @@ async function run(load: Load): Promise<LoadReading> {
       reading.requests++;
       reading.tokens += tokens;
       if (left && !whole) reading.left++;
-      else if (!whole) reading.lost++;
+      else if (!whole) {
+        reading.lost++;
+        reading.reason ??= reason;
+      }
       if (firstTextMs !== undefined) reading.firstTextMs.push(firstTextMs);
     }
   };

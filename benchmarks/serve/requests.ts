@@ -21,6 +21,8 @@ export interface LoadReading {
   left: number;
   /** Streams that ended without their end, though nobody left. */
   lost: number;
+  /** What the first of them was told. */
+  reason?: string;
   /** From sending a request to its first text, in milliseconds. */
   firstTextMs: number[];
 }
