@@ -118,6 +118,12 @@ async function turn(
   return { ms, text };
 }
 
+/** Two tokens of the sampler. */
+async function warmUp(model: Model): Promise<void> {
+  using sampler = new Sampler(model);
+  await sampler.generate([{ prompt: [5, 6], maxNewTokens: 2 }]);
+}
+
 export async function* run(args: string[]): AsyncIterable<Reading> {
   const { values } = parseArgs({
     args,
@@ -139,8 +145,9 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
   const base = { promptWords: cuda ? 60 : 12, maxTokens: tokensEach, leaving: 0, rounds: Number(values.rounds) };
   const crowd = await clientsOf();
   try {
-    // Throughput and first text: sequences of the load's own length, so that every client has a slot.
+    await warmUp(model); // tables of positions are made once and stay
     const before = liveTensors();
+    // Throughput and first text: sequences of the load's own length, so that every client has a slot.
     {
       using registry = new Registry({ maxTokens: cuda ? 1024 : 256, slots: clients });
       const served = registry.addLoaded('subject', model, tokenizer);

@@ -1,9 +1,10 @@
 /** The programs in examples/ run as a reader would run them, only shorter, and end with something learnt. */
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { Registry, serve } from '../src/serve/index.ts';
 
 const root = join(import.meta.dirname, '..');
 const folder = mkdtempSync(join(tmpdir(), 'attune-examples-'));
@@ -41,6 +42,32 @@ describe('examples', () => {
     expect(after).toBeGreaterThan(Math.max(before, 0.8));
     expect(existsSync(join(saved, 'tokenizer.json'))).toBe(true);
     expect(JSON.parse(readFileSync(join(saved, 'config.json'), 'utf8')).num_labels).toBe(1);
+  }, 120_000);
+
+  it("clients of a server: OpenAI's and the AI SDK's", async () => {
+    using registry = new Registry({ dtype: 'float32', maxTokens: 512 });
+    await registry.add('tiny', join(root, 'models/tiny'));
+    await using server = await serve(registry, { port: 0 });
+    // Not spawnSync: the server lives in this process.
+    const told = (name: string) =>
+      new Promise<string>((resolve, reject) => {
+        const path = join(root, 'examples', `${name}.ts`);
+        const child = spawn(process.execPath, ['--conditions=attune-source', path, '--url', `${server.url}/v1`]);
+        let [text, errors] = ['', ''];
+        child.stdout.on('data', (piece) => (text += piece));
+        child.stderr.on('data', (piece) => (errors += piece));
+        child.on('exit', (code) => (code === 0 ? resolve(text) : reject(new Error(errors))));
+      });
+    const openai = await told('openai-client');
+    expect(openai).toContain('model: tiny');
+    expect(openai).toMatch(/chat: .*<answer>.*\(\d+ tokens\)/);
+    expect(openai).toMatch(/stream: \S/);
+    expect(openai).toMatch(/json: \{ word: .*, letters: -?\d+ \}/);
+    expect(openai).toContain('error: 404 model_not_found');
+    const sdk = await told('ai-sdk');
+    expect(sdk).toMatch(/text: .*<answer>.*\(\d+ tokens\)/);
+    expect(sdk).toMatch(/stream: \S/);
+    expect(sdk).toMatch(/object: \{ word: .*, letters: -?\d+ \}/);
   }, 120_000);
 
   it('fit on two screens: at most 150 lines each', () => {
