@@ -94,6 +94,10 @@ export class EventStream {
   readonly #ping: NodeJS.Timeout;
   readonly #patienceMs: number;
   #onFirstToken: (() => void) | undefined;
+  /** Events that leave with the end of this turn. */
+  #gathered = '';
+  /** Set while the client has unread bytes beyond the buffer. */
+  #behind: Promise<void> | undefined;
 
   constructor(response: ServerResponse, options: { patienceMs?: number; onFirstToken?: () => void } = {}) {
     this.#onFirstToken = options.onFirstToken;
@@ -123,9 +127,24 @@ export class EventStream {
     this.#onFirstToken = undefined;
   }
 
+  /** Takes an event; resolves when the client reads on, where it is behind. */
   async send(event: unknown): Promise<void> {
     if (!this.open) return;
-    if (this.#response.write(`data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`)) return;
+    // Events of one turn of the loop leave together: a system call for each token would cost more than the token's text.
+    if (this.#gathered === '') process.nextTick(() => this.#flush());
+    this.#gathered += `data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`;
+    await this.#behind;
+  }
+
+  #flush(): void {
+    const text = this.#gathered;
+    this.#gathered = '';
+    if (text === '' || !this.open || this.#response.write(text)) return;
+    this.#behind ??= this.#drained();
+  }
+
+  /** Waits until the client has read what it was sent, or is given up. */
+  async #drained(): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => this.#response.destroy(), this.#patienceMs);
       const done = () => {
@@ -137,10 +156,12 @@ export class EventStream {
       this.#response.on('drain', done);
       this.#response.on('close', done);
     });
+    this.#behind = undefined;
   }
 
   end(): void {
     clearInterval(this.#ping);
+    this.#flush();
     if (this.open) this.#response.end();
   }
 }

@@ -60,7 +60,10 @@ export class Prefixes {
   }
 }
 
-/** The prefix that shares the most first tokens with the prompt. The prompt's last token is always left to compute. */
+/**
+ * The prefix that shares the most first tokens with the prompt, where these are half of it or more. The prompt's last token is
+ * always left to compute.
+ */
 export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixes: Iterable<Prefix>): Match | null {
   let best: Match | null = null;
   for (const prefix of prefixes) {
@@ -70,5 +73,7 @@ export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixe
     while (length < most && prefix.ids[length] === prompt[length]) length++;
     if (length > (best?.length ?? 0)) best = { prefix, length };
   }
-  return best;
+  // The rest of a prompt goes through as rows of a decoding step, which costs more a token than reading a prompt afresh:
+  // a few words in common, such as a template's first ones, are not worth it.
+  return best !== null && best.length >= prompt.length - best.length ? best : null;
 }
