@@ -88,6 +88,9 @@ export const plainHeaders = {
 /** How long a client may leave what it was sent unread before it is given up. */
 export const usualPatienceMs = 30_000;
 
+/** Characters that may be gathered before they leave in any case. */
+const mostGathered = 2 ** 16;
+
 /** Server-sent events, at the speed at which the client reads. */
 export class EventStream {
   readonly #response: ServerResponse;
@@ -133,6 +136,7 @@ export class EventStream {
     // Events of one turn of the loop leave together: a system call for each token would cost more than the token's text.
     if (this.#gathered === '') process.nextTick(() => this.#flush());
     this.#gathered += `data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`;
+    if (this.#gathered.length > mostGathered) this.#flush();
     await this.#behind;
   }
 

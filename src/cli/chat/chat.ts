@@ -9,7 +9,7 @@ import { reply } from './conversation.ts';
 import type { Screen } from './screen.ts';
 import { changeSetting, chatCommands, parseCommand } from './settings.ts';
 import { ThinkingParts } from './thinking.ts';
-import { describeTally, recordVote, tally } from './votes.ts';
+import { describeTally, recordVote, tally, tiesFile } from './votes.ts';
 
 export interface ChatModel {
   name: string;
@@ -129,7 +129,7 @@ async function answerBlind(options: ChatOptions, models: readonly [ChatModel, Ch
     settings: { ...conversation.settings },
   });
   conversation.answer(replies[vote === 1 ? 1 : 0]);
-  screen.note(`kept in ${votes}; /results shows the tally`);
+  screen.note(`kept in ${vote === 'tie' ? tiesFile(votes) : votes}; /results shows the tally`);
 }
 
 /** 1 or 2 for the better reply, = for a tie, s to skip; undefined without a vote. */
