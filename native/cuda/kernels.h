@@ -2,9 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "ops/decode_fused.h"
+#include "ops/decode/fused.h"
+#include "ops/decode/sample_rows.h"
 #include "ops/logprob_rows.h"
-#include "ops/sample_rows.h"
 
 namespace attune {
 
@@ -30,7 +30,8 @@ struct FewRowsProduct {
 bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
-void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy, at::Tensor& lse);
+void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy,
+                       at::Tensor& lse);
 at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);
 #endif
 

@@ -15,14 +15,10 @@ using at::Tensor;
 
 Kind kindOf(const Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return Kind::Float32;
-    case at::kHalf:
-      return Kind::Float16;
-    case at::kBFloat16:
-      return Kind::BFloat16;
-    default:
-      TORCH_CHECK(false, "this kernel takes float32, float16 or bfloat16");
+    case at::kFloat: return Kind::Float32;
+    case at::kHalf: return Kind::Float16;
+    case at::kBFloat16: return Kind::BFloat16;
+    default: TORCH_CHECK(false, "this kernel takes float32, float16 or bfloat16");
   }
 }
 
@@ -57,8 +53,8 @@ Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines,
   const Tensor x = input.stride(-1) == 1 ? input : input.contiguous();
   Tensor y = at::empty(x.sizes(), x.options());
   launchRope(kindOf(x),
-             {x.data_ptr(), cosines.data_ptr<float>(), sines.data_ptr<float>(), y.data_ptr(), x.size(0), x.size(1), x.size(2), cosines.size(1),
-              x.stride(0), x.stride(1), interleaved, direction},
+             {x.data_ptr(), cosines.data_ptr<float>(), sines.data_ptr<float>(), y.data_ptr(), x.size(0), x.size(1), x.size(2),
+              cosines.size(1), x.stride(0), x.stride(1), interleaved, direction},
              launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return y;
@@ -169,8 +165,8 @@ void cudaSample(const Tensor& logits, const SamplingRule& rule, const Tensor& co
 
 void cudaRowStatistics(const Tensor& logits, const Tensor& targets, float inverse, Tensor& logp, Tensor& entropy, Tensor& lse) {
   const Launch launch(logits);
-  launchRowStatistics({logits.data_ptr<float>(), targets.data_ptr<int64_t>(), logp.data_ptr<float>(), entropy.data_ptr<float>(), lse.data_ptr<float>(),
-                       nullptr, nullptr, nullptr, logits.size(0), logits.size(1), inverse, 0},
+  launchRowStatistics({logits.data_ptr<float>(), targets.data_ptr<int64_t>(), logp.data_ptr<float>(), entropy.data_ptr<float>(),
+                       lse.data_ptr<float>(), nullptr, nullptr, nullptr, logits.size(0), logits.size(1), inverse, 0},
                       launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
@@ -179,10 +175,11 @@ Tensor cudaRowGradient(Tensor& logits, const RowGradient& in, c10::ScalarType dt
   const Launch launch(logits);
   // in f32 the gradient overwrites the logits
   Tensor gradient = dtype == at::kFloat ? logits : at::empty(logits.sizes(), logits.options().dtype(dtype));
-  launchRowGradient(kindOf(gradient),
-                    {logits.data_ptr<float>(), in.targets.data_ptr<int64_t>(), nullptr, floats(in.entropy), floats(in.lse), floats(in.forLogp),
-                     floats(in.forEntropy), gradient.data_ptr(), logits.size(0), logits.size(1), static_cast<float>(in.inverse), in.first},
-                    launch.stream);
+  launchRowGradient(
+      kindOf(gradient),
+      {logits.data_ptr<float>(), in.targets.data_ptr<int64_t>(), nullptr, floats(in.entropy), floats(in.lse), floats(in.forLogp),
+       floats(in.forEntropy), gradient.data_ptr(), logits.size(0), logits.size(1), static_cast<float>(in.inverse), in.first},
+      launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
   return gradient;
 }

@@ -10,7 +10,7 @@ namespace attune {
 struct DequantiseArgs {
   const void *codes, *scales;
   const float *levels, *nested, *offset, *map;  // of 4 bits; the last three with nested maxima, else null
-  void* out;                                    // [outputs, inputs]
+  void* out;  // [outputs, inputs]
   int64_t outputs, inputs, block;
 };
 

@@ -18,10 +18,10 @@ struct RopeArgs {
 };
 
 struct AttentionArgs {
-  const void *q, *k, *v;          // rows of heads·size and of groups·size
-  int64_t qStride, kvStride;      // from row to row
+  const void *q, *k, *v;  // rows of heads·size and of groups·size
+  int64_t qStride, kvStride;  // from row to row
   const void *qWeight, *kWeight;  // [size] or null: no norm
-  const float *cosines, *sines;   // [rows, half], or of a step one row per position; or null: no turn
+  const float *cosines, *sines;  // [rows, half], or of a step one row per position; or null: no turn
   void *keys, *values, *out;
   const int64_t *slots, *positions;
   const float* bias;  // [heads, biasLength] or null
@@ -33,9 +33,9 @@ struct AttentionArgs {
 
 /** All tensors are bf16. */
 struct ProductArgs {
-  const void *x, *weight;     // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
-  const void *bias, *norm;    // one per row of the weight, one per input; or null
-  void* y;                    // [rows, outputs]
+  const void *x, *weight;  // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
+  const void *bias, *norm;  // one per row of the weight, one per input; or null
+  void* y;  // [rows, outputs]
   int64_t rows, inputs, outputs;
   float eps;
   bool gated, add;

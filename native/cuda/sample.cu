@@ -3,7 +3,7 @@
 #include <cooperative_groups.h>
 
 #include "cuda/numbers.cuh"
-#include "ops/sample.h"
+#include "ops/decode/sample.h"
 
 namespace attune {
 namespace {

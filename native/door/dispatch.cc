@@ -295,8 +295,6 @@ napi_value overloads(napi_env env, Args& args) {
 
 }  // namespace
 
-std::vector<Export> dispatchExports() {
-  return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}};
-}
+std::vector<Export> dispatchExports() { return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}}; }
 
 }  // namespace attune

@@ -45,7 +45,8 @@ std::tuple<Tensor, Tensor> quantiseToInt8(at::TensorList parts) {
   int64_t start = 0;
   for (const Tensor& part : parts) {
     eachPanel(part, [&](const float* rows, int64_t first, int64_t count) {
-      return quantiseInt8(rows, count, inputs, codes.data_ptr<int8_t>() + (start + first) * inputs, scales.data_ptr<float>() + start + first);
+      return quantiseInt8(rows, count, inputs, codes.data_ptr<int8_t>() + (start + first) * inputs,
+                          scales.data_ptr<float>() + start + first);
     });
     start += part.size(0);
   }

@@ -10,11 +10,11 @@ namespace attune {
 
 /** The tensors of a matrix; those of its parts follow one another. */
 struct QuantisedTensors {
-  at::Tensor codes;    // int8 [outputs, inputs], or uint8, flat: ⌈rows·inputs / 2⌉ of each part
-  at::Tensor scales;   // float [outputs], or of 4 bits one for each block: uint8 where nested, float where not
-  at::Tensor nested;   // float: the largest of each run, or undefined
+  at::Tensor codes;  // int8 [outputs, inputs], or uint8, flat: ⌈rows·inputs / 2⌉ of each part
+  at::Tensor scales;  // float [outputs], or of 4 bits one for each block: uint8 where nested, float where not
+  at::Tensor nested;  // float: the largest of each run, or undefined
   at::Tensor offsets;  // float [parts] with nested
-  at::Tensor levels;   // float [16], of 4 bits
+  at::Tensor levels;  // float [16], of 4 bits
 };
 
 struct QuantisedMatrix : QuantisedTensors {

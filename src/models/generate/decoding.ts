@@ -185,7 +185,7 @@ function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: Step
   return { ...pass, attendFused };
 }
 
-/** Whether native/ops/decode_fused.cc does this decoder's q/k norm, rope, cache write and attention. */
+/** Whether native/ops/decode/fused.cc does this decoder's q/k norm, rope, cache write and attention. */
 function attentionFits(decoder: Decoder, x: Tensor): boolean {
   const { attention, positions } = decoder.spec;
   const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';

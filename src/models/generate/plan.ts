@@ -1,5 +1,5 @@
 /**
- * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode_plan.h), and a
+ * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
  * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
  * attention and before a gated SiLU MLP) with plain matrices: on the CPU in f32, on CUDA in bf16 for a few rows. Everything
  * else (adapters, quantised weights, other families) takes the general path (decoding.ts).
@@ -100,7 +100,7 @@ function isPlainLayer({ weights, projections }: Layer, eps: number | undefined):
   return projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
 }
 
-/** The parts of a plan, under the names that native/ops/decode_plan.cc expects. */
+/** The parts of a plan, under the names that native/ops/decode/plan.cc expects. */
 export function planParts(
   decoder: Decoder,
   cache: KvCache,

@@ -99,7 +99,7 @@ export const ruleArguments = ({ temperature, topK, topP, minP, seeds }: RuleTens
 ];
 
 /**
- * One token per row (native/ops/sample.cc): its id, its log-probability over the whole vocabulary at the temperature, and the
+ * One token per row (native/ops/decode/sample.cc): its id, its log-probability over the whole vocabulary at the temperature, and the
  * share of the probability mass that top-k, top-p and min-p left.
  */
 export interface DrawnTensors {

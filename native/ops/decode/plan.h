@@ -21,8 +21,8 @@ struct LayerPlan {
   at::Tensor qNorm, kNorm;  // of a head; may be undefined
   Linear qkv, out, up, down;
   at::Tensor keys, values;  // [slots, length, kv heads, head size]
-  double scale = 1;         // of the scores
-  int64_t window = 0;       // positions that attention sees; 0: all
+  double scale = 1;  // of the scores
+  int64_t window = 0;  // positions that attention sees; 0: all
 };
 
 struct DecodePlan {

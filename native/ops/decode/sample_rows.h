@@ -1,4 +1,4 @@
-// Drawing tokens (native/ops/sample.cc).
+// Drawing tokens (native/ops/decode/sample.cc).
 #pragma once
 #include <ATen/core/Tensor.h>
 

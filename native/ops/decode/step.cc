@@ -17,9 +17,9 @@
 #include "cpu/rows.h"
 #include "cpu/skinny_product.h"
 #include "cuda/kernels.h"
-#include "ops/decode_fused.h"
-#include "ops/decode_plan.h"
-#include "ops/sample_rows.h"
+#include "ops/decode/fused.h"
+#include "ops/decode/plan.h"
+#include "ops/decode/sample_rows.h"
 
 namespace attune {
 namespace {
@@ -169,8 +169,9 @@ Tensor decodeLogits(int64_t plan, const Tensor& ids, const Tensor& positions, co
   return logitsOf(*planNumbered(plan), {ids, positions, slots});
 }
 
-std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots, const Tensor& temperature,
-                                              const Tensor& topK, const Tensor& topP, const Tensor& minP, const Tensor& seeds) {
+std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots,
+                                              const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
+                                              const Tensor& seeds) {
   const Tensor logits = logitsOf(*planNumbered(plan), {ids, positions, slots});
   // a token's counter is its position
   const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, positions.add(1));
@@ -208,7 +209,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def("decode_logits(int plan, Tensor ids, Tensor positions, Tensor slots) -> Tensor");
   library.impl("decode_logits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeLogits));
   library.def(
-      "decode_step(int plan, Tensor ids, Tensor positions, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds) "
+      "decode_step(int plan, Tensor ids, Tensor positions, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, "
+      "Tensor seeds) "
       "-> (Tensor, Tensor, Tensor)");
   library.impl("decode_step", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStep));
   library.def(

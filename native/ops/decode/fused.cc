@@ -8,9 +8,9 @@
 #include <ATen/Dispatch.h>
 #include <torch/library.h>
 
-#include "cuda/kernels.h"
-#include "ops/decode_fused.h"
 #include "cpu/decode_rows.h"
+#include "cuda/kernels.h"
+#include "ops/decode/fused.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -18,7 +18,8 @@ namespace attune {
 using at::Tensor;
 
 Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values) {
-  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
+  const int64_t rows = given.qkv.size(0), groups = keys.size(2), size = keys.size(3),
+                half = given.cosines.defined() ? given.cosines.size(1) : 0;
   Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
     DecodeRows<scalar_t> in;
@@ -46,10 +47,12 @@ void checkFused(const FusedAttention& given, const Tensor& keys) {
   const int64_t groups = keys.size(2), size = keys.size(3), half = given.cosines.defined() ? given.cosines.size(1) : 0;
   TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})
-    TORCH_CHECK(!weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
-                "a norm's weight does not fit a head");
+    TORCH_CHECK(
+        !weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),
+        "a norm's weight does not fit a head");
   for (const Tensor* angles : {&given.cosines, &given.sines})
-    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size && angles->device() == x.device()),
+    TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size &&
+                              angles->device() == x.device()),
                 "cos and sin are float32 and at most half a head wide");
   if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
 }
@@ -63,18 +66,22 @@ bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
 #endif
 }
 
-Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps, const Optional<Tensor>& cosines,
-                   const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values, const Tensor& slots, const Tensor& positions,
-                   int64_t heads, double scale, int64_t window) {
+Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps,
+                   const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values,
+                   const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
   TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [B, (H + 2G)·D], caches [S, L, G, D]");
   TORCH_CHECK(qkv.size(1) == (heads + 2 * keys.size(2)) * keys.size(3), "the projection does not fit the heads and the cache");
-  TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type(), "contiguous caches of qkv's dtype");
+  TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type(),
+              "contiguous caches of qkv's dtype");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.size(0) == qkv.size(0) &&
-                  positions.size(0) == qkv.size(0), "one int64 slot and position per row");
+                  positions.size(0) == qkv.size(0),
+              "one int64 slot and position per row");
   for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
     TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
   TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
-  const auto whole = [](const Optional<Tensor>& tensor) { return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor(); };
+  const auto whole = [](const Optional<Tensor>& tensor) {
+    return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
+  };
   FusedAttention given;
   given.qkv = qkv.contiguous();
   given.qWeight = whole(qWeight);
@@ -89,7 +96,8 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   given.scale = scale;
   given.window = window;
   checkFused(given, keys);
-  TORCH_CHECK(!given.cosines.defined() || (given.cosines.size(0) == qkv.size(0) && given.sines.size(0) == qkv.size(0)), "one row of cos and sin per token");
+  TORCH_CHECK(!given.cosines.defined() || (given.cosines.size(0) == qkv.size(0) && given.sines.size(0) == qkv.size(0)),
+              "one row of cos and sin per token");
   if (qkv.device().is_cpu()) return decodeFusedCpu(given, keys, values);
 #ifdef ATTUNE_KERNELS
   return cudaDecodeFused(given, keys, values, AttentionOf::Projection);
@@ -105,7 +113,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def("decode_fused_fits(Tensor qkv, int head_size) -> bool");
   library.impl("decode_fused_fits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFusedFits));
   library.def(
-      "decode_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) keys, "
+      "decode_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "
+      "keys, "
       "Tensor(b!) values, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
   library.impl("decode_fused", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFused));
 }

@@ -19,10 +19,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "cuda/kernels.h"
-#include "ops/sample.h"
-#include "ops/sample_rows.h"
 #include "cpu/vectors.h"
+#include "cuda/kernels.h"
+#include "ops/decode/sample.h"
+#include "ops/decode/sample_rows.h"
 
 namespace attune {
 namespace {
@@ -70,9 +70,9 @@ constexpr float kAll = 2.0f;  // above every weight
 
 struct Search {
   std::vector<float> room;  // starts with the candidates, the weights in [floor, ceiling)
-  int64_t count = 0;        // of the candidates
+  int64_t count = 0;  // of the candidates
   float floor, ceiling;
-  double above;              // the measure of all from the ceiling on
+  double above;  // the measure of all from the ceiling on
   std::vector<double> runs;  // after the last narrowing by mass: per run, the mass from the ceiling on,
   std::vector<int64_t> ends;  // and how many candidates there were at its end
   std::vector<float> band;
@@ -215,8 +215,8 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
   return id;  // by rounding the target was just beyond the last token
 }
 
-void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter, std::vector<float>& weights,
-               Search& search, int64_t& id, float& logp, float& kept) {
+void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter,
+               std::vector<float>& weights, Search& search, int64_t& id, float& logp, float& kept) {
   const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
   double total = 0;
   for (int64_t start = 0; start < size; start += kRun)
@@ -271,8 +271,8 @@ void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& co
     std::vector<float> weights(size);
     Search search;
     for (int64_t row = begin; row < end; row++)
-      sampleRow(all + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search, ids[row],
-                logp[row], kept[row]);
+      sampleRow(all + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search,
+                ids[row], logp[row], kept[row]);
   });
 }
 
@@ -283,10 +283,12 @@ Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& count
   const int64_t rows = logits.size(0);
   checkRule(rule, rows, logits.device());
   TORCH_CHECK(counters.dim() == 1 && counters.size(0) == rows && counters.scalar_type() == at::kLong && counters.is_contiguous() &&
-                  counters.device() == logits.device(), "one int64 counter per row");
+                  counters.device() == logits.device(),
+              "one int64 counter per row");
   Tensor z = logits.contiguous();
   if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // the CUDA kernels widen as they read
-  Drawn out{at::empty({rows}, rule.seeds.options()), at::empty({rows}, rule.temperature.options()), at::empty({rows}, rule.temperature.options())};
+  Drawn out{at::empty({rows}, rule.seeds.options()), at::empty({rows}, rule.temperature.options()),
+            at::empty({rows}, rule.temperature.options())};
   if (logits.device().is_cpu()) {
     sampleRows(z, rule, counters, out);
     return out;
@@ -317,6 +319,7 @@ std::tuple<Tensor, Tensor, Tensor> sampleOperator(const Tensor& logits, const Te
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor counters) -> (Tensor, Tensor, Tensor)");
+      "sample(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor counters) -> (Tensor, "
+      "Tensor, Tensor)");
   library.impl("sample", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::sampleOperator));
 }

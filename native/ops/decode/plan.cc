@@ -1,6 +1,6 @@
 // attune::decode_plan(names, tensors, setting_names, settings) -> the plan's number, or −1 where our kernels do not support the
 // model's dtype, device or layout. attune::decode_plan_takes(plan, rows), attune::decode_plan_free(plan).
-#include "ops/decode_plan.h"
+#include "ops/decode/plan.h"
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
@@ -95,7 +95,8 @@ DecodePlan planOf(Parts parts) {
 }
 
 void checkMatrix(const Linear& linear, int64_t outputs, int64_t inputs, const char* what) {
-  TORCH_CHECK(linear.weight.dim() == 2 && linear.weight.size(0) == outputs && linear.weight.size(1) == inputs, "the plan's ", what, " does not fit");
+  TORCH_CHECK(linear.weight.dim() == 2 && linear.weight.size(0) == outputs && linear.weight.size(1) == inputs, "the plan's ", what,
+              " does not fit");
   TORCH_CHECK(!linear.bias.defined() || linear.bias.numel() == outputs, "a bias has one number per output: ", what);
 }
 
@@ -123,7 +124,8 @@ void check(const DecodePlan& plan) {
   TORCH_CHECK(plan.cosines.defined() == plan.sines.defined(), "cos and sin come together");
   if (plan.cosines.defined())
     TORCH_CHECK(plan.cosines.dim() == 2 && plan.cosines.sizes() == plan.sines.sizes() && plan.cosines.scalar_type() == at::kFloat &&
-                    plan.sines.scalar_type() == at::kFloat && plan.cosines.size(0) >= plan.length() && 2 * plan.cosines.size(1) <= plan.headSize(),
+                    plan.sines.scalar_type() == at::kFloat && plan.cosines.size(0) >= plan.length() &&
+                    2 * plan.cosines.size(1) <= plan.headSize(),
                 "cos and sin are float32 tables of every position, at most half a head wide");
   for (const LayerPlan& layer : plan.layers) checkLayer(plan, layer);
 }
