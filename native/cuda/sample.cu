@@ -1,4 +1,4 @@
-// The CUDA version of ops/sample.cc. A cut is a threshold on e^(z − max), found by bisecting the range of bit patterns. Sums are
+// The CUDA version of ops/decode/sample.cc. A cut is a threshold on e^(z − max), found by bisecting the range of bit patterns. Sums are
 // taken over fixed slices in a fixed order, so the same logits always give the same token.
 #include <cooperative_groups.h>
 
