@@ -201,7 +201,9 @@ async function planned(all: readonly RunEntry[], names: readonly string[], flags
 async function typedDelete(): Promise<boolean> {
   const lines = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    return (await lines.question('Type DELETE to delete them: ')).trim() === 'DELETE';
+    // At the end of the input nobody answers, and nothing is deleted.
+    const ended = new Promise<string>((resolve) => lines.once('close', () => resolve('')));
+    return (await Promise.race([lines.question('Type DELETE to delete them: '), ended])).trim() === 'DELETE';
   } catch {
     return false;
   } finally {

@@ -1,4 +1,5 @@
 /** attune serve MODEL [NAME=MODEL …] [--adapter NAME=A,…] [--reward-model R] [--port 8000] [--api-key-env VAR] [--max-queue N] */
+import { existsSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
@@ -98,17 +99,14 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
   });
 }
 
-/** `NAME=MODEL`, or a model under the name of its folder or hub name. */
+/** `NAME=MODEL`, a hub name as it is, or the name of a model's folder; a run's checkpoint is known by its run. */
 function named(given: string): [name: string, source: string] {
   const [, name, source] = /^([\w.:-]+)=(.+)$/.exec(given) ?? [];
   if (name !== undefined && source !== undefined) return [name, source];
+  if (!existsSync(given)) return [given, given];
   const folder = basename(resolve(given));
-  // A run's checkpoint is known by its run.
-  const own = /^(final|best_model|step-\d+|checkpoint-\d+)$/.test(folder) ? basename(resolve(given, '..')) : folder;
-  return [
-    /^[\w-]+\/[\w.-]+(@.*)?$/.test(given) && !given.startsWith('.') && !given.includes('checkpoints') ? given : own,
-    given,
-  ];
+  const isSnapshot = /^(final|best_model|step-\d+|checkpoint-\d+)$/.test(folder);
+  return [isSnapshot ? basename(resolve(given, '..')) : folder, given];
 }
 
 function keyOf(variable: string | undefined): string | undefined {

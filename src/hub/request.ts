@@ -29,6 +29,7 @@ export async function hubRequest(
   settings: HubSettings,
   init: { method?: string; headers?: Record<string, string>; redirect?: 'follow' | 'manual' } = {},
 ): Promise<Response> {
+  let { retries } = settings;
   for (let attempt = 0; ; attempt++) {
     let fault: string;
     let pauseMs: number | undefined;
@@ -45,8 +46,10 @@ export async function hubRequest(
       settings.signal?.throwIfAborted();
       if (error instanceof AttuneError) throw error;
       fault = networkFault(error, settings);
+      // Where there is no network, waiting does not bring one.
+      if (isUnknownHost(error)) retries = Math.min(retries, 1);
     }
-    if (attempt >= settings.retries) {
+    if (attempt >= retries) {
       throw new HubUnreachable(
         `${placeName(place)} could not be fetched from ${settings.endpoint}: ${fault} (${attempt + 1} tries).`,
       );
@@ -54,6 +57,11 @@ export async function hubRequest(
     announceRetry(place, fault, settings);
     await pause(attempt, settings, pauseMs);
   }
+}
+
+function isUnknownHost(error: unknown): boolean {
+  const { code } = ((error as Error).cause ?? error) as NodeJS.ErrnoException;
+  return code === 'ENOTFOUND' || code === 'EAI_AGAIN';
 }
 
 /** Reports that a request failed and is tried again: the pauses add up to half a minute. */

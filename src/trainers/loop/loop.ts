@@ -105,6 +105,10 @@ class Loop {
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
+    if (state.step > this.#task.totalSteps)
+      throw new UserError(
+        `${path} is at step ${state.step}, and ${this.#task.totalSteps} steps are asked for: give a larger --max-steps or more --epochs.`,
+      );
     restoreRng(state.rng);
     this.state = state;
     this.#resumedFrom = path;
