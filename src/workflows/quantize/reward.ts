@@ -123,7 +123,7 @@ async function heldOutBatches(
       `${config.checkpoint} does not say what it was trained on: name data with --dataset, or --task.`,
     );
   const { type, stripThinking, format: promptFormat, stepSeparator } = notes;
-  const reading = { type, stripThinking, promptFormat, stepSeparator, maxLength };
+  const reading = { model: config.checkpoint, type, stripThinking, promptFormat, stepSeparator, maxLength };
   const given = dataset !== undefined || task !== undefined;
   const flags = given ? { dataset, split, subset, onBadRow, validationSplit: 0 } : {};
   const { config: data } = resolveConfig(rewardSchema, {
