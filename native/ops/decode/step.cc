@@ -89,29 +89,39 @@ Tensor multiplied(const Linear& linear, const Tensor& x) {
   return y;
 }
 
-Tensor normed(const Tensor& x, const Tensor& weight, double eps) {
-  Tensor y = at::empty(x.sizes(), x.options());
+void normInto(const Tensor& x, const Tensor& weight, double eps, Tensor& y) {
   rmsNormRows(x.data_ptr<float>(), weight.data_ptr<float>(), y.data_ptr<float>(), x.size(0), x.size(1), static_cast<float>(eps));
-  return y;
+}
+
+// A buffer of this width for all layers: one that every layer made anew would have to come into the caches again.
+void makeRoom(Tensor& buffer, const Tensor& x, int64_t width) {
+  if (!buffer.defined() || buffer.size(1) != width) buffer = at::empty({x.size(0), width}, x.options());
 }
 
 Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
   Tensor x = rowsAt(plan.embedding, rows.ids);
   const Tensor cosines = plan.cosines.defined() ? rowsAt(plan.cosines, rows.positions) : Tensor();
   const Tensor sines = plan.sines.defined() ? rowsAt(plan.sines, rows.positions) : Tensor();
+  Tensor hidden = at::empty(x.sizes(), x.options()), qkv, inner, active;
   for (const LayerPlan& layer : plan.layers) {
+    makeRoom(qkv, x, layer.qkv.weight.size(0));
+    makeRoom(inner, x, layer.up.weight.size(0));
+    makeRoom(active, x, layer.down.weight.size(1));
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = cosines;
     attention.sines = sines;
-    attention.qkv = multiplied(layer.qkv, normed(x, layer.attentionNorm, plan.eps));
+    normInto(x, layer.attentionNorm, plan.eps, hidden);
+    multiplyInto(layer.qkv, hidden, qkv, false);
+    attention.qkv = qkv;
     Tensor keys = layer.keys, values = layer.values;
     multiplyInto(layer.out, decodeFusedCpu(attention, keys, values), x, true);
-    const Tensor inner = multiplied(layer.up, normed(x, layer.mlpNorm, plan.eps));
-    Tensor active = at::empty({x.size(0), layer.down.weight.size(1)}, x.options());
+    normInto(x, layer.mlpNorm, plan.eps, hidden);
+    multiplyInto(layer.up, hidden, inner, false);
     swigluRows(inner.data_ptr<float>(), active.data_ptr<float>(), x.size(0), active.size(1));
     multiplyInto(layer.down, active, x, true);
   }
-  return multiplied(plan.head, normed(x, plan.finalNorm, plan.finalEps));
+  normInto(x, plan.finalNorm, plan.finalEps, hidden);
+  return multiplied(plan.head, hidden);
 }
 
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
