@@ -74,10 +74,10 @@ describe('a reward module', () => {
     await expect(rejecting.score([{ prompt: '', response: 'bad' }])).rejects.toThrow(/outside of a batch: left alone/);
     // Here the batch is answered before the timer throws: the next one hears of it.
     using late = await load(
-      'export default (b) => { setTimeout(() => { throw new Error("late"); }, 5); return b.map(() => 2); };',
+      'export default (b) => { setTimeout(() => { throw new Error("late"); }, 400); return b.map(() => 2); };',
     );
     expect(await late.score(items)).toEqual([2, 2, 2]);
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await new Promise((resolve) => setTimeout(resolve, 1200));
     await expect(late.score(items)).rejects.toThrow(/outside of a batch: late/);
     using leaving = await load('export default () => process.exit(0);');
     await expect(leaving.score(items)).rejects.toThrow(/left by process\.exit\(0\)/);
