@@ -109,7 +109,12 @@ for (const kind of ['sft', 'reward', 'preference', 'policy'])
 const belowWorkflows = [...belowTrainers, ...trainers, 'src/evaluate'];
 for (const room of workflows) allowed[room] = belowWorkflows;
 allowed['src/serve'] = ['src/hub', 'src/rewards', 'src/tensor', ...models, ...text];
-const everything = [...belowWorkflows, ...workflows, 'src/serve'];
+// The studio knows of training only what run folders say; what it needs from above is handed to it.
+const belowStudio = [...belowTrainers, 'src/evaluate', 'src/serve'];
+allowed['src/studio/api'] = [];
+allowed['src/studio'] = [...belowStudio, 'src/studio/api'];
+const studio = ['src/studio', 'src/studio/api'];
+const everything = [...belowWorkflows, ...workflows, 'src/serve', ...studio];
 for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine', 'src/cli/chat'])
   allowed[room] = [...everything, 'src/cli/terminal'];
 allowed['src/cli'] = [...everything, ...['terminal', 'options', 'machine', 'chat'].map((room) => `src/cli/${room}`)];
