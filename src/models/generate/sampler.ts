@@ -135,8 +135,8 @@ export class Sampler {
     const total = requests.reduce((sum, request) => sum + request.maxNewTokens * (request.samples ?? 1), 0);
     const client = Symbol('generate');
     let bar: ReturnType<Progress['start']> | undefined;
-    const count = () => bar?.advance(1);
-    const submissions = requests.map((request) => this.#submitted(request, { signal: options.signal, count }));
+    const count = options.progress === undefined ? {} : { count: () => bar?.advance(1) };
+    const submissions = requests.map((request) => this.#submitted(request, { signal: options.signal, ...count }));
     bar = options.progress?.start('sampling', total, 'tokens');
     for (const submission of submissions) this.#enter(submission.request.client ?? client, submission);
     try {

@@ -22,7 +22,7 @@ export interface SubmissionOptions {
   signal?: AbortSignal | undefined;
   /** Called for each token. */
   count?: () => void;
-  /** A caller follows it token by token. */
+  /** A caller follows it token by token; the tokens of other submissions are not kept for iteration. */
   watched?: boolean;
 }
 
@@ -40,7 +40,8 @@ export class Submitted implements Submission {
   readonly #tokens: Token[] = [];
   #cancelled = false;
   #settled = false;
-  #heard = Promise.withResolvers<void>();
+  /** Whoever iterates and has read all tokens so far waits here. */
+  #waiter: PromiseWithResolvers<void> | null = null;
 
   constructor(request: GenerationRequest, adapter: string | null, options: SubmissionOptions) {
     this.request = request;
@@ -52,17 +53,20 @@ export class Submitted implements Submission {
     this.responses = this.#done.promise;
     this.responses.catch(() => {}); // an error also reaches whoever iterates; this avoids an unhandled rejection
     for (const row of this.rows) {
-      row.onToken = (token) => {
-        this.#tokens.push(token);
-        this.#wake();
-        options.count?.();
-        try {
-          request.onToken?.(token.sample, token.id, token.logprob);
-        } catch (error) {
-          this.fail(error);
-        }
-      };
       row.onError = (error) => this.fail(error);
+      if (this.watched) row.onToken = (token) => this.#hear(token, options.count);
+      else if (options.count !== undefined) row.onToken = options.count;
+    }
+  }
+
+  #hear(token: Token, count: (() => void) | undefined): void {
+    this.#tokens.push(token);
+    this.#wake();
+    count?.();
+    try {
+      this.request.onToken?.(token.sample, token.id, token.logprob);
+    } catch (error) {
+      this.fail(error);
     }
   }
 
@@ -94,8 +98,8 @@ export class Submitted implements Submission {
   }
 
   #wake(): void {
-    this.#heard.resolve();
-    this.#heard = Promise.withResolvers<void>();
+    this.#waiter?.resolve();
+    this.#waiter = null;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Token> {
@@ -103,7 +107,8 @@ export class Submitted implements Submission {
       for (let next = 0; ; ) {
         while (next < this.#tokens.length) yield this.#tokens[next++] as Token;
         if (this.#settled) break;
-        await this.#heard.promise;
+        this.#waiter ??= Promise.withResolvers<void>();
+        await this.#waiter.promise;
       }
       await this.responses;
     } finally {
