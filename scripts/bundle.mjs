@@ -22,6 +22,7 @@ import { parseArgs } from 'node:util';
 import { compile } from './compile.mjs';
 import { cacheFolder } from './libtorch.mjs';
 import { packageRoot as root } from './native.mjs';
+import { ensurePage, pageFolder } from './page.mjs';
 
 const LIMIT_MIB = 45;
 const bundle = join(root, 'bundle');
@@ -57,6 +58,9 @@ for (const path of execFileSync('git', ['ls-files', 'recipes'], { cwd: root, enc
   .split('\n')
   .filter(Boolean))
   cpSync(join(root, path), join(app, path));
+
+say("the studio's page");
+cpSync(await ensurePage(), join(app, pageFolder), { recursive: true });
 
 say('packages');
 packRuntimePackages();

@@ -19,12 +19,13 @@ import {
   packageRoot as root,
 } from './native.mjs';
 import { modernNode, NO_NODE, runNode } from './node24.mjs';
+import { ensurePage } from './page.mjs';
 
 /** Something the person has to do before this can go on. */
 class Stop extends Error {}
 
 const targets = {
-  test: { engine: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
+  test: { engine: true, page: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
   demo: { engine: true, atUser: true, command: ['bin/attune.mjs', 'demo'] },
   bench: { engine: true, command: ['benchmarks/run.ts'] },
   attune: { engine: true, atUser: true, command: ['bin/attune.mjs'] },
@@ -36,14 +37,14 @@ const targets = {
     default: ['src/tensor', 'src/nn'],
   },
   recipe: { engine: true, atUser: true, command: [] },
-  setup: { engine: true },
+  setup: { engine: true, page: true },
   docs: { command: ['scripts/api-docs.ts'] },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
   format: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'] },
   'format-native': { work: formatNative },
-  typecheck: { command: ['node_modules/typescript/lib/tsc.js', '--noEmit'] },
+  typecheck: { work: typecheck },
 };
 
 /** One line per step: with a clock that runs on a terminal, printed once begun and once done elsewhere. */
@@ -79,6 +80,16 @@ function formatNative() {
   const { error, status } = spawnSync('clang-format', ['-i', ...files], { cwd: folder, stdio: 'inherit' });
   if (error) throw new Stop('clang-format is not installed (apt-get install clang-format)');
   return status;
+}
+
+/** The sources for Node, then the studio's page, which knows a browser instead. */
+function typecheck(node) {
+  const check = (...args) =>
+    spawnSync(node, [join(root, 'node_modules/typescript/lib/tsc.js'), '--noEmit', ...args], {
+      cwd: root,
+      stdio: 'inherit',
+    }).status;
+  return check() || check('-p', 'studio');
 }
 
 /**
@@ -203,7 +214,9 @@ async function main([name, ...args]) {
     env.ATTUNE_ADDON = (await ensureAddon({ env, around: (work) => step('addon', work) })).path;
     if (target.sanitize) Object.assign(env, sanitizerEnvironment());
   }
-  if (target.work) return target.work();
+  if (target.page || (name === 'attune' && args[0] === 'studio'))
+    await ensurePage({ around: (work) => step("the studio's page", work) });
+  if (target.work) return target.work(node);
   if (!target.command) return 0;
   const given = args.length > 0 ? args : (target.default ?? []);
   if (name === 'recipe' && args.length === 0) throw new Stop('name it: npm run recipe -- recipes/make-tiny-models.ts');
