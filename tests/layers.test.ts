@@ -121,6 +121,22 @@ allowed['src/cli'] = [...everything, ...['terminal', 'options', 'machine', 'chat
 // The package's front door exports what programs may use.
 allowed['src/index.ts'] = everything;
 
+// The studio's page: it knows the server's wire types and the colours of plots, and nothing else of src/.
+const wireTypes = ['src/studio', 'src/runs/plots'];
+allowed['studio/format'] = [];
+allowed['studio/app'] = ['studio/format'];
+allowed['studio/wire'] = ['studio/app', 'studio/format', ...wireTypes];
+const belowParts = ['studio/wire', 'studio/app', 'studio/format', ...wireTypes];
+allowed['studio/parts'] = belowParts;
+allowed['studio/parts/chart'] = ['studio/parts', ...belowParts];
+const belowPages = ['studio/parts', 'studio/parts/chart', ...belowParts];
+const pages = ['run', 'runs'].map((name) => `studio/pages/${name}`);
+for (const page of pages) allowed[page] = belowPages;
+allowed['studio/pages/runs'] = ['studio/pages/run', ...belowPages];
+allowed['studio/shell'] = [...pages, 'studio', ...belowPages];
+allowed['studio/look'] = wireTypes;
+allowed.studio = ['studio/shell', 'studio/look', ...belowPages];
+
 const leaves = ['src/errors.ts', 'src/pattern.ts', 'src/progress.ts', 'src/random.ts'];
 
 /** The layer a path belongs to: its folder, or the file itself where it lies at the root of src/. */

@@ -29,6 +29,7 @@ describe('the package', () => {
     for (const part of [
       'bin/attune.mjs',
       'dist/cli/main.js',
+      'dist/studio-page/index.html',
       'dist/tensor/index.d.ts',
       'native/door/addon.cc',
       'scripts/native.mjs',

@@ -3,7 +3,8 @@
  * dialog is open only its own bindings count.
  */
 import { signal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { createContext } from 'preact';
+import { useContext, useEffect, useRef } from 'preact/hooks';
 
 export interface Binding {
   /** A key, or two in sequence: `j`, `Enter`, `g r`, `Shift+Enter`. */
@@ -19,16 +20,19 @@ interface Group {
 }
 
 export const groups = signal<readonly Group[]>([]);
-let layer = 0;
+/** How deep in dialogs a component lies: 0 for the page. */
+export const Layer = createContext(0);
+const openLayers: number[] = [];
 let pending = '';
 let pendingUntil = 0;
 
 /** Registers bindings for as long as the component is shown. The newest functions are always the ones called. */
 export function useKeys(title: string, bindings: readonly Binding[]): void {
+  const layer = useContext(Layer);
   const newest = useRef(bindings);
   newest.current = bindings;
   const names = bindings.map(({ keys }) => keys).join(',');
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the names stand for the bindings; their functions are read when called
+  // The names stand for the bindings; their functions are read when called.
   useEffect(() => {
     const group: Group = {
       title,
@@ -39,17 +43,19 @@ export function useKeys(title: string, bindings: readonly Binding[]): void {
     return () => {
       groups.value = groups.peek().filter((each) => each !== group);
     };
-  }, [title, names]);
+  }, [title, names, layer]);
 }
 
-/** While the component is shown, bindings registered before it are silent. */
-export function useKeyLayer(): void {
+/** A dialog's layer, which it gives to its content: while it is open, bindings below it are silent. */
+export function useKeyLayer(): number {
+  const layer = useContext(Layer) + 1;
   useEffect(() => {
-    layer++;
+    openLayers.push(layer);
     return () => {
-      layer--;
+      openLayers.splice(openLayers.lastIndexOf(layer), 1);
     };
-  }, []);
+  }, [layer]);
+  return layer;
 }
 
 const typing = (target: EventTarget | null) =>
@@ -76,6 +82,7 @@ function pressed(event: KeyboardEvent): void {
   if (actsItself(event.target, event.key)) return;
   const name = nameOf(event);
   const sequence = Date.now() < pendingUntil ? `${pending} ${name}` : name;
+  const layer = openLayers.at(-1) ?? 0;
   const active = groups.peek().filter((group) => group.layer === layer);
   // The newest registration wins: a page's own keys come before the shell's.
   const all = active.toReversed().flatMap((group) => group.bindings);

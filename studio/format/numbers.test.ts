@@ -29,7 +29,12 @@ describe('numbers for people', () => {
 
   it('counts whole, sizes and times with units', () => {
     expect([count(1_234_567), count(2.5)]).toEqual(['1,234,567', '2.5']);
-    expect([bytes(12), bytes(2048), bytes(1.5 * 2 ** 30), bytes(1023)]).toEqual(['12 B', '2 KiB', '1.5 GiB', '0.999 KiB']);
+    expect([bytes(12), bytes(2048), bytes(1.5 * 2 ** 30), bytes(1023)]).toEqual([
+      '12 B',
+      '2 KiB',
+      '1.5 GiB',
+      '0.999 KiB',
+    ]);
     expect([0.25, 42, 75, 3600, 90_061].map(duration)).toEqual(['250 ms', '42 s', '1 min 15 s', '1 h', '1 d 1 h']);
   });
 

@@ -6,7 +6,13 @@ export function short(value: number | null | undefined): string {
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
   if (value === 0) return '0';
   const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e9) return minus(value.toExponential(2).replace(/\.?0+e/, 'e').replace('e+', 'e'));
+  if (size < 1e-3 || size >= 1e9)
+    return minus(
+      value
+        .toExponential(2)
+        .replace(/\.?0+e/, 'e')
+        .replace('e+', 'e'),
+    );
   const rounded = Number(value.toPrecision(3));
   if (Math.abs(rounded) < 10_000) return minus(String(rounded));
   return minus(grouped(String(rounded)));
@@ -86,7 +92,9 @@ export function ago(time: string | number | null | undefined, now = Date.now()):
 export function moment(time: string | number | null | undefined): string {
   if (time === undefined || time === null) return '';
   const date = new Date(time);
-  return Number.isNaN(date.getTime()) ? '' : date.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+  return Number.isNaN(date.getTime())
+    ? ''
+    : date.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 }
 
 /** Thin spaces would be lost when copied; commas are read everywhere. */

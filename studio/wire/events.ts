@@ -2,29 +2,37 @@
  * Server-sent events. EventSource comes back by itself with the id of the last event; where the server refuses it (it
  * was restarted), the connection is declared lost and the stream opened anew once the server is back.
  */
+import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { address, lose, reconnections, type Values } from './requests.ts';
 
 type Handlers<Events> = { [Name in keyof Events]?: (data: Events[Name]) => void };
 
+/** A browser opens at most six connections to one host, over all tabs: a hidden tab gives its stream back. */
+const visible = signal(true);
+globalThis.document?.addEventListener('visibilitychange', () => {
+  visible.value = document.visibilityState === 'visible';
+});
+
+/** `query` is asked when the stream is opened, so that it can say how far one has read. */
 export function useEvents<Events extends object>(
   path: string,
-  query: Values,
+  query: () => Values,
   handlers: Handlers<Events>,
-  when = true,
+  wanted = true,
 ): void {
-  const newest = useRef(handlers);
-  newest.current = handlers;
+  const newest = useRef({ handlers, query });
+  newest.current = { handlers, query };
   const names = Object.keys(handlers).join(',');
-  const url = address(path, query);
+  const when = wanted && visible.value;
   const turn = reconnections.value;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `turn` opens the stream anew after a lost connection
+  // `turn` opens the stream anew after a lost connection.
   useEffect(() => {
     if (!when) return;
-    const source = new EventSource(url);
+    const source = new EventSource(address(path, newest.current.query()));
     for (const name of names.split(',')) {
       source.addEventListener(name, (event) => {
-        newest.current[name as keyof Events]?.(JSON.parse((event as MessageEvent<string>).data));
+        newest.current.handlers[name as keyof Events]?.(JSON.parse((event as MessageEvent<string>).data));
       });
     }
     source.onerror = () => {
@@ -32,7 +40,7 @@ export function useEvents<Events extends object>(
       else setTimeout(() => source.readyState === EventSource.CONNECTING && lose(), 1500);
     };
     return () => source.close();
-  }, [url, names, when, turn]);
+  }, [path, names, when, turn]);
 }
 
 /** The events of an answer to a POST, which EventSource cannot make. */

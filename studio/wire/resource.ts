@@ -33,7 +33,7 @@ export function useResource<T>(path: string, query: Values = {}, options: Resour
   const [asked, setAsked] = useState(0);
   const first = useRef(true);
   const turn = reconnections.value;
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `url` stands for the query; `asked` and `turn` ask again
+  // `url` stands for the query; `asked` and `turn` ask again.
   useEffect(() => {
     if (!when) return;
     const abort = new AbortController();
@@ -44,14 +44,20 @@ export function useResource<T>(path: string, query: Values = {}, options: Resour
         if (!abort.signal.aborted) setState({ url, path, data });
       } catch (error) {
         if (!abort.signal.aborted)
-          setState((before) => ({ ...(before.path === path ? before : { data: undefined }), url, path, error: error as Error }));
+          setState((before) => ({
+            ...(before.path === path ? before : { data: undefined }),
+            url,
+            path,
+            error: error as Error,
+          }));
       }
       if (!abort.signal.aborted) setLoading(false);
     };
     const wait = first.current ? 0 : delay;
     first.current = false;
     const start = setTimeout(read, wait);
-    const clock = every === undefined ? undefined : setInterval(() => document.visibilityState === 'visible' && read(), every);
+    const clock =
+      every === undefined ? undefined : setInterval(() => document.visibilityState === 'visible' && read(), every);
     return () => {
       abort.abort();
       clearTimeout(start);

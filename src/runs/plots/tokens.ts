@@ -20,7 +20,7 @@ export const colors = {
 } as const;
 
 /** Colours of names without a fixed meaning: methods, sources, sides of a pair. */
-const categories = [
+export const categories: readonly string[] = [
   colors.plain,
   '#dc2626',
   '#ca8a04',

@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest';
+import { colorOf, isConstant, isShare, labelOf, panelsOf, sideOf } from './metrics.ts';
+
+describe('metrics as panels', () => {
+  it('puts training and held-out of one name together, by groups, without duplicates', () => {
+    const names = [
+      'eval/accuracy',
+      'train/kl',
+      'train/accuracy',
+      'train/reward',
+      'train/reward_mean',
+      'train/lr',
+      'odd',
+    ];
+    expect(panelsOf(names)).toEqual([
+      {
+        title: 'Outcome',
+        panels: [
+          { title: 'accuracy', names: ['train/accuracy', 'eval/accuracy'], share: true },
+          { title: 'reward', names: ['train/reward'], share: false },
+        ],
+      },
+      { title: 'Policy', panels: [{ title: 'kl', names: ['train/kl'], share: false }] },
+      { title: 'Optimiser', panels: [{ title: 'lr', names: ['train/lr'], share: false }] },
+      { title: 'More', panels: [{ title: 'odd', names: ['odd'], share: false }] },
+    ]);
+  });
+
+  it('gives a colour one meaning', () => {
+    expect(['train/loss', 'eval/loss', 'train/reward_verifier_answer', 'eval/reward_model', 'x'].map(colorOf)).toEqual([
+      '--training',
+      '--held-out',
+      '--gold',
+      '--proxy',
+      '--plain',
+    ]);
+  });
+
+  it('knows shares and constants, and writes names as words', () => {
+    expect(['train/accuracy', 'eval/pass_at_8', 'train/clip_fraction', 'train/loss'].map(isShare)).toEqual([
+      true,
+      true,
+      true,
+      false,
+    ]);
+    expect([isConstant([[1, 1, null, 1]]), isConstant([[1, 1, 2]]), isConstant([[1]])]).toEqual([true, false, false]);
+    expect([labelOf('train/length_mean'), labelOf('train/old_kl'), sideOf('eval/loss')]).toEqual([
+      'length mean',
+      'KL to the sampler',
+      'held-out',
+    ]);
+  });
+});

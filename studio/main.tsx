@@ -1,0 +1,20 @@
+/** The page's start: style, address, keys, session, then the shell. */
+import { render } from 'preact';
+import 'uplot/dist/uPlot.min.css';
+import './look/tokens.css';
+import './look/base.css';
+import './look/shell.css';
+import './look/controls.css';
+import './look/parts.css';
+import './look/table.css';
+import './look/charts.css';
+import { startKeys } from './app/keys.ts';
+import { startRouter } from './app/router.ts';
+import { Shell } from './shell/shell.tsx';
+import { openSession } from './wire/requests.ts';
+
+startRouter();
+startKeys();
+void openSession();
+const root = document.getElementById('studio');
+if (root) render(<Shell />, root);

@@ -1,0 +1,192 @@
+/** The run's name and state, what can be done with it, and its headline. */
+import { useSignal } from '@preact/signals';
+import type { ResumeAnswer, RunDetail, StopAnswer } from '../../../src/studio/api.ts';
+import { go, href } from '../../app/router.ts';
+import { toast, toastFailure } from '../../app/toasts.ts';
+import { count, duration } from '../../format/numbers.ts';
+import { DeleteDialog } from '../../parts/delete-dialog.tsx';
+import { Explain } from '../../parts/explain.tsx';
+import { Size, State, Time, Took } from '../../parts/figures.tsx';
+import { Icon } from '../../parts/icons.tsx';
+import type { Curve } from '../../wire/curves.ts';
+import { post, session } from '../../wire/requests.ts';
+import { headlineOf } from './headline.ts';
+
+interface HeadProps {
+  run: RunDetail;
+  curves: ReadonlyMap<string, Curve> | undefined;
+  onChange: () => void;
+}
+
+export function RunHead({ run, curves, onChange }: HeadProps) {
+  const headline = curves && headlineOf(curves);
+  return (
+    <header class="stack tight">
+      <div class="spread">
+        <div class="row">
+          <a href="#/runs" aria-label="All runs">
+            ← Runs
+          </a>
+          <h1 class="wrap">{run.name}</h1>
+          <State state={run.state} />
+          {run.tags.map((tag) => (
+            <span key={tag} class="tag note">
+              {tag}
+            </span>
+          ))}
+        </div>
+        <Actions run={run} onChange={onChange} />
+      </div>
+      {run.reason && (
+        <p class="signal warning" role="alert">
+          <Icon name="warning" />
+          <span class="wrap">{run.reason}</span>
+        </p>
+      )}
+      <div class="card run-card">
+        <p class="headline">
+          {headline ? (
+            <>
+              <strong class={headline.metric.startsWith('eval/') ? 'held-out' : 'training'}>
+                {headline.first} → {headline.last}
+              </strong>{' '}
+              {headline.meaning}
+              <Explain term={headline.metric} />
+            </>
+          ) : (
+            <span class="muted">{curves ? 'No two values yet to compare.' : '\u00a0'}</span>
+          )}
+        </p>
+        <Facts run={run} />
+      </div>
+    </header>
+  );
+}
+
+function Facts({ run }: { run: RunDetail }) {
+  const left = secondsLeft(run);
+  const facts: [string, preact.ComponentChildren][] = [
+    ['Method', run.method ? `${run.kind} · ${run.method}` : run.kind],
+    ['Model', run.model ?? '–'],
+    ...((run.task ?? run.dataset) ? ([['Data', run.task ?? run.dataset]] as [string, string | undefined][]) : []),
+    ['Step', run.totalSteps ? `${count(run.step)} of ${count(run.totalSteps)}` : count(run.step)],
+    ['Time', <Took key="took" seconds={run.seconds} />],
+    ...(left === undefined ? [] : ([['Left', `about ${duration(left)}`]] as [string, string][])),
+    ['Size', <Size key="size" value={run.bytes} />],
+    ['Updated', <Time key="time" at={run.updated} />],
+  ];
+  return (
+    <>
+      {run.state === 'running' && run.totalSteps !== undefined && (
+        <div
+          class="progress"
+          role="progressbar"
+          aria-label="Steps taken"
+          aria-valuenow={run.step}
+          aria-valuemax={run.totalSteps}
+        >
+          <div style={{ width: `${Math.min(100, (100 * run.step) / run.totalSteps)}%` }} />
+        </div>
+      )}
+      <dl class="facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd class="wrap">{value}</dd>
+          </div>
+        ))}
+        {run.parent && (
+          <div>
+            <dt>Begun from</dt>
+            <dd>
+              <a href={href(['runs', run.parent])}>another run</a>
+            </dd>
+          </div>
+        )}
+      </dl>
+    </>
+  );
+}
+
+function secondsLeft({ state, seconds, step, totalSteps }: RunDetail): number | undefined {
+  if (state !== 'running' || !seconds || !totalSteps || step < 2) return undefined;
+  return (seconds / (step - 1)) * (totalSteps - step);
+}
+
+function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
+  const deleting = useSignal(false);
+  const asked = useSignal(false);
+  const canChange = session.value?.readOnly !== true;
+  const newest = run.snapshots.at(-1);
+  const stop = async () => {
+    asked.value = true;
+    try {
+      await post<StopAnswer>(`runs/${run.id}/stop`);
+      toast('Asked to stop: it finishes its step, saves and ends.');
+    } catch (error) {
+      toastFailure(error);
+      asked.value = false;
+    }
+    onChange();
+  };
+  const resume = async () => {
+    try {
+      const { runId } = await post<ResumeAnswer>(`runs/${run.id}/resume`);
+      asked.value = false;
+      toast('Resumed');
+      if (runId && runId !== run.id) go(['runs', runId]);
+    } catch (error) {
+      toastFailure(error);
+    }
+    onChange();
+  };
+  return (
+    <div class="row tight">
+      {run.hasRollouts && (
+        <a class="button" href={href(['rollouts', run.id])}>
+          <Icon name="rollouts" /> Rollouts
+        </a>
+      )}
+      {newest && session.value?.hasChat && (
+        <a class="button" href={href(['chat'], { model: newest.model })}>
+          <Icon name="chat" /> Chat
+        </a>
+      )}
+      {run.hasReport && (
+        <a class="button" href={`/api/runs/${run.id}/report`} target="_blank" rel="noopener">
+          Report
+        </a>
+      )}
+      {canChange && run.canStop && (
+        <button type="button" class="button" disabled={asked.value} onClick={stop}>
+          <Icon name="stop" /> {asked.value ? 'Stopping …' : 'Stop'}
+        </button>
+      )}
+      {canChange && run.canResume && (
+        <button type="button" class="button primary" onClick={resume}>
+          <Icon name="train" /> Resume
+        </button>
+      )}
+      {canChange && run.state !== 'running' && (
+        <button
+          type="button"
+          class="button danger"
+          onClick={() => {
+            deleting.value = true;
+          }}
+        >
+          <Icon name="bin" /> Delete …
+        </button>
+      )}
+      {deleting.value && (
+        <DeleteDialog
+          ask={{ ids: [run.id] }}
+          onClose={() => {
+            deleting.value = false;
+          }}
+          onDone={() => go(['runs'])}
+        />
+      )}
+    </div>
+  );
+}

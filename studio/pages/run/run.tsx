@@ -1,0 +1,103 @@
+/** One run: what it changed first, what its numbers say, then curves, config, checkpoints and console. */
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import type { RunDetail, RunEvents } from '../../../src/studio/api.ts';
+import { useKeys } from '../../app/keys.ts';
+import { go, href, route, setQuery } from '../../app/router.ts';
+import { followTo, useChartView } from '../../parts/chart/view.ts';
+import { Waiting } from '../../parts/page-parts.tsx';
+import { useCurves } from '../../wire/curves.ts';
+import { useEvents } from '../../wire/events.ts';
+import { useResource } from '../../wire/resource.ts';
+import { Checkpoints } from './checkpoints.tsx';
+import { Config } from './config.tsx';
+import { Console } from './console.tsx';
+import { CurveGroups } from './curve-groups.tsx';
+import { RunHead } from './head.tsx';
+import './run.css';
+import { Signals } from './signals.tsx';
+
+const tabs = [
+  ['curves', 'Curves'],
+  ['config', 'Config'],
+  ['checkpoints', 'Checkpoints'],
+  ['console', 'Console'],
+] as const;
+
+export default function RunPage({ id }: { id: string }) {
+  const run = useResource<RunDetail>(`runs/${id}`);
+  const view = useChartView(`run-${id}`);
+  const curves = useCurves({ ids: [id], axis: view.axis.value, zoom: view.zoom.value });
+  const lines = useSignal<readonly string[]>([]);
+  const again = useRef(0);
+  const read = curves.runs?.get(id);
+  useEffect(() => () => clearTimeout(again.current), []);
+  /** Signals, checkpoints and totals follow the rows, a few seconds behind. */
+  const readLater = (wait: number) => {
+    clearTimeout(again.current);
+    again.current = setTimeout(run.reload, wait) as unknown as number;
+  };
+  useEvents<RunEvents>(
+    `runs/${id}/events`,
+    () => ({ after: read?.lastStep }),
+    {
+      metrics: ({ rows }) => {
+        curves.add(id, rows);
+        readLater(3000);
+      },
+      state: ({ state, rewound }) => {
+        if (rewound) curves.reload();
+        if (state !== run.data?.state || rewound) readLater(0);
+      },
+      console: ({ lines: more }) => {
+        lines.value = [...lines.peek(), ...more].slice(-5000);
+      },
+    },
+    read !== undefined,
+  );
+  const ends = [...(read?.curves.values() ?? [])].flatMap(({ x }) => x.at(-1) ?? []);
+  const newest = ends.length > 0 ? Math.max(...ends) : undefined;
+  useEffect(() => {
+    if (newest !== undefined) followTo(view, newest);
+  }, [view, newest]);
+
+  const tab = tabs.find(([name]) => name === route.value.query.tab)?.[0] ?? 'curves';
+  useKeys('Run', [
+    ...tabs.map(([name, title], i) => ({ keys: String(i + 1), what: title, run: () => setQuery({ tab: name }) })),
+    { keys: 'o', what: 'its rollouts', run: () => run.data?.hasRollouts && go(['rollouts', id]) },
+    { keys: 'u', what: 'all runs', run: () => go(['runs']) },
+  ]);
+  if (!run.data)
+    return (
+      <div class="page">
+        <a href="#/runs">← Runs</a>
+        <Waiting error={run.error} what="Reading the run …" />
+      </div>
+    );
+  return (
+    <div class="page">
+      <RunHead run={run.data} curves={read?.curves} onChange={() => readLater(500)} />
+      <Signals run={run.data} />
+      <nav class="tabs" aria-label="Parts of the run">
+        {tabs.map(([name, title]) => (
+          <a
+            key={name}
+            href={href(['runs', id], { ...route.value.query, tab: name })}
+            aria-current={tab === name ? 'true' : undefined}
+            onClick={(event) => {
+              event.preventDefault();
+              setQuery({ tab: name });
+            }}
+          >
+            {title}
+            {name === 'checkpoints' && <span class="muted"> {run.data?.snapshots.length}</span>}
+          </a>
+        ))}
+      </nav>
+      {tab === 'curves' && <CurveGroups run={run.data} curves={read?.curves} error={curves.error} view={view} />}
+      {tab === 'config' && <Config run={run.data} />}
+      {tab === 'checkpoints' && <Checkpoints run={run.data} onChange={run.reload} />}
+      {tab === 'console' && <Console id={id} more={lines} />}
+    </div>
+  );
+}

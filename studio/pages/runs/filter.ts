@@ -1,0 +1,63 @@
+/** Searching, filtering and sorting the list of runs. */
+import type { RunRow } from '../../../src/studio/api.ts';
+
+export type RunSort = 'name' | 'kind' | 'model' | 'state' | 'step' | 'metric' | 'bytes' | 'updated';
+
+export interface RunFilter {
+  /** Words that must all occur; `#word` is a tag. */
+  text: string;
+  kind: string;
+  state: string;
+  sort: RunSort;
+  dir: 'asc' | 'desc';
+}
+
+export function filterRuns(runs: readonly RunRow[], { text, kind, state, sort, dir }: RunFilter): RunRow[] {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = runs.filter(
+    (run) =>
+      (kind === '' || run.kind === kind) &&
+      (state === '' || run.state === state) &&
+      words.every((word) => has(run, word)),
+  );
+  const sign = dir === 'asc' ? 1 : -1;
+  return found.sort((a, b) => sign * compare(sortValue(a, sort), sortValue(b, sort)) || b.created - a.created);
+}
+
+function has(run: RunRow, word: string): boolean {
+  if (word.startsWith('#')) return run.tags.some((tag) => tag.toLowerCase().startsWith(word.slice(1)));
+  const fields = [
+    run.name,
+    run.path,
+    run.kind,
+    run.method,
+    run.model,
+    run.base,
+    run.dataset,
+    run.task,
+    run.state,
+    ...run.tags,
+  ];
+  return fields.some((field) => field?.toLowerCase().includes(word));
+}
+
+function sortValue(run: RunRow, sort: RunSort): string | number | undefined {
+  switch (sort) {
+    case 'metric':
+      return run.metric?.value;
+    case 'model':
+      return run.base ?? run.model;
+    case 'kind':
+      return `${run.kind} ${run.method ?? ''}`;
+    default:
+      return run[sort];
+  }
+}
+
+/** What is not known sorts below everything. */
+function compare(a: string | number | undefined, b: string | number | undefined): number {
+  if (a === undefined || b === undefined) return Number(a !== undefined) - Number(b !== undefined);
+  return typeof a === 'number' && typeof b === 'number'
+    ? a - b
+    : String(a).localeCompare(String(b), 'en', { numeric: true });
+}

@@ -1,0 +1,85 @@
+/** Curves of several runs over one another, a panel per metric. Only opened groups are read. */
+import { useSignal } from '@preact/signals';
+import { useMemo } from 'preact/hooks';
+import type { RunRow } from '../../../src/studio/api.ts';
+import { isConstant, isShare, labelOf, panelsOf, sideOf } from '../../format/metrics.ts';
+import { Chart } from '../../parts/chart/chart.tsx';
+import { ChartControls } from '../../parts/chart/controls.tsx';
+import type { ChartSeries } from '../../parts/chart/series.ts';
+import { useChartView } from '../../parts/chart/view.ts';
+import { Waiting } from '../../parts/page-parts.tsx';
+import { type RunCurves, useCurves } from '../../wire/curves.ts';
+import { runColor } from './run-color.ts';
+
+export function Overlay({ runs }: { runs: readonly RunRow[] }) {
+  const view = useChartView('overlay');
+  const groups = panelsOf([...new Set(runs.flatMap(({ last }) => Object.keys(last)))]);
+  const [first] = groups;
+  const open = useSignal<string | undefined>(undefined);
+  const group = groups.find(({ title }) => title === open.value) ?? first;
+  const names = (group?.panels ?? []).flatMap((panel) => panel.names).sort(heldOutFirst);
+  const ids = runs.map(({ id }) => id);
+  const live = runs.some(({ state }) => state === 'running');
+  const curves = useCurves({
+    ids,
+    names,
+    axis: view.axis.value,
+    zoom: view.zoom.value,
+    every: live ? 4000 : undefined,
+  });
+  const panels = useMemo(
+    () => names.map((name) => ({ name, series: seriesOf(name, runs, curves.runs) })),
+    // Names and runs are made anew at every drawing.
+    [curves.runs, names.join(), ids.join()],
+  );
+  const shown = panels.filter(({ series }) => series.length > 0 && !isConstant(series.map(({ y }) => y)));
+  return (
+    <>
+      <div class="spread">
+        <div class="row tight">
+          {groups.map(({ title }) => (
+            <button
+              key={title}
+              type="button"
+              class="button slim"
+              aria-pressed={title === group?.title}
+              onClick={() => {
+                open.value = title;
+              }}
+            >
+              {title}
+            </button>
+          ))}
+        </div>
+        <ChartControls view={view} />
+      </div>
+      {!curves.runs ? (
+        <Waiting error={curves.error} />
+      ) : (
+        <div class="charts wide">
+          {shown.map(({ name, series }) => (
+            <Chart
+              key={name}
+              title={`${labelOf(name)}, ${sideOf(name)}`}
+              term={name}
+              series={series}
+              share={isShare(name)}
+              view={view}
+              tall
+            />
+          ))}
+          {shown.length === 0 && <p class="muted">Nothing here changes over the runs.</p>}
+        </div>
+      )}
+    </>
+  );
+}
+
+function seriesOf(name: string, runs: readonly RunRow[], read: Map<string, RunCurves> | undefined): ChartSeries[] {
+  return runs.flatMap((run, i) => {
+    const curve = read?.get(run.id)?.curves.get(name);
+    return curve && curve.x.length > 0 ? [{ label: run.name, color: runColor(i), ...curve }] : [];
+  });
+}
+
+const heldOutFirst = (a: string, b: string) => Number(b.startsWith('eval/')) - Number(a.startsWith('eval/'));

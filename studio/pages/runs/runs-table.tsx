@@ -1,0 +1,138 @@
+/** The table of runs. */
+import type { RunRow } from '../../../src/studio/api.ts';
+import { go, href } from '../../app/router.ts';
+import { colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
+import { count } from '../../format/numbers.ts';
+import { Num, Size, State, Time } from '../../parts/figures.tsx';
+import { Spark } from '../../parts/page-parts.tsx';
+import { type Column, Table } from '../../parts/table.tsx';
+import type { RunSort } from './filter.ts';
+
+interface RunsTableProps {
+  rows: readonly RunRow[];
+  chosen: readonly string[];
+  onChoose: (ids: readonly string[]) => void;
+  sort: RunSort;
+  dir: 'asc' | 'desc';
+  onSort: (sort: RunSort, dir: 'asc' | 'desc') => void;
+  /** Leaves room for the comparison below. */
+  isShort: boolean;
+}
+
+export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }: RunsTableProps) {
+  const toggle = (id: string) => onChoose(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]);
+  const columns: Column<RunRow, RunSort>[] = [
+    { title: '', width: '40px', cell: (run) => <Tick run={run} chosen={chosen.includes(run.id)} onToggle={toggle} /> },
+    { title: 'Name', width: 'minmax(190px, 2fr)', sort: 'name', cell: (run) => <Name run={run} /> },
+    { title: 'Kind', width: '104px', sort: 'kind', cell: (run) => <Kind run={run} /> },
+    {
+      title: 'Model',
+      width: 'minmax(110px, 1fr)',
+      sort: 'model',
+      cell: (run) => <span title={run.model}>{lastPart(run.base ?? run.model)}</span>,
+    },
+    { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
+    { title: 'Result', width: 'minmax(200px, 1.2fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
+    { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
+    { title: 'Updated', width: '120px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
+  ];
+  const needed = 35 + 46 * Math.max(3, rows.length) + 2;
+  return (
+    <Table
+      label="Runs"
+      columns={columns}
+      total={rows.length}
+      rowAt={(i) => rows[i]}
+      keyOf={(run) => run.id}
+      rowHeight={46}
+      height={`min(${needed}px, ${isShort ? '38dvh' : 'calc(100dvh - 170px)'})`}
+      minWidth={980}
+      onOpen={(run) => go(['runs', run.id])}
+      isChosen={(run) => chosen.includes(run.id)}
+      sort={sort}
+      dir={dir}
+      onSort={onSort}
+    >
+      <p class="empty">No run fits the search.</p>
+    </Table>
+  );
+}
+
+function Tick({ run, chosen, onToggle }: { run: RunRow; chosen: boolean; onToggle: (id: string) => void }) {
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the click is only kept from opening the row
+    <label class="tick" onClick={(event) => event.stopPropagation()}>
+      <input type="checkbox" aria-label={`Choose ${run.name}`} checked={chosen} onChange={() => onToggle(run.id)} />
+    </label>
+  );
+}
+
+function Name({ run }: { run: RunRow }) {
+  const folders = run.path.split('/').slice(0, -1);
+  const folder = folders.length > 2 ? `…/${folders.slice(-2).join('/')}` : folders.join('/');
+  return (
+    <div class="run-name">
+      <a href={href(['runs', run.id])} tabIndex={-1} title={run.path} class="cut">
+        {run.name}
+      </a>
+      <div class="row tight small muted cut">
+        {folder !== '' && <span class="cut">{folder}</span>}
+        {run.tags.map((tag) => (
+          <span key={tag} class="tag note">
+            {tag}
+          </span>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function Kind({ run }: { run: RunRow }) {
+  return (
+    <div class="two-lines">
+      <div>{run.kind}</div>
+      {run.method && <div class="small muted cut">{run.method}</div>}
+    </div>
+  );
+}
+
+function Progress({ run }: { run: RunRow }) {
+  const share = run.totalSteps ? Math.min(1, run.step / run.totalSteps) : undefined;
+  return (
+    <div class="two-lines">
+      <State state={run.state} />
+      <div class="small muted number">
+        step {count(run.step)}
+        {run.totalSteps !== undefined && run.totalSteps !== run.step && ` of ${count(run.totalSteps)}`}
+      </div>
+      {run.state === 'running' && share !== undefined && (
+        <div class="progress">
+          <div style={{ width: `${100 * share}%` }} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Result({ run: { metric, spark } }: { run: RunRow }) {
+  if (!metric) return <span class="muted">–</span>;
+  return (
+    <div class="run-result">
+      <div class="two-lines">
+        <b>
+          <Num value={metric.value} kind={isShare(metric.name) ? 'percent' : 'short'} />
+        </b>
+        <div class="small muted cut">
+          {labelOf(metric.name)}, {sideOf(metric.name)}
+        </div>
+      </div>
+      {spark && (
+        <span style={{ color: `var(${colorOf(metric.name)})` }}>
+          <Spark values={spark} label={`${labelOf(metric.name)} over the run`} />
+        </span>
+      )}
+    </div>
+  );
+}
+
+const lastPart = (model: string | undefined) => model?.split('/').filter(Boolean).slice(-2).join('/') ?? '–';

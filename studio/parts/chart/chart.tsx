@@ -1,0 +1,163 @@
+/**
+ * One panel of curves: the smoothed line over the faint recorded one, values at the cursor in the legend. Drag to zoom,
+ * double-click for all, arrows to move the cursor, click or Enter to go to that step.
+ */
+import { useSignal } from '@preact/signals';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+import { theme } from '../../app/theme.ts';
+import { exact, percent, short } from '../../format/numbers.ts';
+import { Explain } from '../explain.tsx';
+import { axisText, dataOf, optionsOf } from './drawing.ts';
+import { align, type ChartSeries, valueAt } from './series.ts';
+import type { ChartView } from './view.ts';
+
+export interface ChartProps {
+  title: string;
+  /** The term or metric that the question mark explains. */
+  term?: string;
+  series: readonly ChartSeries[];
+  share?: boolean;
+  tall?: boolean;
+  view: ChartView;
+  /** Goes to a step's rollouts. */
+  onPick?: ((step: number) => void) | undefined;
+}
+
+export function Chart({ title, term, series, share = false, tall = false, view, onPick }: ChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | undefined>(undefined);
+  const at = useSignal<number | undefined>(undefined);
+  const [smoothing, log, zoom, axis] = [view.smoothing.value, view.log.value, view.zoom.value, view.axis.value];
+  const aligned = useMemo(() => align(series, smoothing, log), [series, smoothing, log]);
+  const newest = useRef(aligned);
+  newest.current = aligned;
+  const pick = (index: number) => {
+    const step = newest.current.step[index];
+    if (step !== undefined) onPick?.(step);
+  };
+  const picks = useRef(pick);
+  picks.current = pick;
+
+  // What the drawing itself depends on; data and zoom only move it.
+  const shape = JSON.stringify([
+    series.map(({ color, dash, x }) => [color, dash, x.length <= 25]),
+    smoothing > 0,
+    log,
+    axis,
+    share,
+    theme.value,
+    onPick !== undefined,
+  ]);
+  // `shape` stands for them.
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const drawing = {
+      series,
+      share,
+      view,
+      onCursor: (index: number | undefined) => {
+        at.value = index;
+      },
+      onPick: onPick && ((index: number) => picks.current(index)),
+    };
+    const made = new uPlot(
+      optionsOf(drawing, element.clientWidth, element.clientHeight),
+      dataOf(newest.current),
+      element,
+    );
+    chart.current = made;
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: element.clientWidth, height: element.clientHeight }),
+    );
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      chart.current = undefined;
+    };
+  }, [shape, view]);
+  // A zoom draws the same data anew.
+  useEffect(() => chart.current?.setData(dataOf(aligned)), [aligned, zoom]);
+
+  const move = (event: KeyboardEvent) => {
+    const drawn = chart.current;
+    if (!drawn || event.target !== event.currentTarget) return;
+    const last = aligned.x.length - 1;
+    const here = at.peek() ?? last;
+    if (event.key === 'Enter') return pick(here);
+    if (event.key === 'Escape') {
+      view.zoom.value = undefined;
+      return;
+    }
+    const jump = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last }[event.key];
+    if (jump === undefined) return;
+    event.preventDefault();
+    const left = drawn.valToPos(aligned.x[Math.max(0, Math.min(last, jump))] ?? 0, 'x');
+    drawn.setCursor({ left, top: drawn.over.clientHeight / 2 });
+  };
+  return (
+    <figure class="chart">
+      <div class="chart-head">
+        <h3>
+          {title}
+          {term && <Explain term={term} />}
+        </h3>
+        <span class="chart-at">
+          {at.value === undefined ? '' : `${axisName[axis]} ${axisText(axis, aligned.x[at.value] ?? 0)}`}
+        </span>
+      </div>
+      <Legend series={series} rows={aligned.smooth} raw={aligned.raw} at={at.value} share={share} />
+      {/* biome-ignore lint/a11y/useSemanticElements: a drawing that arrows move in, for which there is no element */}
+      <div
+        ref={box}
+        role="group"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: as above
+        tabIndex={0}
+        class={`chart-box${tall ? ' tall' : ''}${onPick ? ' pickable' : ''}`}
+        aria-label={summary(title, series, share)}
+        onKeyDown={move}
+      />
+    </figure>
+  );
+}
+
+export const axisName = { step: 'step', examples: 'examples', tokens: 'tokens', time: 'after' } as const;
+
+interface LegendProps {
+  series: readonly ChartSeries[];
+  rows: readonly (readonly (number | null | undefined)[])[];
+  raw: readonly (readonly (number | null | undefined)[])[];
+  at: number | undefined;
+  share: boolean;
+}
+
+function Legend({ series, rows, raw, at, share }: LegendProps) {
+  return (
+    <div class={series.length > 3 ? 'chart-legend many' : 'chart-legend'}>
+      {series.map((each, i) => {
+        const index = at ?? Number.POSITIVE_INFINITY;
+        const recorded = valueAt(raw[i] ?? [], index);
+        const shown = at === undefined ? recorded : valueAt(rows[i] ?? [], index);
+        return (
+          <span key={each.label} style={{ '--own': `var(${each.color})` }} title={`${each.label}: ${exact(recorded)}`}>
+            <i />
+            <span class="cut">{each.label}</span>
+            <b>{share ? percent(shown) : short(shown)}</b>
+          </span>
+        );
+      })}
+    </div>
+  );
+}
+
+/** For those who cannot see the curve. */
+function summary(title: string, series: readonly ChartSeries[], share: boolean): string {
+  const write = share ? percent : short;
+  const parts = series.map(({ label, y }) => {
+    const known = y.filter((value) => value !== null);
+    return `${label} from ${write(known[0])} to ${write(known.at(-1))}`;
+  });
+  return `${title}: ${parts.join('; ')}. Arrow keys move the cursor, Enter opens the step.`;
+}

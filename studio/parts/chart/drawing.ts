@@ -1,0 +1,133 @@
+/** A chart's settings for uPlot, from its series and the page's colours. */
+import type uPlot from 'uplot';
+import type { MetricAxis } from '../../../src/studio/api.ts';
+import { color } from '../../app/theme.ts';
+import { duration, short } from '../../format/numbers.ts';
+import { type Aligned, type ChartSeries, rangeOf } from './series.ts';
+import type { ChartView } from './view.ts';
+
+export interface Drawing {
+  series: readonly ChartSeries[];
+  share: boolean;
+  view: ChartView;
+  onCursor: (index: number | undefined) => void;
+  onPick?: ((index: number) => void) | undefined;
+}
+
+const font = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
+/** Steps of a time axis, in seconds. */
+const seconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800];
+
+export function axisText(axis: MetricAxis, value: number): string {
+  if (axis === 'time') return value === 0 ? '0' : duration(value);
+  if (Math.abs(value) >= 1e6) return `${short(value / 1e6)} M`;
+  return Math.abs(value) >= 1e4 ? `${short(value / 1e3)} k` : short(value);
+}
+
+export function optionsOf(drawing: Drawing, width: number, height: number): uPlot.Options {
+  const { series, share, view } = drawing;
+  const axis = view.axis.peek();
+  const log = view.log.peek();
+  const line = { font, stroke: color('--muted'), grid: { stroke: color('--grid'), width: 1 }, ticks: { show: false } };
+  const isSmooth = view.smoothing.peek() > 0;
+  return {
+    width,
+    height,
+    legend: { show: false },
+    padding: [6, 8, 0, 0],
+    scales: {
+      x: { time: false, range: (_, low, high) => [...(view.zoom.peek() ?? wide(low, high))] as [number, number] },
+      y: log ? { distr: 3 } : { range: (_, low, high) => rangeOf(low, high, share) },
+    },
+    axes: [
+      {
+        ...line,
+        size: 26,
+        space: 64,
+        ...(axis === 'time' ? { incrs: seconds } : {}),
+        values: (_, splits) => splits.map((value) => axisText(axis, value)),
+      },
+      {
+        ...line,
+        size: 52,
+        space: 34,
+        values: (_, splits) =>
+          splits.map((value) =>
+            value === null || value === undefined ? '' : share ? String(value) : axisText('step', value),
+          ),
+      },
+    ],
+    series: [
+      {},
+      ...series.map((each) => ({
+        stroke: faint(color(each.color), isSmooth ? 0.28 : 1),
+        width: isSmooth ? 1 : 1.8,
+        spanGaps: true,
+        points: { show: !isSmooth && each.x.length <= 25, size: 5 },
+        ...(each.dash ? { dash: [6, 4] } : {}),
+      })),
+      ...series.map((each) => ({
+        show: isSmooth,
+        stroke: color(each.color),
+        width: 2,
+        spanGaps: true,
+        points: { show: each.x.length <= 25, size: 5, fill: color(each.color) },
+        ...(each.dash ? { dash: [6, 4] } : {}),
+      })),
+    ],
+    cursor: cursorOf(drawing),
+    hooks: {
+      setCursor: [
+        (chart) =>
+          drawing.onCursor(
+            chart.cursor.left === undefined || chart.cursor.left < 0 ? undefined : (chart.cursor.idx ?? undefined),
+          ),
+      ],
+      setSelect: [
+        (chart) => {
+          const { left, width: selected } = chart.select;
+          if (selected > 6) view.zoom.value = [chart.posToVal(left, 'x'), chart.posToVal(left + selected, 'x')];
+          chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+        },
+      ],
+    },
+  };
+}
+
+function cursorOf({ view, onPick, series }: Drawing): uPlot.Cursor {
+  let downAt = 0;
+  return {
+    y: false,
+    drag: { x: true, y: false, setScale: false },
+    sync: { key: view.name, setSeries: false, scales: ['x', null] },
+    points: { size: 7, show: series.length > 0 },
+    bind: {
+      mousedown: (_, __, handler) => (event) => {
+        downAt = event.clientX;
+        handler(event);
+        return null;
+      },
+      // A click without a drag picks the point under the cursor.
+      click: (chart, _, handler) => (event) => {
+        handler(event);
+        const index = chart.cursor.idx;
+        if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined) onPick?.(index);
+        return null;
+      },
+      dblclick: () => () => {
+        view.zoom.value = undefined;
+        return null;
+      },
+    },
+  };
+}
+
+export const dataOf = ({ x, raw, smooth }: Aligned) => [x, ...raw, ...smooth] as uPlot.AlignedData;
+
+const wide = (low: number, high: number) => (low === high ? [low - 0.5, high + 0.5] : [low, high]);
+
+/** A colour of the style sheet, which are all #rrggbb, with some transparency. */
+const faint = (hex: string, alpha: number) =>
+  `${hex}${Math.round(255 * alpha)
+    .toString(16)
+    .padStart(2, '0')}`;

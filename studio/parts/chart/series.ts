@@ -1,0 +1,63 @@
+/** Series with x values of their own, brought onto one x axis for drawing. */
+import { smoothed } from '../../format/smoothing.ts';
+
+export interface ChartSeries {
+  label: string;
+  /** A custom property of the style sheet: --training. */
+  color: string;
+  x: readonly number[];
+  y: readonly (number | null)[];
+  /** The training step of each point. */
+  step: readonly number[];
+  dash?: boolean;
+}
+
+export interface Aligned {
+  x: number[];
+  /** The step at each x, of whichever series has a point there. */
+  step: number[];
+  /** Of each series the values as recorded; undefined where it has no point. */
+  raw: (number | null | undefined)[][];
+  /** Of each series the smoothed values. */
+  smooth: (number | null | undefined)[][];
+}
+
+/** On a logarithmic scale values of 0 and below are left out. */
+export function align(series: readonly ChartSeries[], smoothing: number, log: boolean): Aligned {
+  const steps = new Map<number, number>();
+  for (const each of series) for (const [i, x] of each.x.entries()) steps.set(x, each.step[i] ?? x);
+  const x = [...steps.keys()].sort((a, b) => a - b);
+  const place = new Map(x.map((value, i) => [value, i]));
+  const spread = (each: ChartSeries, values: readonly (number | null)[]) => {
+    const row = new Array<number | null | undefined>(x.length).fill(undefined);
+    for (const [i, at] of each.x.entries()) {
+      const value = values[i] ?? null;
+      row[place.get(at) as number] = log && value !== null && value <= 0 ? null : value;
+    }
+    return row;
+  };
+  return {
+    x,
+    step: x.map((at) => steps.get(at) as number),
+    raw: series.map((each) => spread(each, each.y)),
+    smooth: series.map((each) => spread(each, smoothed(each.x, each.y, each.x.length > 12 ? smoothing : 0))),
+  };
+}
+
+/** The newest value at or before an index. */
+export function valueAt(row: readonly (number | null | undefined)[], index: number): number | undefined {
+  for (let i = Math.min(index, row.length - 1); i >= 0; i--) {
+    const value = row[i];
+    if (value !== null && value !== undefined) return value;
+  }
+  return undefined;
+}
+
+/** Ends of the y axis: shares from 0 to 1, the rest with a little air. */
+export function rangeOf(low: number | null, high: number | null, share: boolean): [number, number] {
+  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+  if (share && low >= 0 && high <= 1) return [0, 1];
+  if (low === high) return [low - (Math.abs(low) * 0.1 || 1), high + (Math.abs(high) * 0.1 || 1)];
+  const air = 0.06 * (high - low);
+  return [low >= 0 && low - air < 0 ? 0 : low - air, high + air];
+}
