@@ -6,7 +6,7 @@
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
 import { packSequences } from './decoder/batch.ts';
-import { withoutDropout } from './decoder/decoder.ts';
+import { withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
 
 /** A sequence, and the places at which its head outputs are wanted. */

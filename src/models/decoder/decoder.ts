@@ -16,11 +16,8 @@ import {
   keep,
   linear,
   linearLogprob,
-  noGrad,
   ones,
-  rngState,
   scope,
-  setRngState,
   type Tensor,
   tensor,
 } from '../../tensor/index.ts';
@@ -28,6 +25,7 @@ import type { DecoderSpec } from '../families/spec.ts';
 import { alibiBias } from './alibi.ts';
 import { packedAttention } from './attention.ts';
 import type { PackedBatch } from './batch.ts';
+import { checkpointedBackward } from './checkpointing.ts';
 import type { Layer, Pass } from './layer.ts';
 import { applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
@@ -102,8 +100,8 @@ export class Decoder {
   }
 
   /**
-   * Runs forward, `loss` on the final hidden states, and backward. With `checkpointing` only the blocks' inputs are kept, and
-   * each block runs again in backward: memory for the activations of one block instead of all.
+   * Runs forward, `loss` on the final hidden states, and backward. `checkpointing` takes less memory and more time
+   * (checkpointing.ts).
    */
   backward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor, options: { checkpointing?: boolean } = {}): Tensor {
     if (!options.checkpointing) {
@@ -111,45 +109,15 @@ export class Decoder {
       value.backward();
       return value.detach();
     }
-    return this.#checkpointedBackward(batch, loss);
-  }
-
-  #checkpointedBackward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor): Tensor {
-    const pass = this.pass(batch);
-    const embedded = this.embed(batch.ids, batch.positions);
-    const inputs: Tensor[] = [];
-    const states: Uint8Array[] = [];
-    const random = this.training && this.#hasDropout();
-    let x = embedded.detach();
-    noGrad(() => {
-      for (const layer of this.layers) {
-        inputs.push(x);
-        if (random) states.push(rngState(this.device));
-        const input = x;
-        x = scope(() => layer.forward(input, pass));
-      }
-    });
-    const last = x.detach().requiresGrad_();
-    const value = loss(applyNorm(this.weights.finalNorm, last));
-    value.backward();
-    let gradient = last.grad;
-    const resumed = random ? rngState(this.device) : null;
-    // No gradient is needed below the first layer that is trained.
-    const wanted = embedded.requiresGrad;
-    const first = wanted ? 0 : this.layers.findIndex((layer) => layer.isTrained());
-    for (let i = this.layers.length - 1; first >= 0 && i >= first && gradient !== null; i--) {
-      const incoming: Tensor = gradient;
-      gradient = scope(() => {
-        const input = (inputs[i] as Tensor).detach().requiresGrad_(wanted || i > first);
-        if (random) setRngState(states[i] as Uint8Array, this.device);
-        const layer = this.layers[i] as Layer;
-        scope(() => layer.forward(input, pass)).backward(incoming);
-        return input.grad;
-      });
-    }
-    if (resumed !== null) setRngState(resumed, this.device);
-    if (gradient !== null && wanted) embedded.backward(gradient);
-    return value.detach();
+    const blocks = {
+      pass: this.pass(batch),
+      embedded: this.embed(batch.ids, batch.positions),
+      layers: this.layers,
+      finalNorm: this.weights.finalNorm,
+      device: this.device,
+      random: this.training && this.#hasDropout(),
+    };
+    return checkpointedBackward(blocks, loss);
   }
 
   #hasDropout(): boolean {
@@ -369,21 +337,4 @@ export class Decoder {
     this.#rope = null;
     this.#bias = null;
   }
-}
-
-/** Runs `body`, synchronous or not, with dropout off, then restores the decoder's mode. */
-export function withoutDropout<T>(decoder: Decoder, body: () => T): T {
-  const { training } = decoder;
-  const restore = () => decoder.train(training);
-  decoder.train(false);
-  let result: T;
-  try {
-    result = body();
-  } catch (error) {
-    restore();
-    throw error;
-  }
-  if (result instanceof Promise) return result.finally(restore) as T;
-  restore();
-  return result;
 }

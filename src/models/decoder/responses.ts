@@ -12,8 +12,9 @@ import {
   sharedKey,
   sharedLength,
 } from './batch.ts';
-import { type Decoder, withoutDropout } from './decoder.ts';
+import type { Decoder } from './decoder.ts';
 import { tokenLogprobs } from './logprobs.ts';
+import { withoutDropout } from './temporarily.ts';
 
 /** A prompt followed by a response: token ids of which those from `promptLength` on are the response. */
 export type PromptedResponse = PromptedSequence;

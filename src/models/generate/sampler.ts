@@ -14,7 +14,7 @@
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { withoutDropout } from '../decoder/decoder.ts';
+import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
 import { type CacheSize, cacheBytes } from './cache.ts';

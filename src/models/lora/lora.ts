@@ -12,6 +12,7 @@ import { suggestion, UserError } from '../../errors.ts';
 import { kaiming } from '../../nn/index.ts';
 import { empty, keep, noGrad, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { Projection } from '../decoder/projection.ts';
+import { thenRestore } from '../decoder/temporarily.ts';
 import { type AdaptedModel, Adapter, Adapters, type Replacement, replacement, slotsOf } from './adapters.ts';
 import { type LoraBase, type LoraConfig, type LoraOptions, loraConfig, loraTargets, type Target } from './config.ts';
 import { type LoraPart, ProjectionLora } from './projection.ts';
@@ -135,18 +136,8 @@ export function withoutAdapters<T>(model: AdapterHost, body: () => T): T {
   const { adapters } = model;
   const name = adapters?.active?.name;
   if (adapters === null || name === undefined) return body();
-  const restore = () => adapters.activate(name);
   adapters.activate(null);
-  let result: T;
-  try {
-    result = body();
-  } catch (error) {
-    restore();
-    throw error;
-  }
-  if (result instanceof Promise) return result.finally(restore) as T;
-  restore();
-  return result;
+  return thenRestore(body, () => adapters.activate(name));
 }
 
 /**

@@ -1,0 +1,23 @@
+/** Settings that hold while a function runs, and are then put back. */
+import type { Decoder } from './decoder.ts';
+
+/** Runs `body`, synchronous or not, and then `restore`, also where `body` fails. */
+export function thenRestore<T>(body: () => T, restore: () => void): T {
+  let result: T;
+  try {
+    result = body();
+  } catch (error) {
+    restore();
+    throw error;
+  }
+  if (result instanceof Promise) return result.finally(restore) as T;
+  restore();
+  return result;
+}
+
+/** Runs `body`, synchronous or not, with dropout off, then restores the decoder's mode. */
+export function withoutDropout<T>(decoder: Decoder, body: () => T): T {
+  const { training } = decoder;
+  decoder.train(false);
+  return thenRestore(body, () => decoder.train(training));
+}
