@@ -1,6 +1,6 @@
 /**
- * Whether a training has diverged while its numbers stayed finite. Losses are then many times what they were at first, or no
- * better than at first with a gradient of exactly 0: weights so large that nothing moves the model any more.
+ * Whether a training has diverged. Its numbers may stay finite: losses are then many times the first one, or no better than
+ * the first with a gradient of exactly 0, because the weights are so large that nothing moves the model any more.
  */
 import { AttuneError } from '../../errors.ts';
 import type { LoopState } from './state.ts';
@@ -8,7 +8,7 @@ import type { LoopState } from './state.ts';
 /** A healthy loss wanders by tenths, not to ten times what it was. */
 const divergedFactor = 10;
 
-/** Counts the steps in a row that look so. */
+/** Counts the steps in a row that look diverged. */
 export function watchLoss(state: LoopState, metrics: Readonly<Record<string, number>>, lr: number): void {
   const { loss, grad_norm: gradNorm } = metrics;
   if (loss === undefined || !Number.isFinite(loss)) return;
@@ -27,5 +27,17 @@ export function divergedError({ firstLoss, skipped, step }: LoopState, lr: numbe
   return new AttuneError(
     `The training has diverged by step ${step}.${began} ${skipped} updates were left out because a number was not finite. ` +
       `Try a lower learning rate (this was ${lr}), a longer warm-up or a smaller --max-grad-norm.`,
+  );
+}
+
+/** The error of a run in which several updates in a row had a loss or a gradient that was not finite. */
+export function nonFiniteError(found: { step: number; inRow: number; loss: number; norm: number; lr: number }) {
+  const { step, inRow, loss, norm, lr } = found;
+  const cause = Number.isFinite(loss)
+    ? 'The loss is finite but its gradient is not: a value overflows in the backward pass'
+    : `The loss itself is ${loss}: the weights have diverged, or an example gives an impossible number`;
+  return new AttuneError(
+    `${inRow} updates in a row were left out because a number was not finite (step ${step}: loss ${loss}, grad norm ${norm}, ` +
+      `lr ${lr}). ${cause}. Try a lower learning rate, a longer warm-up, a smaller --max-grad-norm, or float32.`,
   );
 }

@@ -18,7 +18,8 @@ import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
 import { scope } from '../../tensor/index.ts';
 import { unknownMetric } from './best.ts';
-import { divergedError, endsDiverged, watchLoss } from './divergence.ts';
+import { divergedError, endsDiverged, nonFiniteError, watchLoss } from './divergence.ts';
+import { addToWindow, windowMeans } from './log-window.ts';
 import { prefixed, under } from './metric-names.ts';
 import { checkSameData } from './same-data.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
@@ -296,13 +297,7 @@ class Loop {
     state.skippedInRow++;
     const limit = this.#options.maxSkippedSteps ?? 5;
     if (state.skippedInRow < limit) return;
-    const cause = Number.isFinite(loss)
-      ? 'The loss is finite but its gradient is not: a value overflows in the backward pass'
-      : `The loss itself is ${loss}: the weights have diverged, or an example gives an impossible number`;
-    throw new AttuneError(
-      `${limit} updates in a row were left out because a number was not finite (step ${number}: loss ${loss}, grad norm ${norm}, ` +
-        `lr ${this.#task.optimizer.lr}). ${cause}. Try a lower learning rate, a longer warm-up, a smaller --max-grad-norm, or float32.`,
-    );
+    throw nonFiniteError({ step: number, inRow: limit, loss, norm, lr: this.#task.optimizer.lr });
   }
 
   async #evaluate(metrics: Record<string, number>): Promise<boolean> {
@@ -350,13 +345,9 @@ class Loop {
   #log(metrics: Record<string, number>, force: boolean): void {
     const { run, logSteps = 1 } = this.#options;
     const { window, step, examples } = this.state;
-    window.count++;
-    for (const [name, value] of Object.entries(metrics)) {
-      if (averaged(name)) window.sums[name] = (window.sums[name] ?? 0) + value;
-    }
+    addToWindow(window, metrics);
     if (step % Math.max(1, logSteps) !== 0 && !force) return;
-    const means = Object.fromEntries(Object.entries(window.sums).map(([name, sum]) => [name, sum / window.count]));
-    run?.metrics.row(step, { ...metrics, ...means }, examples);
+    run?.metrics.row(step, { ...metrics, ...windowMeans(window) }, examples);
     this.state.window = { count: 0, sums: {} };
     if (performance.now() - this.#lastTold > 1000) {
       run?.reached(step);
@@ -396,7 +387,3 @@ const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);
 
 const isAbort = (error: unknown) => (error as Error).name === 'AbortError';
-
-/** Counters and lr are logged as they are; the rest is averaged over logSteps. */
-const averaged = (name: string) =>
-  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);

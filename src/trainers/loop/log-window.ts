@@ -1,0 +1,17 @@
+/** The metrics since the last logged row. Counters and lr are logged as they are; the rest is averaged over logSteps. */
+import type { LoopState } from './state.ts';
+
+const isAveraged = (name: string) =>
+  name.startsWith('train/') && !/^train\/(lr|epoch|examples|skipped_steps)$/.test(name);
+
+/** Adds the metrics of one step. */
+export function addToWindow(window: LoopState['window'], metrics: Readonly<Record<string, number>>): void {
+  window.count++;
+  for (const [name, value] of Object.entries(metrics)) {
+    if (isAveraged(name)) window.sums[name] = (window.sums[name] ?? 0) + value;
+  }
+}
+
+/** The means of the averaged metrics over the steps that were added. */
+export const windowMeans = ({ count, sums }: LoopState['window']): Record<string, number> =>
+  Object.fromEntries(Object.entries(sums).map(([name, sum]) => [name, sum / count]));
