@@ -184,7 +184,7 @@ function program(folder, name) {
 /**
  * The sanitizers' run time has to be in the process before node starts. Node itself never frees what it holds at exit,
  * so leaks are not looked for; a mapped file that shrinks is a SIGBUS that the engine itself handles
- * (native/door/mapping.cc).
+ * (native/door/mapping.cc). An allocation that is too large fails as it does without the sanitizers, because tests ask for one.
  */
 function sanitizerEnvironment() {
   const libraries = ['libasan.so', 'libubsan.so'].map((name) => {
@@ -195,7 +195,8 @@ function sanitizerEnvironment() {
   });
   return {
     LD_PRELOAD: libraries.join(' '),
-    ASAN_OPTIONS: 'detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1:alloc_dealloc_mismatch=0',
+    ASAN_OPTIONS:
+      'detect_leaks=0:handle_sigbus=0:allow_user_segv_handler=1:alloc_dealloc_mismatch=0:allocator_may_return_null=1',
     UBSAN_OPTIONS: 'print_stacktrace=1:halt_on_error=1',
   };
 }

@@ -18,7 +18,7 @@ constexpr int kWidth = 4;
 #endif
 
 typedef float Vector __attribute__((vector_size(kWidth * sizeof(float)), aligned(4), may_alias));
-typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
+typedef uint32_t Bits __attribute__((vector_size(kWidth * sizeof(uint32_t)), aligned(4), may_alias));
 typedef float Quad __attribute__((vector_size(4 * sizeof(float)), aligned(4), may_alias));
 typedef int32_t Lanes __attribute__((vector_size(4 * sizeof(int32_t))));
 
@@ -80,8 +80,8 @@ inline Vector exponential(const Vector& x) {
   const Vector r = (x - k * 0.693359375f) - k * -2.12194440e-4f, square = r * r;
   const Vector low = 1.6666519642e-1f * r + 4.9999994040e-1f, high = 1.3814446284e-3f * square + (8.3687910810e-3f * r + 4.1668396443e-2f);
   const Vector p = (high * square + low) * square + (r + 1.0f);
-  // those bits are added to the exponent of p, which is between √½ and √2
-  return (Vector)(((Whole)p + ((Whole)shifted << 23)) & ~(Whole)(x < -87.0f));
+  // Those bits are added to the exponent of p, which is between √½ and √2. The sum wraps around for negative k: unsigned, where that is defined.
+  return (Vector)(((Bits)p + ((Bits)shifted << 23)) & ~(Bits)(x < -87.0f));
 }
 
 /**
