@@ -56,7 +56,7 @@ function exportsOf(file: string): Map<string, Export> {
       const [name = '', as = name] = part.split(/ as /);
       const each = inner.get(name);
       if (each === undefined) throw new Error(`${file}: "${name}" is not exported by ${from}`);
-      found.set(as, { ...each, name: as });
+      found.set(as, { ...each, name: as, signature: each.signature.replace(new RegExp(`\\b${name}\\b`), as) });
     }
   }
   for (const [, names] of text.matchAll(/^export (?:type )?\{([^}]*)\};/gm)) {
@@ -108,7 +108,13 @@ const plain = (comment: string) =>
 function signatureOf(text: string, at: number, kind: Export['kind']): string {
   const rest = text.slice(at).replace(/^export /, '');
   if (kind === 'class' || kind === 'interface') return rest.slice(0, rest.indexOf('{')).trim();
-  if (kind !== 'function') return rest.split('\n')[0]?.split(' = ')[0]?.replace(/;$/, '') ?? '';
+  if (kind !== 'function')
+    return (
+      rest
+        .split('\n')[0]
+        ?.split(/ =(?: |$)/)[0]
+        ?.replace(/;$/, '') ?? ''
+    );
   let depth = 0;
   for (let i = 0; i < rest.length; i++) {
     const character = rest[i] as string;
@@ -129,10 +135,21 @@ function signatureOf(text: string, at: number, kind: Export['kind']): string {
 /** A brace after `)` or after a result type opens the body; after `:` it opens a type. */
 const isBody = (text: string, at: number) => !/[:|&]\s*$/.test(text.slice(0, at));
 
-/** The first sentence, for tables. */
+/** The first sentence, for tables. A full stop after an abbreviation, or within brackets or code, does not end it. */
 export function sentence(comment: string): string {
   const paragraph = (comment.split(/\n\s*\n/)[0] ?? '').replace(/\s+/g, ' ').trim();
-  return paragraph.match(/^.*?[.:](?=\s|$)/)?.[0]?.replace(/:$/, '.') ?? paragraph;
+  let open = 0;
+  let code = false;
+  for (let i = 0; i < paragraph.length; i++) {
+    const character = paragraph[i] as string;
+    if (character === '`') code = !code;
+    if (code) continue;
+    if ('([{'.includes(character)) open++;
+    else if (')]}'.includes(character)) open--;
+    const ends = character === '.' && open <= 0 && (paragraph[i + 1] ?? ' ') === ' ';
+    if (ends && !/\b(al|Dr|vs|cf|e\.g|i\.e)$/.test(paragraph.slice(0, i))) return paragraph.slice(0, i + 1);
+  }
+  return paragraph.replace(/:$/, '.');
 }
 
 export function page(all: readonly Entry[]): string {

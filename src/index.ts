@@ -69,7 +69,7 @@ export { type TrainerOptions, TrainingRun } from './trainers/loop/training-run.t
 export { type PolicyConfig, policySchema } from './trainers/policy/config.ts';
 export { type PolicyStep, type PolicyTrainerOptions, trainPolicy } from './trainers/policy/policy.ts';
 export { type Replay, replayStep } from './trainers/policy/replay.ts';
-export { newSignals, type Signal, signals } from './trainers/policy/signals.ts';
+export { type Signal, signals } from './trainers/policy/signals.ts';
 export { type PreferenceConfig, preferenceSchema } from './trainers/preference/config.ts';
 export {
   type PreferenceStep,

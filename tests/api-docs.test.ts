@@ -28,3 +28,10 @@ it('finds what the entries export when they run', async () => {
 it('is up to date in docs/api.md: npm run docs', () => {
   expect(readFileSync(apiPage, 'utf8')).toBe(page(all));
 });
+
+it('cuts a comment after its first sentence', () => {
+  expect(sentence('DPO (Rafailov et al. 2023). The loss is convex.')).toBe('DPO (Rafailov et al. 2023).');
+  expect(sentence('By Liu et al. in 2025. More.')).toBe('By Liu et al. in 2025.');
+  expect(sentence('`a. b`: a path. More.')).toBe('`a. b`: a path.');
+  expect(sentence('Makes a thing:\n\n    code')).toBe('Makes a thing.');
+});

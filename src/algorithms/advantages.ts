@@ -13,7 +13,7 @@
  */
 import { UserError } from '../errors.ts';
 
-/** How a response's advantage follows from the rewards; the table at the top of this file gives the formulas. */
+/** How a response's advantage follows from the rewards; src/algorithms/advantages.ts gives the formulas. */
 export type ResponseAdvantage = 'none' | 'batch-mean' | 'leave-one-out' | 'group-z' | 'group-centred' | 'max-rl';
 
 /** One advantage per response. `groups[i]` is any number that all responses to one prompt share. */

@@ -3,7 +3,7 @@ import { liveTensors, scope, type Tensor } from '../tensor/index.ts';
 import { type Aggregation, aggregate, stepTotals } from './aggregation.ts';
 import { autograd, expectClose, f64 } from './checks.test-support.ts';
 import { combineMetrics } from './metrics.ts';
-import { lengthsOf, segmentMean, segmentSum, segmentsOf, spread } from './segments.ts';
+import { lengthsOf, repeatOverTokens, segmentMean, segmentSum, segmentsOf } from './segments.ts';
 import { sftLoss } from './sft.ts';
 
 const terms = [1, 2, 3, 10, 20, 7];
@@ -39,7 +39,7 @@ describe('segments', () => {
       const segments = segmentsOf(lengthsOf([0, 3, 5, 6]), x);
       expect(segmentSum(x, segments).numbers()).toEqual([6, 30, 7]);
       expect(segmentMean(x, segments).numbers()).toEqual([2, 15, 7]);
-      expect(spread(f64([1, 2, 3]), segments).numbers()).toEqual([1, 1, 1, 2, 2, 3]);
+      expect(repeatOverTokens(f64([1, 2, 3]), segments).numbers()).toEqual([1, 1, 1, 2, 2, 3]);
     });
   });
 

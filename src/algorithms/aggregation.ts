@@ -12,11 +12,11 @@
  */
 import { AttuneError } from '../errors.ts';
 import type { Tensor } from '../tensor/index.ts';
-import { type Segments, spread } from './segments.ts';
+import { repeatOverTokens, type Segments } from './segments.ts';
 
 /** The names of the aggregations. */
 export const aggregations = ['token', 'sequence', 'constant', 'sum'] as const;
-/** How the terms of all tokens become one number; the table at the top of this file gives the formulas. */
+/** How the terms of all tokens become one number; src/algorithms/aggregation.ts gives the formulas. */
 export type Aggregation = (typeof aggregations)[number];
 
 /** The denominators of a policy step, counted once over all its micro-batches and ranks. */
@@ -42,7 +42,7 @@ export function aggregate(terms: Tensor, kind: Aggregation, segments: Segments, 
     case 'token':
       return share(terms, totals.tokens, 'tokens');
     case 'sequence':
-      return share(terms.div(spread(segments.lengths, segments)), totals.sequences, 'sequences');
+      return share(terms.div(repeatOverTokens(segments.lengths, segments)), totals.sequences, 'sequences');
     case 'constant':
       return share(terms, totals.sequences * totals.maxNewTokens, 'sequences × maxNewTokens');
     case 'sum':

@@ -104,7 +104,7 @@ export {
 export { type Aggregation, aggregate, aggregations, type StepTotals, stepTotals } from './aggregation.ts';
 export * from './gae.ts';
 export * from './kl.ts';
-export * from './metrics.ts';
+export { combineMetrics, type LossResult, MetricSums, type Metrics, meanMetrics } from './metrics.ts';
 export { meanPassAtK, passAtK } from './pass-at-k.ts';
 export * from './policy/advantages.ts';
 export {

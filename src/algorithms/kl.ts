@@ -10,7 +10,7 @@
  */
 import type { Tensor } from '../tensor/index.ts';
 
-/** Which estimate of the KL divergence is taken; the formulas are at the top of this file. */
+/** Which estimate of the KL divergence is taken; src/algorithms/kl.ts gives the formulas. */
 export type KlEstimator = 'k1' | 'k2' | 'k3';
 
 /** The chosen KL estimate of every sampled token. */

@@ -6,7 +6,7 @@ import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { share } from './aggregation.ts';
 import { smoothedLogistic } from './logistic.ts';
 import type { LossResult, Metrics } from './metrics.ts';
-import { type Segments, spread } from './segments.ts';
+import { repeatOverTokens, type Segments } from './segments.ts';
 
 /** Label smoothing and reward centring of `preferenceRewardLoss`. */
 export interface PreferenceRewardOptions {
@@ -63,7 +63,7 @@ export function outcomeRewardLoss(
 ): LossResult {
   return scope(() => {
     const { logits, correct, segments } = batch;
-    const labels = spread(correct, segments);
+    const labels = repeatOverTokens(correct, segments);
     const loss = share(logits.mul(labels).sub(softplus(logits)).neg(), totals.tokens, 'tokens');
     const metrics = noGrad(() => {
       const ends = segments.lengths.cumsum(0).sub(1).to('int64');

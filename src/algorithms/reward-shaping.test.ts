@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { adaptedKlCoef } from './adaptive-kl.ts';
-import { informative, overlongPenalty, withEosPenalty } from './reward-shaping.ts';
+import { inMixedGroup, overlongPenalty, withEosPenalty } from './reward-shaping.ts';
 
 describe('reward shaping', () => {
   it('punishes overlong responses by a ramp', () => {
@@ -14,7 +14,7 @@ describe('reward shaping', () => {
   });
 
   it('drops groups that are all right or all wrong', () => {
-    const kept = informative([1, 1, 0, 0, true, false, 1], [0, 0, 1, 1, 2, 2, 3]);
+    const kept = inMixedGroup([1, 1, 0, 0, true, false, 1], [0, 0, 1, 1, 2, 2, 3]);
     expect(kept).toEqual([false, false, false, false, true, true, false]);
   });
 

@@ -17,10 +17,10 @@ export function withEosPenalty(reward: number, endedProperly: boolean, penalty: 
 }
 
 /**
- * DAPO's dynamic sampling: true for the responses to keep. A group in which all responses are right, or all wrong, has
- * an advantage of 0 and is dropped.
+ * DAPO's dynamic sampling: true for the responses of groups with both right and wrong responses. In other groups every
+ * advantage is 0, and they are dropped.
  */
-export function informative(correct: ArrayLike<number | boolean>, groups: ArrayLike<number>): boolean[] {
+export function inMixedGroup(correct: ArrayLike<number | boolean>, groups: ArrayLike<number>): boolean[] {
   const kept = new Array<boolean>(groups.length).fill(false);
   for (const group of membersOf(groups)) {
     const first = Number(correct[group[0] as number]);

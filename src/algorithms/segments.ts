@@ -62,6 +62,6 @@ export function segmentMean(values: Tensor, segments: Segments): Tensor {
 }
 
 /** Repeats each response's value over its tokens: [count] → [n]. */
-export function spread(perResponse: Tensor, segments: Segments): Tensor {
+export function repeatOverTokens(perResponse: Tensor, segments: Segments): Tensor {
   return perResponse.indexSelect(0, segments.ids);
 }

@@ -1,32 +1,35 @@
 /** Hugging Face checkpoints in and out, and everything that runs them. */
 
 export { type QuantType, quantTypes } from '../nn/index.ts';
-export * from './decoder/batch.ts';
-export { Decoder, type NamedWeight, withoutDropout } from './decoder/decoder.ts';
-export * from './decoder/head.ts';
-export * from './decoder/logprobs.ts';
-export * from './decoder/responses.ts';
+export { type PackedBatch, packSequences } from './decoder/batch.ts';
+export { Decoder, type NamedWeight } from './decoder/decoder.ts';
+export { type HeadKind, ScoreHead } from './decoder/head.ts';
+export { scoredTokens, type TokenLogprobs, tokenLogprobs } from './decoder/logprobs.ts';
+export {
+  type MicroBatchLimits,
+  microBatches,
+  type PackedResponses,
+  type PromptedResponse,
+  packResponses,
+  responseBatches,
+  responseLogprobs,
+  responsesOf,
+  type SequencesWithPrompts,
+} from './decoder/responses.ts';
+export { withoutDropout } from './decoder/temporarily.ts';
 export { exportGguf, type GgufExport, type GgufOptions } from './export/export-gguf.ts';
 export { type TensorType as GgufType, tensorTypes as ggufTypes } from './export/gguf/format.ts';
 export { type GgufFile, openGguf } from './export/gguf/reader.ts';
 export { exportMerged, type MergedOptions } from './export/merged.ts';
 export type { DecoderSpec } from './families/spec.ts';
 export { loadAdapter, restoreAdapter, saveAdapter } from './files/adapter.ts';
-export { configQuantType } from './files/bitsandbytes.ts';
-export { type LoadOptions, readConfig } from './files/decoder.ts';
+export type { LoadOptions } from './files/decoder.ts';
 export { deviceOf, dtypeOf } from './files/device.ts';
 export { type Inspection, type InspectOptions, inspectModel } from './files/inspect.ts';
-export * from './files/load.ts';
+export { initModel, loadModel, loadModelFolder } from './files/load.ts';
 export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './files/memory.ts';
 export { saveModel } from './files/save.ts';
-export {
-  baseOfAdapter,
-  checkSameVocabulary,
-  checkTokenizer,
-  checkVocabulary,
-  loadTokenizer,
-  type TokenizerSource,
-} from './files/tokenizer.ts';
+export { loadTokenizer, type TokenizerSource } from './files/tokenizer.ts';
 export {
   type Generation,
   type GenerationRequest,
@@ -35,7 +38,13 @@ export {
   type Token,
   WeightsChangedError,
 } from './generate/request.ts';
-export * from './generate/sampler.ts';
+export {
+  createSampler,
+  type GenerateOptions,
+  type PromptCounts,
+  Sampler,
+  type SamplerOptions,
+} from './generate/sampler.ts';
 export type { SamplingOptions, TokenLogprob } from './generate/sampling.ts';
 export type { Submission } from './generate/submission.ts';
 export type { Adapter, Adapters } from './lora/adapters.ts';
@@ -48,7 +57,6 @@ export {
   unmergeAdapters,
   withoutAdapters,
 } from './lora/lora.ts';
-export * from './model.ts';
-export * from './score.ts';
-export * from './text/language-model.ts';
-export { StopText } from './text/stop-text.ts';
+export { Model, type ModelNotes } from './model.ts';
+export { type HeadOutputOptions, headOutputs, type ScoredSequence } from './score.ts';
+export { generate, LanguageModel, stream, type TextRequest, type TextResponse } from './text/language-model.ts';

@@ -4,5 +4,5 @@ export * from './clipping.ts';
 export * from './initialisers.ts';
 export * from './layers.ts';
 export * from './module.ts';
-export * from './quantised.ts';
+export { QuantisedMatrix, type QuantType, quantTypes } from './quantised.ts';
 export * from './schedule.ts';

@@ -13,7 +13,7 @@ export interface ScheduleOptions {
   floor?: number;
 }
 
-/** The factor on the peak rate at a step, counted from 0. Step 0 of a warm-up over W steps trains at 1/W, not at 0. */
+/** The factor on the peak learning rate at a step, counted from 0. Step 0 of a warm-up over W steps trains at 1/W, not at 0. */
 export function scheduleFactor(step: number, options: ScheduleOptions): number {
   const { kind, totalSteps, warmupSteps = 0, floor = 0 } = options;
   if (!(totalSteps > 0) || warmupSteps < 0)

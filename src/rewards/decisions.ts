@@ -60,7 +60,7 @@ interface Stepped {
 }
 
 /** Scores pairs and compares the two responses of each. */
-export async function preferenceDecisions(
+async function preferenceDecisions(
   scorer: RewardModelScorer,
   pairs: readonly Pair[],
   options?: ScoreOptions,
@@ -93,7 +93,7 @@ export async function preferenceDecisions(
 }
 
 /** Scores graded solutions and compares each with its grade. */
-export async function outcomeDecisions(
+async function outcomeDecisions(
   scorer: RewardModelScorer,
   graded: readonly Graded[],
   options?: ScoreOptions,
@@ -140,7 +140,7 @@ export function decisionsOf(
 }
 
 /** One decision per labelled step. A solution is right where none of its steps is labelled wrong. */
-export async function processDecisions(
+async function processDecisions(
   scorer: RewardModelScorer,
   solutions: readonly Stepped[],
   options?: ScoreOptions,

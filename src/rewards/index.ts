@@ -1,7 +1,7 @@
 /** Anything that scores a response: a reward model, a verifier, a program of the user's, sums of them. */
 
 export { answerVerifier, isRight } from './answer.ts';
-export * from './decisions.ts';
+export { type Decision, type Decisions, decisionsOf, type Forecast } from './decisions.ts';
 export {
   type Calibration,
   calibration,

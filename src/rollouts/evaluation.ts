@@ -3,7 +3,8 @@
  * evaluation and are never used for training.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
-import { checkSameVocabulary, type Model } from '../models/index.ts';
+import { checkSameVocabulary } from '../models/files/tokenizer.ts';
+import type { Model } from '../models/index.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { type ScoreOptions, scoreLogprobs } from './batches.ts';

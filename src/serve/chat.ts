@@ -1,6 +1,7 @@
 /** POST /v1/chat/completions: whole or streamed, with log-probs, tools and JSON. */
 import { randomUUID } from 'node:crypto';
-import { type Generation, StopText, type Token, type TokenLogprob } from '../models/index.ts';
+import type { Generation, Token, TokenLogprob } from '../models/index.ts';
+import { StopText } from '../models/text/stop-text.ts';
 import type { Tokenizer } from '../text/index.ts';
 import type { EventStream } from './http.ts';
 import type { ChatRequest } from './protocol.ts';

@@ -1,6 +1,7 @@
 /** POST /v1/completions: continues a prompt. */
 import { randomUUID } from 'node:crypto';
-import { type Generation, StopText } from '../models/index.ts';
+import type { Generation } from '../models/index.ts';
+import { StopText } from '../models/text/stop-text.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { finishReason, type Usage, usageOf } from './chat.ts';
 import type { EventStream } from './http.ts';

@@ -9,11 +9,11 @@ import {
   gradedRows,
   labelledStepsRows,
   mixture,
-  parseMixture,
   partOf,
   preferenceRows,
   task,
 } from './index.ts';
+import { parseMixture } from './mixture.ts';
 
 const score = (row: { task: string; seed: number; difficulty: number }, response: string) =>
   task(row.task).score(response, task(row.task).generate(row.seed, row.difficulty));

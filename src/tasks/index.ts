@@ -29,7 +29,6 @@ export {
   type MixturePart,
   mixture,
   type Part,
-  parseMixture,
   partOf,
   parts,
 } from './mixture.ts';

@@ -13,8 +13,8 @@ export type TextTokenizer = Pick<
 >;
 
 /**
- * `chat`: the model's template. `transcript`: "Human: … Assistant: …", for models without one. `raw`: the prompt's text
- * unchanged. `auto`: chat where the tokenizer has a template, else transcript.
+ * How a prompt is written: `chat` by the model's template, `transcript` as "Human: … Assistant: …" for models without one,
+ * `raw` unchanged, `auto` as chat where the tokenizer has a template, else as a transcript.
  */
 export type PromptFormat = 'auto' | 'chat' | 'transcript' | 'raw';
 

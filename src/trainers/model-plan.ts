@@ -1,17 +1,10 @@
 /** The model that a config names, from its config.json alone: how large it is, how long its sequences may be, its memory. */
 import { existsSync } from 'node:fs';
 import { resolveModel } from '../hub/hub.ts';
-import {
-  baseOfAdapter,
-  configQuantType,
-  deviceOf,
-  dtypeOf,
-  initModel,
-  type MemoryEstimate,
-  type QuantType,
-  readConfig,
-  trainingMemory,
-} from '../models/index.ts';
+import { configQuantType } from '../models/files/bitsandbytes.ts';
+import { readConfig } from '../models/files/decoder.ts';
+import { baseOfAdapter } from '../models/files/tokenizer.ts';
+import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
 import type { Device } from '../tensor/index.ts';

@@ -10,10 +10,10 @@
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
+import { readConfig } from '../models/files/decoder.ts';
+import { checkTokenizer, checkVocabulary } from '../models/files/tokenizer.ts';
 import {
   addLora,
-  checkTokenizer,
-  checkVocabulary,
   deviceOf,
   dtypeOf,
   type HeadKind,
@@ -24,7 +24,6 @@ import {
   loadTokenizer,
   type Model,
   type QuantType,
-  readConfig,
   restoreAdapter,
   saveModel,
 } from '../models/index.ts';

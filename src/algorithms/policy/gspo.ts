@@ -1,5 +1,5 @@
 /** s = exp(mean_t(lp − lpOld)): one ratio per response, because there is one reward per response. */
-import { segmentMean, spread } from '../segments.ts';
+import { repeatOverTokens, segmentMean } from '../segments.ts';
 import { clippedSurrogate } from './clipping.ts';
 import { definePolicyAlgorithm } from './policy.ts';
 
@@ -13,7 +13,7 @@ export const gspo = definePolicyAlgorithm({
   klIn: 'loss',
   defaults: { clipLow: 3e-4, clipHigh: 4e-4, klCoef: 0 },
   terms: ({ lp, lpOld, advantages, segments, options }) => {
-    const ratio = spread(segmentMean(lp.sub(lpOld), segments).exp(), segments);
+    const ratio = repeatOverTokens(segmentMean(lp.sub(lpOld), segments).exp(), segments);
     return clippedSurrogate(ratio, advantages, options.clipLow, options.clipHigh);
   },
 });

@@ -5,7 +5,7 @@ import { zeroSpreadShare } from '../advantages.ts';
 import { stepTotals } from '../aggregation.ts';
 import { random, sum } from '../checks.test-support.ts';
 import { policyAlgorithms } from '../index.ts';
-import { informative } from '../reward-shaping.ts';
+import { inMixedGroup } from '../reward-shaping.ts';
 import { segmentsOf } from '../segments.ts';
 import { policyAdvantages } from './advantages.ts';
 import { type PolicyAlgorithm, policyOptions, usesReference } from './policy.ts';
@@ -114,7 +114,7 @@ function train(algorithm: PolicyAlgorithm, world: World, steps: number): { befor
     let groups = Array.from({ length: world.prompts * groupSize }, (_, i) => Math.floor(i / groupSize));
     let responses = groups.map((prompt) => world.respond(prompt, act, next));
     if (options.dropEqualGroups) {
-      const kept = informative(
+      const kept = inMixedGroup(
         responses.map((response) => response.reward),
         groups,
       );

@@ -35,8 +35,8 @@ const PREFIX = 'base_model.model.';
 const BASE_QUANT_TYPE = 'attune_base_quant_type';
 
 /**
- * All adapters of a model, laid out as PEFT does: the first (or `default`) in the folder, the others in folders by
- * name.
+ * Saves all adapters of a model as PEFT lays them out: the first (or `default`) in the folder itself, each of the others in
+ * a folder of its name.
  */
 export function saveAdapters(model: Model, folder: string): void {
   const names = model.adapters?.names ?? [];
@@ -44,7 +44,7 @@ export function saveAdapters(model: Model, folder: string): void {
   for (const name of names) saveAdapter(model, name === main ? folder : join(folder, name), name);
 }
 
-/** One adapter, the active one unless named, with its head. */
+/** Saves one adapter, the active one unless named, with the model's head. */
 export function saveAdapter(model: Model, folder: string, name = model.adapters?.active?.name): void {
   if (model.adapters === null || name === undefined) throw new UserError('This model has no active adapter to save.');
   const active = model.adapters.active?.name ?? null;

@@ -8,7 +8,8 @@
  * Matrices lie as [outputs, inputs], those of GPT-2's Conv1D too: transformers turns them before it quantises.
  */
 import { UserError } from '../../errors.ts';
-import { QUANT_RUN, type QuantisedPart, type QuantType } from '../../nn/index.ts';
+import type { QuantType } from '../../nn/index.ts';
+import { QUANT_RUN, type QuantisedPart } from '../../nn/quantised.ts';
 import { aten, type DType, dtypeBytes, type Tensor, tensor } from '../../tensor/index.ts';
 
 /** A checkpoint's tensors by name; whoever reads one notes that it was read. */

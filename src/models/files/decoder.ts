@@ -4,7 +4,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
-import { QuantisedMatrix, type QuantType, sameKind } from '../../nn/index.ts';
+import { QuantisedMatrix, type QuantType } from '../../nn/index.ts';
+import { sameKind } from '../../nn/quantised.ts';
 import { type Checkpoint, cat, type Device, type DType, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { Decoder } from '../decoder/decoder.ts';
 import { Layer } from '../decoder/layer.ts';

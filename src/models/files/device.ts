@@ -2,7 +2,7 @@
 import { UserError } from '../../errors.ts';
 import { type Device, type DType, defaultDevice, isDevice } from '../../tensor/index.ts';
 
-/** `auto` is the first GPU where there is one. */
+/** The device of a name. `auto` is the first GPU where there is one, else the CPU. */
 export function deviceOf(name: string): Device {
   if (name === 'auto') return defaultDevice();
   const device = name === 'cuda' ? 'cuda:0' : name;
@@ -13,7 +13,7 @@ export function deviceOf(name: string): Device {
   return device as Device;
 }
 
-/** `auto` is bfloat16 on a GPU and float32 on a CPU. */
+/** The dtype of a name. `auto` is bfloat16 on a GPU and float32 on a CPU. */
 export function dtypeOf<Name extends DType>(name: 'auto' | Name, device: Device): Name | 'float32' | 'bfloat16' {
   if (name !== 'auto') return name as Name;
   return device === 'cpu' ? 'float32' : 'bfloat16';

@@ -13,7 +13,7 @@ import { loadAdapter, readAdapterConfig } from './adapter.ts';
 import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decoder.ts';
 import { readHead } from './head.ts';
 
-/** From a folder or the hub (`org/name[@revision]`). The folder of an adapter gives its base with the adapter on it. */
+/** Loads a model from a folder or the hub (`org/name[@revision]`). An adapter's folder gives its base with the adapter on it. */
 export async function loadModel(name: string, options: LoadOptions & ResolveOptions = {}): Promise<Model> {
   const folder = await resolveModel(name, options);
   const adapter = readAdapterConfig(folder);
@@ -23,7 +23,7 @@ export async function loadModel(name: string, options: LoadOptions & ResolveOpti
   return withAdapter(await loadModel(base.folder ?? base.name, asTrained(base, options)), folder);
 }
 
-/** The same without the hub: what it needs must lie on this disk. */
+/** Loads a model from a folder, without the hub: an adapter's base must be on this disk too. */
 export function loadModelFolder(folder: string, options: LoadOptions = {}): Model {
   const adapter = readAdapterConfig(folder);
   if (adapter === null) return loadPlainModel(folder, options);
@@ -59,7 +59,7 @@ function withAdapter(base: Model, folder: string): Model {
   return base;
 }
 
-/** Fresh random weights from a config, under a seed. */
+/** Makes a model with random weights from a config and a seed. */
 export function initModel(
   config: Record<string, unknown>,
   options: LoadOptions & { seed?: number; source?: string } = {},

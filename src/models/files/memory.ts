@@ -5,7 +5,8 @@
  *     using shapes = initModel(config, { device: 'meta' });
  *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
  */
-import { type QuantType, quantisedBytes } from '../../nn/index.ts';
+import type { QuantType } from '../../nn/index.ts';
+import { quantisedBytes } from '../../nn/quantised.ts';
 import { logprobChunk } from '../../tensor/functional.ts';
 import { type Device, type DType, defaultDevice, dtypeBytes } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
@@ -80,7 +81,7 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   };
 }
 
-/** What a decoder's weights take when they are loaded so. */
+/** Bytes of a decoder's weights when they are loaded in this dtype, or quantised to this type. */
 export function weightBytes(model: Model, dtype: DType, quantType?: QuantType): number {
   const plain = model.decoder.parameterCount() * dtypeBytes[dtype];
   if (quantType === undefined) return plain;

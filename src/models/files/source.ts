@@ -1,6 +1,7 @@
 /** Where a decoder's weights come from: a checkpoint, or the initial distribution. */
 import { UserError } from '../../errors.ts';
-import { QuantisedMatrix, type QuantisedPart, type QuantType } from '../../nn/index.ts';
+import { QuantisedMatrix, type QuantType } from '../../nn/index.ts';
+import type { QuantisedPart } from '../../nn/quantised.ts';
 import {
   type Checkpoint,
   type Device,

@@ -16,7 +16,7 @@ export interface TokenizerSource {
   fromConfig?: string;
 }
 
-/** The tokenizer asked for, or the model's own. An adapter's folder may lack one; its base model has it. */
+/** Loads the named tokenizer, or the model's own. Where an adapter's folder has none, its base model's is taken. */
 export async function loadTokenizer(wanted: string | TokenizerSource, progress?: Progress): Promise<Tokenizer> {
   const source: TokenizerSource = typeof wanted === 'string' ? { model: wanted } : wanted;
   if (source.tokenizer === undefined && source.fromConfig !== undefined) {

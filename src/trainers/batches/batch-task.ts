@@ -1,8 +1,9 @@
 /** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
+import { packShared } from '../../models/decoder/batch.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
-import { type Model, type PackedBatch, packShared, withoutDropout } from '../../models/index.ts';
+import { type Model, type PackedBatch, withoutDropout } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';

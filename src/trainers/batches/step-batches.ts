@@ -9,7 +9,8 @@
 import type { Batch } from '../../data/index.ts';
 import { Batches, type BatchOptions, type BatchState, type TokenStore } from '../../data/index.ts';
 import { AttuneError, UserError } from '../../errors.ts';
-import { type PackedBatch, packedBatch } from '../../models/index.ts';
+import { packedBatch } from '../../models/decoder/batch.ts';
+import type { PackedBatch } from '../../models/index.ts';
 import type { Device } from '../../tensor/index.ts';
 
 export interface StepBatchOptions extends Pick<BatchOptions, 'tokenBudget' | 'lengthAware'> {

@@ -1,5 +1,5 @@
 /** Computes the advantages of a step's rollouts from their rewards. */
-import { informative, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
+import { inMixedGroup, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
 
 /** Sets `advantages`, `advantage` and, with a critic, `returns` of every rollout. */
@@ -35,7 +35,7 @@ export function computeAdvantages(
  * Keeps the rollouts of groups with both right and wrong responses; without a verifier, groups with different scores.
  */
 export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
-  const kept = informative(
+  const kept = inMixedGroup(
     rollouts.map(({ correct, score }) => Number(correct ?? score)),
     rollouts.map(({ group }) => group),
   );

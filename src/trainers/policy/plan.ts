@@ -2,7 +2,8 @@
 import { usesReference } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
-import { baseOfAdapter, loadTokenizer } from '../../models/index.ts';
+import { baseOfAdapter } from '../../models/files/tokenizer.ts';
+import { loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { describeChoices } from '../batches/plan.ts';
 import { modelPlan } from '../model-plan.ts';

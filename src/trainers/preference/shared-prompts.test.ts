@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { preferenceLoss } from '../../algorithms/index.ts';
 import { type Batch, packBatch } from '../../data/index.ts';
+import { packShared } from '../../models/decoder/batch.ts';
 import {
   type PromptedResponse,
   packedTokens,
@@ -9,7 +10,7 @@ import {
   responseBatches,
   responseLogprobs,
 } from '../../models/decoder/responses.ts';
-import { initModel, type Model, packSequences, packShared, tokenLogprobs } from '../../models/index.ts';
+import { initModel, type Model, packSequences, tokenLogprobs } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';

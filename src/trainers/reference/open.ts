@@ -1,6 +1,7 @@
 /** Opens the reference of a config. */
 import { UserError } from '../../errors.ts';
-import { checkSameVocabulary, loadModel, type Model } from '../../models/index.ts';
+import { checkSameVocabulary } from '../../models/files/tokenizer.ts';
+import { loadModel, type Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { AdapterReference } from './adapters.ts';
 import type { ReferenceConfig } from './options.ts';

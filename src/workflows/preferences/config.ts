@@ -74,7 +74,7 @@ export const buildPreferencesSchema = policySchema
     }),
   });
 
-/** The options of `buildPreferences`. */
+/** The options of `buildPreferences`, with defaults filled in. */
 export type BuildPreferencesConfig = z.output<typeof buildPreferencesSchema>;
 
 type Name = keyof BuildPreferencesConfig;
