@@ -1,12 +1,14 @@
 /**
- * How fast text becomes tokens, three ways: `npm run bench -- tokenizer [--tokenizer folder] [--megabytes 8]`.
+ * How fast text becomes tokens: `npm run bench -- tokenizer [--tokenizer folder] [--megabytes 4] [--pure-js node_modules]`.
  *   encode        our own merging in TypeScript, synchronous (Tokenizer.encode)
  *   encodeBatch   Hugging Face's `tokenizers`, on its threads (Tokenizer.encodeBatch)
  *   native encode the same package, one text at a time
- * Texts are read from the folder's own documentation or generated, half of them not ASCII; every way must give the same ids.
+ *   pure JS       `@huggingface/tokenizers`, synchronous; not a dependency, so `--pure-js` names a node_modules folder that has it
+ * Texts are generated, ASCII and mixed. `same` says whether the ids are those of `encode`.
  */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Tokenizer as NativeTokenizer } from 'tokenizers';
 import { Random } from '../src/random.ts';
@@ -21,11 +23,16 @@ const others = 'Größe naïve 日本語 мир 😀 é ñandú 東京 αβγ fi
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values } = parseArgs({
     args,
-    options: { tokenizer: { type: 'string', default: 'models/tiny' }, megabytes: { type: 'string', default: '4' } },
+    options: {
+      tokenizer: { type: 'string', default: 'models/tiny' },
+      megabytes: { type: 'string', default: '4' },
+      'pure-js': { type: 'string' },
+    },
   });
   if (!existsSync(join(values.tokenizer, 'tokenizer.json'))) throw new Error(`${values.tokenizer}: no tokenizer.json`);
   const tokenizer = await Tokenizer.load(values.tokenizer);
   const native = NativeTokenizer.fromFile(join(values.tokenizer, 'tokenizer.json'));
+  const pure = values['pure-js'] === undefined ? undefined : pureTokenizer(values['pure-js'], values.tokenizer);
   for (const [name, mixed] of [
     ['ASCII', false],
     ['mixed', true],
@@ -48,7 +55,27 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       for (const text of texts) ids.push((await native.encode(text, null, { addSpecialTokens: false })).getIds());
       return ids;
     });
+    if (pure !== undefined) {
+      for (const text of texts.slice(0, 50)) pure.encode(text);
+      yield await timed('pure JS', async () =>
+        texts.map((text) => pure.encode(text, { add_special_tokens: false }).ids),
+      );
+    }
   }
+}
+
+interface PureTokenizer {
+  encode(text: string, options?: { add_special_tokens: boolean }): { ids: number[] };
+}
+
+/** `@huggingface/tokenizers` from a node_modules folder, with a tokenizer's files. */
+function pureTokenizer(modules: string, folder: string): PureTokenizer {
+  const require = createRequire(join(resolve(modules), 'none.js'));
+  const { Tokenizer: Pure } = require('@huggingface/tokenizers') as {
+    Tokenizer: new (tokenizer: object, config: object) => PureTokenizer;
+  };
+  const json = (name: string) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as object;
+  return new Pure(json('tokenizer.json'), json('tokenizer_config.json'));
 }
 
 /** Texts of some 800 characters, as chats have them. */

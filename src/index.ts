@@ -62,6 +62,15 @@ export {
   tolerant,
 } from './rewards/index.ts';
 export { lineChart, openRun, toPng } from './runs/index.ts';
+export {
+  Registry,
+  type RegistryOptions,
+  type RequestEntry,
+  type RunningServer,
+  type ServedModel,
+  type ServeOptions,
+  serve,
+} from './serve/index.ts';
 export { Tokenizer } from './text/index.ts';
 export type { TrainResult, TrainStep } from './trainers/loop/loop.ts';
 export { type Measured, type StepOf, Training, type TrainingResult } from './trainers/loop/training.ts';

@@ -12,12 +12,12 @@ import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 
 const schema = z.object({
-  rewardModel: field(z.string().optional(), { description: 'a reward model that scores each reply' }),
+  rewardModel: field(z.string().optional(), { description: 'a reward model that scores each response' }),
   system: field(z.string().optional(), { description: 'what the model is told before all else' }),
   temperature: field(z.number().min(0).max(1.5).default(0.7), { description: '0 takes the likeliest word each time' }),
-  maxTokens: field(z.number().int().min(64).max(2048).default(512), { description: 'length of a reply at most' }),
+  maxTokens: field(z.number().int().min(64).max(2048).default(512), { description: 'most tokens of a response' }),
   seed: field(z.number().int().min(0).default(42), {
-    description: 'the same seed and conversation give the same reply',
+    description: 'the same seed and conversation give the same response',
   }),
   votes: field(z.string().default('votes.jsonl'), {
     description: 'two models: the preference file that votes are added to',
@@ -34,7 +34,7 @@ const schema = z.object({
 export function register(program: Command): void {
   const command = program
     .command('chat <model> [other]')
-    .description('talk to a model; with two, both answer blind and you vote for the better reply');
+    .description('talk to a model; with two, both answer blind and you vote for the better response');
   addSchemaOptions(command, schema);
   command.addHelpText(
     'after',

@@ -50,7 +50,7 @@ export const generateSchema = z.object({
     group: sampling,
   }),
   stop: field(z.array(z.string().min(1)).default([]), {
-    description: 'strings that end the reply',
+    description: 'strings that end the response',
     group: sampling,
     variadic: true,
   }),
@@ -58,8 +58,8 @@ export const generateSchema = z.object({
     description: 'go on past the end of the text, to the last of the new tokens',
     group: sampling,
   }),
-  samples: field(count().default(1), { description: 'replies', group: sampling }),
-  seed: field(z.number().int().min(0).default(42), { description: 'reply i has seed + i', group: sampling }),
+  samples: field(count().default(1), { description: 'responses', group: sampling }),
+  seed: field(z.number().int().min(0).default(42), { description: 'response i has seed + i', group: sampling }),
   json: field(z.boolean().default(false), { description: 'ids, log-probs and text as JSON, when all is done' }),
 });
 
@@ -99,7 +99,7 @@ async function generate(config: Config): Promise<void> {
   const onToken = (_: number, id: number) => printPart(text === undefined ? `${id} ` : text.push(id));
   const { samples, temperature, topK, topP, minP, repetitionPenalty, seed } = config;
   const started = performance.now();
-  const [replies] = (await sampler.generate(
+  const [responses] = (await sampler.generate(
     [
       {
         ...{ prompt, samples, maxNewTokens, temperature, topK, topP, minP, repetitionPenalty, seed },
@@ -111,7 +111,7 @@ async function generate(config: Config): Promise<void> {
     { signal: interrupt.signal },
   )) as [Generation[]];
   if (streaming) printPart(`${text?.flush() ?? ''}\n`);
-  report(replies, config, (performance.now() - started) / 1000, streaming, prompt);
+  report(responses, config, (performance.now() - started) / 1000, streaming, prompt);
 }
 
 /** --ids needs no tokenizer, but shows text if there is one. */
@@ -140,7 +140,7 @@ function roomFor(asked: number, prompt: number, { decoder }: Model): number {
   const room = maxPositions - prompt;
   if (asked <= room) return asked;
   tell(
-    `--max-new-tokens ${asked}: the model reads ${maxPositions} positions, so the reply ends after ${room} tokens at most.`,
+    `--max-new-tokens ${asked}: the model reads ${maxPositions} positions, so the response ends after ${room} tokens at most.`,
   );
   return room;
 }
@@ -161,14 +161,15 @@ function stopIds(tokenizer: Tokenizer | undefined, config: Record<string, unknow
   return [config.eos_token_id].flat().filter((id) => typeof id === 'number');
 }
 
-function report(replies: Generation[], config: Config, seconds: number, streamed: boolean, prompt: number[]): void {
-  const tokens = replies.reduce((sum, reply) => sum + reply.ids.length, 0);
+function report(responses: Generation[], config: Config, seconds: number, streamed: boolean, prompt: number[]): void {
+  const tokens = responses.reduce((sum, response) => sum + response.ids.length, 0);
   if (config.json) {
-    const rows = replies.map((reply) => ({ ...reply, logprobs: Array.from(reply.logprobs) }));
+    const rows = responses.map((response) => ({ ...response, logprobs: Array.from(response.logprobs) }));
     printJson({ prompt_ids: prompt, replies: rows, tokens_per_second: tokens / seconds }, 2);
     return;
   }
-  if (!streamed) for (const [i, reply] of replies.entries()) print(`[${i + 1}] ${reply.text ?? reply.ids.join(' ')}\n`);
-  const ends = replies.map((reply) => reply.finish).join(', ');
+  if (!streamed)
+    for (const [i, response] of responses.entries()) print(`[${i + 1}] ${response.text ?? response.ids.join(' ')}\n`);
+  const ends = responses.map((response) => response.finish).join(', ');
   tell(`${tokens} tokens in ${seconds.toFixed(1)} s (${Math.round(tokens / seconds)}/s), ${ends}`);
 }

@@ -31,7 +31,7 @@ export const trainSchema = z.object({
   overwrite: field(z.boolean().default(false), { description: 'replace a tokenizer that is there' }),
   minFrequency: field(z.number().int().min(0).default(2), { description: 'join only pairs seen as often as this' }),
   specialTokens: field(z.array(z.string()).optional(), { description: 'they get the first ids' }),
-  eosToken: field(z.string().optional(), { description: 'which of them ends a reply' }),
+  eosToken: field(z.string().optional(), { description: 'which of them ends a response' }),
   chatTemplate: field(z.string().optional(), { description: 'a Jinja file in place of ChatML' }),
   pattern: field(z.string().optional(), {
     description: "regular expression of pieces that are never joined with one another, in place of GPT-2's",

@@ -114,7 +114,7 @@ describe('explore', () => {
       { prompt: 'p', chosen: 'x', rejected: 'y'.repeat(20) },
     ];
     const report = await explore(pairs, { tokenizer, maxLength: 40 });
-    // "\n\nHuman: p\n\nAssistant:" is 22 characters, a reply adds a blank and EOS.
+    // "\n\nHuman: p\n\nAssistant:" is 22 characters, a response adds a blank and EOS.
     expect(report.statistics.tokens).toMatchObject({
       count: 2,
       mean: 39,

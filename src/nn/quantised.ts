@@ -1,11 +1,11 @@
 /**
- * A frozen matrix in 8 or 4 bits. What it is multiplied with keeps its dtype and its gradient; the matrix itself has none.
+ * A frozen matrix in 8 or 4 bits. Products keep the dtype of their input and pass gradients to it; the matrix itself has none.
  *
  *     using matrix = QuantisedMatrix.of(weight, 'int4');
  *     matrix.multiply(x);                                   // x·Ŵᵀ
  *
- * `int8`: max|w| of each row is 127, the rest is rounded to the nearest (LLM.int8). `int4`: NF4 with double quantisation
- * (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. The format is bitsandbytes' and is told in native/cpu/quantised_rows.h.
+ * `int8`: each row is scaled so that max|w| is 127, and rounded (Dettmers et al. 2022, LLM.int8). `int4`: NF4 with double
+ * quantisation (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. native/cpu/quantised_rows.h describes bitsandbytes' format.
  */
 import {
   aten,
@@ -25,28 +25,28 @@ export const quantTypes = ['int8', 'int4'] as const;
 /** How a frozen matrix is held: in 8 or in 4 bits. */
 export type QuantType = (typeof quantTypes)[number];
 
-/** Weights of a block that share a maximum, in matrices that `QuantisedMatrix.of` makes. */
+/** NF4: the number of weights that share a maximum, in matrices from `QuantisedMatrix.of`. */
 export const QUANT_BLOCK = 64;
-/** Block maxima that share one maximum (double quantisation). */
+/** Double quantisation: the number of block maxima that share a maximum of their own. */
 export const QUANT_RUN = 256;
 
-/** One matrix in 8 or 4 bits, as a file holds it. */
+/** One matrix in 8 or 4 bits, as it is stored in a file. */
 export interface QuantisedPart {
   outputs: number;
   inputs: number;
-  /** int8 [outputs, inputs]; uint8 [⌈outputs·inputs / 2⌉] of 4 bits. */
+  /** 8 bits: int8 [outputs, inputs]. 4 bits: uint8 [⌈outputs·inputs / 2⌉]. */
   codes: Tensor;
-  /** float32 [outputs], max|w| of each row; of 4 bits of each block: uint8 with `nested`, float32 without. */
+  /** 8 bits: max|w| of each row, float32 [outputs]. 4 bits: max|w| of each block, uint8 with `nested`, else float32. */
   scales: Tensor;
-  /** Double quantisation: the largest of each run of 256 maxima, and what was taken off all of them, their mean. */
+  /** Double quantisation: the largest of each run of 256 block maxima, and their mean, which was subtracted first. */
   nested: { largest: Tensor; offset: number } | null;
-  /** Of 4 bits: what the 16 codes stand for, float32. */
+  /** 4 bits: the values of the 16 codes, float32. */
   levels: Tensor | null;
-  /** Weights that share a maximum, of 4 bits. */
+  /** 4 bits: the number of weights that share a maximum. */
   block: number;
 }
 
-/** Tensors whose parts follow one another, in the order that native/ops/quantised.cc takes them. */
+/** The tensors of all parts, joined, in the order of the arguments in native/ops/quantised.cc. */
 interface Held {
   codes: Tensor;
   scales: Tensor;
@@ -58,7 +58,7 @@ interface Held {
 /** A frozen matrix in 8 or 4 bits; products with it pass gradients to their input. */
 export class QuantisedMatrix {
   readonly type: QuantType;
-  /** The rows of each part: matrices that are quantised each for itself and multiplied as one. */
+  /** The rows of each part. Parts are quantised separately and multiplied as one matrix. */
   readonly parts: readonly number[];
   readonly outputs: number;
   readonly inputs: number;
@@ -75,8 +75,8 @@ export class QuantisedMatrix {
   }
 
   /**
-   * Of a plain [outputs, inputs] on the CPU, or of several below one another. They are read a few rows at a time, so that
-   * they may lie in a file; the codes are then put on `device`, which never holds more than these.
+   * Quantises a matrix [outputs, inputs] on the CPU, or several that are stacked by rows. They are read a few rows at a time,
+   * so that they may be mapped from a file. Only the result is copied to `device`.
    */
   static of(weight: Tensor | readonly Tensor[], type: QuantType, device: Device = 'cpu'): QuantisedMatrix {
     const parts: readonly Tensor[] = Array.isArray(weight) ? weight : [weight];
@@ -93,7 +93,7 @@ export class QuantisedMatrix {
     );
   }
 
-  /** Of matrices that are quantised already, below one another; they must agree in kind (`sameKind`). */
+  /** Stacks matrices that are already quantised by rows; they must be of the same kind (`sameKind`). */
   static join(parts: readonly QuantisedPart[], device: Device = 'cpu'): QuantisedMatrix {
     const [first] = parts as [QuantisedPart, ...QuantisedPart[]];
     return scope(() => {
@@ -129,13 +129,13 @@ export class QuantisedMatrix {
     return aten('attune::dequantise', ...this.arguments(), dtype);
   }
 
-  /** What the operators of native/ops/quantised.cc are told of it. */
+  /** The matrix as arguments of the operators in native/ops/quantised.cc. */
   arguments(): unknown[] {
     const { codes, scales, nested, offsets, levels } = this.#held;
     return [codes, scales, nested, offsets, levels, this.parts, this.inputs, this.block];
   }
 
-  /** One of the matrices it was made of; the tensors are views of its own. */
+  /** One of the matrices it was made of, as views of its tensors. */
   part(index: number): QuantisedPart {
     const { codes, scales, nested, offsets, levels } = this.#held;
     const { inputs, block } = this;
@@ -159,7 +159,7 @@ export class QuantisedMatrix {
     };
   }
 
-  /** What it is made of, for whoever counts or compares it. */
+  /** Its tensors by name, to count or compare them. */
   *tensors(): Iterable<[string, Tensor]> {
     for (const [name, part] of Object.entries(this.#held) as [string, Tensor | null][])
       if (part !== null) yield [name, part];
@@ -187,14 +187,14 @@ function placed(held: Held, device: Device): Held {
   };
 }
 
-/** Whether matrices can be held as one. */
+/** Whether quantised matrices can be joined: same inputs, block size, levels and double quantisation. */
 export function sameKind(parts: readonly QuantisedPart[]): boolean {
   const kind = ({ inputs, block, levels, nested }: QuantisedPart) =>
     [inputs, block, nested !== null, ...(levels?.numbers() ?? [])].join();
   return new Set(parts.map(kind)).size === 1;
 }
 
-/** What a matrix of such parts takes. */
+/** Bytes of a quantised matrix with parts of these rows. */
 export function quantisedBytes(parts: readonly number[], inputs: number, type: QuantType): number {
   const sum = (size: (rows: number) => number) => parts.reduce((total, rows) => total + size(rows), 0);
   if (type === 'int8') return sum((rows) => rows * (inputs + 4));

@@ -29,7 +29,7 @@ export class RewardReader {
   }
 
   sequences(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
-    return this.#notes.readAt === 'end-of-text' ? this.#wholeTexts(items) : this.#replies(items);
+    return this.#notes.readAt === 'end-of-text' ? this.#wholeTexts(items) : this.#responses(items);
   }
 
   async #wholeTexts(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
@@ -52,7 +52,7 @@ export class RewardReader {
   }
 
   /** Prompts and responses are tokenised separately, as in training. */
-  async #replies(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
+  async #responses(items: readonly RewardItem[]): Promise<ScoredSequence[]> {
     const process = this.#notes.type === 'process';
     const drafts = items.map((item) => {
       const messages = promptMessages(item.prompt);
@@ -60,15 +60,15 @@ export class RewardReader {
       const response = this.#notes.stripThinking ? stripThinking(item.response) : item.response;
       return {
         prompt,
-        replies: process ? this.#steps(item.steps ?? response) : [this.#format.response(messages, prompt, response)],
+        responses: process ? this.#steps(item.steps ?? response) : [this.#format.response(messages, prompt, response)],
       };
     });
-    const ids = await this.#tokenizer.encodeBatch(drafts.flatMap(({ prompt, replies }) => [prompt, ...replies]));
+    const ids = await this.#tokenizer.encodeBatch(drafts.flatMap(({ prompt, responses }) => [prompt, ...responses]));
     let at = 0;
-    return drafts.map(({ replies }) => {
+    return drafts.map(({ responses }) => {
       const prompt = ids[at++] as Int32Array;
-      const parts = ids.slice(at, at + replies.length);
-      at += replies.length;
+      const parts = ids.slice(at, at + responses.length);
+      at += responses.length;
       const closed = process ? parts : parts.map((part) => this.#format.closed(part));
       return this.#joined(prompt, closed);
     });
@@ -81,18 +81,18 @@ export class RewardReader {
     return (steps.length > 0 ? steps : ['']).map((step, index) => this.#format.step(step, index, stepSeparator));
   }
 
-  #joined(prompt: Int32Array, replies: Int32Array[]): ScoredSequence {
+  #joined(prompt: Int32Array, responses: Int32Array[]): ScoredSequence {
     const { bos } = this.#format;
-    const replyTokens = replies.reduce((sum, reply) => sum + reply.length, 0);
-    const room = Math.max(0, this.#options.maxLength - bos.length - replyTokens);
+    const responseTokens = responses.reduce((sum, response) => sum + response.length, 0);
+    const room = Math.max(0, this.#options.maxLength - bos.length - responseTokens);
     const start = [...bos, ...(prompt.length > room ? prompt.subarray(prompt.length - room) : prompt)];
     const ids = [...start];
     const places: number[] = [];
-    for (const reply of replies) {
-      ids.push(...reply);
-      if (reply.length > 0) places.push(ids.length - 1);
+    for (const response of responses) {
+      ids.push(...response);
+      if (response.length > 0) places.push(ids.length - 1);
     }
-    // A reply that is longer than the model's positions keeps its end, where it is read.
+    // A response that is longer than the model's positions keeps its end, where it is read.
     const over = Math.max(0, ids.length - this.#options.maxLength);
     const kept = places.map((place) => place - over).filter((place) => place >= 0);
     // A process model is scored at the end of each step, every other model at the last token.

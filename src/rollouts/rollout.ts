@@ -88,21 +88,21 @@ export async function sampleRollouts(
       seed: seeds(i),
     }),
   );
-  const generations = await sampler.generate(requests, { signal, progress });
+  const groups = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
-  return generations.flatMap((group, i) =>
-    group.map((generation, k) => rolloutOf(prompts[i] as PolicyPrompt, generation, tokenizer, i, k)),
+  return groups.flatMap((group, i) =>
+    group.map((response, k) => rolloutOf(prompts[i] as PolicyPrompt, response, tokenizer, i, k)),
   );
 }
 
 function rolloutOf(
   prompt: PolicyPrompt,
-  generation: Generation,
+  response: Generation,
   tokenizer: Tokenizer,
   group: number,
   rolloutIndex: number,
 ): Rollout {
-  const completionIds = Int32Array.from(generation.ids);
+  const completionIds = Int32Array.from(response.ids);
   return {
     prompt,
     group,
@@ -111,9 +111,9 @@ function rolloutOf(
     promptLength: prompt.ids.length,
     completionIds,
     completion: tokenizer.decode(completionIds, { skipSpecialTokens: true }),
-    ended: generation.finish === 'stop',
-    lpOld: Float32Array.from(generation.logprobs),
-    ...(generation.cutMass === undefined ? {} : { cutMass: Float32Array.from(generation.cutMass) }),
+    ended: response.finish === 'stop',
+    lpOld: Float32Array.from(response.logprobs),
+    ...(response.cutMass === undefined ? {} : { cutMass: Float32Array.from(response.cutMass) }),
     reward: 0,
     parts: {},
     score: 0,

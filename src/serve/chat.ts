@@ -61,7 +61,7 @@ export async function chatCompletion(served: ServedModel, request: ChatRequest, 
   return { ...head, object: 'chat.completion', choices, usage: usageOf(prompt.length, written) };
 }
 
-/** The same as events. Text that may be the start of a tool call or a stop text is held back. */
+/** Streams the response as events. Text that may be the start of a tool call or of a stop text is held back. */
 export async function streamChat(
   served: ServedModel,
   request: ChatRequest,
@@ -141,7 +141,7 @@ class StreamedChoice {
     return choices;
   }
 
-  /** What looked like a call and was none. */
+  /** Text that was held back as the possible start of a call and turned out not to be one. */
   #rest(written: string): string {
     if (this.#tools === undefined || !this.#beforeCalls.stopped) return this.#beforeCalls.flush();
     return written.slice(written.indexOf(this.#tools.opening));
@@ -152,7 +152,7 @@ class StreamedChoice {
   }
 }
 
-/** A response with its special tokens where tools may be called: some families open a call with one. */
+/** The response's text. Where tools may be called it includes special tokens, because some families open a call with one. */
 function writtenText(
   tokenizer: Tokenizer,
   { ids, text = '', finish }: Generation,
@@ -163,7 +163,7 @@ function writtenText(
   return tokenizer.decode(ids.filter((id) => !tokenizer.eosIds.includes(id)));
 }
 
-/** Calls that were cut at the limit may lack some: clients are told so. */
+/** A response that was cut at the token limit may lack calls; its finish reason tells the client. */
 const callsFinish = (finish: Generation['finish']): string => (finish === 'length' ? 'length' : 'tool_calls');
 
 export const finishReason = (finish: Generation['finish']): string => (finish === 'cancelled' ? 'stop' : finish);

@@ -1,4 +1,4 @@
-/** Many clients at once: those that come and go at random, one that reads nothing, and those who send nothing good. */
+/** Many clients at once: some disconnect at random, one reads nothing, some send malformed requests. */
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -37,7 +37,7 @@ const post = (body: object, signal?: AbortSignal) =>
     ...(signal === undefined ? {} : { signal }),
   });
 
-/** The text of a stream, or what came of it before the client went. */
+/** The text of a stream, up to where the client disconnected. */
 async function streamed(body: object, signal?: AbortSignal): Promise<string> {
   const answer = await post({ ...body, stream: true }, signal);
   let text = '';
@@ -94,7 +94,7 @@ describe('a text does not depend on what else is in the batch', () => {
 });
 
 describe('a client that reads nothing', () => {
-  /** Sends a request and never reads the answer. */
+  /** Sends a request and never reads the response. */
   const silent = (port: number, body: string) => {
     const socket = connect({ port, host: '127.0.0.1' });
     socket.on('error', () => {});

@@ -85,10 +85,10 @@ export const plainHeaders = {
   'Cross-Origin-Resource-Policy': 'same-origin',
 } as const;
 
-/** How long a client may leave what it was sent unread before it is given up. */
+/** How long a client may leave sent bytes unread before its connection is closed. */
 export const usualPatienceMs = 30_000;
 
-/** Characters that may be gathered before they leave in any case. */
+/** Gathered events are sent at once when they reach this many characters. */
 const mostGathered = 2 ** 16;
 
 /** Server-sent events, at the speed at which the client reads. */
@@ -97,7 +97,7 @@ export class EventStream {
   readonly #ping: NodeJS.Timeout;
   readonly #patienceMs: number;
   #onFirstToken: (() => void) | undefined;
-  /** Events that leave with the end of this turn. */
+  /** Events that are sent at the end of this turn of the event loop. */
   #gathered = '';
   /** Set while the client has unread bytes beyond the buffer. */
   #behind: Promise<void> | undefined;
@@ -115,7 +115,7 @@ export class EventStream {
     // Proxies may close a silent connection.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
     this.#ping.unref();
-    // However it ends: by itself, by an error, by a client that goes away.
+    // Called however the stream ends: by itself, by an error, or because the client disconnects.
     response.once('close', () => clearInterval(this.#ping));
   }
 
@@ -124,16 +124,16 @@ export class EventStream {
     return !this.#response.destroyed && !this.#response.writableEnded;
   }
 
-  /** The first token is there: what people wait for. */
+  /** Reports the first token. */
   began(): void {
     this.#onFirstToken?.();
     this.#onFirstToken = undefined;
   }
 
-  /** Takes an event; resolves when the client reads on, where it is behind. */
+  /** Sends an event. Where the client is behind, resolves when it has read on. */
   async send(event: unknown): Promise<void> {
     if (!this.open) return;
-    // Events of one turn of the loop leave together: a system call for each token would cost more than the token's text.
+    // Events of one turn of the event loop are sent together: one system call for each token would cost more than its text.
     if (this.#gathered === '') process.nextTick(() => this.#flush());
     this.#gathered += `data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`;
     if (this.#gathered.length > mostGathered) this.#flush();
@@ -147,7 +147,7 @@ export class EventStream {
     this.#behind ??= this.#drained();
   }
 
-  /** Waits until the client has read what it was sent, or is given up. */
+  /** Waits until the client has read what was sent, or its connection is closed. */
   async #drained(): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => this.#response.destroy(), this.#patienceMs);

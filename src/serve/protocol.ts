@@ -78,7 +78,7 @@ export const chatRequest = z.object({
       z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) }),
     ])
     .nullish(),
-  /** False: at most one call, where calls are required. */
+  /** False allows at most one call where calls are required. */
   parallel_tool_calls: z.boolean().nullish(),
   response_format: responseFormat.nullish(),
   /** Further variables of the chat template, such as enable_thinking. */

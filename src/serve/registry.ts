@@ -18,14 +18,16 @@ export interface ServedModel {
   maxTokens: number;
 }
 
+/** How models are loaded, and the limits of their samplers. */
 export interface RegistryOptions extends LoadOptions, ResolveOptions {
   /** Responses that may wait before the server answers that it is full. */
   maxQueue?: number;
   slots?: number;
-  /** Tokens of a sequence at most; by default what the model has, up to 4096 on a CPU and 8192 on a GPU. */
+  /** Most tokens of a sequence; by default the model's positions, at most 4096 on a CPU and 8192 on a GPU. */
   maxTokens?: number;
 }
 
+/** The models that a server offers, by name. */
 export class Registry {
   readonly #served = new Map<string, ServedModel>();
   readonly #rewards = new Map<string, RewardModelScorer>();
@@ -56,7 +58,7 @@ export class Registry {
     return this.addLoaded(name, model, tokenizer);
   }
 
-  /** Offers a model that is loaded already, and stays its owner's. */
+  /** Offers a model that is already loaded; the caller still owns and frees it. */
   addLoaded(name: string, model: Model, tokenizer: Tokenizer): ServedModel {
     this.#checkFree(name);
     model.train(false);

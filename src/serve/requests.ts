@@ -15,7 +15,7 @@ import { type ToolFormat, toolFormat } from './tools.ts';
 
 /** OpenAI's default. */
 const defaultTemperature = 1;
-/** Calls in one response, where several are asked for. */
+/** Most calls in one response where several are allowed. */
 const mostCalls = 8;
 
 type Sampled = Pick<
@@ -112,7 +112,7 @@ export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): 
   return { allow: (ids) => constraint.after(ids) };
 }
 
-/** Templates want the arguments of calls as objects, and do not know the role "developer". */
+/** Messages as chat templates expect them: arguments of calls as objects, and "system" for the role "developer". */
 function templateMessage(message: ChatRequest['messages'][number]): Message {
   const { role, content, tool_calls: calls, ...rest } = message;
   return {

@@ -33,7 +33,7 @@ export function withTools(folder: string, template = hermes): string {
   return folder;
 }
 
-/** A reward model whose head nobody trained: the same scores each time are enough here. */
+/** A reward model with a random head: these tests need only scores that are the same each time. */
 export async function rewardModel(folder: string): Promise<string> {
   using model = loadModelFolder(tiny, { dtype: 'float32' });
   const { kind, outputs } = rewardHeads.preference;

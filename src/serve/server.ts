@@ -27,6 +27,7 @@ import {
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import type { Registry } from './registry.ts';
 
+/** Address, port, key and limits of a server, and who is told of its requests. */
 export interface ServeOptions {
   /** 127.0.0.1 unless given; any other address needs a key. */
   host?: string;
@@ -36,10 +37,11 @@ export interface ServeOptions {
   /** Called after every request; prompts are included only with `logPrompts`. */
   onRequest?: (entry: RequestEntry) => void;
   logPrompts?: boolean;
-  /** How long a client may leave a stream unread before it is given up. */
+  /** How long a client may leave a stream unread before its connection is closed. */
   patienceMs?: number;
 }
 
+/** One request as the server logs it. */
 export interface RequestEntry {
   route: string;
   status: number;
@@ -52,6 +54,7 @@ export interface RequestEntry {
   body?: unknown;
 }
 
+/** A server that is listening. */
 export interface RunningServer {
   readonly url: string;
   readonly port: number;
@@ -62,7 +65,7 @@ export interface RunningServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Starts serving what a registry offers. */
+/** Starts an OpenAI-compatible server for the models of a registry. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')

@@ -31,9 +31,9 @@ export interface Tool {
 export interface ToolFormat {
   /** The text that a call begins with; text before it is content. */
   readonly opening: string;
-  /** The calls in a response, and the text that is left; undefined where what follows the opening is none. */
+  /** The calls in a response, and the rest of its text; undefined where the text after the opening is not a call. */
   parse(response: string): { text: string; calls: ToolCall[] };
-  /** The grammar of a response that is one to `most` calls of these, for `tool_choice: required`. */
+  /** The grammar of a response that consists of one to `most` calls of these tools, for `tool_choice: required`. */
   grammar(tools: readonly Tool[], most: number): GrammarNode;
 }
 

@@ -64,7 +64,7 @@ describe('mixtures', () => {
 });
 
 describe('rows', () => {
-  it('are chats whose reply is right', () => {
+  it('are chats whose response is right', () => {
     const rows = [...chatRows({ tasks: 'all:1-3', seed: 3, count: 300, system: true })];
     expect(rows).toHaveLength(300);
     for (const row of rows) {

@@ -35,8 +35,8 @@ async function ourGreedy(folder: string, ids: readonly number[], count: number):
   using model = loadModelFolder(folder, { dtype: 'float32' });
   using sampler = new Sampler(model);
   const { eosIds: stopIds } = await Tokenizer.load(folder);
-  const [replies] = await sampler.generate([{ prompt: ids, maxNewTokens: count, temperature: 0, stopIds }]);
-  return replies?.[0]?.ids ?? [];
+  const [responses] = await sampler.generate([{ prompt: ids, maxNewTokens: count, temperature: 0, stopIds }]);
+  return responses?.[0]?.ids ?? [];
 }
 
 const logSoftmax = (row: readonly number[]) => {
@@ -82,7 +82,7 @@ else
       for (const ids of await prompts(folder)) {
         const ours = await ourGreedy(folder, ids, 48);
         const theirs = await greedy(model, ids, 48);
-        // llama.cpp ends before the token that ends a reply
+        // llama.cpp ends before the token that ends a response
         expect(theirs.length).toBeGreaterThanOrEqual(ours.length - 1);
         expect(theirs).toEqual(ours.slice(0, theirs.length));
       }

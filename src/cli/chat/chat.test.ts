@@ -80,7 +80,7 @@ describe('a chat with one model', () => {
     expect(conversation.turns).toHaveLength(4);
   });
 
-  it('scores replies, saves and loads', async () => {
+  it('scores responses, saves and loads', async () => {
     const file = join(folder, 'kept.json');
     const { shown } = await type([question, '/score', `/save ${file}`, `/save ${file}`], { scorer: length });
     expect(shown.match(/score \d+\.000/g)).toHaveLength(2);
@@ -111,7 +111,7 @@ describe('a blind chat', () => {
         votes,
       },
     );
-    expect(shown).toContain('1 and 2 name the better reply');
+    expect(shown).toContain('1 and 2 name the better response');
     const rows = readFileSync(votes, 'utf8')
       .trim()
       .split('\n')
@@ -129,7 +129,7 @@ describe('a blind chat', () => {
     expect(describeTally(counted, ['a', 'b'])).toMatch(
       /a \d · b \d · ties 1: a is preferred in \d+ % of 3 \(95 %: \d+ % to \d+ %\)/,
     );
-    // The names do not stand beside the replies.
+    // The names do not stand beside the responses.
     expect(shown.split('/results')[0]).not.toMatch(/\ba\b ——|—— a\b/);
   });
 
@@ -155,7 +155,7 @@ it('thinking is told apart, across pieces', () => {
 
 const hasScript = spawnSync('script', ['--version']).status === 0;
 describe.runIf(hasScript)('through a pseudo-terminal', () => {
-  it('Ctrl-C stops the reply and not the program; Ctrl-D leaves', async () => {
+  it('Ctrl-C stops the response and not the program; Ctrl-D leaves', async () => {
     const log = join(folder, 'terminal.log');
     writeFileSync(log, '');
     const command = `${process.execPath} ${join(root, 'bin/attune.mjs')} chat ${tiny} --temperature 1.5 --max-tokens 2048`;

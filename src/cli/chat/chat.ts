@@ -1,11 +1,11 @@
-/** The loop of a chat with one model or with two: questions in, replies out, commands between. */
+/** The loop of a chat with one model or with two: questions in, responses out, commands between. */
 
 import { AttuneError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import type { Conversation } from './conversation.ts';
-import { reply } from './conversation.ts';
+import { streamResponse } from './conversation.ts';
 import type { Screen } from './screen.ts';
 import { changeSetting, chatCommands, parseCommand } from './settings.ts';
 import { ThinkingParts } from './thinking.ts';
@@ -95,7 +95,7 @@ async function answerAlone(options: ChatOptions, { model }: ChatModel): Promise<
   screen.note(about.join(' · '));
 }
 
-/** Both models answer in a hidden order; the conversation continues with the winning reply. */
+/** Both models answer in a hidden order; the conversation continues with the winning response. */
 async function answerBlind(options: ChatOptions, models: readonly [ChatModel, ChatModel]): Promise<void> {
   const { conversation, screen, votes, scorer } = options;
   const prompt = conversation.messages;
@@ -114,25 +114,25 @@ async function answerBlind(options: ChatOptions, models: readonly [ChatModel, Ch
       screen.note(`score ${score.toFixed(3)}`);
     }
   }
-  const replies = [shown[0]?.text ?? '', shown[1]?.text ?? ''] as const;
+  const responses = [shown[0]?.text ?? '', shown[1]?.text ?? ''] as const;
   const vote = await askVote(screen);
   if (vote === undefined) {
-    conversation.answer(replies[0]);
+    conversation.answer(responses[0]);
     return;
   }
   const named = [models[order[0]].name, models[order[1]].name] as const;
   recordVote(votes, {
     prompt,
-    replies,
+    responses,
     models: named,
     winner: vote === 'tie' ? undefined : vote,
     settings: { ...conversation.settings },
   });
-  conversation.answer(replies[vote === 1 ? 1 : 0]);
+  conversation.answer(responses[vote === 1 ? 1 : 0]);
   screen.note(`kept in ${vote === 'tie' ? tiesFile(votes) : votes}; /results shows the tally`);
 }
 
-/** 1 or 2 for the better reply, = for a tie, s to skip; undefined without a vote. */
+/** 1 or 2 for the better response, = for a tie, s to skip; undefined without a vote. */
 async function askVote(screen: Screen): Promise<0 | 1 | 'tie' | undefined> {
   for (;;) {
     const given = (await screen.ask('better? 1, 2, = or s> '))?.trim().toLowerCase();
@@ -140,11 +140,11 @@ async function askVote(screen: Screen): Promise<0 | 1 | 'tie' | undefined> {
     if (given === '2') return 1;
     if (given === '=') return 'tie';
     if (given === undefined || given === 's') return undefined;
-    screen.note('1 and 2 name the better reply, = is a tie, s skips.');
+    screen.note('1 and 2 name the better response, = is a tie, s skips.');
   }
 }
 
-/** Streams a reply to the screen; Ctrl-C ends it. */
+/** Streams a response to the screen; Ctrl-C ends it. */
 async function show(
   { screen, conversation }: ChatOptions,
   model: LanguageModel,
@@ -157,7 +157,7 @@ async function show(
   const started = performance.now();
   const parts = new ThinkingParts();
   try {
-    const pieces = reply(model, conversation, stopped.signal);
+    const pieces = streamResponse(model, conversation, stopped.signal);
     for (let next = await pieces.next(); ; next = await pieces.next()) {
       if (next.done) {
         for (const part of parts.flush()) screen.part(part);
@@ -173,7 +173,7 @@ async function show(
 
 async function scoreLast({ scorer, conversation, screen }: ChatOptions): Promise<void> {
   if (scorer === undefined) screen.note('There is no reward model: start with --reward-model FOLDER.');
-  else if (conversation.turns.at(-1)?.role !== 'assistant') screen.note('There is no reply to score.');
+  else if (conversation.turns.at(-1)?.role !== 'assistant') screen.note('There is no response to score.');
   else screen.note(`score ${(await scoreOf(scorer, conversation)).toFixed(3)}`);
 }
 

@@ -4,7 +4,7 @@ import { UserError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import type { Message } from '../../text/index.ts';
 
-/** Settings of a reply. */
+/** Settings of a response. */
 export interface ChatSettings {
   system?: string;
   /** 0 (greedy) to 1.5. */
@@ -42,13 +42,13 @@ export class Conversation {
     this.#turns.push({ role: 'assistant', content });
   }
 
-  /** Removes the last reply, so that the question is asked again; false if there is none. */
+  /** Removes the last response, so that the question is asked again; false if there is none. */
   retry(): boolean {
     if (this.#turns.at(-1)?.role === 'assistant') this.#turns.pop();
     return this.#turns.at(-1)?.role === 'user';
   }
 
-  /** Removes a question that got no reply. */
+  /** Removes a question that got no response. */
   unask(): void {
     if (this.#turns.at(-1)?.role === 'user') this.#turns.pop();
   }
@@ -81,8 +81,8 @@ export class Conversation {
   }
 }
 
-/** Streams a reply of a model to the conversation as it stands; the same seed gives the same reply. */
-export async function* reply(
+/** Streams a response of a model to the conversation as it stands; the same seed gives the same response. */
+export async function* streamResponse(
   model: LanguageModel,
   { messages, settings }: Conversation,
   signal: AbortSignal,

@@ -1,6 +1,6 @@
 /**
  * The terminal side of a chat: lines in (with editing, history and several lines), text out. Ctrl-C calls
- * `onInterrupt`: it stops a reply, not the program.
+ * `onInterrupt`: it stops a response, not the program.
  */
 import { createInterface, type Interface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';

@@ -1,4 +1,4 @@
-/** Marks the parts of a streamed reply that are thinking (<think>…</think>), so that a terminal can dim them. */
+/** Marks the parts of a streamed response that are thinking (<think>…</think>), so that a terminal can dim them. */
 const open = '<think>';
 const close = '</think>';
 

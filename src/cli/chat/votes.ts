@@ -1,5 +1,5 @@
 /**
- * Votes on two models' replies as preference data: each vote is a row with prompt, chosen and rejected, which `attune
+ * Votes on two models' responses as preference data: each vote is a row with prompt, chosen and rejected, which `attune
  * train preference` and `attune train reward` read, plus models, settings and time. Ties go to a separate file.
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
@@ -10,10 +10,10 @@ import type { ChatSettings } from './conversation.ts';
 
 export interface Vote {
   prompt: readonly Message[];
-  replies: readonly [string, string];
-  /** Models in the order of the replies. */
+  responses: readonly [string, string];
+  /** Models in the order of the responses. */
   models: readonly [string, string];
-  /** Which reply won, 0 or 1; undefined is a tie. */
+  /** Which response won, 0 or 1; undefined is a tie. */
   winner: 0 | 1 | undefined;
   settings: ChatSettings;
 }
@@ -21,7 +21,7 @@ export interface Vote {
 export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');
 
 export function recordVote(path: string, vote: Vote): void {
-  const { prompt, replies, models, winner, settings } = vote;
+  const { prompt, responses, models, winner, settings } = vote;
   const { temperature, maxTokens, seed } = settings;
   const about = {
     voter: userInfo().username,
@@ -29,12 +29,12 @@ export function recordVote(path: string, vote: Vote): void {
     settings: { temperature, max_tokens: maxTokens, seed },
   };
   if (winner === undefined) {
-    append(tiesFile(path), { prompt, responses: replies, models, ...about });
+    append(tiesFile(path), { prompt, responses: responses, models, ...about });
     return;
   }
   const loser = winner === 0 ? 1 : 0;
   append(path, {
-    ...{ prompt, chosen: replies[winner], rejected: replies[loser] },
+    ...{ prompt, chosen: responses[winner], rejected: responses[loser] },
     ...{ chosen_model: models[winner], rejected_model: models[loser], ...about },
   });
 }

@@ -12,7 +12,7 @@ import type {
 
 type Conversion = (example: never) => Example[];
 
-const reply = (prompt: Message[], content: string): Conversation => ({
+const conversation = (prompt: Message[], content: string): Conversation => ({
   messages: [...prompt, { role: 'assistant', content }],
 });
 
@@ -22,11 +22,11 @@ const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = 
       { prompt, completion: chosen, label: true },
       { prompt, completion: rejected, label: false },
     ],
-    messages: ({ prompt, chosen }: PreferencePair) => [reply(prompt, chosen)],
+    messages: ({ prompt, chosen }: PreferencePair) => [conversation(prompt, chosen)],
     prompts: ({ prompt }: PreferencePair) => [{ prompt }],
   },
   unpaired: {
-    messages: ({ prompt, completion, label }: UnpairedExample) => (label ? [reply(prompt, completion)] : []),
+    messages: ({ prompt, completion, label }: UnpairedExample) => (label ? [conversation(prompt, completion)] : []),
     prompts: ({ prompt }: UnpairedExample) => [{ prompt }],
   },
   messages: {
@@ -37,7 +37,7 @@ const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = 
   },
   graded: {
     unpaired: ({ prompt, solution, correct }: GradedSolution) => [{ prompt, completion: solution, label: correct }],
-    messages: ({ prompt, solution, correct }: GradedSolution) => (correct ? [reply(prompt, solution)] : []),
+    messages: ({ prompt, solution, correct }: GradedSolution) => (correct ? [conversation(prompt, solution)] : []),
     prompts: ({ prompt }: GradedSolution) => [{ prompt }],
   },
 };

@@ -44,7 +44,10 @@ function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefi
     return { prompt: columns.prompt(row), chosen, rejected };
   }
   const before = given ? columns.prompt(row) : [];
-  const [good, poor] = [replies(chosen, columns.name('chosen')), replies(rejected, columns.name('rejected'))];
+  const [good, poor] = [
+    responseMessages(chosen, columns.name('chosen')),
+    responseMessages(rejected, columns.name('rejected')),
+  ];
   // Both lists begin with the prompt: it is the part they share. A separate prompt column only repeats it.
   const shared = Math.min(commonMessages(good, poor), good.length - 1, poor.length - 1);
   if (good.length - shared !== 1 || poor.length - shared !== 1) {
@@ -57,7 +60,7 @@ function readPair(row: Row, { columns, drop }: Reading): PreferencePair | undefi
 }
 
 /** A response as messages; a bare string is an assistant message. */
-function replies(value: unknown, column: string): Message[] {
+function responseMessages(value: unknown, column: string): Message[] {
   if (typeof value === 'string' && !/^\s*\[\s*\{/.test(value)) return [{ role: 'assistant', content: value }];
   const messages = toMessages(value, column);
   if (messages.length === 0) throw new RowProblem(`"${column}" is an empty list`);
@@ -112,13 +115,15 @@ const unpaired: Dialect = {
   read(row, { columns, drop }) {
     const label = toFlag(columns.need(row, 'label'), columns.name('label'));
     if (columns.has('prompt', 'completion')) {
-      const completion = replies(columns.need(row, 'completion'), columns.name('completion')).at(-1) as Message;
+      const completion = responseMessages(columns.need(row, 'completion'), columns.name('completion')).at(
+        -1,
+      ) as Message;
       return [{ prompt: columns.prompt(row), completion: completion.content, label }];
     }
     const messages = columns.prompt(row);
     const last = messages.at(-1);
     if (last?.role !== 'assistant' || messages.length < 2) {
-      drop('no reply at the end');
+      drop('no response at the end');
       return [];
     }
     return [{ prompt: messages.slice(0, -1), completion: last.content, label }];
@@ -134,18 +139,18 @@ const conversations: Dialect = {
     const value = columns.need(row, 'messages');
     const messages = withSystem(toMessages(value, columns.name('messages')), columns.system(row));
     if (messages.some((message) => message.role === 'assistant')) return [{ messages }];
-    drop('no reply');
+    drop('no response');
     return [];
   },
 };
 
 const instructions: Dialect = {
-  name: 'prompts with replies',
+  name: 'prompts with responses',
   shape: 'messages',
   needs: ['prompt', 'completion'],
   speaks: (_row, columns) => columns.has('prompt', 'completion'),
   read(row, { columns }) {
-    const completion = replies(columns.need(row, 'completion'), columns.name('completion'));
+    const completion = responseMessages(columns.need(row, 'completion'), columns.name('completion'));
     return [{ messages: [...columns.prompt(row), ...completion] }];
   },
 };

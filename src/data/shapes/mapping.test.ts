@@ -44,7 +44,7 @@ describe('preference pairs', () => {
     ]);
   });
 
-  it('keeps what follows the last common reply where the dialogues part earlier', () => {
+  it('keeps what follows the last common response where the dialogues part earlier', () => {
     const row = {
       chosen: '\n\nHuman: A\n\nAssistant: B\n\nHuman: C\n\nAssistant: D',
       rejected: '\n\nHuman: A\n\nAssistant: X\n\nHuman: C\n\nAssistant: D',
@@ -58,7 +58,7 @@ describe('preference pairs', () => {
   it('takes message lists with the prompt inside, as UltraFeedback has them', () => {
     const row = { prompt: 'Q', chosen: [user('Q'), assistant('good')], rejected: [user('Q'), assistant('bad')] };
     expect(read(row).examples).toEqual([{ prompt: [user('Q')], chosen: 'good', rejected: 'bad' }]);
-    // Equal replies are a tie, not a longer prompt.
+    // Equal responses are a tie, not a longer prompt.
     const tie = { chosen: [user('Q'), assistant('same')], rejected: [user('Q'), assistant('same')] };
     expect(read(tie).examples).toEqual([{ prompt: [user('Q')], chosen: 'same', rejected: 'same' }]);
   });

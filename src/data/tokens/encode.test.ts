@@ -39,7 +39,7 @@ describe('encoding with a chat template', () => {
     ]);
   });
 
-  it('renders replies as the template would, also after the first have been checked', async () => {
+  it('renders responses as the template would, also after the first have been checked', async () => {
     const tokenizer = wordsTokenizer();
     let rendered = 0;
     const counting = {
@@ -67,11 +67,11 @@ describe('encoding with a chat template', () => {
       expect(text(i, 1)).toBe(`<|user|>q ${i}<|end|>\n<|assistant|>bad ${i}<|end|>`);
     }
     expect(text(90, 1)).toBe('<|user|>q 90<|end|>\n<|assistant|>padded<|end|>');
-    // 100 prompts, 32 checked replies, one frame, one reply with outer blanks.
+    // 100 prompts, 32 checked responses, one frame, one response with outer blanks.
     expect(rendered).toBe(134);
   });
 
-  it('keeps rendering each reply where a template changes replies by their content', async () => {
+  it('keeps rendering each response where a template changes responses by their content', async () => {
     const tokenizer = wordsTokenizer();
     const odd = {
       ...tokenizer,
@@ -116,7 +116,7 @@ describe('encoding with a chat template', () => {
 });
 
 describe('encoding without a template', () => {
-  it('writes a transcript and ends replies with EOS, after BOS where the tokenizer wants it', async () => {
+  it('writes a transcript and ends responses with EOS, after BOS where the tokenizer wants it', async () => {
     const pair = {
       prompt: [...ask('a'), { role: 'assistant' as const, content: 'b' }, ...ask('c')],
       chosen: 'd',

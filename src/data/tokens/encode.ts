@@ -104,11 +104,11 @@ export class ExampleEncoder<S extends Shape = Shape> {
     const texts = [promptText, ...responses.map((response) => this.#format.response(prompt, promptText, response))];
     return {
       texts,
-      sequences: ([promptIds, ...replies]) => {
+      sequences: ([promptIds, ...responses]) => {
         const start = this.#cutPrompt(promptIds as Int32Array);
-        return replies.map((ids) => {
-          const reply = this.#format.closed(ids).subarray(0, this.#options.maxResponseLength);
-          return sequence([start, reply], [start.length, start.length + reply.length]);
+        return responses.map((ids) => {
+          const response = this.#format.closed(ids).subarray(0, this.#options.maxResponseLength);
+          return sequence([start, response], [start.length, start.length + response.length]);
         });
       },
     };
@@ -135,10 +135,10 @@ export class ExampleEncoder<S extends Shape = Shape> {
 
   #conversation(messages: Message[]): Draft {
     if (!this.#format.chat) return this.#dialogue(messages);
-    const replies = messages.filter(({ role }) => role === 'assistant');
+    const responses = messages.filter(({ role }) => role === 'assistant');
     const last = messages.at(-1) as Message;
     // A single response at the end needs no search for the assistant's turns, which renders the chat several times.
-    if (replies.length === 1 && last.role === 'assistant')
+    if (responses.length === 1 && last.role === 'assistant')
       return this.#responses(messages.slice(0, -1), [last.content]);
     const { ids, assistantMask } = this.#format.encodeChat(messages);
     return { texts: [], sequences: () => [sequence([Int32Array.from(ids)], runs(assistantMask))] };
@@ -165,11 +165,11 @@ export class ExampleEncoder<S extends Shape = Shape> {
         const parts: Int32Array[] = [Int32Array.from(this.#format.bos)];
         let at = this.#format.bos.length;
         for (let turn = 0; turn < turnsBefore; turn++) {
-          const reply = this.#format.closed(ids[2 * turn + 1] as Int32Array);
+          const response = this.#format.closed(ids[2 * turn + 1] as Int32Array);
           const lead = ids[2 * turn] as Int32Array;
-          parts.push(lead, reply);
-          spans.push(at + lead.length, at + lead.length + reply.length);
-          at += lead.length + reply.length;
+          parts.push(lead, response);
+          spans.push(at + lead.length, at + lead.length + response.length);
+          at += lead.length + response.length;
         }
         return [sequence(parts, spans)];
       },

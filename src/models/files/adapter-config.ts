@@ -1,13 +1,13 @@
 /**
- * PEFT's adapter_config.json, both ways. Fields that ask for what attune does not do are refused by name; a field that is
- * not known is refused too unless it says "nothing".
+ * Reads and writes PEFT's adapter_config.json. A field that asks for something attune does not support is refused by name; an
+ * unknown field is refused too, unless its value is null, false or empty.
  */
 import { UserError } from '../../errors.ts';
 import type { HeadKind } from '../decoder/head.ts';
 import type { LoraConfig, LoraOptions } from '../lora/config.ts';
 import { isScoreHead } from '../lora/lora.ts';
 
-/** The version whose fields these are. */
+/** The version of PEFT whose fields are listed here. */
 const PEFT_VERSION = '0.21.0';
 
 export interface AdapterSource {
@@ -67,7 +67,7 @@ export function toPeftConfig(config: LoraConfig, source: AdapterSource): Record<
   };
 }
 
-/** Fields that are read, or that say nothing about the result. */
+/** Fields that are read, or that do not affect the result. */
 const KNOWN = new Set([
   ...['alpha_pattern', 'auto_mapping', 'base_model_name_or_path', 'bias', 'exclude_modules', 'fan_in_fan_out'],
   ...['inference_mode', 'init_lora_weights', 'layers_pattern', 'layers_to_transform', 'lora_alpha', 'lora_dropout'],
@@ -92,7 +92,7 @@ const isTextOrTexts = (value: unknown) => isText(value) || isTexts(value);
 const isNumbers = (value: unknown) =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && Object.values(value).every(Number.isFinite);
 
-/** What a field must hold where it is not left out. */
+/** The value that a field must have where it is given. */
 const KINDS: Record<string, [kind: string, holds: (value: unknown) => boolean]> = {
   base_model_name_or_path: ['a name', isText],
   revision: ['a name', isText],

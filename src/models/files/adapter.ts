@@ -28,10 +28,10 @@ import { headTensors } from './head.ts';
 
 const CONFIG = 'adapter_config.json';
 const WEIGHTS = 'adapter_model.safetensors';
-/** A value head is of no use to PEFT's CAUSAL_LM, which would stumble over it: it has a file of its own. */
+/** The file of a value head. PEFT's CAUSAL_LM adapters have no such head and would fail on its tensors in the adapter's file. */
 const VALUE_HEAD = 'value_head.safetensors';
 const PREFIX = 'base_model.model.';
-/** In the metadata of the weights: how the base was held that the adapter was trained on. */
+/** The metadata key of the weights' file that says how the base was quantised when the adapter was trained. */
 const BASE_QUANT_TYPE = 'attune_base_quant_type';
 
 /**
@@ -71,7 +71,7 @@ function writeWeights(folder: string, model: Model, adapter: Adapter): void {
     for (const [name, tensor] of headTensors(model, head)) tensors.set(`${PREFIX}${name}`, tensor.detach());
   const metadata: Record<string, string> = { format: 'pt' };
   if (Object.keys(model.notes).length > 0) metadata.attune = JSON.stringify(model.notes);
-  // PEFT's own config has no place for it, and refuses fields that it does not know
+  // The metadata carries it because PEFT's config has no field for it and refuses unknown fields.
   if (model.decoder.quantType !== null) metadata[BASE_QUANT_TYPE] = model.decoder.quantType;
   writeSafetensors(join(folder, WEIGHTS), tensors, metadata);
 }
@@ -92,14 +92,14 @@ function* adapterTensors(model: Model, adapter: Adapter): Iterable<[string, Tens
   }
 }
 
-/** What the adapter belongs on: a hub name with its revision, or a folder. */
+/** The adapter's base model: a hub name with its revision, or a folder. */
 function baseOf(model: Model): [string | null, string | null] {
   if (model.hubName === undefined) return [model.folder ?? null, null];
   const [repo = '', revision] = model.hubName.split('@');
   return [repo, revision ?? null];
 }
 
-/** An adapter's config with where its base is; null where the folder holds no adapter. */
+/** An adapter's config and the place of its base model; null where the folder holds no adapter. */
 export function readAdapterConfig(
   folder: string,
 ): { config: PeftConfig; base: { name: string; folder?: string; quantType?: QuantType } } | null {
@@ -119,7 +119,7 @@ export function readAdapterConfig(
   return { config, base: { name, ...(found === undefined ? {} : { folder: found }), ...(quantType && { quantType }) } };
 }
 
-/** How the base was held in training, where it was quantised. */
+/** How the base was quantised in training; undefined where it was not. */
 function baseQuantType(folder: string): QuantType | undefined {
   const path = join(folder, WEIGHTS);
   if (!existsSync(path)) return undefined;
@@ -233,7 +233,7 @@ function openWeights(folder: string): SafetensorsFile {
   );
 }
 
-/** The modules whose matrices the file holds, where its config leaves them out. */
+/** The target modules of a config that does not list them: those whose matrices the file has. */
 function targetsIn(folder: string): string[] {
   using file = openWeights(folder);
   const ends = file.names.flatMap((name) => /([^.]+)\.lora_A\.weight$/.exec(name)?.[1] ?? []);

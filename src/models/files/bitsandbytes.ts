@@ -1,18 +1,19 @@
 /**
- * Weights as bitsandbytes lays them out in safetensors, and as transformers' config.json names them. Of a matrix `x.weight`:
+ * Quantised weights in bitsandbytes' safetensors layout, and their description in transformers' config.json. The tensors of a
+ * matrix `x.weight`:
  *
  *     4 bits  x.weight (two codes a byte, [n/2, 1]), x.weight.absmax, x.weight.quant_map, x.weight.quant_state.bitsandbytes__nf4
  *             (or __fp4: JSON as bytes), and with double quantisation x.weight.nested_absmax, x.weight.nested_quant_map
  *     8 bits  x.weight (int8), x.SCB (max|w| of each row), x.weight_format (0: row by row)
  *
- * Matrices lie as [outputs, inputs], those of GPT-2's Conv1D too: transformers turns them before it quantises.
+ * All matrices are [outputs, inputs]; transformers transposes those of GPT-2's Conv1D before it quantises them.
  */
 import { UserError } from '../../errors.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { QUANT_RUN, type QuantisedPart } from '../../nn/quantised.ts';
 import { aten, type DType, dtypeBytes, type Tensor, tensor } from '../../tensor/index.ts';
 
-/** A checkpoint's tensors by name; whoever reads one notes that it was read. */
+/** A checkpoint's tensors by name. Reading one records that it was read. */
 export interface StoredTensors {
   has(name: string): boolean;
   tensor(name: string): Tensor;
@@ -29,7 +30,7 @@ export function storedQuantType(stored: StoredTensors, weight: string): QuantTyp
   return stored.has(`${moduleOf(weight)}.SCB`) ? 'int8' : null;
 }
 
-/** The matrix of a name that `storedQuantType` knows; its tensors are the file's own, only to be read. */
+/** Reads a matrix for which `storedQuantType` is not null. Its tensors are views of the file and must not be written to. */
 export function readQuantised(
   stored: StoredTensors,
   weight: string,
@@ -86,7 +87,7 @@ interface QuantState {
   offset: number | null;
 }
 
-/** Tensors of one matrix, each checked: a file that lies is told apart from one that is whole. */
+/** The tensors of one quantised matrix. Dtype, shape and values are checked, so that a damaged file is refused. */
 class Reading {
   readonly stored: StoredTensors;
   readonly #folder: string;
@@ -110,7 +111,7 @@ class Reading {
       this.fail(name, `is ${found.dtype} [${found.shape}], but ${count} numbers of ${dtype} belong there`);
     return found;
   }
-  /** Packed codes. `bnb_4bit_quant_storage` may give them another dtype, whose bytes they are. */
+  /** Packed codes as bytes. With `bnb_4bit_quant_storage` the file may store these bytes under another dtype. */
   bytes(name: string, count: number): Tensor {
     const found = this.#tensor(name);
     const bytes = found.numel * dtypeBytes[found.dtype];
@@ -119,7 +120,7 @@ class Reading {
   }
   floats(name: string, count: number): Tensor {
     const found = this.expect(name, 'float32', count);
-    // a finite number times 0 is 0
+    // Only finite numbers give 0 when multiplied by 0.
     if (count > 0 && found.mul(0).sum().item() !== 0) this.fail(name, 'holds numbers that are not finite');
     return found;
   }
@@ -156,8 +157,8 @@ class Reading {
 }
 
 /**
- * Dettmers' 256 numbers for the blocks' maxima: seven decades, the e-th with 2^e numbers of either sign, which are the middles
- * of equal parts of [0.1, 1]; and 0 and 1.
+ * The 256 levels of the block maxima (bitsandbytes' dynamic map): 0, 1, and for each of seven decades e, 2^e numbers of either
+ * sign at the middles of equal parts of [0.1, 1], scaled to that decade.
  */
 const dynamicMap: readonly number[] = Array.from({ length: 7 }, (_, e) =>
   Array.from({ length: 2 ** e }, (_, i) => 10 ** (e - 6) * (0.1 + (0.9 * (i + 0.5)) / 2 ** e)),
@@ -167,7 +168,7 @@ const dynamicMap: readonly number[] = Array.from({ length: 7 }, (_, e) =>
   .concat(0, 1)
   .sort((a, b) => a - b);
 
-/** What a file holds of a matrix. `dtype` is what bitsandbytes gives back when it dequantises. */
+/** The tensors that a file stores for a quantised matrix. `dtype` is what bitsandbytes dequantises to. */
 export function* quantisedTensors(weight: string, part: QuantisedPart, dtype: DType): Iterable<[string, Tensor]> {
   const { codes, scales, nested, levels, block, outputs, inputs } = part;
   if (levels === null) {
@@ -190,10 +191,10 @@ export function* quantisedTensors(weight: string, part: QuantisedPart, dtype: DT
   yield [stateName(weight, kind), tensor(new TextEncoder().encode(json))];
 }
 
-/** NF4's levels ascend; FP4's begin with 0, as its codes are a sign and a float. */
+/** Tells NF4 from FP4: NF4's levels ascend from −1; FP4's begin with 0, because its codes are a sign and a float. */
 const kindOf = (levels: Tensor): Kind => (levels.select(0, 0).item() === 0 ? 'fp4' : 'nf4');
 
-/** `quantization_config` of transformers for what `quantisedTensors` writes. `skipped` are modules that stay plain. */
+/** transformers' `quantization_config` for tensors from `quantisedTensors`. `skipped` lists modules that are not quantised. */
 export function quantisationConfig(
   part: QuantisedPart,
   dtype: DType,
@@ -217,7 +218,7 @@ export function quantisationConfig(
   };
 }
 
-/** What a config.json says of its weights; other methods than bitsandbytes were refused with the config's other fields. */
+/** How the weights are quantised according to config.json. Methods other than bitsandbytes have been refused by then. */
 export function configQuantType(config: Record<string, unknown>): QuantType | null {
   const said = config.quantization_config;
   if (!isRecord(said)) return null;

@@ -1,5 +1,5 @@
 /**
- * A Hugging Face folder into a Decoder, and a Decoder with fresh random weights out of a config alone.
+ * Makes a Decoder from a Hugging Face folder, or from a config alone with random weights.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -21,9 +21,9 @@ export interface LoadOptions {
   dtype?: DType;
   device?: Device;
   /**
-   * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters. Embeddings, the
-   * heads and the norms stay as they are. Each matrix is quantised as it is read, so that the whole never lies there plain. A
-   * checkpoint that is quantised already stays as it is, whether this is said or not.
+   * Holds the blocks' matrices in 8 or 4 bits, frozen: for references, reward models and the base of adapters. Embeddings,
+   * heads and norms are not quantised. Each matrix is quantised as it is read, so the unquantised model is never whole in
+   * memory. A checkpoint that is already quantised stays so, with or without this option.
    */
   quantType?: QuantType;
 }
@@ -45,7 +45,7 @@ export function configDtype(config: Record<string, unknown>): DType {
   return named === 'bfloat16' || named === 'float16' ? named : 'float32';
 }
 
-/** The decoder of an open checkpoint. A checkpoint with a head of another kind may lack the language model's. */
+/** The decoder of an open checkpoint. A checkpoint with a score head may have no language-model head. */
 export function readDecoder(
   checkpoint: Checkpoint,
   config: Record<string, unknown>,
@@ -74,7 +74,7 @@ export function initDecoder(config: Record<string, unknown>, source: string, opt
 
 type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) => Projection;
 
-/** Of a source's matrices. What is read on the way is gone when it is made: a checkpoint passes one matrix at a time. */
+/** Makes projections from a source's matrices. A matrix is freed once its projection is made: one is in memory at a time. */
 function projections(source: WeightSource, quantType: QuantType | undefined, device: Device): MakeProjection {
   const matrixOf = (parts: ProjectionPart[], inputs: number) => {
     const named = parts.map(({ name, outputs }) => [`${name}.weight`, [outputs, inputs]] as const);
@@ -82,7 +82,7 @@ function projections(source: WeightSource, quantType: QuantType | undefined, dev
       const stored = named.map(([name, shape]) => source.quantised(name, shape));
       if (sameKind(stored)) return QuantisedMatrix.join(stored, device);
     }
-    // where a file quantises some of the matrices that are held as one and leaves others, all are held plain
+    // Matrices that are joined into one (q, k, v) are dequantised where the file does not quantise all of them alike.
     if (quantType === undefined || source.quantType !== null)
       return joined(named.map(([name, shape]) => source.get(name, shape, 'matrix')));
     const plain = named.map(([name, shape]) => source.stored(name, shape));

@@ -1,4 +1,4 @@
-/** Which device and dtype the names in a config or on a command line stand for. */
+/** Devices and dtypes by their names in a config or on the command line. */
 import { UserError } from '../../errors.ts';
 import { type Device, type DType, defaultDevice, isDevice } from '../../tensor/index.ts';
 

@@ -1,9 +1,9 @@
-/** Heads in checkpoints: which one a checkpoint has, and the names that transformers gives its tensors. */
+/** Score heads in checkpoints: which one a checkpoint has, and transformers' names for its tensors. */
 import { type Checkpoint, type Device, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import { ScoreHead } from '../decoder/head.ts';
 import type { Model, ModelNotes } from '../model.ts';
 
-/** The module of a score head in a checkpoint, where it has one. */
+/** The module name of a checkpoint's score head; undefined where it has none. */
 export function storedHead(checkpoint: Checkpoint): string | undefined {
   return ['score', 'classifier'].find((module) => checkpoint.has(`${module}.weight`));
 }
@@ -17,7 +17,7 @@ export function readHead(checkpoint: Checkpoint, notes: ModelNotes | undefined, 
   return new ScoreHead(notes?.head ?? (weight.size(0) === 1 ? 'reward' : 'classes'), weight, bias);
 }
 
-/** A head's tensors under the names that transformers' classifier of that family gives them; token classifiers want a bias. */
+/** A head's tensors under the names of transformers' classifier for that family. Token classifiers require a bias. */
 export function* headTensors(model: Model, head: ScoreHead): Iterable<[string, Tensor]> {
   const ofTokens = head.kind !== 'reward';
   const module = ofTokens ? (model.family.tokenHead ?? 'score') : 'score';

@@ -22,12 +22,12 @@ import { type MemoryEstimate, trainingMemory, weightBytes } from './memory.ts';
 
 /** How the model would be loaded and trained, for the memory estimates. */
 export interface InspectOptions extends ResolveOptions {
-  /** To load and train in; the checkpoint's own by default. */
+  /** The dtype to load and train in; the checkpoint's own by default. */
   dtype?: DType;
-  /** Tokens that go through at once in training. */
+  /** Tokens of a micro-batch in training. */
   tokens?: number;
   checkpointing?: boolean;
-  /** Where it would train; this machine's best by default. */
+  /** The device it would train on; this machine's best by default. */
   device?: Device;
   lora?: LoraOptions;
 }
@@ -39,7 +39,7 @@ export interface Inspection {
   family: string;
   architectures: string[];
   dtype: DType;
-  /** What the files hold, by dtype; empty where they are not here. */
+  /** Parameters in the files by dtype; empty where the files are not on this disk. */
   storedBytes: Partial<Record<DType, number>>;
   parameters: {
     total: number;
@@ -47,7 +47,7 @@ export interface Inspection {
     attention: number;
     mlp: number;
     norms: number;
-    /** The language model's where it is not tied to the embedding, and a reward, value or class head. */
+    /** The language-model head where it is not tied to the embedding, and a reward, value or class head. */
     head: number;
     adapters: number;
   };
@@ -55,12 +55,12 @@ export interface Inspection {
   hiddenSize: number;
   vocabSize: number;
   tied: boolean;
-  /** A head besides the language model's. */
+  /** The score head, if there is one. */
   head: string | null;
   contextTokens: number;
   positions: string;
   attention: string;
-  /** How the blocks' matrices are stored; null: as plain tensors. */
+  /** How the blocks' matrices are quantised in the files; null where they are not. */
   quantised: QuantType | null;
   adapter: { base: string; r: number; alpha: number; targetModules: readonly string[]; dora: boolean } | null;
   memory: {

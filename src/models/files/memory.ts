@@ -1,6 +1,6 @@
 /**
- * The memory that a model takes to load and to train, from its shapes alone: give it a model on the `meta` device and nothing
- * is read or allocated.
+ * The memory that loading and training a model takes, from its shapes alone. With a model on the `meta` device nothing is read
+ * or allocated.
  *
  *     using shapes = initModel(config, { device: 'meta' });
  *     trainingMemory(shapes, { dtype: 'bfloat16', tokens: 8192, checkpointing: true }).totalBytes;
@@ -16,19 +16,19 @@ import type { Model } from '../model.ts';
 /** How a model would be trained: dtype, adapters, tokens at once. */
 export interface MemoryOptions {
   dtype: DType;
-  /** Adapters on a frozen base; all weights are trained without it. */
+  /** Trains adapters on a frozen base; without it all weights are trained. */
   lora?: LoraOptions | null;
-  /** How the base of adapters holds its blocks' matrices; plain by default. */
+  /** How the blocks' matrices of an adapter's base are quantised; not at all by default. */
   quantType?: QuantType;
-  /** Where it trains; this machine's best by default. */
+  /** The device it trains on; this machine's best by default. */
   device?: Device;
-  /** The reference is another model of this size. */
+  /** Whether the reference is a second model of this size. */
   secondCopy?: boolean;
-  /** How that one holds its blocks' matrices. */
+  /** How the reference's blocks' matrices are quantised. */
   referenceQuantType?: QuantType;
-  /** Tokens that go through at once. */
+  /** Tokens of a micro-batch. */
   tokens: number;
-  /** Only the blocks' inputs are kept, and one block's activations at a time. */
+  /** Gradient checkpointing: only the blocks' inputs are kept, and the activations of one block at a time. */
   checkpointing?: boolean;
 }
 
@@ -36,12 +36,12 @@ export interface MemoryOptions {
 export interface MemoryEstimate {
   parameters: number;
   trainable: number;
-  /** Weights, the adapters' included. */
+  /** Weights, adapters included. */
   weightBytes: number;
   referenceBytes: number;
   /** Gradients, Adam's two f32 moments, and f32 masters of half-precision weights. */
   optimizerBytes: number;
-  /** What backward needs, and the passing copies of the loss and of the optimiser's step, whichever is more. */
+  /** What backward needs, plus the larger of two temporary parts: the copies of the loss and those of the optimiser's step. */
   activationBytes: number;
   totalBytes: number;
 }
@@ -61,13 +61,13 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
   const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
-  // backward passes through about one block's size; a chunk of f32 logits goes with its softmax and gradients, or on the
-  // CPU with four others that forward keeps
+  // Temporaries of backward are about one block's size. A chunk of f32 logits comes with its softmax and gradients; on the
+  // CPU it comes with four more chunks, which forward keeps.
   const device = options.device ?? defaultDevice();
   const chunk = logprobChunk(spec.vocabSize, device);
   const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk);
   const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
-  // half-precision gradients are widened for the step, when the activations are gone
+  // Half-precision gradients are widened to f32 for the optimiser's step. By then the activations are freed.
   const step = halved ? 4 * trainable : 0;
   const activationBytes = Math.max(tokens * (layers + perLayer) + loss, step);
   return {
@@ -95,13 +95,13 @@ export function weightBytes(model: Model, dtype: DType, quantType?: QuantType): 
 
 interface AdapterShape {
   parameters: number;
-  /** Which projections have an adapter, by the ends of their names. */
+  /** The projections that have an adapter, by the last part of their names. */
   adapted: { qkv: boolean; up: boolean; down: boolean };
-  /** Elements per token and layer that dropout adds: the adapter's input once more, and the mask. */
+  /** Elements per token and layer that dropout adds: a second copy of the adapter's input, and the mask. */
   dropped: number;
 }
 
-/** Also checks the names: one that matches no module is an error that lists those there are. */
+/** The sizes of a model's adapters. A target that matches no module is an error that lists the modules. */
 function adapterShape(model: Model, options: LoraOptions): AdapterShape {
   const config = loraConfig(model, options);
   const targets = loraTargets(model, config);
@@ -120,8 +120,8 @@ function adapterShape(model: Model, options: LoraOptions): AdapterShape {
 }
 
 /**
- * Elements per token that a block's backward needs. A linear layer keeps its input only for the gradient of its weight or of
- * its adapter; the norms, attention and the activation keep theirs always.
+ * Elements per token that a block's backward needs. A linear layer keeps its input only where its weight or its adapter is
+ * trained. Norms, attention and the activation always keep theirs.
  */
 function layerElements(spec: DecoderSpec, lora: AdapterShape | null): number {
   const { hiddenSize: hidden, attention, mlp } = spec;
@@ -129,7 +129,7 @@ function layerElements(spec: DecoderSpec, lora: AdapterShape | null): number {
   const wanted = lora?.adapted ?? { qkv: true, up: true, down: true };
   const queries = heads * headDim;
   const keys = kvHeads * headDim;
-  // the fused result lives on through v, which is a view of it; rotated q and k are tensors of their own
+  // The fused q, k, v result stays alive because v is a view of it; the rotated q and k are new tensors.
   const turned = spec.positions.kind === 'rope' ? queries + keys : layout === 'grouped' ? queries : 0;
   const attended = queries + 2 * keys + turned + queries;
   const normed = (wanted.qkv ? hidden : 0) + (spec.parallel !== 'one-norm' && wanted.up ? hidden : 0);

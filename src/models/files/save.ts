@@ -1,4 +1,4 @@
-/** A model into a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
+/** Saves a model as a Hugging Face folder: config.json, safetensors (in shards where large) and their index. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { dtypeBytes, noGrad, scope, type Tensor, writeSafetensors } from '../../tensor/index.ts';
@@ -9,7 +9,7 @@ import { headTensors } from './head.ts';
 
 const SHARD_BYTES = 5e9; // transformers' default
 
-/** Writes config.json and safetensors as Hugging Face does; of a model with adapters only these, as PEFT does. */
+/** Saves a model as a Hugging Face folder. For a model with adapters only the adapters are saved, in PEFT's layout. */
 export function saveModel(model: Model, folder: string): void {
   const { adapters } = model;
   if (adapters === null || adapters.active === null || adapters.merged) savePlainModel(model, folder);
@@ -23,7 +23,7 @@ function savePlainModel(model: Model, folder: string): void {
   scope(() => noGrad(() => writeShards(folder, weightsOf(model))));
 }
 
-/** Every weight under its checkpoint name, in the checkpoint's layout; quantised ones in that of bitsandbytes. */
+/** Every weight under its checkpoint name and in the checkpoint's layout; quantised weights in bitsandbytes' layout. */
 export function weightsOf(model: Model): Map<string, Tensor> {
   const { names, decoder, head } = model;
   const blocks = new Set<string>();
@@ -57,7 +57,7 @@ function quantisationOf({ decoder, names, head }: Model): Record<string, unknown
   const projections = [...decoder.projections()];
   const first = projections.find(({ quantised }) => quantised !== null)?.quantised;
   if (!first) return {};
-  // transformers leaves the head plain by itself, unless other modules are listed that stay so
+  // Without a list transformers does not quantise the head; with one, the head must be on it.
   const plain = projections.filter(({ quantised }) => quantised === null).flatMap(({ parts }) => parts);
   const skipped = plain.length === 0 ? [] : [head === null ? names.head : 'score', ...plain.map(({ name }) => name)];
   return { quantization_config: quantisationConfig(first.part(0), decoder.dtype, skipped) };

@@ -22,20 +22,20 @@ interface Placing {
 }
 
 export interface WeightSource {
-  /** Whether it holds a language-model head where one is not tied. */
+  /** Whether it has a language-model head that is not tied to the embedding. */
   readonly hasHead: boolean;
-  /** How its blocks' matrices are stored; null: as plain tensors. */
+  /** How its blocks' matrices are quantised; null where they are not. */
   readonly quantType: QuantType | null;
-  /** A tensor of this shape under this name, placed as the decoder is. */
+  /** The tensor of this name, checked against the shape, in the decoder's dtype and on its device. */
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor;
-  /** A matrix as it is stored, on the CPU: only to be read, and only while the source is open. */
+  /** A matrix as it is stored, on the CPU. It must not be written to, and is valid only while the source is open. */
   stored(name: string, shape: readonly number[]): Tensor;
   isQuantised(name: string): boolean;
-  /** A matrix that is stored quantised: only to be read, and only while the source is open. */
+  /** A matrix that is stored quantised. It must not be written to, and is valid only while the source is open. */
   quantised(name: string, shape: readonly [number, number]): QuantisedPart;
 }
 
-/** The weights of a checkpoint; those that lie there quantised (bitsandbytes.ts) are given as they are, or plain. */
+/** The weights of a checkpoint. Quantised ones (bitsandbytes.ts) can be read as stored or dequantised. */
 export class CheckpointSource implements WeightSource {
   readonly #checkpoint: Checkpoint;
   readonly #names: WeightNames;
@@ -75,7 +75,7 @@ export class CheckpointSource implements WeightSource {
     return this.#find(`${this.#names.head}.weight`) !== undefined || storedHead(this.#checkpoint) === undefined;
   }
   get(name: string, shape: readonly number[], kind: 'matrix' | 'gain' | 'bias'): Tensor {
-    // a copy of our own: the file's pages are mapped, and weights are trained in place
+    // A copy, because the file's pages are mapped read-only and weights are trained in place.
     return this.#mapped(name, shape, kind)
       .to({ ...this.#placing, copy: true })
       .contiguous();
@@ -116,7 +116,7 @@ export class CheckpointSource implements WeightSource {
     }
     return tensor;
   }
-  /** A tensor that nothing read would change the model silently: a bias that the config denies, another architecture's part. */
+  /** Refuses tensors that nothing read: to ignore a bias or a part of another architecture would silently change the model. */
   refuseLeftovers(): void {
     const head = storedHead(this.#checkpoint) ?? 'score';
     const harmless = new Set([`${head}.weight`, `${head}.bias`, `${this.#names.head}.weight`]);
@@ -134,14 +134,14 @@ export class CheckpointSource implements WeightSource {
   }
 }
 
-/** Conv1D matrices are those of the blocks; embeddings and the head are ordinary. */
+/** Whether a matrix is stored transposed (GPT-2's Conv1D): those of the blocks are; embeddings and the head are not. */
 function isConv1d(name: string, names: WeightNames): boolean {
   return (
     name !== `${names.embedding}.weight` && name !== `${names.positions}.weight` && name !== `${names.head}.weight`
   );
 }
 
-/** Fresh weights. */
+/** Random initial weights. */
 export class InitialSource implements WeightSource {
   readonly #spec: DecoderSpec;
   readonly #placing: Placing;
@@ -165,7 +165,7 @@ export class InitialSource implements WeightSource {
   stored(_name: string, shape: readonly number[]): Tensor {
     return this.#drawn(shape).to({ device: 'cpu' });
   }
-  /** In f32, so that a seed gives the same weights in every dtype. */
+  /** Drawn in f32, so that a seed gives the same weights in every dtype. */
   #drawn(shape: readonly number[]): Tensor {
     return empty(shape, { device: this.#placing.device }).normal_(0, this.#spec.initializerRange);
   }

@@ -1,4 +1,4 @@
-/** The tokenizer that goes with a model, and checks that the two belong together. */
+/** Loads the tokenizer of a model and checks that the two belong together. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
@@ -12,7 +12,7 @@ export interface TokenizerSource {
   model: string;
   /** Folder or hub name of a tokenizer other than the model's own. */
   tokenizer?: string;
-  /** The config.json of a model from scratch, which has no tokenizer of its own. */
+  /** The config.json of a model that starts from random weights and has no tokenizer of its own. */
   fromConfig?: string;
 }
 
@@ -39,7 +39,7 @@ export function baseOfAdapter(folder: string): string | undefined {
   }
 }
 
-/** Log-probs can be compared token by token only where both models have the same tokens. */
+/** Refuses two models of different vocabularies: their log-probs cannot be compared token by token. */
 export function checkSameVocabulary(policy: Model, other: Model, name = 'The reference'): void {
   const [own, others] = [policy.decoder.spec.vocabSize, other.decoder.spec.vocabSize];
   if (own === others) return;
@@ -56,8 +56,8 @@ export function checkVocabulary(model: Model, tokenizer: Tokenizer): void {
 }
 
 /**
- * A tokenizer of another family gives ids that mean other words to the model, which nothing else would notice. Renamed
- * reserve tokens and added ones are fine.
+ * Refuses a tokenizer of another family: its ids would mean other words to the model, and nothing else would notice. Renamed
+ * reserve tokens and added tokens are allowed.
  */
 export async function checkTokenizer(source: TokenizerSource, tokenizer: Tokenizer): Promise<void> {
   if (source.tokenizer === undefined || source.fromConfig !== undefined) return;

@@ -196,7 +196,7 @@ describe('the sampler', () => {
             return tokenLogprobs(model.decoder, model.decoder.forward(batch), batch, tokens).logp.numbers();
           }),
         );
-      // greedy replies report the distribution at temperature 1
+      // greedy responses report the distribution at temperature 1
       expect(furthest(scored(adapted), [...(adapted?.logprobs ?? [])])).toBeLessThan(1e-5);
       expect(
         furthest(

@@ -19,9 +19,9 @@ export interface RunEntry {
   name: string;
   /** policy, reward, preference, sft, quantised, … */
   kind: string;
-  /** The model that training began from as its config names it. */
+  /** The model that training started from, as the config names it. */
   model?: string;
-  /** The model underneath it: of an adapter the one that it sits on, of a quantised copy its original. */
+  /** The base model: an adapter's base, or the original of a quantised copy. */
   base?: string;
   state: RunState;
   /** ISO 8601. */
@@ -74,7 +74,7 @@ export function readEntry(path: string): RunEntry {
   };
 }
 
-/** A model's base, through the adapters in between; a folder that is gone is its own. */
+/** A model's base, followed through all adapters in between. A folder that no longer exists counts as a base itself. */
 function baseOf(path: string, model: string | undefined): string | undefined {
   const named = readJson<{ cwd?: string }>(join(path, 'run.json'))?.cwd ?? '.';
   let base = model ?? adapterBase(path) ?? originalOf(path);
@@ -89,13 +89,13 @@ function baseOf(path: string, model: string | undefined): string | undefined {
 const adapterBase = (folder: string) =>
   readJson<{ base_model_name_or_path?: string }>(join(folder, 'adapter_config.json'))?.base_model_name_or_path;
 
-/** `quantized_int8` lies in the checkpoint that it was made from. */
+/** A folder such as `quantized_int8` is inside the checkpoint that it was made from. */
 function originalOf(path: string): string | undefined {
   if (!basename(path).startsWith('quantized_')) return undefined;
   return adapterBase(dirname(path)) ?? dirname(path);
 }
 
-/** A run that says "running" and that no process writes has crashed. */
+/** A run whose state is "running" but that no process writes to has crashed. */
 export function liveState(entry: RunEntry): RunState {
   if (entry.state !== 'running') return entry.state;
   return lockHolder(entry.path)?.isLive ? 'running' : 'crashed';

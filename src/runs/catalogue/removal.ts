@@ -30,7 +30,7 @@ export interface RemovalRules {
   keepBest?: boolean;
 }
 
-/** Whole runs with their logs; or, with a rule, the step snapshots that it does not keep. */
+/** Plans to delete whole runs with their logs, or, where a rule is given, the step snapshots that it does not keep. */
 export function planRemoval(root: string, runs: readonly RunEntry[], rules: RemovalRules = {}): Doomed[] {
   const bySnapshot = rules.keepLast !== undefined || rules.keepBest === true;
   return runs.flatMap((run) => {
@@ -39,7 +39,7 @@ export function planRemoval(root: string, runs: readonly RunEntry[], rules: Remo
   });
 }
 
-/** One named snapshot of a run, its quantised copies included. */
+/** Plans to delete one named snapshot of a run with its quantised copies. */
 export function planSnapshot(root: string, run: RunEntry, name: string): Doomed {
   const found = run.snapshots.find((snapshot) => snapshot.name === name);
   if (found === undefined)

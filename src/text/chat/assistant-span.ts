@@ -37,13 +37,13 @@ export function assistantSpans(
       prompt !== undefined && text.startsWith(prompt)
         ? prompt.length
         : (probe.contentStart ?? headerEnd(text, messages, i, prompt, render));
-    if (start === undefined) throw impossible(i, 'what it writes before the reply depends on the reply itself');
+    if (start === undefined) throw impossible(i, 'what it writes before the response depends on the response itself');
     const contentEnd = text.length - probe.after.length;
     const specialEnd = specialTokenEnd(probe.tail);
     const end = contentEnd + (specialEnd < 0 ? probe.tail.length : specialEnd);
     // Not contentEnd: a turn of tool calls alone has no content; its text is all in the tail.
     if (end < start || start < (spans.at(-1)?.end ?? 0))
-      throw impossible(i, 'the text before and after the reply overlap');
+      throw impossible(i, 'the text before and after the response overlap');
     spans.push({ start, end });
   });
   return spans;
@@ -84,8 +84,8 @@ function headerEnd(
   if (prompt === undefined || earlier === undefined || !text.startsWith(earlier)) return undefined;
   const shared = sharedPrefix(text, prompt);
   if (shared <= earlier.length) return undefined;
-  const reply = (messages[i]?.content ?? '').trimStart();
-  const opening = reply.startsWith('<think>') ? '<think>' : reply.slice(0, 16);
+  const response = (messages[i]?.content ?? '').trimStart();
+  const opening = response.startsWith('<think>') ? '<think>' : response.slice(0, 16);
   const place = text.indexOf(opening, earlier.length);
   return place < 0 ? undefined : Math.min(shared, place);
 }
@@ -99,11 +99,11 @@ function sharedPrefix(a: string, b: string): number {
 function probeTurn(text: string, messages: readonly Message[], i: number, render: Render) {
   const probed = render(withProbe(messages, i), false);
   const place = probed.indexOf(PROBE);
-  if (place < 0) throw impossible(i, 'it leaves the reply out');
-  if (probed.indexOf(PROBE, place + 1) >= 0) throw impossible(i, 'it writes the reply more than once');
+  if (place < 0) throw impossible(i, 'it leaves the response out');
+  if (probed.indexOf(PROBE, place + 1) >= 0) throw impossible(i, 'it writes the response more than once');
   const before = probed.slice(0, place);
   const after = probed.slice(place + PROBE.length);
-  if (!text.endsWith(after)) throw impossible(i, 'what it writes after the reply depends on the reply itself');
+  if (!text.endsWith(after)) throw impossible(i, 'what it writes after the response depends on the response itself');
   const own = i === messages.length - 1 ? after : replyTail(messages.slice(0, i + 1), render);
   const tail = after.slice(0, sharedPrefix(own, after));
   return { contentStart: text.startsWith(before) ? before.length : undefined, after, tail };

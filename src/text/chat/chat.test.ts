@@ -92,7 +92,7 @@ describe('rendering', () => {
 });
 
 describe('assistant mask', () => {
-  it('covers replies and their end of turn', async () => {
+  it('covers responses and their end of turn', async () => {
     const tokenizer = await withTemplate(plainChatTemplate);
     expect(spoken(tokenizer, chat('hello', 'the hall'))).toEqual(['the hall<|im_end|>']);
     expect(spoken(tokenizer, chat('a', ' b é😀', 'c', 'c\n', 'a'))).toEqual(['b é😀<|im_end|>', 'c\n<|im_end|>']);
@@ -164,20 +164,20 @@ describe('assistant mask', () => {
 
   it.each([
     [
-      'a template that leaves replies out',
+      'a template that leaves responses out',
       "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
-      'leaves the reply out',
+      'leaves the response out',
     ],
     ['one that writes them twice', '{% for m in messages %}{{ m.content + m.content }}{% endfor %}', 'more than once'],
     [
       'one that counts them in front',
       '{{ messages[-1].content | length }}{% for m in messages %}{{ m.content }}{% endfor %}',
-      'before the reply depends',
+      'before the response depends',
     ],
     [
       'one that counts them behind',
       '{% for m in messages %}{{ m.content }}{{ m.content | length }}{% endfor %}',
-      'after the reply depends',
+      'after the response depends',
     ],
   ])('says why it is impossible for %s', async (_, template, message) => {
     const tokenizer = await withTemplate(template);

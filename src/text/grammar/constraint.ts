@@ -47,7 +47,7 @@ export class Constraint {
   readonly #vocabulary: Vocabulary;
   readonly #start: State;
   readonly #allowed = new WeakMap<State, readonly number[]>();
-  /** States of the longest responses so far: the next call is mostly for one token more. */
+  /** States of the longest responses so far, because the next call mostly has one token more than an earlier one. */
   readonly #reached = new Map<string, State>();
 
   constructor(vocabulary: Vocabulary, grammar: GrammarNode) {

@@ -29,7 +29,7 @@ export const sequence = (parts: readonly GrammarNode[]): GrammarNode => ({ kind:
 export const choice = (options: readonly GrammarNode[]): GrammarNode => ({ kind: 'choice', options });
 /** A grammar that may be left out. */
 export const optional = (node: GrammarNode): GrammarNode => repeat(node, 0, 1);
-/** Resolved when it is reached, for recursive grammars. */
+/** A grammar that is resolved when it is reached, so that it can be recursive. */
 export const rule = (resolve: () => GrammarNode): GrammarNode => ({ kind: 'rule', resolve });
 
 /** A grammar `least` to `most` times in a row; `most` may be Infinity. */
@@ -74,7 +74,7 @@ class Matcher {
     return this.state(this.#expand([this.#push(grammar, null)]));
   }
 
-  /** Stacks whose top is a set of bytes; null stands for a sentence that is whole. */
+  /** Stacks whose top is a set of bytes; null stands for a complete sentence. */
   state(stacks: readonly (Stack | null)[]): MatchState {
     const unique = [...new Set(stacks)].sort((a, b) => (a?.id ?? -1) - (b?.id ?? -1));
     const key = unique.map((stack) => stack?.id ?? -1).join();
@@ -126,7 +126,7 @@ class Matcher {
   }
 }
 
-/** The repetition after one of its times; itself where that changes nothing. */
+/** What is left of a repetition after one round; the same node where its bounds do not change. */
 function restOf(node: Extract<GrammarNode, { kind: 'repeat' }>): GrammarNode {
   if (node.least <= 0 && node.most === Number.POSITIVE_INFINITY) return node;
   node.rest ??= repeat(node.node, node.least - 1, node.most - 1);

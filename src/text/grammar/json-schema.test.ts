@@ -1,4 +1,4 @@
-/** Documents written at random within a schema's grammar, read by JSON.parse and judged by a validator of the test's own. */
+/** Writes random documents within a schema's grammar, and checks them by JSON.parse and by a validator of this test. */
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { UserError } from '../../errors.ts';
@@ -15,7 +15,7 @@ beforeAll(async () => {
   vocabulary = vocabularyOf(tokenizer);
 });
 
-/** Picks among the allowed tokens, with a liking for those that close something. */
+/** Picks among the allowed tokens; those that close something are more likely. */
 function write(grammar: GrammarNode, random: Random): string {
   const constraint = new Constraint(vocabulary, grammar);
   const ids: number[] = [];

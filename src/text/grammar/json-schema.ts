@@ -29,9 +29,9 @@ const understood = new Set([
     'writeOnly',
   ],
 ]);
-/** Keywords of some types that hold by themselves where their type is left out of `type`. */
+/** JSON Schema's types. */
 const types = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'];
-/** Numbers are bounded; otherwise a model could write digits without end. */
+/** The length of numbers is bounded; otherwise a model could write digits without end. */
 const mostDigits = 15;
 const mostExponentDigits = 2;
 
@@ -82,7 +82,7 @@ const character = choice([
 ]);
 const text = (least: number, most: number) => sequence([literal('"'), repeat(character, least, most), literal('"')]);
 
-/** Any JSON value, as deep as it likes. */
+/** Any JSON value, nested to any depth. */
 const anyValue: GrammarNode = rule(() => value);
 const anyObject: GrammarNode = sequence([
   literal('{'),
@@ -107,7 +107,7 @@ const value: GrammarNode = choice([
 /** Any JSON object: what `response_format: { type: 'json_object' }` asks for. */
 export const objectGrammar: GrammarNode = anyObject;
 
-/** The grammar of a schema's valid documents; a UserError names what it cannot promise, with its place. */
+/** The grammar of a schema's valid documents. A keyword that it cannot enforce is a UserError that names its place. */
 export function schemaGrammar(schema: JsonSchema): GrammarNode {
   return new Compiler(schema).compile(schema, '#');
 }
@@ -234,7 +234,7 @@ class Compiler {
       return compiled;
     });
     this.#rules.set(path, made);
-    // Faults show at once, not when a response gets there.
+    // Resolved now, so that a fault shows at once and not when a response gets there.
     compiled = this.compile(target, path);
     return made;
   }
@@ -270,7 +270,7 @@ class Compiler {
     };
   }
 
-  /** Without `type` a keyword of one type leaves all other types open; people who write it mean that type. */
+  /** By the standard a keyword of one type allows all other types where `type` is missing; here it means that type. */
   #impliedTypes(schema: { [keyword: string]: unknown }): string[] | undefined {
     if (['properties', 'required', 'additionalProperties'].some((keyword) => keyword in schema)) return ['object'];
     if (['items', 'prefixItems', 'minItems', 'maxItems'].some((keyword) => keyword in schema)) return ['array'];
@@ -284,7 +284,7 @@ class Compiler {
   }
 }
 
-/** The members from one on; `first` while none has been written, when there is no comma before the next. */
+/** The members of an object from one of them on. `first`: none is written yet, so that no comma comes before the next. */
 function membersFrom(
   members: readonly { node: GrammarNode; required: boolean }[],
   at: number,

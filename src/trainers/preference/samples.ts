@@ -76,9 +76,9 @@ export class SampleGenerations {
     this.#model.train(false);
     const sampler = new Sampler(this.#model, { slots: count });
     try {
-      const generations = await sampler.generate(requests, { signal });
-      const samples = generations.map(([generation], i): Sample => {
-        const { ids = [], finish } = generation ?? {};
+      const responses = await sampler.generate(requests, { signal });
+      const samples = responses.map(([response], i): Sample => {
+        const { ids = [], finish } = response ?? {};
         return {
           step,
           prompt: this.#tokenizer.decode(prompts[i] as Int32Array),

@@ -27,7 +27,7 @@ export function outputFolder(source: string, type: QuantType, asked?: string): s
   return folder;
 }
 
-/** The config that a checkpoint was trained with; of an adapter its own, not its base's. Empty for other models. */
+/** The config that a checkpoint (or an adapter, not its base) was trained with. Empty for other models. */
 export async function trainedWith(source: string): Promise<Record<string, unknown>> {
   return readJson<Record<string, unknown>>(join(await resolveModel(source), 'train_config.json')) ?? {};
 }

@@ -18,7 +18,7 @@ afterAll(() => rmSync(temporary, { recursive: true }));
 const tiny = fileURLToPath(new URL('../../../models/tiny', import.meta.url));
 const json = (folder: string) => JSON.parse(readFileSync(join(folder, 'evaluation_results.json'), 'utf8'));
 
-/** A head that nobody trained serves as well: what counts is how near the quantised model stays. */
+/** A random head is enough: the tests measure how near the quantised model's scores are. */
 async function rewardModel(type: RewardType): Promise<string> {
   const path = join(temporary, `rm-${type}`);
   using model = loadModelFolder(tiny, { dtype: 'float32' });
@@ -59,7 +59,7 @@ describe('quantize reward', () => {
     for (const file of ['quantization.png', 'quantization_report.txt', 'tokenizer.json', 'model.safetensors'])
       expect(existsSync(join(folder, file)), file).toBe(true);
 
-    // what was saved is a reward model of its own, whose scores are those of a model quantised on loading
+    // The saved folder is a reward model, and its scores equal those of the original quantised on loading.
     const items = [{ prompt: 'What is 2 + 2?', response: 'It is 4.' }];
     using saved = await loadRewardModel(folder);
     using again = await loadRewardModel(checkpoint, { quantType: 'int8' });
@@ -130,7 +130,7 @@ describe('quantize policy', () => {
   });
 
   it('counts responses, not tokens, as independent', () => {
-    // tokens of a response that are all alike say no more than one of them
+    // Equal values at all tokens of a response carry as much information as one token.
     const { mean, error } = meanPerToken([
       [1, 1, 1, 1],
       [3, 3, 3, 3],
