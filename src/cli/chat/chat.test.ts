@@ -165,7 +165,7 @@ describe.runIf(hasScript)('through a pseudo-terminal', () => {
     });
     const shown = () => (existsSync(log) ? readFileSync(log, 'utf8') : '');
     const until = async (test: (text: string) => boolean) => {
-      for (let i = 0; i < 400 && !test(shown()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+      for (let i = 0; i < 1200 && !test(shown()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
       expect(test(shown()), shown().slice(-400)).toBe(true);
     };
     await until((text) => text.includes('you>'));
@@ -178,5 +178,5 @@ describe.runIf(hasScript)('through a pseudo-terminal', () => {
     const ended = new Promise((resolve) => child.on('exit', resolve));
     child.stdin.write('\u0004');
     expect(await ended).toBe(0);
-  }, 40_000);
+  }, 120_000);
 });
