@@ -1,5 +1,5 @@
 /** Converts rollouts to rows of the database. */
-import type { EvalRollout, Rollout as StoredRow } from '../runs/index.ts';
+import type { EvalRollout, RolloutFacts, Rollout as StoredRow } from '../runs/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import type { Rollout } from './rollout.ts';
 
@@ -18,6 +18,7 @@ export function storedRollouts(
     reward: rollout.reward,
     advantage: rollout.advantage,
     parts: partsOf(rollout),
+    facts: factsOf(rollout),
     ...(tokens
       ? {
           tokens: {
@@ -44,12 +45,18 @@ export function storedEvaluation(
     completion: rollout.completion,
     reward: rollout.score,
     parts: partsOf(rollout),
+    facts: factsOf(rollout),
   }));
 }
 
 /** The parts of the score, their weighted sum, and the verifier's result. */
 function partsOf({ parts, score, correct }: Rollout): Record<string, number> {
   return { ...parts, score, ...(correct === undefined ? {} : { correct: Number(correct) }) };
+}
+
+function factsOf({ prompt, ended, completionIds }: Rollout): RolloutFacts {
+  const task = prompt.example?.task;
+  return { ...(task === undefined ? {} : { task }), ended, lengthTokens: completionIds.length };
 }
 
 /** A single user message as it was written; a longer conversation as the model reads it. */

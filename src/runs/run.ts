@@ -34,6 +34,8 @@ export interface RunInfo {
   ended?: string;
   /** The last step taken. */
   step: number;
+  /** Steps that it will have taken at its end, as planned. */
+  totalSteps?: number;
   logDir: string;
   /** Its rollout database: a name in the run's folder, or a path elsewhere. */
   rollouts?: string;
@@ -138,6 +140,12 @@ export class Run {
     this.#lock.check();
     await this.metrics.flush();
     await (await this.#rollouts)?.flush();
+  }
+
+  /** Says how many steps the run will take. */
+  planned(totalSteps: number): void {
+    this.#info = { ...this.#info, totalSteps };
+    this.#save();
   }
 
   reached(step: number): void {

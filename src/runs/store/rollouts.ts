@@ -16,7 +16,7 @@ import { Worker } from 'node:worker_threads';
 import { AttuneError, UserError } from '../../errors.ts';
 import type { EvalRollout, Rollout, RolloutReply, RolloutRequest, RolloutTokens } from './schema.ts';
 
-export type { EvalRollout, Rollout, RolloutTokens } from './schema.ts';
+export type { EvalRollout, Rollout, RolloutFacts, RolloutTokens } from './schema.ts';
 
 interface Waiting {
   resolve(): void;
@@ -122,10 +122,10 @@ export class RolloutStore {
   }
 }
 
-export interface StoredRollout extends Omit<Rollout, 'tokens' | 'parts'> {
+export interface StoredRollout extends Omit<Rollout, 'tokens' | 'parts' | 'facts'> {
   id: number;
 }
-export interface StoredEvalRollout extends Omit<EvalRollout, 'parts'> {
+export interface StoredEvalRollout extends Omit<EvalRollout, 'parts' | 'facts'> {
   id: number;
 }
 

@@ -13,7 +13,18 @@ export interface Rollout {
   advantage: number;
   /** Named parts that make up the reward. */
   parts?: Record<string, number>;
+  /** What lists of rollouts filter by. */
+  facts?: RolloutFacts;
   tokens?: RolloutTokens;
+}
+
+/** Facts about a response that its text does not tell. */
+export interface RolloutFacts {
+  /** The task that its prompt is of. */
+  task?: string;
+  /** Ended by itself, not cut at the length limit. */
+  ended: boolean;
+  lengthTokens: number;
 }
 
 export interface EvalRollout extends Omit<Rollout, 'rolloutIndex' | 'advantage' | 'tokens'> {}
@@ -41,6 +52,8 @@ create table if not exists eval_rollouts(
 create index if not exists eval_rollouts_step on eval_rollouts(step);
 create table if not exists reward_parts(rollout_id integer not null, name text not null, value real, primary key(rollout_id, name)) without rowid;
 create table if not exists eval_reward_parts(rollout_id integer not null, name text not null, value real, primary key(rollout_id, name)) without rowid;
+create table if not exists rollout_facts(rollout_id integer primary key, task text, ended integer not null, length_tokens integer not null);
+create table if not exists eval_rollout_facts(rollout_id integer primary key, task text, ended integer not null, length_tokens integer not null);
 create table if not exists rollout_tokens(
   rollout_id integer primary key, prompt_ids blob not null, completion_ids blob not null, logprobs blob not null,
   ref_logprobs blob, value_estimates blob, advantages blob);

@@ -1,7 +1,14 @@
 /** The thread that owns the writing side of `rollouts.db`; see rollouts.ts. */
 import { DatabaseSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
-import { type EvalRollout, type Rollout, type RolloutReply, type RolloutRequest, schemaSql } from './schema.ts';
+import {
+  type EvalRollout,
+  type Rollout,
+  type RolloutFacts,
+  type RolloutReply,
+  type RolloutRequest,
+  schemaSql,
+} from './schema.ts';
 
 const { path, resumedAt } = workerData as { path: string; resumedAt?: number };
 const database = new DatabaseSync(path, { timeout: 30_000 });
@@ -17,12 +24,21 @@ const insertEval = database.prepare(
 );
 const insertPart = database.prepare('insert into reward_parts(rollout_id, name, value) values (?, ?, ?)');
 const insertEvalPart = database.prepare('insert into eval_reward_parts(rollout_id, name, value) values (?, ?, ?)');
+const insertFacts = database.prepare(
+  'insert into rollout_facts(rollout_id, task, ended, length_tokens) values (?, ?, ?, ?)',
+);
+const insertEvalFacts = database.prepare(
+  'insert into eval_rollout_facts(rollout_id, task, ended, length_tokens) values (?, ?, ?, ?)',
+);
 const insertTokens = database.prepare(
   `insert into rollout_tokens(rollout_id, prompt_ids, completion_ids, logprobs, ref_logprobs, value_estimates, advantages)
    values (?, ?, ?, ?, ?, ?, ?)`,
 );
 const deleteEvalParts = database.prepare(
   'delete from eval_reward_parts where rollout_id in (select id from eval_rollouts where step = ?)',
+);
+const deleteEvalFacts = database.prepare(
+  'delete from eval_rollout_facts where rollout_id in (select id from eval_rollouts where step = ?)',
 );
 const deleteEvals = database.prepare('delete from eval_rollouts where step = ?');
 
@@ -70,6 +86,7 @@ function addRollout(r: Rollout): void {
     r.advantage,
   );
   for (const [name, value] of Object.entries(r.parts ?? {})) insertPart.run(id, name, value);
+  if (r.facts) insertFacts.run(id, ...factValues(r.facts));
   if (r.tokens) {
     const t = r.tokens;
     insertTokens.run(
@@ -87,12 +104,17 @@ function addRollout(r: Rollout): void {
 function addEval(r: EvalRollout): void {
   const { lastInsertRowid: id } = insertEval.run(r.step, r.epoch, r.promptIndex, r.prompt, r.completion, r.reward);
   for (const [name, value] of Object.entries(r.parts ?? {})) insertEvalPart.run(id, name, value);
+  if (r.facts) insertEvalFacts.run(id, ...factValues(r.facts));
 }
+
+const factValues = ({ task, ended, lengthTokens }: RolloutFacts) =>
+  [task ?? null, Number(ended), lengthTokens] as const;
 
 /** An evaluation that is made again, after an interrupt, takes the place of the first. */
 function deleteEvaluations(steps: ReadonlySet<number>): void {
   for (const step of steps) {
     deleteEvalParts.run(step);
+    deleteEvalFacts.run(step);
     deleteEvals.run(step);
   }
 }
@@ -100,8 +122,8 @@ function deleteEvaluations(steps: ReadonlySet<number>): void {
 function deleteAfter(step: number): void {
   transaction(() => {
     for (const [rows, dependants] of [
-      ['rollouts', ['reward_parts', 'rollout_tokens']],
-      ['eval_rollouts', ['eval_reward_parts']],
+      ['rollouts', ['reward_parts', 'rollout_facts', 'rollout_tokens']],
+      ['eval_rollouts', ['eval_reward_parts', 'eval_rollout_facts']],
     ] as const) {
       for (const table of dependants) {
         database.prepare(`delete from ${table} where rollout_id in (select id from ${rows} where step > ?)`).run(step);

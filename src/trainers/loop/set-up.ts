@@ -69,6 +69,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
   const { schema, resolved, options, task, model, tokenizer, judged, label, after } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
+  run.planned(task.totalSteps);
   return {
     run,
     model,
