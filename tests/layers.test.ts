@@ -112,8 +112,14 @@ allowed['src/serve'] = ['src/hub', 'src/rewards', 'src/tensor', ...models, ...te
 // The studio knows of training only what run folders say; what it needs from above is handed to it.
 const belowStudio = [...belowTrainers, 'src/evaluate', 'src/serve'];
 allowed['src/studio/api'] = [];
-allowed['src/studio'] = [...belowStudio, 'src/studio/api'];
-const studio = ['src/studio', 'src/studio/api'];
+allowed['src/studio/http'] = [...belowStudio, 'src/studio/api'];
+allowed['src/studio/commands'] = [...belowStudio, 'src/studio/api', 'src/studio/http'];
+const studioGround = ['api', 'http', 'commands'].map((room) => `src/studio/${room}`);
+allowed['src/studio/runs'] = [...belowStudio, ...studioGround];
+const studioRooms = ['rollouts', 'chat', 'data', 'train', 'models'].map((room) => `src/studio/${room}`);
+for (const room of studioRooms) allowed[room] = [...belowStudio, ...studioGround, 'src/studio/runs'];
+const studio = ['src/studio', ...studioGround, 'src/studio/runs', ...studioRooms];
+allowed['src/studio'] = [...belowStudio, ...studio];
 const everything = [...belowWorkflows, ...workflows, 'src/serve', ...studio];
 for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine', 'src/cli/chat'])
   allowed[room] = [...everything, 'src/cli/terminal'];

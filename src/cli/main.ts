@@ -39,6 +39,7 @@ const commands: Record<string, CommandEntry> = {
   generate: { summary: 'continue a prompt', load: () => import('./generate.ts') },
   chat: { summary: 'talk to a model, or to two and vote', load: () => import('./chat.ts') },
   serve: { summary: 'an OpenAI-compatible server', load: () => import('./serve.ts') },
+  studio: { summary: 'a web page over runs, rollouts, chat, data and training', load: () => import('./studio.ts') },
   inspect: { summary: 'what a model is, and the memory it takes', load: () => import('./inspect.ts') },
   export: { summary: 'a model for other programs: merged, or as GGUF', load: () => import('./export.ts') },
   preferences: {

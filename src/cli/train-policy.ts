@@ -6,30 +6,32 @@ import { policySchema } from '../trainers/policy/config.ts';
 import { policyPlan } from '../trainers/policy/plan.ts';
 import { startPolicy } from '../trainers/policy/policy.ts';
 import { newSignals, type Signal } from '../trainers/policy/signals.ts';
-import { evaluationLine, registerTrainVerb } from './options/training.ts';
+import { evaluationLine, registerTrainVerb, type TrainVerb } from './options/training.ts';
 import { print, tell } from './terminal/print.ts';
 
+export const policyVerb: TrainVerb<typeof policySchema> = {
+  name: 'policy',
+  description:
+    'online RL: grpo and its kin, ppo, rloo, reinforce, against verifiers, reward models or your own function',
+  schema: policySchema,
+  start: (resolved, options) =>
+    startPolicy(resolved, {
+      ...options,
+      onStep: explainer(),
+      onStart: (metrics) => print(evaluationLine(0, metrics)),
+      onRewardFailure: (error) => tell(error.message),
+    }),
+  plan: ({ config }) => policyPlan(config),
+  examples: [
+    'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
+    'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
+    'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
+    'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
+  ],
+};
+
 export function registerTrainPolicy(train: Command): void {
-  registerTrainVerb(train, {
-    name: 'policy',
-    description:
-      'online RL: grpo and its kin, ppo, rloo, reinforce, against verifiers, reward models or your own function',
-    schema: policySchema,
-    start: (resolved, options) =>
-      startPolicy(resolved, {
-        ...options,
-        onStep: explainer(),
-        onStart: (metrics) => print(evaluationLine(0, metrics)),
-        onRewardFailure: (error) => tell(error.message),
-      }),
-    plan: ({ config }) => policyPlan(config),
-    examples: [
-      'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
-      'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',
-      'attune train policy --model models/tiny --task gcd:1 --reward-model-path checkpoints/rm/run/final --algorithm ppo',
-      'attune train policy --model models/tiny --dataset prompts.jsonl --reward-module ./my-reward.ts',
-    ],
-  });
+  registerTrainVerb(train, policyVerb);
 }
 
 /** Prints each signal once: explanations of metrics that are often misread. */

@@ -5,31 +5,33 @@ import { configuredLoss, preferenceSchema } from '../trainers/preference/config.
 import { openPreferences, preferencePlan } from '../trainers/preference/data.ts';
 import { startPreference } from '../trainers/preference/preference.ts';
 import type { Sample } from '../trainers/preference/samples.ts';
-import { registerTrainVerb } from './options/training.ts';
+import { registerTrainVerb, type TrainVerb } from './options/training.ts';
 import { print } from './terminal/print.ts';
 
+export const preferenceVerb: TrainVerb<typeof preferenceSchema> = {
+  name: 'preference',
+  description: 'direct alignment: dpo and its kin on pairs, kto on single judged responses',
+  schema: preferenceSchema,
+  start: (resolved, options) => startPreference(resolved, { ...options, onSamples: printSamples }),
+  async plan({ config }, options) {
+    const { algorithm } = configuredLoss(config);
+    const data = await openPreferences(config, algorithm, options);
+    try {
+      return describePlan(await preferencePlan(config, algorithm, data, options.progress));
+    } finally {
+      await data.close();
+    }
+  },
+  examples: [
+    'attune train preference --model models/tiny --dataset pairs.jsonl --loss dpo --beta 0.1 --lr 1e-4',
+    'attune train preference --model Qwen/Qwen3-0.6B --dataset trl-lib/ultrafeedback_binarized --loss ipo --lora',
+    'attune train preference --model models/tiny --dataset judged.jsonl --loss kto --undesirable-weight 1.5',
+    'attune train preference --model models/tiny --dataset pairs.jsonl --loss simpo --no-ref-model',
+  ],
+};
+
 export function registerTrainPreference(train: Command): void {
-  const command = registerTrainVerb(train, {
-    name: 'preference',
-    description: 'direct alignment: dpo and its kin on pairs, kto on single judged responses',
-    schema: preferenceSchema,
-    start: (resolved, options) => startPreference(resolved, { ...options, onSamples: printSamples }),
-    async plan({ config }, options) {
-      const { algorithm } = configuredLoss(config);
-      const data = await openPreferences(config, algorithm, options);
-      try {
-        return describePlan(await preferencePlan(config, algorithm, data, options.progress));
-      } finally {
-        await data.close();
-      }
-    },
-    examples: [
-      'attune train preference --model models/tiny --dataset pairs.jsonl --loss dpo --beta 0.1 --lr 1e-4',
-      'attune train preference --model Qwen/Qwen3-0.6B --dataset trl-lib/ultrafeedback_binarized --loss ipo --lora',
-      'attune train preference --model models/tiny --dataset judged.jsonl --loss kto --undesirable-weight 1.5',
-      'attune train preference --model models/tiny --dataset pairs.jsonl --loss simpo --no-ref-model',
-    ],
-  });
+  const command = registerTrainVerb(train, preferenceVerb);
   command.option('--no-ref-model', 'train without a reference, where the loss allows it');
 }
 

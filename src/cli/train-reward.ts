@@ -4,25 +4,27 @@ import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { rewardSchema } from '../trainers/reward/config.ts';
 import { rewardTokens, startReward } from '../trainers/reward/reward.ts';
-import { registerTrainVerb } from './options/training.ts';
+import { registerTrainVerb, type TrainVerb } from './options/training.ts';
+
+export const rewardVerb: TrainVerb<typeof rewardSchema> = {
+  name: 'reward',
+  description: 'a reward model: on pairs, on graded solutions (ORM) or on labelled steps (PRM)',
+  schema: rewardSchema,
+  start: startReward,
+  async plan({ config }, options) {
+    const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
+    try {
+      return describePlan(await trainingPlan(config, data, config, options));
+    } finally {
+      await data.close();
+    }
+  },
+  examples: [
+    'attune train reward --model models/tiny --dataset pairs.jsonl',
+    'attune train reward --type outcome --model Qwen/Qwen3-0.6B --dataset graded.jsonl --lora',
+  ],
+};
 
 export function registerTrainReward(train: Command): void {
-  registerTrainVerb(train, {
-    name: 'reward',
-    description: 'a reward model: on pairs, on graded solutions (ORM) or on labelled steps (PRM)',
-    schema: rewardSchema,
-    start: startReward,
-    async plan({ config }, options) {
-      const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
-      try {
-        return describePlan(await trainingPlan(config, data, config, options));
-      } finally {
-        await data.close();
-      }
-    },
-    examples: [
-      'attune train reward --model models/tiny --dataset pairs.jsonl',
-      'attune train reward --type outcome --model Qwen/Qwen3-0.6B --dataset graded.jsonl --lora',
-    ],
-  });
+  registerTrainVerb(train, rewardVerb);
 }

@@ -3,25 +3,27 @@ import type { Command } from 'commander';
 import { loadTokenizer } from '../models/index.ts';
 import { describePlan, trainingPlan } from '../trainers/batches/plan.ts';
 import { sftBatching, sftSchema, sftTokens, startSft } from '../trainers/sft/sft.ts';
-import { registerTrainVerb } from './options/training.ts';
+import { registerTrainVerb, type TrainVerb } from './options/training.ts';
+
+export const sftVerb: TrainVerb<typeof sftSchema> = {
+  name: 'sft',
+  description: 'supervised fine-tuning on chats or plain text',
+  schema: sftSchema,
+  start: startSft,
+  async plan({ config }, options) {
+    const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
+    try {
+      return describePlan(await trainingPlan(config, data, sftBatching(config), options));
+    } finally {
+      await data.close();
+    }
+  },
+  examples: [
+    'attune train sft --model Qwen/Qwen3-0.6B --dataset chats.jsonl --lora',
+    'attune train sft --from-config config.json --tokenizer ./tokenizer --dataset chats.jsonl --lr 1e-3 --token-budget 16384',
+  ],
+};
 
 export function registerTrainSft(train: Command): void {
-  registerTrainVerb(train, {
-    name: 'sft',
-    description: 'supervised fine-tuning on chats or plain text',
-    schema: sftSchema,
-    start: startSft,
-    async plan({ config }, options) {
-      const data = await sftTokens(config, await loadTokenizer(config, options.progress), options);
-      try {
-        return describePlan(await trainingPlan(config, data, sftBatching(config), options));
-      } finally {
-        await data.close();
-      }
-    },
-    examples: [
-      'attune train sft --model Qwen/Qwen3-0.6B --dataset chats.jsonl --lora',
-      'attune train sft --from-config config.json --tokenizer ./tokenizer --dataset chats.jsonl --lr 1e-3 --token-budget 16384',
-    ],
-  });
+  registerTrainVerb(train, sftVerb);
 }

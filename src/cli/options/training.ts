@@ -62,7 +62,7 @@ function parentFlags(train: Command, command: Command, schema: ConfigSchema): Re
 }
 
 /** Finds what would stop the run at its start or first save, before anything is loaded. */
-function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>): void {
+export function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>): void {
   const { outputDir, logDir, rolloutsDir, runName } = config as Record<string, string | undefined>;
   if (resume === undefined) checkNewRun({ outputDir: outputDir ?? '.', runName });
   checkOutputFolder('--output-dir', resume?.run ?? outputDir);

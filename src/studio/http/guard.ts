@@ -31,8 +31,7 @@ const harmlessPosts = [
   /^\/api\/runs\/\w+\/whatif$/,
   /^\/api\/train\/\w+\/check$/,
   /^\/api\/data\/explore$/,
-  /^\/api\/chat\/(load|send|stop)$/,
-  /^\/api\/jobs\/\w+\/cancel$/,
+  /^\/api\/chat\/(send|stop)$/,
 ];
 
 export const host: Rule = ({ headers }, { hosts }) => {

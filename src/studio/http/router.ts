@@ -89,7 +89,8 @@ export class Router {
         return new EventStream(response, this.#options);
       },
     });
-    if (!streamed) sendJson(response, 200, answer ?? {});
+    if (answer instanceof Document) answer.send(response);
+    else if (!streamed) sendJson(response, 200, answer ?? {});
   }
 
   async #body(request: IncomingMessage): Promise<unknown> {
@@ -97,6 +98,26 @@ export class Router {
     if (!/^application\/json\b/i.test(type))
       throw new ApiError(415, 'Send JSON, with Content-Type: application/json.', { code: 'content_type' });
     return readJson(request, this.#options.bodyLimit ?? usualBodyLimit);
+  }
+}
+
+/**
+ * A document of its own, such as a run's report: shown by the browser in a sandbox, where it has no scripts, no origin
+ * and loads nothing.
+ */
+export class Document {
+  readonly #html: string;
+  constructor(html: string) {
+    this.#html = html;
+  }
+  send(response: ServerResponse): void {
+    response.writeHead(200, {
+      ...plainHeaders,
+      ...pageHeaders,
+      'Content-Type': 'text/html; charset=utf-8',
+      'Content-Security-Policy': "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    });
+    response.end(this.#html);
   }
 }
 
