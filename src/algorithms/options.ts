@@ -21,7 +21,7 @@ export function withDefaults<Options extends object>(
   return { ...neutral, ...defaults, ...given };
 }
 
-/** As it is typed: `klCoef` is --kl-coef. */
+/** An option's name as it is typed: `klCoef` is --kl-coef. */
 const optionName = (name: string) => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 
 /** Finds by name or alias; `_` counts as `-`, and case does not matter. */

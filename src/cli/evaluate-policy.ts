@@ -29,7 +29,7 @@ export const evaluatePolicySchema = z.object({
     aliases: ['against'],
   }),
   numPrompts: field(z.number().int().positive().default(128), { description: 'held-out prompts', group }),
-  samples: field(z.number().int().min(0).default(8), { description: 'sampled answers to each, for pass@k', group }),
+  samples: field(z.number().int().min(0).default(8), { description: 'sampled responses to each, for pass@k', group }),
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
   ...{ task: shape.task, dataset: shape.dataset, subset: shape.subset, promptMaxLength: shape.promptMaxLength },
   ...{ promptFormat: shape.promptFormat, system: shape.system },

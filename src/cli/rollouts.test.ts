@@ -84,7 +84,7 @@ describe('attune rollouts', () => {
     expect(everything.out).toContain('The first 20; --limit N shows more.');
   });
 
-  it('shows the answers to held-out prompts with the parts of their rewards', async () => {
+  it('shows the responses to held-out prompts with the parts of their rewards', async () => {
     const held = await rows('--eval');
     expect(held.map(({ step }) => step)).toEqual([0, 3]);
     expect(held[0]?.parts).toMatchObject({ 'length/constant': 1 });
@@ -124,7 +124,7 @@ describe('attune rollouts', () => {
       [/rollouts\.db is no rollout database that can be read: file is not a database/, other],
       [/empty\.db is no rollout database that can be read: no such table/, join(folder, 'empty.db')],
       [/There are no rollouts at step 99; the database has steps 1 to 3/, run, '--step', '99'],
-      [/no answers to held-out prompts at step 2; the database has steps 0 to 3/, run, '--eval', '--step', '2'],
+      [/no responses to held-out prompts at step 2; the database has steps 0 to 3/, run, '--eval', '--step', '2'],
       [/There are no rollouts of prompt 77/, run, '--prompt-index', '77'],
       [/--step: takes a step or a range such as 90-100/, run, '--step', 'first'],
       [/--step 3-1: the range ends before it begins/, run, '--step', '3-1'],

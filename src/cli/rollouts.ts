@@ -37,7 +37,7 @@ export const rolloutsSchema = z.object({
   promptIndex: field(z.number().int().min(0).optional(), {
     description: 'everything sampled for one prompt, oldest first',
   }),
-  eval: field(z.boolean().default(false), { description: 'answers to held-out prompts instead' }),
+  eval: field(z.boolean().default(false), { description: 'responses to held-out prompts instead' }),
   limit: field(count(), { description: `at most so many (${usualLimit}; with --json all)` }),
   json: field(z.boolean().default(false), { description: 'one JSON object a line' }),
 });
@@ -96,7 +96,7 @@ function rowsOf(rollouts: RolloutReader, query: RolloutQuery, options: Options):
   const rows = options.eval ? rollouts.evalQuery(query) : rollouts.query(query);
   if (rows.length > 0) return rows;
   const steps = options.eval ? rollouts.evalSteps() : rollouts.steps();
-  const what = options.eval ? 'answers to held-out prompts' : 'rollouts';
+  const what = options.eval ? 'responses to held-out prompts' : 'rollouts';
   if (steps.length === 0) throw new UserError(`There are no ${what} in this database.`);
   const range = `${steps[0]?.step} to ${steps.at(-1)?.step}`;
   const ofPrompt = query.promptIndex === undefined ? '' : ` of prompt ${query.promptIndex}`;

@@ -16,7 +16,7 @@ export interface Exploration {
     characters: Record<string, Summary>;
     words: Record<string, Summary>;
     turns: Summary;
-    /** Of step-labelled solutions. */
+    /** Figures of step-labelled solutions. */
     steps_per_solution?: Summary;
     length_difference?: Summary;
     tokens?: Summary & { max_length: number; share_over_max_length: number };

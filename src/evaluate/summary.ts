@@ -20,7 +20,7 @@ export function summarise(values: readonly number[]): Summary {
   return { count, mean, std, min: at(0), median: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1) };
 }
 
-/** By linear interpolation between neighbours, as NumPy does. */
+/** A quantile, by linear interpolation between neighbours as NumPy does. */
 export function quantile(sorted: ArrayLike<number>, q: number): number {
   const place = q * (sorted.length - 1);
   const below = sorted[Math.floor(place)] ?? 0;

@@ -46,7 +46,7 @@ export async function hubRequest(
       settings.signal?.throwIfAborted();
       if (error instanceof AttuneError) throw error;
       fault = networkFault(error, settings);
-      // Where there is no network, waiting does not bring one.
+      // Without a network a retry does not help.
       if (isUnknownHost(error)) retries = Math.min(retries, 1);
     }
     if (attempt >= retries) {

@@ -14,7 +14,7 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-rewards-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 const tiny = fileURLToPath(new URL('../../models/tiny', import.meta.url));
 
-/** A head that nobody trained is as good here, if it is the same each time: what counts is how near its answers stay. */
+/** A random head is enough if it is the same each time: the tests measure how near the quantised model's scores are. */
 async function rewardModel(type: RewardType): Promise<string> {
   const path = join(folder, type);
   using model = loadModelFolder(tiny, { dtype: 'float32' });

@@ -30,7 +30,7 @@ export interface RewardNotes {
    * AutoModelForSequenceClassification reads. Checkpoints without it are attune's own.
    */
   readAt?: 'end-of-turn' | 'end-of-text';
-  /** Of the scores on held-out responses. */
+  /** Statistics of the scores on held-out responses. */
   mean: number;
   std: number;
   count: number;

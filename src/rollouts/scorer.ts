@@ -36,7 +36,7 @@ export interface RewardOptions {
   /** Seconds. */
   rewardTimeout: number;
   onRewardError: 'stop' | 'score';
-  /** Of the reward model's weights. */
+  /** The dtype of the reward model's weights. */
   dtype: 'auto' | 'float32' | 'bfloat16';
 }
 

@@ -309,6 +309,10 @@ describe('the others', () => {
 });
 
 describe('linear', () => {
+  // `npm run sanitize` compiles with -O1, where the compiler does not fuse all products with their sums: a row then agrees
+  // with the same row alone only to rounding.
+  const unfused = process.env.ATTUNE_SANITIZE === '1';
+
   it('is x·weightᵀ + bias for any number of rows, inputs and outputs, a row as if it were alone', () => {
     seed(1);
     for (const [outputs, inputs] of [
@@ -327,7 +331,7 @@ describe('linear', () => {
         for (const rows of [...Array.from({ length: 18 }, (_, i) => i + 1), 31, 48, 49, 100, 128, 129, 130]) {
           const result = linear(all.narrow(0, 0, rows), weight, bias);
           expect(spread(result, exact.narrow(0, 0, rows))).toBeLessThan(2e-6 * inputs + 1e-5);
-          if (rows <= 48) expect(result.numbers()).toEqual(alone.slice(0, rows * outputs));
+          if (rows <= 48 && !unfused) expect(result.numbers()).toEqual(alone.slice(0, rows * outputs));
         }
       });
     }

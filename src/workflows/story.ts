@@ -33,7 +33,7 @@ import { trainReward } from '../trainers/reward/reward.ts';
 export interface StoryOptions {
   /** The model to start from. */
   model: string;
-  /** Where everything goes. */
+  /** The output folder. */
   folder: string;
   tasks: string;
   /** Time for everything; each training ends when its share is used up. */

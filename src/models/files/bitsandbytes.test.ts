@@ -93,7 +93,7 @@ describe('reading', () => {
   });
 });
 
-/** A file's bytes by hand: nothing of ours is asked. */
+/** Reads a file's bytes without attune's own reader. */
 function readFile(folder: string): Map<string, { dtype: string; shape: number[]; bytes: Buffer }> {
   const raw = readFileSync(join(folder, 'model.safetensors'));
   const size = Number(raw.readBigUInt64LE(0));
@@ -191,7 +191,7 @@ describe('writing', () => {
     expect(furthest(logits(model, [ids]), rows.flat())).toBeLessThan(1e-4);
     const folder = join(temporary, 'mixed-again');
     saveModel(model, folder);
-    // q and v are held as one with k, so they become plain too
+    // q and v are joined with k into one matrix, so they are dequantised too.
     const skipped = ['lm_head', ...['q', 'k', 'v'].map((part) => `self_attn.${part}_proj`), 'mlp.down_proj'];
     expect(configOf(folder).quantization_config.llm_int8_skip_modules).toEqual(
       skipped.map((name) => (name === 'lm_head' ? name : `model.layers.0.${name}`)),

@@ -1,4 +1,4 @@
-/** A model that is small enough for sums by hand and whose parts all show. */
+/** A model that is small enough to be checked by hand and in which every part changes the result. */
 import { noGrad } from '../../tensor/index.ts';
 import { initModel, type Model } from '../index.ts';
 

@@ -6,7 +6,7 @@
  *     ]);
  *
  * Rules hold only for what a person gave, on the command line, in a program or in a file; defaults and what a
- * checkpoint saved are never refused. A file may spell out a default: that says nothing that is not so.
+ * checkpoint saved are never refused. A file may spell out a default, because that changes nothing.
  */
 import type { z } from 'zod';
 import { ConfigError, type Fault, type ResolvedConfig, shownPath } from './config.ts';

@@ -42,7 +42,7 @@ export function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
   return made;
 }
 
-/** The tokens that may come next so that a response stays within a grammar; for `allow` of a generation request. */
+/** The tokens that may come next so that a response stays within a grammar; for `allow` of a request. */
 export class Constraint {
   readonly #vocabulary: Vocabulary;
   readonly #start: State;

@@ -17,7 +17,7 @@ export interface BatchTaskParts<Totals> {
   tokenizer: Tokenizer;
   objective: Objective<Totals>;
   steps: StepBatches;
-  /** Of the training examples. */
+  /** The fingerprint of the training examples. */
   dataFingerprint?: string;
   optimizer: { lr: number; weightDecay: number };
   checkpointing: boolean;

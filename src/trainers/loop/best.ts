@@ -48,7 +48,7 @@ function checkMetric(metric: string, { names }: Judged): void {
   throw unknownMetric(metric, known);
 }
 
-/** Also for the first evaluation, which alone knows all names. */
+/** The error for a metric that evaluation does not give. The first evaluation uses it too, since only then all names are known. */
 export function unknownMetric(metric: string, names: readonly string[]): UserError {
   const known = names.map(evalName);
   return new UserError(

@@ -43,7 +43,7 @@ export interface StepOutcome {
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
-  /** A loss that grows many times over has diverged; the loss of a policy says nothing of the kind. */
+  /** Whether a loss that grows many times over means divergence. For a policy's loss it does not. */
   readonly lossTellsFit?: boolean;
   /** May change when a run is resumed with another batch size. */
   readonly totalSteps: number;

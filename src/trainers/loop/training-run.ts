@@ -45,7 +45,7 @@ export interface TrainingParts {
 export interface TrainingEnd {
   /** Frees what only training needs. */
   close: () => void | Promise<void>;
-  /** An error in the words of whoever set the run up. */
+  /** Rewords an error for the program or command that set the run up. */
   explain: (error: Error) => Promise<Error>;
 }
 

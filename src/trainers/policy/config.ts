@@ -111,7 +111,7 @@ const shape = z.object({
     examples: ['verifier=1,format=0.2'],
   }),
   verifierReward: field(z.boolean().optional(), {
-    description: "reward right answers of tasks, or of a dataset's known answers; on unless another reward is named",
+    description: "reward right responses to tasks, or of a dataset's known answers; on unless another reward is named",
     group: group.reward,
   }),
   formatReward: field(z.boolean().default(false), {
@@ -208,7 +208,7 @@ const shape = z.object({
     group: group.evaluation,
   }),
   evalSamples: field(z.number().int().min(0).default(0), {
-    description: 'sampled answers to each of them besides, for pass@k; 0 = none',
+    description: 'sampled responses to each of them besides, for pass@k; 0 = none',
     group: group.evaluation,
   }),
   ...loraFields({ dropout: 0 }),

@@ -10,7 +10,7 @@ interface StepsConfig {
   gradAccum: number;
 }
 
-/** Where prompts never end and nothing else is said. */
+/** The number of steps where prompts are endless and no option gives it. */
 const endlessSteps = 500;
 
 export function plannedSteps({ maxSteps, epochs }: StepsConfig, { size }: Pick<PromptSource, 'size'>): PlannedSteps {

@@ -40,7 +40,7 @@ export interface PolicyParts {
   scorer: RewardScorer;
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
-  /** Of the prompts, where they are a set. */
+  /** The fingerprint of the prompts where they are a finite set. */
   dataFingerprint?: string;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   store?: RolloutStore;

@@ -74,7 +74,7 @@ describe('compare', () => {
   it('finds winners by what the judge measured', () => {
     const at = (step: number, accuracy: number) => ({ step, metrics: { reward: accuracy, accuracy }, kl: 0 });
     const run = (method: string, values: number[], seconds: number) => ({
-      ...{ method, seed: 1, history: [], seconds, samples: 1, steps: 4, answers: [] },
+      ...{ method, seed: 1, history: [], seconds, samples: 1, steps: 4, responses: [] },
       judgements: values.map((value, i) => at(2 * i, value)),
     });
     const { relative, methods } = comparisonResults(at(0, 0.2), [
@@ -97,7 +97,7 @@ describe('compare', () => {
   it('has no winner without a rival, nor without a gain', () => {
     const at = (step: number, accuracy: number) => ({ step, metrics: { reward: accuracy, accuracy }, kl: 0 });
     const run = (method: string, last: number) => ({
-      ...{ method, seed: 1, history: [], seconds: 1, samples: 1, steps: 2, answers: [] },
+      ...{ method, seed: 1, history: [], seconds: 1, samples: 1, steps: 2, responses: [] },
       judgements: [at(0, 0.5), at(2, last)],
     });
     const winners = (...runs: ReturnType<typeof run>[]) =>

@@ -126,7 +126,7 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
     seconds,
     samples: offline?.samples ?? steps * responses,
     steps,
-    answers: judge.answers,
+    responses: judge.responses,
   };
   await saveStats(config, result, run);
   return result;

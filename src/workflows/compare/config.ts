@@ -36,7 +36,10 @@ export const compareSchema = z.object({
     group,
   }),
   evalNumPrompts: field(count().default(64), { description: 'held-out prompts, the same for all', group }),
-  evalSamples: field(z.number().int().min(0).default(4), { description: 'sampled answers to each, for pass@k', group }),
+  evalSamples: field(z.number().int().min(0).default(4), {
+    description: 'sampled responses to each, for pass@k',
+    group,
+  }),
   outputDir: field(z.string().default('./comparison'), { description: 'folder for comparisons', group }),
   runName: field(z.string().optional(), {
     description: "name of this comparison's folder there; run_ with date and time when left out",

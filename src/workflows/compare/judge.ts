@@ -17,14 +17,14 @@ export interface Judgement {
   kl: number;
 }
 
-export interface JudgedAnswer {
+export interface JudgedResponse {
   prompt: string;
   text: string;
   reward: number;
 }
 
 export class Judge {
-  answers: JudgedAnswer[] = [];
+  responses: JudgedResponse[] = [];
   readonly #config: CompareConfig;
   readonly #start: Model;
   readonly #tokenizer: Tokenizer;
@@ -59,7 +59,7 @@ export class Judge {
     );
     const written = sampled.length > 0 ? sampled : greedy;
     const { perResponse: kl } = measureKl(model, this.#start, written, { temperature, microBatchTokens });
-    this.answers = greedy
+    this.responses = greedy
       .slice(0, 6)
       .map(({ prompt, completion, score }) => ({ prompt: promptLabel(prompt), text: completion, reward: score }));
     return { step, metrics, kl };

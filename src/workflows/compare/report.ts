@@ -34,7 +34,7 @@ export async function writeComparison(
     .table(...resultTable(start, results))
     .section('Curves')
     .charts(charts);
-  report.section('The same prompts, answered by each').samples(answersSideBySide(runs));
+  report.section('The same prompts, answered by each').samples(responsesSideBySide(runs));
   writeFileSync(join(folder, 'report.html'), await report.html());
 }
 
@@ -146,14 +146,16 @@ ${verdicts.map(([what, who]) => `${what.padEnd(38)}${who}`).join('\n')}
 `;
 }
 
-function answersSideBySide(runs: readonly MethodRun[]) {
+function responsesSideBySide(runs: readonly MethodRun[]) {
   const firsts = [...Map.groupBy(runs, ({ method }) => method).values()].map((own) => own[0] as MethodRun);
-  const prompts = firsts[0]?.answers ?? [];
+  const prompts = firsts[0]?.responses ?? [];
   return prompts.map(({ prompt }, i) => ({
     prompt,
-    answers: firsts.flatMap(({ method, answers }) => {
-      const answer = answers[i];
-      return answer === undefined ? [] : [{ label: method, text: answer.text, values: { reward: answer.reward } }];
+    answers: firsts.flatMap(({ method, responses }) => {
+      const response = responses[i];
+      return response === undefined
+        ? []
+        : [{ label: method, text: response.text, values: { reward: response.reward } }];
     }),
   }));
 }

@@ -1,6 +1,6 @@
 /** Results of a comparison: the figures of every method over its seeds, and the best method for each. */
 import { meanOf, stdOf } from '../../algorithms/index.ts';
-import type { JudgedAnswer, Judgement } from './judge.ts';
+import type { JudgedResponse, Judgement } from './judge.ts';
 
 /** One run of one method. */
 export interface MethodRun {
@@ -9,11 +9,11 @@ export interface MethodRun {
   /** The trainer's metrics of each step. */
   history: { step: number; metrics: Record<string, number> }[];
   judgements: Judgement[];
-  /** Of training, including the sampling of pairs but not evaluation. */
+  /** Seconds of training, including the sampling of pairs but not evaluation. */
   seconds: number;
   samples: number;
   steps: number;
-  answers: JudgedAnswer[];
+  responses: JudgedResponse[];
 }
 
 /** A figure over seeds. */
@@ -34,7 +34,7 @@ export interface MethodResult {
 export interface ComparisonResults {
   methods: Record<string, MethodResult>;
   relative: {
-    /** Of several methods those that improved on the start; null where no one did, or several did equally well. */
+    /** The winner among the methods that improved on the start; null where none improved, or several are equal. */
     winners: Record<'quality' | 'stability' | 'convergence' | 'efficiency', string | null>;
     /** Seconds relative to the fastest method. */
     time_ratios: Record<string, number>;

@@ -121,7 +121,7 @@ async function trainOne(
 
 type ResultRow = Omit<ModelOutcome, 'error'> & { error?: string; previous?: Omit<ResultRow, 'previous'> };
 
-/** The newest result of every model that was ever trained here, with the one before it; skipping a model changes nothing. */
+/** The newest result of every model ever trained in this folder, and the one before it. A skipped model keeps its results. */
 function writeResults(config: PipelineConfig, outcome: ModelOutcome): void {
   const { outputDir } = config.training;
   mkdirSync(outputDir, { recursive: true });

@@ -63,19 +63,22 @@ export const quantizePolicySchema = z.object({
     aliases: ['checkpoint'],
   }),
   ...shared,
-  numPrompts: field(positive().default(100), { description: 'prompts that the original answers', group: evaluation }),
+  numPrompts: field(positive().default(100), {
+    description: 'prompts that the original responds to',
+    group: evaluation,
+  }),
   ...{ dataset: policy.dataset, subset: policy.subset, task: policy.task },
   ...{ promptFormat: policy.promptFormat, system: policy.system },
   maxNewTokens: field(positive().default(512), { description: 'longest answer, in tokens', group: evaluation }),
   temperature: field(z.number().positive().default(1), {
-    description: 'of the answers and of the KL',
+    description: 'of the responses and of the KL',
     group: evaluation,
   }),
   promptMaxLength: field(positive().default(1536), {
     description: 'tokens; longer prompts are left out',
     group: evaluation,
   }),
-  seed: field(z.number().int().min(0).default(42), { description: 'of the prompts and answers', group: evaluation }),
+  seed: field(z.number().int().min(0).default(42), { description: 'of the prompts and responses', group: evaluation }),
 });
 
 export type QuantizeRewardConfig = z.output<typeof quantizeRewardSchema>;

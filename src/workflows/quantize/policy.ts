@@ -52,7 +52,7 @@ export async function quantizePolicy(
   const prompts = await promptsOf(config, tokenizer);
   using twin = quantisedTwin(original, config.quantType, progress);
   const { quantised } = twin;
-  const responses = await answers(config, original, tokenizer, prompts, options);
+  const responses = await sampleResponses(config, original, tokenizer, prompts, options);
   const compared = await compare(config, [original, quantised], responses, options);
   const speed = {
     original: await writingSpeed(config, original, tokenizer, prompts, options),
@@ -113,7 +113,7 @@ const pick = (record: Record<string, unknown>, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, record[name]]));
 
 /** One response of the original to each prompt; prompts with an empty response are left out. */
-async function answers(
+async function sampleResponses(
   { maxNewTokens, temperature, seed }: QuantizePolicyConfig,
   model: Model,
   tokenizer: Tokenizer,
@@ -141,7 +141,7 @@ async function compare(
   { signal, progress }: QuantizeOptions,
 ): Promise<{ tokens: TokenDivergence[]; seconds: [number, number] }> {
   const perPass = 8;
-  const bar = progress?.start('comparing', responses.length, 'answers');
+  const bar = progress?.start('comparing', responses.length, 'responses');
   const tokens: TokenDivergence[] = [];
   const seconds: [number, number] = [0, 0];
   // warm-up: the first pass includes one-time costs

@@ -28,7 +28,7 @@ export function rewardReport(results: QuantizeRewardResults): string {
 export function policyReport(results: QuantizePolicyResults): string {
   const { original, quantized, comparison: found, kl_evaluation: kl, quant_type: type } = results;
   return lines([
-    `${results.model} in ${type}: ${kl.total_tokens} tokens of ${kl.num_completions} answers that the original wrote`,
+    `${results.model} in ${type}: ${kl.total_tokens} tokens of ${kl.num_completions} responses of the original`,
     '',
     row('', 'original', type, ''),
     row('log-prob/token', short(kl.mean_original_logprob), short(kl.mean_quantized_logprob), signed(-kl.kl_divergence)),
