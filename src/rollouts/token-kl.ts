@@ -1,6 +1,6 @@
 /**
- * KL(policy‖reference) along given responses: at each token over the whole vocabulary, so that it holds whoever wrote them
- * (greedily or by sampling), is never negative and has no sampling noise of its own.
+ * KL(policy‖reference) along given responses, summed over the whole vocabulary at each token. It is valid for responses of
+ * any policy, sampled or greedy, is never negative and has no sampling noise of its own.
  */
 import { packResponses } from '../models/decoder/responses.ts';
 import type { Model } from '../models/index.ts';

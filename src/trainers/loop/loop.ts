@@ -177,8 +177,8 @@ class Loop {
     const { state } = this;
     if (this.#options.signal?.aborted && state.step < this.#task.totalSteps) return this.interrupt();
     const { run, best, saveFinal, saveSteps = 0 } = this.#options;
-    // The end is a checkpoint too, so that the run can be extended: final/ has no optimiser. It is written before an
-    // evaluation that is still owed, as the checkpoint of an interrupt is: whoever goes on from it evaluates again.
+    // A checkpoint of the last step lets the run be extended, because final/ has no optimiser. It is written before an
+    // evaluation that is still due, as after an interrupt: a run that resumes from it evaluates again.
     if (saveSteps > 0 && saveFinal !== false) await this.#save();
     if (state.evaluationDue) await this.evaluateLate();
     if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)

@@ -77,7 +77,7 @@ export class PolicyTask implements TrainTask {
     });
   }
 
-  /** Those taken, and those that are left with as many prompts a step as are asked for now. */
+  /** The steps taken, plus the steps that the remaining prompts give at the current number of prompts a step. */
   get totalSteps(): number {
     const { maxSteps, prompts } = this.#parts.plannedSteps;
     const { steps, prompts: taken } = this.#taken;

@@ -257,7 +257,7 @@ export function preferenceInput(config: PipelineConfig, model: PipelineModel, de
     loss: lossOf(postTraining),
     // 0 means no smoothing, which every loss accepts
     labelSmoothing: loss.labelSmoothing === 0 ? undefined : loss.labelSmoothing,
-    // With adapters no separate copy is needed: the reference is the base with its adapters off.
+    // With adapters no separate copy is needed, because the reference is the base with its adapters off.
     refModel: useRefModel ? refModelId : lora.enabled ? undefined : false,
     model: model.huggingfaceId,
     dtype: training.bf16 ? 'bfloat16' : 'float32',
