@@ -43,9 +43,9 @@ describe('numbers for people', () => {
     const before = (seconds: number) => ago(now - 1000 * seconds, now);
     expect([10, 60, 58 * 60, 7200, 86_400 * 3, 86_400 * 400].map(before)).toEqual([
       'just now',
-      '1 minute ago',
-      '1 hour ago',
-      '2 hours ago',
+      '1 min ago',
+      '1 h ago',
+      '2 h ago',
       '3 days ago',
       '1 year ago',
     ]);

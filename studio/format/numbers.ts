@@ -70,22 +70,22 @@ export function duration(seconds: number | null | undefined): string {
     .join(' ');
 }
 
-/** "4 minutes ago". `now` is a parameter for tests. */
+/** "4 min ago". `now` is a parameter for tests. */
 export function ago(time: string | number | null | undefined, now = Date.now()): string {
   if (time === undefined || time === null) return '–';
   const seconds = Math.max(0, (now - new Date(time).getTime()) / 1000);
   if (!Number.isFinite(seconds)) return '–';
   if (seconds < 45) return 'just now';
-  const units: [number, string][] = [
-    [86_400 * 365, 'year'],
-    [86_400 * 30, 'month'],
-    [86_400, 'day'],
-    [3600, 'hour'],
-    [60, 'minute'],
+  const units: [number, string, string][] = [
+    [86_400 * 365, 'year', 'years'],
+    [86_400 * 30, 'month', 'months'],
+    [86_400, 'day', 'days'],
+    [3600, 'h', 'h'],
+    [60, 'min', 'min'],
   ];
-  const [size, name] = units.find(([each]) => seconds >= 0.95 * each) ?? [60, 'minute'];
+  const [size, one, more] = units.find(([each]) => seconds >= 0.95 * each) ?? [60, 'min', 'min'];
   const amount = Math.max(1, Math.round(seconds / size));
-  return `${amount} ${name}${amount === 1 ? '' : 's'} ago`;
+  return `${amount} ${amount === 1 ? one : more} ago`;
 }
 
 /** The point of time in full, in the reader's own zone, for hovering. */

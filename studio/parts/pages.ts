@@ -19,11 +19,13 @@ export function usePages<Row>(
   const [, redraw] = useState(0);
   const [error, setError] = useState<Error>();
   const store = useRef({ key: '', pages: new Map<number, Row[] | 'asked'>(), abort: new AbortController() });
+  const before = useRef(new Map<number, Row[] | 'asked'>());
   const newest = useRef(read);
   newest.current = read;
   const full = `${key}#${reconnections.value}`;
   if (store.current.key !== full) {
     store.current.abort.abort();
+    if (hasRows(store.current.pages)) before.current = store.current.pages;
     store.current = { key: full, pages: new Map(), abort: new AbortController() };
   }
   useEffect(() => () => store.current.abort.abort(), []);
@@ -55,8 +57,12 @@ export function usePages<Row>(
     [full],
   );
   const rowAt = (index: number) => {
-    const page = store.current.pages.get(Math.floor(index / pageRows));
+    // The rows of the filter before stay until the first new ones come, so that nothing flickers.
+    const pages = hasRows(store.current.pages) ? store.current.pages : before.current;
+    const page = pages.get(Math.floor(index / pageRows));
     return page === undefined || page === 'asked' ? undefined : page[index % pageRows];
   };
   return { rowAt, onVisible, error };
 }
+
+const hasRows = (pages: ReadonlyMap<number, unknown>) => [...pages.values()].some((page) => page !== 'asked');

@@ -13,4 +13,11 @@ export interface Place {
 
 export const places: readonly Place[] = [
   { name: 'runs', title: 'Runs', key: 'r', icon: 'runs', load: () => import('../pages/runs/runs.tsx') },
+  {
+    name: 'rollouts',
+    title: 'Rollouts',
+    key: 'o',
+    icon: 'rollouts',
+    load: () => import('../pages/rollouts/rollouts.tsx'),
+  },
 ];

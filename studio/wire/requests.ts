@@ -32,7 +32,9 @@ export type Values = Record<string, string | number | boolean | undefined | null
 
 export function address(path: string, query: Values = {}): string {
   const given = Object.entries(query).flatMap(([name, value]) =>
-    value === undefined || value === null || value === '' ? [] : [[name, value === true ? '1' : String(value)]],
+    value === undefined || value === null || value === '' || value === false
+      ? []
+      : [[name, value === true ? '1' : String(value)]],
   );
   const search = new URLSearchParams(given).toString();
   return `/api/${path}${search === '' ? '' : `?${search}`}`;

@@ -18,22 +18,7 @@ interface CurveGroupsProps {
 }
 
 export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
-  const groups = useMemo(() => {
-    const named = panelsOf([...(curves?.keys() ?? [])]);
-    return named.flatMap(({ title, panels }) => {
-      // Some metrics are others by a second name (the score is the reward where nothing is taken off): drawn once.
-      const seen = new Set<string>();
-      const drawn = panels.flatMap((panel) => {
-        const series = seriesOf(panel, curves);
-        if (series.length === 0 || isConstant(series.map(({ y }) => y))) return [];
-        const content = JSON.stringify(series.map(({ color, y }) => [color, y]));
-        if (seen.has(content)) return [];
-        seen.add(content);
-        return [{ ...panel, series }];
-      });
-      return drawn.length === 0 ? [] : [{ title, panels: drawn }];
-    });
-  }, [curves]);
+  const groups = useMemo(() => drawnGroups(curves), [curves]);
   if (!curves) return <Waiting error={error} />;
   if (groups.length === 0)
     return (
@@ -47,9 +32,12 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
         <ChartControls view={view} />
         {run.hasRollouts && <span class="muted small">Click a point to see that step’s rollouts.</span>}
       </div>
-      {groups.map(({ title, panels }) => (
+      {groups.map(({ title, panels, same }) => (
         <section key={title} class="chart-group">
-          <h2>{title}</h2>
+          <div class="row">
+            <h2>{title}</h2>
+            {same.length > 0 && <span class="small muted">{same.join('; ')}</span>}
+          </div>
           <div class="charts">
             {panels.map((panel) => (
               <Chart
@@ -69,9 +57,40 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
   );
 }
 
+interface DrawnGroup {
+  title: string;
+  panels: (Panel & { series: ChartSeries[] })[];
+  /** Metrics left out because they are others by a second name: the score is the reward where nothing is taken off. */
+  same: string[];
+}
+
+function drawnGroups(curves: ReadonlyMap<string, Curve> | undefined): DrawnGroup[] {
+  const named = panelsOf([...(curves?.keys() ?? [])]);
+  return named.flatMap(({ title, panels }) => {
+    const seen = new Map<string, string>();
+    const same: string[] = [];
+    const drawn = panels.flatMap((panel) => {
+      const series = seriesOf(panel, curves);
+      if (series.length === 0 || isConstant(series.map(({ y }) => y))) return [];
+      const contents = series.map(({ color, y }) => color + JSON.stringify(y));
+      const twin = contents.every((content) => seen.has(content)) ? seen.get(contents[0] as string) : undefined;
+      if (twin !== undefined) {
+        same.push(`${labelOf(panel.title)} is the same as ${twin}`);
+        return [];
+      }
+      for (const content of contents) seen.set(content, labelOf(panel.title));
+      return [{ ...panel, series }];
+    });
+    return drawn.length === 0 ? [] : [{ title, panels: drawn, same }];
+  });
+}
+
+/** Held-out is orange, unless its source has a colour of its own: then it is dashed. */
 function seriesOf(panel: Panel, curves: ReadonlyMap<string, Curve> | undefined): ChartSeries[] {
   return panel.names.flatMap((name) => {
     const curve = curves?.get(name);
-    return curve && curve.x.length > 0 ? [{ label: sideOf(name), color: colorOf(name), ...curve }] : [];
+    if (!curve || curve.x.length === 0) return [];
+    const color = colorOf(name);
+    return [{ label: sideOf(name), color, dash: name.startsWith('eval/') && color !== '--held-out', ...curve }];
   });
 }

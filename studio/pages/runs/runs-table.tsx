@@ -23,18 +23,18 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
   const toggle = (id: string) => onChoose(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]);
   const columns: Column<RunRow, RunSort>[] = [
     { title: '', width: '40px', cell: (run) => <Tick run={run} chosen={chosen.includes(run.id)} onToggle={toggle} /> },
-    { title: 'Name', width: 'minmax(190px, 2fr)', sort: 'name', cell: (run) => <Name run={run} /> },
+    { title: 'Name', width: 'minmax(170px, 1.7fr)', sort: 'name', cell: (run) => <Name run={run} /> },
     { title: 'Kind', width: '104px', sort: 'kind', cell: (run) => <Kind run={run} /> },
     {
       title: 'Model',
-      width: 'minmax(110px, 1fr)',
+      width: 'minmax(100px, 0.8fr)',
       sort: 'model',
       cell: (run) => <span title={run.model}>{lastPart(run.base ?? run.model)}</span>,
     },
     { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
-    { title: 'Result', width: 'minmax(200px, 1.2fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
+    { title: 'Result', width: 'minmax(230px, 1.5fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
     { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
-    { title: 'Updated', width: '120px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
+    { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
   ];
   const needed = 35 + 46 * Math.max(3, rows.length) + 2;
   return (

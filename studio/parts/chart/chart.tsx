@@ -142,7 +142,7 @@ function Legend({ series, rows, raw, at, share }: LegendProps) {
         const shown = at === undefined ? recorded : valueAt(rows[i] ?? [], index);
         return (
           <span key={each.label} style={{ '--own': `var(${each.color})` }} title={`${each.label}: ${exact(recorded)}`}>
-            <i />
+            <i class={each.dash ? 'dash' : ''} />
             <span class="cut">{each.label}</span>
             <b>{share ? percent(shown) : short(shown)}</b>
           </span>

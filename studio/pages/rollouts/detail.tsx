@@ -1,0 +1,198 @@
+/** One response: its text, its tokens, the same prompt over time, its step under another algorithm. */
+import type { RolloutDetail, RunRow } from '../../../src/studio/api.ts';
+import { useKeys } from '../../app/keys.ts';
+import { route, setQuery } from '../../app/router.ts';
+import { Explain } from '../../parts/explain.tsx';
+import { Num } from '../../parts/figures.tsx';
+import { Icon } from '../../parts/icons.tsx';
+import { CopyButton, Waiting } from '../../parts/page-parts.tsx';
+import { useResource } from '../../wire/resource.ts';
+import { OverTime } from './over-time.tsx';
+import { TokenView } from './token-view.tsx';
+import { WhatIf } from './what-if.tsx';
+
+type View = 'text' | 'tokens' | 'time' | 'what-if';
+
+interface DetailProps {
+  run: RunRow;
+  id: number;
+  isEval: boolean;
+  onClose: () => void;
+}
+
+export function Detail({ run, id, isEval, onClose }: DetailProps) {
+  const { query } = route.value;
+  const rollout = useResource<RolloutDetail>(`runs/${run.id}/rollouts/${id}`, {
+    eval: isEval,
+    checkpoint: query.checkpoint,
+  });
+  const found = rollout.data;
+  const views: [View, string][] = [
+    ['text', 'Text'],
+    ...(found?.tokens ? ([['tokens', 'Tokens']] as [View, string][]) : []),
+    ['time', 'Over time'],
+    ...(run.hasTokens && !isEval ? ([['what-if', 'What if']] as [View, string][]) : []),
+  ];
+  const view = views.find(([name]) => name === query.view)?.[0] ?? 'text';
+  const show = (next: number | undefined) => next !== undefined && setQuery({ open: next });
+  useKeys('Response', [
+    { keys: 'n', what: 'next response', run: () => show(found?.next) },
+    { keys: 'p', what: 'previous response', run: () => show(found?.previous) },
+    ...views.map(([name, title]) => ({
+      keys: `v ${title[0]?.toLowerCase()}`,
+      what: title,
+      run: () => setQuery({ view: name }),
+    })),
+  ]);
+  return (
+    <article class="detail card" aria-label="Response">
+      <div class="spread">
+        <div class="row tight">
+          <button
+            type="button"
+            class="button slim"
+            aria-label="Previous response"
+            disabled={found?.previous === undefined}
+            onClick={() => show(found?.previous)}
+          >
+            <Icon name="left" />
+          </button>
+          <button
+            type="button"
+            class="button slim"
+            aria-label="Next response"
+            disabled={found?.next === undefined}
+            onClick={() => show(found?.next)}
+          >
+            <Icon name="right" />
+          </button>
+          <h2 class="number">{found ? `Step ${found.step}, prompt ${found.promptIndex}` : 'Response'}</h2>
+        </div>
+        <button type="button" class="button quiet slim" aria-label="Close the response" onClick={onClose}>
+          <Icon name="close" />
+        </button>
+      </div>
+      {!found ? (
+        <Waiting error={rollout.error} />
+      ) : (
+        <>
+          <Figures rollout={found} />
+          <Group rollout={found} onShow={show} />
+          <nav class="tabs" aria-label="Views of the response">
+            {views.map(([name, title]) => (
+              <a
+                key={name}
+                href={location.hash}
+                aria-current={view === name ? 'true' : undefined}
+                onClick={(event) => {
+                  event.preventDefault();
+                  setQuery({ view: name });
+                }}
+              >
+                {title}
+              </a>
+            ))}
+          </nav>
+          {view === 'text' && <Texts rollout={found} />}
+          {view === 'tokens' && <TokenView rollout={found} />}
+          {view === 'time' && <OverTime run={run} prompt={found.promptIndex} isEval={isEval} open={found.id} />}
+          {view === 'what-if' && <WhatIf run={run} step={found.step} rollout={found} />}
+        </>
+      )}
+    </article>
+  );
+}
+
+function Figures({ rollout }: { rollout: RolloutDetail }) {
+  const parts = Object.entries(rollout.parts);
+  return (
+    <dl class="facts">
+      <div>
+        <dt>
+          Reward
+          <Explain term="reward" />
+        </dt>
+        <dd>
+          <b>
+            <Num value={rollout.reward} />
+          </b>
+        </dd>
+      </div>
+      {parts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name.replaceAll('_', ' ')}</dt>
+          <dd>
+            <Num value={value} />
+          </dd>
+        </div>
+      ))}
+      {rollout.advantage !== undefined && (
+        <div>
+          <dt>
+            Advantage
+            <Explain term="advantage" />
+          </dt>
+          <dd>
+            <Num value={rollout.advantage} />
+          </dd>
+        </div>
+      )}
+      <div>
+        <dt>Length</dt>
+        <dd>
+          <Num value={rollout.length} kind="count" />
+        </dd>
+      </div>
+      <div>
+        <dt>Verdict</dt>
+        <dd class="row tight">
+          {rollout.correct === undefined ? (
+            <span class="muted">–</span>
+          ) : (
+            <span class={rollout.correct ? 'tag good' : 'tag bad'}>{rollout.correct ? 'right' : 'wrong'}</span>
+          )}
+          {rollout.ending === 'cut' && <span class="tag warning">cut off</span>}
+          {rollout.ending === 'ended' && <span class="tag">ended</span>}
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+/** The other responses to the same prompt at the same step: the advantage compares with them. */
+function Group({ rollout, onShow }: { rollout: RolloutDetail; onShow: (id: number) => void }) {
+  if (rollout.group.length < 2) return null;
+  return (
+    <fieldset class="bare row tight" aria-label="Responses of the same group">
+      <span class="small muted">Group</span>
+      {rollout.group.map((id, i) => (
+        <button
+          key={id}
+          type="button"
+          class="button slim"
+          aria-current={id === rollout.id ? 'true' : undefined}
+          onClick={() => onShow(id)}
+        >
+          {i + 1}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+function Texts({ rollout }: { rollout: RolloutDetail }) {
+  return (
+    <div class="stack tight">
+      <div class="spread">
+        <h3>Prompt</h3>
+        <CopyButton text={rollout.promptText} label="prompt" />
+      </div>
+      <pre class="text-box muted">{rollout.promptText}</pre>
+      <div class="spread">
+        <h3>Response</h3>
+        <CopyButton text={rollout.completionText} label="response" />
+      </div>
+      <pre class="text-box">{rollout.completionText || '(empty)'}</pre>
+    </div>
+  );
+}

@@ -1,0 +1,109 @@
+/** The table of responses. */
+import type { RolloutRow, RolloutSort } from '../../../src/studio/api.ts';
+import { route, setQuery } from '../../app/router.ts';
+import { Explain } from '../../parts/explain.tsx';
+import { Num } from '../../parts/figures.tsx';
+import { Waiting } from '../../parts/page-parts.tsx';
+import { type Column, Table } from '../../parts/table.tsx';
+import type { Rollouts } from './use-rollouts.ts';
+
+interface RolloutsTableProps {
+  rollouts: Rollouts;
+  open: number | undefined;
+  isEval: boolean;
+  /** A response is open beside it. */
+  isNarrow: boolean;
+}
+
+export function RolloutsTable({ rollouts, open, isEval, isNarrow }: RolloutsTableProps) {
+  const { answer, rowAt, onVisible, error } = rollouts;
+  if (!answer) return <Waiting error={error} />;
+  const { query } = route.value;
+  const columns: Column<RolloutRow, RolloutSort>[] = [
+    { title: 'Step', width: '66px', right: true, sort: 'step', cell: (row) => <Num value={row.step} kind="count" /> },
+    { title: 'Prompt and response', width: 'minmax(200px, 1fr)', cell: (row) => <Text row={row} /> },
+    {
+      title: (
+        <>
+          Reward
+          {!isNarrow && <Explain term="reward" />}
+        </>
+      ),
+      width: isNarrow ? '76px' : '96px',
+      right: true,
+      sort: 'reward',
+      cell: (row) => <Num value={row.reward} />,
+    },
+    ...(isEval || isNarrow
+      ? []
+      : ([
+          {
+            title: (
+              <>
+                Advantage
+                <Explain term="advantage" />
+              </>
+            ),
+            width: '124px',
+            right: true,
+            sort: 'advantage',
+            cell: (row) => <Num value={row.advantage} />,
+          },
+        ] satisfies Column<RolloutRow, RolloutSort>[])),
+    ...(isNarrow
+      ? []
+      : ([
+          {
+            title: 'Length',
+            width: '80px',
+            right: true,
+            sort: 'length',
+            cell: (row) => <Num value={row.length} kind="count" />,
+          },
+        ] satisfies Column<RolloutRow, RolloutSort>[])),
+    { title: '', width: isNarrow ? '70px' : '118px', cell: (row) => <Marks row={row} isNarrow={isNarrow} /> },
+  ];
+  return (
+    <Table
+      label="Responses"
+      columns={columns}
+      total={answer.total}
+      rowAt={rowAt}
+      keyOf={(row) => row.id}
+      rowHeight={54}
+      height="var(--list-height)"
+      minWidth={isNarrow ? 420 : 620}
+      onVisible={onVisible}
+      onOpen={(row) => setQuery({ open: row.id, view: query.view === 'what-if' ? undefined : query.view })}
+      isChosen={(row) => row.id === open}
+      sort={query.sort as RolloutSort | undefined}
+      dir={query.dir === 'asc' ? 'asc' : 'desc'}
+      onSort={(sort, dir) => setQuery({ sort, dir })}
+    >
+      <p class="empty">{error ? error.message : 'No response fits the filters.'}</p>
+    </Table>
+  );
+}
+
+function Text({ row }: { row: RolloutRow }) {
+  return (
+    <div class="response-line">
+      <div class="cut muted small">{oneLine(row.prompt)}</div>
+      <div class="cut">{oneLine(row.completion) || <span class="muted">(empty)</span>}</div>
+    </div>
+  );
+}
+
+function Marks({ row, isNarrow }: { row: RolloutRow; isNarrow: boolean }) {
+  return (
+    <span class="row tight nowrap">
+      {row.correct !== undefined && (
+        <span class={row.correct ? 'tag good' : 'tag bad'}>{row.correct ? 'right' : 'wrong'}</span>
+      )}
+      {row.ending === 'cut' && !isNarrow && <span class="tag warning">cut</span>}
+    </span>
+  );
+}
+
+/** Line breaks would hide most of a response in one row. */
+const oneLine = (text: string) => text.replace(/\s+/g, ' ').trim();
