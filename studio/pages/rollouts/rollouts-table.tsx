@@ -7,6 +7,14 @@ import { Waiting } from '../../parts/page-parts.tsx';
 import { type Column, Table } from '../../parts/table.tsx';
 import type { Rollouts } from './use-rollouts.ts';
 
+const stepColumn: Column<RolloutRow, RolloutSort> = {
+  title: 'Step',
+  width: '66px',
+  right: true,
+  sort: 'step',
+  cell: (row) => <Num value={row.step} kind="count" />,
+};
+
 interface RolloutsTableProps {
   rollouts: Rollouts;
   open: number | undefined;
@@ -20,7 +28,8 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow }: RolloutsTabl
   if (!answer) return <Waiting error={error} />;
   const { query } = route.value;
   const columns: Column<RolloutRow, RolloutSort>[] = [
-    { title: 'Step', width: '66px', right: true, sort: 'step', cell: (row) => <Num value={row.step} kind="count" /> },
+    // Beside an open response room is scarce, and with one step chosen the column says the same in every row.
+    ...(isNarrow && query.step ? [] : [stepColumn]),
     { title: 'Prompt and response', width: 'minmax(200px, 1fr)', cell: (row) => <Text row={row} /> },
     {
       title: (

@@ -63,7 +63,7 @@ export function StepSlider({ steps, step, isEval, canWhatIf }: StepSliderProps) 
 
 function told({ count: number, meanReward, accuracy }: StepSummary): string {
   const right = accuracy === undefined ? '' : `, ${percent(accuracy)} right`;
-  return `${count(number)} responses, mean reward ${short(meanReward)}${right}`;
+  return `${count(number)} responses, reward ${short(meanReward)}${right}`;
 }
 
 /** Mean reward within the band of its smallest and largest, over the index of the step, as the slider has it. */
