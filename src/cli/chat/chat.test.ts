@@ -168,15 +168,19 @@ describe.runIf(hasScript)('through a pseudo-terminal', () => {
       for (let i = 0; i < 1200 && !test(shown()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
       expect(test(shown()), shown().slice(-400)).toBe(true);
     };
-    await until((text) => text.includes('you>'));
-    child.stdin.write('What is 4 + 5?\r');
-    await until((text) => /\d+ tokens, \d+\/s/.test(text));
-    child.stdin.write('\u0003');
-    await until((text) => text.includes('Ctrl-C again'));
-    child.stdin.write('/seed 3\r');
-    await until((text) => text.includes('seed: 3'));
-    const ended = new Promise((resolve) => child.on('exit', resolve));
-    child.stdin.write('\u0004');
-    expect(await ended).toBe(0);
+    try {
+      await until((text) => text.includes('you>'));
+      child.stdin.write('What is 4 + 5?\r');
+      await until((text) => /\d+ tokens, \d+\/s/.test(text));
+      child.stdin.write('\u0003');
+      await until((text) => text.includes('Ctrl-C again'));
+      child.stdin.write('/seed 3\r');
+      await until((text) => text.includes('seed: 3'));
+      const ended = new Promise((resolve) => child.on('exit', resolve));
+      child.stdin.write('\u0004');
+      expect(await ended).toBe(0);
+    } finally {
+      child.kill(); // a failed test leaves no chat behind
+    }
   }, 120_000);
 });
