@@ -11,6 +11,7 @@ import { type ConfigSchema, field, type ResolvedRun } from '../runs/index.ts';
 import { type Above, type RunningStudio, startStudio } from '../studio/index.ts';
 import { packageRoot } from '../tensor/engine/native.ts';
 import { signals } from '../trainers/policy/signals.ts';
+import { whatIf } from '../trainers/policy/what-if.ts';
 import { registerCommand } from './options/command.ts';
 import { checkPlaces, type TrainVerb } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
@@ -98,6 +99,7 @@ export function whatTrainingOffers(): Above {
     ),
     launcher: { file: process.execPath, args: [...process.execArgv, process.argv[1] ?? ''] },
     signals: (rows) => signals(rows),
+    whatIf,
   };
 }
 

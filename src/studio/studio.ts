@@ -8,6 +8,9 @@ import { Processes } from './commands/processes.ts';
 import type { Above } from './commands/verbs.ts';
 import { Root } from './http/folder.ts';
 import { get, type Route } from './http/router.ts';
+import { RolloutIndexes } from './rollouts/rollout-index.ts';
+import { rolloutRoutes } from './rollouts/routes.ts';
+import { TokenView } from './rollouts/tokens.ts';
 import { Catalogue } from './runs/catalogue.ts';
 import { MetricTables } from './runs/metric-table.ts';
 import { runRoutes } from './runs/routes.ts';
@@ -42,6 +45,8 @@ export function studioParts(options: StudioOptions): Studio {
   const root = new Root(options.root);
   const catalogue = new Catalogue(root, options.cache === undefined ? undefined : join(cache, 'runs'));
   const tables = new MetricTables();
+  const indexes = new RolloutIndexes(cache);
+  const view = new TokenView();
   const jobs = new Jobs();
   const processes = new Processes({ launcher: above.launcher, attune, cache }, jobs);
   const session: Session = {
@@ -55,10 +60,13 @@ export function studioParts(options: StudioOptions): Studio {
     routes: [
       get('/api/session', () => session),
       ...runRoutes({ catalogue, tables, above, processes, attune }),
+      ...rolloutRoutes({ catalogue, indexes, view, above }),
       ...jobRoutes(jobs),
     ],
     async close() {
       processes[Symbol.dispose]();
+      indexes[Symbol.dispose]();
+      view[Symbol.dispose]();
     },
   };
 }

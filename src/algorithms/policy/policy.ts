@@ -112,6 +112,8 @@ export interface PolicyAlgorithm {
   /** Exactly the options that it reads, with their defaults. */
   readonly defaults: Partial<PolicyOptions>;
   readonly loss: (batch: PolicyBatch, options: PolicyOptions, totals: StepTotals) => LossResult;
+  /** The loss of every token before averaging, where it is clipped, and the ratio that it uses. */
+  readonly terms: (input: TermInput) => Terms;
 }
 
 /** What an algorithm's token term is computed from. */
@@ -150,6 +152,7 @@ export function definePolicyAlgorithm({ terms, ...definition }: Definition): Pol
   const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLoss : { klCoef: 0 };
   return {
     ...definition,
+    terms,
     aliases,
     needsValue,
     needsReference: klIn !== 'none',

@@ -84,14 +84,14 @@ export function replayStep(folder: string, step: number): Replay {
   };
 }
 
-interface StoredNumbers {
+export interface StoredNumbers {
   id: number;
   reward: number;
   stored: number;
 }
 
 /** The rollouts of a stored step. A row with index 0 begins the next prompt's group. */
-function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[]; stored: StoredNumbers[] } {
+export function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[]; stored: StoredNumbers[] } {
   const rows = reader.atStep(step);
   if (rows.length === 0) throw new UserError(`No rollouts of step ${step} are stored.`);
   let group = -1;
@@ -124,30 +124,19 @@ function storedStep(reader: RolloutReader, step: number): { rollouts: Rollout[];
   return { rollouts, stored: rows.map(({ id, reward, advantage }) => ({ id, reward, stored: advantage })) };
 }
 
-/** The loss terms of the step's first update, at the sampler's log-probs. */
-function firstLosses(
+/** The loss terms of the step's first update: at the sampler's log-probs, or at those of other weights. */
+export function firstLosses(
   algorithm: PolicyAlgorithm,
   options: PolicyOptions,
   rollouts: readonly Rollout[],
   config: PolicyConfig,
   step: number,
+  logprobs?: ReadonlyMap<Rollout, Float32Array>,
 ): Record<string, number> {
   const [first = []] = minibatches(rollouts, config.nMinibatches, [config.seed, step, 0]);
   const lengths = first.map(({ completionIds }) => completionIds.length);
   return scope(() => {
-    const like = zeros([1]);
-    const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(first, pick, like);
-    const lp = of(({ lpOld }) => lpOld);
-    const batch: PolicyBatch = {
-      lp,
-      lpOld: lp,
-      advantages: of(({ advantages }) => advantages),
-      segments: segmentsOf(lengths, lp),
-      ...optional('lpRef', first[0]?.lpRef && of(({ lpRef }) => lpRef)),
-      ...optional('values', first[0]?.values && of(({ values }) => values)),
-      ...optional('valuesOld', first[0]?.values && of(({ values }) => values)),
-      ...optional('returns', first[0]?.returns && of(({ returns }) => returns)),
-    };
+    const batch = batchOf(first, logprobs);
     // Entropies are not stored; the entropy bonus is a separate term.
     const { metrics } = algorithm.loss(batch, { ...options, entropyCoef: 0 }, stepTotals(lengths, config.maxNewTokens));
     const { policy_loss, value_loss, kl } = combineMetrics([metrics]);
@@ -157,6 +146,27 @@ function firstLosses(
       ),
     );
   });
+}
+
+/** Rollouts as the batch of a loss; call it within a scope. */
+export function batchOf(rollouts: readonly Rollout[], logprobs?: ReadonlyMap<Rollout, Float32Array>): PolicyBatch {
+  const like = zeros([1]);
+  const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(rollouts, pick, like);
+  const lpOld = of(({ lpOld }) => lpOld);
+  const [first] = rollouts;
+  return {
+    lp: logprobs === undefined ? lpOld : of((rollout) => logprobs.get(rollout)),
+    lpOld,
+    advantages: of(({ advantages }) => advantages),
+    segments: segmentsOf(
+      rollouts.map(({ completionIds }) => completionIds.length),
+      lpOld,
+    ),
+    ...optional('lpRef', first?.lpRef && of(({ lpRef }) => lpRef)),
+    ...optional('values', first?.values && of(({ values }) => values)),
+    ...optional('valuesOld', first?.values && of(({ values }) => values)),
+    ...optional('returns', first?.returns && of(({ returns }) => returns)),
+  };
 }
 
 const optional = (name: keyof PolicyBatch, value: Tensor | undefined) => (value === undefined ? {} : { [name]: value });
