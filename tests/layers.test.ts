@@ -99,6 +99,10 @@ const allowed: Record<string, string[]> = {
     'src/tensor',
   ],
   'src/evaluate': belowTrainers,
+  'src/evaluate/instructions': ['src/data/shapes'],
+  'src/evaluate/suites': ['src/evaluate', ...belowTrainers],
+  'src/evaluate/benchmark': ['src/evaluate', 'src/evaluate/suites', 'src/evaluate/instructions', ...belowTrainers],
+  'src/evaluate/ranked': ['src/evaluate', ...belowTrainers],
   'src/trainers': belowTrainers,
   'src/trainers/loop': ['src/trainers', ...belowTrainers],
   'src/trainers/batches': ['src/trainers', 'src/trainers/loop', ...belowTrainers],
@@ -106,11 +110,12 @@ const allowed: Record<string, string[]> = {
 };
 for (const kind of ['sft', 'reward', 'preference', 'policy'])
   allowed[`src/trainers/${kind}`] = [...belowTrainers, ...trainerRooms];
-const belowWorkflows = [...belowTrainers, ...trainers, 'src/evaluate'];
+const evaluate = ['', '/instructions', '/suites', '/benchmark', '/ranked'].map((room) => `src/evaluate${room}`);
+const belowWorkflows = [...belowTrainers, ...trainers, ...evaluate];
 for (const room of workflows) allowed[room] = belowWorkflows;
 allowed['src/serve'] = ['src/hub', 'src/rewards', 'src/tensor', ...models, ...text];
 // The studio knows of training only what run folders say; what it needs from above is handed to it.
-const belowStudio = [...belowTrainers, 'src/evaluate', 'src/serve'];
+const belowStudio = [...belowTrainers, ...evaluate, 'src/serve'];
 allowed['src/studio/api'] = [];
 allowed['src/studio/http'] = [...belowStudio, 'src/studio/api'];
 allowed['src/studio/commands'] = [...belowStudio, 'src/studio/api', 'src/studio/http'];

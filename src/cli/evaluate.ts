@@ -1,5 +1,6 @@
-/** `attune evaluate reward|policy`: each in its own file. */
+/** `attune evaluate reward|policy|benchmark`: each in its own file. */
 import type { Command } from 'commander';
+import { registerEvaluateBenchmark } from './evaluate-benchmark.ts';
 import { registerEvaluatePolicy } from './evaluate-policy.ts';
 import { registerEvaluateReward } from './evaluate-reward.ts';
 
@@ -7,4 +8,5 @@ export function register(program: Command): void {
   const evaluate = program.command('evaluate').description('what a trained model is worth: reward models and policies');
   registerEvaluateReward(evaluate);
   registerEvaluatePolicy(evaluate);
+  registerEvaluateBenchmark(evaluate);
 }

@@ -212,7 +212,15 @@ const diagonalLine = (low: number, high: number): Chart => ({
 });
 
 export interface BarOptions extends Labels {
-  bars: readonly { label: string; value: number; group?: string /** Half-width of the error bar. */; error?: number }[];
+  bars: readonly {
+    label: string;
+    value: number;
+    group?: string;
+    /** Half-width of the error bar… */
+    error?: number;
+    /** …or its two ends. */
+    interval?: readonly [number, number];
+  }[];
   horizontal?: boolean;
   /** Gives each bar the colour of the line chart series of the same name. */
   colorByLabel?: boolean;
@@ -228,8 +236,8 @@ export function bars(options: BarOptions): Chart {
   const bounded = (value: number) => Math.min(options.share ? 1 : Number.POSITIVE_INFINITY, Math.max(floor, value));
   const values = options.bars.map((bar) => ({
     ...bar,
-    low: bounded(bar.value - (bar.error ?? 0)),
-    high: bounded(bar.value + (bar.error ?? 0)),
+    low: bounded(bar.interval?.[0] ?? bar.value - (bar.error ?? 0)),
+    high: bounded(bar.interval?.[1] ?? bar.value + (bar.error ?? 0)),
   }));
   const groups = [...new Set(values.flatMap(({ group }) => group ?? []))];
   const grouped = groups.length > 0;
@@ -266,7 +274,7 @@ export function bars(options: BarOptions): Chart {
       ? { field: 'label', type: 'nominal', scale: labels, legend: null }
       : { value: colors.plain };
   const layer: Chart[] = [{ mark: { type: 'bar' }, encoding: { ...shared, [main]: amount('value'), color } }];
-  if (values.some((bar) => bar.error !== undefined)) {
+  if (values.some((bar) => bar.error !== undefined || bar.interval !== undefined)) {
     layer.push({
       mark: { type: 'rule', strokeWidth: 1.5 },
       encoding: { ...shared, [main]: amount('low'), [`${main}2`]: { field: 'high' } },

@@ -1,0 +1,84 @@
+/**
+ * Multiple choice by log-prob: the model reads each choice after the prompt, and the likeliest counts as its answer. Metrics
+ * are those of lm-evaluation-harness: `acc` compares Σ log π, `acc_norm` divides it by the choice's characters, `acc_bytes` by
+ * its UTF-8 bytes. The first of equals is taken.
+ */
+import { setImmediate as turn } from 'node:timers/promises';
+import { UserError } from '../../errors.ts';
+import { responseLogprobs } from '../../models/index.ts';
+import type { Suite } from '../suites/open.ts';
+import type { ChoiceFormat, ChoiceQuestion } from '../suites/question.ts';
+import { type Answered, type AskingOptions, type Outcome, type Player, writePrompts } from './asking.ts';
+import { QuestionWriter } from './prompts.ts';
+
+const questionsAtOnce = 32;
+
+/** Asks a suite of choices. */
+export async function askChoices(suite: Suite, player: Player, options: AskingOptions): Promise<Answered> {
+  const format = suite.format as ChoiceFormat;
+  const { model, tokenizer } = player;
+  const writer = new QuestionWriter(format, tokenizer, options.style);
+  const choicesOf = (question: unknown) => format.continuations(question as ChoiceQuestion);
+  // A choice's tokens are counted generously: tokenised alone, with one more for the place where it meets the prompt.
+  const roomFor = (question: unknown) =>
+    1 + Math.max(...choicesOf(question).map((choice) => tokenizer.encode(` ${choice}`).length));
+  const { written, shortened, tooLong } = await writePrompts(suite, player, writer, roomFor, options);
+  const outcomes: Outcome[] = [];
+  const bar = options.progress?.start('questions', suite.questions.length, 'questions');
+  try {
+    for (let start = 0; start < suite.questions.length; start += questionsAtOnce) {
+      options.signal?.throwIfAborted();
+      const questions = suite.questions.slice(start, start + questionsAtOnce) as ChoiceQuestion[];
+      const sequences = questions.flatMap((question, i) => {
+        const prompt = written[start + i];
+        return prompt === undefined ? [] : choicesOf(question).map((choice) => writer.withAnswer(prompt.text, choice));
+      });
+      const logprobs = responseLogprobs(model.decoder, sequences);
+      for (const [i, question] of questions.entries()) {
+        const prompt = written[start + i];
+        const choices = choicesOf(question);
+        const own = prompt === undefined ? undefined : logprobs.splice(0, choices.length);
+        outcomes.push(outcomeOf(question, choices, own, prompt?.text));
+      }
+      bar?.advance(questions.length);
+      await turn();
+    }
+  } finally {
+    bar?.done();
+  }
+  return { outcomes, shortened, tooLong };
+}
+
+function outcomeOf(
+  question: ChoiceQuestion,
+  choices: readonly string[],
+  logprobs: readonly number[] | undefined,
+  prompt: string | undefined,
+): Outcome {
+  const { right } = question;
+  if (logprobs?.some(Number.isNaN))
+    throw new UserError('The model gives a choice a log-prob that is not a number: its weights are damaged.');
+  const best = logprobs && bestChoices(logprobs, choices);
+  const score = (chosen: number | undefined) => Number(chosen === right);
+  return {
+    scores: { acc: score(best?.plain), acc_norm: score(best?.perCharacter), acc_bytes: score(best?.perByte) },
+    sample: {
+      ...{ prompt: prompt ?? null, choices, right, logprobs: logprobs ?? null },
+      ...{ chosen: best?.plain ?? null, chosen_norm: best?.perCharacter ?? null, chosen_bytes: best?.perByte ?? null },
+    },
+  };
+}
+
+/** The likeliest choice under each normalisation. */
+export function bestChoices(logprobs: readonly number[], choices: readonly string[]) {
+  const best = (lengthOf: (choice: string) => number) => {
+    const values = logprobs.map((logprob, i) => logprob / lengthOf(choices[i] as string));
+    return values.indexOf(Math.max(...values));
+  };
+  return {
+    plain: best(() => 1),
+    // In code points, as Python counts.
+    perCharacter: best((choice) => [...choice].length),
+    perByte: best((choice) => Buffer.byteLength(choice)),
+  };
+}

@@ -1,0 +1,137 @@
+/** Questions that the model answers in its own words: greedy and sampled responses by the one sampler. */
+import { type Generation, type GenerationRequest, Sampler } from '../../models/index.ts';
+import { rolloutSeeds } from '../../rollouts/rollout.ts';
+import { stripThinking } from '../../text/index.ts';
+import { followed, isCheckable } from '../instructions/follow.ts';
+import type { Suite } from '../suites/open.ts';
+import type { AnswerFormat, AnswerQuestion, InstructionQuestion } from '../suites/question.ts';
+import { type Answered, type AskingOptions, type Outcome, type Player, type Written, writePrompts } from './asking.ts';
+import { QuestionWriter } from './prompts.ts';
+import { voteScores } from './votes.ts';
+
+/** A response's text, without its thinking, and whether it ended by itself. */
+interface Response {
+  text: string;
+  whole: string;
+  ended: boolean;
+  tokens: number;
+}
+
+/** Asks a suite whose answers are written. */
+export async function askByWriting(suite: Suite, player: Player, options: AskingOptions): Promise<Answered> {
+  const writer = new QuestionWriter(suite.format, player.tokenizer, options.style);
+  const { maxPositions } = player.model.decoder.spec;
+  // A small model may have less room than is asked for: at least half of it is left to the prompt.
+  const room = Math.min(options.maxNewTokens, Math.ceil(maxPositions / 2));
+  const { written, shortened, tooLong } = await writePrompts(suite, player, writer, () => room, options);
+  const asked = written.filter((prompt) => prompt !== undefined);
+  const responses = await generated(player, asked, room, stopsOf(suite, options), options);
+  let at = 0;
+  const outcomes = suite.questions.map((question, i): Outcome => {
+    const prompt = written[i];
+    const own = prompt === undefined ? { greedy: nothing, sampled: [] } : (responses[at++] as Responses);
+    const judged =
+      question.kind === 'instructions'
+        ? judgeInstructions(question, own)
+        : judgeAnswer(suite.format as AnswerFormat, question as AnswerQuestion, own, options);
+    return { ...judged, sample: { prompt: prompt?.text ?? null, ...judged.sample } };
+  });
+  return { outcomes, shortened, tooLong, cutOff: responses.filter(({ greedy }) => !greedy.ended).length };
+}
+
+interface Responses {
+  greedy: Response;
+  sampled: Response[];
+}
+
+const nothing: Response = { text: '', whole: '', ended: false, tokens: 0 };
+
+const stopsOf = ({ format }: Suite, { style, stop }: AskingOptions) => [...(style.chat ? [] : format.stop), ...stop];
+
+/** Greedy and sampled responses to all prompts in one call, so that no slot of the sampler stays empty. */
+async function generated(
+  { model, tokenizer }: Player,
+  prompts: readonly Written[],
+  maxNewTokens: number,
+  stopStrings: readonly string[],
+  { samples, temperature, topP, seed, progress, signal }: AskingOptions,
+): Promise<Responses[]> {
+  using sampler = new Sampler(model, { tokenizer });
+  const common = { maxNewTokens, stopStrings, stopIds: tokenizer.eosIds };
+  const seeds = rolloutSeeds(seed, 'benchmark');
+  const requests = prompts.flatMap(({ ids: prompt }, i): GenerationRequest[] => [
+    { ...common, prompt, temperature: 0 },
+    ...(samples === 0 ? [] : [{ ...common, prompt, samples, temperature, topP, seed: seeds(i) }]),
+  ]);
+  const found = await sampler.generate(requests, { signal, progress });
+  signal?.throwIfAborted();
+  const each = samples === 0 ? 1 : 2;
+  return prompts.map((_, i) => ({
+    greedy: responseOf((found[i * each] as Generation[])[0] as Generation),
+    sampled: samples === 0 ? [] : (found[i * each + 1] as Generation[]).map(responseOf),
+  }));
+}
+
+const responseOf = ({ text = '', finish, ids }: Generation): Response => ({
+  ...{ text: stripThinking(text), whole: text, ended: finish === 'stop', tokens: ids.length },
+});
+
+/** Right or wrong by strict and by lenient extraction, apart. */
+function judgeAnswer(
+  format: AnswerFormat,
+  { answer, subject }: AnswerQuestion,
+  { greedy, sampled }: Responses,
+  { k }: AskingOptions,
+): Outcome {
+  const known = format.form(answer);
+  const vote = (found: string | undefined) => {
+    const form = found === undefined ? undefined : format.form(found);
+    return { answer: form, right: form === known };
+  };
+  const ways = {
+    strict: (response: string) => vote(format.strict(response)),
+    lenient: (response: string) => vote(format.lenient(response, answer)),
+  };
+  const scores: Record<string, number> = {};
+  for (const [name, way] of Object.entries(ways)) scores[name] = Number(way(greedy.text).right);
+  for (const [name, way] of Object.entries(ways))
+    Object.assign(
+      scores,
+      voteScores(
+        name,
+        sampled.map(({ text }) => way(text)),
+        k,
+      ),
+    );
+  const shown = (response: Response) => ({
+    ...{ response: response.whole, strict: ways.strict(response.text), lenient: ways.lenient(response.text) },
+    ...{ ended: response.ended, tokens: response.tokens },
+  });
+  return {
+    scores,
+    sample: {
+      ...{ answer, ...(subject !== undefined && { subject }), greedy: shown(greedy) },
+      ...(sampled.length > 0 && { sampled: sampled.map(shown) }),
+    },
+  };
+}
+
+/** IFEval: all instructions of a prompt followed (prompt level), and the share of instructions followed. */
+function judgeInstructions({ instructions }: InstructionQuestion, { greedy }: Responses): Outcome {
+  const checkable = instructions.filter(isCheckable);
+  const { strict, loose } = followed(checkable, greedy.text);
+  const all = (list: readonly boolean[]) => Number(list.every(Boolean));
+  const share = (list: readonly boolean[]) => list.filter(Boolean).length / list.length;
+  const parts = checkable.length;
+  return {
+    scores: {
+      ...{ prompt_strict: all(strict), instruction_strict: share(strict) },
+      ...{ prompt_loose: all(loose), instruction_loose: share(loose) },
+    },
+    weights: { instruction_strict: parts, instruction_loose: parts },
+    sample: {
+      ...{ response: greedy.whole, ended: greedy.ended, tokens: greedy.tokens },
+      instructions: checkable.map(({ id }, i) => ({ id, strict: strict[i], loose: loose[i] })),
+    },
+  };
+}

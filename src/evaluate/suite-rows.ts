@@ -1,0 +1,59 @@
+/** The rows of a suite as they stand in its files: a path, a folder, a name on the hub, or rows in memory. */
+import type { DatasetSpec, Row } from '../data/index.ts';
+import { RowProblem } from '../data/shapes/messages.ts';
+import { localFiles, missingPath } from '../data/sources/files.ts';
+import { hubFiles, parseHubName } from '../data/sources/hub.ts';
+import { fileRows, memoryRows, type Rows } from '../data/sources/rows.ts';
+import { UserError } from '../errors.ts';
+import { datasetHub } from '../hub/hub.ts';
+import type { Progress } from '../progress.ts';
+
+/** Which part of a suite is wanted. */
+export interface RowsWanted {
+  split?: string;
+  subset?: string;
+  /** Files of the repository that are no part of it. */
+  without?: RegExp;
+  progress?: Progress;
+}
+
+/** Opens the rows of a suite. Without a split, the test part is taken, else the validation part, else all. */
+export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Promise<Rows> {
+  if (typeof spec !== 'string') return memoryRows(spec);
+  const { subset, without, progress } = wanted;
+  const open = async (split: string | undefined) => {
+    const local = localFiles(spec, { split, subset });
+    if (local !== undefined) return fileRows(local.files);
+    const named = parseHubName(spec);
+    if (named === undefined) throw missingPath(spec);
+    return fileRows(await hubFiles(datasetHub({ progress }), { ...named, split, subset }, { without }));
+  };
+  if (wanted.split !== undefined) return open(wanted.split);
+  // Names of files say which part they hold; a set whose names say nothing is taken whole.
+  for (const split of ['test', 'validation']) {
+    try {
+      return await open(split);
+    } catch (error) {
+      if (!(error instanceof UserError) || !/: no split "/.test(error.message)) throw error;
+    }
+  }
+  return open('all');
+}
+
+/** Reads all rows, each by `read`; a row that cannot be read stops with its file and line. */
+export async function readSuite<T>(rows: Rows, name: string, read: (row: Row, first: boolean) => T): Promise<T[]> {
+  const bad = (file: string, line: number, problem: string): never => {
+    throw new UserError(`${file}:${line}: ${problem}.`);
+  };
+  const items: T[] = [];
+  for await (const { row, file, line } of rows.read(bad)) {
+    try {
+      items.push(read(row, items.length === 0));
+    } catch (error) {
+      if (!(error instanceof RowProblem)) throw error;
+      bad(file, line, error.message);
+    }
+  }
+  if (items.length === 0) throw new UserError(`${name}: there are no rows.`);
+  return items;
+}

@@ -1,0 +1,48 @@
+/** Where few-shot examples come from: the train part of a set, or the set itself, without the question that is asked. */
+import { existsSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import type { DatasetSpec } from '../../data/index.ts';
+import { UserError } from '../../errors.ts';
+import type { Progress } from '../../progress.ts';
+import { readSuite, suiteRows } from '../suite-rows.ts';
+import type { Suite } from './open.ts';
+import type { Question } from './question.ts';
+
+/** Questions that may be shown as examples, and where they are from, in words. */
+export interface ShotPool {
+  questions: readonly Question[];
+  from: string;
+}
+
+/** Opens the examples of a suite; `shotsFrom` names another file or set. */
+export async function openShotPool(
+  { format, known, source, subset, all }: Suite,
+  { shotsFrom, progress }: { shotsFrom?: DatasetSpec; progress?: Progress } = {},
+): Promise<ShotPool> {
+  const itself = { questions: all, from: 'the set itself, without the question' };
+  const read = async (
+    spec: DatasetSpec,
+    from: string,
+    part: { split?: string; subset?: string; without?: RegExp } = {},
+  ) => {
+    const rows = await suiteRows(spec, { ...part, progress });
+    return { questions: await readSuite(rows, from, (row): Question => format.read(row)), from };
+  };
+  if (shotsFrom !== undefined) return read(shotsFrom, typeof shotsFrom === 'string' ? shotsFrom : 'the rows given');
+  if (known !== undefined) {
+    const { shotsSplit: split, shotsWithout: without } = known;
+    return split === undefined ? itself : read(source, `the ${split} part`, { split, subset, without });
+  }
+  if (typeof source !== 'string') return itself;
+  const beside = join(dirname(source), basename(source).replace(/(?<![a-z])(test|validation|dev)(?![a-z])/i, 'train'));
+  if (basename(beside) !== basename(source) && existsSync(beside)) return read(beside, beside);
+  if (existsSync(source) && statSync(source).isFile()) return itself;
+  try {
+    const pool = await read(source, 'the train part', { split: 'train', subset });
+    // A folder whose names say nothing of parts is one part.
+    return pool.questions.length === all.length && pool.questions[0]?.text === all[0]?.text ? itself : pool;
+  } catch (error) {
+    if (!(error instanceof UserError) || !/: no split "/.test(error.message)) throw error;
+    return itself;
+  }
+}
