@@ -7,7 +7,12 @@
  */
 export { type Dataset, type DatasetSpec, openDataset } from './data/index.ts';
 export { AttuneError, UserError } from './errors.ts';
+export type { Outcome, Player } from './evaluate/benchmark/asking.ts';
+export { type BenchmarkEvaluation, type BenchmarkOptions, evaluateBenchmark } from './evaluate/benchmark/benchmark.ts';
+export { describeBenchmark, writeBenchmark } from './evaluate/benchmark/report.ts';
+export type { BenchmarkFigures, BenchmarkResults } from './evaluate/benchmark/results.ts';
 export { explore } from './evaluate/explore.ts';
+export { followed, type Instruction, instructionNames } from './evaluate/instructions/follow.ts';
 export {
   type EvaluatePolicyOptions,
   type EvaluationPrompt,
@@ -16,8 +21,20 @@ export {
   type PolicySummary,
 } from './evaluate/policy.ts';
 export { writePolicyEvaluation } from './evaluate/policy-report.ts';
+export type { LengthControl, PositionControl, RewardSuiteFigures, ScoredItem } from './evaluate/ranked/figures.ts';
+export { describeRewardSuite, writeRewardSuite } from './evaluate/ranked/report.ts';
+export {
+  evaluateRewardSuite,
+  knownRankedSuites,
+  type RewardSuiteOptions,
+  type RewardSuiteResults,
+} from './evaluate/ranked/reward-suite.ts';
 export { evaluateReward, type RewardEvaluation, type RewardEvaluationOptions } from './evaluate/reward.ts';
 export { writeRewardEvaluation } from './evaluate/reward-report.ts';
+export { type Figure, figureOf, mcnemarExact, type PairedTest, pairedTest } from './evaluate/statistics.ts';
+export { knownSuites } from './evaluate/suites/known.ts';
+export { type Mode, openSuite, type Suite, type SuiteOptions } from './evaluate/suites/open.ts';
+export type { AnswerQuestion, ChoiceQuestion, InstructionQuestion, Question } from './evaluate/suites/question.ts';
 export {
   exportGguf,
   exportMerged,

@@ -30,6 +30,7 @@ const commands = [
   'compare',
   'evaluate reward',
   'evaluate policy',
+  'evaluate benchmark',
   'preferences build',
 ].map((command) => command.split(' '));
 

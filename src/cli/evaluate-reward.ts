@@ -2,6 +2,8 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
+import { describeRewardSuite, writeRewardSuite } from '../evaluate/ranked/report.ts';
+import { evaluateRewardSuite, knownRankedSuites } from '../evaluate/ranked/reward-suite.ts';
 import { evaluateReward } from '../evaluate/reward.ts';
 import { describeReward, writeRewardEvaluation } from '../evaluate/reward-report.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
@@ -38,6 +40,10 @@ export const evaluateRewardSchema = z.object({
     group: 'Data',
     aliases: ['maxSamples'],
   }),
+  suite: field(z.string().optional(), {
+    description: `a ranked set in place of a dataset: ${knownRankedSuites.join(', ')}, or a file with prompt, chosen, rejected, subset or with prompt, responses, best`,
+    group,
+  }),
   task: field(z.string().optional(), {
     description: 'problems to generate in place of a dataset',
     group,
@@ -70,16 +76,18 @@ export function registerEvaluateReward(evaluate: Command): void {
     examples: [
       'attune evaluate reward --checkpoint checkpoints/rm/run --task chain_sum:1,gcd:1',
       'attune evaluate reward --checkpoint checkpoints/rm/run/best_model --dataset held-out.jsonl',
+      'attune evaluate reward --checkpoint checkpoints/rm/run/best_model --suite reward-bench',
     ],
     run,
   });
 }
 
 async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void> {
-  if ((config.dataset === undefined) === (config.task === undefined))
-    throw new UserError('Say on what: either --dataset, or --task for problems that are generated.');
+  if ([config.dataset, config.task, config.suite].filter((given) => given !== undefined).length !== 1)
+    throw new UserError('Say on what: --dataset, --task for problems that are generated, or --suite for a ranked set.');
   checkOutputFolder('--output-dir', config.outputDir);
   using interrupt = onInterrupt();
+  if (config.suite !== undefined) return rank(config, config.suite, interrupt.signal);
   const on = deviceOf(config.device);
   const { split, subset, onBadRow, dropTies, minResponseChars } = config;
   const evaluation = await evaluateReward({
@@ -97,4 +105,24 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
   if (config.json) return printJson(evaluation, 2);
   print(describeReward(evaluation));
   print(`\nWritten: ${shown(config.outputDir)}/reward_evaluation.{json,txt,png}`);
+}
+
+/** A ranked set: does the model score the right response highest? */
+async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string, signal: AbortSignal): Promise<void> {
+  const unread = { 'drop-ties': config.dropTies, 'min-response-chars': config.minResponseChars > 0 };
+  for (const [option, given] of Object.entries(unread))
+    if (given) throw new UserError(`--${option} is for --dataset: a ranked set is taken whole.`);
+  if (config.onBadRow === 'skip')
+    throw new UserError('--on-bad-row skip is for --dataset: a ranked set is taken whole.');
+  const device = deviceOf(config.device);
+  const { checkpoint: scorer, split, subset, subsetSize: limit, seed, steps, quantType, outputDir } = config;
+  const results = await evaluateRewardSuite({
+    ...{ scorer, suite, split, subset, limit, seed, steps, quantType, device, dtype: dtypeOf(config.dtype, device) },
+    ...{ columns: columnsOf(config), progress: consoleProgress(), signal },
+  });
+  noteReplaced(outputDir, 'reward_suite.json');
+  await writeRewardSuite(outputDir, results);
+  if (config.json) return printJson(results, 2);
+  print(describeRewardSuite(results));
+  print(`\nWritten: ${shown(outputDir)}/reward_suite.{json,txt,png}, reward_suite_items.jsonl`);
 }

@@ -1,0 +1,112 @@
+/**
+ * Evaluates a reward model on a ranked set: does it score the right response highest? By subset, with error bars, and where
+ * neither length nor position can help.
+ *
+ *     const results = await evaluateRewardSuite({ scorer: 'checkpoints/rm/run/final', suite: 'reward-bench' });
+ *     results.accuracy; results.sections.Reasoning; results.length.at_equal_length;
+ */
+import { existsSync } from 'node:fs';
+import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
+import { UserError } from '../../errors.ts';
+import type { LoadOptions } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
+import { Random } from '../../random.ts';
+import { loadRewardModel, type RewardScorer, type StepAggregation } from '../../rewards/index.ts';
+import { readSuite, suiteRows } from '../suite-rows.ts';
+import { type RewardSuiteFigures, rankedFigures, type ScoredItem } from './figures.ts';
+import { itemReader, type RankedItem } from './items.ts';
+
+/** The reward model and the ranked set. */
+export interface RewardSuiteOptions extends Pick<LoadOptions, 'device' | 'dtype' | 'quantType'> {
+  /** A reward model's folder or hub name, or anything that scores responses. */
+  scorer: string | RewardScorer;
+  /** `reward-bench`, `reward-bench-2`, a file, a folder, a hub name, or rows. */
+  suite: DatasetSpec;
+  split?: string;
+  subset?: string;
+  /** Columns of pairs whose names are not recognised. */
+  columns?: ColumnNames;
+  /** At most this many items, drawn under the seed. */
+  limit?: number;
+  /** How a process model's step scores become one. */
+  steps?: StepAggregation;
+  seed?: number;
+  progress?: Progress;
+  signal?: AbortSignal;
+}
+
+/** The results of `evaluateRewardSuite`. */
+export interface RewardSuiteResults extends RewardSuiteFigures {
+  model: string;
+  suite: string;
+  seed: number;
+}
+
+const known: Readonly<Record<string, { repo: string; split: string; without?: RegExp }>> = {
+  // "raw" holds the rows before filtering.
+  'reward-bench': { repo: 'allenai/reward-bench', split: 'all', without: /(^|\/)raw-/ },
+  'reward-bench-2': { repo: 'allenai/reward-bench-2', split: 'test' },
+};
+
+/** The names of the ranked sets that are known without a path. */
+export const knownRankedSuites: readonly string[] = Object.keys(known);
+
+const itemsAtOnce = 64;
+
+/** Scores every response of a ranked set; `scored` has the items with their scores. */
+export async function evaluateRewardSuite(
+  options: RewardSuiteOptions,
+): Promise<RewardSuiteResults & { readonly scored: readonly ScoredItem[] }> {
+  const { suite, seed = 42, steps, device, dtype, quantType, progress } = options;
+  const items = await openItems(options);
+  const owned = typeof options.scorer === 'string';
+  const scorer =
+    typeof options.scorer === 'string'
+      ? await loadRewardModel(options.scorer, { steps, device, dtype, quantType, progress })
+      : options.scorer;
+  try {
+    const scored = await scoreItems(scorer, items, options);
+    const model = typeof options.scorer === 'string' ? options.scorer : scorer.name;
+    const name = typeof suite === 'string' ? suite : 'the rows given';
+    const results: RewardSuiteResults = { model, suite: name, seed, ...rankedFigures(scored, seed) };
+    return Object.defineProperty(results, 'scored', { value: scored }) as never;
+  } finally {
+    if (owned) scorer.dispose?.();
+  }
+}
+
+async function openItems({ suite, limit, seed = 42, progress, ...asked }: RewardSuiteOptions): Promise<RankedItem[]> {
+  const set = typeof suite === 'string' && !existsSync(suite) ? known[suite.toLowerCase()] : undefined;
+  const name = typeof suite === 'string' ? suite : 'the rows given';
+  const { split = set?.split, subset } = asked;
+  const rows = await suiteRows(set?.repo ?? suite, { split, subset, without: set?.without, progress });
+  const items = await readSuite(rows, name, itemReader(name, asked.columns));
+  if (limit === undefined || limit >= items.length) return items;
+  const order = Array.from(items, (_, i) => i);
+  const kept = new Random('ranked limit', seed).sample(order, limit).sort((a, b) => a - b);
+  return kept.map((i) => items[i] as RankedItem);
+}
+
+async function scoreItems(
+  scorer: RewardScorer,
+  items: readonly RankedItem[],
+  { progress, signal }: RewardSuiteOptions,
+): Promise<ScoredItem[]> {
+  const scored: ScoredItem[] = [];
+  const bar = progress?.start('scoring', items.length, 'items');
+  try {
+    for (let start = 0; start < items.length; start += itemsAtOnce) {
+      signal?.throwIfAborted();
+      const part = items.slice(start, start + itemsAtOnce);
+      const asked = part.flatMap(({ prompt, responses }) => responses.map((response) => ({ prompt, response })));
+      const scores = await scorer.score(asked, { signal });
+      if (scores.length !== asked.length || !scores.every(Number.isFinite))
+        throw new UserError(`${scorer.name} gave scores that are not numbers: its responses cannot be ranked.`);
+      for (const item of part) scored.push({ ...item, scores: scores.splice(0, item.responses.length) });
+      bar?.advance(part.length);
+    }
+  } finally {
+    bar?.done();
+  }
+  return scored;
+}
