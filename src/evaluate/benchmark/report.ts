@@ -1,6 +1,6 @@
 /** Writes a benchmark: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers as JSON lines. */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { bars, type Chart, grid, toPng } from '../../runs/index.ts';
 import type { Figure, PairedTest } from '../statistics.ts';
 import type { BenchmarkEvaluation } from './benchmark.ts';
@@ -90,50 +90,52 @@ function toldTest({ difference, interval, bootstrap_p: p, mcnemar }: PairedTest)
 
 const short = (p: number) => (p < 0.001 ? p.toExponential(1) : p.toFixed(3));
 
-/** The figures of a benchmark as a picture. */
+/** The figures of a benchmark as a picture: accuracies, pass@k and maj@k by k, and the first metric by subject. */
 export async function drawBenchmark(results: BenchmarkResults): Promise<Uint8Array> {
-  const several = results.models.length > 1;
+  const { models } = results;
   const names = namesOf(results);
-  const shown = Object.keys(results.models[0]?.metrics ?? {});
-  const bar = (label: string, { value, interval }: Figure, i: number) => ({
+  const [main = ''] = Object.keys(models[0]?.metrics ?? {});
+  const common = { width: 330, height: 220, format: '.0%', share: true, yLabel: 'share of questions' } as const;
+  const bar = (label: string, { value, interval }: Figure, group?: string) => ({
     ...{ label, value, interval },
-    ...(several && { group: names[i] }),
+    ...(group !== undefined && { group }),
   });
-  const common = { format: '.1%', share: true, yLabel: 'share', height: 220 } as const;
-  const charts: Chart[] = [
-    bars({
-      ...common,
-      title: 'Accuracy (95 % intervals)',
-      width: Math.max(330, 46 * shown.length * results.models.length),
-      bars: results.models.flatMap(({ metrics }, i) =>
-        Object.entries(metrics).map(([name, figure]) => bar(name, figure, i)),
-      ),
-    }),
-  ];
-  const subjects = Object.keys(results.models[0]?.by_subject ?? {});
-  const [main = ''] = shown;
-  if (subjects.length > 1) {
-    charts.push(
-      bars({
-        ...common,
-        title: `${main} by subject`,
-        horizontal: true,
-        height: Math.max(220, 14 * subjects.length * results.models.length),
-        bars: results.models.flatMap(({ by_subject: parts }, i) =>
-          Object.entries(parts).map(([subject, figures]) => bar(subject, figures[main] as Figure, i)),
-        ),
+  const nameOf = (i: number) => (models.length > 1 ? names[i] : undefined);
+  const plain = models.flatMap(({ metrics }, i) =>
+    Object.entries(metrics).flatMap(([name, figure]) => (name.includes('@') ? [] : [bar(name, figure, nameOf(i))])),
+  );
+  const charts: Chart[] = [bars({ ...common, title: 'Accuracy (95 % intervals)', bars: plain })];
+  for (const kind of ['pass', 'maj']) {
+    const sampled = models.flatMap(({ metrics }, i) =>
+      Object.entries(metrics).flatMap(([name, figure]) => {
+        const [, way = '', k = ''] = new RegExp(`^(.*)_${kind}@(\\d+)$`).exec(name) ?? [];
+        return k === '' ? [] : [bar(k, figure, [nameOf(i), way].filter((part) => part !== undefined).join(', '))];
       }),
     );
+    if (sampled.length > 0) charts.push(bars({ ...common, title: `${kind}@k`, xLabel: 'k', bars: sampled }));
   }
-  const best = results.models.map(
-    ({ metrics }, i) => `${several ? `${names[i]} ` : ''}${percent(metrics[main]?.value ?? 0)}`,
+  const subjects = Object.keys(models[0]?.by_subject ?? {});
+  if (subjects.length > 1) {
+    const height = Math.max(220, 16 * subjects.length * models.length);
+    const parts = models.flatMap(({ by_subject: by }, i) =>
+      Object.entries(by).map(([subject, figures]) => bar(subject, figures[main] as Figure, nameOf(i))),
+    );
+    charts.push(bars({ ...common, height, title: `${main} by subject`, horizontal: true, bars: parts }));
+  }
+  const best = models.map(
+    ({ metrics }, i) => `${percent(metrics[main]?.value ?? 0)}${models.length > 1 ? ` ${names[i]}` : ''}`,
   );
-  const title = `${results.suite}: ${best.join(', ')} ${main} on ${results.questions} questions`;
-  return toPng(grid(charts, { columns: 2, title }));
+  const title = `${basename(results.suite)}, ${results.questions} questions: ${best.join(', ')} (${main})`;
+  return toPng(grid(charts, { columns: Math.min(3, charts.length), title }));
 }
 
-/** Two models' names, told apart by a number where they are equal. */
-const namesOf = ({ models }: BenchmarkResults) =>
-  models.map(({ model }, i) =>
-    models.some((other, k) => k !== i && other.model === model) ? `${model} (${i + 1})` : model,
-  );
+/** Short names of the models, told apart by a number where they are equal. */
+const namesOf = ({ models }: BenchmarkResults) => {
+  const short = models.map(({ model }) => {
+    const parts = model.split('/').filter((part) => part !== '');
+    return /^(final|best_model|(step|checkpoint)-\d+)$/.test(parts.at(-1) ?? '')
+      ? parts.slice(-2).join('/')
+      : (parts.at(-1) ?? model);
+  });
+  return short.map((name, i) => (short.some((other, k) => k !== i && other === name) ? `${name} (${i + 1})` : name));
+};
