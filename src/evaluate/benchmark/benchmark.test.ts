@@ -110,9 +110,10 @@ describe('choices', () => {
       format: 'choice',
     });
     expect(liveTensors()).toBe(before);
-    const { prompt, choices } = letters.outcomes[0]?.[1]?.sample as { prompt: string; choices: string[] };
-    expect(prompt).toBe('What is 1 + 1?\nA. 1\nB. the answer is 2\nC. no\nD. yes, good\nAnswer:');
-    expect(choices).toEqual(['A', 'B', 'C', 'D']);
+    expect(letters.outcomes[0]?.[1]?.sample).toMatchObject({
+      prompt: 'What is 1 + 1?\nA. 1\nB. the answer is 2\nC. no\nD. yes, good\nAnswer:',
+      choices: ['A', 'B', 'C', 'D'],
+    });
     const chat = await evaluateBenchmark({ model: small, suite: rows.slice(0, 4), format: 'choice', prompt: 'chat' });
     const sample = chat.outcomes[0]?.[0]?.sample as { prompt: string; logprobs: number[] };
     const asked = [{ role: 'user' as const, content: 'Question: What is 0 + 0?\nAnswer:' }];

@@ -8,7 +8,8 @@
  */
 import type { DatasetSpec } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
-import { checkVocabulary, type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
+import { checkVocabulary } from '../../models/files/tokenizer.ts';
+import { type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { isCheckable } from '../instructions/follow.ts';
