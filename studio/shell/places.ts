@@ -20,4 +20,8 @@ export const places: readonly Place[] = [
     icon: 'rollouts',
     load: () => import('../pages/rollouts/rollouts.tsx'),
   },
+  { name: 'chat', title: 'Chat', key: 'c', icon: 'chat', load: () => import('../pages/chat/chat.tsx') },
+  { name: 'data', title: 'Data', key: 'd', icon: 'data', load: () => import('../pages/data/data.tsx') },
+  { name: 'train', title: 'Train', key: 't', icon: 'train', load: () => import('../pages/train/train.tsx') },
+  { name: 'models', title: 'Models', key: 'm', icon: 'models', load: () => import('../pages/models/models.tsx') },
 ];

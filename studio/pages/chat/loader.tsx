@@ -1,0 +1,114 @@
+/** Which models answer, and which reward model scores them. */
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import type { ChatLoadRequest, ChatState, Job, ModelList } from '../../../src/studio/api.ts';
+import { route, setQuery } from '../../app/router.ts';
+import { toastFailure } from '../../app/toasts.ts';
+import { post, session } from '../../wire/requests.ts';
+import { useResource } from '../../wire/resource.ts';
+
+export function Loader({ state, onChange }: { state: ChatState; onChange: () => void }) {
+  const models = useResource<ModelList>('models');
+  const job = useResource<Job>(
+    `jobs/${state.loading?.jobId ?? ''}`,
+    {},
+    { when: state.loading !== undefined, every: 800 },
+  );
+  const first = useSignal(state.slots[0]?.model ?? session.value?.models[0] ?? '');
+  const second = useSignal(state.slots[1]?.model ?? session.value?.models[1] ?? '');
+  const reward = useSignal(state.rewardModel ?? '');
+  const load = async () => {
+    const request: ChatLoadRequest = {
+      slots: [first.value, second.value].map((model) => model.trim()).filter(Boolean),
+      ...(reward.value.trim() === '' ? {} : { rewardModel: reward.value.trim() }),
+    };
+    try {
+      await post<Job>('chat/load', request);
+    } catch (error) {
+      toastFailure(error);
+    }
+    onChange();
+  };
+  // A link from a run or a model brings its name.
+  useEffect(() => {
+    const { model, with: other } = route.peek().query;
+    if (model === undefined) return;
+    first.value = model;
+    if (other !== undefined) second.value = other;
+    setQuery({ model: undefined, with: undefined });
+    if (state.slots[0]?.model !== model) void load();
+  }, []);
+  const loaded = [...state.slots.map(({ model }) => model), state.rewardModel ?? ''];
+  const wanted = [...[first.value, second.value].filter(Boolean), reward.value];
+  const isLoaded = loaded.join('\n') === wanted.join('\n') && state.slots.length > 0;
+  const busy = state.loading !== undefined;
+  const progress = job.data?.progress;
+  return (
+    <form
+      class="card loader"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void load();
+      }}
+    >
+      <ModelField label="Model" value={first} models={models.data} />
+      <ModelField label="Compare with" value={second} models={models.data} placeholder="none" />
+      <ModelField label="Reward model" value={reward} models={models.data} placeholder="none" rewards />
+      <button type="submit" class="button primary" disabled={busy || first.value.trim() === '' || isLoaded}>
+        {busy ? 'Loading …' : isLoaded ? 'Loaded' : 'Load'}
+      </button>
+      {busy && (
+        <p class="loader-state small muted" role="status">
+          {progress
+            ? `${progress.label} ${progress.done}${progress.total ? ` of ${progress.total}` : ''}`
+            : (job.data?.title ?? '')}
+        </p>
+      )}
+    </form>
+  );
+}
+
+interface ModelFieldProps {
+  label: string;
+  value: { value: string };
+  models: ModelList | undefined;
+  placeholder?: string;
+  rewards?: boolean;
+}
+
+function ModelField({
+  label,
+  value,
+  models,
+  placeholder = 'folder, run or hub name',
+  rewards = false,
+}: ModelFieldProps) {
+  const list = rewards ? 'chat-rewards' : 'chat-models';
+  return (
+    <label class="field">
+      <span class="name">{label}</span>
+      <input
+        type="text"
+        list={list}
+        autocomplete="off"
+        spellcheck={false}
+        placeholder={placeholder}
+        value={value.value}
+        onInput={(event) => {
+          value.value = event.currentTarget.value;
+        }}
+      />
+      {label !== 'Compare with' && (
+        <datalist id={list}>
+          {models?.models
+            .filter(({ kind }) => (kind === 'reward') === rewards)
+            .map(({ model, name }) => (
+              <option key={model} value={model}>
+                {name}
+              </option>
+            ))}
+        </datalist>
+      )}
+    </label>
+  );
+}

@@ -1,0 +1,179 @@
+/** One model: what it is, and what can be done with it. */
+import { useSignal } from '@preact/signals';
+import type { Job, ModelInspection, ModelRow } from '../../../src/studio/api.ts';
+import { href } from '../../app/router.ts';
+import { toast, toastFailure } from '../../app/toasts.ts';
+import { Icon } from '../../parts/icons.tsx';
+import { Command, CopyButton, Waiting } from '../../parts/page-parts.tsx';
+import { post, session } from '../../wire/requests.ts';
+import { useResource } from '../../wire/resource.ts';
+
+export function ModelPanel({ row, onClose, onJob }: { row: ModelRow; onClose: () => void; onJob: () => void }) {
+  const inspection = useResource<ModelInspection>('models/inspect', { model: row.model });
+  const now = session.value;
+  const canChange = now?.readOnly !== true;
+  const isReward = row.kind === 'reward';
+  return (
+    <article class="card stack tight model-panel" aria-label={row.name}>
+      <div class="spread">
+        <h2 class="wrap">{row.name}</h2>
+        <button type="button" class="button quiet slim" aria-label="Close the model" onClick={onClose}>
+          <Icon name="close" />
+        </button>
+      </div>
+      <div class="row tight nowrap">
+        <code class="wrap small">{row.model}</code>
+        <CopyButton text={row.model} label="path" />
+      </div>
+      <div class="row tight">
+        {now?.hasChat && !isReward && (
+          <a class="button slim" href={href(['chat'], { model: row.model })}>
+            Chat
+          </a>
+        )}
+        {now?.hasTrain && canChange && !isReward && (
+          <>
+            <a class="button slim" href={href(['train', 'policy'], { model: row.model })}>
+              Train by reward
+            </a>
+            <a class="button slim" href={href(['train', 'preference'], { model: row.model })}>
+              Train on preferences
+            </a>
+          </>
+        )}
+        {now?.hasTrain && canChange && isReward && (
+          <a class="button slim" href={href(['train', 'policy'], { rewardModelPath: row.model })}>
+            Train a policy against it
+          </a>
+        )}
+      </div>
+      {!isReward && (
+        <>
+          <h3>Serve it to any OpenAI client</h3>
+          <Command text={`${now?.attune ?? 'attune'} serve ${quoted(row.model)}`} />
+        </>
+      )}
+      {canChange && row.kind !== 'quantised' && <Quantise row={row} onJob={onJob} />}
+      {canChange && !isReward && <Export row={row} onJob={onJob} />}
+      <h3>What it is</h3>
+      {inspection.data ? <pre class="facts-text">{inspection.data.text}</pre> : <Waiting error={inspection.error} />}
+    </article>
+  );
+}
+
+function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
+  const type = useSignal<'int8' | 'int4'>('int8');
+  const start = () =>
+    begin(
+      'models/quantise',
+      { model: row.model, kind: row.kind === 'reward' ? 'reward' : 'policy', quantType: type.value },
+      onJob,
+    );
+  return (
+    <form
+      class="stack tight"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void start();
+      }}
+    >
+      <h3>Quantise</h3>
+      <div class="row nowrap">
+        <select
+          class="auto"
+          aria-label="Type of the weights"
+          value={type.value}
+          onChange={(event) => {
+            type.value = event.currentTarget.value as 'int8' | 'int4';
+          }}
+        >
+          <option value="int8">int8: a quarter of f32, close to exact</option>
+          <option value="int4">int4: an eighth of f32, a little worse</option>
+        </select>
+        <button type="submit" class="button">
+          Quantise
+        </button>
+      </div>
+    </form>
+  );
+}
+
+const ggufTypes = ['f16', 'bf16', 'f32', 'q8_0', 'q4_0'];
+
+function Export({ row, onJob }: { row: ModelRow; onJob: () => void }) {
+  const format = useSignal<'merged' | 'gguf'>('merged');
+  const type = useSignal('f16');
+  const out = useSignal('');
+  const usual = `exports/${row.name.replaceAll(/[^\w.-]+/g, '-')}${format.value === 'gguf' ? `-${type.value}.gguf` : ''}`;
+  const start = () =>
+    begin(
+      'models/export',
+      {
+        model: row.model,
+        format: format.value,
+        out: out.value.trim() || usual,
+        ...(format.value === 'gguf' ? { type: type.value } : {}),
+      },
+      onJob,
+    );
+  return (
+    <form
+      class="stack tight"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void start();
+      }}
+    >
+      <h3>Export</h3>
+      <div class="export">
+        <select
+          aria-label="Format"
+          value={format.value}
+          onChange={(event) => {
+            format.value = event.currentTarget.value as 'merged' | 'gguf';
+          }}
+        >
+          <option value="merged">one folder without adapters</option>
+          <option value="gguf">GGUF, for llama.cpp and Ollama</option>
+        </select>
+        {format.value === 'gguf' && (
+          <select
+            aria-label="Type of the weights"
+            value={type.value}
+            onChange={(event) => {
+              type.value = event.currentTarget.value;
+            }}
+          >
+            {ggufTypes.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        )}
+        <input
+          type="text"
+          aria-label="Where to, below the studio’s folder"
+          placeholder={usual}
+          value={out.value}
+          onInput={(event) => {
+            out.value = event.currentTarget.value;
+          }}
+        />
+        <button type="submit" class="button">
+          Export
+        </button>
+      </div>
+    </form>
+  );
+}
+
+async function begin(path: string, body: unknown, onJob: () => void): Promise<void> {
+  try {
+    const job = await post<Job>(path, body);
+    toast(`${job.title}: begun`);
+  } catch (error) {
+    toastFailure(error);
+  }
+  onJob();
+}
+
+const quoted = (text: string) => (/[^\w./:@-]/.test(text) ? `'${text.replaceAll("'", "'\\''")}'` : text);
