@@ -12,12 +12,7 @@ export function useJob(id: string | undefined): Job | undefined {
   const first = useResource<Job>(`jobs/${id ?? ''}`, {}, { when: id !== undefined });
   const [newest, setNewest] = useState<Job>();
   const isOver = newest?.id === id && newest?.state !== 'running';
-  useEvents<JobEvents>(
-    `jobs/${id ?? ''}/events`,
-    () => ({}),
-    { job: setNewest },
-    id !== undefined && !isOver,
-  );
+  useEvents<JobEvents>(`jobs/${id ?? ''}/events`, () => ({}), { job: setNewest }, id !== undefined && !isOver);
   if (id === undefined) return undefined;
   return newest?.id === id ? newest : first.data;
 }

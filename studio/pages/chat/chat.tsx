@@ -88,6 +88,7 @@ export default function Chat() {
   if (!state.data) return <Waiting error={state.error} />;
   return (
     <div class="page chat-page">
+      <h1 class="hidden-visually">Chat</h1>
       <Loader state={state.data} onChange={state.reload} />
       {sides > 0 && <Votes votes={votes.data} rated={rated.value} state={state.data} />}
       {turns.value.length === 0 && (

@@ -59,7 +59,9 @@ function Datasets() {
               Files (.jsonl, .parquet, .csv) below the studio’s folder appear here, and so do votes and ratings. A task
               makes some:
             </p>
-            <Command text={`${session.value?.attune ?? 'attune'} tasks generate pairs --tasks chain_sum --out pairs.jsonl`} />
+            <Command
+              text={`${session.value?.attune ?? 'attune'} tasks generate pairs --tasks chain_sum --out pairs.jsonl`}
+            />
           </Empty>
         </div>
       ) : (
@@ -70,7 +72,7 @@ function Datasets() {
           rowAt={(i) => rows[i]}
           keyOf={({ dataset }) => dataset}
           rowHeight={44}
-          height={`min(${37 + 44 * Math.max(3, rows.length)}px, calc(100dvh - 150px))`}
+          height={`min(${37 + 44 * Math.max(2, rows.length)}px, calc(100dvh - 150px))`}
           minWidth={620}
           onOpen={({ dataset }) => go(['data', dataset])}
         >
@@ -87,7 +89,10 @@ const columns: Column<DatasetRow>[] = [
     width: 'minmax(220px, 3fr)',
     cell: (row) => (
       <>
-        <b class="dataset-name">{row.name}</b> <span class="small muted">{row.dataset}</span>
+        <b class="dataset-name" title={row.dataset}>
+          {row.name}
+        </b>{' '}
+        {!row.dataset.endsWith(row.name) && <span class="small muted">{row.dataset}</span>}
       </>
     ),
   },

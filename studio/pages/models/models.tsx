@@ -136,16 +136,14 @@ function Name({ row }: { row: ModelRow }) {
         {row.name}
       </b>
       <div class="small muted cut">
-        {row.place}
-        {row.base && `, on ${row.base}`}
-        {row.runId && (
-          <>
-            {', '}
-            <a href={href(['runs', row.runId])} tabIndex={-1} onClick={(event) => event.stopPropagation()}>
-              its run
-            </a>
-          </>
+        {row.runId ? (
+          <a href={href(['runs', row.runId])} tabIndex={-1} onClick={(event) => event.stopPropagation()}>
+            its run
+          </a>
+        ) : (
+          row.place
         )}
+        {row.base && `, on ${row.base}`}
       </div>
     </div>
   );

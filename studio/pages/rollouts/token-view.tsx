@@ -187,7 +187,7 @@ function Numbers({ token, index, of, rollout }: NumbersProps) {
         {token.clipped && <span class="tag warning">clipped</span>}
         {rollout.clip && (
           <span class="small muted">
-            clip {short(1 - rollout.clip.low)} to {short(1 + rollout.clip.high)}
+            clip {short(rollout.clip.low)} to {short(rollout.clip.high)}
           </span>
         )}
       </div>

@@ -1,5 +1,4 @@
 /** One option: its control, what it does, its default, what is wrong with it. */
-import { useId } from 'preact/hooks';
 import type { FieldFault, TrainField } from '../../../src/studio/api.ts';
 import { defaultText } from './values.ts';
 
@@ -11,7 +10,7 @@ interface FieldProps {
 }
 
 export function Field({ field, value, faults, onChange }: FieldProps) {
-  const id = useId();
+  const id = `field-${field.name}`;
   const shared = {
     id,
     'aria-describedby': `${id}-what`,

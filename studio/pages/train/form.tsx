@@ -24,6 +24,7 @@ export function TrainForm({ schema, description }: { schema: TrainSchema; descri
   const models = useResource<ModelList>('models');
   const datasets = useResource<DataList>('data');
   useFilledIn(schema, typed);
+  const groups = useMemo(() => schema.groups.toSorted((a, b) => late(a.name) - late(b.name)), [schema]);
   useKeys('Train', [{ keys: '/', what: 'find an option', run: () => search.current?.focus() }]);
 
   const values = useMemo(() => toSend(schema, typed.value), [schema, typed.value]);
@@ -73,7 +74,7 @@ export function TrainForm({ schema, description }: { schema: TrainSchema; descri
             All defaults{set > 0 ? ` (${set} set)` : ''}
           </button>
         </div>
-        {schema.groups.map((group) => {
+        {groups.map((group) => {
           const shown = group.fields.filter((field) => !searching || matches(field, words.value));
           if (shown.length === 0) return null;
           const draw = (field: (typeof shown)[number]) => (
@@ -118,21 +119,25 @@ export function TrainForm({ schema, description }: { schema: TrainSchema; descri
           ))}
         </datalist>
       </form>
-      <Outcome schema={schema} values={values} check={check.value} error={error.value} loose={faults.get('') ?? []} />
+      <Outcome schema={schema} values={values} check={check.value} error={error.value} />
     </div>
   );
 }
+
+/** What is to be trained comes first, where the files go last. */
+const late = (group: string) => Number(/^(run|logging)/i.test(group));
 
 /** Values of a run (?run=) and of a link (?model=…&dataset=…) are filled in once, then leave the address. */
 function useFilledIn(schema: TrainSchema, typed: ReturnType<typeof kept<Typed>>): void {
   useEffect(() => {
     const { query } = route.peek();
-    const given = fieldsOf(schema).flatMap(({ name }) => {
-      const value = query[name] ?? schema.values?.[name];
-      return value === undefined ? [] : [[name, asTyped(value)] as const];
-    });
-    if (given.length === 0) return;
-    typed.value = { ...(schema.values ? {} : typed.peek()), ...Object.fromEntries(given) };
-    setQuery(Object.fromEntries(fieldsOf(schema).map(({ name }) => [name, undefined])));
+    const given = (values: Readonly<Record<string, unknown>>) =>
+      Object.fromEntries(
+        fieldsOf(schema).flatMap(({ name }) => (values[name] === undefined ? [] : [[name, asTyped(values[name])]])),
+      );
+    // A run is begun from as a whole; what the studio proposes gives way to what was typed before.
+    const before = query.run ? {} : typed.peek();
+    typed.value = { ...given(schema.values ?? {}), ...before, ...given(query) };
+    setQuery({ run: undefined, ...Object.fromEntries(fieldsOf(schema).map(({ name }) => [name, undefined])) });
   }, [schema, typed]);
 }

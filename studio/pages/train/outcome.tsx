@@ -1,26 +1,26 @@
 /** What the form amounts to: the command line, the YAML, the memory plan; then the start. */
 import { useSignal } from '@preact/signals';
-import type { FieldFault, Job, StartAnswer, TrainCheck, TrainSchema } from '../../../src/studio/api.ts';
+import type { Job, StartAnswer, TrainCheck, TrainSchema } from '../../../src/studio/api.ts';
 import { go } from '../../app/router.ts';
 import { toast, toastFailure } from '../../app/toasts.ts';
 import { Icon } from '../../parts/icons.tsx';
 import { Command, CopyButton, Segments } from '../../parts/page-parts.tsx';
 import { get, post, session } from '../../wire/requests.ts';
+import { fieldsOf } from './values.ts';
 
 interface OutcomeProps {
   schema: TrainSchema;
   values: Record<string, unknown>;
   check: TrainCheck | undefined;
   error: Error | undefined;
-  /** Faults that belong to no field. */
-  loose: readonly FieldFault[];
 }
 
-export function Outcome({ schema, values, check, error, loose }: OutcomeProps) {
+export function Outcome({ schema, values, check, error }: OutcomeProps) {
   const form = useSignal<'command' | 'yaml'>('command');
   const state = useSignal<'idle' | 'starting'>('idle');
   const lines = useSignal<readonly string[]>([]);
   const faults = check?.faults.length ?? 0;
+  const flags = new Map(fieldsOf(schema).map(({ name, flag }) => [name, flag]));
   const start = async () => {
     state.value = 'starting';
     try {
@@ -70,8 +70,17 @@ export function Outcome({ schema, values, check, error, loose }: OutcomeProps) {
           {check?.planFailure ?? (faults > 0 ? 'Shown once the faults are mended.' : check ? 'No plan.' : 'Looking …')}
         </p>
       )}
-      {loose.map(({ message }) => (
-        <p key={message} class="fault" role="alert">
+      {check?.faults.map(({ field, message }) => (
+        <p key={field + message} class="fault">
+          {field !== '' && (
+            <button
+              type="button"
+              class="link-button mono"
+              onClick={() => document.getElementById(`field-${field}`)?.focus()}
+            >
+              {flags.get(field) ?? field}
+            </button>
+          )}{' '}
           {message}
         </p>
       ))}

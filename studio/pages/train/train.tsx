@@ -52,5 +52,5 @@ function CommandForm({ command }: { command: TrainCommand }) {
     document.title = `${command.title} · attune studio`;
   }, [command]);
   if (!schema.data) return <Waiting error={schema.error} />;
-  return <TrainForm key={query.run ?? ''} schema={schema.data} description={command.description} />;
+  return <TrainForm schema={schema.data} description={command.description} />;
 }
