@@ -65,6 +65,10 @@ export default function Chat() {
     { keys: '=', what: 'equally good', run: () => void decide('=') },
     { keys: 's', what: 'skip the vote', run: () => void decide('skip') },
   ]);
+  // A finished pair is voted on by keys, which a field would swallow.
+  useEffect(() => {
+    if (canVote && draft.peek() === '') input.current?.blur();
+  }, [canVote, draft]);
   // The newest words stay in view, unless one has scrolled up to read.
   const nearEnd = useRef(true);
   useLayoutEffect(() => {

@@ -31,7 +31,7 @@ describe('a conversation', () => {
       ['token', { side: 0, text: 'He', thinking: false }],
       ['token', { side: 1, text: 'No', thinking: false }],
       ['token', { side: 0, text: 'llo', thinking: false }],
-      ['end', { side: 0, text: 'Hello', tokens: 3, tokensPerSecond: 9, finish: 'stop', score: 0.5 }],
+      ['end', { side: 0, text: '<think>hm</think>Hello', tokens: 3, tokensPerSecond: 9, finish: 'stop', score: 0.5 }],
       ['failure', { side: 1, message: 'out of memory' }],
       ['done', {}],
     ] as const)

@@ -67,7 +67,9 @@ function changed(reply: Reply, event: string, data: unknown): Reply {
     }
     case 'end': {
       const { text, finish, tokens, tokensPerSecond, score } = data as ChatEvents['end'];
-      return { ...reply, text: text === '' ? reply.text : text, state: 'done', finish, tokens, tokensPerSecond, score };
+      // The whole text has the thinking in it, which is shown folded and not sent again.
+      const answer = reply.text === '' && reply.thinking === '' ? text : reply.text;
+      return { ...reply, text: answer, state: 'done', finish, tokens, tokensPerSecond, score };
     }
     case 'failure':
       return { ...reply, state: 'failed', error: (data as ChatEvents['failure']).message };

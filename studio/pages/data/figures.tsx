@@ -79,7 +79,7 @@ function Fact({ name, children }: { name: string; children: preact.ComponentChil
 
 function Lengths({ title, summaries }: { title: string; summaries: Record<string, Summary> }) {
   return (
-    <section class="card flush">
+    <section class="card flush scroll-x">
       <table class="plain-table">
         <thead>
           <tr>
