@@ -184,6 +184,21 @@ export function findCuda(libtorch, env = process.env) {
   return { include: cudaHeaders(home), cudart, nvcc };
 }
 
+/** Whether this libtorch was built with c10d and Gloo: some builds leave both out, and keep the headers all the same. */
+export function hasC10d({ include, lib }) {
+  const headers = include.some((folder) =>
+    existsSync(join(folder, 'torch/csrc/distributed/c10d/ProcessGroupGloo.hpp')),
+  );
+  return headers && readFileSync(join(lib, 'libtorch_cpu.so')).includes('N4c10d16ProcessGroupGlooE');
+}
+
+/** The folder of nccl.h, which c10d's NCCL backend needs: a wheel's lies beside it in site-packages/nvidia. */
+export function findNccl({ root, include }) {
+  const beside = [join(dirname(root), 'nvidia/nccl/include'), '/usr/include', '/usr/local/cuda/include'];
+  const header = include.some((folder) => existsSync(join(folder, 'torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp')));
+  return header ? beside.find((folder) => existsSync(join(folder, 'nccl.h'))) : undefined;
+}
+
 function cudaHeaders(home) {
   return ['include', 'targets/x86_64-linux/include', 'targets/sbsa-linux/include']
     .map((name) => join(home, name))

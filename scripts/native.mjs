@@ -26,7 +26,16 @@ import {
 import { availableParallelism, hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { atLeast, cacheFolder, findCuda, findLibtorch, LibtorchError, usesNewStringAbi } from './libtorch.mjs';
+import {
+  atLeast,
+  cacheFolder,
+  findCuda,
+  findLibtorch,
+  findNccl,
+  hasC10d,
+  LibtorchError,
+  usesNewStringAbi,
+} from './libtorch.mjs';
 import { findPackage } from './node24.mjs';
 
 export { findLibtorch, LibtorchError } from './libtorch.mjs';
@@ -202,18 +211,21 @@ function planBuild(root, build, libtorch, env) {
   ];
 
   const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
+  const distributed = distributedFlags(libtorch, cuda, library, build);
   const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind()];
   // Objects are shared by every installation of this user: a second project with attune only links. So the key has what
   // decides the machine code (the source, the headers that it includes, the flags) and no path of this installation.
   const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
   const nodeApi = nodeApiHeaders(root);
   const objects = sources.map((source) => {
-    const command = source.endsWith('.cu') ? compilers.cu : compilers.cc;
+    const inDist = dirname(source) === join(folder, 'dist');
+    const command = source.endsWith('.cu') ? compilers.cu : [...compilers.cc, ...(inDist ? distributed : [])];
     const headers = headersOf(source, folder);
     const texts = [source, ...headers].map((path) => readFileSync(path));
     const name = `${basename(source)}-${digest(...base, ...command, ...texts)}.o`;
     // Includes are written from native/: "door/handles.h".
-    return { source, headers, command: [...command, `-I${folder}`, `-I${nodeApi}`], object: join(shelf, name) };
+    const own = [folder, ...(inDist ? [join(folder, 'dist/gloo')] : []), nodeApi].map((path) => `-I${path}`);
+    return { source, headers, command: [...command, ...own], object: join(shelf, name) };
   });
   const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
   return {
@@ -227,6 +239,26 @@ function planBuild(root, build, libtorch, env) {
     link,
     fingerprint,
   };
+}
+
+/**
+ * What the sources of native/dist are compiled with: c10d and NCCL, where this libtorch has them. Whether it has c10d is
+ * read from its library, which is large: the answer is kept for as long as the library stays the same.
+ */
+function distributedFlags(libtorch, cuda, { size, mtimeMs }, build) {
+  const kept = join(build, 'c10d.json');
+  const library = `${libtorch.lib} ${size} ${Math.trunc(mtimeMs)}`;
+  let c10d;
+  try {
+    const known = JSON.parse(readFileSync(kept, 'utf8'));
+    if (known.library === library) c10d = known.c10d;
+  } catch {
+    // Not looked for yet.
+  }
+  c10d ??= hasC10d(libtorch);
+  writeIfChanged(kept, JSON.stringify({ library, c10d }));
+  const nccl = cuda && c10d ? findNccl(libtorch) : undefined;
+  return [...(c10d ? ['-DATTUNE_C10D=1'] : []), ...(nccl ? ['-DATTUNE_NCCL=1', '-isystem', nccl] : [])];
 }
 
 /**

@@ -36,7 +36,7 @@ export async function dpoSteps(work: StepWork, lora: boolean): Promise<Measured 
     totalSteps: work.steps + 1,
     async step(_, { update }) {
       const examples = pairs(lengths, promptLength, shape.vocab_size);
-      const totals = objective.totals(examples);
+      const totals = await objective.totals(examples);
       await update([examples], (part) => objective.backward(part, totals));
       return { examples: PAIRS, epoch: 0 };
     },

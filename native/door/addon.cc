@@ -1,4 +1,5 @@
 // The module's list of functions. One JavaScript thread owns the engine: its table of tensors is not locked.
+#include "dist/dist.h"
 #include "door/door.h"
 
 namespace {
@@ -14,7 +15,7 @@ NAPI_MODULE_INIT() {
   napi_add_env_cleanup_hook(
       env, [](void*) { owner = nullptr; }, nullptr);
   for (const auto& list : {attune::dispatchExports(), attune::memoryExports(), attune::mappingExports(), attune::autogradExports(),
-                           attune::runtimeExports(), attune::cudaExports()}) {
+                           attune::runtimeExports(), attune::cudaExports(), attune::distExports()}) {
     for (const auto& entry : list) {
       napi_value function;
       if (napi_create_function(env, entry.name, NAPI_AUTO_LENGTH, entry.callback, nullptr, &function) != napi_ok) return nullptr;

@@ -90,6 +90,6 @@ export function meanMetrics(rows: readonly Record<string, number>[]): Record<str
 }
 
 /** Whether a metric is combined by its maximum and not by its sum: its name ends in `_max`. */
-function isMaximum(name: string): boolean {
+export function isMaximum(name: string): boolean {
   return name.endsWith('_max');
 }

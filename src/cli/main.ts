@@ -2,7 +2,9 @@
  * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is
  * called, so that `--help` is instant and no command loads another's packages.
  */
+import { existsSync, readdirSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
+import { devicesOf, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
@@ -27,6 +29,11 @@ const commands: Record<string, CommandEntry> = {
   explore: { summary: 'statistics, plots and biases of a dataset', load: () => import('./explore.ts'), engine: false },
   score: { summary: 'rewards of prompts and responses', load: () => import('./score.ts') },
   train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
+  launch: {
+    summary: 'several processes that train together',
+    load: () => import('./launch.ts'),
+    engine: false,
+  },
   runs: { summary: 'list, show, compare, tag and delete runs', load: () => import('./runs.ts'), engine: false },
   rollouts: { summary: 'what a policy wrote in training', load: () => import('./rollouts.ts'), engine: false },
   replay: { summary: "recompute a step's advantages and losses", load: () => import('./replay.ts') },
@@ -73,6 +80,7 @@ export async function main(
       tell(`.env: ${name} is not read from a file; set it in the environment.`),
     );
     const args = normalizeArguments(argv);
+    seeOwnDevice();
     const [first, second] = args.filter((arg) => !arg.startsWith('-'));
     const asked = first === 'help' ? second : first;
     for (const [name, entry] of Object.entries(commands)) {
@@ -98,6 +106,21 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
     });
   }
   return entry.load();
+}
+
+/** One of several ranks on a machine sees the GPU that is its own; must come before the engine is loaded. */
+function seeOwnDevice(): void {
+  const place = readPlace(process.env);
+  if (place === undefined) return;
+  const devices = devicesOf(process.env.CUDA_VISIBLE_DEVICES, installedGpus());
+  if (devices.length > 1) process.env.CUDA_VISIBLE_DEVICES = devices[place.localRank % devices.length];
+  // NCCL refuses two ranks on one GPU.
+  if (devices.length < place.localSize) process.env.ATTUNE_DIST_BACKEND ??= 'gloo';
+}
+
+function installedGpus(): number {
+  const folder = '/proc/driver/nvidia/gpus';
+  return existsSync(folder) ? readdirSync(folder).length : 0;
 }
 
 function report(error: unknown): number {

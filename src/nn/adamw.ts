@@ -93,6 +93,10 @@ export class AdamW {
     );
   }
 
+  /** The parameters by name. */
+  get named(): [string, Tensor][] {
+    return this.#slots.map(({ name, parameter }) => [name, parameter]);
+  }
   get parameters(): Tensor[] {
     return this.#slots.map((slot) => slot.parameter);
   }

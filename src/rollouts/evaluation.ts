@@ -3,18 +3,21 @@
  * evaluation and are never used for training.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
+import { joinWorld } from '../dist/world.ts';
 import { checkSameVocabulary } from '../models/files/tokenizer.ts';
 import type { Model } from '../models/index.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { type ScoreOptions, scoreLogprobs } from './batches.ts';
+import { drawRollouts } from './drawing.ts';
 import type { PolicyPrompt } from './prompts.ts';
-import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts } from './rollout.ts';
-import { scoreRollouts } from './scoring.ts';
+import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
 
 export interface EvaluationOptions extends Omit<RolloutOptions, 'groupSize'> {
   /** Sampled responses per prompt, besides the greedy one; 0 = none. */
   samples: number;
+  /** See `DrawOptions`. */
+  exact?: boolean;
 }
 
 export interface HeldOutEvaluation {
@@ -31,11 +34,9 @@ export async function evaluatePrompts(
   prompts: readonly PolicyPrompt[],
   options: EvaluationOptions,
 ): Promise<HeldOutEvaluation> {
-  const draw = async (more: { groupSize: number; temperature: number }) => {
-    const rollouts = await sampleRollouts(sampler, tokenizer, prompts, { ...options, ...more });
-    await scoreRollouts(scorer, rollouts, options.signal);
-    return rollouts;
-  };
+  const world = await joinWorld();
+  const draw = async (more: { groupSize: number; temperature: number }) =>
+    (await drawRollouts(sampler, tokenizer, scorer, prompts, { ...options, ...more, world })).rollouts;
   const greedy = await draw({ groupSize: 1, temperature: 0 });
   const sampled =
     options.samples > 0 ? await draw({ groupSize: options.samples, temperature: options.temperature }) : [];

@@ -2,6 +2,8 @@
  * KL(policy‖reference) along given responses, summed over the whole vocabulary at each token. It is valid for responses of
  * any policy, sampled or greedy, is never negative and has no sampling noise of its own.
  */
+import { computeDealt } from '../dist/deal.ts';
+import { joinWorld } from '../dist/world.ts';
 import { packResponses } from '../models/decoder/responses.ts';
 import type { Model } from '../models/index.ts';
 import { integers, noGrad, scope, type Tensor } from '../tensor/index.ts';
@@ -16,19 +18,18 @@ export interface ReferenceModel {
   use<T>(body: (model: Model) => T): T;
 }
 
-/** The mean over all response tokens, in nats. */
-export function meanTokenKl(
+/** The mean over all response tokens, in nats. Micro-batches are dealt over the ranks. */
+export async function meanTokenKl(
   policy: Model,
   reference: ReferenceModel,
   rollouts: readonly Rollout[],
   { temperature, microBatchTokens }: ScoreOptions,
-): number {
+): Promise<number> {
   const { decoder } = policy;
   const rows = Math.max(1, Math.floor(chunkElements / decoder.spec.vocabSize));
-  let sum = 0;
-  let tokens = 0;
-  for (const part of byTokens(rollouts, microBatchTokens, decoder)) {
-    scope(() =>
+  const measure = (part: readonly Rollout[]) => {
+    let sum = 0;
+    const tokens = scope(() =>
       noGrad(() => {
         const packed = packResponses(part, decoder);
         const before = integers(
@@ -52,9 +53,16 @@ export function meanTokenKl(
             return p.exp().mul(p.sub(q)).sum().item();
           });
         }
-        tokens += packed.tokens.length;
+        return packed.tokens.length;
       }),
     );
-  }
-  return tokens === 0 ? 0 : sum / tokens;
+    return { sum, tokens };
+  };
+  const cost = (part: readonly Rollout[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
+  const parts = byTokens(rollouts, microBatchTokens, decoder);
+  const measured = await computeDealt(await joinWorld(), parts, cost, measure);
+  const total = (of: (each: { sum: number; tokens: number }) => number) =>
+    measured.reduce((sum, each) => sum + of(each), 0);
+  const tokens = total((each) => each.tokens);
+  return tokens === 0 ? 0 : total((each) => each.sum) / tokens;
 }

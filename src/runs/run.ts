@@ -78,6 +78,7 @@ export class Run {
   readonly #curves: boolean;
   readonly #lock: RunLock;
   readonly #before: RunInfo | undefined;
+  readonly #follows: boolean;
   #info: RunInfo;
   #rollouts: Promise<RolloutStore> | undefined;
 
@@ -93,6 +94,8 @@ export class Run {
       curves?: boolean;
       /** The content of run.json before this process opened the run. */
       before?: RunInfo;
+      /** Another process writes the run; this one only knows its folder. */
+      follows?: boolean;
     },
   ) {
     this.folder = folder;
@@ -104,6 +107,7 @@ export class Run {
     this.#curves = options.curves ?? true;
     this.#lock = options.lock;
     this.#before = options.before;
+    this.#follows = options.follows ?? false;
     this.#save();
   }
 
@@ -132,6 +136,7 @@ export class Run {
   }
 
   writeJson(name: string, value: unknown): void {
+    if (this.#follows) return;
     writeJson(this.path(name), withoutSecrets(value));
   }
 
@@ -156,7 +161,7 @@ export class Run {
 
   /** Closes the run and writes `training_history.json` and `training_curves.png` from its metrics. */
   async finish(status: Exclude<RunStatus, 'running'>, reason?: string): Promise<void> {
-    if (this.#info.status !== 'running') return;
+    if (this.#info.status !== 'running' || this.#follows) return;
     using lock = this.#lock;
     this.#info = { ...this.#info, status };
     this.metrics.ended(status);
@@ -187,8 +192,28 @@ export class Run {
   }
 
   #save(): void {
+    if (this.#follows) return;
     writeJson(this.path('run.json'), this.#info);
   }
+}
+
+/** The run that rank 0 writes, as the other ranks know it: nothing is written through it. */
+export function followRun(folder: string, command: string): Run {
+  const nobody: RunLock = { check() {}, release() {}, [Symbol.dispose]() {} };
+  const info: RunInfo = {
+    name: basename(folder),
+    command,
+    status: 'running',
+    created: new Date().toISOString(),
+    step: 0,
+    logDir: folder,
+    process: { host: hostname(), pid: process.pid },
+  };
+  return new Run(folder, info, new Metrics([]), {
+    rolloutsPath: join(folder, 'rollouts.db'),
+    lock: nobody,
+    follows: true,
+  });
 }
 
 export async function createRun(options: RunOptions): Promise<Run> {

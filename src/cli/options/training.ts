@@ -1,6 +1,8 @@
 /** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
+import { startBeating } from '../../dist/beat.ts';
+import { readPlace } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
@@ -30,9 +32,11 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
     const flags = { ...parentFlags(train, command, verb.schema), ...schemaFlags(command, verb.schema) };
     const resolved = await resolveRun(verb.schema, flags, `train ${verb.name}`);
     checkPlaces(resolved);
-    for (const { path, reason } of resolved.resume?.skipped ?? [])
+    const speaks = (readPlace(process.env)?.rank ?? 0) === 0;
+    for (const { path, reason } of speaks ? (resolved.resume?.skipped ?? []) : [])
       tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
-    if (resolved.resume) tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}`);
+    if (resolved.resume && speaks)
+      tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}`);
     if ((resolved.config as { dryRun?: boolean }).dryRun) {
       print(describe(verb.schema, resolved));
       print(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
@@ -75,6 +79,9 @@ export async function runTraining(
   name: string,
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
+  startBeating();
+  // Of several ranks the first has the console.
+  if ((readPlace(process.env)?.rank ?? 0) > 0) return followTraining(start);
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
@@ -103,6 +110,14 @@ export async function runTraining(
   if (result.ended === 'early-stopping') print(`ended early after step ${result.step}: no better evaluation`);
   print(`saved ${shown(result.checkpoint ?? run.folder)}`);
   return 0;
+}
+
+/** The part of a rank that says nothing unless it fails. */
+async function followTraining(start: (options: TrainerOptions) => Promise<TrainingRun>): Promise<number> {
+  using interrupt = onInterrupt();
+  using run = await start({ signal: interrupt.signal });
+  await run.finish();
+  return run.result?.ended === 'interrupted' ? 130 : 0;
 }
 
 export function evaluationLine(step: number, metrics: Record<string, number>): string {

@@ -128,6 +128,10 @@ export function optimizerFields(defaults: OptimizerDefaults) {
       description: 'less memory, more time',
       group: group.optimizer,
     }),
+    exact: field(z.boolean().default(false), {
+      description: 'add gradients in the order of micro-batches: any number of ranks gives the same bits',
+      group: group.optimizer,
+    }),
   };
 }
 

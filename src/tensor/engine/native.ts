@@ -1,5 +1,5 @@
 /**
- * The compiled addon (native/), loaded once. Only src/tensor calls it.
+ * The compiled addon (native/), loaded once. Only src/tensor and src/dist call it.
  *
  * scripts/native.mjs writes the addon's path to `build/addon.json` when it builds; ATTUNE_ADDON overrides it.
  */
@@ -112,6 +112,28 @@ export interface Native {
   graphEnd(graph: number): void;
   graphReplay(graph: number): void;
   graphFree(graph: number): void;
+
+  /** c10d (native/dist); without it, `distInfo` alone is there. */
+  distInfo(): { c10d: boolean; nccl: boolean };
+  storeTcp(host: string, port: number, isServer: boolean, timeoutMs: number): Promise<number>;
+  storeFile(path: string, ranks: number): Promise<number>;
+  storePort(store: number): number | null;
+  storeSet(store: number, key: string, value: string): Promise<void>;
+  storeGet(store: number, key: string): Promise<string | undefined>;
+  storeAdd(store: number, key: string, amount: number): Promise<number>;
+  groupMake(
+    store: number,
+    backend: string,
+    name: string,
+    rank: number,
+    size: number,
+    timeoutMs: number,
+    host: string,
+  ): Promise<number>;
+  groupRun(group: number, operation: string, tensors: number[], root: number): Promise<void>;
+  groupStart(group: number, operation: string, tensors: number[], root: number): number;
+  groupJoin(ticket: number): void;
+  groupSeconds(group: number): number;
 }
 
 /** The folder that holds package.json; the same path from src/tensor/engine and dist/tensor/engine. */

@@ -1,6 +1,8 @@
 /** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
+import { computeDealt } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { packShared } from '../../models/decoder/batch.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
 import { type Model, type PackedBatch, withoutDropout } from '../../models/index.ts';
@@ -8,6 +10,7 @@ import { AdamW } from '../../nn/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { BatchMetrics, TrainTask } from '../loop/task.ts';
+import { combined } from '../loop/update.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
 import type { Objective } from './objectives.ts';
 import { onDevice, type StepBatches, type StepState } from './step-batches.ts';
@@ -43,7 +46,11 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
       const batches = await steps.next();
       const { epoch } = steps;
       const totals = objective.totals(batches);
-      await update(batches, (batch) => backwardBatch(parts, batch, totals));
+      await update(
+        batches,
+        (batch) => backwardBatch(parts, batch, totals),
+        (batch) => batch.tokens,
+      );
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       const tokensPerSecond = (1000 * tokens) / (performance.now() - started);
       return { examples: exampleCount(batches), epoch, metrics: { tokens, tokens_per_second: tokensPerSecond } };
@@ -91,24 +98,25 @@ export function backwardBatch<Totals>(
   return { ...metrics, loss };
 }
 
-/** The objective's metrics over a stream of batches, as if they were one step; without gradient. */
+/** The objective's metrics over batches, dealt over the ranks, as if they were one step; without gradient. */
 export async function evaluateBatches<Totals>(
   model: Model,
   objective: Objective<Totals>,
   batches: readonly Batch[],
 ): Promise<Record<string, number>> {
   const totals = objective.totals(batches);
-  const sums = new MetricSums();
-  withoutDropout(model.decoder, () => {
-    for (const batch of batches) {
-      scope(() =>
-        noGrad(() => {
-          const packed = packFor(objective, batch, model);
-          const { loss, metrics } = objective.loss(model.decoder.forward(packed), packed, batch, totals);
-          sums.add({ ...metrics, loss });
-        }),
-      );
-    }
-  });
-  return sums.read();
+  const measure = (batch: Batch) => {
+    const sums = new MetricSums();
+    scope(() =>
+      noGrad(() => {
+        const packed = packFor(objective, batch, model);
+        const { loss, metrics } = objective.loss(model.decoder.forward(packed), packed, batch, totals);
+        sums.add({ ...metrics, loss });
+      }),
+    );
+    return sums.read();
+  };
+  const world = await joinWorld();
+  const cost = ({ tokens }: Batch) => tokens;
+  return combined(await withoutDropout(model.decoder, () => computeDealt(world, batches, cost, measure)));
 }

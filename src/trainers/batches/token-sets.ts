@@ -1,5 +1,6 @@
 /** Training and held-out examples, tokenised. */
 import { type Dataset, type Shape, type TokeniseOptions, type TokenStore, tokenise } from '../../data/index.ts';
+import { joinWorld, soloWorld } from '../../dist/world.ts';
 import type { Tokenizer } from '../../text/index.ts';
 
 export interface TokenSets {
@@ -13,8 +14,12 @@ export async function tokenSets<S extends Shape>(
   tokenizer: Tokenizer,
   encoding: TokeniseOptions,
 ): Promise<TokenSets> {
-  const train = await tokenise(sets.train, tokenizer, encoding);
-  const validation = sets.validation === undefined ? undefined : await tokenise(sets.validation, tokenizer, encoding);
+  // Ranks after the first find the tokens in the cache; without one each makes its own.
+  const world = encoding.cache === false ? soloWorld : await joinWorld();
+  const { train, validation } = await world.firstThenRest('tokens', async () => ({
+    train: await tokenise(sets.train, tokenizer, encoding),
+    validation: sets.validation === undefined ? undefined : await tokenise(sets.validation, tokenizer, encoding),
+  }));
   return {
     train,
     validation,

@@ -1,10 +1,12 @@
 /** Opens the run of a config, and gives the loop's options. */
 import type { z } from 'zod';
+import { report } from '../../dist/beat.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { savedConfig } from '../../runs/config/config.ts';
 import type { ConfigSchema } from '../../runs/config/fields.ts';
 import type { cadenceFields, optimizerFields, runFields } from '../../runs/config/training-fields.ts';
 import type { ResolvedRun } from '../../runs/resume.ts';
-import { createRun, type RunOptions } from '../../runs/run.ts';
+import { createRun, followRun, type RunOptions } from '../../runs/run.ts';
 import { bestOptions, type Judged } from './best.ts';
 import type { LoopOptions } from './loop.ts';
 
@@ -13,7 +15,7 @@ export { evalName } from './best.ts';
 type Shape = ReturnType<typeof runFields> & ReturnType<typeof optimizerFields> & ReturnType<typeof cadenceFields>;
 export type TrainingConfig = z.output<z.ZodObject<Shape>>;
 
-/** Opens the run of a resolved config: a new one, or the one that is resumed. */
+/** Opens the run of a resolved config: a new one, or the one that is resumed. Rank 0 writes it, the others follow. */
 export async function startRun<S extends ConfigSchema>(
   command: string,
   schema: S,
@@ -22,7 +24,9 @@ export async function startRun<S extends ConfigSchema>(
 ) {
   const config = resolved.config as unknown as TrainingConfig;
   const { resume } = resolved;
-  return createRun({
+  const world = await joinWorld();
+  if (!world.isFirst) return followRun(await world.share(''), command);
+  const run = await createRun({
     command,
     outputDir: config.outputDir,
     logDir: config.logDir,
@@ -34,6 +38,9 @@ export async function startRun<S extends ConfigSchema>(
     ...(resume ? { resume: { run: resume.run, step: resume.step } } : {}),
     ...options,
   });
+  await world.share(run.folder);
+  report({ folder: { path: run.folder, isNew: resume === undefined } });
+  return run;
 }
 
 export function loopOptions(config: TrainingConfig, totalSteps: number, judged: Judged): LoopOptions {

@@ -11,19 +11,20 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { MetricSums, meanMetrics } from '../../algorithms/metrics.ts';
+import { meanMetrics } from '../../algorithms/metrics.ts';
+import { soloWorld, type World } from '../../dist/world.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { clipGradNorm, scheduleFactor } from '../../nn/index.ts';
 import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
-import { scope } from '../../tensor/index.ts';
 import { unknownMetric } from './best.ts';
 import { divergedError, endsDiverged, nonFiniteError, watchLoss } from './divergence.ts';
 import { addToWindow, windowMeans } from './log-window.ts';
 import { prefixed, under } from './metric-names.ts';
 import { checkSameData } from './same-data.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
-import type { BatchMetrics, LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
+import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
+import { GradientSums, type UpdateWork } from './update.ts';
 
 export type * from './task.ts';
 
@@ -34,7 +35,7 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
   let settled = false;
   try {
     if (loop.state.evaluationDue) await loop.evaluateLate();
-    while (loop.state.step < task.totalSteps && !loop.shouldStop) {
+    while (loop.state.step < task.totalSteps && !(await loop.shouldStop())) {
       const step = await loop.step();
       if (step === undefined) break;
       report(bar, step);
@@ -42,7 +43,7 @@ export async function* trainLoop(task: TrainTask, options: LoopOptions): AsyncGe
       await nextTurn();
     }
     // A run that ends while it diverges has not been trained: it fails, and its final model is not written.
-    if (!options.signal?.aborted && endsDiverged(loop.state)) throw divergedError(loop.state, options.lr);
+    if (!loop.aborted && endsDiverged(loop.state)) throw divergedError(loop.state, options.lr);
     settled = true;
     return await loop.end();
   } catch (error) {
@@ -71,6 +72,10 @@ class Loop {
   state: LoopState = freshState();
   readonly #task: TrainTask;
   readonly #options: LoopOptions;
+  readonly #world: World;
+  readonly #gradients: GradientSums;
+  /** With several ranks: whether any was asked to stop. They agree on it between steps. */
+  #agreedToStop = false;
   /** True while a step is running. */
   #inStep = false;
   #updatesApplied = 0;
@@ -83,14 +88,20 @@ class Loop {
   constructor(task: TrainTask, options: LoopOptions) {
     this.#task = task;
     this.#options = options;
+    this.#world = options.world ?? soloWorld;
+    const { exact = false, seed } = options;
+    this.#gradients = new GradientSums({ optimizer: task.optimizer, world: this.#world, exact, seed });
   }
 
-  get shouldStop(): boolean {
+  /** Whether an interrupt was asked for: at once by one rank, between steps by several. */
+  get aborted(): boolean {
+    return this.#world.size === 1 ? Boolean(this.#options.signal?.aborted) : this.#agreedToStop;
+  }
+
+  async shouldStop(): Promise<boolean> {
     const patience = this.#options.best?.patience;
-    return (
-      Boolean(this.#options.signal?.aborted) ||
-      (patience !== undefined && patience > 0 && this.state.sinceBest >= patience)
-    );
+    if (this.#world.size > 1) this.#agreedToStop = await this.#world.any(Boolean(this.#options.signal?.aborted));
+    return this.aborted || (patience !== undefined && patience > 0 && this.state.sinceBest >= patience);
   }
 
   async resume(path: string): Promise<void> {
@@ -129,7 +140,7 @@ class Loop {
     try {
       trained = await this.#train(number);
     } catch (error) {
-      if (!(error instanceof Interrupted) && !(this.#options.signal?.aborted && isAbort(error))) throw error;
+      if (!(error instanceof Interrupted) && !(this.aborted && isAbort(error))) throw error;
       if (this.#updatesApplied > 0) state.inexact = true;
       await this.#forget();
       return undefined;
@@ -148,7 +159,7 @@ class Loop {
     };
     const isLast = number === this.#task.totalSteps;
     state.evaluationDue = this.#task.evaluate !== undefined && due(this.#options.evalSteps, number, isLast);
-    const evaluated = state.evaluationDue && !this.#options.signal?.aborted;
+    const evaluated = state.evaluationDue && !this.aborted;
     const improved = evaluated ? await this.#evaluate(metrics) : false;
     this.#log(metrics, isLast || evaluated);
     const checkpoint = due(this.#options.saveSteps, number, false) ? await this.#save() : undefined;
@@ -175,7 +186,7 @@ class Loop {
 
   async end(): Promise<TrainResult> {
     const { state } = this;
-    if (this.#options.signal?.aborted && state.step < this.#task.totalSteps) return this.interrupt();
+    if (this.aborted && state.step < this.#task.totalSteps) return this.interrupt();
     const { run, best, saveFinal, saveSteps = 0 } = this.#options;
     // A checkpoint of the last step lets the run be extended, because final/ has no optimiser. It is written before an
     // evaluation that is still due, as after an interrupt: a run that resumes from it evaluates again.
@@ -214,7 +225,8 @@ class Loop {
   async crash(error: Error): Promise<void> {
     const { run } = this.#options;
     try {
-      if (!(error instanceof DiskFullError) && this.state.step > 0) {
+      // Ranks that failed are between states of their own: the last checkpoint, which is whole, is the one to go on from.
+      if (!(error instanceof DiskFullError) && this.state.step > 0 && this.#world.size === 1) {
         if (this.#inStep) {
           if (this.#updatesApplied > 0) this.state.inexact = true;
           await this.#forget();
@@ -245,12 +257,15 @@ class Loop {
 
   async #train(number: number) {
     const { optimizer, totalSteps } = this.#task;
-    const { lr, schedule, signal } = this.#options;
+    const { lr, schedule } = this.#options;
+    // One rank that broke off its step would leave the others waiting.
+    const signal = this.#world.size === 1 ? this.#options.signal : undefined;
     optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
     const updates: Record<string, number>[] = [];
     let skipped = false;
-    const update: Update = async (batches, backward) => {
-      const { metrics, finite } = await this.#update(number, batches, backward);
+    const update: Update = async (batches, backward, cost = () => 1) => {
+      const key = [number, updates.length];
+      const { metrics, finite } = await this.#update(number, { batches, backward, cost, key, check: this.#check });
       skipped ||= !finite;
       updates.push(metrics);
       return metrics;
@@ -260,23 +275,16 @@ class Loop {
     return { metrics, skipped, epoch, examples };
   }
 
-  async #update<Batch>(number: number, batches: readonly Batch[], backward: (batch: Batch) => BatchMetrics) {
+  /** A step can be interrupted only before its first update. */
+  readonly #check = (): void => {
+    if (this.aborted && this.#updatesApplied === 0) throw new Interrupted('interrupted');
+  };
+
+  async #update<Batch>(number: number, work: UpdateWork<Batch>) {
     const { optimizer } = this.#task;
-    const { maxGradNorm = 0, signal } = this.#options;
-    const sums = new MetricSums();
+    const { maxGradNorm = 0 } = this.#options;
     optimizer.zeroGrad();
-    try {
-      for (const batch of batches) {
-        // A step can be interrupted only before its first update.
-        if (signal?.aborted && this.#updatesApplied === 0) throw new Interrupted('interrupted');
-        scope(() => sums.add(backward(batch)));
-        await nextTurn();
-      }
-    } catch (error) {
-      sums.dispose();
-      throw error;
-    }
-    const summed = sums.read();
+    const summed = await this.#gradients.run(work);
     const norm = clipGradNorm(optimizer.parameters, maxGradNorm);
     const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
     if (finite) {

@@ -10,6 +10,7 @@
  *       return trainingParts(await startRun('train sft', schema, resolved), { schema, resolved, options, task, … });
  *     });
  */
+import { joinWorld, type World } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
@@ -28,18 +29,25 @@ import { type TrainerOptions, type TrainingParts, TrainingRun } from './training
  */
 export async function setUpTraining(
   config: MemoryConfig,
-  setUp: (opened: AsyncDisposableStack, freed: DisposableStack) => Promise<TrainingParts>,
+  setUp: (opened: AsyncDisposableStack, freed: DisposableStack, world: World) => Promise<TrainingParts>,
 ): Promise<TrainingRun> {
   const opened = new AsyncDisposableStack();
   const freed = new DisposableStack();
+  const world = await joinWorld();
   try {
-    const parts = await setUp(opened, freed);
-    const explain = (error: Error) => inWords(error, 'training', config);
+    const parts = await setUp(opened, freed, world);
+    const explain = async (error: Error) => {
+      const explained = await inWords(error, 'training', config);
+      await world.fail(explained);
+      return explained;
+    };
     return new TrainingRun(parts, { close: () => opened.disposeAsync(), explain });
   } catch (error) {
     await opened.disposeAsync();
     freed.dispose();
-    throw await inWords(error as Error, 'loading models and data', config);
+    const explained = await inWords(error as Error, 'loading models and data', config);
+    await world.fail(explained);
+    throw explained;
   }
 }
 
@@ -62,11 +70,12 @@ export interface TrainingSetup<S extends ConfigSchema> extends Pick<TrainingPart
   judged: Judged;
   /** The label of the progress bar. */
   label: string;
+  world: World;
 }
 
 /** The loop over a task, with its config's options. */
 export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingSetup<S>): TrainingParts {
-  const { schema, resolved, options, task, model, tokenizer, judged, label, after } = setup;
+  const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
   run.planned(task.totalSteps);
@@ -76,10 +85,14 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
     tokenizer,
     totalSteps: task.totalSteps,
     onStep: options.onStep,
-    after,
+    // Reports are written once.
+    after: world.isFirst ? after : undefined,
     steps: trainLoop(task, {
       ...loopOptions(config, task.totalSteps, judged),
-      run,
+      ...(world.isFirst ? { run } : {}),
+      world,
+      exact: config.exact,
+      seed: config.seed,
       config: savedConfig(schema, resolved.config),
       resumeFrom: resolved.resume?.path,
       allowChangedData: config.allowChangedData,

@@ -8,6 +8,7 @@
  *       return { examples: batches.length, epoch: data.epoch };
  *     }
  */
+import type { World } from '../../dist/world.ts';
 import type { AdamW, ScheduleOptions } from '../../nn/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run } from '../../runs/run.ts';
@@ -22,6 +23,8 @@ import type { LoopState } from './state.ts';
 export type Update = <Batch>(
   batches: readonly Batch[],
   backward: (batch: Batch) => BatchMetrics,
+  /** How much work a micro-batch is, where ranks share them; all the same unless given. */
+  cost?: (batch: Batch) => number,
 ) => Promise<Record<string, number>>;
 
 /** Metrics of a micro-batch: they are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */
@@ -63,11 +66,17 @@ export interface TrainTask {
   restore(state: unknown): void | Promise<void>;
 }
 
-export type Optimizer = Pick<AdamW, 'lr' | 'parameters' | 'step' | 'zeroGrad' | 'save' | 'load'>;
+export type Optimizer = Pick<AdamW, 'lr' | 'parameters' | 'named' | 'step' | 'zeroGrad' | 'save' | 'load'>;
 
 export interface LoopOptions {
   /** The run to write to; without one nothing is written (tests, ranks other than 0). */
   run?: Run;
+  /** The processes that train together; this one alone unless given. */
+  world?: World;
+  /** Sums gradients in the order of micro-batches: any number of ranks gives the same bits. */
+  exact?: boolean;
+  /** Decides dropout by step and micro-batch. */
+  seed?: number;
   /** Saved with each checkpoint as train_config.json. */
   config?: Record<string, unknown>;
   /** The peak learning rate. */

@@ -74,7 +74,7 @@ export function startPolicy(
 ): Promise<TrainingRun> {
   const { config, resume } = resolved;
   const { progress } = options;
-  return setUpTraining(config, async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed, world) => {
     checkPolicyConfig(config, options.dataset !== undefined);
     await checkReference(config);
     const { algorithm, options: algorithmOptions } = algorithmOf(config);
@@ -107,10 +107,10 @@ export function startPolicy(
     opened.defer(() => optimizer.dispose());
     const placed = { rolloutsDir: config.rolloutsDir, ...options.run };
     const run = await startRun('train policy', policySchema, resolved, placed);
-    const store = config.saveRollouts ? await run.rollouts() : undefined;
+    const store = config.saveRollouts && world.isFirst ? await run.rollouts() : undefined;
     const task = new PolicyTask({
       ...{ config, algorithm, options: algorithmOptions, model, tokenizer, sampler, reference, critic },
-      ...{ prompts, scorer, optimizer, plannedSteps: plannedSteps(config, prompts), store },
+      ...{ prompts, scorer, optimizer, world, plannedSteps: plannedSteps(config, prompts), store },
       dataFingerprint: train.length === 0 ? undefined : promptsFingerprint(train),
       ...(evaluation.length === 0 ? {} : { evaluate }),
     });
@@ -122,12 +122,12 @@ export function startPolicy(
       await store?.addEval(storedEvaluation([...greedy, ...sampled], { step, epoch: prompts.epoch }));
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
       const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
-      if (reference !== null) metrics.kl = meanTokenKl(model, reference, greedy, scoring);
+      if (reference !== null) metrics.kl = await meanTokenKl(model, reference, greedy, scoring);
       return withOtherNames(metrics);
     }
 
     const parts = trainingParts(run, {
-      ...{ schema: policySchema, resolved, options, task, model, tokenizer, judged, label: algorithm.name },
+      ...{ schema: policySchema, resolved, options, task, model, tokenizer, judged, label: algorithm.name, world },
       after: async () => {
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },

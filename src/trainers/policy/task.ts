@@ -6,14 +6,16 @@
  * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
 import { adaptedKlCoef, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
+import { computeDealt, microBatchSize } from '../../dist/deal.ts';
+import { soloWorld, type World } from '../../dist/world.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
+import { drawRollouts, ExpectedLengths } from '../../rollouts/drawing.ts';
 import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
-import { type Rollout, type RolloutSampler, rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
-import { scoreRollouts } from '../../rollouts/scoring.ts';
+import { type Rollout, type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { RewardShaper } from '../../rollouts/shaping.ts';
 import type { RolloutStore } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -37,6 +39,8 @@ export interface PolicyParts {
   reference: Pick<Reference, 'use'> | null;
   critic: Critic | null;
   prompts: PromptSource;
+  /** This process alone unless given. */
+  world?: World;
   scorer: RewardScorer;
   optimizer: Optimizer;
   plannedSteps: PlannedSteps;
@@ -59,6 +63,7 @@ export class PolicyTask implements TrainTask {
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
   readonly #shaper: RewardShaper;
+  readonly #lengths = new ExpectedLengths();
   #klCoef: number;
   #taken = { steps: 0, prompts: 0 };
 
@@ -93,7 +98,7 @@ export class PolicyTask implements TrainTask {
     const { algorithm, config, prompts, store } = this.#parts;
     const started = performance.now();
     const { sampled, trained, asked, seconds } = await this.#sample(number, signal);
-    this.#scoreLogprobs(trained);
+    await this.#scoreLogprobs(trained);
     computeAdvantages(algorithm, this.#options(), trained);
     const { epoch } = prompts;
     await store?.add(storedRollouts(sampled, { step: number, epoch, tokens: config.saveTokens }));
@@ -113,7 +118,7 @@ export class PolicyTask implements TrainTask {
 
   /** Samples and scores responses; in several rounds if uniform groups are dropped. */
   async #sample(step: number, signal?: AbortSignal) {
-    const { config, options, prompts, sampler, tokenizer, scorer } = this.#parts;
+    const { config, options, prompts, sampler, tokenizer, scorer, world = soloWorld } = this.#parts;
     const wanted = this.#promptsPerStep;
     const sampled: Rollout[] = [];
     let trained: Rollout[] = [];
@@ -125,10 +130,9 @@ export class PolicyTask implements TrainTask {
         if (missing <= 0) break;
         const batch = prompts.take(missing);
         const seeds = rolloutSeeds(config.seed, step, round);
-        const started = performance.now();
-        const rollouts = await sampleRollouts(sampler, tokenizer, batch, { ...config, seeds, signal });
-        seconds += (performance.now() - started) / 1000;
-        await scoreRollouts(scorer, rollouts, signal);
+        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths };
+        const { rollouts, seconds: spent } = await drawRollouts(sampler, tokenizer, scorer, batch, drawing);
+        seconds += spent;
         signal?.throwIfAborted();
         this.#shaper.shape(rollouts);
         for (const rollout of rollouts) rollout.group += asked;
@@ -146,17 +150,23 @@ export class PolicyTask implements TrainTask {
   }
 
   /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, before the first update. */
-  #scoreLogprobs(rollouts: Rollout[]): void {
-    const { config, options, model, critic, reference } = this.#parts;
-    const frozen = reference?.use((other) => scoreLogprobs(other, null, rollouts, config));
+  async #scoreLogprobs(rollouts: Rollout[]): Promise<void> {
+    const { config, options, model, critic, reference, world = soloWorld } = this.#parts;
     const severalUpdates = options.ppoEpochs * config.nMinibatches > 1;
     const recompute = config.oldLogprobs === 'trainer' && severalUpdates;
-    const own = critic !== null || recompute ? scoreLogprobs(model, critic, rollouts, config) : undefined;
-    for (const [i, rollout] of rollouts.entries()) {
-      if (frozen !== undefined) rollout.lpRef = frozen.logprobs[i];
-      if (own?.values !== undefined) rollout.values = own.values[i];
-      if (own !== undefined && recompute) rollout.lpTrainer = own.logprobs[i];
-    }
+    if (reference === null && critic === null && !recompute) return;
+    const score = (part: readonly Rollout[]) => {
+      const frozen = reference?.use((other) => scoreLogprobs(other, null, part, config));
+      const own = critic !== null || recompute ? scoreLogprobs(model, critic, part, config) : undefined;
+      return part.map((_, i) => ({
+        ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
+        ...(own?.values === undefined ? {} : { values: own.values[i] }),
+        ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
+      }));
+    };
+    const parts = byTokens(rollouts, config.microBatchTokens, model.decoder);
+    const scored = (await computeDealt(world, parts, tokensOf, score)).flat();
+    for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, scored[i]);
   }
 
   /** Adapts the KL coefficient for the next step; returns the one that was used. */
@@ -171,7 +181,7 @@ export class PolicyTask implements TrainTask {
 
   /** The updates of a step. They end early if the policy's KL from the sampling policy exceeds `targetKl`. */
   async #train(rollouts: readonly Rollout[], step: number, update: Update): Promise<Record<string, number>> {
-    const { config, model } = this.#parts;
+    const { config, model, world = soloWorld } = this.#parts;
     const options = this.#options();
     const started = performance.now();
     const first: Record<string, number> = {};
@@ -181,11 +191,13 @@ export class PolicyTask implements TrainTask {
       const lengths = part.map(({ completionIds }) => completionIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
-      const batches = byTokens(part, config.microBatchTokens, model.decoder);
-      const metrics = await update(batches, (batch) => backwardRollouts(batch, context));
+      const most = config.microBatchTokens;
+      const budget = config.exact ? most : microBatchSize(world, most, tokensOf(part));
+      const batches = byTokens(part, budget, model.decoder);
+      const metrics = await update(batches, (batch) => backwardRollouts(batch, context), tokensOf);
       if (updates === 0) Object.assign(first, firstTerms(metrics));
       updates++;
-      tokens += part.reduce((sum, { ids }) => sum + ids.length, 0);
+      tokens += tokensOf(part);
       if (options.targetKl > 0 && (metrics.old_kl ?? 0) > options.targetKl) break;
     }
     const seconds = (performance.now() - started) / 1000;
@@ -229,6 +241,8 @@ export class PolicyTask implements TrainTask {
     return { ...this.#parts.options, klCoef: this.#klCoef };
   }
 }
+
+const tokensOf = (rollouts: readonly Rollout[]) => rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
 
 /** The first update's loss terms under separate names, for `attune replay`. */
 function firstTerms(metrics: Record<string, number>): Record<string, number> {

@@ -17,6 +17,8 @@ import {
   preferenceBatch,
 } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
+import { computeDealt } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { AttuneError } from '../../errors.ts';
 import {
   type MicroBatchLimits,
@@ -25,6 +27,7 @@ import {
   type PromptedResponse,
   packedTokens,
   packResponses,
+  responseBatches,
   responseLogprobs,
   responsesOf,
   responseTokenLogprobs,
@@ -33,6 +36,7 @@ import type { Model } from '../../models/index.ts';
 import { withoutDropout } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import type { BatchMetrics } from '../loop/task.ts';
+import { combined } from '../loop/update.ts';
 import { type ReferenceTable, referenceLogprobs } from '../reference/cache.ts';
 import type { Reference } from '../reference/reference.ts';
 
@@ -90,13 +94,13 @@ export class PreferenceObjective {
   }
 
   /** Counts the step's responses, sets their reference log-probs, and computes z0 if the loss needs it. */
-  totals(examples: readonly PreferenceExample[]): PreferenceTotals {
+  async totals(examples: readonly PreferenceExample[]): Promise<PreferenceTotals> {
     const responses = examples.flat();
     const { algorithm } = this.#options;
-    if (algorithm.needsReference) this.#fillReference(responses);
+    if (algorithm.needsReference) await this.#fillReference(responses);
     const chosen = responses.filter((response) => response.chosen).length;
     const totals: PreferenceTotals = { chosen, rejected: responses.length - chosen };
-    if (algorithm.baseline !== undefined) totals.baseline = this.#baselines[algorithm.baseline](responses);
+    if (algorithm.baseline !== undefined) totals.baseline = await this.#baselines[algorithm.baseline](responses);
     return totals;
   }
 
@@ -121,15 +125,18 @@ export class PreferenceObjective {
   /** The same metrics without gradient, over all examples as one step. */
   async evaluate(examples: readonly PreferenceExample[]): Promise<Record<string, number>> {
     const { model, limits, evalLimits = limits } = this.#options;
-    const totals = this.totals(examples);
-    const sums = new MetricSums();
-    await withoutDropout(model.decoder, async () => {
-      for (const part of microBatches(examples, evalLimits, (example) => packedTokens(example, model.decoder))) {
-        scope(() => noGrad(() => sums.add(this.#lossOf(part, totals).metrics)));
-        await nextTurn();
-      }
-    });
-    return sums.read();
+    const totals = await this.totals(examples);
+    const tokensOf = (example: PreferenceExample) => packedTokens(example, model.decoder);
+    const parts = microBatches(examples, evalLimits, tokensOf);
+    const measure = async (part: readonly PreferenceExample[]) => {
+      const sums = new MetricSums();
+      scope(() => noGrad(() => sums.add(this.#lossOf(part, totals).metrics)));
+      await nextTurn();
+      return sums.read();
+    };
+    const cost = (part: readonly PreferenceExample[]) => part.reduce((sum, example) => sum + tokensOf(example), 0);
+    const world = await joinWorld();
+    return combined(await withoutDropout(model.decoder, () => computeDealt(world, parts, cost, measure)));
   }
 
   #lossOf(examples: readonly PreferenceExample[], totals: PreferenceTotals): LossResult {
@@ -162,37 +169,51 @@ export class PreferenceObjective {
     return algorithm.loss(batch, options, totals);
   }
 
-  #fillReference(responses: readonly JudgedResponse[]): void {
+  async #fillReference(responses: readonly JudgedResponse[]): Promise<void> {
     const unknown = responses.filter((response) => response.lpRef === undefined);
     if (unknown.length === 0) return;
-    const sums = this.#reference(unknown);
+    const sums = await this.#reference(unknown);
     for (const [i, response] of unknown.entries()) response.lpRef = sums[i];
   }
 
   readonly #baselines: Record<
     NonNullable<PreferenceLoss['baseline']>,
-    (responses: readonly JudgedResponse[]) => Baseline
+    (responses: readonly JudgedResponse[]) => Promise<Baseline>
   > = {
-    mismatched: (responses) => {
+    mismatched: async (responses) => {
       const mismatched = mismatchedResponses(responses, this.#options.maxLength);
-      const reference = mismatched.length === 0 ? [] : this.#reference(mismatched);
-      return mismatchedBaseline(this.#policy(mismatched).map((lp, i) => lp - (reference[i] as number)));
+      const reference = mismatched.length === 0 ? [] : await this.#reference(mismatched);
+      const policy = await this.#policy(mismatched);
+      return mismatchedBaseline(policy.map((lp, i) => lp - (reference[i] as number)));
     },
-    pairs: (responses) => {
-      const drift = this.#policy(responses).map((lp, i) => lp - (responses[i]?.lpRef as number));
+    pairs: async (responses) => {
+      const policy = await this.#policy(responses);
+      const drift = policy.map((lp, i) => lp - (responses[i]?.lpRef as number));
       const side = (chosen: boolean) => drift.filter((_, i) => responses[i]?.chosen === chosen);
       return pairsBaseline(side(true), side(false));
     },
   };
 
-  #policy(responses: readonly PromptedResponse[]): number[] {
-    return responseLogprobs(this.#options.model.decoder, responses, responseLimits(this.#options.limits));
+  #policy(responses: readonly PromptedResponse[]): Promise<number[]> {
+    const { model, limits } = this.#options;
+    return this.#dealt(responses, (part) => responseLogprobs(model.decoder, part, responseLimits(limits)));
   }
 
-  #reference(responses: readonly PromptedResponse[]): number[] {
+  #reference(responses: readonly PromptedResponse[]): Promise<number[]> {
     const { reference, algorithm, limits } = this.#options;
     if (reference === null) throw new AttuneError(`${algorithm.name} needs a reference and was given none.`);
-    return referenceLogprobs(reference, responses, responseLimits(limits));
+    return this.#dealt(responses, (part) => referenceLogprobs(reference, part, responseLimits(limits)));
+  }
+
+  /** Numbers of responses, computed in micro-batches that are dealt over the ranks. */
+  async #dealt(
+    responses: readonly PromptedResponse[],
+    compute: (part: readonly PromptedResponse[]) => number[],
+  ): Promise<number[]> {
+    const { model, limits } = this.#options;
+    const parts = responseBatches(responses, responseLimits(limits), model.decoder);
+    const cost = (part: readonly PromptedResponse[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
+    return (await computeDealt(await joinWorld(), parts, cost, compute)).flat();
   }
 }
 

@@ -57,7 +57,7 @@ export function startPreference(
 ): Promise<TrainingRun> {
   const { config } = resolved;
   const { progress, signal } = options;
-  return setUpTraining(config, async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed, world) => {
     const { algorithm, options: lossOptions } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     opened.defer(() => data.close());
@@ -94,11 +94,13 @@ export function startPreference(
       tokenizer,
       judged,
       label: algorithm.name,
+      world,
     };
     return {
       ...trainingParts(run, setup),
       onStep: async (step) => {
-        if (samples.isDue(step.step)) await options.onSamples?.(await samples.take(step.step, run, signal));
+        if (world.isFirst && samples.isDue(step.step))
+          await options.onSamples?.(await samples.take(step.step, run, signal));
         await options.onStep?.(step);
       },
     };
@@ -203,8 +205,9 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
       }
       const batches = await steps.next();
       const examples = batches.map((batch) => objective.examples(batch, known?.train));
-      const totals = objective.totals(examples.flat());
-      await update(examples, (part) => objective.backward(part, totals));
+      const totals = await objective.totals(examples.flat());
+      const cost = (part: readonly PreferenceExample[]) => part.flat().reduce((sum, { ids }) => sum + ids.length, 0);
+      await update(examples, (part) => objective.backward(part, totals), cost);
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       return {
         examples: batches.reduce((sum, batch) => sum + batch.examples, 0),

@@ -10,6 +10,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
 import type { TokenRecord, TokenStore } from '../../data/index.ts';
 import { tokenCacheFolder } from '../../data/tokens/tokenise.ts';
+import { computeDealt } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { type MicroBatchLimits, type PromptedResponse, responseLogprobs } from '../../models/decoder/responses.ts';
 import type { Progress } from '../../progress.ts';
 import type { Reference } from './reference.ts';
@@ -56,7 +58,8 @@ export async function referenceTable(
   }
   const count = examples.reduce((sum, { sequences }) => sum + sequences, 0);
   const path = join(folder, `${hash.digest('hex').slice(0, 32)}.bin`);
-  const stored = await readSums(path, count);
+  const world = await joinWorld();
+  const stored = await world.share(world.isFirst ? await readSums(path, count) : undefined);
   if (stored !== undefined) return { table: tableOf(examples, stored), cached: true };
   const sums = new Float64Array(count);
   const bar = progress?.start('reference log-probs', store.totalTokens, 'tokens');
@@ -65,7 +68,9 @@ export async function referenceTable(
     for await (const records of chunks(store)) {
       signal?.throwIfAborted();
       const responses: PromptedResponse[] = records.flatMap(({ sequences }) => sequences);
-      sums.set(referenceLogprobs(reference, responses, limits), at);
+      const parts = dealtEvenly(responses);
+      const compute = (part: readonly PromptedResponse[]) => referenceLogprobs(reference, part, limits);
+      sums.set((await computeDealt(world, parts, lengthOf, compute)).flat(), at);
       at += responses.length;
       bar?.advance(responses.reduce((sum, { ids }) => sum + ids.length, 0));
       await nextTurn();
@@ -73,9 +78,19 @@ export async function referenceTable(
   } finally {
     bar?.done();
   }
-  await writeSums(path, sums);
+  if (world.isFirst) await writeSums(path, sums);
   return { table: tableOf(examples, sums), cached: false };
 }
+
+/** Parts for the ranks: their number does not depend on how many ranks there are, nor do a part's numbers. */
+function dealtEvenly(responses: readonly PromptedResponse[]): PromptedResponse[][] {
+  const size = 32;
+  return Array.from({ length: Math.ceil(responses.length / size) }, (_, i) =>
+    responses.slice(i * size, (i + 1) * size),
+  );
+}
+
+const lengthOf = (part: readonly PromptedResponse[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
 
 async function* chunks(store: Pick<TokenStore, 'length' | 'records'>): AsyncGenerator<TokenRecord[]> {
   for (let start = 0; start < store.length; start += chunkRecords) {

@@ -49,7 +49,7 @@ export function startReward(
 ): Promise<TrainingRun> {
   const { config } = resolved;
   const { progress, signal } = options;
-  return setUpTraining(config, async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed, world) => {
     const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
     freed.use(model);
     const data = await rewardTokens(config, tokenizer, options);
@@ -72,7 +72,7 @@ export function startReward(
     const run = await startRun('train reward', rewardSchema, resolved, options.run);
     const report = { run, config, model, tokenizer, validation: heldOut, tally: train.tally, signal };
     return trainingParts(run, {
-      ...{ schema: rewardSchema, resolved, options, task, model, tokenizer, label: 'reward model' },
+      ...{ schema: rewardSchema, resolved, options, task, model, tokenizer, label: 'reward model', world },
       judged: rewardMeasures(config.type),
       after: (result) => writeRewardReport({ ...report, result }),
     });

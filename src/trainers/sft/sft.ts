@@ -126,7 +126,7 @@ export function trainSft(input: SftInput, options: TrainerOptions = {}): Trainin
 /** The same from a resolved config. */
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
-  return setUpTraining(config, async (opened, freed) => {
+  return setUpTraining(config, async (opened, freed, world) => {
     const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
     freed.use(model);
     const data = await sftTokens(config, tokenizer, options);
@@ -145,7 +145,17 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train sft', sftSchema, resolved, options.run);
-    return trainingParts(run, { schema: sftSchema, resolved, options, task, model, tokenizer, judged, label: 'sft' });
+    return trainingParts(run, {
+      schema: sftSchema,
+      resolved,
+      options,
+      task,
+      model,
+      tokenizer,
+      judged,
+      label: 'sft',
+      world,
+    });
   });
 }
 

@@ -1,0 +1,191 @@
+// Collectives of our own over c10d's backends, the same on libtorch 1.13 and 2.x. The functional operators of 2.x
+// (_c10d_functional) end in a wait on the calling thread, which is JavaScript's; here the group's thread waits, counts, and
+// tells who is missing. Gloo's reduce-scatter is all-to-all and a sum in the order of ranks: 1.13's Gloo has none, and sums in a
+// fixed order give the same bits every time.
+#ifdef ATTUNE_C10D
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <sstream>
+#include <thread>
+
+#include "dist/groups.h"
+
+namespace attune {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Started = c10::intrusive_ptr<c10d::Work>;
+using Clock = std::chrono::steady_clock;
+
+std::string progressKey(int rank) { return "at/" + std::to_string(rank); }
+
+/** Where the other ranks are, for a collective that did not end well. */
+std::string whoIsMissing(Group& group, int64_t number) {
+  std::ostringstream missing, elsewhere;
+  try {
+    for (int rank = 0; rank < group.size; rank++) {
+      if (rank == group.rank) continue;
+      if (!group.store->check({progressKey(rank)})) {
+        missing << (missing.tellp() > 0 ? ", " : "") << "rank " << rank << " (it has begun none)";
+        continue;
+      }
+      const auto bytes = group.store->get(progressKey(rank));
+      std::istringstream text(std::string(bytes.begin(), bytes.end()));
+      int64_t at = 0;
+      std::string operation;
+      text >> at >> operation;
+      if (at < number) missing << (missing.tellp() > 0 ? ", " : "") << "rank " << rank << " (it last began number " << at << ", " << operation << ")";
+    }
+  } catch (const std::exception&) {
+    return "The store of rank 0 does not answer either: its process or machine is gone.";
+  }
+  return missing.tellp() > 0 ? "Missing: " + missing.str() + "." : "Every rank had begun it: one has died since, or the network has failed.";
+}
+
+/** The first line of a backend's message, without the file and line that Gloo puts in front. */
+std::string cause(const std::string& message) {
+  std::string line = message.substr(0, message.find('\n'));
+  const auto end = line.rfind("] ");
+  if (!line.empty() && line[0] == '[' && end != std::string::npos) line = line.substr(end + 2);
+  while (!line.empty() && (line.back() == '.' || line.back() == ' ')) line.pop_back();
+  return line;
+}
+
+void await(Group& group, const Started& work) {
+  if (!group.nccl) {
+    work->wait(group.timeout);
+    return;
+  }
+  // NCCL's wait only makes the stream wait. The host waits here, so that a limit holds.
+  const auto begun = Clock::now();
+  for (auto pause = std::chrono::microseconds(20); !work->isCompleted(); pause = std::min(pause * 2, std::chrono::microseconds(1000))) {
+    if (Clock::now() - begun > group.timeout) throw std::runtime_error("timed out");
+    std::this_thread::sleep_for(pause);
+  }
+  work->wait();
+}
+
+/** Runs a collective on the lane's thread: says where this rank is, waits, and puts an error into words. */
+Answer perform(Group& group, const std::string& operation, const Tensors& tensors, const std::function<void()>& body) {
+  const int64_t number = ++group.begun;
+  const auto begun = Clock::now();
+  const c10::OptionalDeviceGuard guard(tensors.empty() ? c10::nullopt : c10::optional<c10::Device>(tensors[0].device()));
+  try {
+    const std::string progress = std::to_string(number) + " " + operation;
+    group.store->set(progressKey(group.rank), std::vector<uint8_t>(progress.begin(), progress.end()));
+    body();
+  } catch (const std::exception& error) {
+    const auto seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    std::ostringstream message;
+    message.precision(3);
+    message << operation << " (number " << number << " of the group " << group.name << ") failed on rank " << group.rank << " of " << group.size
+            << " after " << seconds << " s: " << cause(error.what()) << ". " << whoIsMissing(group, number);
+    throw std::runtime_error(message.str());
+  }
+  group.busySeconds = group.busySeconds + std::chrono::duration<double>(Clock::now() - begun).count();
+  return Answer::none();
+}
+
+Tensors chunks(const at::Tensor& whole, int count) {
+  Tensors parts;
+  const int64_t each = whole.numel() / count;
+  for (int i = 0; i < count; i++) parts.push_back(whole.view(-1).narrow(0, i * each, each));
+  return parts;
+}
+
+void allToAll(Group& group, at::Tensor& output, at::Tensor& input) {
+  std::vector<int64_t> even;
+  await(group, group.backend->alltoall_base(output, input, even, even));
+}
+
+void allReduce(Group& group, Tensors tensors, c10d::ReduceOp::RedOpType operation) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  options.timeout = group.timeout;
+  await(group, group.backend->allreduce(tensors, options));
+}
+
+void broadcast(Group& group, Tensors tensors, int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  options.timeout = group.timeout;
+  await(group, group.backend->broadcast(tensors, options));
+}
+
+void allGather(Group& group, at::Tensor output, at::Tensor input) {
+  if (group.nccl) {
+    await(group, group.backend->_allgather_base(output, input));
+    return;
+  }
+  std::vector<Tensors> outputs{chunks(output, group.size)};
+  Tensors inputs{input.view(-1)};
+  await(group, group.backend->allgather(outputs, inputs));
+}
+
+void reduceScatter(Group& group, at::Tensor output, at::Tensor input) {
+  if (group.nccl) {
+    await(group, group.backend->_reduce_scatter_base(output, input));
+    return;
+  }
+  at::Tensor received = at::empty_like(input);
+  allToAll(group, received, input);
+  const Tensors parts = chunks(received, group.size);
+  at::Tensor flat = output.view(-1);
+  flat.copy_(parts[0]);
+  for (int rank = 1; rank < group.size; rank++) flat.add_(parts[rank]);
+}
+
+void check(bool holds, const std::string& operation, const char* what) {
+  if (!holds) throw ArgumentError(operation + ": " + what);
+}
+
+/** Input and output of a collective between which elements move. */
+void checkPair(const std::string& operation, const Tensors& tensors, int64_t outputs, int64_t inputs, int size) {
+  check(tensors.size() == 2, operation, "takes an output and an input");
+  const auto &output = tensors[0], &input = tensors[1];
+  check(output.scalar_type() == input.scalar_type() && output.device() == input.device(), operation, "output and input differ in dtype or device");
+  check(output.numel() * outputs == input.numel() * inputs, operation, "the sizes of output and input do not fit the number of ranks");
+  check(std::max(output.numel(), input.numel()) % size == 0, operation, "the elements cannot be dealt evenly over the ranks");
+}
+
+}  // namespace
+
+Task collectiveTask(Group& group, const std::string& operation, Tensors tensors, int root) {
+  if (!group.backend) throw ArgumentError("the process group is not open");
+  for (const auto& tensor : tensors) {
+    check(tensor.is_contiguous() && tensor.layout() == at::kStrided, operation, "takes contiguous tensors");
+    check(!tensor.requires_grad(), operation, "takes tensors without gradient");
+  }
+  const int size = group.size;
+  std::function<void()> body;
+  if (operation == "all_reduce" || operation == "all_reduce_max") {
+    check(tensors.size() == 1, operation, "takes one tensor");
+    const auto kind = operation == "all_reduce" ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+    body = [&group, tensors, kind]() { allReduce(group, tensors, kind); };
+  } else if (operation == "broadcast") {
+    check(tensors.size() == 1, operation, "takes one tensor");
+    check(root >= 0 && root < size, operation, "there is no such root");
+    body = [&group, tensors, root]() { broadcast(group, tensors, root); };
+  } else if (operation == "all_gather_into_tensor") {
+    checkPair(operation, tensors, 1, size, size);
+    body = [&group, tensors]() { allGather(group, tensors[0], tensors[1]); };
+  } else if (operation == "reduce_scatter_tensor") {
+    checkPair(operation, tensors, size, 1, size);
+    body = [&group, tensors]() { reduceScatter(group, tensors[0], tensors[1]); };
+  } else if (operation == "all_to_all") {
+    checkPair(operation, tensors, 1, 1, size);
+    body = [&group, tensors]() {
+      at::Tensor output = tensors[0], input = tensors[1];
+      allToAll(group, output, input);
+    };
+  } else if (operation == "barrier") {
+    body = [&group]() { await(group, group.backend->barrier()); };
+  } else {
+    throw ArgumentError("there is no collective " + operation);
+  }
+  return [&group, operation, tensors, body]() { return perform(group, operation, tensors, body); };
+}
+
+}  // namespace attune
+#endif

@@ -1,0 +1,131 @@
+#ifdef ATTUNE_C10D
+#include "dist/groups.h"
+
+#include <future>
+#include <unordered_map>
+
+#include "dist/stores.h"
+
+namespace attune {
+namespace {
+
+// Never destroyed: their threads may outlive the statics of libtorch.
+std::unordered_map<int64_t, std::unique_ptr<Group>>& groups() {
+  static auto* table = new std::unordered_map<int64_t, std::unique_ptr<Group>>();
+  return *table;
+}
+int64_t nextGroup = 1;
+
+/** Collectives that a program waits for by blocking (`groupStart`, `groupJoin`). */
+std::unordered_map<int64_t, std::shared_future<std::string>>& started() {
+  static auto* table = new std::unordered_map<int64_t, std::shared_future<std::string>>();
+  return *table;
+}
+int64_t nextTicket = 1;
+
+c10::intrusive_ptr<Backend> makeGloo(const StorePointer& store, const Group& group, const std::string& host) {
+  auto options = c10d::ProcessGroupGloo::Options::create(group.timeout);
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr && *interface != '\0')
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
+  else if (!host.empty())
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
+  else
+    options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, group.rank, group.size, options);
+}
+
+c10::intrusive_ptr<Backend> makeNccl([[maybe_unused]] const StorePointer& store, [[maybe_unused]] const Group& group) {
+#ifdef ATTUNE_NCCL
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = group.timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, group.rank, group.size, options);
+#else
+  throw ArgumentError("this build of the addon has no NCCL");
+#endif
+}
+
+// groupMake(store, backend, name, rank, size, timeoutMs, host): a promise of the group's number. `host` is this machine's
+// address for Gloo; empty for the one that its own name stands for.
+napi_value groupMake(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string backend = toString(env, args[1]);
+  auto group = std::make_unique<Group>();
+  group->name = toString(env, args[2]);
+  group->rank = static_cast<int>(toInt(env, args[3]));
+  group->size = static_cast<int>(toInt(env, args[4]));
+  group->timeout = std::chrono::milliseconds(toInt(env, args[5]));
+  const std::string host = toString(env, args[6]);
+  if (backend != "gloo" && backend != "nccl") throw ArgumentError("a group's backend is gloo or nccl");
+  group->nccl = backend == "nccl";
+  group->lane = std::make_unique<Lane>(env, "attune collectives");
+  Group* made = group.get();
+  const int64_t id = nextGroup++;
+  groups().emplace(id, std::move(group));
+  return made->lane->submit(env, [made, &entry, host, id]() {
+    if (!entry.store) throw ArgumentError("the store is not open");
+    made->store = c10::make_intrusive<c10d::PrefixStore>("group/" + made->name, entry.store);
+    made->backend = made->nccl ? makeNccl(made->store, *made) : makeGloo(made->store, *made, host);
+    return Answer::of(static_cast<double>(id));
+  });
+}
+
+struct Call {
+  Group& group;
+  Task task;
+};
+
+// (group, operation, tensors, root)
+Call callOf(napi_env env, Args& args) {
+  Group& group = groupAt(toInt(env, args[0]));
+  std::vector<at::Tensor> tensors;
+  for (napi_value handle : elements(env, args[2])) tensors.push_back(toTensor(env, handle));
+  return {group, collectiveTask(group, toString(env, args[1]), std::move(tensors), static_cast<int>(toInt(env, args[3])))};
+}
+
+// groupRun(group, operation, tensors, root): a promise that is kept when the collective is done on this rank.
+napi_value groupRun(napi_env env, Args& args) {
+  Call call = callOf(env, args);
+  return call.group.lane->submit(env, std::move(call.task));
+}
+
+// groupStart(…) begins the same without a promise; groupJoin(ticket) blocks until it is done. For code that cannot await
+// within a forward pass.
+napi_value groupStart(napi_env env, Args& args) {
+  Call call = callOf(env, args);
+  auto done = std::make_shared<std::promise<std::string>>();
+  const int64_t ticket = nextTicket++;
+  started().emplace(ticket, done->get_future().share());
+  call.group.lane->post(std::move(call.task), [done](const std::string& error) { done->set_value(error); });
+  return fromInt(env, ticket);
+}
+
+napi_value groupJoin(napi_env env, Args& args) {
+  const auto found = started().find(toInt(env, args[0]));
+  if (found == started().end()) throw ArgumentError("not a collective that was begun");
+  const std::string error = found->second.get();
+  started().erase(found);
+  if (!error.empty()) throw std::runtime_error(error);
+  return undefined(env);
+}
+
+napi_value groupSeconds(napi_env env, Args& args) { return fromDouble(env, groupAt(toInt(env, args[0])).busySeconds.load()); }
+
+}  // namespace
+
+Group& groupAt(int64_t id) {
+  const auto found = groups().find(id);
+  if (found == groups().end()) throw ArgumentError("not a process group");
+  return *found->second;
+}
+
+std::vector<Export> groupExports() {
+  return {{"groupMake", door<groupMake>},
+          {"groupRun", door<groupRun>},
+          {"groupStart", door<groupStart>},
+          {"groupJoin", door<groupJoin>},
+          {"groupSeconds", door<groupSeconds>}};
+}
+
+}  // namespace attune
+#endif

@@ -1,0 +1,29 @@
+// Process groups: a c10d backend, and the thread on which its collectives run one after another.
+#pragma once
+#include "dist/c10d.h"
+#include "dist/lane.h"
+
+namespace attune {
+
+struct Group {
+  std::string name;
+  int rank = 0;
+  int size = 1;
+  bool nccl = false;
+  std::chrono::milliseconds timeout{0};
+  /** A client of its own: it tells how far each rank is, for messages. */
+  StorePointer store;
+  c10::intrusive_ptr<Backend> backend;
+  /** Collectives begun so far. Touched on the lane's thread only. */
+  int64_t begun = 0;
+  /** Seconds that collectives took on the lane's thread, in all. */
+  std::atomic<double> busySeconds{0};
+  std::unique_ptr<Lane> lane;
+};
+
+Group& groupAt(int64_t id);
+/** The work of a collective, to be done on the group's lane. Throws where the tensors do not fit it. */
+Task collectiveTask(Group& group, const std::string& operation, std::vector<at::Tensor> tensors, int root);
+std::vector<Export> groupExports();
+
+}  // namespace attune

@@ -1,0 +1,106 @@
+#ifdef ATTUNE_C10D
+#include "dist/stores.h"
+
+#include <unordered_map>
+
+namespace attune {
+namespace {
+
+// Never destroyed: their threads may outlive the statics of libtorch.
+std::unordered_map<int64_t, std::unique_ptr<StoreEntry>>& entries() {
+  static auto* table = new std::unordered_map<int64_t, std::unique_ptr<StoreEntry>>();
+  return *table;
+}
+int64_t nextId = 1;
+
+int64_t newEntry(napi_env env) {
+  const int64_t id = nextId++;
+  auto entry = std::make_unique<StoreEntry>();
+  entry->lane = std::make_unique<Lane>(env, "attune store");
+  entries().emplace(id, std::move(entry));
+  return id;
+}
+
+/** The store of an entry whose opening has succeeded. */
+StorePointer opened(StoreEntry& entry) {
+  if (!entry.store) throw ArgumentError("the store is not open");
+  return entry.store;
+}
+
+// storeTcp(host, port, isServer, timeoutMs): a promise of the store's number. Port 0 lets the server choose one (`storePort`).
+napi_value storeTcp(napi_env env, Args& args) {
+  const std::string host = toString(env, args[0]);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(toInt(env, args[1]));
+  options.isServer = toBool(env, args[2]);
+  options.waitWorkers = false;
+  options.timeout = std::chrono::milliseconds(toInt(env, args[3]));
+  const int64_t id = newEntry(env);
+  StoreEntry* entry = entries().at(id).get();
+  return entry->lane->submit(env, [=]() {
+    entry->store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    return Answer::of(static_cast<double>(id));
+  });
+}
+
+// storeFile(path, ranks): for ranks that share a file system.
+napi_value storeFile(napi_env env, Args& args) {
+  const std::string path = toString(env, args[0]);
+  const int ranks = static_cast<int>(toInt(env, args[1]));
+  const int64_t id = newEntry(env);
+  StoreEntry* entry = entries().at(id).get();
+  return entry->lane->submit(env, [=]() {
+    entry->store = c10::make_intrusive<c10d::FileStore>(path, ranks);
+    return Answer::of(static_cast<double>(id));
+  });
+}
+
+napi_value storePort(napi_env env, Args& args) {
+  auto* tcp = dynamic_cast<c10d::TCPStore*>(opened(storeAt(toInt(env, args[0]))).get());
+  return tcp == nullptr ? null(env) : fromInt(env, tcp->getPort());
+}
+
+napi_value storeSet(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string key = toString(env, args[1]), value = toString(env, args[2]);
+  return entry.lane->submit(env, [&entry, key, value]() {
+    opened(entry)->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+    return Answer::none();
+  });
+}
+
+// storeGet(store, key): the value, or nothing where nobody has set it. Waiting is left to JavaScript, which asks again: a wait
+// inside c10d's client would keep every other question of this process waiting too.
+napi_value storeGet(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string key = toString(env, args[1]);
+  return entry.lane->submit(env, [&entry, key]() {
+    const StorePointer store = opened(entry);
+    if (!store->check({key})) return Answer::none();
+    const auto value = store->get(key);
+    return Answer::of(std::string(value.begin(), value.end()));
+  });
+}
+
+napi_value storeAdd(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string key = toString(env, args[1]);
+  const int64_t amount = toInt(env, args[2]);
+  return entry.lane->submit(env, [&entry, key, amount]() { return Answer::of(static_cast<double>(opened(entry)->add(key, amount))); });
+}
+
+}  // namespace
+
+StoreEntry& storeAt(int64_t id) {
+  const auto found = entries().find(id);
+  if (found == entries().end()) throw ArgumentError("not a store");
+  return *found->second;
+}
+
+std::vector<Export> storeExports() {
+  return {{"storeTcp", door<storeTcp>}, {"storeFile", door<storeFile>}, {"storePort", door<storePort>},
+          {"storeSet", door<storeSet>}, {"storeGet", door<storeGet>},   {"storeAdd", door<storeAdd>}};
+}
+
+}  // namespace attune
+#endif

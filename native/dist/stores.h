@@ -1,0 +1,16 @@
+// Stores: small keys and values that all ranks see (c10d's TCPStore and FileStore).
+#pragma once
+#include "dist/c10d.h"
+#include "dist/lane.h"
+
+namespace attune {
+
+struct StoreEntry {
+  StorePointer store;
+  std::unique_ptr<Lane> lane;
+};
+
+StoreEntry& storeAt(int64_t id);
+std::vector<Export> storeExports();
+
+}  // namespace attune

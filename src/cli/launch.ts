@@ -1,0 +1,119 @@
+/**
+ * `attune launch --nproc N -- <attune command>`: several processes that train together, on one machine or on several. With
+ * --max-restarts, a launch that failed goes on from the run's last checkpoint.
+ */
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Command } from 'commander';
+import { launchRanks } from '../dist/launch.ts';
+import { UserError } from '../errors.ts';
+import { listCheckpoints } from '../runs/checkpoints.ts';
+import { onInterrupt } from './terminal/interrupt.ts';
+import { tell } from './terminal/print.ts';
+
+interface Flags {
+  nproc: string;
+  nnodes: string;
+  nodeRank: string;
+  masterAddr: string;
+  masterPort?: string;
+  maxRestarts: string;
+  timeout: string;
+  hangTimeout: string;
+}
+
+/** Commands whose ranks work together; any other would do its work once per process. */
+const together = ['train'];
+
+export function register(program: Command): void {
+  program
+    .command('launch')
+    .description('several processes that train together: one run, the work dealt over them')
+    .requiredOption('--nproc <n>', 'processes on this machine; with GPUs, one for each')
+    .option('--nnodes <n>', 'machines', '1')
+    .option('--node-rank <i>', 'which of them this is, from 0', '0')
+    .option('--master-addr <host>', 'address of machine 0', '127.0.0.1')
+    .option('--master-port <port>', 'a free port there; with one machine it is found')
+    .option('--max-restarts <n>', 'times to go on from the last checkpoint after a failure', '0')
+    .option('--timeout <seconds>', 'all processes end within this time once one has failed', '10')
+    .option(
+      '--hang-timeout <seconds>',
+      'a process that is silent for so long while others wait has failed; 0 = never',
+      '600',
+    )
+    .argument('<command...>', 'the command, after --')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  attune launch --nproc 2 -- train sft --model ./base --dataset chats.jsonl\n  attune launch --nproc 8 --nnodes 2 --node-rank 0 --master-addr node0 --master-port 29500 -- train reward …',
+    )
+    .action(async (command: string[], flags: Flags) => {
+      process.exitCode = await launchCommand(command, flags);
+    });
+}
+
+export async function launchCommand(command: readonly string[], flags: Flags): Promise<number> {
+  const nproc = whole('--nproc', flags.nproc, 1);
+  const nnodes = whole('--nnodes', flags.nnodes, 1);
+  const nodeRank = whole('--node-rank', flags.nodeRank, 0);
+  if (nodeRank >= nnodes)
+    throw new UserError(`--node-rank ${nodeRank} is not below --nnodes ${nnodes}: machines are counted from 0.`);
+  if (nnodes > 1 && (flags.masterAddr === '127.0.0.1' || flags.masterPort === undefined))
+    throw new UserError(
+      '--nnodes: several machines have to know where to meet: give --master-addr and --master-port on each.',
+    );
+  if (!together.includes(command[0] ?? ''))
+    throw new UserError(
+      `attune launch runs ${together.map((name) => `"${name}"`).join(' and ')} in several processes; "${command[0]}" is for one.`,
+    );
+  using interrupt = onInterrupt((signal) =>
+    tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),
+  );
+  const restarts = whole('--max-restarts', flags.maxRestarts, 0);
+  let args = [...command];
+  for (let attempt = 0; ; attempt++) {
+    const result = await launchRanks({
+      nproc,
+      nnodes,
+      nodeRank,
+      masterAddr: flags.masterAddr,
+      ...(flags.masterPort === undefined ? {} : { masterPort: whole('--master-port', flags.masterPort, 1) }),
+      endSeconds: whole('--timeout', flags.timeout, 1),
+      hangSeconds: whole('--hang-timeout', flags.hangTimeout, 0),
+      command: [process.execPath, join(fileURLToPath(new URL('../..', import.meta.url)), 'bin/attune.mjs'), ...args],
+      tell,
+      signal: interrupt.signal,
+    });
+    if (result.failure === undefined || interrupt.signal.aborted) return result.code;
+    tell(`attune launch: ${result.failure}. All ${nproc} processes of this machine have ended.`);
+    // A mistake of the user's is one at every attempt.
+    if (attempt >= restarts || result.code === 2) return result.code;
+    args = restarted(command, result.folder);
+    tell(
+      `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,
+    );
+  }
+}
+
+/** The command that goes on where a run stopped; one without a checkpoint yet begins anew in its place. */
+function restarted(command: readonly string[], folder: { path: string; isNew: boolean } | undefined): string[] {
+  if (folder === undefined) return [...command];
+  if (listCheckpoints(folder.path).length > 0)
+    return [...withoutOption(command, '--resume-from'), '--resume-from', folder.path];
+  if (folder.isNew && existsSync(folder.path)) rmSync(folder.path, { recursive: true });
+  return [...command];
+}
+
+function withoutOption(command: readonly string[], name: string): string[] {
+  const spellings = [name, name.replaceAll('-', '_').replace(/^__/, '--')];
+  return command.filter(
+    (arg, i) => !spellings.includes(arg.split('=')[0] as string) && !spellings.includes(command[i - 1] as string),
+  );
+}
+
+function whole(name: string, text: string, least: number): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < least)
+    throw new UserError(`${name} ${text}: a whole number from ${least} is wanted.`);
+  return value;
+}

@@ -1,0 +1,76 @@
+/**
+ * Gradients in flat buckets, one per block of the model: a collective over one long tensor costs far less than one per
+ * parameter. Sums are made in f32.
+ */
+import { cat, type Device, empty, keep, noGrad, scope, type Tensor, zeros } from '../tensor/index.ts';
+
+export interface Slice {
+  name: string;
+  parameter: Tensor;
+  /** The place of the parameter's first element in the bucket. */
+  start: number;
+  size: number;
+}
+
+export interface Bucket {
+  slices: readonly Slice[];
+  /** Elements, rounded up so that every rank's part is equal. */
+  length: number;
+  device: Device;
+}
+
+/** `model.layers.7.mlp.up_proj.weight` belongs to block 7; what is in no block shares one bucket. */
+const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\./.exec(name)?.[0] ?? '';
+
+/** The buckets of named parameters, in their order. Lengths are multiples of `parts`. */
+export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts: number): Bucket[] {
+  const groups = Map.groupBy(
+    parameters,
+    ([name, parameter]) => `${parameter.device} ${prefixOf(name)}${blockOf(name)}`,
+  );
+  return [...groups.values()].map((group) => {
+    let length = 0;
+    const slices = group.map(([name, parameter]): Slice => {
+      const start = length;
+      length += parameter.numel;
+      return { name, parameter, start, size: parameter.numel };
+    });
+    const device = (group[0] as readonly [string, Tensor])[1].device;
+    return { slices, length: Math.ceil(length / parts) * parts, device };
+  });
+}
+
+/** A critic's blocks are not the policy's. */
+const prefixOf = (name: string) => (name.startsWith('value_backbone.') ? 'value ' : '');
+
+/** The bucket's gradients end to end in f32; zeros where a parameter has none. Freed by the caller. */
+export function flattened({ slices, length, device }: Bucket): Tensor {
+  return scope(() =>
+    noGrad(() => {
+      const options = { dtype: 'float32', device } as const;
+      const parts = slices.map(({ parameter, size }) => {
+        const { grad } = parameter;
+        return grad === null ? zeros([size], options) : grad.reshape(-1).to('float32');
+      });
+      const used = slices.reduce((sum, { size }) => sum + size, 0);
+      if (used < length) parts.push(zeros([length - used], options));
+      return keep(parts.length === 1 ? (parts[0] as Tensor).clone() : cat(parts, 0));
+    }),
+  );
+}
+
+/** Gives each parameter its part of the flat tensor as gradient; none to those that have one on no rank. */
+export function setGradients({ slices }: Bucket, flat: Tensor, hasGradient: (name: string) => boolean): void {
+  scope(() =>
+    noGrad(() => {
+      for (const { name, parameter, start, size } of slices) {
+        if (!hasGradient(name)) continue;
+        const part = flat.narrow(0, start, size).reshape(...parameter.shape);
+        parameter.grad = part.to(parameter.dtype);
+      }
+    }),
+  );
+}
+
+export const emptyLike = (flat: Tensor, length = flat.numel): Tensor =>
+  keep(empty([length], { dtype: flat.dtype, device: flat.device }));

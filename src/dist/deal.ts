@@ -1,0 +1,44 @@
+/** Who does what: pieces of work dealt over ranks, the same on every rank without asking. */
+import type { World } from './world.ts';
+
+/**
+ * The places of the pieces for each rank. The largest piece goes to whoever has least so far (longest processing time
+ * first, Graham 1969), and a rank's pieces stay in order.
+ */
+export function dealByCost(costs: readonly number[], ranks: number): number[][] {
+  const hands = Array.from({ length: ranks }, () => ({ cost: 0, places: [] as number[] }));
+  const order = costs.map((cost, place) => ({ cost, place })).sort((a, b) => b.cost - a.cost || a.place - b.place);
+  for (const { cost, place } of order) {
+    const least = hands.reduce((best, hand) => (hand.cost < best.cost ? hand : best));
+    least.cost += cost;
+    least.places.push(place);
+  }
+  return hands.map(({ places }) => places.sort((a, b) => a - b));
+}
+
+/** Piece i goes to rank i mod `ranks`. */
+export function dealInRounds(count: number, ranks: number): number[][] {
+  return Array.from({ length: ranks }, (_, rank) =>
+    Array.from({ length: Math.ceil((count - rank) / ranks) }, (_, round) => round * ranks + rank),
+  );
+}
+
+/** The size of micro-batches, at most `most`, at which there is one for every rank. */
+export function microBatchSize({ size }: Pick<World, 'size'>, most: number, whole: number): number {
+  return size === 1 ? most : Math.min(most, Math.ceil(whole / size));
+}
+
+/** Each piece is computed on one rank; every rank gets all results, in the order of the pieces. */
+export async function computeDealt<Piece, Result>(
+  world: Pick<World, 'rank' | 'size' | 'gather'>,
+  pieces: readonly Piece[],
+  cost: (piece: Piece) => number,
+  compute: (piece: Piece) => Result | Promise<Result>,
+): Promise<Result[]> {
+  const places = dealByCost(pieces.map(cost), world.size)[world.rank] as number[];
+  const own: { place: number; result: Result }[] = [];
+  for (const place of places) own.push({ place, result: await compute(pieces[place] as Piece) });
+  if (world.size === 1) return own.map(({ result }) => result);
+  const all = (await world.gather(own)).flat();
+  return all.sort((a, b) => a.place - b.place).map(({ result }) => result);
+}

@@ -1,0 +1,216 @@
+/**
+ * Starts the ranks of one machine and watches them, as torchrun does: rank 0 has the console, the others' errors are shown
+ * under their names, and a rank that dies or hangs ends all with one message that names it.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { availableParallelism } from 'node:os';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { beatFd, type Report } from './beat.ts';
+
+export interface LaunchOptions {
+  /** Processes on this machine. */
+  nproc: number;
+  nnodes: number;
+  nodeRank: number;
+  masterAddr: string;
+  /** A free one of this machine unless given. */
+  masterPort?: number;
+  /** Seconds within which all ranks end once one has failed. */
+  endSeconds: number;
+  /** Seconds without a sign of life, while other ranks give theirs, after which a rank counts as hung; 0 = never. */
+  hangSeconds: number;
+  /** What each rank runs: a program and its arguments. */
+  command: readonly string[];
+  tell: (line: string) => void;
+  signal?: AbortSignal;
+}
+
+export interface LaunchResult {
+  /** 0, or that of the rank that failed first. */
+  code: number;
+  /** Why it failed, naming the rank. */
+  failure?: string;
+  /** The run's folder, and whether this launch made it, where rank 0 came so far. */
+  folder?: { path: string; isNew: boolean };
+}
+
+interface Rank {
+  rank: number;
+  child: ChildProcess;
+  lastBeat: number;
+  stoppedSince?: number;
+  ended?: { code: number | null; signal: NodeJS.Signals | null };
+  errors: string[];
+}
+
+/** Runs all ranks of this machine once. */
+export async function launchRanks(options: LaunchOptions): Promise<LaunchResult> {
+  const { nproc, nnodes, nodeRank, tell, signal } = options;
+  const port = options.masterPort ?? (await freePort());
+  const id = nnodes === 1 ? randomUUID() : `${options.masterAddr}:${port}`;
+  const result: LaunchResult = { code: 0 };
+  const ranks = Array.from({ length: nproc }, (_, local) => {
+    const rank = nodeRank * nproc + local;
+    const env = {
+      ...threadsFor(nproc),
+      ...process.env,
+      RANK: String(rank),
+      WORLD_SIZE: String(nproc * nnodes),
+      LOCAL_RANK: String(local),
+      LOCAL_WORLD_SIZE: String(nproc),
+      MASTER_ADDR: options.masterAddr,
+      MASTER_PORT: String(port),
+      ATTUNE_LAUNCH: id,
+    };
+    return startRank(rank, options.command, env, tell, (report) => {
+      if (report.folder !== undefined) result.folder = report.folder;
+    });
+  });
+  const forward = (name: NodeJS.Signals) => () => {
+    for (const { child } of ranks) child.kill(name);
+  };
+  const onAbort = forward('SIGINT');
+  signal?.addEventListener('abort', onAbort);
+  try {
+    const failed = await firstFailure(ranks, options);
+    if (failed === undefined) {
+      result.code = Math.max(...ranks.map(({ ended }) => ended?.code ?? 0));
+      return result;
+    }
+    await endAll(ranks, options.endSeconds);
+    return { ...result, ...(signal?.aborted ? { code: 130 } : failed) };
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+    for (const { child, ended } of ranks) if (ended === undefined) child.kill('SIGKILL');
+  }
+}
+
+/** Ranks of one machine share its cores, unless somebody has said how many threads each shall have. */
+function threadsFor(nproc: number): Record<string, string> {
+  return { ATTUNE_THREADS: String(Math.max(1, Math.floor(availableParallelism() / nproc))) };
+}
+
+function startRank(
+  rank: number,
+  [program, ...args]: readonly string[],
+  env: NodeJS.ProcessEnv,
+  tell: (line: string) => void,
+  onReport: (report: Report) => void,
+): Rank {
+  const speaks = rank === 0;
+  const child = spawn(program as string, args, {
+    env: { ...env, ATTUNE_BEAT_FD: String(beatFd) },
+    stdio: ['ignore', speaks ? 'inherit' : 'ignore', 'pipe', 'pipe'],
+    // In a process group of its own: a terminal's Ctrl-C reaches the launcher only, which passes it on once.
+    detached: true,
+  });
+  const state: Rank = { rank, child, lastBeat: performance.now(), errors: [] };
+  if (speaks) child.stderr?.pipe(process.stderr, { end: false });
+  createInterface({ input: child.stderr as Readable }).on('line', (line) => {
+    state.errors = [...state.errors.slice(-19), line];
+    if (!speaks) tell(`[rank ${rank}] ${line}`);
+  });
+  createInterface({ input: child.stdio[beatFd] as Readable }).on('line', (line) => {
+    state.lastBeat = performance.now();
+    onReport(JSON.parse(line) as Report);
+  });
+  child.on('exit', (code, signal) => {
+    state.ended = { code, signal };
+  });
+  child.on('error', (error) => {
+    state.errors.push(error.message);
+    state.ended ??= { code: 1, signal: null };
+  });
+  return state;
+}
+
+type Failure = Required<Pick<LaunchResult, 'code' | 'failure'>>;
+
+/** Undefined when all have ended well. */
+async function firstFailure(ranks: readonly Rank[], options: LaunchOptions): Promise<Failure | undefined> {
+  for (;;) {
+    const failed = ranks.filter(({ ended }) => ended !== undefined && ended.code !== 0);
+    if (failed.length > 0) {
+      // A rank that dies takes others with it within moments: the one that was killed, or failed for a reason of its own, is named.
+      await sleep(250);
+      return described(culprit(ranks.filter(({ ended }) => ended !== undefined && ended.code !== 0)));
+    }
+    if (ranks.every(({ ended }) => ended !== undefined)) return undefined;
+    const hung = ranks.find((rank) => isHung(rank, ranks, options));
+    if (hung !== undefined)
+      return { code: 1, failure: `rank ${hung.rank} (process ${hung.child.pid}) hangs: ${whyHung(hung)}` };
+    await sleep(100);
+  }
+}
+
+/** Words of a rank that only saw another one go. */
+const echo = /has ended the run|failed on rank \d+ of|The store of rank 0|did not reach the store/;
+
+function culprit(failed: readonly Rank[]): Rank {
+  return (
+    failed.find(({ ended }) => ended?.signal) ??
+    failed.find(({ errors }) => !errors.some((line) => echo.test(line))) ??
+    (failed[0] as Rank)
+  );
+}
+
+function described({ rank, child, ended, errors }: Rank): Failure {
+  const last = errors.filter((line) => line.trim() !== '').at(-1);
+  const how =
+    ended?.signal === 'SIGKILL'
+      ? 'was killed (SIGKILL: by somebody, or by the system for want of memory)'
+      : ended?.signal
+        ? `was ended by ${ended.signal}`
+        : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.replace(/^attune: /, '')}`}`;
+  return { code: ended?.code ?? 1, failure: `rank ${rank} (process ${child.pid}) ${how}` };
+}
+
+/** Stopped by a signal for as long as that, or silent while another rank, which waits for it, is not. */
+function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }: LaunchOptions): boolean {
+  if (rank.ended !== undefined) return false;
+  const now = performance.now();
+  rank.stoppedSince = isStopped(rank.child.pid) ? (rank.stoppedSince ?? now) : undefined;
+  if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
+  if (hangSeconds === 0) return false;
+  const waits = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
+  return waits && now - rank.lastBeat > 1000 * hangSeconds;
+}
+
+const whyHung = ({ stoppedSince, lastBeat }: Rank) =>
+  stoppedSince === undefined
+    ? `no sign of life for ${Math.round((performance.now() - lastBeat) / 1000)} s while others wait`
+    : 'it was stopped by a signal';
+
+/** Whether Linux says that a process is stopped (state T). */
+function isStopped(pid: number | undefined): boolean {
+  try {
+    return / [Tt] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\)/, ''));
+  } catch {
+    return false;
+  }
+}
+
+/** Ranks that saw the failure end by themselves and say so; whoever is left after a moment is killed. */
+async function endAll(ranks: readonly Rank[], endSeconds: number): Promise<void> {
+  const patience = Math.min(2, endSeconds / 4);
+  const left = () => ranks.filter(({ ended }) => ended === undefined);
+  for (let waited = 0; waited < patience && left().length > 0; waited += 0.05) await sleep(50);
+  for (const { child } of left()) child.kill('SIGKILL');
+  for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
+}
+
+/** A port that nobody listens on at this moment. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer().on('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}

@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import { devicesOf, hostsOf, readPlace } from './place.ts';
+
+const master = { MASTER_ADDR: 'node0', MASTER_PORT: '1234' };
+
+describe('readPlace', () => {
+  it('is alone where nobody says otherwise', () => {
+    expect(readPlace({})).toBeUndefined();
+    expect(readPlace({ RANK: '0', WORLD_SIZE: '1', ...master })).toBeUndefined();
+  });
+
+  it('reads what torchrun sets', () => {
+    const env = { RANK: '5', WORLD_SIZE: '8', LOCAL_RANK: '1', LOCAL_WORLD_SIZE: '4', ...master };
+    expect(readPlace({ ...env, TORCHELASTIC_RUN_ID: 'a', TORCHELASTIC_USE_AGENT_STORE: 'True' })).toEqual({
+      ...{ rank: 5, size: 8, localRank: 1, localSize: 4, host: 'node0', port: 1234, runId: 'a' },
+      ...{ hasStore: true, startedBy: 'torchrun' },
+    });
+    expect(readPlace({ ...env, ATTUNE_LAUNCH: 'id' })).toMatchObject({ runId: 'id', startedBy: 'attune launch' });
+  });
+
+  it('reads what srun sets, and nothing in a batch script, which is one process', () => {
+    const job = { SLURM_PROCID: '5', SLURM_NTASKS: '7', SLURM_LOCALID: '1', SLURM_JOB_ID: '41', SLURM_NODEID: '1' };
+    const nodes = { SLURM_STEP_NODELIST: 'gpu[08-09],big', SLURM_STEP_TASKS_PER_NODE: '4,2,1' };
+    expect(readPlace({ ...job, ...nodes })).toBeUndefined();
+    expect(readPlace({ ...job, ...nodes, SLURM_STEP_ID: '0' })).toMatchObject({
+      ...{ rank: 5, size: 7, localRank: 1, localSize: 2, host: 'gpu08', port: 20041, runId: 'slurm-41.0' },
+      startedBy: 'slurm',
+    });
+    expect(readPlace({ ...job, ...nodes, ...master, SLURM_STEP_ID: '0' })).toMatchObject({ host: 'node0', port: 1234 });
+  });
+
+  it("takes an operator's RANK as this machine's only rank", () => {
+    const place = readPlace({ RANK: '1', WORLD_SIZE: '2', ...master });
+    expect(place).toMatchObject({ rank: 1, size: 2, localRank: 0, localSize: 1, startedBy: 'kubernetes' });
+  });
+
+  it('says what is wrong', () => {
+    expect(() => readPlace({ RANK: '2', WORLD_SIZE: '2', ...master })).toThrow('RANK=2 is not below WORLD_SIZE=2');
+    expect(() => readPlace({ RANK: 'x', WORLD_SIZE: '2', ...master })).toThrow('RANK=x is not a count');
+    expect(() => readPlace({ RANK: '1', WORLD_SIZE: '2' })).toThrow('MASTER_ADDR is not set');
+  });
+});
+
+it('expands lists of machines as Slurm writes them', () => {
+  expect(hostsOf('gpu[01-03,7],login')).toEqual(['gpu01', 'gpu02', 'gpu03', 'gpu7', 'login']);
+  expect(hostsOf('a,b')).toEqual(['a', 'b']);
+  expect(hostsOf('rack[1-2]-ib')).toEqual(['rack1-ib', 'rack2-ib']);
+});
+
+it('knows the GPUs that ranks may use', () => {
+  expect(devicesOf(undefined, 2)).toEqual(['0', '1']);
+  expect(devicesOf('3,5', 8)).toEqual(['3', '5']);
+  expect(devicesOf('', 8)).toEqual([]);
+});

@@ -1,0 +1,129 @@
+/**
+ * Which rank this process is, from the environment of whoever started it: torchrun and `attune launch` (RANK, WORLD_SIZE,
+ * LOCAL_RANK…), Slurm's srun (SLURM_PROCID…), Kubernetes operators (RANK of the node, no LOCAL_RANK).
+ *
+ *     const place = readPlace(process.env);      // undefined: this process is alone
+ */
+import { UserError } from '../errors.ts';
+
+/** A process's place in a world of several. */
+export interface Place {
+  rank: number;
+  size: number;
+  /** The rank among the processes of this machine, and how many those are. */
+  localRank: number;
+  localSize: number;
+  /** Where the store of rank 0 listens. */
+  host: string;
+  port: number;
+  /** Tells launches apart that would meet at one address. */
+  runId: string;
+  /** torchrun's agent already runs the store; rank 0 only connects. */
+  hasStore: boolean;
+  startedBy: 'torchrun' | 'attune launch' | 'slurm' | 'kubernetes';
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Undefined where this process is a world of its own. */
+export function readPlace(env: Environment): Place | undefined {
+  if (env.RANK !== undefined && env.WORLD_SIZE !== undefined) return fromTorchrun(env);
+  // SLURM_STEP_ID is set inside srun only: a batch script, which sees the other variables too, is one process.
+  if (env.SLURM_PROCID !== undefined && env.SLURM_STEP_ID !== undefined) return fromSlurm(env);
+  return undefined;
+}
+
+function fromTorchrun(env: Environment): Place | undefined {
+  const size = count(env, 'WORLD_SIZE');
+  const rank = count(env, 'RANK');
+  checkRank('RANK', rank, 'WORLD_SIZE', size);
+  if (size === 1) return undefined;
+  const own = env.ATTUNE_LAUNCH !== undefined;
+  const perNode = env.LOCAL_RANK === undefined;
+  return {
+    rank,
+    size,
+    localRank: perNode ? 0 : count(env, 'LOCAL_RANK'),
+    localSize: env.LOCAL_WORLD_SIZE === undefined ? 1 : count(env, 'LOCAL_WORLD_SIZE'),
+    ...masterOf(env),
+    runId: env.TORCHELASTIC_RUN_ID ?? env.ATTUNE_LAUNCH ?? 'none',
+    hasStore: env.TORCHELASTIC_USE_AGENT_STORE === 'True',
+    startedBy: own ? 'attune launch' : perNode ? 'kubernetes' : 'torchrun',
+  };
+}
+
+function masterOf(env: Environment): { host: string; port: number } {
+  const host = env.MASTER_ADDR;
+  if (host === undefined)
+    throw new UserError(
+      'RANK and WORLD_SIZE say that this is one of several processes, but MASTER_ADDR is not set: the address of rank 0. Start it with attune launch or torchrun, or set it.',
+    );
+  return { host, port: env.MASTER_PORT === undefined ? 29500 : count(env, 'MASTER_PORT') };
+}
+
+function fromSlurm(env: Environment): Place | undefined {
+  const size = count(env, 'SLURM_NTASKS');
+  const rank = count(env, 'SLURM_PROCID');
+  checkRank('SLURM_PROCID', rank, 'SLURM_NTASKS', size);
+  if (size === 1) return undefined;
+  const job = `${env.SLURM_JOB_ID ?? '0'}.${env.SLURM_STEP_ID ?? '0'}`;
+  const nodes = hostsOf(env.SLURM_STEP_NODELIST ?? env.SLURM_JOB_NODELIST ?? env.SLURM_NODELIST ?? '');
+  const host = env.MASTER_ADDR ?? nodes[0];
+  if (host === undefined)
+    throw new UserError('SLURM_STEP_NODELIST names no machine: set MASTER_ADDR to that of rank 0.');
+  return {
+    rank,
+    size,
+    localRank: count(env, 'SLURM_LOCALID'),
+    localSize: tasksHere(env),
+    host,
+    // Jobs that share a machine get ports of their own.
+    port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : count(env, 'MASTER_PORT'),
+    runId: `slurm-${job}`,
+    hasStore: false,
+    startedBy: 'slurm',
+  };
+}
+
+/** SLURM_STEP_TASKS_PER_NODE is such as `4(x2),3`, in the order of nodes. */
+function tasksHere(env: Environment): number {
+  const text = env.SLURM_STEP_TASKS_PER_NODE ?? env.SLURM_TASKS_PER_NODE ?? '1';
+  const each = text.split(',').flatMap((part) => {
+    const [, tasks = '1', times = '1'] = /^(\d+)(?:\(x(\d+)\))?$/.exec(part) ?? [];
+    return Array.from({ length: Number(times) }, () => Number(tasks));
+  });
+  return each[Number(env.SLURM_NODEID ?? 0)] ?? 1;
+}
+
+/** Machine names of a Slurm list: `gpu[01-03,7],login` → gpu01, gpu02, gpu03, gpu7, login. */
+export function hostsOf(list: string): string[] {
+  const parts = list.match(/[^,[]+(\[[^\]]*\])?[^,[]*/g) ?? [];
+  return parts.flatMap((part) => {
+    const [, before = part, inside, after = ''] = /^([^[]*)\[([^\]]*)\](.*)$/.exec(part) ?? [];
+    if (inside === undefined) return [part];
+    return inside.split(',').flatMap((range) => {
+      const [low = '', high = low] = range.split('-');
+      const names = Array.from({ length: Number(high) - Number(low) + 1 }, (_, i) => Number(low) + i);
+      return names.map((number) => `${before}${String(number).padStart(low.length, '0')}${after}`);
+    });
+  });
+}
+
+function count(env: Environment, name: string): number {
+  const value = Number(env[name]);
+  if (env[name] === undefined || env[name] === '' || !Number.isInteger(value) || value < 0)
+    throw new UserError(
+      `${name}=${env[name] ?? ''} is not a count, though this process was started as one of several.`,
+    );
+  return value;
+}
+
+function checkRank(name: string, rank: number, ofName: string, size: number): void {
+  if (rank >= size) throw new UserError(`${name}=${rank} is not below ${ofName}=${size}.`);
+}
+
+/** The GPUs of this machine that its ranks may use, as CUDA_VISIBLE_DEVICES names them. */
+export function devicesOf(visible: string | undefined, installed: number): string[] {
+  if (visible !== undefined) return visible.split(',').filter(Boolean);
+  return Array.from({ length: installed }, (_, i) => String(i));
+}

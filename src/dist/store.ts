@@ -1,0 +1,132 @@
+/**
+ * The store that all ranks share: small texts by key, on rank 0's machine (TCPStore) or in a file (FileStore). Waiting is
+ * done by asking again, so that a rank that has given up is noticed by whoever waits.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { AttuneError } from '../errors.ts';
+import { native } from '../tensor/engine/native.ts';
+import { WorldError } from './failure.ts';
+import type { Place } from './place.ts';
+
+/** Where a rank that fails leaves its reason. */
+const abortKey = 'attune/abort';
+const runKey = 'attune/run';
+
+export class SharedStore {
+  readonly id: number;
+
+  constructor(id: number) {
+    this.id = id;
+  }
+
+  /** Connects to the store of rank 0, which serves it. */
+  static async tcp({ host, port, rank, hasStore, runId }: Place, timeoutMs: number): Promise<SharedStore> {
+    const isServer = rank === 0 && !hasStore;
+    const id = await native.storeTcp(host, port, isServer, timeoutMs).catch((error: Error) => {
+      throw new WorldError(unreachable(error, { host, port, rank, isServer, timeoutMs }));
+    });
+    const store = new SharedStore(id);
+    await store.#checkRun(runId, isServer, timeoutMs);
+    return store;
+  }
+
+  static async file(path: string, ranks: number): Promise<SharedStore> {
+    return new SharedStore(await native.storeFile(path, ranks));
+  }
+
+  /** Two launches at one address would mix their keys: the server says which launch it belongs to. */
+  async #checkRun(runId: string, isServer: boolean, timeoutMs: number): Promise<void> {
+    if (isServer) await this.set(runKey, runId);
+    const found = await this.wait(runKey, { timeoutMs, what: "the store's owner" });
+    if (found !== runId)
+      throw new WorldError(
+        `The store at this address belongs to another launch (${found}, and this is ${runId}): choose another --master-port.`,
+      );
+  }
+
+  set(key: string, value: string): Promise<void> {
+    return native.storeSet(this.id, key, value);
+  }
+  get(key: string): Promise<string | undefined> {
+    return native.storeGet(this.id, key);
+  }
+  add(key: string, amount: number): Promise<number> {
+    return native.storeAdd(this.id, key, amount);
+  }
+
+  /** The value of a key, once somebody has set it. Fails as soon as any rank has given up. */
+  async wait(key: string, options: { timeoutMs: number; what: string }): Promise<string> {
+    return this.#until(() => this.get(key), options);
+  }
+
+  /** Waits until `count` ranks have come to this place. The error names those who have not. */
+  async barrier(name: string, rank: number, count: number, timeoutMs: number): Promise<void> {
+    const here = (who: number) => `barrier/${name}/${who}`;
+    await this.set(here(rank), '1');
+    await this.add(`barrier/${name}`, 1);
+    const arrived = async () => ((await this.add(`barrier/${name}`, 0)) >= count ? true : undefined);
+    const absent = async () => {
+      const seen = await Promise.all(Array.from({ length: count }, (_, who) => this.get(here(who))));
+      return seen.flatMap((value, who) => (value === undefined ? [who] : []));
+    };
+    await this.#until(arrived, {
+      timeoutMs,
+      what: `"${name}" on rank ${rank}`,
+      missing: async () => `Missing: rank ${(await absent()).join(', rank ')}.`,
+    });
+  }
+
+  async #until<T>(
+    ask: () => Promise<T | undefined>,
+    { timeoutMs, what, missing }: { timeoutMs: number; what: string; missing?: () => Promise<string> },
+  ): Promise<T> {
+    const begun = performance.now();
+    for (let pause = 1; ; pause = Math.min(20, pause * 1.5)) {
+      const value = await ask();
+      if (value !== undefined) return value;
+      await this.throwIfAborted();
+      if (performance.now() - begun > timeoutMs)
+        throw new WorldError(`Waited ${timeoutMs / 1000} s for ${what}. ${(await missing?.()) ?? ''}`.trimEnd());
+      await sleep(pause);
+    }
+  }
+
+  /** Tells every rank that this one gives up, and why. */
+  async abort(rank: number, reason: string): Promise<void> {
+    if ((await this.get(abortKey)) === undefined) await this.set(abortKey, JSON.stringify({ rank, reason }));
+  }
+
+  async aborted(): Promise<{ rank: number; reason: string } | undefined> {
+    const text = await this.get(abortKey);
+    return text === undefined ? undefined : (JSON.parse(text) as { rank: number; reason: string });
+  }
+
+  async throwIfAborted(): Promise<void> {
+    const aborted = await this.aborted();
+    if (aborted !== undefined) throw new WorldError(`Rank ${aborted.rank} has ended the run: ${aborted.reason}`);
+  }
+}
+
+function unreachable(
+  error: Error,
+  {
+    host,
+    port,
+    rank,
+    isServer,
+    timeoutMs,
+  }: { host: string; port: number; rank: number; isServer: boolean; timeoutMs: number },
+): string {
+  const cause = error.message.split('\n')[0];
+  return isServer
+    ? `Rank 0 cannot open its store at ${host}:${port}: ${cause}. Another program may have the port: choose one with --master-port.`
+    : `Rank ${rank} did not reach the store of rank 0 at ${host}:${port} within ${timeoutMs / 1000} s: ${cause}. Is rank 0 running, and does a firewall let the port through?`;
+}
+
+/** An error unless this build has c10d. */
+export function checkDistributed(): void {
+  if (native.distInfo().c10d) return;
+  throw new AttuneError(
+    "This libtorch was built without c10d (distributed training): several processes cannot work together with it. The wheels of PyTorch and Debian's libtorch-dev have it.",
+  );
+}

@@ -1,0 +1,77 @@
+/**
+ * Rollouts of a step, with their scores: prompts are dealt over the ranks by the length that their responses are expected to
+ * have, every rank samples and scores its own, and all ranks get all rollouts. A prompt's seed is that of its place in the
+ * step, so that the samples do not depend on who draws them.
+ */
+import { dealByCost } from '../dist/deal.ts';
+import type { World } from '../dist/world.ts';
+import type { RewardScorer } from '../rewards/index.ts';
+import type { Tokenizer } from '../text/index.ts';
+import type { PolicyPrompt } from './prompts.ts';
+import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts } from './rollout.ts';
+import { scoreRollouts } from './scoring.ts';
+
+export interface DrawOptions extends RolloutOptions {
+  world: World;
+  /** Samples each prompt by itself, so that a response's log-probs do not depend on its neighbours in the batch. */
+  exact?: boolean;
+  /** How long responses to a prompt were before. */
+  lengths?: ExpectedLengths;
+}
+
+export async function drawRollouts(
+  sampler: RolloutSampler,
+  tokenizer: Tokenizer,
+  scorer: RewardScorer,
+  prompts: readonly PolicyPrompt[],
+  options: DrawOptions,
+): Promise<{ rollouts: Rollout[]; seconds: number }> {
+  const { world, lengths, exact = false, signal } = options;
+  const cost = (prompt: PolicyPrompt) => prompt.ids.length + (lengths?.of(prompt) ?? options.maxNewTokens);
+  const places = dealByCost(prompts.map(cost), world.size)[world.rank] as number[];
+  const started = performance.now();
+  const own: Rollout[] = [];
+  for (const part of exact ? places.map((place) => [place]) : places.length > 0 ? [places] : []) {
+    const asked = part.map((place) => prompts[place] as PolicyPrompt);
+    const seeds = (k: number) => options.seeds(part[k] as number);
+    for (const rollout of await sampleRollouts(sampler, tokenizer, asked, { ...options, seeds })) {
+      rollout.group = part[rollout.group] as number;
+      own.push(rollout);
+    }
+  }
+  const seconds = (performance.now() - started) / 1000;
+  if (own.length > 0) await scoreRollouts(scorer, own, signal);
+  // Lengths differ: a rank may be done minutes before another, longer than a collective waits.
+  await world.meet('rollouts');
+  const rollouts =
+    world.size === 1 ? own : (await world.gather(own.map(carried))).flat().map((one) => restored(one, prompts));
+  rollouts.sort((a, b) => a.group - b.group || a.rolloutIndex - b.rolloutIndex);
+  for (const rollout of rollouts) lengths?.saw(rollout);
+  return { rollouts, seconds };
+}
+
+/** What the others do not know of a rollout; the prompt they do. */
+const carried = ({ prompt, ids, ...rest }: Rollout) => rest;
+
+function restored(rest: ReturnType<typeof carried>, prompts: readonly PolicyPrompt[]): Rollout {
+  const prompt = prompts[rest.group] as PolicyPrompt;
+  return { ...rest, prompt, ids: Int32Array.from([...prompt.ids, ...rest.completionIds]) };
+}
+
+/** The mean length of the responses to each prompt so far, and of all where a prompt is new. */
+export class ExpectedLengths {
+  readonly #byPrompt = new Map<number, number>();
+  #count = 0;
+  #mean = 0;
+
+  of({ index }: PolicyPrompt): number | undefined {
+    return this.#byPrompt.get(index) ?? (this.#count > 0 ? this.#mean : undefined);
+  }
+
+  saw({ prompt: { index }, completionIds: { length } }: Rollout): void {
+    const before = this.#byPrompt.get(index) ?? length;
+    this.#byPrompt.set(index, before + (length - before) / 2);
+    this.#count++;
+    this.#mean += (length - this.#mean) / this.#count;
+  }
+}

@@ -1,0 +1,81 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { setThreads } from '../../src/tensor/index.ts';
+import { tinyModel } from '../support/tiny-model.ts';
+import { spawnRanks } from './spawn.ts';
+import { type Job, type Outcome, runJobs, trainings } from './trainings.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-data-parallel-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const all = Object.keys(trainings);
+/** One of each kind, for worlds that cost more. */
+const some = [
+  'sft with LoRA and dropout',
+  'sft with checkpointing',
+  'reward outcome',
+  'preference kto',
+  'policy ppo',
+  'policy dapo',
+];
+let alone: Record<string, Outcome>;
+const worlds: Record<number, Record<string, Outcome>> = {};
+
+beforeAll(async () => {
+  const model = await tinyModel(join(folder, 'model'));
+  const jobs = (size: number, names: readonly string[]): Job[] =>
+    ['plain', 'exact'].flatMap((mode) =>
+      names.map((training) => {
+        const label = `${mode} ${training}`;
+        const output = join(folder, `${size} ${label}`.replaceAll(' ', '-'));
+        return { label, training, config: { exact: mode === 'exact' }, model, output };
+      }),
+    );
+  const together = async (size: number, names: readonly string[]) => {
+    const path = join(folder, `jobs-${size}.json`);
+    writeFileSync(path, JSON.stringify(jobs(size, names)));
+    await spawnRanks(size, [join(import.meta.dirname, 'rank.ts'), path]);
+    worlds[size] = JSON.parse(readFileSync(`${path}.done`, 'utf8')) as Record<string, Outcome>;
+  };
+  // The bits of a sum depend on the number of threads: ranks have one each.
+  setThreads(1);
+  alone = await runJobs(jobs(1, all));
+  await together(2, all);
+  await together(4, some);
+}, 600_000);
+
+const furthest = (a: readonly number[], b: readonly number[]) =>
+  a.reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] as number))), 0);
+
+describe.each([
+  [2, all],
+  [4, some],
+] as const)('%i ranks', (size, names) => {
+  it.each(names)('%s: the same as one rank, to rounding', (name) => {
+    const [one, many] = [alone[`plain ${name}`], worlds[size]?.[`plain ${name}`]] as [Outcome, Outcome];
+    expect(many.losses).toHaveLength(one.losses.length);
+    expect(furthest(many.losses, one.losses)).toBeLessThan(2e-5);
+    expect(many.weights.length).toBe(one.weights.length);
+    expect(furthest(many.weights, one.weights)).toBeLessThan(1e-4);
+    // Log-probs in a batch of other neighbours differ in their last bits, and samples do not.
+    expect(many.samples).toBe(one.samples);
+  });
+
+  it.each(names)('%s: the same bits with --exact', (name) => {
+    const [one, many] = [alone[`exact ${name}`], worlds[size]?.[`exact ${name}`]] as [Outcome, Outcome];
+    expect(many.bits).not.toBe('');
+    expect(many.bits).toBe(one.bits);
+    expect(many.losses).toEqual(one.losses);
+    expect(many.samples).toBe(one.samples);
+  });
+});
+
+it('trains at all: every loss moves the weights, and policies sample', () => {
+  for (const name of all) {
+    const { weights, samples } = alone[`plain ${name}`] as Outcome;
+    expect(weights.some((weight) => weight !== 0)).toBe(true);
+    if (name.startsWith('policy')) expect(samples.split('\n').length).toBeGreaterThan(20);
+  }
+});
