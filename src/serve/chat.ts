@@ -71,30 +71,33 @@ export async function streamChat(
   const { prompt, tools, responses, head } = ask(served, request, gone);
   const stream = open();
   const withUsage = request.stream_options?.include_usage === true;
-  const chunk = (choices: unknown[]) =>
-    stream.send({ ...head, object: 'chat.completion.chunk', choices, ...(withUsage ? { usage: null } : {}) });
+  // An event is the same text but for its choice.
+  const shell = JSON.stringify({ ...head, object: 'chat.completion.chunk', ...(withUsage ? { usage: null } : {}) });
+  const chunk = (choice: object) => `${shell.slice(0, -1)},"choices":[${JSON.stringify(choice)}]}`;
   const samples = Array.from(
     { length: request.n ?? 1 },
     (_, index) => new StreamedChoice(served, request, tools, index),
   );
-  for (const { index } of samples)
-    await chunk([{ index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }]);
-  for await (const token of responses) {
+  await stream.send(
+    samples.map(({ index }) =>
+      chunk({ index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }),
+    ),
+  );
+  for await (const tokens of responses.batches()) {
     stream.began();
-    const choice = samples[token.sample]?.push(token);
-    if (choice !== undefined) await chunk([choice]);
+    for (const token of tokens) samples[token.sample]?.push(token);
+    await stream.send(samples.flatMap((sample) => sample.take()).map(chunk));
     if (!stream.open) break;
+    await stream.turn(responses.responses);
   }
   const done = await responses.responses;
-  for (const [index, response] of done.entries())
-    for (const choice of samples[index]?.end(response) ?? []) await chunk([choice]);
+  const last = done.flatMap((response, index) => samples[index]?.end(response) ?? []).map(chunk);
   const usage = usageOf(
     prompt.length,
     done.reduce((sum, { ids }) => sum + ids.length, 0),
   );
-  if (withUsage) await stream.send({ ...head, object: 'chat.completion.chunk', choices: [], usage });
-  await stream.send('[DONE]');
-  stream.end();
+  if (withUsage) last.push(JSON.stringify({ ...head, object: 'chat.completion.chunk', choices: [], usage }));
+  stream.end(last);
   return usage;
 }
 
@@ -107,6 +110,9 @@ class StreamedChoice {
   readonly #text: StopText;
   /** If tools may be called: text up to the first call. The rest is parsed at the end. */
   readonly #beforeCalls: StopText;
+  /** What was written since the last event. */
+  #content = '';
+  #logprobs: object[] = [];
 
   constructor(served: ServedModel, request: ChatRequest, tools: ToolFormat | undefined, index: number) {
     this.index = index;
@@ -118,21 +124,28 @@ class StreamedChoice {
     this.#beforeCalls = new StopText(tools === undefined ? [] : [tools.opening]);
   }
 
-  push(token: Token): unknown {
-    const content = this.#beforeCalls.push(this.#text.push(this.#written(token.id)));
-    const logprobs = this.#request.logprobs
-      ? { content: [tokenLogprob(this.#served.tokenizer, token.id, token.logprob, token.top)], refusal: null }
-      : null;
-    if (content === '' && logprobs === null) return undefined;
-    return { index: this.index, delta: content === '' ? {} : { content }, logprobs, finish_reason: null };
+  push(token: Token): void {
+    this.#content += this.#beforeCalls.push(this.#text.push(this.#written(token.id)));
+    if (this.#request.logprobs)
+      this.#logprobs.push(tokenLogprob(this.#served.tokenizer, token.id, token.logprob, token.top));
   }
 
-  end(response: Generation): unknown[] {
+  /** The choice of an event with what was written since the last one; none where there is nothing to tell. */
+  take(): object[] {
+    const [content, told] = [this.#content, this.#logprobs];
+    if (content === '' && told.length === 0) return [];
+    this.#content = '';
+    this.#logprobs = [];
+    const logprobs = this.#request.logprobs ? { content: told, refusal: null } : null;
+    return [{ index: this.index, delta: content === '' ? {} : { content }, logprobs, finish_reason: null }];
+  }
+
+  end(response: Generation): object[] {
     const written = writtenText(this.#served.tokenizer, response, this.#tools);
     const { calls } = this.#tools?.parse(written) ?? { calls: [] };
     const left = this.#beforeCalls.push(this.#text.push(this.#decoder.flush()) + this.#text.flush());
     const content = left + (calls.length > 0 ? '' : this.#rest(written));
-    const choices: unknown[] = [];
+    const choices = this.take();
     const part = (delta: object, finish: string | null = null) =>
       choices.push({ index: this.index, delta, logprobs: null, finish_reason: finish });
     if (content !== '') part({ content });

@@ -55,26 +55,34 @@ export async function streamCompletion(
   const stream = open();
   const samples = request.n ?? 1;
   const chunk = (index: number, text: string, finish: string | null) =>
-    stream.send({ ...head, choices: [{ index, text, logprobs: null, finish_reason: finish }] });
+    JSON.stringify({ ...head, choices: [{ index, text, logprobs: null, finish_reason: finish }] });
   const counts = await Promise.all(
     submissions.map(async (submission, prompt) => {
       const texts = Array.from({ length: samples }, () => ({
         decoder: served.tokenizer.stream({ skipSpecialTokens: true }),
         stop: new StopText(stopsOf(request)),
       }));
-      for await (const { sample, id } of submission) {
+      for await (const tokens of submission.batches()) {
         stream.began();
-        const text = texts[sample];
-        const piece = text?.stop.push(text.decoder.push(id)) ?? '';
-        if (piece !== '') await chunk(prompt * samples + sample, piece, null);
+        const pieces = new Array<string>(samples).fill('');
+        for (const { sample, id } of tokens) {
+          const text = texts[sample];
+          if (text !== undefined) pieces[sample] += text.stop.push(text.decoder.push(id));
+        }
+        await stream.send(
+          pieces.flatMap((piece, sample) => (piece === '' ? [] : [chunk(prompt * samples + sample, piece, null)])),
+        );
         if (!stream.open) break;
+        await stream.turn(submission.responses);
       }
       const responses = await submission.responses;
-      for (const [sample, { finish }] of responses.entries()) {
-        const text = texts[sample];
-        const rest = text === undefined ? '' : text.stop.push(text.decoder.flush()) + text.stop.flush();
-        await chunk(prompt * samples + sample, rest, finishReason(finish));
-      }
+      await stream.send(
+        responses.map(({ finish }, sample) => {
+          const text = texts[sample];
+          const rest = text === undefined ? '' : text.stop.push(text.decoder.flush()) + text.stop.flush();
+          return chunk(prompt * samples + sample, rest, finishReason(finish));
+        }),
+      );
       return responses.reduce((sum, { ids }) => sum + ids.length, 0);
     }),
   );
@@ -82,9 +90,7 @@ export async function streamCompletion(
     promptTokens,
     counts.reduce((sum, count) => sum + count, 0),
   );
-  if (request.stream_options?.include_usage) await stream.send({ ...head, choices: [], usage });
-  await stream.send('[DONE]');
-  stream.end();
+  stream.end(request.stream_options?.include_usage ? [JSON.stringify({ ...head, choices: [], usage })] : []);
   return usage;
 }
 

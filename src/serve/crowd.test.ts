@@ -6,6 +6,7 @@ import { LanguageModel } from '../models/index.ts';
 import { Random } from '../random.ts';
 import { liveTensors } from '../tensor/index.ts';
 import { EventStream } from './http.ts';
+import { Pace } from './pace.ts';
 import { Registry } from './registry.ts';
 import { tiny } from './served.test-support.ts';
 import { type RunningServer, serve } from './server.ts';
@@ -116,9 +117,9 @@ describe('a client that reads nothing', () => {
   it('is given up', async () => {
     const ended = Promise.withResolvers<boolean>();
     const endless = createServer(async (_, response) => {
-      const stream = new EventStream(response, { patienceMs: 200 });
+      const stream = new EventStream(response, new Pace(), { patienceMs: 200 });
       // More than any buffer between the two holds.
-      for (let sent = 0; stream.open && sent < 4000; sent++) await stream.send('x'.repeat(2 ** 16));
+      for (let sent = 0; stream.open && sent < 4000; sent++) await stream.send(['x'.repeat(2 ** 16)]);
       ended.resolve(stream.open);
     });
     await new Promise<void>((resolve) => endless.listen(0, '127.0.0.1', resolve));

@@ -7,6 +7,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { ApiError } from './api-error.ts';
+import type { Pace } from './pace.ts';
 
 export interface GuardOptions {
   /** Accepted values of the Host header; any for a server that others can reach. */
@@ -88,35 +89,37 @@ export const plainHeaders = {
 /** How long a client may leave sent bytes unread before its connection is closed. */
 export const usualPatienceMs = 30_000;
 
-/** Gathered events are sent at once when they reach this many characters. */
-const mostGathered = 2 ** 16;
-
 /** Server-sent events, at the speed at which the client reads. */
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #ping: NodeJS.Timeout;
   readonly #patienceMs: number;
+  readonly #pace: Pace;
   #onFirstToken: (() => void) | undefined;
-  /** Events that are sent at the end of this turn of the event loop. */
-  #gathered = '';
-  /** Set while the client has unread bytes beyond the buffer. */
-  #behind: Promise<void> | undefined;
 
-  constructor(response: ServerResponse, options: { patienceMs?: number; onFirstToken?: () => void } = {}) {
+  constructor(
+    response: ServerResponse,
+    pace: Pace,
+    options: { patienceMs?: number; onFirstToken?: (() => void) | undefined } = {},
+  ) {
     this.#onFirstToken = options.onFirstToken;
     this.#patienceMs = options.patienceMs ?? usualPatienceMs;
+    this.#pace = pace;
     this.#response = response;
     response.writeHead(200, {
       ...plainHeaders,
       'Content-Type': 'text/event-stream; charset=utf-8',
       Connection: 'keep-alive',
     });
-    response.flushHeaders();
     // Proxies may close a silent connection.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
     this.#ping.unref();
+    const leave = pace.enter();
     // Called however the stream ends: by itself, by an error, or because the client disconnects.
-    response.once('close', () => clearInterval(this.#ping));
+    response.once('close', () => {
+      clearInterval(this.#ping);
+      leave();
+    });
   }
 
   /** Whether the client is still connected. */
@@ -130,21 +133,15 @@ export class EventStream {
     this.#onFirstToken = undefined;
   }
 
-  /** Sends an event. Where the client is behind, resolves when it has read on. */
-  async send(event: unknown): Promise<void> {
-    if (!this.open) return;
-    // Events of one turn of the event loop are sent together: one system call for each token would cost more than its text.
-    if (this.#gathered === '') process.nextTick(() => this.#flush());
-    this.#gathered += `data: ${typeof event === 'string' ? event : JSON.stringify(event)}\n\n`;
-    if (this.#gathered.length > mostGathered) this.#flush();
-    await this.#behind;
+  /** Sends events, JSON texts, in one write; resolves when the client has read on, where it is behind. */
+  async send(events: readonly string[]): Promise<void> {
+    if (!this.open || events.length === 0) return;
+    if (!this.#response.write(framed(events))) await this.#drained();
   }
 
-  #flush(): void {
-    const text = this.#gathered;
-    this.#gathered = '';
-    if (text === '' || !this.open || this.#response.write(text)) return;
-    this.#behind ??= this.#drained();
+  /** Resolves when it is time for the next write, or with `end`. */
+  async turn(end: Promise<unknown>): Promise<void> {
+    await Promise.race([this.#pace.turn(), end]);
   }
 
   /** Waits until the client has read what was sent, or its connection is closed. */
@@ -160,12 +157,12 @@ export class EventStream {
       this.#response.on('drain', done);
       this.#response.on('close', done);
     });
-    this.#behind = undefined;
   }
 
-  end(): void {
-    clearInterval(this.#ping);
-    this.#flush();
-    if (this.open) this.#response.end();
+  /** The last events and the end, in one write. */
+  end(events: readonly string[]): void {
+    if (this.open) this.#response.end(framed([...events, '[DONE]']));
   }
 }
+
+const framed = (events: readonly string[]): string => events.map((event) => `data: ${event}\n\n`).join('');

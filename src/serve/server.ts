@@ -25,6 +25,7 @@ import {
   usualPatienceMs,
 } from './http.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
+import { Pace } from './pace.ts';
 import type { Registry } from './registry.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
@@ -130,6 +131,7 @@ class App {
   readonly #options: ServeOptions;
   readonly #counters = new Counters();
   readonly #started = Date.now();
+  readonly #pace = new Pace();
   #whenIdle: (() => void)[] = [];
 
   constructor(registry: Registry, options: ServeOptions) {
@@ -250,7 +252,7 @@ class App {
     const started = performance.now();
     const { patienceMs = usualPatienceMs } = this.#options;
     const onFirstToken = () => this.#counters.firstTokenSeconds.add((performance.now() - started) / 1000);
-    return new EventStream(response, { patienceMs, onFirstToken });
+    return new EventStream(response, this.#pace, { patienceMs, onFirstToken });
   }
 
   #used<Answer extends { usage: Usage }>(entry: RequestEntry, answer: Answer): Answer {

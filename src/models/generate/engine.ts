@@ -60,6 +60,7 @@ export class Engine {
 
   /** Frees the decode plan and the tensors of the current rows; the cache and a captured graph stay. */
   rest(): void {
+    this.#graph?.forget();
     this.#stepper?.dispose();
     this.#rows?.dispose();
   }
@@ -141,7 +142,21 @@ export class Engine {
     });
   }
 
-  /** Writes one token for each row, or several on CUDA. All rows must belong to the active adapter. */
+  /** Whether the device still works on steps whose tokens were not collected. */
+  get isBusy(): boolean {
+    return this.#graph?.isBusy ?? false;
+  }
+
+  /** Waits for the started steps and gives the rows their tokens. `goOn`: the same rows' next steps are started before. */
+  collect(goOn: boolean): void {
+    // a graph captured before adapters were put on, taken off or merged does not go on
+    this.#graph?.collect(goOn && this.#graph.arrangement === this.#model.decoder.arrangement);
+  }
+
+  /**
+   * Writes one token for each row. On CUDA several steps are started, whose tokens come with `collect`. All rows must belong
+   * to the active adapter.
+   */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
@@ -149,7 +164,7 @@ export class Engine {
       return;
     }
     const free = rows.filter((row) => !row.needsLogits);
-    if (free.length > 0) graph.run(free, options.watched);
+    if (free.length > 0 && !graph.isBusy) graph.start(free, options.watched);
     const seen = rows.filter((row) => row.needsLogits);
     if (seen.length > 0) this.#stepTogether(seen);
   }

@@ -1,30 +1,36 @@
 /**
  * Decoding on CUDA without the host: one step of all slots, by the plan or by the general path (stepper.ts), is captured as a
  * CUDA graph and replayed. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens.
- * So a step costs only what its kernels cost.
+ * So a step costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
-import { Graph, keep, noGrad, ones, Stream, scope, type Tensor, tensor, where, zeros } from '../../tensor/index.ts';
+import { Graph, keep, noGrad, Stream, scope, synchronize, type Tensor, where, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache.ts';
+import { GraphRows } from './graph-rows.ts';
 import type { Row } from './row.ts';
-import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
-const WATCHED_TOKENS_PER_LOOK = 2;
+const WATCHED_TOKENS_PER_LOOK = 4;
+
+/** Steps that were started and not collected. */
+interface Started {
+  rows: readonly Row[];
+  steps: number;
+  watched: boolean;
+}
 
 export class GraphDecoder {
   /** The value of `Decoder.arrangement` that this graph is valid for. */
   readonly arrangement: number;
+  readonly #decoder: Decoder;
   readonly #stepper: Stepper;
   readonly #cache: KvCache;
-  readonly #slots: Tensor;
-  readonly #ids: Tensor;
-  readonly #positions: Tensor;
-  /** The last position of each response; 0 for an idle row. */
-  readonly #limits: Tensor;
-  readonly #rule: RuleTensors;
+  readonly #state: GraphRows;
+  /** The rows that the state on the device is of, as they were after the last collected step. */
+  #resident: readonly Row[] = [];
+  #started: Started | null = null;
   /** The tokens of the last steps, [TOKENS_PER_LOOK, slots]; `#tick` is the next row to write. */
   readonly #outIds: Tensor;
   readonly #outLogp: Tensor;
@@ -38,44 +44,62 @@ export class GraphDecoder {
   constructor(decoder: Decoder, cache: KvCache) {
     const { device } = decoder;
     const { slots } = cache;
-    const whole = (count: number[]) => keep(zeros(count, { dtype: 'int64', device }));
     this.arrangement = decoder.arrangement;
+    this.#decoder = decoder;
     this.#stepper = new Stepper(decoder, cache);
     this.#stream = new Stream(device);
     this.#cache = cache;
-    this.#slots = whole([slots]);
-    this.#ids = whole([slots]);
-    this.#positions = whole([slots]);
-    this.#limits = whole([slots]);
-    this.#rule = {
-      temperature: keep(ones([slots], { device })),
-      topK: whole([slots]),
-      topP: keep(ones([slots], { device })),
-      minP: keep(zeros([slots], { device })),
-      seeds: whole([slots]),
-    };
-    this.#outIds = whole([TOKENS_PER_LOOK, slots]);
+    this.#state = new GraphRows(slots, device);
+    this.#outIds = keep(zeros([TOKENS_PER_LOOK, slots], { dtype: 'int64', device }));
     this.#outLogp = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
     this.#outKept = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
-    this.#tick = whole([1]);
+    this.#tick = keep(zeros([1], { dtype: 'int64', device }));
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
     this.#tables = tables.flatMap((table) => (table ? [keep(table.detach())] : []));
   }
 
-  /** Writes several tokens for every row, none after it is done. `watched`: a caller follows token by token. */
-  run(active: readonly Row[], watched: boolean): void {
-    this.#upload(active);
-    const most = Math.max(...active.map((row) => row.request.maxNewTokens - row.ids.length));
+  get isBusy(): boolean {
+    return this.#started !== null;
+  }
+
+  /** Starts several steps of every row; a row that is done writes no further. `watched`: a caller follows token by token. */
+  start(rows: readonly Row[], watched: boolean): void {
+    const most = Math.max(...rows.map(tokensLeft));
+    // The state of rows that only went on is on the device already.
+    if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
+    if (this.#graph === null) {
+      this.#graph = Graph.capture(() => this.#step(), { stream: this.#stream });
+      this.#state.upload(rows); // capturing ran the step and changed the state
+    }
+    this.#resident = [...rows];
+    this.#replay(this.#resident, most, watched);
+  }
+
+  #replay(rows: readonly Row[], most: number, watched: boolean): void {
     const steps = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
-    this.#graph ??= Graph.capture(() => this.#step(), { stream: this.#stream });
-    this.#upload(active); // capturing ran the step and changed the state
-    for (let i = 0; i < steps; i++) this.#graph.replay();
+    this.#tick.zero_();
+    for (let i = 0; i < steps; i++) this.#graph?.replay();
+    this.#started = { rows, steps, watched };
+  }
+
+  /**
+   * Waits for the started steps and gives the rows their tokens, none after a row is done. `goOn` starts the next steps of the
+   * same rows before that, so that the device works while the host looks at the tokens. What they write for rows that turn
+   * out to be done is dropped; it lies behind their last token in the cache, where nothing reads it.
+   */
+  collect(goOn: boolean): void {
+    const started = this.#started;
+    if (started === null) return;
+    const { rows, steps, watched } = started;
+    this.#started = null;
     const ids = this.#outIds.data() as BigInt64Array;
     const logps = this.#outLogp.data() as Float32Array;
     const kept = this.#outKept.data() as Float32Array;
+    const most = Math.max(0, ...rows.filter((row) => row.finish === null).map(tokensLeft)) - steps;
+    if (goOn && most > 0) this.#replay(rows, most, watched);
     const { slots } = this.#cache;
-    for (const row of active) {
+    for (const row of rows) {
       for (let step = 0; step < steps && row.finish === null; step++) {
         const at = step * slots + row.slot;
         row.push(Number(ids[at]), logps[at] as number, kept[at] as number);
@@ -83,76 +107,38 @@ export class GraphDecoder {
     }
   }
 
-  /** Uploads the state of the rows. Idle rows stay at position 0 of the spare slot. */
-  #upload(active: readonly Row[]): void {
-    const { slots } = this.#cache;
-    const ids = new BigInt64Array(slots);
-    const positions = new BigInt64Array(slots);
-    const limits = new BigInt64Array(slots);
-    const places = new BigInt64Array(slots).fill(BigInt(slots)); // the spare slot
-    const topK = new BigInt64Array(slots);
-    const seeds = new BigInt64Array(slots);
-    const temperature = new Float32Array(slots).fill(1);
-    const topP = new Float32Array(slots).fill(1);
-    const minP = new Float32Array(slots);
-    for (const row of active) {
-      const { slot, rule } = row;
-      places[slot] = BigInt(slot);
-      ids[slot] = BigInt(row.last);
-      positions[slot] = BigInt(row.position);
-      limits[slot] = BigInt(row.promptLength + row.request.maxNewTokens - 1);
-      topK[slot] = BigInt(rule.topK);
-      seeds[slot] = BigInt(row.seed);
-      temperature[slot] = rule.temperature;
-      topP[slot] = rule.topP;
-      minP[slot] = rule.minP;
-    }
-    scope(() => {
-      const fill = (target: Tensor, values: ArrayBufferView) => target.copy_(tensor(values));
-      fill(this.#slots, places);
-      fill(this.#ids, ids);
-      fill(this.#positions, positions);
-      fill(this.#limits, limits);
-      fill(this.#rule.topK, topK);
-      fill(this.#rule.seeds, seeds);
-      fill(this.#rule.temperature, temperature);
-      fill(this.#rule.topP, topP);
-      fill(this.#rule.minP, minP);
-      this.#tick.zero_();
-    });
+  /** Drops what was started and not collected: nobody waits for it. */
+  forget(): void {
+    this.#started = null;
+    this.#resident = [];
   }
 
   /** The recorded step: decode, draw, store, advance. Nothing here reads a value back to the host. */
   #step(): void {
     scope(() =>
       noGrad(() => {
-        const rows = { ids: this.#ids, positions: this.#positions, slots: this.#slots };
-        const { ids, logp, kept } = this.#stepper.next(rows, this.#rule);
+        const { ids: last, positions, limits, slots, rule } = this.#state;
+        const { ids, logp, kept } = this.#stepper.next({ ids: last, positions, slots }, rule);
         this.#outIds.indexCopy_(0, this.#tick, ids.unsqueeze(0));
         this.#outLogp.indexCopy_(0, this.#tick, logp.unsqueeze(0));
         this.#outKept.indexCopy_(0, this.#tick, kept.unsqueeze(0));
         this.#tick.copy_(this.#tick.add(1).remainder(TOKENS_PER_LOOK));
-        const going = this.#positions.lt(this.#limits);
-        this.#positions.copy_(where(going, this.#positions.add(1), this.#positions));
-        this.#ids.copy_(ids);
+        const going = positions.lt(limits);
+        positions.copy_(where(going, positions.add(1), positions));
+        last.copy_(ids);
       }),
     );
   }
 
   dispose(): void {
+    if (this.#graph !== null) synchronize(this.#decoder.device); // its last steps may still run
     this.#graph?.dispose();
     this.#stepper.dispose();
-    const own = [
-      this.#slots,
-      this.#ids,
-      this.#positions,
-      this.#limits,
-      this.#outIds,
-      this.#outLogp,
-      this.#outKept,
-      this.#tick,
-      ...this.#tables,
-    ];
-    for (const tensor of [...own, ...Object.values(this.#rule)]) tensor.dispose();
+    this.#state.dispose();
+    for (const own of [this.#outIds, this.#outLogp, this.#outKept, this.#tick, ...this.#tables]) own.dispose();
   }
 }
+
+const tokensLeft = (row: Row): number => row.request.maxNewTokens - row.ids.length;
+const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
+  a.length === b.length && a.every((row, i) => row === b[i]);

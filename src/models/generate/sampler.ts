@@ -65,6 +65,10 @@ const CPU_SLOTS = 32;
 /** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
 const PATIENCE_MS = 25;
 const WATCHED_PATIENCE_MS = 5;
+/** How long the sampler waits for requests that are just arriving. */
+const GATHER_MS = 20;
+/** A service reads few prompts only after it has written for twice as long as the last ones took, but for no longer than this. */
+const MOST_WRITING_MS = 50;
 
 /** Writes responses with a model, many at a time (continuous batching). Dispose it to free its cache. */
 export class Sampler {
@@ -77,6 +81,10 @@ export class Sampler {
   /** The state of the weights that the keys and values in flight were computed with, by adapter. */
   readonly #weights = new Map<string | null, string>();
   #running = false;
+  /** When prompts may be read again, if few. */
+  #readAgain = 0;
+  /** Requests that entered so far. */
+  #entered = 0;
   /** A step is running: the cache is in use. */
   #bursting = false;
   #disposed = false;
@@ -174,6 +182,7 @@ export class Sampler {
 
   #enter(client: unknown, submission: Submitted): void {
     this.#admission.enter(client, submission);
+    this.#entered++;
     if (this.#running) return;
     this.#running = true;
     // requests submitted in the same turn of the event loop are read together
@@ -195,7 +204,7 @@ export class Sampler {
         this.#settle();
       }
       this.#bursting = false;
-      if (!this.#isIdle) await new Promise((resolve) => setImmediate(resolve));
+      if (!this.#isIdle) await this.#letOthersRun();
     }
     this.#running = false;
     this.#weights.clear();
@@ -203,18 +212,50 @@ export class Sampler {
     else this.#engine.rest();
   }
 
-  /** Admits requests and takes steps until the event loop is due. Only then can other code change the weights. */
+  /**
+   * Gives the event loop a turn, and further ones while they bring requests: a prompt costs less beside others than alone, and
+   * Node accepts one connection a turn, so that with a step between two turns the last of many clients would wait for long.
+   */
+  async #letOthersRun(): Promise<void> {
+    const end = performance.now() + GATHER_MS;
+    const quietTurns = this.#isWatched ? 2 : 1; // a connection of this turn brings its request in the next one
+    for (let quiet = 0; quiet < quietTurns && performance.now() < end; ) {
+      const before = this.#entered;
+      await new Promise((resolve) => setImmediate(resolve));
+      quiet = this.#entered === before ? quiet + 1 : 0;
+    }
+  }
+
+  /** Whether somebody follows a request token by token. */
+  get #isWatched(): boolean {
+    return this.#inFlight.some(isWatched) || this.#admission.submissions.some(isWatched);
+  }
+
+  /**
+   * Admits requests and takes steps until the event loop is due. Only then can other code change the weights. Where tokens are
+   * awaited, a step that the device is still busy with is left to it: the event loop runs meanwhile.
+   */
   #burst(): void {
     this.#checkWeights();
     this.#admission.dropCancelled();
-    const watched = this.#inFlight.some((submission) => submission.watched);
+    const watched = this.#isWatched;
     const end = performance.now() + (watched ? WATCHED_PATIENCE_MS : PATIENCE_MS);
     do {
+      this.#collect(watched);
+      this.#settle();
       this.#admit();
       this.#settle();
       this.#step();
       this.#settle();
+      if (watched && this.#engine.isBusy) return;
     } while (!this.#isIdle && performance.now() < end);
+  }
+
+  /** Takes in the tokens of the steps that were started before. */
+  #collect(watched: boolean): void {
+    if (!this.#engine.isBusy) return;
+    const goOn = watched && this.#admission.isEmpty && !this.#inFlight.some((submission) => submission.cancelled);
+    this.#guard(this.#inFlight, () => this.#engine.collect(goOn));
   }
 
   /** Fails the requests in flight whose weights have changed. */
@@ -232,8 +273,24 @@ export class Sampler {
     this.#settle();
   }
 
+  /**
+   * Whether waiting prompts are read now. One prompt costs nearly as much as several, and nobody writes meanwhile: where
+   * responses are followed as they are written, a few that wait are left to gather.
+   */
+  get #isTimeToRead(): boolean {
+    if (!this.#inFlight.some(isWatched) || this.waiting * 8 >= (this.#engine.cache?.slots ?? 0)) return true;
+    return performance.now() >= this.#readAgain;
+  }
+
   #admit(): void {
-    if (this.#admission.isEmpty) return;
+    if (this.#admission.isEmpty || !this.#isTimeToRead) return;
+    const started = performance.now();
+    this.#readWaiting();
+    const now = performance.now();
+    this.#readAgain = now + Math.min(MOST_WRITING_MS, 2 * (now - started));
+  }
+
+  #readWaiting(): void {
     if (this.#inFlight.length === 0) this.#admission.makeRoom(this.plan(this.#admission.requests));
     const admitted = this.#admission.admit(this.#inFlight, (name) => this.#noteWeights(name));
     for (const { adapter, groups, submissions } of admitted) {
@@ -308,4 +365,5 @@ export function createSampler(model: Model, options: SamplerOptions = {}): Sampl
   return new Sampler(model, options);
 }
 
+const isWatched = (submission: Submitted): boolean => submission.watched;
 const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;

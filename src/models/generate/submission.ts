@@ -11,6 +11,8 @@ import { Row } from './row.ts';
  *     const [response] = await submission.responses;
  */
 export interface Submission extends AsyncIterable<Token> {
+  /** The tokens in batches: each time all that were written since. For a caller that is slower than the sampler. */
+  batches(): AsyncGenerator<readonly Token[]>;
   /** The responses of all samples, when all are done; rejects where the request failed. */
   readonly responses: Promise<Generation[]>;
   /** Ends the request at the next step; its responses hold what was written so far. */
@@ -40,8 +42,8 @@ export class Submitted implements Submission {
   readonly #tokens: Token[] = [];
   #cancelled = false;
   #settled = false;
-  /** Whoever iterates and has read all tokens so far waits here. */
-  #waiter: PromiseWithResolvers<void> | null = null;
+  /** Set while somebody waits for the next token. */
+  #heard: PromiseWithResolvers<void> | undefined;
 
   constructor(request: GenerationRequest, adapter: string | null, options: SubmissionOptions) {
     this.request = request;
@@ -98,17 +100,26 @@ export class Submitted implements Submission {
   }
 
   #wake(): void {
-    this.#waiter?.resolve();
-    this.#waiter = null;
+    this.#heard?.resolve();
+    this.#heard = undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Token> {
+    for await (const tokens of this.batches()) yield* tokens;
+  }
+
+  async *batches(): AsyncGenerator<readonly Token[]> {
     try {
       for (let next = 0; ; ) {
-        while (next < this.#tokens.length) yield this.#tokens[next++] as Token;
+        if (next < this.#tokens.length) {
+          const batch = this.#tokens.slice(next);
+          next += batch.length;
+          yield batch;
+          continue;
+        }
         if (this.#settled) break;
-        this.#waiter ??= Promise.withResolvers<void>();
-        await this.#waiter.promise;
+        this.#heard ??= Promise.withResolvers<void>();
+        await this.#heard.promise;
       }
       await this.responses;
     } finally {
