@@ -1,5 +1,6 @@
 /**
- * `attune serve` under load: `npm run bench -- serve [--clients 64] [--seconds 120] [--device cuda] [--model folder] [--rounds 4]`.
+ * `attune serve` under load: `npm run bench -- serve [--clients 64] [--seconds 120] [--device cuda] [--model folder] [--rounds 4]
+ * [--shape 4b] [--parts throughput,first,leave,turns]`.
  *
  * Tokens per second of that many streaming clients beside the sampler that is given the same requests in the same run; time
  * to the first text at 1, 16 and 64 clients; clients that leave at random, with the memory before and after; the second turn
@@ -12,6 +13,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { UserError } from '../src/errors.ts';
 import { initModel, loadModelFolder, type Model, Sampler } from '../src/models/index.ts';
 import { Registry, type RunningServer, type ServedModel, serve } from '../src/serve/index.ts';
 import { packageRoot } from '../src/tensor/engine/native.ts';
@@ -19,7 +21,7 @@ import { liveTensors } from '../src/tensor/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
 import type { Reading } from './run.ts';
 import { type Load, type LoadReading, messageOf, seedOf } from './serve/requests.ts';
-import { LLAMA_15M, QWEN3_06B } from './shapes.ts';
+import { LLAMA_15M, QWEN3_4B, QWEN3_06B } from './shapes.ts';
 
 const tiny = join(packageRoot, 'models/tiny');
 
@@ -38,13 +40,20 @@ async function tokenizerOf(vocabSize: number): Promise<Tokenizer> {
 }
 const idOf = ({ id }: { id: number }): number => id;
 
-async function subject(device: string, folder: string | undefined): Promise<[Model, Tokenizer]> {
+const shapes: Record<string, typeof LLAMA_15M | typeof QWEN3_06B> = {
+  '15m': { ...LLAMA_15M, max_position_embeddings: 8192 },
+  '0.6b': QWEN3_06B,
+  '4b': QWEN3_4B,
+};
+
+async function subject(device: string, folder: string | undefined, name: string): Promise<[Model, Tokenizer]> {
   if (folder !== undefined)
     return [
       loadModelFolder(folder, { device, ...(device === 'cpu' ? { dtype: 'float32' } : {}) }),
       await Tokenizer.load(folder),
     ];
-  const shape = device === 'cpu' ? { ...LLAMA_15M, max_position_embeddings: 8192 } : QWEN3_06B;
+  const shape = shapes[name];
+  if (shape === undefined) throw new UserError(`--shape ${name}: there are ${Object.keys(shapes).join(', ')}.`);
   return [initModel(shape, { seed: 0, device }), await tokenizerOf(shape.vocab_size)];
 }
 
@@ -134,11 +143,14 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
       repeats: { type: 'string', default: '3' },
       device: { type: 'string', default: 'cpu' },
       model: { type: 'string' },
+      shape: { type: 'string' },
+      parts: { type: 'string', default: 'throughput,first,leave,turns' },
     },
   });
   const [clients, seconds] = [Number(values.clients), Number(values.seconds)];
   const cuda = values.device !== 'cpu';
-  const [model, tokenizer] = await subject(values.device, values.model);
+  const [model, tokenizer] = await subject(values.device, values.model, values.shape ?? (cuda ? '0.6b' : '15m'));
+  const parts = new Set(values.parts.split(','));
   using _ = model;
   const room = Math.min(cuda ? 8192 : 4608, model.decoder.spec.maxPositions ?? 4608);
   const tokensEach = cuda ? 256 : 64;
@@ -160,8 +172,8 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
       });
       await crowd.run(load(clients, 1)); // warm-up
       await offline(served, load(clients, 1));
-      yield* throughput(crowd, served, load(clients), Number(values.repeats));
-      for (const count of [1, 16, 64]) {
+      if (parts.has('throughput')) yield* throughput(crowd, served, load(clients), Number(values.repeats));
+      for (const count of parts.has('first') ? [1, 16, 64] : []) {
         const { firstTextMs } = await crowd.run(load(count, Math.max(2, Math.ceil(64 / count))));
         yield {
           name: `first text, ${count} clients`,
@@ -169,10 +181,10 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
           p99ms: quantile(firstTextMs, 0.99),
         };
       }
-      yield* disconnects(crowd, { ...load(clients), seconds, leaving: 0.5 });
+      if (parts.has('leave')) yield* disconnects(crowd, { ...load(clients), seconds, leaving: 0.5 });
     }
     yield { name: 'tensors', before, after: liveTensors() };
-    yield* conversation(model, tokenizer, room);
+    if (parts.has('turns')) yield* conversation(model, tokenizer, room);
   } finally {
     crowd.end();
   }

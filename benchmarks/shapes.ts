@@ -32,6 +32,15 @@ export const QWEN3_06B = {
   dtype: 'bfloat16',
 };
 
+/** Qwen3-4B's. */
+export const QWEN3_4B = {
+  ...QWEN3_06B,
+  hidden_size: 2560,
+  intermediate_size: 9728,
+  num_hidden_layers: 36,
+  num_attention_heads: 32,
+};
+
 /** Lengths like those of HH-RLHF's replies: 64 draws of a log-normal, fixed. */
 export const GPU_LENGTHS = [
   151, 176, 281, 161, 463, 58, 208, 74, 166, 140, 140, 39, 182, 267, 558, 309, 34, 73, 333, 82, 198, 60, 298, 392, 208,

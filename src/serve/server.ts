@@ -24,8 +24,8 @@ import {
   sendJson,
   usualPatienceMs,
 } from './http.ts';
-import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import { Pace } from './pace.ts';
+import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
 import type { Registry } from './registry.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
