@@ -13,6 +13,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { UserError } from '../src/errors.ts';
 import { initModel, loadModelFolder, type Model, Sampler } from '../src/models/index.ts';
 import { Registry, type RunningServer, type ServedModel, serve } from '../src/serve/index.ts';
@@ -217,25 +219,37 @@ async function* throughput(
   };
 }
 
-/** Clients that leave at random: what is lost, and whether the memory grows from the first quarter to the last. */
+/** Clients that leave at random: what is lost, and whether the memory grows from quarter to quarter. */
 async function* disconnects(crowd: Awaited<ReturnType<typeof clientsOf>>, load: Load): AsyncIterable<Reading> {
   const resident: number[] = [];
+  const before = heapMegabytes();
   const timer = setInterval(() => resident.push(process.memoryUsage.rss()), 500);
   const reading = await crowd.run(load);
   clearInterval(timer);
   await new Promise((resolve) => setTimeout(resolve, 500));
   const quarter = Math.max(1, Math.floor(resident.length / 4));
   const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const quarters = [0, 1, 2, 3].map((i) => megabytes(mean(resident.slice(i * quarter, (i + 1) * quarter))));
   yield {
     name: `${load.clients} clients, half of the streams left, ${load.seconds} s`,
     requests: reading.requests,
     left: reading.left,
     lost: reading.lost,
     ...(reading.reason === undefined ? {} : { reason: reading.reason }),
-    rssFirstQuarterMiB: megabytes(mean(resident.slice(0, quarter))),
-    rssLastQuarterMiB: megabytes(mean(resident.slice(-quarter))),
+    rssQuartersMiB: quarters.join(' '),
+    heapMiB: `${before} ${heapMegabytes()}`,
   };
 }
+
+/** JavaScript's heap without what can be collected. */
+function heapMegabytes(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  return megabytes(process.memoryUsage().heapUsed);
+}
+
+/** Conversations; the median counts, so that the first ones may still warm up. */
+const TURNS = 7;
 
 async function* conversation(model: Model, tokenizer: Tokenizer, room: number): AsyncIterable<Reading> {
   using registry = new Registry({ maxTokens: room, slots: 4 });
@@ -245,7 +259,7 @@ async function* conversation(model: Model, tokenizer: Tokenizer, room: number): 
   const wanted = Math.min(4000, room - 256);
   const first: number[] = [];
   const second: number[] = [];
-  for (let i = 0; i < 3; i++) {
+  for (let i = 0; i < TURNS; i++) {
     let content = messageOf(900 + i, i, 16);
     const word = messageOf(1, i, 256);
     while (tokenizer.encode(content).length < wanted - 40) content += ` ${word.slice(0, Math.max(8, wanted / 8))}`;

@@ -1,5 +1,5 @@
 /** The server as its clients see it: OpenAI's own and the AI SDK unchanged, and those who should not get in. */
-import { request as plainRequest } from 'node:http';
+import { Agent, request as plainRequest } from 'node:http';
 import { join } from 'node:path';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, jsonSchema, streamText, tool } from 'ai';
@@ -193,6 +193,27 @@ describe("OpenAI's client", () => {
     for await (const _ of stream) break;
     const after = await client.chat.completions.create({ model: 'tiny', messages, max_tokens: 4, temperature: 0 });
     expect(after.choices).toHaveLength(1);
+  });
+});
+
+describe('a connection', () => {
+  /** One request of an agent that keeps its connection; its local port and the server's word on how long it stays. */
+  const asked = (agent: Agent) =>
+    new Promise<{ port: number | undefined; keepAlive: string }>((resolve, reject) => {
+      const sent = plainRequest(`${server.url}/health`, { agent }, (response) => {
+        const { localPort: port } = response.socket;
+        response.resume().on('end', () => resolve({ port, keepAlive: String(response.headers['keep-alive']) }));
+      });
+      sent.on('error', reject);
+      sent.end();
+    });
+
+  it('stays open for longer than clients keep theirs, and is used again', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const first = await asked(agent);
+    expect(Number(/timeout=(\d+)/.exec(first.keepAlive)?.[1])).toBeGreaterThanOrEqual(60);
+    expect((await asked(agent)).port).toBe(first.port);
+    agent.destroy();
   });
 });
 

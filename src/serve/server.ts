@@ -66,7 +66,13 @@ export interface RunningServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Starts an OpenAI-compatible server for the models of a registry. */
+/**
+ * An idle connection stays open for longer than clients keep theirs. If the server closed first, it could do so just when the
+ * next request is on its way, and that request would be lost: Node's usual five seconds pass while a long prompt is read.
+ */
+const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 75_000 } as const;
+
+/** Starts serving what a registry offers. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
@@ -74,7 +80,7 @@ export async function serve(registry: Registry, options: ServeOptions = {}): Pro
       `Others can reach ${host}: set a key in the environment and name its variable with --api-key-env, or stay on 127.0.0.1.`,
     );
   const app = new App(registry, options);
-  const server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000 }, (request, response) => {
+  const server = createServer(timeouts, (request, response) => {
     void app.handle(request, response);
   });
   server.maxConnections = 2048;

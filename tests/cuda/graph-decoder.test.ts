@@ -83,6 +83,25 @@ describe.each(places)('decoding without the host on %s', (place) => {
     sameReplies(together, alone, 1e-4);
   });
 
+  it('reads the prompts of a service as others do, the rest of a conversation too', async () => {
+    using made = model(place, 'float32');
+    using service = new Sampler(made, { slots: 24, maxLength: 128, reusePrefixes: true });
+    const asked = requests.map((request, i) => ({ ...request, samples: i === 2 ? 3 : 1 }));
+    using plain = new Sampler(made, { slots: 6, maxLength: 128 });
+    const expected = (await plain.generate(asked)).flat();
+    const followed = await Promise.all(asked.map((request) => service.submit(request).responses));
+    sameReplies(followed.flat(), expected, 1e-4);
+    const next = asked.map((request, i) => ({
+      ...request,
+      prompt: [...Array.from(request.prompt), ...(followed[i]?.[0]?.ids ?? []), 7, 8, 9],
+      samples: 1,
+    }));
+    const fresh = (await plain.generate(next)).flat();
+    for (const [i, request] of next.entries())
+      sameReplies(await service.submit(request).responses, [fresh[i] as Generation], 1e-4);
+    expect(service.promptTokens.reused).toBeGreaterThan(0);
+  });
+
   it('is captured once and used again by the same sampler', async () => {
     using made = model(place, 'float32');
     using sampler = new Sampler(made, { slots: 4, maxLength: 64 });

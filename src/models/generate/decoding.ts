@@ -77,30 +77,53 @@ export interface ContinuedPrompt {
   from: number;
 }
 
-/**
- * Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. All
- * tokens go through a block at once, each as a row of its own: the keys and values of all are written first, and a row's
- * attention ends at its own position.
- */
+/** Tokens of prompts as rows of one pass: each with its place in its sequence, its slot, and its row of the whole cache. */
+export interface PromptTokens<Values> {
+  ids: Values;
+  positions: Values;
+  slots: Values;
+  targets: Values;
+}
+
+/** The tokens of the prompts that are not in the cache, and which of them are the prompts' last. */
+export function tokensLeft(
+  items: readonly ContinuedPrompt[],
+  length: number,
+): PromptTokens<number[]> & { last: number[] } {
+  const tokens = { ids: [], positions: [], slots: [], targets: [], last: [] } as ReturnType<typeof tokensLeft>;
+  for (const { prompt, slot, from } of items) {
+    for (let place = from; place < prompt.length; place++) {
+      tokens.ids.push(prompt[place] as number);
+      tokens.positions.push(place);
+      tokens.slots.push(slot);
+      tokens.targets.push(slot * length + place);
+    }
+    tokens.last.push(tokens.ids.length - 1);
+  }
+  return tokens;
+}
+
+/** Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
   const { device } = decoder;
-  const tokens = items.flatMap(({ prompt, slot, from }) =>
-    Array.from({ length: prompt.length - from }, (_, i) => ({ id: prompt[from + i] as number, slot, place: from + i })),
-  );
-  const whole = (pick: (token: { id: number; slot: number; place: number }) => number) =>
+  const { ids, positions, slots, targets, last } = tokensLeft(items, cache.length);
+  const whole = (values: readonly number[]) =>
     tensor(
-      BigInt64Array.from(tokens, (token) => BigInt(pick(token))),
+      BigInt64Array.from(values, (value) => BigInt(value)),
       { device },
     );
-  const positions = whole(({ place }) => place);
-  const target = whole(({ slot, place }) => slot * cache.length + place);
-  const { attend, rope, training } = generalPass(
-    decoder,
-    cache,
-    positions,
-    whole(({ slot }) => slot),
-  );
-  const store = (slots: Tensor, rows: Tensor) => slots.flatten(0, 1).indexCopy_(0, target, rows);
+  const tokens = { ids: whole(ids), positions: whole(positions), slots: whole(slots), targets: whole(targets) };
+  return readTokens(decoder, cache, tokens, whole(last));
+}
+
+/**
+ * Runs tokens of prompts and returns the hidden states of those at `last`. All tokens go through a block at once, each as a row
+ * of its own: the keys and values of all are written first, and a row's attention ends at its own position.
+ */
+export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptTokens<Tensor>, last: Tensor): Tensor {
+  const { ids, positions, slots, targets } = tokens;
+  const { attend, rope, training } = generalPass(decoder, cache, positions, slots);
+  const store = (all: Tensor, rows: Tensor) => all.flatten(0, 1).indexCopy_(0, targets, rows);
   const pass: Pass = {
     rope,
     training,
@@ -110,22 +133,9 @@ export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonl
       return attend(layer, q, k, v);
     },
   };
-  let end = 0;
-  const ends = items.map(({ prompt, from }) => {
-    end += prompt.length - from;
-    return BigInt(end - 1);
-  });
-  const only = tensor(BigInt64Array.from(ends), { device });
   const { layers } = decoder;
-  const x = decoder.blocks(
-    decoder.embed(
-      whole(({ id }) => id),
-      positions,
-    ),
-    pass,
-    layers.slice(0, -1),
-  );
-  return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...pass, only }, layers.slice(-1)));
+  const x = decoder.blocks(decoder.embed(ids, positions), pass, layers.slice(0, -1));
+  return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...pass, only: last }, layers.slice(-1)));
 }
 
 /** The logits of each row's next token, [rows, vocabulary]. */

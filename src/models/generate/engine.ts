@@ -3,10 +3,12 @@
  * adapter. The sampler decides which rows there are, and when.
  */
 import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
 import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
 import { continuePrompts, prefill } from './decoding.ts';
 import { GraphDecoder } from './graph.ts';
+import { PromptGraph, type PromptOfRows } from './prompt-graph.ts';
 import type { Row } from './row.ts';
 import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
@@ -33,10 +35,16 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
+  #prompts: PromptGraph | null = null;
+  readonly #service: boolean;
   #rows: RowTensors | null = null;
 
-  constructor(model: Model) {
+  /** `service`: requests come one by one, and each is wanted soon. */
+  constructor(model: Model, options: { service: boolean }) {
+    const { positions } = model.decoder.spec;
     this.#model = model;
+    // Where rope depends on a sequence's length, a prompt is read whole.
+    this.#service = options.service && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
   }
 
   get cache(): KvCache | null {
@@ -103,12 +111,12 @@ export class Engine {
   readPrompts(groups: readonly PromptRows[]): void {
     const { decoder } = this.#model;
     const cache = this.#cache as KvCache;
-    const part = (items: readonly PromptRows[], hiddenOf: () => Tensor) => {
-      if (items.length === 0) return;
-      const rows = items.flatMap((item) => item.rows);
+    const part = (some: readonly PromptOfRows[], hiddenOf: () => Tensor) => {
+      if (some.length === 0) return;
+      const rows = some.flatMap((item) => item.rows);
       const drawn = scope(() =>
         noGrad(() => {
-          const which = items.flatMap((item, i) => item.rows.map(() => i));
+          const which = some.flatMap((item, i) => item.rows.map(() => i));
           const logits = decoder.logits(hiddenOf()).indexSelect(0, this.#whole(which));
           const rule = ruleTensors(
             rows.map((row) => row.rule),
@@ -121,25 +129,46 @@ export class Engine {
       );
       push(rows, drawn);
     };
-    const promptOf = ({ rows }: PromptRows) => (rows[0] as Row).request.prompt;
-    const fresh = groups.filter(({ from }) => from === 0);
+    const items = groups.map(({ rows, from }) => {
+      const lead = rows[0] as Row;
+      return { prompt: lead.request.prompt, slot: lead.slot, from, rows };
+    });
+    const quick = this.#promptGraphFor(items);
+    if (quick !== null) {
+      push(
+        items.flatMap((item) => item.rows),
+        quick.read(items),
+      );
+      copyPrompts(cache, items);
+      return;
+    }
+    const fresh = items.filter(({ from }) => from === 0);
     part(fresh, () =>
       prefill(
         decoder,
         cache,
-        fresh.map((item) => ({ prompt: promptOf(item), slots: item.rows.map((row) => row.slot) })),
+        fresh.map(({ prompt, rows }) => ({ prompt, slots: rows.map((row) => row.slot) })),
       ),
     );
-    const begun = groups.filter(({ from }) => from > 0);
+    const begun = items.filter(({ from }) => from > 0);
     part(begun, () => {
-      const items = begun.map((item) => {
-        const [lead, ...others] = item.rows.map((row) => row.slot) as [number, ...number[]];
-        return { prompt: promptOf(item), slot: lead, from: item.from, others };
-      });
-      const hidden = continuePrompts(decoder, cache, items);
-      for (const { prompt, slot, others } of items) cache.copy(slot, others, prompt.length);
+      const hidden = continuePrompts(decoder, cache, begun);
+      copyPrompts(cache, begun);
       return hidden;
     });
+  }
+
+  /** The captured pass that reads these prompts; null where there is none. */
+  #promptGraphFor(items: readonly PromptOfRows[]): PromptGraph | null {
+    const { decoder, adapters } = this.#model;
+    // A service alone: training reads its prompts as the trainer does, and adapters that take turns would capture each time.
+    if (!this.#service || !decoder.device.startsWith('cuda') || adapters !== null) return null;
+    if (!PromptGraph.takes(items)) return null;
+    if (this.#prompts?.arrangement !== decoder.arrangement) {
+      this.#prompts?.dispose();
+      this.#prompts = new PromptGraph(decoder, this.#cache as KvCache);
+    }
+    return this.#prompts;
   }
 
   /** Whether the device still works on steps whose tokens were not collected. */
@@ -228,12 +257,25 @@ export class Engine {
   dispose(): void {
     this.rest();
     this.#graph?.dispose();
+    this.#prompts?.dispose();
     this.#cache?.dispose();
     this.#graph = null;
+    this.#prompts = null;
     this.#stepper = null;
     this.#rows = null;
     this.#cache = null;
   }
+}
+
+/** A prompt is read into its first row's slot; the other rows get a copy. */
+function copyPrompts(cache: KvCache, items: readonly PromptOfRows[]): void {
+  for (const { prompt, slot, rows } of items)
+    if (rows.length > 1)
+      cache.copy(
+        slot,
+        rows.slice(1).map((row) => row.slot),
+        prompt.length,
+      );
 }
 
 /** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */

@@ -3,11 +3,23 @@
  * CUDA graph and replayed. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens.
  * So a step costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
-import { Graph, keep, noGrad, Stream, scope, synchronize, type Tensor, where, zeros } from '../../tensor/index.ts';
+import {
+  type Device,
+  Graph,
+  keep,
+  noGrad,
+  Stream,
+  scope,
+  synchronize,
+  type Tensor,
+  tensor,
+  where,
+  zeros,
+} from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache.ts';
-import { GraphRows } from './graph-rows.ts';
 import type { Row } from './row.ts';
+import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
@@ -142,3 +154,80 @@ export class GraphDecoder {
 const tokensLeft = (row: Row): number => row.request.maxNewTokens - row.ids.length;
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);
+
+/** What is uploaded of each slot: whole numbers and fractions in a tensor each, so that an upload is two copies. */
+const WHOLE = ['ids', 'positions', 'limits', 'slots', 'topK', 'seeds'] as const;
+const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
+
+/** The state of all slots as the graph reads it. Idle rows stay at position 0 of the spare slot. */
+class GraphRows {
+  readonly #slots: number;
+  readonly #whole: Tensor;
+  readonly #fractions: Tensor;
+  readonly #views: Record<(typeof WHOLE)[number] | (typeof FRACTIONS)[number], Tensor>;
+
+  constructor(slots: number, device: Device) {
+    this.#slots = slots;
+    this.#whole = keep(zeros([WHOLE.length, slots], { dtype: 'int64', device }));
+    this.#fractions = keep(zeros([FRACTIONS.length, slots], { device }));
+    const views = [
+      ...WHOLE.map((name, i) => [name, keep(this.#whole.select(0, i))]),
+      ...FRACTIONS.map((name, i) => [name, keep(this.#fractions.select(0, i))]),
+    ];
+    this.#views = Object.fromEntries(views);
+  }
+
+  get ids(): Tensor {
+    return this.#views.ids;
+  }
+  get positions(): Tensor {
+    return this.#views.positions;
+  }
+  /** The last position of each response; 0 for an idle row. */
+  get limits(): Tensor {
+    return this.#views.limits;
+  }
+  get slots(): Tensor {
+    return this.#views.slots;
+  }
+  get rule(): RuleTensors {
+    const { temperature, topK, topP, minP, seeds } = this.#views;
+    return { temperature, topK, topP, minP, seeds };
+  }
+
+  upload(active: readonly Row[]): void {
+    const slots = this.#slots;
+    const whole = new BigInt64Array(WHOLE.length * slots);
+    const fractions = new Float32Array(FRACTIONS.length * slots);
+    const part = <T extends BigInt64Array | Float32Array>(array: T, names: readonly string[], name: string): T =>
+      array.subarray(names.indexOf(name) * slots, (names.indexOf(name) + 1) * slots) as T;
+    const wholeOf = (name: (typeof WHOLE)[number]) => part(whole, WHOLE, name);
+    const fractionsOf = (name: (typeof FRACTIONS)[number]) => part(fractions, FRACTIONS, name);
+    const [ids, positions, limits] = [wholeOf('ids'), wholeOf('positions'), wholeOf('limits')];
+    const [places, topK, seeds] = [wholeOf('slots'), wholeOf('topK'), wholeOf('seeds')];
+    const [temperature, topP, minP] = [fractionsOf('temperature'), fractionsOf('topP'), fractionsOf('minP')];
+    places.fill(BigInt(slots)); // the spare slot
+    temperature.fill(1);
+    topP.fill(1);
+    for (const row of active) {
+      const { slot, rule } = row;
+      places[slot] = BigInt(slot);
+      ids[slot] = BigInt(row.last);
+      positions[slot] = BigInt(row.position);
+      limits[slot] = BigInt(row.promptLength + row.request.maxNewTokens - 1);
+      topK[slot] = BigInt(rule.topK);
+      seeds[slot] = BigInt(row.seed);
+      temperature[slot] = rule.temperature;
+      topP[slot] = rule.topP;
+      minP[slot] = rule.minP;
+    }
+    scope(() => {
+      this.#whole.copy_(tensor(whole, { shape: [WHOLE.length, slots] }));
+      this.#fractions.copy_(tensor(fractions, { shape: [FRACTIONS.length, slots] }));
+    });
+  }
+
+  dispose(): void {
+    for (const each of [...Object.values(this.#views), this.#whole, this.#fractions]) each.dispose();
+  }
+}

@@ -94,7 +94,7 @@ export class Sampler {
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
     this.#model = model;
     this.#options = options;
-    this.#engine = new Engine(model);
+    this.#engine = new Engine(model, { service: options.reusePrefixes ?? false });
     this.#admission = new Admission(model, this.#engine, options.reusePrefixes ?? false);
   }
 

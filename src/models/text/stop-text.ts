@@ -24,6 +24,7 @@ export class StopText {
 
   /** What this piece makes certain. */
   push(piece: string): string {
+    if (this.#stops.length === 0) return piece;
     if (this.stopped) return '';
     this.#written += piece;
     const found = this.#stops.map((stop) => this.#written.indexOf(stop)).filter((at) => at >= 0);

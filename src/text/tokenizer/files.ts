@@ -42,6 +42,7 @@ export interface TokenizerJson {
   normalizer?: PipelineStep | null;
   pre_tokenizer?: PipelineStep | null;
   post_processor?: PipelineStep | null;
+  decoder?: PipelineStep | null;
   model: BpeModel & { type?: string };
 }
 

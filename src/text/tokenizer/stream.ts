@@ -53,3 +53,35 @@ export function textStream(decode: (ids: number[]) => string): TextStream {
     },
   };
 }
+
+/** A token's bytes and, where they are whole characters, its text. */
+export interface TokenText {
+  bytes: Uint8Array;
+  text: string | undefined;
+}
+
+const strict = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+export function tokenText(bytes: Uint8Array): TokenText {
+  try {
+    return { bytes, text: strict.decode(bytes) };
+  } catch {
+    return { bytes, text: undefined };
+  }
+}
+
+/** The same where a token's bytes do not depend on its neighbours (a byte-level decoder): no token is decoded twice. */
+export function byteStream(textOf: (id: number) => TokenText | undefined): TextStream {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  let mayBeInside = false; // a character
+  return {
+    push(id) {
+      const token = textOf(id);
+      if (token === undefined) return '';
+      if (!mayBeInside && token.text !== undefined) return token.text;
+      mayBeInside = token.text === undefined;
+      return decoder.decode(token.bytes, { stream: true });
+    },
+    flush: () => decoder.decode(),
+  };
+}

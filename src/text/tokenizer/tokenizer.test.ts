@@ -212,6 +212,19 @@ describe('stream', () => {
     }
   });
 
+  it('gives what decode gives for any tokens of a byte-level vocabulary, broken characters included', async () => {
+    const tokenizer = await Tokenizer.load(join(import.meta.dirname, '../../../models/tiny'));
+    const next = numbers(11);
+    const below = (most: number) => Math.floor(next() * most);
+    for (let round = 0; round < 200; round++) {
+      const ids = Array.from({ length: 1 + below(40) }, () => below(tokenizer.vocabSize + 2));
+      for (const options of [{}, { skipSpecialTokens: true }]) {
+        const stream = tokenizer.stream(options);
+        expect(ids.map((id) => stream.push(id)).join('') + stream.flush()).toBe(tokenizer.decode(ids, options));
+      }
+    }
+  });
+
   it('lets broken bytes out at the end', async () => {
     const tokenizer = await sentencePiece();
     const stream = tokenizer.stream();

@@ -16,7 +16,7 @@ import { AddedTokens } from './added-tokens.ts';
 import { Encoder } from './encoder.ts';
 import { readTokenizerFiles, type TokenizerFiles } from './files.ts';
 import { type SequenceEnds, sequenceEnds } from './sequence-ends.ts';
-import { type TextStream, textStream } from './stream.ts';
+import { byteStream, type TextStream, type TokenText, textStream, tokenText } from './stream.ts';
 import { bytesOfToken, tokenStyle } from './token-bytes.ts';
 
 export type { Message } from '../chat/chat.ts';
@@ -62,6 +62,7 @@ export class Tokenizer {
   readonly #special: AddedTokens;
   readonly #specialIds = new Set<number>();
   readonly #tokens: string[] = [];
+  readonly #texts: TokenText[] = [];
   #addedIds: ReadonlySet<number> | undefined;
   #style: 'byte-level' | 'plain' | undefined;
   readonly #templates = new Map<string, ChatTemplate>();
@@ -162,7 +163,19 @@ export class Tokenizer {
 
   /** Decodes while tokens arrive; the pieces joined equal `decode` of the whole. */
   stream(options: DecodeOptions = {}): TextStream {
-    return textStream((ids) => this.decode(ids, options));
+    const { decoder } = this.#files.json;
+    if (decoder?.type !== 'ByteLevel') return textStream((ids) => this.decode(ids, options));
+    return byteStream((id) => (options.skipSpecialTokens && this.#specialIds.has(id) ? undefined : this.#textOf(id)));
+  }
+
+  /** What a byte-level decoder writes for a token. Unlike `tokenBytes`, it takes the letters of added tokens for bytes too. */
+  #textOf(id: number): TokenText | undefined {
+    const known = this.#texts[id];
+    const token = this.#tokens[id];
+    if (known !== undefined || token === undefined) return known;
+    const made = tokenText(bytesOfToken(token, 'byte-level', false));
+    this.#texts[id] = made;
+    return made;
   }
 
   /** The chat as text. `template` is a template's name or source, in place of the tokenizer's own. */
