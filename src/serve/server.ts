@@ -72,7 +72,7 @@ export interface RunningServer {
  */
 const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 75_000 } as const;
 
-/** Starts serving what a registry offers. */
+/** Starts an OpenAI-compatible server for the models of a registry. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
