@@ -2,34 +2,39 @@
  * Long abuse of the four trainers: `npm run bench -- soak [--kills 1000] [--trainers sft,policy] [--steps 100000]`.
  *
  * Kills: `attune train …` is ended by SIGKILL at random moments and resumed until it is through; its final weights and its
- * metrics must be those of a run that nothing disturbed, bit for bit. Steps: one long run of a tiny model, whose resident
+ * metrics and rollouts must be those of a run that nothing disturbed, bit for bit. Steps: one long run of a tiny model, whose resident
  * memory is read on the way. Several processes may run side by side; each uses a folder of its own.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { parseArgs } from 'node:util';
 import { packageRoot } from '../src/tensor/engine/native.ts';
 import type { Reading } from './run.ts';
 
-const shared = ['--model', 'models/tiny', '--save-steps', '3', '--eval-steps', '6', '--report-to', 'none', '--no-lora'];
+const shared = ['--save-steps', '3', '--eval-steps', '6', '--report-to', 'none', '--no-lora', '--grad-accum', '1'];
 const task = 'spell_backward:1';
 
 /** Each trainer's short job; the data are made by `attune tasks generate`. */
 const jobs: Record<string, { kind?: string; args: string[] }> = {
-  sft: { kind: 'sft', args: ['--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-4'] },
-  reward: { kind: 'preference', args: ['--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-4'] },
-  preference: {
-    kind: 'preference',
-    args: ['--loss', 'dpo', '--batch-size', '4', '--grad-accum', '1', '--max-steps', '24', '--lr', '1e-5'],
-  },
+  sft: { kind: 'sft', args: ['--batch-size', '4', '--max-steps', '12', '--lr', '1e-3'] },
+  reward: { kind: 'preference', args: ['--batch-size', '4', '--max-steps', '12', '--lr', '1e-3'] },
+  preference: { kind: 'preference', args: ['--loss', 'dpo', '--batch-size', '4', '--max-steps', '12', '--lr', '1e-3'] },
   policy: {
     args: [
-      ...['--task', task, '--batch-size', '2', '--grad-accum', '1', '--group-size', '4', '--max-steps', '15'],
-      ...['--max-new-tokens', '24', '--eval-num-prompts', '4', '--eval-samples', '0', '--lr', '1e-5'],
+      ...['--task', task, '--batch-size', '2', '--group-size', '4', '--max-steps', '12', '--max-new-tokens', '16'],
+      ...['--eval-num-prompts', '4', '--eval-samples', '0', '--eos-penalty', '0.5', '--lr', '1e-3'],
     ],
   },
+};
+
+/** One thread, so that numbers cannot depend on the load; compiled sources are kept, so that a life is short. */
+const env = {
+  ...process.env,
+  ...{ ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1', OPENBLAS_NUM_THREADS: '1' },
+  NODE_COMPILE_CACHE: join(tmpdir(), 'attune-soak-compiled'),
 };
 
 interface Life {
@@ -41,7 +46,6 @@ interface Life {
 /** One process; killed after `limit` seconds where given. */
 function attune(args: string[], limit?: number): Promise<Life> {
   const started = performance.now();
-  const env = { ...process.env, ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1' };
   const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...args], { cwd: packageRoot, env });
   let errors = '';
   child.stdout.resume();
@@ -64,12 +68,35 @@ function outcome(run: string): string {
   const steady = rows.map((line) =>
     Object.fromEntries(Object.entries(JSON.parse(line)).filter(([name]) => !/time|seconds|per_second/.test(name))),
   );
-  return JSON.stringify({ weights, steady });
+  return JSON.stringify({ weights, steady, rollouts: rolloutsOf(run) });
+}
+
+function rolloutsOf(run: string): unknown[] {
+  const file = join(run, 'rollouts.db');
+  if (!existsSync(file)) return [];
+  const database = new DatabaseSync(file, { readOnly: true });
+  const columns = 'step, prompt_index, prompt, completion, reward';
+  const trained = database.prepare(`SELECT ${columns}, rollout_index, advantage FROM rollouts ORDER BY id`).all();
+  const evaluated = database.prepare(`SELECT ${columns} FROM eval_rollouts ORDER BY id`).all();
+  database.close();
+  return [trained, evaluated];
 }
 
 const hasCheckpoint = (run: string) => existsSync(run) && readdirSync(run).some((name) => /^step-\d+$/.test(name));
 
+/** A model of 16 dimensions with the tokenizer of models/tiny, from one step of `train sft`. */
+async function smallModel(folder: string): Promise<string> {
+  const data = join(folder, 'base.jsonl');
+  await attune(['tasks', 'generate', '--kind', 'sft', '--tasks', task, '--count', '20', '--out', data]);
+  const model = ['--from-config', join(packageRoot, 'benchmarks/soak-model.json'), '--tokenizer', 'models/tiny'];
+  const where = ['--output-dir', folder, '--log-dir', join(folder, 'logs'), '--report-to', 'none', '--run-name', 'base'];
+  const made = await attune(['train', 'sft', ...model, '--dataset', data, '--max-steps', '1', ...where]);
+  if (!made.ended) throw new Error(`no model was made: ${made.errors}`);
+  return join(folder, 'base', 'final');
+}
+
 async function* kills(folder: string, trainers: string[], wanted: number): AsyncGenerator<Reading> {
+  const model = await smallModel(folder);
   for (const trainer of trainers) {
     const { kind, args } = jobs[trainer] as (typeof jobs)[string];
     const data = join(folder, `${trainer}.jsonl`);
@@ -81,7 +108,7 @@ async function* kills(folder: string, trainers: string[], wanted: number): Async
       if (hasCheckpoint(run)) return ['train', trainer, '--resume-from', run];
       rmSync(run, { recursive: true, force: true });
       const source = kind === undefined ? [] : ['--dataset', data];
-      return ['train', trainer, ...shared, ...source, ...args, ...where, '--run-name', name];
+      return ['train', trainer, '--model', model, ...shared, ...source, ...args, ...where, '--run-name', name];
     };
     const whole = await attune(train('whole'));
     if (!whole.ended) throw new Error(`${trainer} does not train: ${whole.errors}`);
@@ -114,7 +141,6 @@ async function* long(folder: string, steps: number): AsyncGenerator<Reading> {
   const args = ['--from-config', config, '--tokenizer', 'models/tiny', '--dataset', data, '--max-steps', String(steps)];
   const quiet = ['--eval-steps', '-1', '--save-steps', String(steps), '--log-steps', '100', '--batch-size', '2'];
   const command = ['train', 'sft', ...args, ...quiet, '--grad-accum', '1', '--max-length', '64', ...run];
-  const env = { ...process.env, ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1' };
   const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...command], { cwd: packageRoot, env });
   child.stdout.resume();
   child.stderr.resume();
