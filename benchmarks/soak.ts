@@ -39,24 +39,39 @@ const env = {
 
 interface Life {
   ended: boolean;
+  killed: boolean;
+  /** Whether its loop over steps had begun. */
+  begun: boolean;
+  /** From the start of its loop to its end. */
   seconds: number;
   errors: string;
 }
 
-/** One process; killed after `limit` seconds where given. */
-function attune(args: string[], limit?: number): Promise<Life> {
-  const started = performance.now();
+/** When a life is ended: so many seconds after the process started, or after its loop began. */
+type Death = { afterStart: number } | { afterBegin: number };
+
+/** One process, killed as `death` says. */
+function attune(args: string[], death?: Death): Promise<Life> {
   const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...args], { cwd: packageRoot, env });
   let errors = '';
+  let begun: number | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  const killAfter = (seconds: number) => {
+    timer = setTimeout(() => child.kill('SIGKILL'), 1000 * seconds);
+  };
+  if (death !== undefined && 'afterStart' in death) killAfter(death.afterStart);
   child.stdout.resume();
   child.stderr.on('data', (text) => {
     errors = `${errors}${text}`.slice(-2000);
+    if (begun !== undefined || !/^run .* steps$/m.test(errors)) return;
+    begun = performance.now();
+    if (death !== undefined && 'afterBegin' in death) killAfter(death.afterBegin);
   });
-  const timer = limit === undefined ? undefined : setTimeout(() => child.kill('SIGKILL'), 1000 * limit);
   return new Promise((resolve) => {
-    child.on('exit', (code) => {
+    child.on('exit', (code, signal) => {
       clearTimeout(timer);
-      resolve({ ended: code === 0, seconds: (performance.now() - started) / 1000, errors });
+      const seconds = begun === undefined ? 0 : (performance.now() - begun) / 1000;
+      resolve({ ended: code === 0, killed: signal === 'SIGKILL', begun: begun !== undefined, seconds, errors });
     });
   });
 }
@@ -89,7 +104,16 @@ async function smallModel(folder: string): Promise<string> {
   const data = join(folder, 'base.jsonl');
   await attune(['tasks', 'generate', '--kind', 'sft', '--tasks', task, '--count', '20', '--out', data]);
   const model = ['--from-config', join(packageRoot, 'benchmarks/soak-model.json'), '--tokenizer', 'models/tiny'];
-  const where = ['--output-dir', folder, '--log-dir', join(folder, 'logs'), '--report-to', 'none', '--run-name', 'base'];
+  const where = [
+    '--output-dir',
+    folder,
+    '--log-dir',
+    join(folder, 'logs'),
+    '--report-to',
+    'none',
+    '--run-name',
+    'base',
+  ];
   const made = await attune(['train', 'sft', ...model, '--dataset', data, '--max-steps', '1', ...where]);
   if (!made.ended) throw new Error(`no model was made: ${made.errors}`);
   return join(folder, 'base', 'final');
@@ -114,21 +138,27 @@ async function* kills(folder: string, trainers: string[], wanted: number): Async
     if (!whole.ended) throw new Error(`${trainer} does not train: ${whole.errors}`);
     const expected = outcome(join(folder, trainer, 'whole'));
     const share = Math.ceil(wanted / trainers.length);
-    let [killed, runs, equal] = [0, 0, 0];
+    let { seconds } = whole;
+    let [killed, begun, runs, equal] = [0, 0, 0, 0];
     while (killed < share) {
       const name = `run-${runs++}`;
       for (;;) {
-        // The program needs about a second before its first step; kills fall anywhere from there to its end.
-        const limit = killed < share ? 0.4 + Math.random() * whole.seconds : undefined;
-        const { ended, errors } = await attune(train(name), limit);
-        if (ended) break;
-        if (limit === undefined) throw new Error(`${trainer} does not resume: ${errors}`);
+        // One life in ten dies before its first step, the others anywhere between there and a little after their end.
+        const early = Math.random() < 0.1;
+        const death = early ? { afterStart: 0.2 + Math.random() } : { afterBegin: 1.1 * Math.random() * seconds };
+        const life = await attune(train(name), killed < share ? death : undefined);
+        if (life.ended) {
+          seconds = 0.5 * (seconds + life.seconds); // the machine's load changes
+          break;
+        }
+        if (!life.killed) throw new Error(`${trainer} does not resume: ${life.errors}`);
         killed++;
+        if (life.begun) begun++;
       }
       if (outcome(join(folder, trainer, name)) === expected) equal++;
       rmSync(join(folder, trainer, name), { recursive: true });
     }
-    yield { name: trainer, kills: killed, runs, bitIdentical: equal };
+    yield { name: trainer, kills: killed, whileTraining: begun, runs, bitIdentical: equal };
   }
 }
 
@@ -139,8 +169,10 @@ async function* long(folder: string, steps: number): AsyncGenerator<Reading> {
   const config = join(packageRoot, 'benchmarks/soak-model.json');
   const run = ['--output-dir', folder, '--log-dir', join(folder, 'logs'), '--run-name', 'long', '--report-to', 'none'];
   const args = ['--from-config', config, '--tokenizer', 'models/tiny', '--dataset', data, '--max-steps', String(steps)];
+  // 400 rows less the held-out ones, two at a time, are about 196 steps
+  const passes = ['--epochs', String(Math.ceil(steps / 150))];
   const quiet = ['--eval-steps', '-1', '--save-steps', String(steps), '--log-steps', '100', '--batch-size', '2'];
-  const command = ['train', 'sft', ...args, ...quiet, '--grad-accum', '1', '--max-length', '64', ...run];
+  const command = ['train', 'sft', ...args, ...passes, ...quiet, '--grad-accum', '1', '--max-length', '64', ...run];
   const child = spawn(process.execPath, [join(packageRoot, 'bin/attune.mjs'), ...command], { cwd: packageRoot, env });
   child.stdout.resume();
   child.stderr.resume();
@@ -156,8 +188,10 @@ async function* long(folder: string, steps: number): AsyncGenerator<Reading> {
     return Math.round(cut.reduce((sum, value) => sum + value, 0) / Math.max(1, cut.length));
   };
   const mebibytes = { firstTenth: part(0.05, 0.15), middle: part(0.45, 0.55), lastTenth: part(0.9, 1) };
-  const bytes = statSync(join(folder, 'long', 'metrics.jsonl')).size;
-  yield { name: `${steps} steps`, exit: String(code), ...mebibytes, metricsBytes: bytes };
+  const metrics = join(folder, 'long', 'metrics.jsonl');
+  const last = JSON.parse(readFileSync(metrics, 'utf8').trim().split('\n').at(-1) as string) as { step: number };
+  const result = { name: `${steps} steps`, exit: String(code), step: last.step, ...mebibytes };
+  yield { ...result, metricsBytes: statSync(metrics).size };
 }
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
