@@ -3,7 +3,7 @@
  *
  * Kills: `attune train …` is ended by SIGKILL at random moments and resumed until it is through; its final weights and its
  * metrics and rollouts must be those of a run that nothing disturbed, bit for bit. Steps: one long run of a tiny model, whose resident
- * memory is read on the way. Several processes may run side by side; each uses a folder of its own.
+ * memory is read in each tenth of it. Several processes may run side by side; each uses a folder of its own.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -183,14 +183,14 @@ async function* long(folder: string, steps: number): AsyncGenerator<Reading> {
   }, 5000);
   const code = await new Promise((resolve) => child.on('exit', resolve));
   clearInterval(timer);
-  const part = (from: number, to: number) => {
-    const cut = readings.slice(Math.floor(readings.length * from), Math.ceil(readings.length * to));
+  // The end, where reports are drawn, is not a part of it.
+  const tenths = Array.from({ length: 10 }, (_, i) => {
+    const cut = readings.slice(Math.floor(readings.length * 0.095 * i), Math.ceil(readings.length * 0.095 * (i + 1)));
     return Math.round(cut.reduce((sum, value) => sum + value, 0) / Math.max(1, cut.length));
-  };
-  const mebibytes = { firstTenth: part(0.05, 0.15), middle: part(0.45, 0.55), lastTenth: part(0.9, 1) };
+  });
   const metrics = join(folder, 'long', 'metrics.jsonl');
   const last = JSON.parse(readFileSync(metrics, 'utf8').trim().split('\n').at(-1) as string) as { step: number };
-  const result = { name: `${steps} steps`, exit: String(code), step: last.step, ...mebibytes };
+  const result = { name: `${steps} steps`, exit: String(code), step: last.step, mebibytes: tenths.join(' ') };
   yield { ...result, metricsBytes: statSync(metrics).size };
 }
 

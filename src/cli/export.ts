@@ -1,12 +1,12 @@
 /**
- * attune export merged --model M [--adapter A] --out DIR
- * attune export gguf --model M [--adapter A] --type q8_0 --out m.gguf
+ * attune export merged M [--adapter A] --out DIR
+ * attune export gguf M [--adapter A] --type q8_0 --out m.gguf
  */
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
 import { type ConfigSchema, field, resolveConfig } from '../runs/index.ts';
-import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { addSchemaOptions, schemaFlags, withArgument } from './options/options.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, tell } from './terminal/print.ts';
@@ -68,6 +68,10 @@ interface Verb<S extends ConfigSchema> {
 
 function verb<S extends ConfigSchema>(group: Command, schema: S, { name, description, example, run }: Verb<S>): void {
   const command = addSchemaOptions(group.command(name).description(description), schema);
+  command.argument('[model]', 'the same as --model');
   command.addHelpText('after', `\nExample:\n  ${example}`);
-  command.action(async () => run((await resolveConfig(schema, { flags: schemaFlags(command, schema) })).config));
+  command.action(async (model?: string) => {
+    const flags = withArgument(schemaFlags(command, schema), 'model', model);
+    await run((await resolveConfig(schema, { flags })).config);
+  });
 }

@@ -5,7 +5,7 @@ import { quantizePolicySchema, quantizeRewardSchema } from '../workflows/quantiz
 import { quantizePolicy } from '../workflows/quantize/policy.ts';
 import type { QuantizeOptions } from '../workflows/quantize/results.ts';
 import { quantizeReward } from '../workflows/quantize/reward.ts';
-import { addSchemaOptions, schemaFlags } from './options/options.ts';
+import { addSchemaOptions, schemaFlags, withArgument } from './options/options.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -43,10 +43,12 @@ export function register(program: Command): void {
   const quantize = program.command('quantize').description('a model in 8 or 4 bits, measured against the original');
   for (const verb of verbs) {
     const command = addSchemaOptions(quantize.command(verb.name).description(verb.description), verb.schema);
+    const named = verb.name === 'reward' ? 'checkpoint' : 'model';
+    command.argument(`[${named}]`, `the same as --${named}`);
     command.addHelpText('after', `\nExample:\n  ${verb.example}`);
-    command.action(async () => {
+    command.action(async (model?: string) => {
       using interrupt = onInterrupt();
-      const flags = schemaFlags(command, verb.schema);
+      const flags = withArgument(schemaFlags(command, verb.schema), named, model);
       const options = { progress: consoleProgress(), signal: interrupt.signal };
       const { results, folder, report } = await verb.run(flags as never, options);
       if (flags.json) printJson(results);

@@ -84,7 +84,12 @@ async function scorersOf(
   if (config.verifierReward ?? !other) {
     if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));
     else if (prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined)) scorers.push(answerVerifier());
+    else if (config.verifierReward === true) throw noAnswers(prompts);
   }
+  if (config.formatReward && !scorers.some(({ name }) => name === 'verifier'))
+    throw new UserError(
+      '--format-reward is a part of the verifier of --task, which is off where another reward is named: add --verifier-reward.',
+    );
   if (config.rewardModule !== undefined) {
     const timeLimitMs = 1000 * config.rewardTimeout;
     const module = opened.use(await loadRewardModule(config.rewardModule, { timeLimitMs }));
@@ -95,6 +100,13 @@ async function scorersOf(
       'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
     );
   return scorers;
+}
+
+function noAnswers(prompts: readonly PolicyPrompt[]): UserError {
+  const without = prompts.filter(({ answer }) => answer === undefined).length;
+  return new UserError(
+    `--verifier-reward: ${without} of the ${prompts.length} prompts have no known answer that a response could be held against.`,
+  );
 }
 
 function formatWeight(config: RewardOptions, weights: ReadonlyMap<string, number>): number {

@@ -51,6 +51,10 @@ export class TaskPrompts implements PromptSource {
     this.#options = options;
     this.#whole = mixture(options.tasks);
     if (options.curriculum) {
+      if (this.#whole.parts.every(({ lowest, highest }) => lowest === highest))
+        throw new UserError(
+          `--curriculum moves through difficulties, and ${options.tasks} has one difficulty: give a range, such as ${options.tasks.split(':')[0]}:1-3.`,
+        );
       for (const part of this.#whole.parts)
         this.#levels[part.task.name] = { difficulty: part.lowest, success: 0, groups: 0 };
     }

@@ -16,6 +16,8 @@ import { heldError, lockHolder } from './lock.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
   resume?: FoundCheckpoint;
+  /** What the run is started by; a workflow gives none. */
+  command?: string;
 }
 
 /**
@@ -29,8 +31,9 @@ export async function resolveRun<S extends ConfigSchema>(
   command?: string,
 ): Promise<ResolvedRun<S>> {
   const resolved = await resolvedWith(schema, flags, command);
-  if (command !== undefined) refuseUnread(schema, resolved);
-  return resolved;
+  if (command === undefined) return resolved;
+  refuseUnread(schema, resolved);
+  return { ...resolved, command };
 }
 
 async function resolvedWith<S extends ConfigSchema>(
@@ -58,10 +61,15 @@ async function resolvedWith<S extends ConfigSchema>(
 
 function checkResumable({ path, run }: FoundCheckpoint, command: string | undefined): void {
   const made = readJson<{ command?: string }>(join(run, 'run.json'))?.command;
-  if (command !== undefined && made !== undefined && made !== command)
+  if (command !== undefined && made !== undefined && made !== command) {
+    const goOn =
+      made === 'train pipeline'
+        ? 'attune train --config <the YAML file of its pipeline> --resume'
+        : `attune ${made} --resume-from ${path}`;
     throw new UserError(
-      `Cannot resume from ${path}: that is a run of attune ${made}, not of attune ${command}. Go on with: attune ${made} --resume-from ${path}`,
+      `Cannot resume from ${path}: that is a run of attune ${made}, not of attune ${command}. Go on with: ${goOn}`,
     );
+  }
   const holder = lockHolder(run);
   if (holder?.isLive) throw heldError(run, holder);
   if (existsSync(join(path, trainerStateName))) return;

@@ -1,6 +1,7 @@
 /** Requests of OpenAI's API, and how fields are treated that this server does not support. */
 import { z } from 'zod';
 import { nearest } from '../errors.ts';
+import { expectation } from '../expectation.ts';
 import { ApiError } from './api-error.ts';
 
 const text = z.union([
@@ -130,6 +131,14 @@ export function parsed<Schema extends z.ZodObject>(schema: Schema, body: unknown
   }
   const result = schema.safeParse(body);
   if (result.success) return result.data as z.output<Schema>;
-  const faults = result.error.issues.map((issue) => `${issue.path.join('.') || 'body'}: ${issue.message}`);
+  const faults = result.error.issues.map(
+    (issue) => `${issue.path.join('.') || 'body'}: ${expectation(issue, valueAt(body, issue.path))}`,
+  );
   throw new ApiError(400, faults.join('; '), { param: String(result.error.issues[0]?.path[0] ?? '') });
+}
+
+function valueAt(body: unknown, path: readonly PropertyKey[]): unknown {
+  let value = body;
+  for (const part of path) value = (value as Record<PropertyKey, unknown> | null | undefined)?.[part];
+  return value;
 }

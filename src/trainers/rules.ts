@@ -27,11 +27,6 @@ export const cadenceRules: readonly UnreadRule<Cadence>[] = [
     because: 'nothing is evaluated with --eval-steps -1',
   },
   {
-    options: ['greaterIsBetter'],
-    unread: (config) => best.every((name) => !config[name]),
-    because: 'no best model is chosen; name a metric with --metric-for-best-model',
-  },
-  {
     options: ['saveTotalLimit'],
     unread: ({ saveSteps }) => saveSteps <= 0,
     because: 'no checkpoints are written on the way with --save-steps -1',
@@ -50,6 +45,15 @@ export const cadenceRules: readonly UnreadRule<Cadence>[] = [
     options: ['wandbProject'],
     unread: ({ reportTo }) => !reportTo.includes('wandb'),
     because: 'metrics go to W&B only with --report-to wandb',
+  },
+];
+
+/** For trainers that keep a best model only where an option asks for one. */
+export const bestRules: readonly UnreadRule<Cadence>[] = [
+  {
+    options: ['greaterIsBetter'],
+    unread: (config) => best.every((name) => !config[name]),
+    because: 'no best model is chosen; name a metric with --metric-for-best-model',
   },
 ];
 

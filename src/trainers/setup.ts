@@ -61,6 +61,8 @@ export interface SetupOptions {
   /** A new head N(0, 0.02²), unless the model has one of the same kind and size. */
   head?: { kind: HeadKind; outputs: number };
   progress?: Progress;
+  /** Refuses options that were given, where the model shows that they would do nothing. */
+  refuse?: (options: readonly (keyof LoraConfig)[], because: string) => void;
 }
 
 export interface Setup {
@@ -92,7 +94,7 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
       model.addHead(kind, outputs);
     }
   }
-  makeTrainable(model, config);
+  makeTrainable(model, config, options.refuse);
   model.train();
   freed.move();
   return { model, tokenizer, device };
@@ -109,10 +111,17 @@ export function checkQlora({ quantType, lora, fromConfig }: ModelConfig): void {
     throw new UserError(`--quant-type ${quantType}: fresh weights (--from-config) have to be trained whole first.`);
 }
 
+const adapterOptions = [
+  ...(['loraR', 'loraAlpha', 'loraDropout', 'loraTargetModules', 'loraBias', 'useRslora', 'useDora'] as const),
+];
+
 /** Makes all weights trainable, or adds adapters to a frozen base. An existing adapter is trained further. */
-function makeTrainable(model: Model, config: ModelConfig): void {
+function makeTrainable(model: Model, config: ModelConfig, refuse?: SetupOptions['refuse']): void {
   model.head?.weight.requiresGrad_();
-  if (model.adapters !== null) return;
+  if (model.adapters !== null) {
+    refuse?.(adapterOptions, `${config.model} has an adapter already, which is trained further as it is`);
+    return;
+  }
   const { quantType } = model.decoder;
   if (quantType !== null && !config.lora)
     throw new UserError(
@@ -121,7 +130,9 @@ function makeTrainable(model: Model, config: ModelConfig): void {
   model.decoder.requiresGrad_();
   if (!config.lora) return;
   seed(config.seed);
-  addLora(model, loraOptions(config));
+  const { projections, replacements } = addLora(model, loraOptions(config));
+  const biases = projections.flatMap(({ parts }) => parts).filter(({ bias }) => bias !== null).length;
+  if (biases + replacements.length === 0) refuse?.(['loraBias'], 'what it would train has no biases');
 }
 
 /** The adapter options of a config. */

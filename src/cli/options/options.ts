@@ -6,7 +6,9 @@
  */
 import { type Command, Option } from 'commander';
 import type { z } from 'zod';
+import { UserError } from '../../errors.ts';
 import {
+  aliasesOf,
   type ConfigSchema,
   camelCase,
   defaultValue,
@@ -23,7 +25,7 @@ export function addSchemaOptions(command: Command, schema: ConfigSchema): Comman
     const meta = fieldMeta(type);
     const kind = fieldKind(type);
     if (meta.fileOnly || !isFlag(kind)) continue;
-    const names = [name, ...(meta.aliases ?? [])];
+    const names = [name, ...aliasesOf(schema, name)];
     for (const [i, spelled] of names.entries()) {
       for (const option of optionsFor(spelled, type, kind)) {
         if (i > 0 || meta.hidden) option.hideHelp();
@@ -38,8 +40,8 @@ export function addSchemaOptions(command: Command, schema: ConfigSchema): Comman
 /** The values typed by the user, by field name, unconverted: `resolveConfig` converts and checks them all together. */
 export function schemaFlags(command: Command, schema: ConfigSchema): Record<string, unknown> {
   const flags: Record<string, unknown> = {};
-  for (const [name, type] of Object.entries(schema.shape) as [string, z.ZodType][]) {
-    for (const spelled of [name, ...(fieldMeta(type).aliases ?? [])]) {
+  for (const name of Object.keys(schema.shape)) {
+    for (const spelled of [name, ...aliasesOf(schema, name)]) {
       const attribute = camelCase(kebabCase(spelled));
       const source = command.getOptionValueSource(attribute);
       // Two spellings of one field stay separate, so that resolveConfig can report that it was given twice.
@@ -47,6 +49,18 @@ export function schemaFlags(command: Command, schema: ConfigSchema): Record<stri
     }
   }
   return flags;
+}
+
+/** Adds a value that may be given as an argument too: `attune export gguf models/tiny`. */
+export function withArgument(
+  flags: Record<string, unknown>,
+  name: string,
+  value: string | undefined,
+): Record<string, unknown> {
+  if (value === undefined) return flags;
+  if (flags[name] !== undefined)
+    throw new UserError(`--${kebabCase(name)} is given twice: as an option and as the argument ${value}.`);
+  return { ...flags, [name]: value };
 }
 
 function isFlag(kind: FieldKind): boolean {

@@ -1,4 +1,5 @@
 /** Converts one shape to another where all of it is there: pairs hold prompts, good responses hold conversations. */
+import { unitHash } from '../../random.ts';
 import type {
   Conversation,
   Example,
@@ -16,6 +17,11 @@ const conversation = (prompt: Message[], content: string): Conversation => ({
   messages: [...prompt, { role: 'assistant', content }],
 });
 
+/** Solutions of one problem may be far apart in a file, so the problem's number is a hash of the prompt. */
+export function promptNumber(prompt: Message[]): number {
+  return Math.floor(unitHash(JSON.stringify(prompt), 0) * 2 ** 31);
+}
+
 const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = {
   preference: {
     unpaired: ({ prompt, chosen, rejected }: PreferencePair) => [
@@ -26,6 +32,9 @@ const conversions: Partial<Record<Shape, Partial<Record<Shape, Conversion>>>> = 
     prompts: ({ prompt }: PreferencePair) => [{ prompt }],
   },
   unpaired: {
+    graded: ({ prompt, completion, label }: UnpairedExample) => [
+      { prompt, solution: completion, correct: label, group: promptNumber(prompt) },
+    ],
     messages: ({ prompt, completion, label }: UnpairedExample) => (label ? [conversation(prompt, completion)] : []),
     prompts: ({ prompt }: UnpairedExample) => [{ prompt }],
   },

@@ -3,9 +3,9 @@
  * format is one entry here.
  */
 
-import { unitHash } from '../../random.ts';
 import { isRow, type Row } from '../sources/row.ts';
-import { toFlag } from './columns.ts';
+import { type Columns, toFlag } from './columns.ts';
+import { promptNumber } from './conversions.ts';
 import type { Dialect, Reading } from './dialect.ts';
 import { commonMessages, isTranscript, RowProblem, splitTranscripts, toMessages, toText } from './messages.ts';
 import type { GradedSolution, Message, PreferencePair, PromptExample } from './shapes.ts';
@@ -102,11 +102,6 @@ const graded: Dialect = {
   },
 };
 
-/** Solutions of one problem may be far apart in a file, so the problem's number is a hash of the prompt. */
-function promptNumber(prompt: Message[]): number {
-  return Math.floor(unitHash(JSON.stringify(prompt), 0) * 2 ** 31);
-}
-
 const unpaired: Dialect = {
   name: 'unpaired answers',
   shape: 'unpaired',
@@ -130,11 +125,22 @@ const unpaired: Dialect = {
   },
 };
 
+/** Whether a row says of its reply that it is good or bad. Read as chats, such a set is its good replies only. */
+function isJudged(row: Row, columns: Columns): boolean {
+  if (!columns.has('label')) return false;
+  try {
+    toFlag(columns.get(row, 'label'), 'label');
+    return true;
+  } catch {
+    return false; // a label of another kind, such as a topic
+  }
+}
+
 const conversations: Dialect = {
   name: 'conversations',
   shape: 'messages',
   needs: ['messages'],
-  speaks: (_row, columns) => columns.has('messages') && !columns.has('chosen', 'rejected'),
+  speaks: (row, columns) => columns.has('messages') && !columns.has('chosen', 'rejected') && !isJudged(row, columns),
   read(row, { columns, drop }) {
     const value = columns.need(row, 'messages');
     const messages = withSystem(toMessages(value, columns.name('messages')), columns.system(row));
@@ -148,7 +154,7 @@ const instructions: Dialect = {
   name: 'prompts with responses',
   shape: 'messages',
   needs: ['prompt', 'completion'],
-  speaks: (_row, columns) => columns.has('prompt', 'completion'),
+  speaks: (row, columns) => columns.has('prompt', 'completion') && !isJudged(row, columns),
   read(row, { columns }) {
     const completion = responseMessages(columns.need(row, 'completion'), columns.name('completion'));
     return [{ messages: [...columns.prompt(row), ...completion] }];

@@ -93,7 +93,7 @@ export function filesOfSplit(files: readonly string[], split: string | undefined
   if (found !== undefined) return found;
   const known = [...new Set(files.map(splitOf).filter((one) => one !== undefined))];
   const there = known.length === 0 ? 'its file names speak of no splits' : `it has ${known.join(', ')}`;
-  throw new UserError(`${name}: no split "${split}"; ${there}.${suggestion(split, known)}`);
+  throw new UserError(`${name}: no split "${split}" (--split); ${there}.${suggestion(split, known)}`);
 }
 
 /** The files of one subset: folders and the file's own stem name subsets (`main/train-0.parquet`, `data/rl/…`). */

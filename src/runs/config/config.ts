@@ -10,6 +10,7 @@ import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
 import type { z } from 'zod';
 import { nearest, UserError } from '../../errors.ts';
+import { expectation } from '../../expectation.ts';
 import { adviceOn } from './elsewhere.ts';
 import {
   acceptedNames,
@@ -215,7 +216,13 @@ function faultsOf(
     return issue.keys.map((key) => ({ path: `${path}.${key}`, source, message: 'is not a known field.' }));
   }
   const name = String(issue.path.findLast((part) => typeof part === 'string') ?? '');
-  return [{ path, source, message: expectation(issue, valueAt(merged, issue.path), isSecretName(snakeCase(name))) }];
+  return [
+    {
+      path,
+      source,
+      message: expectation(issue, valueAt(merged, issue.path), { secret: isSecretName(snakeCase(name)) }),
+    },
+  ];
 }
 
 function typeAt(schema: z.ZodType, path: readonly PropertyKey[]): z.ZodType {
@@ -233,52 +240,6 @@ function valueAt(tree: unknown, path: readonly PropertyKey[]): unknown {
   let value = tree;
   for (const part of path) value = (value as Record<PropertyKey, unknown> | undefined)?.[part];
   return value;
-}
-
-function expectation(issue: Issue, value: unknown, secret: boolean): string {
-  const got = secret ? redacted : shortJson(value);
-  if (issue.code === 'custom') return issue.message;
-  const wanted = wantedBy(issue);
-  if (typeof value === 'number' && !Number.isFinite(value)) return `expected a finite number, got ${value}.`;
-  if (value === undefined) return `is required: expected ${wanted}.`;
-  if (issue.code === 'invalid_value') {
-    const near = typeof value === 'string' ? nearest(value, issue.values.map(String)) : undefined;
-    return `expected ${wanted}, got ${got}.${near === undefined ? '' : ` Did you mean "${near}"?`}`;
-  }
-  return `expected ${wanted}, got ${got}.`;
-}
-
-const kindNames: Record<string, string> = {
-  number: 'a number',
-  int: 'a whole number',
-  string: 'text',
-  boolean: 'true or false',
-  array: 'a list',
-  object: 'fields',
-  record: 'fields',
-};
-
-function wantedBy(issue: Issue): string {
-  if (issue.code === 'invalid_type') return kindNames[issue.expected] ?? issue.expected;
-  if (issue.code === 'invalid_value') {
-    return issue.values.length === 1 ? shortJson(issue.values[0]) : `one of ${issue.values.map(String).join(', ')}`;
-  }
-  if (issue.code === 'too_small') return bound(issue.origin, issue.inclusive ? 'at least' : 'more than', issue.minimum);
-  if (issue.code === 'too_big') return bound(issue.origin, issue.inclusive ? 'at most' : 'less than', issue.maximum);
-  if (issue.code === 'invalid_union')
-    return [...new Set(issue.errors.flat().map((part) => wantedBy(part as Issue)))].join(' or ');
-  return issue.message;
-}
-
-function bound(of: string, relation: string, limit: number | bigint): string {
-  if (of === 'string') return `text of ${relation} ${limit} characters`;
-  if (of === 'array') return `a list of ${relation} ${limit} items`;
-  return `a number ${relation} ${limit}`;
-}
-
-function shortJson(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }
 
 /** The config as it is saved with a run: snake_case, no secrets, nothing that belongs to one invocation only. */

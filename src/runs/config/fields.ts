@@ -147,8 +147,19 @@ export function acceptedNames(object: z.ZodObject): Map<string, string> {
   const names = new Map<string, string>();
   for (const [name, type] of Object.entries(object.shape)) {
     names.set(name, name);
-    const { aliases = [], elsewhere = {} } = fieldMeta(type as z.ZodType);
-    for (const alias of [...aliases, ...Object.keys(elsewhere)]) names.set(alias, name);
+    const { elsewhere = {} } = fieldMeta(type as z.ZodType);
+    for (const alias of [...aliasesOf(object, name), ...Object.keys(elsewhere)]) names.set(alias, name);
   }
   return names;
+}
+
+/** A command's output is a file or a folder, and is called what it is; people try the other names too. */
+const outputNames = ['out', 'output', 'outputDir'];
+
+/** The other names of a field on a command line and in files. */
+export function aliasesOf(object: z.ZodObject, name: string): string[] {
+  const { aliases = [] } = fieldMeta(object.shape[name] as z.ZodType);
+  if (!outputNames.includes(name)) return [...aliases];
+  const taken = [...Object.keys(object.shape), ...aliases];
+  return [...aliases, ...outputNames.filter((other) => !taken.includes(other))];
 }

@@ -26,20 +26,50 @@ export function withRules<S extends ConfigSchema>(schema: S, own: readonly Unrea
   return schema;
 }
 
+/** The rules of a schema. */
+export const unreadRules = (schema: ConfigSchema): readonly UnreadRule<never>[] => rules.get(schema) ?? [];
+
 /** Throws a `ConfigError` with every option that was given and is not read. */
 export function refuseUnread<S extends ConfigSchema>(schema: S, { config, sources }: ResolvedConfig<S>): void {
   const faults = new Map<string, Fault>();
-  for (const { options, unread, because } of rules.get(schema) ?? []) {
+  for (const { options, unread, because } of unreadRules(schema)) {
     for (const name of options) {
       const source = sources[name] ?? 'default';
       if (faults.has(name) || !isGiven(schema, name, config[name as keyof typeof config], source)) continue;
       if (!unread(config as never)) continue;
       const reason = typeof because === 'string' ? because : because(config as never);
-      faults.set(name, { path: shownPath([name], source), source, message: `has no effect here: ${reason}.` });
+      faults.set(name, unreadFault(name, source, reason));
     }
   }
   if (faults.size > 0) throw new ConfigError([...faults.values()]);
 }
+
+/**
+ * The same for what only the model or the data can tell, once they are looked at:
+ *
+ *     const refuse = refusal(schema, resolved);
+ *     if (…) refuse(['margin'], 'no pair has a margin');
+ *
+ * A workflow derives its options from others of its own (`command` is then undefined): they may not suit each of its
+ * models, and are not refused.
+ */
+export function refusal<S extends ConfigSchema>(
+  schema: S,
+  { config, sources, command }: ResolvedConfig<S> & { command?: string },
+): (options: readonly string[], because: string) => void {
+  return (options, because) => {
+    const faults = options.flatMap((name): Fault[] => {
+      const source = sources[name] ?? 'default';
+      if (!isGiven(schema, name, config[name as keyof typeof config], source)) return [];
+      return [unreadFault(name, source, because)];
+    });
+    if (command !== undefined && faults.length > 0) throw new ConfigError(faults);
+  };
+}
+
+const unreadFault = (name: string, source: string, because: string): Fault => ({
+  ...{ path: shownPath([name], source), source, message: `has no effect here: ${because}.` },
+});
 
 const offValues: readonly unknown[] = [undefined, false, 0, -1];
 

@@ -1,4 +1,7 @@
-/** The held-out batches of an evaluation: drawn with replacement under their own seed, the same at every evaluation. */
+/**
+ * The held-out batches of an evaluation, the same at every one. A set that is no larger than the sample that is asked for
+ * is evaluated whole, each example once; from a larger one examples are drawn with replacement under their own seed.
+ */
 import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { Random } from '../../random.ts';
 
@@ -9,6 +12,7 @@ export interface EvalSampleOptions {
 }
 
 export async function evalSample(store: TokenStore, options: EvalSampleOptions): Promise<Batch[]> {
+  if (store.length <= options.batches * options.batchSize) return Array.fromAsync(allBatches(store, options.batchSize));
   const random = new Random(options.seed, 0);
   const sample: Batch[] = [];
   for (let i = 0; i < options.batches; i++) {

@@ -1,6 +1,7 @@
 /**
- * Whether a training has diverged. Its numbers may stay finite: losses are then many times the first one, or no better than
- * the first with a gradient of exactly 0, because the weights are so large that nothing moves the model any more.
+ * Whether a training has diverged. Its numbers may stay finite: losses are then many times the first one, or hardly better
+ * than the first with a gradient of exactly 0, because the weights are so large that nothing moves the model any more. (A
+ * gradient may well be 0 where a loss has come to its end, far below where it began.)
  */
 import { AttuneError } from '../../errors.ts';
 import type { LoopState } from './state.ts';
@@ -14,7 +15,7 @@ export function watchLoss(state: LoopState, metrics: Readonly<Record<string, num
   if (loss === undefined || !Number.isFinite(loss)) return;
   state.firstLoss ??= loss;
   const exploded = loss > divergedFactor * Math.max(Math.abs(state.firstLoss), 0.1);
-  const dead = gradNorm === 0 && loss >= state.firstLoss && lr > 0;
+  const dead = gradNorm === 0 && loss > 0.5 * state.firstLoss && lr > 0;
   state.diverging = exploded || dead ? (state.diverging ?? 0) + 1 : 0;
 }
 

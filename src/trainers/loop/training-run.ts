@@ -8,7 +8,7 @@
  * Leaving the loop early, or aborting the signal, saves a checkpoint that can be resumed.
  */
 import type { DatasetSpec } from '../../data/index.ts';
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run, RunOptions } from '../../runs/index.ts';
@@ -137,6 +137,10 @@ export function separateRows(
   given: GivenData = {},
 ): { flags: Record<string, unknown>; given: GivenData } {
   const flags: Record<string, unknown> = { ...config };
+  if (flags.dryRun === true)
+    throw new UserError(
+      '--dry-run shows what the command line would do; a program that calls a trainer trains: leave it out.',
+    );
   const rows: GivenData = { ...given };
   for (const name of ['dataset', 'evalDataset'] as const) {
     if (flags[name] === undefined || typeof flags[name] === 'string') continue;

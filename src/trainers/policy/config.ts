@@ -252,6 +252,6 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     throw new UserError(`${algorithm.name} compares the responses to one prompt: --group-size must be 2 or more.`);
   if (config.curriculum && config.task === undefined)
     throw new UserError(
-      'A curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
+      '--curriculum moves through difficulties of tasks: it needs --task with a range, such as gcd:1-3.',
     );
 }

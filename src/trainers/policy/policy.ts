@@ -19,7 +19,7 @@ import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
-import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
@@ -78,7 +78,10 @@ export function startPolicy(
     checkPolicyConfig(config, options.dataset !== undefined);
     await checkReference(config);
     const { algorithm, options: algorithmOptions } = algorithmOf(config);
-    const { model, tokenizer, device } = await loadForTraining(config, { progress });
+    const { model, tokenizer, device } = await loadForTraining(config, {
+      progress,
+      refuse: refusal(policySchema, resolved),
+    });
     freed.use(model);
     model.train(false);
     const { prompts, train, evaluation } = await openPrompts(

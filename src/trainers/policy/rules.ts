@@ -1,7 +1,7 @@
 /** Which options of a policy run it would not read. What an algorithm does not read, `policyOptions` refuses. */
 import { usesReference } from '../../algorithms/index.ts';
 import type { UnreadRule } from '../../runs/index.ts';
-import { cadenceRules, loraRules } from '../rules.ts';
+import { bestRules, cadenceRules, loraRules } from '../rules.ts';
 import { type AlgorithmConfig, algorithmOf } from './algorithm-options.ts';
 
 /** What the rules look at, named as in the config. */
@@ -52,6 +52,7 @@ const rolloutsOfStep = ({ batchSize, gradAccum, groupSize }: Config) => batchSiz
 
 export const policyRules: readonly UnreadRule<Config>[] = [
   ...cadenceRules,
+  ...bestRules,
   ...loraRules,
   {
     options: ['loraDropout'],
@@ -118,7 +119,7 @@ export const policyRules: readonly UnreadRule<Config>[] = [
   {
     options: ['formatReward'],
     unread: ({ task, verifierReward }) => task === undefined || verifierReward === false,
-    because: 'it is a part of the verifier of --task',
+    because: 'it is a part of the verifier of --task, which is not used',
   },
   {
     options: ['saveTokens', 'rolloutsDir'],

@@ -5,9 +5,10 @@
  * Between sampling and the losses rollouts are in host memory, so that they use no device memory and can be used
  * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
-import { adaptedKlCoef, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
+import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
 import { computeDealt, microBatchSize } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
+import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
@@ -185,6 +186,7 @@ export class PolicyTask implements TrainTask {
     const options = this.#options();
     const started = performance.now();
     const first: Record<string, number> = {};
+    const kls: number[] = [];
     let tokens = 0;
     let updates = 0;
     for (const part of this.#passes(rollouts, step)) {
@@ -196,12 +198,15 @@ export class PolicyTask implements TrainTask {
       const batches = byTokens(part, budget, model.decoder);
       const metrics = await update(batches, (batch) => backwardRollouts(batch, context), tokensOf);
       if (updates === 0) Object.assign(first, firstTerms(metrics));
+      if (metrics.kl !== undefined) kls.push(metrics.kl);
       updates++;
       tokens += tokensOf(part);
       if (options.targetKl > 0 && (metrics.old_kl ?? 0) > options.targetKl) break;
     }
     const seconds = (performance.now() - started) / 1000;
-    return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first };
+    // The loop means the measures of the updates; one of them has a second name (withOtherNames).
+    const kl: Record<string, number> = kls.length === 0 ? {} : { kl: meanOf(kls) };
+    return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first, ...kl };
   }
 
   /** The rollouts of each update: `ppoEpochs` passes, each in `nMinibatches` parts. */
@@ -230,7 +235,7 @@ export class PolicyTask implements TrainTask {
     return { prompts, rewards: this.#shaper.state(), klCoef: this.#klCoef, taken: { ...this.#taken } };
   }
   restore(state: unknown): void {
-    const { prompts, rewards, klCoef, taken } = state as PolicyState;
+    const { prompts, rewards, klCoef, taken } = checkedState(state);
     this.#taken = { ...taken };
     this.#parts.prompts.restore(prompts);
     this.#shaper.restore(rewards);
@@ -243,6 +248,16 @@ export class PolicyTask implements TrainTask {
 }
 
 const tokensOf = (rollouts: readonly Rollout[]) => rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
+
+/** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */
+function checkedState(state: unknown): PolicyState {
+  const { prompts, rewards, klCoef, taken } = (state ?? {}) as Partial<PolicyState>;
+  const whole = prompts !== undefined && rewards !== undefined && typeof klCoef === 'number';
+  if (whole && typeof taken?.steps === 'number' && typeof taken.prompts === 'number') return state as PolicyState;
+  throw new UserError(
+    'This checkpoint is of an earlier version or damaged: it does not say how many prompts were answered. Start a new run from its weights, with the checkpoint as --model.',
+  );
+}
 
 /** The first update's loss terms under separate names, for `attune replay`. */
 function firstTerms(metrics: Record<string, number>): Record<string, number> {

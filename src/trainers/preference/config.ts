@@ -11,7 +11,7 @@ import { UserError } from '../../errors.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { dataFields, modelFields, quantTypeField } from '../fields.ts';
 import { checkQuantised } from '../reference/options.ts';
-import { cadenceRules, dataRules, loraRules } from '../rules.ts';
+import { bestRules, cadenceRules, dataRules, loraRules } from '../rules.ts';
 
 const group = { loss: 'Loss', reference: 'Reference', data: 'Data', model: 'Model', samples: 'Samples' } as const;
 const positive = () => z.number().int().positive();
@@ -140,6 +140,7 @@ const samples = ['sampleCount', 'sampleOrder', 'sampleMaxNewTokens', 'sampleTemp
 /** The options of `trainPreference`, with descriptions and defaults. */
 export const preferenceSchema = withRules(shape, [
   ...cadenceRules,
+  ...bestRules,
   ...loraRules,
   ...dataRules<z.output<typeof shape>>(['evalBatchSize', 'evalSubsetSize', 'sampleSteps']),
   { options: samples, unread: ({ sampleSteps }) => sampleSteps <= 0, because: 'samples come with --sample-steps' },

@@ -10,7 +10,7 @@ import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
-import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { StepBatches, type StepState } from '../batches/step-batches.ts';
 import type { TokenSets } from '../batches/token-sets.ts';
@@ -61,8 +61,12 @@ export function startPreference(
     const { algorithm, options: lossOptions } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     opened.defer(() => data.close());
-    const { model, tokenizer } = await loadForTraining(config, { progress });
+    const { model, tokenizer } = await loadForTraining(config, {
+      progress,
+      refuse: refusal(preferenceSchema, resolved),
+    });
     freed.use(model);
+    if (!hasDropout(model)) refusal(preferenceSchema, resolved)(['dropout'], 'the model has no dropout of its own');
     if (!config.dropout) silenceDropout(model);
     checkQuantised(config, model.adapters !== null);
     const opening = algorithm.needsReference ? await openReference({ config, policy: model, progress }) : null;
@@ -99,8 +103,10 @@ export function startPreference(
     return {
       ...trainingParts(run, setup),
       onStep: async (step) => {
-        if (world.isFirst && samples.isDue(step.step))
-          await options.onSamples?.(await samples.take(step.step, run, signal));
+        if (world.isFirst && samples.isDue(step.step)) {
+          const taken = await samples.take(step.step, run, signal);
+          await options.onSamples?.(taken);
+        }
         await options.onStep?.(step);
       },
     };
@@ -223,6 +229,10 @@ function preferenceTask({ config, model, tokenizer, objective, reference, train,
     state: () => steps.state,
     restore: (state) => steps.restore(state as StepState),
   };
+}
+
+function hasDropout({ decoder: { spec } }: Model): boolean {
+  return [...Object.values(spec.dropout), spec.attention.dropout].some((share) => Number(share) > 0);
 }
 
 /** Turns off the model's dropout, so that policy and reference start equal; adapters keep theirs. */

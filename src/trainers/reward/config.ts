@@ -54,7 +54,7 @@ const shape = z.object({
   ...optimizerFields({ lr: 1e-5 }),
   ...cadenceFields({ metric: 'eval/accuracy' }),
   evalNumBatches: field(positive().default(32), {
-    description: 'batches per evaluation, sampled with replacement',
+    description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
     group: evaluation,
   }),
   evalBatchSize: field(positive().default(4), { description: 'examples per evaluation batch', group: evaluation }),

@@ -44,13 +44,11 @@ async function outcomeEvaluation(
     const random = new Random(config.evalSeed, 0);
     const groups: GradedScore[][] = [];
     const batches: Batch[] = [];
-    for (let left = config.evalNumBatches * config.evalBatchSize; left > 0; ) {
-      const indices = problems[random.int(0, problems.length - 1)] as number[];
+    for (const indices of drawnProblems(problems, config.evalNumBatches * config.evalBatchSize, random)) {
       const batch = packBatch(await store.records(indices));
       const scores = batchScores(model, 'outcome', batch);
       groups.push(scores.map((score, i) => ({ score, correct: batch.labels[i] === 1 })));
       batches.push(batch);
-      left -= indices.length;
     }
     const ranked = {
       top1_accuracy: topAccuracy(groups),
@@ -60,6 +58,16 @@ async function outcomeEvaluation(
     const known = Object.entries(ranked).filter((entry): entry is [string, number] => entry[1] !== undefined);
     return { ...(await evaluateBatches(model, objective, batches)), ...Object.fromEntries(known) };
   };
+}
+
+/** Problems until they have so many solutions: each once where there are no more (see evalSample), or drawn. */
+function* drawnProblems(problems: number[][], wanted: number, random: Random): Generator<number[]> {
+  if (problems.flat().length <= wanted) return yield* problems;
+  for (let left = wanted; left > 0; ) {
+    const indices = problems[random.int(0, problems.length - 1)] as number[];
+    yield indices;
+    left -= indices.length;
+  }
 }
 
 async function recordsByGroup(store: TokenStore): Promise<number[][]> {

@@ -9,9 +9,10 @@ import type { Dataset, Shape, TokenStore } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardNotes, RewardType } from '../../rewards/index.ts';
 import { rewardHeads } from '../../rewards/reward-notes.ts';
-import { type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { batchTask } from '../batches/batch-task.ts';
+import { allBatches } from '../batches/eval-sample.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
 import { StepBatches } from '../batches/step-batches.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
@@ -50,11 +51,18 @@ export function startReward(
   const { config } = resolved;
   const { progress, signal } = options;
   return setUpTraining(config, async (opened, freed, world) => {
-    const { model, tokenizer } = await loadForTraining(config, { head: rewardHeads[config.type], progress });
+    const { model, tokenizer } = await loadForTraining(config, {
+      ...{ head: rewardHeads[config.type], progress, refuse: refusal(rewardSchema, resolved) },
+    });
     freed.use(model);
     const data = await rewardTokens(config, tokenizer, options);
     opened.defer(() => data.close());
     const { train, validation, heldOut } = data;
+    if (config.margin && !(await hasMargins(train)))
+      refusal(rewardSchema, resolved)(
+        ['margin'],
+        'no pair of the dataset has a margin, nor two scores to take one from',
+      );
     const objective = objectiveOf(config, model);
     const evaluate = validation && (await rewardEvaluation(config, model, objective, validation));
     const task = batchTask({
@@ -77,6 +85,11 @@ export function startReward(
       after: (result) => writeRewardReport({ ...report, result }),
     });
   });
+}
+
+async function hasMargins(store: TokenStore): Promise<boolean> {
+  for await (const { margins } of allBatches(store, 256)) if (margins.some((margin) => margin !== 0)) return true;
+  return false;
 }
 
 /** `always`: keeps best_model without an option, as for reward models. */

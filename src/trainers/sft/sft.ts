@@ -14,6 +14,7 @@ import {
   loraFields,
   optimizerFields,
   type ResolvedRun,
+  refusal,
   resolveRun,
   runFields,
   withRules,
@@ -31,7 +32,7 @@ import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
 import { withinPositions } from '../model-plan.ts';
-import { cadenceRules, dataRules, loraRules } from '../rules.ts';
+import { bestRules, cadenceRules, dataRules, loraRules } from '../rules.ts';
 import { loadForTraining, openForTraining } from '../setup.ts';
 
 const group = 'SFT';
@@ -58,7 +59,7 @@ const shape = z.object({
   }),
   maxSteps: field(z.number().int().positive().optional(), { description: 'end after this many steps', group }),
   evalNumBatches: field(z.number().int().positive().default(32), {
-    description: 'batches per evaluation, sampled with replacement',
+    description: 'batches per evaluation, drawn with replacement; all held-out examples once where they are fewer',
     group: 'Evaluation and checkpoints',
   }),
   evalBatchSize: field(z.number().int().positive().default(8), {
@@ -74,6 +75,7 @@ const shape = z.object({
 /** The options of `trainSft`, with descriptions and defaults. */
 export const sftSchema = withRules(shape, [
   ...cadenceRules,
+  ...bestRules,
   ...loraRules,
   ...dataRules<z.output<typeof shape>>(['evalNumBatches', 'evalBatchSize']),
   {
@@ -127,7 +129,9 @@ export function trainSft(input: SftInput, options: TrainerOptions = {}): Trainin
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
   return setUpTraining(config, async (opened, freed, world) => {
-    const { model, tokenizer } = await loadForTraining(config, { progress: options.progress });
+    const { model, tokenizer } = await loadForTraining(config, {
+      ...{ progress: options.progress, refuse: refusal(sftSchema, resolved) },
+    });
     freed.use(model);
     const data = await sftTokens(config, tokenizer, options);
     opened.defer(() => data.close());

@@ -1,0 +1,125 @@
+/** Policy runs that are stopped and resumed: evaluations once, as many steps as the prompts that are left make. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { AdamW } from '../../nn/index.ts';
+import { openRun } from '../../runs/index.ts';
+import { RolloutStore } from '../../runs/store/rollouts.ts';
+import type { PolicyInput } from './config.ts';
+import { trainPolicy } from './policy.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-policy-resume-'));
+let model = '';
+beforeAll(async () => {
+  model = await tinyModel(join(folder, 'model'), { hiddenSize: 16, layers: 1 });
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const dataset = Array.from({ length: 12 }, (_, i) => ({ prompt: `What is ${i}?` }));
+const byLength = (items: readonly { response: string }[]) => items.map(({ response }) => response.length);
+const small = { batchSize: 2, gradAccum: 1, groupSize: 2, maxNewTokens: 3, lr: 0.01, eosPenalty: 0, reportTo: [] };
+
+function start(options: Partial<PolicyInput>, signal?: AbortSignal) {
+  const where = { outputDir: join(folder, 'runs'), ...(options.resumeFrom === undefined ? { model, ...small } : {}) };
+  return trainPolicy({ dataset, ...where, ...options }, { rewards: [byLength], signal, run: { curves: false } });
+}
+
+function written(run: string) {
+  using database = new DatabaseSync(join(run, 'rollouts.db'), { readOnly: true });
+  const columns = 'step, prompt_index, prompt, completion, reward';
+  const evaluated = database.prepare(`select ${columns} from eval_rollouts order by id`).all();
+  const rows = openRun(run).metrics();
+  const measured = rows.flatMap((row) => Object.keys(row).map((name) => `${row.step} ${name}`));
+  return {
+    evaluated,
+    evaluations: rows.filter((row) => 'eval/reward' in row).map(({ step }) => step),
+    // a late evaluation has a row of its own; no measure of a step is written twice
+    twice: measured.filter((name, i) => !/ (step|time)$/.test(name) && measured.indexOf(name) !== i),
+  };
+}
+
+describe('an evaluation that Ctrl-C falls into', () => {
+  const evaluating = { maxSteps: 4, evalSteps: 2, evalNumPrompts: 3, nMinibatches: 2, saveSteps: 10 };
+
+  it.each([
+    ['during the update before it', AdamW.prototype, 'step', 4],
+    ['while it is stored', RolloutStore.prototype, 'addEval', 2],
+  ] as const)('%s is in metrics and rollouts once after the resume', async (moment, prototype, name, call) => {
+    const whole = await start({ ...evaluating, runName: `whole ${moment}` });
+    const stop = new AbortController();
+    using _ = abortAt(stop, prototype as never, name, call);
+    const first = await start({ ...evaluating, runName: `stopped ${moment}` }, stop.signal);
+    expect(first.ended).toBe('interrupted');
+    const second = await start({ resumeFrom: first.folder });
+    expect(second).toMatchObject({ ended: 'finished', step: 4, folder: first.folder });
+    expect(written(second.folder)).toEqual(written(whole.folder));
+    expect(written(second.folder)).toMatchObject({ evaluations: [0, 2, 4], twice: [] });
+  });
+});
+
+/** Aborts when a method is called for the n-th time. */
+function abortAt(
+  stop: AbortController,
+  prototype: Record<string, (...given: unknown[]) => unknown>,
+  name: string,
+  n: number,
+) {
+  const real = prototype[name] as (...given: unknown[]) => unknown;
+  let calls = 0;
+  const spy = vi.spyOn(prototype, name).mockImplementation(function (this: unknown, ...given) {
+    if (++calls === n) stop.abort();
+    return real.apply(this, given);
+  });
+  return { [Symbol.dispose]: () => spy.mockRestore() };
+}
+
+it('counts the steps that are left by the batch size of now', async () => {
+  const stop = new AbortController();
+  using first = await start({ runName: 'recount', evalSteps: -1 }, stop.signal).open();
+  expect(first.totalSteps).toBe(6);
+  for await (const { step } of first) if (step === 2) stop.abort();
+  // 4 of 12 prompts are answered; 8 are left, four at a time
+  using second = await start({ resumeFrom: first.folder, batchSize: 4 }).open();
+  const steps: number[] = [];
+  for await (const { step } of second) steps.push(step);
+  expect(steps).toEqual([3, 4]);
+});
+
+it('refuses a checkpoint that does not say how many prompts were answered', async () => {
+  const { folder: run } = await start({ runName: 'older', maxSteps: 1, saveSteps: 1, evalSteps: -1 });
+  const file = join(run, 'step-1', 'trainer_state.json');
+  const state = JSON.parse(readFileSync(file, 'utf8')) as { task: Record<string, unknown> };
+  delete state.task.taken;
+  writeFileSync(file, JSON.stringify(state));
+  const manifest = join(run, 'step-1', 'manifest.json');
+  const { files, ...rest } = JSON.parse(readFileSync(manifest, 'utf8')) as { files: { path: string }[] };
+  const others = files.filter(({ path }) => path !== 'trainer_state.json');
+  writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
+  await expect(start({ resumeFrom: join(run, 'step-1'), maxSteps: 2 })).rejects.toThrow(
+    /earlier version or damaged.*--model/s,
+  );
+});
+
+it('writes its measures under the names of earlier programs too', async () => {
+  const { folder: run } = await start({
+    runName: 'names',
+    maxSteps: 1,
+    evalSteps: 1,
+    evalNumPrompts: 3,
+    saveSteps: -1,
+  });
+  const row = openRun(run)
+    .metrics()
+    .find(({ step }) => step === 1) as Record<string, number>;
+  for (const prefix of ['train/', 'eval/']) {
+    expect(row[`${prefix}kl_div`]).toBe(row[`${prefix}kl`]);
+    expect(row[`${prefix}reward_mean`]).toBe(row[`${prefix}reward`]);
+    expect(row[`${prefix}completion_length_avg`]).toBe(row[`${prefix}length_mean`]);
+    expect(row[`${prefix}completion_length_max`]).toBe(row[`${prefix}length_max`]);
+    expect(row[`${prefix}proper_ending_rate`]).toBe(row[`${prefix}ended`]);
+  }
+  expect(row['eval/kl_div']).toBeGreaterThanOrEqual(0);
+});

@@ -1,0 +1,46 @@
+/** Truncated sampling: off by default, told where it is on, and what `--truncated-ratio` divides by. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { resolveConfig } from '../../runs/index.ts';
+import { type PolicyInput, policySchema } from './config.ts';
+import { trainPolicy } from './policy.ts';
+import { signals } from './signals.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-truncated-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+it('samples from the whole distribution unless told otherwise', () => {
+  const { config } = resolveConfig(policySchema, { flags: {} });
+  expect(config).toMatchObject({ topP: 1, topK: 0, minP: 0, truncatedRatio: false });
+});
+
+it('measures the mass that was cut, warns of it, and takes ratios against the truncated distribution when asked', async () => {
+  const model = await tinyModel(join(folder, 'model'), { hiddenSize: 16, layers: 1 });
+  const small = { batchSize: 2, gradAccum: 1, groupSize: 4, maxNewTokens: 5, maxSteps: 1, lr: 0.01, eosPenalty: 0 };
+  const quiet = { evalSteps: -1, saveSteps: -1, saveModel: false, reportTo: [], saveRollouts: false };
+  const step = async (options: Partial<PolicyInput>) => {
+    const config = { model, dataset: [{ prompt: 'red' }, { prompt: 'blue' }], outputDir: join(folder, 'runs') };
+    const training = trainPolicy(
+      { ...config, ...small, ...quiet, ...options, runName: JSON.stringify(options).replaceAll(/\W/g, '') || 'plain' },
+      { rewards: [(items) => items.map(({ response }) => response.length)], run: { curves: false } },
+    );
+    for await (const { metrics } of training) return metrics;
+    throw new Error('no step');
+  };
+  const whole = await step({});
+  expect(whole['train/cut_mass']).toBeUndefined();
+  expect(whole['train/ratio_mean']).toBeCloseTo(1, 4);
+
+  const cut = await step({ topK: 2 });
+  expect(cut['train/cut_mass']).toBeGreaterThan(0.5); // an untrained model spreads its mass over the vocabulary
+  expect(cut['train/ratio_mean']).toBeCloseTo(1, 4);
+  const told = signals([{ step: 1, ...cut } as never]).find(({ kind }) => kind === 'truncated');
+  expect(told?.message).toMatch(/--truncated-ratio/);
+
+  // π is the share 1 − cut of what the truncated distribution gave the token: the ratio at the start is that share.
+  const against = await step({ topK: 2, truncatedRatio: true });
+  expect(against['train/ratio_mean']).toBeCloseTo(1 - (against['train/cut_mass'] as number), 4);
+});

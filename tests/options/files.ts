@@ -1,0 +1,38 @@
+/** The models and data of the runs in which options are proven: small, and made anew for each test. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { addLora, loadModel, saveModel } from '../../src/models/index.ts';
+import { setThreads } from '../../src/tensor/index.ts';
+import { tinyModel } from '../support/tiny-model.ts';
+
+// Many tiny runs: threads would only wait for one another.
+setThreads(1);
+
+export const folder = mkdtempSync(join(tmpdir(), 'attune-options-'));
+export const at = (name: string) => join(folder, name);
+export const removeFiles = () => rmSync(folder, { recursive: true });
+
+export function writeRows(name: string, rows: readonly unknown[]): string {
+  mkdirSync(join(at(name), '..'), { recursive: true });
+  writeFileSync(at(name), rows.map((row) => `${JSON.stringify(row)}\n`).join(''));
+  return at(name);
+}
+
+const size = { hiddenSize: 16, layers: 1 };
+
+/** `model`, `other` (other weights), `bare` (no tokenizer), `biased` (with biases), `adapted` (with an adapter), `options.yaml`. */
+export async function makeModels(): Promise<void> {
+  await tinyModel(at('model'), size);
+  await tinyModel(at('other'), { ...size, seed: 2 });
+  await tinyModel(at('biased'), { ...size, config: { model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] } });
+  using bare = await loadModel(at('model'));
+  saveModel(bare, at('bare'));
+  using adapted = await loadModel(at('model'));
+  addLora(adapted, { r: 2 });
+  saveModel(adapted, at('adapted'));
+  writeFileSync(at('options.yaml'), 'lr: 0.5\n');
+}
+
+export const questions = Array.from({ length: 16 }, (_, i) => `What is ${i} + ${i % 3}?`);
+export const reply = (i: number) => (i % 2 === 0 ? 'The answer is red' : `blue ${'good '.repeat(i)}`);
