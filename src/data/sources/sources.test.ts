@@ -242,7 +242,7 @@ describe('folders and splits', () => {
     expect(filesOfSplit(['x.jsonl', 'a.test.jsonl'], 'train', 'set')).toEqual(['x.jsonl']);
     expect(filesOfSplit(['a.test.jsonl', 'b.test.jsonl'], undefined, 'set')).toHaveLength(2);
     expect(() => filesOfSplit(files, 'tset', 'set')).toThrow(
-      'set: no split "tset"; it has train, test. Did you mean "test"?',
+      'set: no split "tset" (--split); it has train, test. Did you mean "test"?',
     );
   });
 
@@ -257,7 +257,7 @@ describe('folders and splits', () => {
   it('refuses a split or subset that one file or folder does not have', () => {
     const file = write('one.jsonl', '{}');
     expect(localFiles(file, { split: 'train' })?.files).toEqual([file]);
-    expect(() => localFiles(file, { split: 'test' })).toThrow(/no split "test"; its file names speak of no splits/);
+    expect(() => localFiles(file, { split: 'test' })).toThrow(/no split "test" \(--split\); its file names speak of no splits/);
     expect(() => localFiles(file, { subset: 'main' })).toThrow(/one file has no subsets; --subset main/);
     for (const name of ['s/main/train.jsonl', 's/main/test.jsonl', 's/other/train.jsonl']) write(name, '{}');
     const found = localFiles(join(folder, 's'), { subset: 'main' });
