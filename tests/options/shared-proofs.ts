@@ -101,6 +101,7 @@ export const optimizerProofs = {
   weightDecay: changes('weights', 0.5),
   maxGradNorm: changes('metrics', 1e-4),
   gradientCheckpointing: changes('blocks', true),
+  exact: changes('ordered', true),
 };
 
 interface Evaluated {

@@ -16,6 +16,7 @@ import { join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, vi } from 'vitest';
 import type { z } from 'zod';
+import { OrderedSum } from '../../src/dist/gradients.ts';
 import { Layer } from '../../src/models/decoder/layer.ts';
 import type { Progress } from '../../src/progress.ts';
 import { unreadRules } from '../../src/runs/config/unread.ts';
@@ -46,6 +47,8 @@ export interface Outcome {
   notes: string;
   /** How often a block of a model was computed forward. */
   blocks: number;
+  /** How often a micro-batch's gradients were added in their order (--exact). */
+  ordered: number;
 }
 
 type Given = Options | (() => Options);
@@ -171,6 +174,7 @@ async function observe(train: Started, options: Options, more: Options = {}): Pr
     },
   };
   const blocks = vi.spyOn(Layer.prototype, 'forward');
+  const ordered = vi.spyOn(OrderedSum.prototype, 'add');
   try {
     using run = await train(options, { cache: false, progress, run: { curves: false }, ...more }).open();
     await run.finish();
@@ -189,9 +193,11 @@ async function observe(train: Started, options: Options, more: Options = {}): Pr
       rollouts: rolloutsIn(run.folder),
       notes: notes.join('\n'),
       blocks: blocks.mock.calls.length,
+      ordered: ordered.mock.calls.length,
     };
   } finally {
     blocks.mockRestore();
+    ordered.mockRestore();
   }
 }
 

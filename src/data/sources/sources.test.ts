@@ -257,7 +257,9 @@ describe('folders and splits', () => {
   it('refuses a split or subset that one file or folder does not have', () => {
     const file = write('one.jsonl', '{}');
     expect(localFiles(file, { split: 'train' })?.files).toEqual([file]);
-    expect(() => localFiles(file, { split: 'test' })).toThrow(/no split "test" \(--split\); its file names speak of no splits/);
+    expect(() => localFiles(file, { split: 'test' })).toThrow(
+      /no split "test" \(--split\); its file names speak of no splits/,
+    );
     expect(() => localFiles(file, { subset: 'main' })).toThrow(/one file has no subsets; --subset main/);
     for (const name of ['s/main/train.jsonl', 's/main/test.jsonl', 's/other/train.jsonl']) write(name, '{}');
     const found = localFiles(join(folder, 's'), { subset: 'main' });
