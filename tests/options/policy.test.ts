@@ -98,7 +98,7 @@ walk('train policy', policySchema, trainPolicy, {
     targetKl: [changes('metrics', 1e-12, several), refused(1, /used once/)],
     adaptiveKl: [changes('metrics', true, ppo), refused(true, /has no weight/, { ...ppo, klCoef: 0 }), unread(true)],
     dropEqualGroups: changes('metrics', false, equalRewards),
-    overlongRamp: [changes('rollouts', 0, dapo), unread(0.5)],
+    overlongRamp: changes('rollouts', 0, dapo),
     tauPositive: [changes('metrics', 3, { algorithm: 'sapo' }), unread(1)],
     tauNegative: [changes('metrics', 3, { algorithm: 'sapo' }), unread(1)],
     nMinibatches: [changes('metrics', 2), refused(99, /6 rollouts/)],
