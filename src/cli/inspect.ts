@@ -80,7 +80,7 @@ async function inspect(config: Config): Promise<void> {
   const lora = { r: config.loraR, targetModules: config.loraTargetModules };
   const found = await inspectModel(name, { progress, dtype, tokens, checkpointing, lora });
   if (config.json) printJson(found, 2);
-  else print(report(found));
+  else print(inspectionText(found));
   if (ids === undefined || path === undefined) return;
   using model = await loadModel(name, { progress, dtype, device: deviceOf(config.device) });
   saveLogits(model, ids, path);
@@ -111,7 +111,8 @@ function saveLogits(model: Model, ids: number[], path: string): void {
   );
 }
 
-function report(found: Inspection): string {
+/** What a model is, in lines for people. */
+export function inspectionText(found: Inspection): string {
   const { parameters, memory, tokenizer, adapter } = found;
   const parts = (['embedding', 'attention', 'mlp', 'norms', 'head', 'adapters'] as const).filter(
     (part) => parameters[part],

@@ -6,12 +6,13 @@ import { createInterface } from 'node:readline';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
-import { deviceOf } from '../models/index.ts';
+import { deviceOf, inspectModel } from '../models/index.ts';
 import { type ConfigSchema, field, type ResolvedRun } from '../runs/index.ts';
 import { type Above, type RunningStudio, startStudio } from '../studio/index.ts';
 import { packageRoot } from '../tensor/engine/native.ts';
 import { signals } from '../trainers/policy/signals.ts';
 import { whatIf } from '../trainers/policy/what-if.ts';
+import { inspectionText } from './inspect.ts';
 import { registerCommand } from './options/command.ts';
 import { checkPlaces, type TrainVerb } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
@@ -80,6 +81,7 @@ async function run(config: Config): Promise<void> {
     ...{ attune: typedCommand(), device: deviceOf(config.device), models: config.model, autoload: config.autoload },
     page: join(packageRoot, 'dist', 'studio-page'),
     allowedHosts: config.allowHost,
+    modelFolders: ['models', join(packageRoot, 'models')],
     ...(token === undefined ? {} : { token }),
     onFailure: (error, path) => tell(`${path}: ${error instanceof Error ? (error.stack ?? error.message) : error}`),
   });
@@ -100,6 +102,10 @@ export function whatTrainingOffers(): Above {
     launcher: { file: process.execPath, args: [...process.execArgv, process.argv[1] ?? ''] },
     signals: (rows) => signals(rows),
     whatIf,
+    inspect: async (model) => {
+      const facts = await inspectModel(model);
+      return { facts: { ...facts }, text: inspectionText(facts) };
+    },
   };
 }
 

@@ -2,18 +2,25 @@
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Session } from './api/session.ts';
+import { ChatModels } from './chat/models.ts';
+import { chatRoutes } from './chat/routes.ts';
+import { Turns } from './chat/turns.ts';
 import { jobRoutes } from './commands/job-routes.ts';
 import { Jobs } from './commands/jobs.ts';
+import { ModelPlaces } from './commands/places.ts';
 import { Processes } from './commands/processes.ts';
 import type { Above } from './commands/verbs.ts';
+import { dataRoutes } from './data/routes.ts';
 import { Root } from './http/folder.ts';
 import { get, type Route } from './http/router.ts';
+import { modelRoutes } from './models/routes.ts';
 import { RolloutIndexes } from './rollouts/rollout-index.ts';
 import { rolloutRoutes } from './rollouts/routes.ts';
 import { TokenView } from './rollouts/tokens.ts';
 import { Catalogue } from './runs/catalogue.ts';
 import { MetricTables } from './runs/metric-table.ts';
 import { runRoutes } from './runs/routes.ts';
+import { trainRoutes } from './train/routes.ts';
 
 export interface StudioOptions {
   /** Folder whose runs are shown. */
@@ -30,6 +37,8 @@ export interface StudioOptions {
   models?: readonly string[];
   /** Load them at once. */
   autoload?: boolean;
+  /** Folders besides the root from which models may be loaded: those of the package, of the current folder. */
+  modelFolders?: readonly string[];
   /** Folder for indexes and consoles; the user's cache unless given. */
   cache?: string;
 }
@@ -49,6 +58,9 @@ export function studioParts(options: StudioOptions): Studio {
   const view = new TokenView();
   const jobs = new Jobs();
   const processes = new Processes({ launcher: above.launcher, attune, cache }, jobs);
+  const places = new ModelPlaces(root, options.modelFolders ?? [], models);
+  const chat = new ChatModels(jobs, places, device);
+  if (options.autoload) chat.load(models, undefined);
   const session: Session = {
     ...{ version: options.version, root: resolve(options.root), readOnly, startedAt: Date.now() },
     hasChat: true,
@@ -61,12 +73,17 @@ export function studioParts(options: StudioOptions): Studio {
       get('/api/session', () => session),
       ...runRoutes({ catalogue, tables, above, processes, attune }),
       ...rolloutRoutes({ catalogue, indexes, view, above }),
+      ...chatRoutes(root, chat, new Turns(chat)),
+      ...dataRoutes({ places, jobs, scorer: () => chat.scorer }),
+      ...trainRoutes({ catalogue, jobs, processes, above, attune }),
+      ...modelRoutes({ catalogue, places, processes, above }),
       ...jobRoutes(jobs),
     ],
     async close() {
       processes[Symbol.dispose]();
       indexes[Symbol.dispose]();
       view[Symbol.dispose]();
+      chat[Symbol.dispose]();
     },
   };
 }

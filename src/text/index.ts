@@ -2,6 +2,7 @@
 
 export { type ChatOptions, type Message, plainChatTemplate } from './chat/chat.ts';
 export { splitThinking, stripThinking } from './chat/thinking.ts';
+export { type Part as ThinkingPart, ThinkingParts } from './chat/thinking-parts.ts';
 export { ChatFormat, type FormatOptions, type PromptFormat, type TextTokenizer } from './chat-format.ts';
 export { Constraint, vocabularyOf } from './grammar/constraint.ts';
 export { choice, type GrammarNode, literal, optional, repeat, sequence } from './grammar/grammar.ts';

@@ -8,12 +8,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDataset } from '../../data/index.ts';
 import { LanguageModel } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
+import { describeTally, tally } from '../../rewards/votes.ts';
+import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
 import { type ChatModel, type ChatOptions, chat } from './chat.ts';
 import { Conversation } from './conversation.ts';
 import { Screen } from './screen.ts';
 import { parseCommand } from './settings.ts';
-import { ThinkingParts } from './thinking.ts';
-import { describeTally, tally } from './votes.ts';
 
 const root = join(import.meta.dirname, '../../..');
 const tiny = join(root, 'models/tiny');

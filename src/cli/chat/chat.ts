@@ -4,12 +4,12 @@ import { AttuneError } from '../../errors.ts';
 import type { LanguageModel, TextResponse } from '../../models/index.ts';
 import { Random } from '../../random.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
+import { describeTally, recordVote, tally, tiesFile } from '../../rewards/votes.ts';
+import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
 import type { Conversation } from './conversation.ts';
 import { streamResponse } from './conversation.ts';
 import type { Screen } from './screen.ts';
 import { changeSetting, chatCommands, parseCommand } from './settings.ts';
-import { ThinkingParts } from './thinking.ts';
-import { describeTally, recordVote, tally, tiesFile } from './votes.ts';
 
 export interface ChatModel {
   name: string;

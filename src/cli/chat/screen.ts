@@ -4,8 +4,8 @@
  */
 import { createInterface, type Interface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
+import type { Part } from '../../text/chat/thinking-parts.ts';
 import { visible } from '../terminal/print.ts';
-import type { Part } from './thinking.ts';
 
 export interface ScreenOptions {
   input?: Readable & { isTTY?: boolean };

@@ -27,6 +27,8 @@ export class RolloutIndex implements Disposable {
   #told = false;
   #failure: string | undefined;
   #building: Promise<void> | undefined;
+  /** The database's files as they were when the last build began. */
+  #seen = '';
   #finish = () => {};
 
   constructor(path: string, cache: string) {
@@ -75,7 +77,10 @@ export class RolloutIndex implements Disposable {
 
   /** Goes on with the index where rows were added, and waits a moment for it. */
   async refresh(waitMs = this.#patienceMs()): Promise<void> {
+    const now = this.#signature();
+    if (this.#building === undefined && now === this.#seen) return;
     if (this.#building === undefined) {
+      this.#seen = now;
       this.#building = new Promise<void>((resolve) => {
         this.#finish = () => {
           this.#building = undefined;
@@ -87,6 +92,14 @@ export class RolloutIndex implements Disposable {
       void this.#building.then(() => this.#worker.unref());
     }
     await Promise.race([this.#building, sleep(waitMs, undefined, { ref: false })]);
+  }
+
+  /** Size and time of the database and of its log, into which a training writes first. */
+  #signature(): string {
+    return [this.path, `${this.path}-wal`]
+      .map((path) => statSync(path, { throwIfNoEntry: false }))
+      .map((found) => (found === undefined || found.size === 0 ? '' : `${found.size} ${found.mtimeMs}`))
+      .join(' ');
   }
 
   #patienceMs(): number {

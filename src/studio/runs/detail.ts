@@ -14,6 +14,7 @@ import {
 import type { ConfigValue, RunDetail, SignalNote, SnapshotRow } from '../api/runs.ts';
 import { commandLine, quoted } from '../commands/command-line.ts';
 import type { Above } from '../commands/verbs.ts';
+import { shownHere } from '../http/shown.ts';
 import type { Catalogue } from './catalogue.ts';
 import type { MetricTable } from './metric-table.ts';
 import { optional, runRow } from './row.ts';
@@ -48,9 +49,6 @@ export function runDetail(
     metricNames: orderedNames(table.names),
   };
 }
-
-const shownHere = (path: string) =>
-  path.startsWith(`${process.cwd()}/`) ? path.slice(process.cwd().length + 1) : path;
 
 /** Whether there is a checkpoint that training can go on from. */
 export const isSaved = ({ snapshots }: RunEntry) =>

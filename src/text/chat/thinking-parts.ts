@@ -1,4 +1,4 @@
-/** Marks the parts of a streamed response that are thinking (<think>…</think>), so that a terminal can dim them. */
+/** Marks the parts of a streamed response that are thinking (<think>…</think>), so that they can be shown apart. */
 const open = '<think>';
 const close = '</think>';
 

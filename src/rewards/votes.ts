@@ -4,9 +4,8 @@
  */
 import { appendFileSync, existsSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
-import { wilson } from '../../rewards/error-analysis.ts';
-import type { Message } from '../../text/index.ts';
-import type { ChatSettings } from './conversation.ts';
+import type { Message } from '../text/index.ts';
+import { wilson } from './error-analysis.ts';
 
 export interface Vote {
   prompt: readonly Message[];
@@ -15,7 +14,7 @@ export interface Vote {
   models: readonly [string, string];
   /** Which response won, 0 or 1; undefined is a tie. */
   winner: 0 | 1 | undefined;
-  settings: ChatSettings;
+  settings: { temperature: number; maxTokens: number; seed: number };
 }
 
 export const tiesFile = (path: string) => path.replace(/(\.jsonl)?$/, '.ties.jsonl');

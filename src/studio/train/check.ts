@@ -1,0 +1,118 @@
+/**
+ * Checks a form as its command would: the same schema, the same rules, the same look at files, and the plan that
+ * `--dry-run` shows. Every fault comes at the field it belongs to.
+ */
+import { existsSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { UserError } from '../../errors.ts';
+import {
+  ConfigError,
+  type ConfigSchema,
+  camelCase,
+  kebabCase,
+  type ResolvedRun,
+  resolveRun,
+} from '../../runs/index.ts';
+import type { FieldFault } from '../api/session.ts';
+import type { TrainCheck } from '../api/train.ts';
+import { commandLine, differences, yamlOf } from '../commands/command-line.ts';
+import type { TrainVerb } from '../commands/verbs.ts';
+import type { Root } from '../http/folder.ts';
+
+export type Values = Readonly<Record<string, unknown>>;
+
+export async function checkForm(
+  verb: TrainVerb,
+  given: Values,
+  root: Root,
+  attune: string,
+  withPlan = true,
+): Promise<TrainCheck> {
+  const values = filled(given);
+  const { faults, resolved } = await resolvedForm(verb, values);
+  faults.push(...confined(values, resolved, root));
+  const shown = {
+    commandLine: commandLine(attune, `train ${verb.name}`, verb.schema, values),
+    yaml: yamlOf(verb.schema, values),
+  };
+  if (faults.length > 0 || resolved === undefined || !withPlan) return { faults, ...shown };
+  try {
+    return { faults, ...shown, plan: await verb.plan(resolved) };
+  } catch (error) {
+    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema), ...shown };
+    return { faults, ...shown, planFailure: (error as Error).message };
+  }
+}
+
+/** What a form leaves empty was not given. */
+export const filled = (values: Values): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== ''),
+  );
+
+async function resolvedForm(
+  verb: TrainVerb,
+  values: Values,
+): Promise<{ faults: FieldFault[]; resolved?: ResolvedRun<ConfigSchema> }> {
+  try {
+    const flags = { ...values, ...differences(verb.schema, values) };
+    const resolved = await resolveRun(verb.schema, onlyDifferent(verb, flags), `train ${verb.name}`);
+    verb.check?.(resolved);
+    return { faults: [], resolved };
+  } catch (error) {
+    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema) };
+    throw error;
+  }
+}
+
+/** Names that the schema does not know stay, so that they are reported; defaults are left out, as on a command line. */
+function onlyDifferent({ schema }: TrainVerb, values: Values): Record<string, unknown> {
+  const different = differences(schema, values);
+  return Object.fromEntries(
+    Object.entries(values).filter(([name]) => name in different || !(camelCase(name) in schema.shape)),
+  );
+}
+
+/** Each fault of a config at its field; another error at the option that its text names. */
+export function faultsOf(error: UserError, schema: ConfigSchema): FieldFault[] {
+  if (error instanceof ConfigError)
+    return error.faults.map(({ path, message }) => ({ field: fieldOf(path.replace(/^--/, ''), schema), message }));
+  const named = [...error.message.matchAll(/--([a-z][\w-]*)/g)].map(([, flag = '']) => fieldOf(flag, schema));
+  return [{ field: named.find((name) => name !== '') ?? '', message: error.message }];
+}
+
+function fieldOf(path: string, schema: ConfigSchema): string {
+  const name = camelCase(path.split(/[.[]/)[0] as string);
+  return name in schema.shape ? name : '';
+}
+
+/** Fields whose file is run as code. */
+const code = /^(rewardModule|env|agent)$|Module$/;
+
+/** Code comes from the studio's folder alone, and a run is written where the studio will find it. */
+function confined(values: Values, resolved: ResolvedRun<ConfigSchema> | undefined, root: Root): FieldFault[] {
+  const faults: FieldFault[] = [];
+  for (const [name, value] of Object.entries(values)) {
+    if (!code.test(camelCase(name)) || typeof value !== 'string' || !/[./\\]/.test(value)) continue;
+    const path = resolve(value);
+    if (existsSync(path) && root.find(path) === undefined)
+      faults.push({
+        field: camelCase(name),
+        message: `--${kebabCase(name)} is code, and is taken only from the folder that the studio was started on (${root.path}).`,
+      });
+  }
+  const { outputDir } = (resolved?.config ?? {}) as { outputDir?: string };
+  if (outputDir !== undefined && resolved?.resume === undefined && !isInside(resolve(outputDir), root))
+    faults.push({
+      field: 'outputDir',
+      message: `lies outside of the studio's folder ${root.path}: the run would not be shown here.`,
+    });
+  return faults;
+}
+
+/** Whether a folder that may not exist yet will lie below the root. */
+function isInside(path: string, root: Root): boolean {
+  let folder = path;
+  while (!existsSync(folder) && dirname(folder) !== folder) folder = dirname(folder);
+  return root.find(folder) !== undefined;
+}

@@ -1,0 +1,68 @@
+/**
+ * Starts a training as a process of its own and finds its run: the folder whose run.json names the process. The studio
+ * may be closed meanwhile; the run is found again in its folder.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { openRun } from '../../runs/index.ts';
+import type { StartAnswer } from '../api/train.ts';
+import { argumentsOf } from '../commands/command-line.ts';
+import type { JobHandle, Jobs } from '../commands/jobs.ts';
+import { lastWords, type Processes } from '../commands/processes.ts';
+import type { TrainVerb } from '../commands/verbs.ts';
+import type { Catalogue } from '../runs/catalogue.ts';
+import { Follower } from '../runs/console.ts';
+import type { Values } from './check.ts';
+
+const pollMs = 250;
+/** How long an answer waits for the run's folder; the job goes on looking. */
+const patienceMs = 2000;
+
+export async function startTraining(
+  verb: TrainVerb,
+  values: Values,
+  parts: { catalogue: Catalogue; jobs: Jobs; processes: Processes },
+): Promise<StartAnswer> {
+  const args = ['train', verb.name, ...argumentsOf(verb.schema, values)];
+  const commandLine = parts.processes.shown(args);
+  const { child, console: path } = parts.processes.detach(args);
+  const handle = parts.jobs.begin({
+    ...{ kind: 'train', title: `train ${verb.name}`, commandLine },
+    cancel: () => child.kill('SIGINT'),
+  });
+  const lines = new Follower(path, 'start');
+  let ended: number | null | undefined;
+  child.on('error', (error) => handle.end('failed', { error: error.message }));
+  child.on('exit', (code) => {
+    ended = code ?? 1;
+  });
+  const watch = async () => {
+    for (;;) {
+      for (const line of lines.next()) handle.line(line);
+      if (handle.job.runId === undefined) findRun(parts.catalogue, child.pid, handle);
+      if (ended !== undefined) break;
+      await sleep(pollMs, undefined, { ref: false });
+    }
+    for (const line of lines.next()) handle.line(line);
+    if (handle.job.runId === undefined) findRun(parts.catalogue, child.pid, handle);
+    if (ended === 0) handle.end('done');
+    else if (ended === 130) handle.end('cancelled');
+    else handle.end('failed', { error: lastWords(handle.job.lines) });
+  };
+  void watch();
+  const end = performance.now() + patienceMs;
+  while (handle.job.runId === undefined && handle.job.state === 'running' && performance.now() < end)
+    await sleep(pollMs / 2);
+  const { id, runId } = handle.job;
+  return { jobId: id, commandLine, ...(runId === undefined ? {} : { runId }) };
+}
+
+function findRun(catalogue: Catalogue, pid: number | undefined, handle: JobHandle): void {
+  const found = catalogue
+    .all()
+    .find((entry) =>
+      entry.state === 'running' || entry.created > new Date(handle.job.started).toISOString()
+        ? openRun(entry.path).info?.process?.pid === pid
+        : false,
+    );
+  if (found !== undefined) handle.found(catalogue.idOf(found));
+}

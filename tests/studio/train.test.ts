@@ -1,0 +1,179 @@
+/** The train form against the commands themselves: its check, and a real training started, stopped and resumed from it. */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { whatTrainingOffers } from '../../src/cli/studio.ts';
+import type { Job, RunDetail, RunRow, StartAnswer, TrainCheck, TrainSchema } from '../../src/studio/api.ts';
+import { argumentsOf } from '../../src/studio/commands/command-line.ts';
+import { type Client, openStudio, removeFolder, temporaryFolder } from '../../src/studio/studio.test-support.ts';
+import { policySchema } from '../../src/trainers/policy/config.ts';
+
+const repository = join(import.meta.dirname, '../..');
+const tiny = join(repository, 'models/tiny');
+const root = temporaryFolder();
+let client: Client;
+
+beforeAll(async () => {
+  const above = whatTrainingOffers();
+  const launcher = { file: process.execPath, args: [join(repository, 'bin/attune.mjs')] };
+  client = await openStudio({
+    root,
+    above: { ...above, launcher },
+    attune: 'attune',
+    modelFolders: [join(repository, 'models')],
+  });
+});
+afterAll(async () => {
+  await client.studio.close();
+  removeFolder(root);
+});
+
+const check = async (values: object, command = 'policy') =>
+  (await client.post(`/api/train/${command}/check`, { values })).json as TrainCheck;
+const small = {
+  ...{
+    model: tiny,
+    task: 'spell_backward:1',
+    batchSize: 1,
+    gradAccum: 1,
+    groupSize: 2,
+    maxNewTokens: 16,
+    evalNumPrompts: 2,
+  },
+  ...{ outputDir: join(root, 'grpo'), logDir: join(root, 'logs'), lr: '1e-5' },
+};
+
+describe('the form', () => {
+  it('has every option of its command, grouped, with defaults', async () => {
+    const commands = (await client.get('/api/train/commands')).json as { name: string }[];
+    expect(commands.map(({ name }) => name)).toEqual(['sft', 'reward', 'preference', 'policy']);
+    const schema = (await client.get('/api/train/policy/schema')).json as TrainSchema;
+    const fields = schema.groups.flatMap((group) => group.fields);
+    const field = (name: string) => fields.find((each) => each.name === name);
+    expect(field('lr')).toMatchObject({ flag: '--lr', type: 'number', default: 1e-6 });
+    expect(field('algorithm')?.default).toBe('grpo');
+    expect(field('model')).toMatchObject({ picks: 'model', advanced: false });
+    expect(field('dryRun')).toBeUndefined();
+    // The default would lie outside of the studio's folder.
+    expect(schema.values?.outputDir).toBe(join(root, 'policy'));
+    expect((await client.get('/api/train/nothing/schema')).status).toBe(404);
+  });
+
+  it('names all faults at once, each at its field', async () => {
+    const { faults, commandLine } = await check({
+      ...small,
+      lr: 'fast',
+      groupSize: 0,
+      algorithm: 'grpoo',
+      lrSchedule: 'x',
+    });
+    expect(faults.map(({ field }) => field).toSorted()).toEqual(['groupSize', 'lr', 'lrSchedule']);
+    expect(commandLine).toContain('--lr fast');
+    expect((await check({ ...small, algorithm: 'grpoo' })).faults[0]).toMatchObject({
+      message: expect.stringContaining('grpo'),
+    });
+    expect((await check({ ...small, model: join(root, 'nowhere') })).faults[0]?.message).toContain('nowhere');
+  });
+
+  it('shows the exact command and file with only what differs, and the plan', async () => {
+    const answer = await check({ ...small, temperature: 1, saveTokens: true, runName: "it's mine" });
+    expect(answer.faults).toEqual([]);
+    expect(answer.commandLine).toMatch(/^attune train policy .*--lr 1e-5/);
+    expect(answer.commandLine).toContain(`--run-name 'it'\\''s mine'`);
+    expect(answer.commandLine).not.toContain('temperature');
+    expect(answer.commandLine).toContain('--save-tokens');
+    expect(answer.yaml).toContain('group_size: 2');
+    expect(answer.plan).toContain('each step: 1 prompts × 2 responses');
+    const typed = argumentsOf(policySchema, { saveRollouts: false, lr: -1, task: '-x' });
+    expect(typed.toSorted()).toEqual(['--lr', '--no-save-rollouts', '--task=-x', '-1'].toSorted());
+  });
+
+  it('takes code only from its folder, and writes runs only into it', async () => {
+    const outside = temporaryFolder();
+    writeFileSync(join(outside, 'evil.ts'), 'export default () => [];');
+    const { faults } = await check({ ...small, rewardModule: join(outside, 'evil.ts'), outputDir: outside });
+    expect(faults.map(({ field }) => field).toSorted()).toEqual(['outputDir', 'rewardModule']);
+    removeFolder(outside);
+  });
+});
+
+describe('a training', () => {
+  const detail = async (id: string) => (await client.get(`/api/runs/${id}`)).json as RunDetail;
+  async function until<T>(read: () => Promise<T>, test: (value: T) => boolean): Promise<T> {
+    for (const end = Date.now() + 150_000; ; await sleep(300)) {
+      const value = await read();
+      if (test(value)) return value;
+      if (Date.now() > end) throw new Error(`not in time: ${JSON.stringify(value).slice(0, 1500)}`);
+    }
+  }
+
+  it('starts as its own process, is stopped as by Ctrl-C, outlives the studio, and is resumed', async () => {
+    const values = { ...small, runName: 'a', maxSteps: 400, evalNumPrompts: 0, evalSteps: -1 };
+    const { json } = await client.post('/api/train/policy/start', { values });
+    const { jobId } = json as StartAnswer;
+    const job = await until(
+      async () => (await client.get(`/api/jobs/${jobId}`)).json as Job,
+      ({ runId, state }) => runId !== undefined || state !== 'running',
+    );
+    expect(job.runId).toBeDefined();
+    const id = job.runId as string;
+    await until(
+      () => detail(id),
+      ({ step }) => step >= 2,
+    );
+    const running = await detail(id);
+    expect(running).toMatchObject({ state: 'running', canStop: true, totalSteps: 400, kind: 'policy', method: 'grpo' });
+    expect(running.config.find(({ name }) => name === 'group_size')).toMatchObject({
+      value: 2,
+      changed: true,
+      default: 8,
+    });
+    expect((await client.post(`/api/runs/${id}/resume`)).status).toBe(409);
+    expect((await client.post(`/api/runs/${id}/stop`)).json).toEqual({ asked: true });
+    expect((await client.post(`/api/runs/${id}/stop`)).json.asked ?? false).toBe(false);
+    const stopped = await until(
+      () => detail(id),
+      ({ state }) => state !== 'running',
+    );
+    expect(stopped).toMatchObject({ state: 'interrupted', canResume: true });
+    expect(stopped.snapshots.length).toBeGreaterThan(0);
+    const { json: resumed } = await client.post(`/api/runs/${id}/resume`);
+    expect(resumed.commandLine).toContain('--resume-from');
+    // Another studio on the same folder knows it too: nothing is kept but in the run's folder.
+    const other = await openStudio({ root, above: { ...whatTrainingOffers() } });
+    const live = await until(
+      async () => ((await other.get('/api/runs')).json as RunRow[]).find((run) => run.id === id),
+      (run) => run?.state === 'running' && run.step > stopped.step,
+    );
+    expect(live?.step).toBeGreaterThan(stopped.step);
+    await other.post(`/api/runs/${id}/stop`);
+    await until(
+      () => detail(id),
+      ({ state }) => state === 'interrupted',
+    );
+    await other.studio.close();
+  }, 400_000);
+
+  it('is not started with faults, and says why a process failed', async () => {
+    const { status, json } = await client.post('/api/train/policy/start', { values: { ...small, lr: -1 } });
+    expect([status, json.error.faults[0].field]).toEqual([400, 'lr']);
+  });
+});
+
+describe('models', () => {
+  it('lists, inspects, exports and refuses other paths', async () => {
+    const { models } = (await client.get('/api/models')).json;
+    expect(models.map(({ kind }: { kind: string }) => kind)).toContain('base');
+    const { json } = await client.get(`/api/models/inspect?model=${encodeURIComponent(tiny)}`);
+    expect(json.text).toContain('parameters');
+    expect((await client.get('/api/models/inspect?model=/etc')).status).toBe(404);
+    const refused = { model: tiny, format: 'gguf', out: '../x.gguf' };
+    expect((await client.post('/api/models/export', refused)).status).toBe(400);
+    const job = (await client.post('/api/models/export', { ...refused, out: 'x.gguf', type: 'f16' })).json as Job;
+    expect(job.commandLine).toContain('export gguf');
+    const stream = await client.stream(`/api/jobs/${job.id}/events`);
+    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running', 90_000);
+    expect(stream.events.at(-1)?.data).toMatchObject({ state: 'done', result: { path: join(root, 'x.gguf') } });
+  }, 120_000);
+});
