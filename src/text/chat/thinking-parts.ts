@@ -2,6 +2,7 @@
 const open = '<think>';
 const close = '</think>';
 
+/** A piece of a streamed response, and whether it is thinking. */
 export interface Part {
   text: string;
   thinking: boolean;
