@@ -77,7 +77,6 @@ export function whereNext(folder: string): [string, string][] {
   const model = shown(tinyModel);
   const recipe = join(packageRoot, 'recipes', 'story.sh');
   return [
-    [`${attune} studio ${shown(folder)}`, 'all of it as a web page: curves, rollouts to the token, chat'],
     [`${attune} rollouts ${shown(join(folder, 'policy', 'verifier'))}`, 'what the policy wrote, step by step'],
     [
       `${attune} generate ${shown(join(folder, 'policy', 'verifier'))} --chat --prompt "Sort these numbers in ascending order: 9, 2, 5"`,
@@ -91,5 +90,6 @@ export function whereNext(folder: string): [string, string][] {
     ...(existsSync(recipe)
       ? [[`sh ${shown(recipe)}`, 'the same story with a real model on a GPU'] as [string, string]]
       : []),
+    [`${attune} studio ${shown(folder)}`, 'all of it as a web page: curves, rollouts to the token, chat'],
   ];
 }
