@@ -2,7 +2,7 @@
 
 /** Duplicates of others, and bookkeeping: no panel. */
 const left =
-  /_by_examples$|^(reward_mean|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|grad_clipped|time|examples|tokens|skipped_steps|updates)$/;
+  /_by_examples$|^(reward_mean|first_policy_loss|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|grad_clipped|time|examples|tokens|skipped_steps|updates)$/;
 const shares =
   /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
 

@@ -1,5 +1,5 @@
 /** Small parts that every page uses: what is shown while there is nothing, a command to copy, a choice of few. */
-import type { ComponentChildren } from 'preact';
+import { type ComponentChildren, Fragment } from 'preact';
 import { toast, toastFailure } from '../app/toasts.ts';
 import { Icon, type IconName } from './icons.tsx';
 
@@ -25,7 +25,15 @@ export function Empty({ icon, title, children }: { icon?: IconName; title: strin
 export function Command({ text, label = 'command' }: { text: string; label?: string }) {
   return (
     <div class="command">
-      <code>{text}</code>
+      <code>
+        {/* Lines break between words, not within --an-option. */}
+        {text.split(' ').map((word, i) => (
+          <Fragment key={`${i}-${word}`}>
+            {i > 0 && ' '}
+            <span>{word}</span>
+          </Fragment>
+        ))}
+      </code>
       <CopyButton text={text} label={label} />
     </div>
   );

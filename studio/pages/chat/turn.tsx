@@ -1,4 +1,6 @@
 /** One prompt and its replies, with what can be said of them. */
+
+import { shortModel } from '../../format/models.ts';
 import { Num } from '../../parts/figures.tsx';
 import { Icon } from '../../parts/icons.tsx';
 import { CopyButton } from '../../parts/page-parts.tsx';
@@ -92,7 +94,9 @@ function ReplyView({ reply, title, won, onRate }: ReplyProps) {
   return (
     <article class={won ? 'reply won' : 'reply'} aria-busy={busy}>
       <div class="spread small">
-        <b class="wrap">{title || 'Reply'}</b>
+        <b class="wrap" title={title}>
+          {shortModel(title) || 'Reply'}
+        </b>
         <span class="row tight muted">
           {won && <span class="tag good">preferred</span>}
           {reply.score !== undefined && reply.score !== null && (
@@ -109,7 +113,7 @@ function ReplyView({ reply, title, won, onRate }: ReplyProps) {
         </details>
       )}
       <pre class="reply-text" aria-live="polite">
-        {reply.text}
+        {reply.text.trimStart()}
         {busy && <span class="caret" />}
       </pre>
       {reply.error && (

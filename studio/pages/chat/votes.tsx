@@ -1,6 +1,7 @@
 /** What the votes say so far, and the way from them to a training. */
 import type { ChatRateAnswer, ChatState, VotesAnswer } from '../../../src/studio/api.ts';
 import { href } from '../../app/router.ts';
+import { shortModel } from '../../format/models.ts';
 import { percent } from '../../format/numbers.ts';
 import { Explain } from '../../parts/explain.tsx';
 import { session } from '../../wire/requests.ts';
@@ -24,13 +25,14 @@ export function Votes({ votes, rated, state }: VotesProps) {
             <b>{total === 1 ? '1 vote' : `${total} votes`}</b>
             {votes.models && votes.wins && (
               <span class="small">
-                {votes.models[0]} {votes.wins[0]}, {votes.models[1]} {votes.wins[1]}, equal {votes.ties ?? 0}
+                {shortModel(votes.models[0])} {votes.wins[0]}, {shortModel(votes.models[1])} {votes.wins[1]}, equal{' '}
+                {votes.ties ?? 0}
               </span>
             )}
             {votes.share && (
               <span class="small muted">
-                {votes.models?.[0]} preferred in {percent(votes.share.value)} ({percent(votes.share.low)} to{' '}
-                {percent(votes.share.high)})
+                {shortModel(votes.models?.[0] ?? 'the first')} preferred in {percent(votes.share.value)} (
+                {percent(votes.share.low)} to {percent(votes.share.high)})
                 <Explain term="interval" />
               </span>
             )}

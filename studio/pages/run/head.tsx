@@ -1,5 +1,6 @@
 /** The run's name and state, what can be done with it, and its headline. */
 import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 import type { ResumeAnswer, RunDetail, StopAnswer } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
 import { toast, toastFailure } from '../../app/toasts.ts';
@@ -115,28 +116,33 @@ function secondsLeft({ state, seconds, step, totalSteps }: RunDetail): number | 
 
 function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
   const deleting = useSignal(false);
-  const asked = useSignal(false);
+  const asked = useSignal<'stop' | 'resume' | undefined>(undefined);
+  // What was asked for takes a few seconds to show: a step to finish, a process to start.
+  useEffect(() => {
+    asked.value = undefined;
+  }, [run.state, asked]);
   const canChange = session.value?.readOnly !== true;
   const newest = run.snapshots.at(-1);
   const stop = async () => {
-    asked.value = true;
+    asked.value = 'stop';
     try {
       await post<StopAnswer>(`runs/${run.id}/stop`);
       toast('Asked to stop: it finishes its step, saves and ends.');
     } catch (error) {
       toastFailure(error);
-      asked.value = false;
+      asked.value = undefined;
     }
     onChange();
   };
   const resume = async () => {
+    asked.value = 'resume';
     try {
       const { runId } = await post<ResumeAnswer>(`runs/${run.id}/resume`);
-      asked.value = false;
-      toast('Resumed');
+      toast('Resumed: it goes on from its newest checkpoint.');
       if (runId && runId !== run.id) go(['runs', runId]);
     } catch (error) {
       toastFailure(error);
+      asked.value = undefined;
     }
     onChange();
   };
@@ -158,13 +164,13 @@ function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
         </a>
       )}
       {canChange && run.canStop && (
-        <button type="button" class="button" disabled={asked.value} onClick={stop}>
-          <Icon name="stop" /> {asked.value ? 'Stopping …' : 'Stop'}
+        <button type="button" class="button" disabled={asked.value !== undefined} onClick={stop}>
+          <Icon name="stop" /> {asked.value === 'stop' ? 'Stopping …' : 'Stop'}
         </button>
       )}
       {canChange && run.canResume && (
-        <button type="button" class="button primary" onClick={resume}>
-          <Icon name="train" /> Resume
+        <button type="button" class="button primary" disabled={asked.value !== undefined} onClick={resume}>
+          <Icon name="train" /> {asked.value === 'resume' ? 'Resuming …' : 'Resume'}
         </button>
       )}
       {canChange && run.state !== 'running' && (

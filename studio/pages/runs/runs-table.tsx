@@ -2,6 +2,7 @@
 import type { RunRow } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
 import { colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
+import { shortModel } from '../../format/models.ts';
 import { count } from '../../format/numbers.ts';
 import { Num, Size, State, Time } from '../../parts/figures.tsx';
 import { Spark } from '../../parts/page-parts.tsx';
@@ -29,7 +30,7 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
       title: 'Model',
       width: 'minmax(100px, 0.8fr)',
       sort: 'model',
-      cell: (run) => <span title={run.model}>{lastPart(run.base ?? run.model)}</span>,
+      cell: (run) => <span title={run.model}>{shortModel(run.base ?? run.model ?? '–')}</span>,
     },
     { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
     { title: 'Result', width: 'minmax(230px, 1.5fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
@@ -134,5 +135,3 @@ function Result({ run: { metric, spark } }: { run: RunRow }) {
     </div>
   );
 }
-
-const lastPart = (model: string | undefined) => model?.split('/').filter(Boolean).slice(-2).join('/') ?? '–';
