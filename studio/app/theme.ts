@@ -7,6 +7,13 @@ dark.addEventListener('change', () => {
   theme.value = dark.matches ? 'dark' : 'light';
 });
 
+/** A phone: tables then show what watching needs. */
+const small = matchMedia('(max-width: 820px)');
+export const isSmall = signal(small.matches);
+small.addEventListener('change', () => {
+  isSmall.value = small.matches;
+});
+
 /** The value of a custom property: `color('--training')`. */
 export function color(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

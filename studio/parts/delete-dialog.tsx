@@ -1,6 +1,6 @@
 /** Deleting takes two steps: what would go is listed with its size, then the word DELETE is typed. */
 import { useSignal } from '@preact/signals';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { DeleteAnswer, DeleteAsk, DeletePlan } from '../../src/studio/api.ts';
 import { toast, toastFailure } from '../app/toasts.ts';
 import { bytes } from '../format/numbers.ts';
@@ -14,6 +14,8 @@ export function DeleteDialog({ ask, onClose, onDone }: { ask: DeleteAsk; onClose
   const [error, setError] = useState<Error>();
   const word = useSignal('');
   const busy = useSignal(false);
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => input.current?.focus(), [plan]);
   // Asked once, when it opens.
   useEffect(() => {
     post<DeletePlan>('delete', ask).then(setPlan, setError);
@@ -57,6 +59,7 @@ export function DeleteDialog({ ask, onClose, onDone }: { ask: DeleteAsk; onClose
               Type <b>DELETE</b> to confirm
             </span>
             <input
+              ref={input}
               type="text"
               autocomplete="off"
               spellcheck={false}

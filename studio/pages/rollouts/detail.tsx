@@ -12,6 +12,7 @@ import { TokenView } from './token-view.tsx';
 import { WhatIf } from './what-if.tsx';
 
 type View = 'text' | 'tokens' | 'time' | 'what-if';
+const viewKeys: Record<View, string> = { text: 't', tokens: 'k', time: 'o', 'what-if': 'w' };
 
 interface DetailProps {
   run: RunRow;
@@ -39,7 +40,7 @@ export function Detail({ run, id, isEval, onClose }: DetailProps) {
     { keys: 'n', what: 'next response', run: () => show(found?.next) },
     { keys: 'p', what: 'previous response', run: () => show(found?.previous) },
     ...views.map(([name, title]) => ({
-      keys: `v ${title[0]?.toLowerCase()}`,
+      keys: `v ${viewKeys[name]}`,
       what: title,
       run: () => setQuery({ view: name }),
     })),

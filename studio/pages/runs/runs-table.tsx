@@ -1,6 +1,7 @@
 /** The table of runs. */
 import type { RunRow } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
 import { colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
 import { shortModel } from '../../format/models.ts';
 import { count } from '../../format/numbers.ts';
@@ -22,21 +23,27 @@ interface RunsTableProps {
 
 export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }: RunsTableProps) {
   const toggle = (id: string) => onChoose(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]);
-  const columns: Column<RunRow, RunSort>[] = [
-    { title: '', width: '40px', cell: (run) => <Tick run={run} chosen={chosen.includes(run.id)} onToggle={toggle} /> },
-    { title: 'Name', width: 'minmax(170px, 1.7fr)', sort: 'name', cell: (run) => <Name run={run} /> },
-    { title: 'Kind', width: '104px', sort: 'kind', cell: (run) => <Kind run={run} /> },
-    {
-      title: 'Model',
-      width: 'minmax(100px, 0.8fr)',
-      sort: 'model',
-      cell: (run) => <span title={run.model}>{shortModel(run.base ?? run.model ?? '–')}</span>,
-    },
-    { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
-    { title: 'Result', width: 'minmax(230px, 1.5fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
-    { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
-    { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
-  ];
+  const columns: Column<RunRow, RunSort>[] = isSmall.value
+    ? smallColumns
+    : [
+        {
+          title: '',
+          width: '40px',
+          cell: (run) => <Tick run={run} chosen={chosen.includes(run.id)} onToggle={toggle} />,
+        },
+        { title: 'Name', width: 'minmax(170px, 1.7fr)', sort: 'name', cell: (run) => <Name run={run} /> },
+        { title: 'Kind', width: '104px', sort: 'kind', cell: (run) => <Kind run={run} /> },
+        {
+          title: 'Model',
+          width: 'minmax(100px, 0.8fr)',
+          sort: 'model',
+          cell: (run) => <span title={run.model}>{shortModel(run.base ?? run.model ?? '–')}</span>,
+        },
+        { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
+        { title: 'Result', width: 'minmax(230px, 1.5fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
+        { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
+        { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
+      ];
   const needed = 35 + 46 * Math.max(3, rows.length) + 2;
   return (
     <Table
@@ -47,7 +54,7 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
       keyOf={(run) => run.id}
       rowHeight={46}
       height={`min(${needed}px, ${isShort ? '38dvh' : 'calc(100dvh - 170px)'})`}
-      minWidth={980}
+      minWidth={isSmall.value ? 350 : 980}
       onOpen={(run) => go(['runs', run.id])}
       isChosen={(run) => chosen.includes(run.id)}
       sort={sort}
@@ -58,6 +65,13 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
     </Table>
   );
 }
+
+/** A phone is for watching: choosing and comparing needs room. */
+const smallColumns: Column<RunRow, RunSort>[] = [
+  { title: 'Name', width: 'minmax(110px, 1fr)', sort: 'name', cell: (run) => <Name run={run} /> },
+  { title: 'State', width: '112px', sort: 'state', cell: (run) => <Progress run={run} /> },
+  { title: 'Result', width: '112px', sort: 'metric', cell: (run) => <Result run={{ ...run, spark: undefined }} /> },
+];
 
 function Tick({ run, chosen, onToggle }: { run: RunRow; chosen: boolean; onToggle: (id: string) => void }) {
   return (
@@ -115,7 +129,7 @@ function Progress({ run }: { run: RunRow }) {
   );
 }
 
-function Result({ run: { metric, spark } }: { run: RunRow }) {
+function Result({ run: { metric, spark } }: { run: Pick<RunRow, 'metric'> & { spark?: number[] | undefined } }) {
   if (!metric) return <span class="muted">–</span>;
   return (
     <div class="run-result">

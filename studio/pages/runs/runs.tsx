@@ -93,7 +93,7 @@ function Runs() {
           }}
         />
       ) : (
-        <p class="muted small">
+        <p class="muted small wide-only">
           Tick runs to lay their curves over one another, compare their options, tag or delete them.
         </p>
       )}
