@@ -70,7 +70,7 @@ async function call(url: string, options: RequestInit): Promise<Response> {
   }
   if (answer.ok) return answer;
   const failure = await failureOf(answer);
-  if (failure.code === 'cookie') connection.value = 'stranger';
+  if (failure.code === 'cookie') lose('stranger');
   throw new Refused(answer.status, failure);
 }
 
@@ -85,21 +85,19 @@ async function failureOf(answer: Response): Promise<ApiFailure['error']> {
 }
 
 /** Called where a request or a stream broke off: asks until there is an answer, then has everything read anew. */
-export function lose(): void {
+export function lose(how: 'lost' | 'stranger' = 'lost'): void {
   if (connection.peek() !== 'fine') return;
-  connection.value = 'lost';
+  connection.value = how;
   void comeBack();
 }
 
 async function comeBack(): Promise<void> {
-  for (let wait = 500; connection.peek() === 'lost'; wait = Math.min(5000, wait * 1.5)) {
+  for (let wait = 500; connection.peek() !== 'fine'; wait = Math.min(5000, wait * 1.5)) {
     await new Promise((resolve) => setTimeout(resolve, wait));
     try {
       const answer = await fetch('/api/session');
-      if (answer.status === 401 || answer.status === 403) {
-        connection.value = 'stranger';
-        return;
-      }
+      // Signed in again in another tab, this one goes on as well.
+      if (answer.status === 401 || answer.status === 403) connection.value = 'stranger';
       if (!answer.ok) continue;
       session.value = (await answer.json()) as Session;
       connection.value = 'fine';

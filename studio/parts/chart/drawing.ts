@@ -77,6 +77,7 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
     ],
     cursor: cursorOf(drawing),
     hooks: {
+      ready: [(chart) => drawing.onPick && pickOnClick(chart, drawing.onPick)],
       setCursor: [
         (chart) =>
           drawing.onCursor(
@@ -94,32 +95,31 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
   };
 }
 
-function cursorOf({ view, onPick, series }: Drawing): uPlot.Cursor {
-  let downAt = 0;
+function cursorOf({ view, series }: Drawing): uPlot.Cursor {
   return {
     y: false,
     drag: { x: true, y: false, setScale: false },
     sync: { key: view.name, setSeries: false, scales: ['x', null] },
     points: { size: 7, show: series.length > 0 },
     bind: {
-      mousedown: (_, __, handler) => (event) => {
-        downAt = event.clientX;
-        handler(event);
-        return null;
-      },
-      // A click without a drag picks the point under the cursor.
-      click: (chart, _, handler) => (event) => {
-        handler(event);
-        const index = chart.cursor.idx;
-        if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined) onPick?.(index);
-        return null;
-      },
       dblclick: () => () => {
         view.zoom.value = undefined;
         return null;
       },
     },
   };
+}
+
+/** A click without a drag picks the point under the cursor. */
+function pickOnClick(chart: uPlot, onPick: (index: number) => void): void {
+  let downAt = 0;
+  chart.over.addEventListener('mousedown', (event) => {
+    downAt = event.clientX;
+  });
+  chart.over.addEventListener('click', (event) => {
+    const index = chart.cursor.idx;
+    if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined) onPick(index);
+  });
 }
 
 export const dataOf = ({ x, raw, smooth }: Aligned) => [x, ...raw, ...smooth] as uPlot.AlignedData;
