@@ -3,7 +3,7 @@ import type { DatasetSpec, Row } from '../data/index.ts';
 import { RowProblem } from '../data/shapes/messages.ts';
 import { localFiles, missingPath } from '../data/sources/files.ts';
 import { hubFiles, parseHubName } from '../data/sources/hub.ts';
-import { fileRows, memoryRows, type Rows } from '../data/sources/rows.ts';
+import { fileRows, memoryRows, type Rows, sourceName } from '../data/sources/rows.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
@@ -40,15 +40,22 @@ export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Pro
   return open('all');
 }
 
-/** Reads all rows, each by `read`; a row that cannot be read stops with its file and line. */
-export async function readSuite<T>(rows: Rows, name: string, read: (row: Row, first: boolean) => T): Promise<T[]> {
+/**
+ * Reads all rows, each by `read`, which also gets what the file's name says of its part where there are several files. A row
+ * that cannot be read stops with its file and line.
+ */
+export async function readSuite<T>(
+  rows: Rows,
+  name: string,
+  read: (row: Row, part: string | undefined) => T,
+): Promise<T[]> {
   const bad = (file: string, line: number, problem: string): never => {
     throw new UserError(`${file}:${line}: ${problem}.`);
   };
   const items: T[] = [];
   for await (const { row, file, line } of rows.read(bad)) {
     try {
-      items.push(read(row, items.length === 0));
+      items.push(read(row, rows.manyFiles ? sourceName(file) : undefined));
     } catch (error) {
       if (!(error instanceof RowProblem)) throw error;
       bad(file, line, error.message);

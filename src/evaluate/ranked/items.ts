@@ -16,12 +16,13 @@ export interface RankedItem {
   subset?: string;
 }
 
-/** A reader of one set's rows; pairs are recognised by the first of them. */
-export function itemReader(where: string, columns?: ColumnNames): (row: Row) => RankedItem {
+/** A reader of one set's rows; pairs are recognised by the first of them. A file's name is the subset of rows without one. */
+export function itemReader(where: string, columns?: ColumnNames): (row: Row, file?: string) => RankedItem {
   let pairs: Mapping | undefined;
-  return (row) => {
-    const subset = ['subset', 'category', 'source'].map((name) => row[name]).find((value) => typeof value === 'string');
-    const part = subset === undefined ? {} : { subset: subset as string };
+  return (row, file) => {
+    const named = ['subset', 'category', 'source'].map((name) => row[name]).find((value) => typeof value === 'string');
+    const subset = (named as string | undefined) ?? file;
+    const part = subset === undefined ? {} : { subset };
     if ('responses' in row) return { ...bestOfK(row), ...part };
     if (isTexts(row.chosen) && isTexts(row.rejected)) return { ...listed(row, row.chosen, row.rejected), ...part };
     pairs ??= mapRows(row, { shape: 'preference', where, columns });

@@ -1,6 +1,6 @@
 /** Writes a reward model's results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { bars, type Chart, grid, histogram, scatter, toPng } from '../../runs/index.ts';
 import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
@@ -98,6 +98,6 @@ async function drawRewardSuite(
     const height = Math.max(220, 16 * subsets.length);
     charts.push(bars({ ...share, height, horizontal: true, title: 'By subset', bars: subsets.map(bar) }));
   }
-  const title = `${results.suite}: ${percent(results.accuracy.value)} of ${results.items} items right`;
+  const title = `${basename(results.suite)}: ${percent(results.accuracy.value)} of ${results.items} items right`;
   return toPng(grid(charts, { columns: 3, title }));
 }

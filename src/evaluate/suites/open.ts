@@ -63,9 +63,9 @@ export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): 
   const named = options.format ?? known?.format;
   let format = named === undefined ? undefined : formatFor(formatNamed(named), options);
   const rows = await suiteRows(source, { split, subset, without: known?.without, progress });
-  const all = await readSuite(rows, name, (row): Question => {
+  const all = await readSuite(rows, name, (row, subject): Question => {
     format ??= formatFor(formatOf(row, name), options);
-    return format.read(row);
+    return { ...(subject !== undefined && { subject }), ...format.read(row) };
   });
   const chosen = format as AnyFormat;
   const order = Array.from(all, (_, i) => i);

@@ -26,7 +26,14 @@ export async function openShotPool(
     part: { split?: string; subset?: string; without?: RegExp } = {},
   ) => {
     const rows = await suiteRows(spec, { ...part, progress });
-    return { questions: await readSuite(rows, from, (row): Question => format.read(row)), from };
+    return {
+      questions: await readSuite(
+        rows,
+        from,
+        (row, subject): Question => ({ ...(subject !== undefined && { subject }), ...format.read(row) }),
+      ),
+      from,
+    };
   };
   if (shotsFrom !== undefined) return read(shotsFrom, typeof shotsFrom === 'string' ? shotsFrom : 'the rows given');
   if (known !== undefined) {

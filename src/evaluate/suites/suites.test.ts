@@ -1,6 +1,7 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { startHub } from '../../hub/server.test-support.ts';
 import { answer } from './answer.ts';
@@ -82,6 +83,30 @@ describe('answers in responses', () => {
   ])('letters: %s', (response, known, right) => expect(judged(asLetters(choice), response, known)).toEqual(right));
 });
 
+const graded = join(process.env.ATTUNE_SHARED ?? join(import.meta.dirname, '../../../../shared'), 'data/gsm8k');
+if (existsSync(graded)) {
+  it('agrees with the published grades of 5,276 solutions to GSM8K', () => {
+    const read = (name: string) =>
+      gunzipSync(readFileSync(join(graded, name)))
+        .toString()
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line));
+    const known = new Map(read('test.jsonl.gz').map((row) => [row.question, gsm8k.read(row).answer]));
+    const solutions = read('example_model_solutions.jsonl.gz').flatMap((row) =>
+      ['6b_finetuning', '6b_verification', '175b_finetuning', '175b_verification'].map((name) => ({
+        ...{ answer: known.get(row.question) as string, ...row[name] },
+      })),
+    );
+    expect(solutions).toHaveLength(5276);
+    const wrong = solutions.filter(({ solution, answer, is_correct: right }) => {
+      const found = gsm8k.lenient(solution, answer);
+      return (found !== undefined && gsm8k.form(found) === gsm8k.form(answer)) !== right;
+    });
+    expect(wrong).toEqual([]);
+  });
+}
+
 describe('rows', () => {
   const rows = {
     gsm8k: { question: 'How many?', answer: 'Some.\n#### 72' },
@@ -139,6 +164,16 @@ describe('sets', () => {
     expect([pool.questions.length, pool.questions[0]?.text]).toEqual([9, 'train 0']);
     const whole = await openSuite(join(folder, 'gsm'));
     expect([whole.questions.length, (await openShotPool(whole)).from]).toEqual([20, 'the train part']);
+  });
+
+  it('of several files take their subjects from the files', async () => {
+    written('parts/law.test.jsonl', questions('law', 1));
+    written('parts/art.test.jsonl', questions('art', 1));
+    const { questions: asked } = await openSuite(join(folder, 'parts'));
+    expect(asked.map(({ text, subject }) => [text, subject])).toEqual([
+      ['art 0', 'art'],
+      ['law 0', 'law'],
+    ]);
   });
 
   it('without a train part gives its own questions as examples', async () => {
