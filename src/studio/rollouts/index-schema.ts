@@ -20,7 +20,7 @@ export const tablesOf = (side: Side) =>
       };
 
 /** Another number makes old indexes be built again. */
-export const indexVersion = 1;
+export const indexVersion = 2;
 
 export const indexSql = sides
   .map(tablesOf)
@@ -29,7 +29,7 @@ export const indexSql = sides
 create table if not exists ${rows}(
   id integer primary key, step integer not null, prompt_index integer not null, reward real, advantage real,
   length integer not null, correct integer, ended integer, task text);
-create index if not exists ${rows}_step on ${rows}(step, reward);
+create index if not exists ${rows}_step on ${rows}(step, reward, correct);
 create index if not exists ${rows}_reward on ${rows}(reward);
 create index if not exists ${rows}_advantage on ${rows}(advantage);
 create index if not exists ${rows}_length on ${rows}(length);

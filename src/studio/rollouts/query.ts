@@ -69,8 +69,19 @@ function filtered(index: RolloutIndex, query: RolloutQuery, side: Side): Found {
     compared('r.correct = ?', query.correct === undefined ? undefined : Number(query.correct)),
     compared('r.task = ?', query.task),
   ]);
-  const from = match === undefined ? `${rows} r` : `${words} w join ${rows} r on r.id = w.rowid`;
   const column = columns[sort];
+  if (match !== undefined && where === `where w.${words} match ?` && sort === 'id')
+    return {
+      // The words alone answer it.
+      ids: (offset, limit) =>
+        numbers(
+          index,
+          `select rowid as id from ${words} w ${where} order by rowid ${dir} limit ${limit} offset ${offset}`,
+          values,
+        ),
+      total: () => count(index, `select count(*) as id from ${words} w ${where}`, values),
+    };
+  const from = match === undefined ? `${rows} r` : `${words} w join ${rows} r on r.id = w.rowid`;
   return {
     ids: (offset, limit) =>
       numbers(

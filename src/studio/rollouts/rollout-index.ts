@@ -15,7 +15,7 @@ import { Worker } from 'node:worker_threads';
 import { type IndexState, indexSql, type Side } from './index-schema.ts';
 
 /** How long an answer waits for the index: a small database is indexed whole in that time, a large one goes on later. */
-const patience = { smallBytes: 64 << 20, smallMs: 5000, largeMs: 50 };
+const patience = { smallBytes: 16 << 20, smallMs: 5000, largeMs: 50 };
 
 export class RolloutIndex implements Disposable {
   /** The index, with the rollout database attached as `source`, read-only. */

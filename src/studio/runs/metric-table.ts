@@ -116,26 +116,17 @@ export class MetricTable {
 
   /** Takes whole lines; returns the incomplete rest. */
   #take(bytes: Buffer): Buffer {
-    let start = 0;
-    for (;;) {
-      const newline = bytes.indexOf(0x0a, start);
-      if (newline < 0) return bytes.subarray(start);
-      const line = bytes.toString('utf8', start, newline);
-      this.#lastStart = this.#end;
-      this.#lastLine = line;
-      this.#end += newline + 1 - start;
-      start = newline + 1;
-      this.#add(line);
-    }
+    const end = bytes.lastIndexOf(0x0a) + 1;
+    if (end === 0) return bytes;
+    const lastStart = end < 2 ? 0 : bytes.lastIndexOf(0x0a, end - 2) + 1;
+    this.#lastStart = this.#end + lastStart;
+    this.#lastLine = bytes.toString('utf8', lastStart, end).trimEnd();
+    this.#end += end;
+    for (const row of rowsOf(bytes.toString('utf8', 0, end))) this.#add(row);
+    return bytes.subarray(end);
   }
 
-  #add(line: string): void {
-    let row: Record<string, number | string>;
-    try {
-      row = JSON.parse(line);
-    } catch {
-      return;
-    }
+  #add(row: Row): void {
     if (typeof row?.step !== 'number') return;
     const place = this.steps.length;
     this.steps.push(row.step);
@@ -161,6 +152,23 @@ export class MetricTable {
     this.#end = 0;
     this.#lastStart = 0;
     this.#lastLine = '';
+  }
+}
+
+type Row = Record<string, number | string>;
+
+/** A whole piece is parsed at once; only where that fails line by line, and a broken line is left out. */
+function rowsOf(text: string): Row[] {
+  try {
+    return JSON.parse(`[${text.trimEnd().replaceAll('\n', ',')}]`);
+  } catch {
+    return text.split('\n').flatMap((line) => {
+      try {
+        return [JSON.parse(line) as Row];
+      } catch {
+        return [];
+      }
+    });
   }
 }
 
