@@ -118,6 +118,11 @@ export class Run {
     return this.#info;
   }
 
+  /** Whether it had come to its end when this process opened it. */
+  get wasFinished(): boolean {
+    return this.#before?.status === 'finished';
+  }
+
   path(...parts: string[]): string {
     return join(this.folder, ...parts);
   }

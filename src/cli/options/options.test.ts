@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { resolveConfig } from '../../runs/config/config.ts';
 import { field } from '../../runs/config/fields.ts';
 import { normalizeArguments } from './arguments.ts';
-import { addSchemaOptions, schemaFlags } from './options.ts';
+import { addSchemaOptions, schemaFlags, withArgument } from './options.ts';
 
 const schema = z.object({
   model: field(z.string(), { description: 'model to start from', group: 'Model', examples: ['Qwen/Qwen3-0.6B'] }),
@@ -77,5 +77,25 @@ describe('options from a schema', () => {
     expect(help).not.toContain('--no-lora');
     expect(help).toContain('one of: preference, outcome');
     expect(help).not.toContain('--dataset');
+  });
+});
+
+describe('outputs', () => {
+  it('are accepted under each of the names that commands have for them', async () => {
+    for (const own of ['out', 'output', 'outputDir']) {
+      const schema = z.object({ [own]: field(z.string().optional(), { description: 'where to write' }) });
+      for (const typed of ['--out', '--output', '--output-dir']) {
+        const command = addSchemaOptions(new Command('x').exitOverride(), schema);
+        await command.parseAsync([typed, 'there'], { from: 'user' });
+        const { config } = resolveConfig(schema, { flags: schemaFlags(command, schema) });
+        expect(config).toEqual({ [own]: 'there' });
+      }
+    }
+  });
+
+  it('and an argument stands for an option, once', () => {
+    expect(withArgument({ out: 'a' }, 'model', 'm')).toEqual({ out: 'a', model: 'm' });
+    expect(withArgument({ model: 'n' }, 'model', undefined)).toEqual({ model: 'n' });
+    expect(() => withArgument({ model: 'n' }, 'model', 'm')).toThrow(/--model is given twice/);
   });
 });

@@ -5,6 +5,7 @@ import { startBeating } from '../../dist/beat.ts';
 import { readPlace } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress } from '../terminal/console.ts';
 import { onInterrupt } from '../terminal/interrupt.ts';
@@ -96,6 +97,10 @@ export async function runTraining(
       if (step.skipped) tell(`step ${step.step}: a number was not finite, the update was left out`);
     }
   } catch (error) {
+    if (error instanceof NothingToDo) {
+      tell(error.message);
+      return 0;
+    }
     log.add(`failed: ${(error as Error).message}`);
     throw error;
   }

@@ -20,6 +20,7 @@ import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/chec
 import { unknownMetric } from './best.ts';
 import { divergedError, endsDiverged, nonFiniteError, watchLoss } from './divergence.ts';
 import { addToWindow, windowMeans } from './log-window.ts';
+import { checkUnfinished } from './finished.ts';
 import { prefixed, under } from './metric-names.ts';
 import { checkSameData } from './same-data.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
@@ -117,10 +118,7 @@ class Loop {
     await this.#task.loadExtras?.(path);
     this.#task.optimizer.load(join(path, optimizerFile));
     await this.#task.restore(state.task);
-    if (state.step > this.#task.totalSteps)
-      throw new UserError(
-        `${path} is at step ${state.step}, and ${this.#task.totalSteps} steps are asked for: give a larger --max-steps or more --epochs.`,
-      );
+    checkUnfinished(path, state, this.#task.totalSteps, this.#options.run);
     restoreRng(state.rng);
     this.state = state;
     this.#resumedFrom = path;

@@ -1,0 +1,25 @@
+/** Whether a checkpoint leaves anything to do. */
+import { UserError } from '../../errors.ts';
+import type { Run } from '../../runs/run.ts';
+import type { LoopState } from './state.ts';
+
+/** The run is finished and is asked for no more steps than it has taken. Its files stay as they are. */
+export class NothingToDo extends UserError {
+  override name = 'NothingToDo';
+}
+
+const more = 'give a larger --max-steps or more --epochs';
+
+export function checkUnfinished(
+  path: string,
+  { step, evaluationDue }: LoopState,
+  totalSteps: number,
+  run: Run | undefined,
+): void {
+  if (step > totalSteps)
+    throw new UserError(`${path} is at step ${step}, and ${totalSteps} steps are asked for: ${more}.`);
+  if (step === totalSteps && !evaluationDue && run?.wasFinished)
+    throw new NothingToDo(
+      `${run.folder} is finished: it has taken its ${step} steps, and there is nothing to do. To train it further, ${more}.`,
+    );
+}
