@@ -14,9 +14,34 @@ afterAll(() => rmSync(folder, { recursive: true }));
 beforeAll(async () => {
   const data = join(folder, 'pairs.jsonl');
   await tinyModel(join(folder, 'model'), { hiddenSize: 16, layers: 1 });
-  writeFileSync(data, preferenceRows(24).map((row) => `${JSON.stringify(row)}\n`).join(''));
-  const where = ['--model', join(folder, 'model'), '--dataset', data, '--output-dir', join(folder, 'runs'), '--run-name', 'a'];
-  const size = ['--batch-size', '4', '--grad-accum', '1', '--max-steps', '1', '--validation-split', '0', '--report-to', 'none'];
+  writeFileSync(
+    data,
+    preferenceRows(24)
+      .map((row) => `${JSON.stringify(row)}\n`)
+      .join(''),
+  );
+  const where = [
+    '--model',
+    join(folder, 'model'),
+    '--dataset',
+    data,
+    '--output-dir',
+    join(folder, 'runs'),
+    '--run-name',
+    'a',
+  ];
+  const size = [
+    '--batch-size',
+    '4',
+    '--grad-accum',
+    '1',
+    '--max-steps',
+    '1',
+    '--validation-split',
+    '0',
+    '--report-to',
+    'none',
+  ];
   expect((await attune('train', 'preference', ...where, ...size)).code).toBe(0);
 });
 
