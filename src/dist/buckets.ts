@@ -26,7 +26,7 @@ const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+
 export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts: number): Bucket[] {
   const groups = Map.groupBy(
     parameters,
-    ([name, parameter]) => `${parameter.device} ${prefixOf(name)}${blockOf(name)}`,
+    ([name, { device, dtype }]) => `${device} ${dtype} ${prefixOf(name)}${blockOf(name)}`,
   );
   return [...groups.values()].map((group) => {
     let length = 0;

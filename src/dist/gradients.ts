@@ -82,6 +82,13 @@ export class OrderedSum {
     });
   }
 
+  /** This rank's part of every bucket; whoever takes them frees them. */
+  takeParts(): Tensor[] {
+    const parts = this.#sums.map((sum) => sum as Tensor);
+    this.#sums.fill(undefined);
+    return parts;
+  }
+
   /** Sets every parameter's gradient to the whole sum. */
   async finish(present: ReadonlySet<string>): Promise<void> {
     for (const [i, bucket] of this.#buckets.entries()) {

@@ -181,8 +181,25 @@ export class AdamW {
     return slot.master === slot.parameter ? moments : [...moments, [`${slot.name}.master`, slot.master]];
   }
 
-  /** Writes all that an exact resume needs: moments, f32 masters of half-precision parameters, step counts. */
-  save(path: string): void {
+  /** Each parameter's state, for an optimiser that deals it over several processes. */
+  state(): { name: string; exp_avg: Tensor; exp_avg_sq: Tensor; master: Tensor; steps: number }[] {
+    return this.#slots.map(({ name, average, square, master, steps }) => ({
+      ...{ name, exp_avg: average, exp_avg_sq: square, master, steps },
+    }));
+  }
+
+  /** Sets the counts of updates: of all, and of each parameter. */
+  setSteps(steps: number, each: (name: string) => number): void {
+    this.#steps = steps;
+    for (const slot of this.#slots) slot.steps = each(slot.name);
+  }
+
+  /**
+   * Writes all that an exact resume needs: moments, f32 masters of half-precision parameters, step counts. Without a path it
+   * writes nothing, as ranks do that leave it to the first.
+   */
+  save(path: string | undefined): void {
+    if (path === undefined) return;
     const parts = this.#slots.flatMap((slot) => AdamW.#parts(slot));
     const each = this.#slots.map((slot) => slot.steps);
     writeSafetensors(path, parts, { steps: String(this.#steps), parameter_steps: JSON.stringify(each) });

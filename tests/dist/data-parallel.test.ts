@@ -26,11 +26,14 @@ const worlds: Record<number, Record<string, Outcome>> = {};
 beforeAll(async () => {
   const model = await tinyModel(join(folder, 'model'));
   const jobs = (size: number, names: readonly string[]): Job[] =>
-    ['plain', 'exact'].flatMap((mode) =>
-      names.map((training) => {
+    ['plain', 'exact', 'sharded', 'exact sharded'].flatMap((mode) =>
+      names.flatMap((training) => {
         const label = `${mode} ${training}`;
+        const sharded = mode.includes('sharded');
+        if (sharded && !(size > 1 && some.includes(training))) return [];
         const output = join(folder, `${size} ${label}`.replaceAll(' ', '-'));
-        return { label, training, config: { exact: mode === 'exact' }, model, output };
+        const config = { exact: mode.includes('exact'), shard: sharded ? 'optimizer' : 'none', maxGradNorm: 0.5 };
+        return [{ label, training, config, model, output }];
       }),
     );
   const together = async (size: number, names: readonly string[]) => {
@@ -69,6 +72,19 @@ describe.each([
     expect(many.bits).toBe(one.bits);
     expect(many.losses).toEqual(one.losses);
     expect(many.samples).toBe(one.samples);
+  });
+});
+
+describe.each([2, 4])('%i ranks that share the optimiser', (size) => {
+  it.each(some)('%s: the same as one rank', (name) => {
+    const many = worlds[size] as Record<string, Outcome>;
+    const [one, sharded] = [alone[`plain ${name}`], many[`sharded ${name}`]] as [Outcome, Outcome];
+    expect(furthest(sharded.losses, one.losses)).toBeLessThan(2e-5);
+    expect(sharded.weights.length).toBe(one.weights.length);
+    expect(furthest(sharded.weights, one.weights)).toBeLessThan(1e-4);
+    const [exact, exactSharded] = [alone[`exact ${name}`], many[`exact sharded ${name}`]] as [Outcome, Outcome];
+    expect(exactSharded.bits).toBe(exact.bits);
+    expect(exactSharded.losses).toEqual(exact.losses);
   });
 });
 

@@ -2,11 +2,11 @@
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
-import { joinWorld } from '../../dist/world.ts';
+import { makeOptimizer, type Shard, type WorldAdamW } from '../../dist/optimizer.ts';
+import { joinWorld, soloWorld, type World } from '../../dist/world.ts';
 import { packShared } from '../../models/decoder/batch.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';
 import { type Model, type PackedBatch, withoutDropout } from '../../models/index.ts';
-import { AdamW } from '../../nn/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { BatchMetrics, TrainTask } from '../loop/task.ts';
@@ -22,18 +22,21 @@ export interface BatchTaskParts<Totals> {
   steps: StepBatches;
   /** The fingerprint of the training examples. */
   dataFingerprint?: string;
-  optimizer: { lr: number; weightDecay: number };
+  optimizer: { lr: number; weightDecay: number; shard?: Shard };
+  /** This process alone unless given. */
+  world?: World;
   checkpointing: boolean;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   /** Writes notes to the checkpoint's config.json. */
   beforeSave?: (optimizerSteps: number) => void | Promise<void>;
 }
 
-export type BatchTask = TrainTask & { readonly optimizer: AdamW };
+export type BatchTask = TrainTask & { readonly optimizer: WorldAdamW };
 
 export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
   const { model, objective, steps } = parts;
-  const optimizer = new AdamW(model.trainable(), parts.optimizer);
+  const { lr, weightDecay, shard = 'none' } = parts.optimizer;
+  const optimizer = makeOptimizer(model.trainable(), { lr, weightDecay }, { world: parts.world ?? soloWorld, shard });
   return {
     optimizer,
     lossTellsFit: true,

@@ -14,7 +14,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { meanMetrics } from '../../algorithms/metrics.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { AttuneError, UserError } from '../../errors.ts';
-import { clipGradNorm, scheduleFactor } from '../../nn/index.ts';
+import { scheduleFactor } from '../../nn/index.ts';
 import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
 import { unknownMetric } from './best.ts';
@@ -138,7 +138,7 @@ class Loop {
     try {
       trained = await this.#train(number);
     } catch (error) {
-      if (!(error instanceof Interrupted) && !(this.aborted && isAbort(error))) throw error;
+      if (!(error instanceof Interrupted) && !(this.aborted && (error as Error).name === 'AbortError')) throw error;
       if (this.#updatesApplied > 0) state.inexact = true;
       await this.#forget();
       return undefined;
@@ -283,10 +283,10 @@ class Loop {
     const { maxGradNorm = 0 } = this.#options;
     optimizer.zeroGrad();
     const summed = await this.#gradients.run(work);
-    const norm = clipGradNorm(optimizer.parameters, maxGradNorm);
+    const norm = await this.#gradients.clip(maxGradNorm);
     const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
     if (finite) {
-      optimizer.step();
+      await optimizer.step();
       this.#updatesApplied++;
       this.state.skippedInRow = 0;
     } else {
@@ -364,7 +364,12 @@ class Loop {
   async #save(): Promise<string | undefined> {
     const { run, saveTotalLimit, checkpointName = (step) => `step-${step}` } = this.#options;
     const { state } = this;
-    if (!run || state.step === this.#savedStep) return this.#lastSaved;
+    if (state.step === this.#savedStep) return this.#lastSaved;
+    if (!run) {
+      this.#savedStep = state.step;
+      // A rank that does not write gives its part of what is dealt over the ranks.
+      return void (await this.#task.optimizer.save(undefined));
+    }
     this.#remember();
     await run.flush();
     const path = await saveCheckpoint(run.folder, checkpointName(state.step), {
@@ -372,7 +377,7 @@ class Loop {
       write: async (folder) => {
         await this.#task.saveModel(folder);
         await this.#task.saveExtras?.(folder);
-        this.#task.optimizer.save(join(folder, optimizerFile));
+        await this.#task.optimizer.save(join(folder, optimizerFile));
       },
       json: { [stateFile]: state, ...this.#configFile() },
     });
@@ -391,5 +396,3 @@ class Loop {
 
 const due = (every: number | undefined, step: number, isLast: boolean) =>
   every !== undefined && every > 0 && (step % every === 0 || isLast);
-
-const isAbort = (error: unknown) => (error as Error).name === 'AbortError';

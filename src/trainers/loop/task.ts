@@ -66,7 +66,10 @@ export interface TrainTask {
   restore(state: unknown): void | Promise<void>;
 }
 
-export type Optimizer = Pick<AdamW, 'lr' | 'parameters' | 'named' | 'step' | 'zeroGrad' | 'save' | 'load'>;
+export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | 'zeroGrad' | 'load'> {
+  step(): void | Promise<void>;
+  save(path: string | undefined): void | Promise<void>;
+}
 
 export interface LoopOptions {
   /** The run to write to; without one nothing is written (tests, ranks other than 0). */

@@ -7,9 +7,12 @@ import { isMaximum, MetricSums } from '../../algorithms/metrics.ts';
 import { type Bucket, bucketsOf } from '../../dist/buckets.ts';
 import { dealByCost, dealInRounds } from '../../dist/deal.ts';
 import { gradientNames, OrderedSum, sumGradients } from '../../dist/gradients.ts';
+import { clipTo, squaresOf } from '../../dist/norm.ts';
+import { ShardedAdamW } from '../../dist/sharded-adamw.ts';
 import type { World } from '../../dist/world.ts';
+import { clipGradNorm } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
-import { scope, seed as seedEngine } from '../../tensor/index.ts';
+import { noGrad, scope, seed as seedEngine } from '../../tensor/index.ts';
 import type { BatchMetrics, Optimizer } from './task.ts';
 
 type Metrics = Record<string, number>;
@@ -45,8 +48,14 @@ export class GradientSums {
   /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
   async run<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { world, exact } = this.#options;
-    if (exact) return this.#inOrder(work);
-    return world.size === 1 ? this.#alone(work) : this.#together(work);
+    const metrics = exact
+      ? await this.#inOrder(work)
+      : world.size === 1
+        ? await this.#alone(work)
+        : await this.#together(work);
+    // A checkpoint must not tell which micro-batches its rank had.
+    this.#seed(work.key, work.batches.length);
+    return metrics;
   }
 
   async #alone<Batch>({ batches, backward, key, check }: UpdateWork<Batch>): Promise<Metrics> {
@@ -77,7 +86,9 @@ export class GradientSums {
     }
     const own = { metrics: sums.read(), present: gradientNames(optimizer.named) };
     const all = await world.gather(own);
-    await sumGradients(this.#flat(), world, new Set(all.flatMap(({ present }) => present)));
+    const present = new Set(all.flatMap((each) => each.present));
+    if (optimizer instanceof ShardedAdamW) await optimizer.reduceGradients(present);
+    else await sumGradients(this.#flat(), world, present);
     return combined(all.map(({ metrics }) => metrics));
   }
 
@@ -104,7 +115,9 @@ export class GradientSums {
         await nextTurn();
       }
       const all = await world.gather({ rows, present: [...present] });
-      await sum.finish(new Set(all.flatMap((each) => each.present)));
+      const everywhere = new Set(all.flatMap((each) => each.present));
+      if (optimizer instanceof ShardedAdamW) optimizer.takeGradients(sum.takeParts(), everywhere);
+      else await sum.finish(everywhere);
       const ordered = all.flatMap((each) => each.rows).sort((a, b) => a.place - b.place);
       return combined(ordered.map(({ metrics }) => metrics));
     } finally {
@@ -113,8 +126,18 @@ export class GradientSums {
   }
 
   #flat(): Bucket[] {
-    this.#buckets ??= bucketsOf(this.#options.optimizer.named, this.#options.world.size);
+    const { optimizer, world } = this.#options;
+    this.#buckets ??= optimizer instanceof ShardedAdamW ? optimizer.buckets : bucketsOf(optimizer.named, world.size);
     return this.#buckets;
+  }
+
+  /** Scales the update's gradient to at most `maxNorm` (0 = never) and returns the norm that it had. */
+  async clip(maxNorm: number): Promise<number> {
+    const { optimizer, exact } = this.#options;
+    if (optimizer instanceof ShardedAdamW) return optimizer.clip(maxNorm);
+    const { parameters } = optimizer;
+    if (!exact) return clipGradNorm(parameters, maxNorm);
+    return clipTo(parameters, Math.sqrt(noGrad(() => squaresOf(parameters))), maxNorm);
   }
 
   /** Dropout depends on the step and the micro-batch, and not on the rank. */

@@ -8,8 +8,8 @@
  * sampler.
  */
 import { type PolicyAlgorithm, useAlgorithm, usesReference } from '../../algorithms/index.ts';
+import { makeOptimizer } from '../../dist/optimizer.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
-import { AdamW } from '../../nn/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
 import { withOtherNames } from '../../rollouts/metrics.ts';
@@ -103,10 +103,11 @@ export function startPolicy(
     const slots = config.rolloutSlots;
     const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer });
     opened.defer(() => sampler.dispose());
-    const optimizer = new AdamW([...model.trainable(), ...(critic?.parameters() ?? [])], {
-      lr: config.lr,
-      weightDecay: config.weightDecay,
-    });
+    const optimizer = makeOptimizer(
+      [...model.trainable(), ...(critic?.parameters() ?? [])],
+      { lr: config.lr, weightDecay: config.weightDecay },
+      { world, shard: config.shard },
+    );
     opened.defer(() => optimizer.dispose());
     const placed = { rolloutsDir: config.rolloutsDir, ...options.run };
     const run = await startRun('train policy', policySchema, resolved, placed);

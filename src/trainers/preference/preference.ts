@@ -6,9 +6,10 @@
  */
 import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
 import { packBatch, type TokenStore } from '../../data/index.ts';
+import { makeOptimizer, type WorldAdamW } from '../../dist/optimizer.ts';
+import type { World } from '../../dist/world.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
-import { AdamW } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
 import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -84,7 +85,17 @@ export function startPreference(
       checkpointing: config.gradientCheckpointing,
     });
     const held = await heldOut(objective, data.validation, config, known?.validation);
-    const task = preferenceTask({ config, model, tokenizer, objective, reference, train: data.train, held, known });
+    const task = preferenceTask({
+      config,
+      world,
+      model,
+      tokenizer,
+      objective,
+      reference,
+      train: data.train,
+      held,
+      known,
+    });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train preference', preferenceSchema, resolved, options.run);
     const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
@@ -180,6 +191,7 @@ function promptsOf(examples: readonly PreferenceExample[]): Int32Array[] {
 
 interface TaskParts {
   config: PreferenceConfig;
+  world: World;
   model: Model;
   tokenizer: Tokenizer;
   objective: PreferenceObjective;
@@ -189,15 +201,20 @@ interface TaskParts {
   known?: KnownReference;
 }
 
-type Task = TrainTask & { readonly optimizer: AdamW };
+type Task = TrainTask & { readonly optimizer: WorldAdamW };
 
-function preferenceTask({ config, model, tokenizer, objective, reference, train, held, known }: TaskParts): Task {
+function preferenceTask(parts: TaskParts): Task {
+  const { config, world, model, tokenizer, objective, reference, train, held, known } = parts;
   const { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps, refModelUpdateFreq } = config;
   const steps = new StepBatches(train, { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps });
   const moves = (step: number) => refModelUpdateFreq !== undefined && step > 1 && (step - 1) % refModelUpdateFreq === 0;
 
   return {
-    optimizer: new AdamW(model.trainable(), { lr: config.lr, weightDecay: config.weightDecay }),
+    optimizer: makeOptimizer(
+      model.trainable(),
+      { lr: config.lr, weightDecay: config.weightDecay },
+      { world, shard: config.shard },
+    ),
     lossTellsFit: true,
     get totalSteps() {
       return steps.totalSteps;

@@ -143,7 +143,8 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
       objective,
       steps: new StepBatches(data.train, sftBatching(config)),
       dataFingerprint: data.train.fingerprint,
-      optimizer: { lr: config.lr, weightDecay: config.weightDecay },
+      optimizer: { lr: config.lr, weightDecay: config.weightDecay, shard: config.shard },
+      world,
       checkpointing: config.gradientCheckpointing,
       ...(validation === undefined ? {} : { evaluate: () => evaluateSft(config, model, objective, validation) }),
     });
