@@ -15,7 +15,12 @@ export function register(program: Command): void {
     .command('doctor')
     .description('what was found on this machine, and what to do about each problem')
     .option('--json', 'print it as JSON')
-    .action(async (options: { json?: boolean }) => {
+    .option('--dist', 'what the ranks of a world find of each other: attune launch --nproc 2 -- doctor --dist')
+    .action(async (options: { json?: boolean; dist?: boolean }) => {
+      if (options.dist) {
+        process.exitCode = await doctorDist(options.json ?? false);
+        return;
+      }
       const findings = await examine();
       const problems = diagnose(findings);
       const usable = problems.every((problem) => problem.severity !== 'error');
@@ -23,6 +28,16 @@ export function register(program: Command): void {
       else print(describe(findings, problems));
       process.exitCode = usable ? 0 : 1;
     });
+}
+
+async function doctorDist(json: boolean): Promise<number> {
+  await prepareEngine();
+  // Imported here: it loads the engine, which the plain doctor must be able to do without.
+  const { describeCluster, examineCluster } = await import('./machine/cluster.ts');
+  const { facts, isFirst } = await examineCluster();
+  if (isFirst && json) printJson(facts, 2);
+  else if (isFirst) print(describeCluster(facts));
+  return facts.unequal.length === 0 ? 0 : 1;
 }
 
 async function examine(): Promise<Findings> {

@@ -12,7 +12,7 @@ import { listCheckpoints } from '../runs/checkpoints.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { tell } from './terminal/print.ts';
 
-interface Flags {
+export interface Flags {
   nproc: string;
   nnodes: string;
   nodeRank: string;
@@ -24,23 +24,32 @@ interface Flags {
 }
 
 /** Commands whose ranks work together; any other would do its work once per process. */
-const together = ['train'];
+const together = ['train', 'doctor'];
+
+export const launchDefaults: Omit<Flags, 'nproc'> = {
+  nnodes: '1',
+  nodeRank: '0',
+  masterAddr: '127.0.0.1',
+  maxRestarts: '0',
+  timeout: '10',
+  hangTimeout: '600',
+};
 
 export function register(program: Command): void {
   program
     .command('launch')
     .description('several processes that train together: one run, the work dealt over them')
     .requiredOption('--nproc <n>', 'processes on this machine; with GPUs, one for each')
-    .option('--nnodes <n>', 'machines', '1')
-    .option('--node-rank <i>', 'which of them this is, from 0', '0')
-    .option('--master-addr <host>', 'address of machine 0', '127.0.0.1')
+    .option('--nnodes <n>', 'machines', launchDefaults.nnodes)
+    .option('--node-rank <i>', 'which of them this is, from 0', launchDefaults.nodeRank)
+    .option('--master-addr <host>', 'address of machine 0', launchDefaults.masterAddr)
     .option('--master-port <port>', 'a free port there; with one machine it is found')
-    .option('--max-restarts <n>', 'times to go on from the last checkpoint after a failure', '0')
-    .option('--timeout <seconds>', 'all processes end within this time once one has failed', '10')
+    .option('--max-restarts <n>', 'times to go on from the last checkpoint after a failure', launchDefaults.maxRestarts)
+    .option('--timeout <seconds>', 'all processes end within this time once one has failed', launchDefaults.timeout)
     .option(
       '--hang-timeout <seconds>',
       'a process that is silent for so long while others wait has failed; 0 = never',
-      '600',
+      launchDefaults.hangTimeout,
     )
     .argument('<command...>', 'the command, after --')
     .addHelpText(

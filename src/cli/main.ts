@@ -2,9 +2,8 @@
  * The `attune` program. Each command is a file here that exports `register(program)`; it is imported only when it is
  * called, so that `--help` is instant and no command loads another's packages.
  */
-import { existsSync, readdirSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { devicesOf, readPlace } from '../dist/place.ts';
+import { devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
@@ -80,6 +79,8 @@ export async function main(
       tell(`.env: ${name} is not read from a file; set it in the environment.`),
     );
     const args = normalizeArguments(argv);
+    const launched = await asNode(args);
+    if (launched !== undefined) return launched;
     seeOwnDevice();
     const [first, second] = args.filter((arg) => !arg.startsWith('-'));
     const asked = first === 'help' ? second : first;
@@ -112,15 +113,18 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
 function seeOwnDevice(): void {
   const place = readPlace(process.env);
   if (place === undefined) return;
-  const devices = devicesOf(process.env.CUDA_VISIBLE_DEVICES, installedGpus());
+  const devices = devicesOf(process.env.CUDA_VISIBLE_DEVICES, gpusInstalled());
   if (devices.length > 1) process.env.CUDA_VISIBLE_DEVICES = devices[place.localRank % devices.length];
   // NCCL refuses two ranks on one GPU.
   if (devices.length < place.localSize) process.env.ATTUNE_DIST_BACKEND ??= 'gloo';
 }
 
-function installedGpus(): number {
-  const folder = '/proc/driver/nvidia/gpus';
-  return existsSync(folder) ? readdirSync(folder).length : 0;
+/** Where an operator has started one process per machine, it becomes the launcher of the machine's ranks. */
+async function asNode(args: readonly string[]): Promise<number | undefined> {
+  const node = args[0] === 'train' ? nodeOf(process.env, gpusInstalled()) : undefined;
+  if (node === undefined) return undefined;
+  const { launchCommand, launchDefaults } = await import('./launch.ts');
+  return launchCommand(args, { ...launchDefaults, ...node });
 }
 
 function report(error: unknown): number {

@@ -1,10 +1,13 @@
 /** `attune train --config pipeline.yaml`: one recipe on many models, one after another. */
 import type { Command } from 'commander';
+import { startBeating } from '../dist/beat.ts';
+import { gpusInstalled, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
 import { type ModelPlan, nothingLeft, planPipeline } from '../workflows/pipeline/plan.ts';
+import { launchCommand, launchDefaults } from './launch.ts';
 import { checkOutputFolder } from './options/outputs.ts';
 import { evaluationLine, short, shown } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
@@ -32,8 +35,21 @@ export function registerPipeline(train: Command): void {
       if (flags.config === undefined) return command.help({ error: true });
       checkOutputFolder('--output-dir', flags.outputDir);
       const { config } = readPipeline(flags.config, { outputDir: flags.outputDir });
-      process.exitCode = flags.dryRun ? await dryRun(config, flags) : await run(config, flags);
+      if (flags.dryRun) process.exitCode = await dryRun(config, flags);
+      else if (config.gpu.useDdp && readPlace(process.env) === undefined)
+        process.exitCode = await launch(config, flags);
+      else process.exitCode = await run(config, flags);
     });
+}
+
+/** `gpu.use_ddp`: one process per device. A machine without GPUs has as many processes on its cores. */
+async function launch({ gpu }: PipelineConfig, flags: Flags): Promise<number> {
+  const { config, modelIndex, outputDir, resume } = flags;
+  if (gpusInstalled() > 0) process.env.CUDA_VISIBLE_DEVICES = gpu.deviceIds.join(',');
+  const command = ['train', '--config', config as string, ...(resume ? ['--resume'] : [])];
+  if (modelIndex !== undefined) command.push('--model-index', modelIndex);
+  if (outputDir !== undefined) command.push('--output-dir', outputDir);
+  return launchCommand(command, { ...launchDefaults, nproc: String(Math.max(1, gpu.deviceIds.length)) });
 }
 
 async function dryRun(config: PipelineConfig, { resume, modelIndex }: Flags): Promise<number> {
@@ -63,6 +79,9 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 }
 
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
+  startBeating();
+  // Of several ranks the first has the console.
+  const speaks = (readPlace(process.env)?.rank ?? 0) === 0;
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
@@ -72,8 +91,9 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
     modelIndex,
     resume: flags.resume,
     signal: interrupt.signal,
-    ...told(config.logging.logLevel),
+    ...(speaks ? told(config.logging.logLevel) : {}),
   });
+  if (!speaks) return interrupt.signal.aborted ? 130 : 0;
   if (outcomes.length > 1 || config.models.length === 1) print(`\n${summary(outcomes)}`);
   if (interrupt.signal.aborted) {
     tell(`Stopped. Go on with: ${resumeCommand(flags)}`);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { devicesOf, hostsOf, readPlace } from './place.ts';
+import { devicesOf, hostsOf, nodeOf, readPlace } from './place.ts';
 
 const master = { MASTER_ADDR: 'node0', MASTER_PORT: '1234' };
 
@@ -39,6 +39,19 @@ describe('readPlace', () => {
     expect(() => readPlace({ RANK: 'x', WORLD_SIZE: '2', ...master })).toThrow('RANK=x is not a count');
     expect(() => readPlace({ RANK: '1', WORLD_SIZE: '2' })).toThrow('MASTER_ADDR is not set');
   });
+});
+
+it('starts the ranks of a machine that an operator has given one process', () => {
+  const pod = { RANK: '1', WORLD_SIZE: '2', ...master };
+  const node = { nproc: '8', nnodes: '2', nodeRank: '1', masterAddr: 'node0', masterPort: '1234' };
+  expect(nodeOf(pod, 8)).toEqual(node);
+  expect(nodeOf({ ...pod, CUDA_VISIBLE_DEVICES: '0,1' }, 8)).toEqual({ ...node, nproc: '2' });
+  // Newer operators count ranks in WORLD_SIZE, and name the machines apart.
+  const newer = { PET_NNODES: '2', PET_NODE_RANK: '1', PET_NPROC_PER_NODE: '4' };
+  expect(nodeOf({ ...pod, ...newer, WORLD_SIZE: '8' }, 0)).toEqual({ ...node, nproc: '4' });
+  expect(nodeOf(pod, 1)).toBeUndefined();
+  expect(nodeOf({ ...pod, LOCAL_RANK: '0' }, 8)).toBeUndefined();
+  expect(nodeOf({}, 8)).toBeUndefined();
 });
 
 it('expands lists of machines as Slurm writes them', () => {

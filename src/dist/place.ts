@@ -4,6 +4,7 @@
  *
  *     const place = readPlace(process.env);      // undefined: this process is alone
  */
+import { existsSync, readdirSync } from 'node:fs';
 import { UserError } from '../errors.ts';
 
 /** A process's place in a world of several. */
@@ -126,4 +127,39 @@ function checkRank(name: string, rank: number, ofName: string, size: number): vo
 export function devicesOf(visible: string | undefined, installed: number): string[] {
   if (visible !== undefined) return visible.split(',').filter(Boolean);
   return Array.from({ length: installed }, (_, i) => String(i));
+}
+
+/** GPUs that NVIDIA's driver knows on this machine. */
+export function gpusInstalled(): number {
+  const folder = '/proc/driver/nvidia/gpus';
+  return existsSync(folder) ? readdirSync(folder).length : 0;
+}
+
+/** A machine that an operator has started one process on. */
+export interface NodePlace {
+  nproc: string;
+  nnodes: string;
+  nodeRank: string;
+  masterAddr: string;
+  masterPort: string;
+}
+
+/**
+ * Kubernetes operators give each pod its number and leave its ranks to it: PET_NNODES, PET_NODE_RANK and PET_NPROC_PER_NODE, or
+ * RANK and WORLD_SIZE without LOCAL_RANK. Undefined where this process is a rank, or the pod's only one.
+ */
+export function nodeOf(env: Environment, gpus: number): NodePlace | undefined {
+  if (env.LOCAL_RANK !== undefined || env.RANK === undefined || env.WORLD_SIZE === undefined) return undefined;
+  const wanted = Number(env.PET_NPROC_PER_NODE);
+  const nproc =
+    Number.isInteger(wanted) && wanted > 0 ? wanted : Math.max(1, devicesOf(env.CUDA_VISIBLE_DEVICES, gpus).length);
+  if (nproc === 1) return undefined;
+  const { host, port } = masterOf(env);
+  return {
+    nproc: String(nproc),
+    nnodes: env.PET_NNODES ?? env.WORLD_SIZE,
+    nodeRank: env.PET_NODE_RANK ?? env.RANK,
+    masterAddr: host,
+    masterPort: String(port),
+  };
 }

@@ -34,6 +34,8 @@ export async function setUpTraining(
   const opened = new AsyncDisposableStack();
   const freed = new DisposableStack();
   const world = await joinWorld();
+  // Rank 0 opens and locks the run: not before every rank has looked at what is there.
+  await world.meet('set-up');
   try {
     const parts = await setUp(opened, freed, world);
     const explain = async (error: Error) => {

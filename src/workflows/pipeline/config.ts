@@ -109,18 +109,12 @@ const trainingSchema = z.object({
   maxGradNorm: z.number().min(0).default(1),
 });
 
-const later = 'Training on several devices is not built yet: one device per run for now';
-
-const gpuSchema = z.object({
-  deviceIds: z
-    .array(z.number().int().min(0))
-    .default([0])
-    .refine((ids) => ids.length <= 1, { error: `${later}. Give one id, or none for the CPU.` }),
-  useDdp: z
-    .boolean()
-    .default(false)
-    .refine((value) => !value, { error: `${later}. Set use_ddp: false.` }),
-});
+const gpuSchema = z
+  .object({ deviceIds: z.array(z.number().int().min(0)).default([0]), useDdp: z.boolean().default(false) })
+  .refine(({ deviceIds, useDdp }) => useDdp || deviceIds.length <= 1, {
+    path: ['deviceIds'],
+    error: 'several devices train together with use_ddp: true; without it, give one id, or none for the CPU',
+  });
 
 const finetuningSchema = z.object({
   resumeFromCheckpoint: z.union([z.boolean(), z.string()]).optional(),

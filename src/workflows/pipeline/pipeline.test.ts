@@ -213,7 +213,7 @@ describe('faults of the file', () => {
       dataset: { name: 'd', validation_spilt: 0.1 },
       post_training: { method: 'dppo' },
       training: { fp16: true, optim: 'adafactor', learning_rate: 'fast' },
-      gpu: { device_ids: [0, 1], use_ddp: true },
+      gpu: { device_ids: [0, 1], use_ddp: false },
       finetuning: { metric_for_best_model: 'eval_acuracy' },
       lora: { task_type: 'SEQ_CLS' },
     });
@@ -225,8 +225,7 @@ describe('faults of the file', () => {
       /training\.fp16: .*bf16/,
       /training\.optim: expected "adamw_torch", got "adafactor"/,
       /training\.learning_rate: expected a number/,
-      /gpu\.device_ids: .*not built yet/,
-      /gpu\.use_ddp: .*not built yet/,
+      /gpu\.device_ids: several devices train together with use_ddp: true/,
       /finetuning\.metric_for_best_model: .*accuracy/,
       /lora\.task_type: .*CAUSAL_LM/,
     ];

@@ -8,6 +8,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import { readJson, redact, resolveRun } from '../../runs/index.ts';
@@ -16,7 +17,7 @@ import { preferenceSchema } from '../../trainers/preference/config.ts';
 import { startPreference } from '../../trainers/preference/preference.ts';
 import type { Sample } from '../../trainers/preference/samples.ts';
 import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
-import { pipelineDevice, startOf } from './plan.ts';
+import { type ModelStart, pipelineDevice, startOf } from './plan.ts';
 
 /** Which models of a pipeline to train, and callbacks. */
 export interface PipelineOptions {
@@ -54,6 +55,7 @@ const resultsFile = 'pipeline_results.json';
 /** Trains the models of a pipeline, one after another. */
 export async function trainPipeline(config: PipelineConfig, options: PipelineOptions = {}): Promise<ModelOutcome[]> {
   const { modelIndex, signal } = options;
+  const world = await joinWorld();
   const outcomes: ModelOutcome[] = [];
   for (const model of chosenModels(config, modelIndex)) {
     if (signal?.aborted) break;
@@ -63,13 +65,14 @@ export async function trainPipeline(config: PipelineConfig, options: PipelineOpt
     try {
       outcome = { ...(await trainOne(config, model, options)), seconds: seconds() };
     } catch (error) {
-      if (modelIndex !== undefined) throw error;
+      // Ranks that went on at different models would wait for each other for ever.
+      if (modelIndex !== undefined || world.size > 1) throw error;
       const folder = join(config.training.outputDir, model.name);
       outcome = { name: model.name, status: 'failed', folder, error: error as Error, seconds: seconds() };
     }
     outcomes.push(outcome);
     options.onOutcome?.(outcome);
-    writeResults(config, outcome);
+    if (world.isFirst) writeResults(config, outcome);
   }
   return outcomes;
 }
@@ -89,7 +92,8 @@ async function trainOne(
 ): Promise<Omit<ModelOutcome, 'seconds'>> {
   const { name } = model;
   const folder = join(config.training.outputDir, name);
-  const start = startOf(config, model, options.resume);
+  const world = await joinWorld();
+  const start = await world.share(world.isFirst ? startOf(config, model, options.resume) : ({} as ModelStart));
   if (start.kind === 'finished') return { name, status: 'skipped', folder, checkpoint: join(folder, 'final') };
   const input = preferenceInput(config, model, pipelineDevice(config));
   const resumeFrom = start.kind === 'resume' ? start.from : undefined;

@@ -84,6 +84,8 @@ function notesOn(model: PipelineModel): string[] {
 export function pipelineDevice({ gpu }: PipelineConfig): string {
   const [id] = gpu.deviceIds;
   const count = cudaCount();
+  // Each of several ranks sees one GPU, which is its own.
+  if (gpu.useDdp && count > 0) return 'cuda:0';
   if (id === undefined || count === 0) return 'cpu';
   if (id >= count)
     throw new UserError(`gpu.device_ids: there is no GPU ${id}; this machine has ${count} (0 to ${count - 1}).`);
