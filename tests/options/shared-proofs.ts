@@ -102,6 +102,7 @@ export const optimizerProofs = {
   maxGradNorm: changes('metrics', 1e-4),
   gradientCheckpointing: changes('blocks', true),
   exact: changes('ordered', true),
+  shard: changes('notes', 'optimizer'),
 };
 
 interface Evaluated {

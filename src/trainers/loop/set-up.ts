@@ -80,6 +80,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
+  for (const note of worldNotes(config, world)) options.progress?.start('ranks').done(note);
   run.planned(task.totalSteps);
   return {
     run,
@@ -104,6 +105,17 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
       label,
     }),
   };
+}
+
+/** What a user may not expect of the number of processes. A policy's micro-batches are cut for as many as there are. */
+function worldNotes(config: TrainingConfig, { size }: World): string[] {
+  const { shard, gradAccum } = config;
+  if (size === 1)
+    return shard === 'none' ? [] : [`--shard ${shard}: one process has nobody to share with; see attune launch`];
+  if (size <= gradAccum || 'microBatchTokens' in config) return [];
+  return [
+    `${size} processes share ${gradAccum} micro-batches a step: --grad-accum ${size} or more, with a smaller --batch-size, uses all`,
+  ];
 }
 
 /** Options of evaluation must not be ignored when a set was too small to hold anything out. */
