@@ -44,7 +44,7 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
         ...line,
         size: 26,
         space: 64,
-        ...(axis === 'time' ? { incrs: seconds } : {}),
+        ...(axis === 'time' ? { incrs: seconds, splits: everyStep } : {}),
         values: (_, splits) => splits.map((value) => axisText(axis, value)),
       },
       {
@@ -120,6 +120,12 @@ function pickOnClick(chart: uPlot, onPick: (index: number) => void): void {
     const index = chart.cursor.idx;
     if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined) onPick(index);
   });
+}
+
+/** uPlot rounds ticks by a table that knows only decimal steps; minutes and hours need their own. */
+function everyStep(_: uPlot, __: number, low: number, high: number, step: number): number[] {
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (___, i) => (first + i) * step);
 }
 
 export const dataOf = ({ x, raw, smooth }: Aligned) => [x, ...raw, ...smooth] as uPlot.AlignedData;
