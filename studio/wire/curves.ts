@@ -18,39 +18,28 @@ export interface RunCurves {
   lastStep: number;
   /** Whether the server left out points that a zoom could show. */
   thinned: boolean;
-  /** Start of the run on the time axis. */
-  origin: number;
 }
 
 const points = 800;
 const zoomPoints = 1500;
 
-/** On the time axis x is seconds since the run's first row; the server gives milliseconds since 1970. */
-export function curvesOf(answer: MetricsAnswer, known?: number): RunCurves {
-  const isTime = answer.x === 'time';
-  const origin = known ?? (isTime ? Math.min(...answer.series.flatMap(({ x }) => x[0] ?? [])) : 0);
+/** On the time axis the server gives seconds since the run's first row. */
+export function curvesOf(answer: MetricsAnswer): RunCurves {
   return {
-    curves: new Map(
-      answer.series.map(({ name, x, y, step }) => [
-        name,
-        { x: isTime ? x.map((at) => (at - origin) / 1000) : x, y, step },
-      ]),
-    ),
+    curves: new Map(answer.series.map(({ name, x, y, step }) => [name, { x, y, step }])),
     lastStep: answer.lastStep,
     thinned: answer.rows > points,
-    origin,
   };
 }
 
 /** Adds a logged row. False: the x of this axis is not in the row, and the curves have to be read anew. */
 export function append(run: RunCurves, axis: MetricAxis, row: MetricPoint): boolean {
-  if (axis !== 'step' && axis !== 'time') return false;
-  const { step, time, ...values } = row;
-  const x = axis === 'step' ? step : (time - run.origin) / 1000;
+  if (axis !== 'step') return false;
+  const { step, time: _, ...values } = row;
   for (const [name, value] of Object.entries(values)) {
     const curve = run.curves.get(name) ?? { x: [], y: [], step: [] };
-    if ((curve.x.at(-1) ?? Number.NEGATIVE_INFINITY) >= x) continue;
-    run.curves.set(name, { x: [...curve.x, x], y: [...curve.y, value ?? null], step: [...curve.step, step] });
+    if ((curve.x.at(-1) ?? Number.NEGATIVE_INFINITY) >= step) continue;
+    run.curves.set(name, { x: [...curve.x, step], y: [...curve.y, value ?? null], step: [...curve.step, step] });
   }
   run.lastStep = Math.max(run.lastStep, step);
   return true;
@@ -78,7 +67,6 @@ export function useCurves({ ids, names, axis, zoom, every }: Asked): Curves {
   const [runs, setRuns] = useState<Map<string, RunCurves>>();
   const [error, setError] = useState<Error>();
   const [asked, setAsked] = useState(0);
-  const origins = useRef(new Map<string, number>());
   const later = useRef(0);
   const thinned = [...(runs?.values() ?? [])].some((run) => run.thinned);
   // Small runs are read whole: a zoom asks for nothing.
@@ -89,20 +77,17 @@ export function useCurves({ ids, names, axis, zoom, every }: Asked): Curves {
     const abort = new AbortController();
     const read = async () => {
       const one = async (id: string) => {
-        const origin = axis === 'time' ? (origins.current.get(id) ?? 0) : 0;
-        const inWindow = (at: number) => (axis === 'time' ? origin + 1000 * at : at);
         const answer = await get<MetricsAnswer>(
           `runs/${id}/metrics`,
           {
             names: names?.join(','),
             x: axis,
             points: window ? zoomPoints : points,
-            ...(window ? { from: inWindow(window[0]), to: inWindow(window[1]) } : {}),
+            ...(window ? { from: window[0], to: window[1] } : {}),
           },
           abort.signal,
         );
-        const made = curvesOf(answer, window ? origin : undefined);
-        origins.current.set(id, made.origin);
+        const made = curvesOf(answer);
         return [id, window ? { ...made, thinned: true } : made] as const;
       };
       try {
