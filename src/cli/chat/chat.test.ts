@@ -1,6 +1,6 @@
 /** Chats typed into a screen that is no terminal, and one typed into a real pseudo-terminal. */
-import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -10,6 +10,8 @@ import { LanguageModel } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { describeTally, tally } from '../../rewards/votes.ts';
 import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
+import { rewardModel } from '../../serve/served.test-support.ts';
+import { hasScript, keys, onTerminal } from '../terminal/pty.test-support.ts';
 import { type ChatModel, type ChatOptions, chat } from './chat.ts';
 import { Conversation } from './conversation.ts';
 import { Screen } from './screen.ts';
@@ -153,34 +155,37 @@ it('thinking is told apart, across pieces', () => {
   expect(of(true)).toBe('<think>bc</think>');
 });
 
-const hasScript = spawnSync('script', ['--version']).status === 0;
 describe.runIf(hasScript)('through a pseudo-terminal', () => {
   it('Ctrl-C stops the response and not the program; Ctrl-D leaves', async () => {
-    const log = join(folder, 'terminal.log');
-    writeFileSync(log, '');
-    const command = `${process.execPath} ${join(root, 'bin/attune.mjs')} chat ${tiny} --temperature 1.5 --max-tokens 2048`;
-    const child = spawn('script', ['-qfec', command, log], {
-      stdio: ['pipe', 'ignore', 'ignore'],
-      env: { ...process.env, TERM: 'xterm' },
-    });
-    const shown = () => (existsSync(log) ? readFileSync(log, 'utf8') : '');
-    const until = async (test: (text: string) => boolean) => {
-      for (let i = 0; i < 1200 && !test(shown()); i++) await new Promise((resolve) => setTimeout(resolve, 50));
-      expect(test(shown()), shown().slice(-400)).toBe(true);
-    };
-    try {
-      await until((text) => text.includes('you>'));
-      child.stdin.write('What is 4 + 5?\r');
-      await until((text) => /\d+ tokens, \d+\/s/.test(text));
-      child.stdin.write('\u0003');
-      await until((text) => text.includes('Ctrl-C again'));
-      child.stdin.write('/seed 3\r');
-      await until((text) => text.includes('seed: 3'));
-      const ended = new Promise((resolve) => child.on('exit', resolve));
-      child.stdin.write('\u0004');
+    const args = ['chat', tiny, '--temperature', '1.5', '--max-tokens', '2048'];
+    await onTerminal(args, async ({ type, until, ended }) => {
+      await until('you>');
+      type('What is 4 + 5?\r');
+      await until(/\d+ tokens, \d+\/s/);
+      type(keys.ctrlC);
+      await until('Ctrl-C again');
+      type('/seed 3\r');
+      await until('seed: 3');
+      type(keys.ctrlD);
       expect(await ended).toBe(0);
-    } finally {
-      child.kill(); // a failed test leaves no chat behind
-    }
+    });
   }, 120_000);
+});
+
+describe('the command', () => {
+  it('opens a run folder, and shows the score of a reward model beside each response', async () => {
+    const run = join(folder, 'run');
+    cpSync(tiny, join(run, 'final'), { recursive: true });
+    writeFileSync(join(run, 'run.json'), JSON.stringify({ name: 'run', command: 'train sft', status: 'finished' }));
+    await rewardModel(join(folder, 'judge'));
+    const args = ['bin/attune.mjs', 'chat', run, '--reward-model', join(folder, 'judge'), '--temperature', '0'];
+    const { stdout, stderr, status } = spawnSync(process.execPath, args, {
+      cwd: root,
+      input: `${question}\n`,
+      encoding: 'utf8',
+    });
+    expect(status, stderr).toBe(0);
+    expect(stdout).toContain('<answer>');
+    expect(stdout + stderr).toMatch(/score -?\d+\.\d+/);
+  }, 60_000);
 });

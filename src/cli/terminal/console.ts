@@ -46,7 +46,7 @@ function startTask(task: Task, stream: NonNullable<ConsoleOptions['stream']>, no
   const draw = (time: number) => {
     drawn = time;
     const line = describe(task, done, (time - started) / 1000, values, live);
-    stream.write(live ? `\r\u001b[2K${clip(line, stream.columns ?? 100)}` : `${line}\n`);
+    stream.write(live ? `\r\u001b[2K${clip(line, stream.columns || 100)}` : `${line}\n`);
   };
   const line: LiveLine = { erase: () => stream.write('\r\u001b[2K'), draw: () => draw(now()) };
   if (live) {

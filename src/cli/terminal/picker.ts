@@ -86,8 +86,9 @@ export async function pickRuns(runs: readonly RunEntry[]): Promise<Marked[]> {
   const { stdin, stderr } = process;
   let drawn = 0;
   const draw = () => {
-    const width = (stderr.columns ?? 80) - 1;
-    const lines = picker.lines(Math.max(3, (stderr.rows ?? 24) - 3)).map((line) => line.slice(0, width));
+    // a terminal that does not know its size says 0
+    const width = (stderr.columns || 80) - 1;
+    const lines = picker.lines(Math.max(3, (stderr.rows || 24) - 3)).map((line) => line.slice(0, width));
     stderr.write(`${drawn > 0 ? `\u001b[${drawn}A` : ''}\r\u001b[J${lines.join('\n')}\n`);
     drawn = lines.length;
   };

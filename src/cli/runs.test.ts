@@ -1,0 +1,68 @@
+/** `attune runs delete` as a person uses it: runs are chosen with keys on a real pseudo-terminal. */
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { hasScript, keys, onTerminal } from './terminal/pty.test-support.ts';
+
+let folder: string;
+const at = (...names: string[]) => join(folder, ...names);
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'attune-runs-'));
+  for (const [i, name] of ['alpha', 'beta', 'gamma'].entries()) {
+    mkdirSync(at(name, 'step-1'), { recursive: true });
+    mkdirSync(at(name, 'step-2'));
+    for (const step of ['step-1', 'step-2']) writeFileSync(at(name, step, 'weights'), Buffer.alloc(1000));
+    const created = `2026-01-0${3 - i}T00:00:00.000Z`; // newest first: alpha, beta, gamma
+    writeFileSync(
+      at(name, 'run.json'),
+      JSON.stringify({ name, command: 'train sft', status: 'finished', created, step: 2 }),
+    );
+    writeFileSync(at(name, 'config.json'), '{}');
+  }
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+describe.runIf(hasScript)('runs delete on a terminal', () => {
+  const args = () => ['runs', 'delete', '--folder', folder];
+
+  it('arrows move, space marks, letters search, and DELETE deletes what was marked and nothing else', async () => {
+    await onTerminal(args(), async ({ type, until, ended }) => {
+      await until('search:');
+      type(keys.down); // alpha/step-1
+      await until(/> \[ \] {5}step-1/);
+      type(' ');
+      await until(/> \[x\] {5}step-1/);
+      type('gam');
+      await until('search: gam');
+      type(' ');
+      await until(/> \[x\] gamma/);
+      type(keys.enter);
+      await until('Type DELETE');
+      type('DELETE\r');
+      expect(await ended).toBe(0);
+    });
+    expect(existsSync(at('alpha', 'step-1'))).toBe(false);
+    expect(existsSync(at('gamma'))).toBe(false);
+    for (const kept of [at('alpha', 'step-2'), at('beta', 'step-1')]) expect(existsSync(kept)).toBe(true);
+  }, 60_000);
+
+  it('keeps all where another word is typed, and where Escape leaves', async () => {
+    await onTerminal(args(), async ({ type, until, ended }) => {
+      await until('search:');
+      type(` ${keys.enter}`);
+      await until('Type DELETE');
+      type('delete\r');
+      await ended;
+    });
+    await onTerminal(args(), async ({ type, until, ended }) => {
+      await until('search:');
+      type(' ');
+      await until('[x] alpha');
+      type(keys.escape);
+      await ended;
+    });
+    for (const name of ['alpha', 'beta', 'gamma']) expect(existsSync(at(name, 'step-1'))).toBe(true);
+  }, 60_000);
+});
