@@ -2,7 +2,7 @@
 import { Agent, request as plainRequest } from 'node:http';
 import { join } from 'node:path';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { generateText, jsonSchema, streamText, tool } from 'ai';
+import { generateText, jsonSchema, Output, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LanguageModel } from '../models/index.ts';
@@ -235,6 +235,24 @@ describe('the AI SDK', () => {
       .textStream)
       streamed += piece;
     expect(streamed).toBe(text);
+  });
+
+  it('gets an object of its schema', async () => {
+    const schema = jsonSchema<{ word: string; letters: number }>({
+      type: 'object',
+      properties: { word: { type: 'string', maxLength: 8 }, letters: { type: 'integer' } },
+      required: ['word', 'letters'],
+      additionalProperties: false,
+    });
+    const { output } = await generateText({
+      model: provider()('tiny'),
+      prompt: 'How many letters has "abu"?',
+      output: Output.object({ schema }),
+      maxOutputTokens: 200,
+      seed: 3,
+    });
+    expect(Object.keys(output).sort()).toEqual(['letters', 'word']);
+    expect([typeof output.word, Number.isInteger(output.letters)]).toEqual(['string', true]);
   });
 
   it('is told in its own error what was wrong', async () => {
