@@ -218,7 +218,8 @@ describe('a connection', () => {
 });
 
 describe('the AI SDK', () => {
-  const provider = () => createOpenAICompatible({ name: 'attune', baseURL: `${server.url}/v1` });
+  const provider = () =>
+    createOpenAICompatible({ name: 'attune', baseURL: `${server.url}/v1`, supportsStructuredOutputs: true });
 
   it('generates and streams text', async () => {
     const prompt = messages[0]?.content as string;
