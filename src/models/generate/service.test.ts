@@ -95,6 +95,18 @@ describe('Sampler.submit', () => {
     }
   });
 
+  it('gives a slow reader all that was written since, at once', async () => {
+    using sampler = createSampler(model, { slots: 3, maxLength: 32 });
+    const request = { prompt: [3, 4, 5], maxNewTokens: 12, seed: 2, stopIds: [] };
+    const submission = sampler.submit(request);
+    const batches = submission.batches();
+    const first = (await batches.next()).value as readonly Token[];
+    const [response] = await submission.responses;
+    const rest = (await batches.next()).value as readonly Token[];
+    expect([...first, ...rest].map(({ id }) => id)).toEqual(response?.ids);
+    expect((await batches.next()).done).toBe(true);
+  });
+
   it('leaves no tensor behind', async () => {
     using model = await open();
     using sampler = createSampler(model, { slots: 2, maxLength: 32, reusePrefixes: true });
