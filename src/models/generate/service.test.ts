@@ -96,6 +96,7 @@ describe('Sampler.submit', () => {
   });
 
   it('gives a slow reader all that was written since, at once', async () => {
+    using model = await open();
     using sampler = createSampler(model, { slots: 3, maxLength: 32 });
     const request = { prompt: [3, 4, 5], maxNewTokens: 12, seed: 2, stopIds: [] };
     const submission = sampler.submit(request);
