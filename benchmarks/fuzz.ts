@@ -24,7 +24,7 @@ async function round(
   seed: number,
   rounds: number,
   without: string[],
-): Promise<Report | { crash: string; seed: number; calls: number }> {
+): Promise<Report | { crash: string; seed: number; calls: number; late: boolean }> {
   const folder = mkdtempSync(join(tmpdir(), 'attune-fuzz-'));
   const log = join(folder, 'log');
   const program = join(import.meta.dirname, `../src/tensor/fuzz.test-support${import.meta.filename.slice(-3)}`);
@@ -36,8 +36,12 @@ async function round(
         stdio: ['ignore', 'pipe', 'ignore'],
       },
     );
-    // an operator that never comes back is a fault too
-    const clock = setTimeout(() => child.kill('SIGKILL'), 60_000 * rounds);
+    // an operator that never comes back is a fault too; a machine that has no time for this one is none
+    let late = false;
+    const clock = setTimeout(() => {
+      late = true;
+      child.kill('SIGKILL');
+    }, 60_000 * rounds);
     let output = '';
     child.stdout.setEncoding('utf8').on('data', (text) => {
       output += text;
@@ -46,7 +50,7 @@ async function round(
     clearTimeout(clock);
     if (status === 0) return JSON.parse(output) as Report;
     const [crash = '?', at = '0', calls = '0'] = readFileSync(log, 'utf8').trim().split(' ');
-    return { crash, seed: Number(at), calls: Number(calls) };
+    return { crash, seed: Number(at), calls: Number(calls), late };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -71,7 +75,12 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     calls += found.calls;
     if ('crash' in found) {
       crashed.push(found.crash);
-      yield { name: found.crash, seed: found.seed, calls, result: 'ENDED THE PROCESS' };
+      yield {
+        name: found.crash,
+        seed: found.seed,
+        calls,
+        result: found.late ? 'WAS NOT DONE IN TIME' : 'ENDED THE PROCESS',
+      };
       process.exitCode = 1;
     } else {
       succeeded += found.succeeded;

@@ -3,9 +3,10 @@
  * optional dependency node-linux-<arch> is a whole Node and comes with the packages.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, realpathSync } from 'node:fs';
-import { constants } from 'node:os';
+import { closeSync, existsSync, openSync, realpathSync } from 'node:fs';
+import { constants, devNull } from 'node:os';
 import { dirname, join } from 'node:path';
+import { isatty } from 'node:tty';
 
 export const NODE_MAJOR = 24;
 
@@ -32,11 +33,27 @@ Usually npm brings a local one along (node-linux-${process.arch}); install witho
 /** Runs a script in another Node as if it were this process: same terminal, signals passed on, its exit code returned. */
 export function runNode(node, args, options = {}) {
   return new Promise((resolve, reject) => {
+    const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor));
     const child = spawn(node, args, { stdio: 'inherit', ...options });
     // The terminal sends Ctrl-C to both processes: the script decides what it means, and this one waits for it.
     process.on('SIGINT', () => {});
     for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
     child.on('error', reject);
-    child.on('close', (status, signal) => resolve(status ?? 128 + (constants.signals[signal] ?? 1)));
+    child.on('close', (status, signal) => {
+      leaveClosed(terminals);
+      resolve(status ?? 128 + (constants.signals[signal] ?? 1));
+    });
   });
+}
+
+/**
+ * Before it exits, Node gives a terminal back the mode that it found; Node 20 aborts (SIGABRT) where the terminal has been
+ * closed meanwhile. A descriptor that is another file by then is left alone.
+ */
+function leaveClosed(terminals) {
+  for (const descriptor of terminals) {
+    if (isatty(descriptor)) continue;
+    closeSync(descriptor);
+    openSync(devNull, 'r+'); // takes the lowest free number, which is the one just closed
+  }
 }

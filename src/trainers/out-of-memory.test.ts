@@ -1,5 +1,11 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { preferenceRows } from '../../tests/support/preference-rows.ts';
+import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { explainOutOfMemory, isOutOfMemory } from './out-of-memory.ts';
+import { trainPreference } from './preference/preference.ts';
 
 const GiB = 2 ** 30;
 const cuda = new Error(
@@ -43,4 +49,35 @@ describe('an error of libtorch', () => {
     const { message } = explainOutOfMemory(cpu, 'loading the model');
     expect(message).toMatch(/^There was not enough memory for loading the model: it asked for 4\.0 GiB more, and \d/);
   });
+});
+
+it('names three options with what each takes when a trainer runs out of memory', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-memory-'));
+  try {
+    const model = await tinyModel(join(folder, 'model'));
+    const data = { dataset: preferenceRows(16), validationSplit: 0, evalSteps: -1, reportTo: ['none' as const] };
+    const size = { batchSize: 16, gradAccum: 1, maxSteps: 2 };
+    const failing = trainPreference(
+      { model, ...data, ...size, outputDir: folder },
+      { cache: false, run: { curves: false }, onStep: () => Promise.reject(cpu) },
+    );
+    const failure = await failing.then(
+      () => undefined,
+      (error: unknown) => error as Error,
+    );
+    const lines = failure?.message.split('\n') ?? [];
+    expect(lines[0]).toMatch(/^There was not enough memory for training: it asked for 4\.0 GiB more/);
+    expect(lines[1]).toMatch(/the run takes about \d+ MiB in all/);
+    const remedies = lines.slice(2).map((line) => /^ {2}(--[a-z-]+).*: about (\d+) MiB, (\d+) MiB less$/.exec(line));
+    expect(remedies).toHaveLength(3);
+    const total = Number(/about (\d+) MiB/.exec(lines[1] as string)?.[1]);
+    for (const remedy of remedies) {
+      const [, , takes, less] = (remedy ?? []).map(Number);
+      expect(less).toBeGreaterThan(0);
+      // each figure is rounded to whole MiB
+      expect(Math.abs(total - (takes as number) - (less as number))).toBeLessThanOrEqual(1);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
