@@ -23,7 +23,7 @@ it('leaves ranks without work where there is too little', () => {
 
 it('makes micro-batches small enough that every rank has one', () => {
   expect(microBatchSize({ size: 1 }, 100, 1000)).toBe(100);
-  expect(microBatchSize({ size: 4 }, 1000, 100)).toBe(25);
+  expect(microBatchSize({ size: 4 }, 1000, 100)).toBe(27);
   expect(microBatchSize({ size: 4 }, 10, 100)).toBe(10);
 });
 

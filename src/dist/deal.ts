@@ -23,9 +23,9 @@ export function dealInRounds(count: number, ranks: number): number[][] {
   );
 }
 
-/** The size of micro-batches, at most `most`, at which there is one for every rank. */
+/** The size of micro-batches, at most `most`, at which there is one for every rank; a little more, since pieces differ. */
 export function microBatchSize({ size }: Pick<World, 'size'>, most: number, whole: number): number {
-  return size === 1 ? most : Math.min(most, Math.ceil(whole / size));
+  return size === 1 ? most : Math.min(most, Math.ceil((1.05 * whole) / size));
 }
 
 /** Each piece is computed on one rank; every rank gets all results, in the order of the pieces. */

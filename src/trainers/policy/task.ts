@@ -9,6 +9,7 @@ import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTo
 import { computeDealt, microBatchSize } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
+import { packedTokens } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
@@ -165,7 +166,7 @@ export class PolicyTask implements TrainTask {
         ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
       }));
     };
-    const parts = byTokens(rollouts, config.microBatchTokens, model.decoder);
+    const parts = this.#microBatches(rollouts);
     const scored = (await computeDealt(world, parts, tokensOf, score)).flat();
     for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, scored[i]);
   }
@@ -182,7 +183,7 @@ export class PolicyTask implements TrainTask {
 
   /** The updates of a step. They end early if the policy's KL from the sampling policy exceeds `targetKl`. */
   async #train(rollouts: readonly Rollout[], step: number, update: Update): Promise<Record<string, number>> {
-    const { config, model, world = soloWorld } = this.#parts;
+    const { config } = this.#parts;
     const options = this.#options();
     const started = performance.now();
     const first: Record<string, number> = {};
@@ -193,10 +194,7 @@ export class PolicyTask implements TrainTask {
       const lengths = part.map(({ completionIds }) => completionIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
-      const most = config.microBatchTokens;
-      const budget = config.exact ? most : microBatchSize(world, most, tokensOf(part));
-      const batches = byTokens(part, budget, model.decoder);
-      const metrics = await update(batches, (batch) => backwardRollouts(batch, context), tokensOf);
+      const metrics = await update(this.#microBatches(part), (batch) => backwardRollouts(batch, context), tokensOf);
       if (updates === 0) Object.assign(first, firstTerms(metrics));
       if (metrics.kl !== undefined) kls.push(metrics.kl);
       updates++;
@@ -207,6 +205,14 @@ export class PolicyTask implements TrainTask {
     // The loop means the measures of the updates; one of them has a second name (withOtherNames).
     const kl: Record<string, number> = kls.length === 0 ? {} : { kl: meanOf(kls) };
     return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first, ...kl };
+  }
+
+  /** Micro-batches with something for every rank or, with --exact, such as do not depend on the number of ranks. */
+  #microBatches(rollouts: readonly Rollout[]): Rollout[][] {
+    const { config, model, world = soloWorld } = this.#parts;
+    const { microBatchTokens: most, exact } = config;
+    const budget = exact ? most : microBatchSize(world, most, packedTokens(rollouts, model.decoder));
+    return byTokens(rollouts, budget, model.decoder);
   }
 
   /** The rollouts of each update: `ppoEpochs` passes, each in `nMinibatches` parts. */
