@@ -12,10 +12,10 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { Random } from '../src/random.ts';
 import { corpusRows } from '../src/tasks/index.ts';
+import { tinyModel } from '../tests/support/tiny-model.ts';
 import type { Reading } from './run.ts';
 
 const attune = fileURLToPath(new URL('../bin/attune.mjs', import.meta.url));
-const model = fileURLToPath(new URL('../models/tiny', import.meta.url));
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values } = parseArgs({
@@ -28,6 +28,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   });
   const [kills, ranks] = [Number(values.kills), Number(values.ranks)];
   const folder = mkdtempSync(join(tmpdir(), 'attune-dist-soak-'));
+  const model = await tinyModel(join(folder, 'model'));
   const dataset = join(folder, 'chats.jsonl');
   writeFileSync(
     dataset,

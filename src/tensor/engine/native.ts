@@ -174,6 +174,9 @@ export function cpuFlags(): Set<string> {
 function load(): Native {
   const coreType = openblasCoreType(process.arch, cpuFlags());
   if (coreType !== undefined) process.env.OPENBLAS_CORETYPE ??= coreType;
+  // OpenBLAS has threads of its own, which libtorch's setting does not reach.
+  const threads = askedThreads();
+  if (threads !== undefined) process.env.OPENBLAS_NUM_THREADS ??= String(threads);
   const path = addonPath();
   let addon: Native;
   try {
@@ -190,18 +193,16 @@ function load(): Native {
         'If libtorch was moved or updated, "npm run setup" builds the engine again.',
     );
   }
-  addon.setThreads(wantedThreads());
+  // Debian's libtorch starts with one thread.
+  addon.setThreads(threads ?? availableParallelism());
   addon.setWarnings(process.env.ATTUNE_WARNINGS === '1');
   return addon;
 }
 
-// Debian's libtorch starts with one thread.
-function wantedThreads(): number {
-  for (const name of ['ATTUNE_THREADS', 'OMP_NUM_THREADS']) {
-    const wanted = Number(process.env[name]);
-    if (Number.isInteger(wanted) && wanted > 0) return wanted;
-  }
-  return availableParallelism();
+function askedThreads(): number | undefined {
+  return ['ATTUNE_THREADS', 'OMP_NUM_THREADS']
+    .map((name) => Number(process.env[name]))
+    .find((wanted) => Number.isInteger(wanted) && wanted > 0);
 }
 
 export const native: Native = load();
