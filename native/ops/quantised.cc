@@ -2,13 +2,12 @@
 // a frozen matrix held in 8 or 4 bits (quantised_matrix.h). The gradient goes to x and to the bias; nothing of the plain matrix outlives the call, backward makes
 // it again. In f32 on the CPU it never exists whole: panels of rows are made where they are used.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <vector>
 
+#include "cpu/quantised_product.h"
 #include "cpu/skinny_product.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"
@@ -18,25 +17,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kSkinnyPanel = 16;  // the columns that skinnyProduct keeps in the first cache
 constexpr int64_t kPanel = 256;  // rows, enough for a BLAS to be at its best
-
-// A decoding step. Every thread makes the rows that it needs itself.
-void skinnyPanels(const Tensor& x, const QuantisedMatrix& matrix, Tensor& y) {
-  const QuantisedRows rows = matrix.rows();
-  const int64_t m = x.size(0), k = matrix.inputs, n = matrix.outputs, panels = (n + kSkinnyPanel - 1) / kSkinnyPanel;
-  const float* from = x.data_ptr<float>();
-  float* to = y.data_ptr<float>();
-  at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> panel(kSkinnyPanel * k), out(m * kSkinnyPanel);
-    for (int64_t p = begin; p < end; p++) {
-      const int64_t first = p * kSkinnyPanel, count = std::min(kSkinnyPanel, n - first);
-      dequantiseRows(rows, first, count, panel.data());
-      skinnyProduct({from, panel.data(), nullptr, out.data(), m, k, count});
-      for (int64_t row = 0; row < m; row++) std::copy_n(out.data() + row * count, count, to + row * n + first);
-    }
-  });
-}
 
 // Calls use(first, panel[count, K]) for panel after panel.
 template <typename Use>
@@ -59,7 +40,7 @@ Tensor product(const Tensor& x, const QuantisedMatrix& matrix) {
   if (y.numel() == 0) return y;
   const Tensor rows = x.contiguous();
   if (isSkinny(x.size(0), x.size(1)))
-    skinnyPanels(rows, matrix, y);
+    quantisedProduct({rows.data_ptr<float>(), matrix.rows(), nullptr, y.data_ptr<float>(), x.size(0)});
   else
     eachPanel(matrix, [&](int64_t first, const Tensor& panel) {
       Tensor columns = y.narrow(1, first, panel.size(0));

@@ -176,6 +176,38 @@ describe('the product', () => {
     },
   );
 
+  // 600 and 75 inputs are no whole blocks, 512 are; the parts meet within a tile of columns
+  it.each(quantTypes)('%s: a row has the same result to the bit whatever rows come with it', (type) => {
+    seed(5);
+    for (const inputs of [512, 600, 75]) {
+      using matrix = QuantisedMatrix.of([randn([21, inputs]), randn([30, inputs]).mul(9)], type);
+      const x = randn([23, inputs]);
+      const together = matrix.multiply(x).numbers();
+      for (const count of [1, 2, 3, 4, 7, 16])
+        for (const first of [0, 5])
+          expect(matrix.multiply(x.narrow(0, first, count)).numbers()).toEqual(
+            together.slice(first * 51, (first + count) * 51),
+          );
+    }
+  });
+
+  it.each(quantTypes)('%s: large and small inputs side by side, and what is no number, stay in their rows', (type) => {
+    seed(6);
+    using matrix = QuantisedMatrix.of(randn([40, 512]), type);
+    const x = randn([4, 512]);
+    const values = x.numbers();
+    values[3] = 1e6; // an outlier of the first row; the second is tiny, the third zero
+    for (let i = 512; i < 1024; i++) values[i] = (values[i] as number) * 1e-15;
+    values.fill(0, 1024, 1536);
+    values[1536] = Number.POSITIVE_INFINITY;
+    const mixed = float(values, [4, 512]);
+    const found = matrix.multiply(mixed).narrow(0, 0, 3);
+    const expected = linear(mixed.to('float64'), matrix.dequantise('float64')).to('float32').narrow(0, 0, 3);
+    for (const row of [0, 1]) expect(relative(found.select(0, row), expected.select(0, row))).toBeLessThan(1e-6);
+    expect(found.select(0, 2).abs().max().item()).toBe(0);
+    for (const value of matrix.multiply(mixed).select(0, 3).numbers()) expect(Number.isFinite(value)).toBe(false);
+  });
+
   it.each(['bfloat16', 'float64'] as DType[])('keeps the dtype of what it is given: %s', (dtype) => {
     seed(4);
     using matrix = QuantisedMatrix.of(randn([40, 64]), 'int4');

@@ -41,7 +41,17 @@ class Parts {
     TORCH_CHECK(found.defined(), "the plan has no \"", name, "\"");
     return found;
   }
-  Linear linear(const std::string& name) { return {tensor(name + ".weight"), optional(name + ".bias")}; }
+  Linear linear(const std::string& name) {
+    const Tensor codes = optional(name + ".codes");
+    if (!codes.defined()) return {tensor(name + ".weight"), optional(name + ".bias"), nullptr};
+    QuantisedTensors tensors{codes, tensor(name + ".scales"), optional(name + ".nested"), optional(name + ".offsets"),
+                             optional(name + ".levels")};
+    const int64_t inputs = whole(name + ".inputs"), block = whole(name + ".block");
+    std::vector<int64_t> rows(std::clamp<int64_t>(whole(name + ".parts"), 0, 1000));
+    for (size_t i = 0; i < rows.size(); i++) rows[i] = whole(name + ".parts." + std::to_string(i));
+    return {{}, optional(name + ".bias"), std::make_shared<const QuantisedMatrix>(std::move(tensors), rows, inputs, block)};
+  }
+  int64_t whole(const std::string& name) { return static_cast<int64_t>(number(name)); }
   double number(const std::string& name) {
     const auto found = settings_.find(name);
     TORCH_CHECK(found != settings_.end(), "the plan has no \"", name, "\"");
@@ -94,9 +104,10 @@ DecodePlan planOf(Parts parts) {
   return plan;
 }
 
+bool isMatrix(const Linear& linear) { return linear.quantised || linear.weight.dim() == 2; }
+
 void checkMatrix(const Linear& linear, int64_t outputs, int64_t inputs, const char* what) {
-  TORCH_CHECK(linear.weight.dim() == 2 && linear.weight.size(0) == outputs && linear.weight.size(1) == inputs, "the plan's ", what,
-              " does not fit");
+  TORCH_CHECK(isMatrix(linear) && linear.outputs() == outputs && linear.inputs() == inputs, "the plan's ", what, " does not fit");
   TORCH_CHECK(!linear.bias.defined() || linear.bias.numel() == outputs, "a bias has one number per output: ", what);
 }
 
@@ -107,8 +118,8 @@ void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
   TORCH_CHECK(layer.attentionNorm.numel() == width && layer.mlpNorm.numel() == width, "a norm has one number per input");
   for (const Tensor* norm : {&layer.qNorm, &layer.kNorm})
     TORCH_CHECK(!norm->defined() || norm->numel() == size, "a norm's weight does not fit a head");
-  TORCH_CHECK(layer.down.weight.dim() == 2, "the plan's down does not fit");
-  const int64_t inner = layer.down.weight.size(1);
+  TORCH_CHECK(isMatrix(layer.down), "the plan's down does not fit");
+  const int64_t inner = layer.down.inputs();
   checkMatrix(layer.qkv, (plan.heads + 2 * groups) * size, width, "qkv");
   checkMatrix(layer.out, width, plan.heads * size, "out");
   checkMatrix(layer.up, 2 * inner, width, "up");
@@ -119,8 +130,8 @@ void check(const DecodePlan& plan) {
   TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().keys.dim() == 4, "expected an embedding [V, E] and caches [S, L, G, D]");
   TORCH_CHECK(plan.groups() > 0 && plan.heads > 0 && plan.heads % plan.groups() == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(plan.finalNorm.numel() == plan.width(), "a norm has one number per input");
-  TORCH_CHECK(plan.head.weight.dim() == 2, "the plan's head does not fit");
-  checkMatrix(plan.head, plan.head.weight.size(0), plan.width(), "head");
+  TORCH_CHECK(isMatrix(plan.head), "the plan's head does not fit");
+  checkMatrix(plan.head, plan.head.outputs(), plan.width(), "head");
   TORCH_CHECK(plan.cosines.defined() == plan.sines.defined(), "cos and sin come together");
   if (plan.cosines.defined())
     TORCH_CHECK(plan.cosines.dim() == 2 && plan.cosines.sizes() == plan.sines.sizes() && plan.cosines.scalar_type() == at::kFloat &&
@@ -130,14 +141,16 @@ void check(const DecodePlan& plan) {
   for (const LayerPlan& layer : plan.layers) checkLayer(plan, layer);
 }
 
-// Whether all tensors are contiguous, on one device and, except the rope tables, of the embedding's dtype. Kernels read the weights
+// Whether all tensors are contiguous, on one device and, except the rope tables and quantised matrices, of the embedding's dtype. Kernels read the weights
 // in place: a copy would not see them change in training.
 bool isUniform(const DecodePlan& plan) {
   const auto fits = [&](const Tensor& tensor) {
     return !tensor.defined() ||
            (tensor.is_contiguous() && tensor.device() == plan.embedding.device() && tensor.scalar_type() == plan.embedding.scalar_type());
   };
-  const auto bothFit = [&](const Linear& linear) { return fits(linear.weight) && fits(linear.bias); };
+  const auto bothFit = [&](const Linear& linear) {
+    return fits(linear.bias) && (linear.quantised ? linear.quantised->codes.device() == plan.embedding.device() : fits(linear.weight));
+  };
   for (const Tensor* table : {&plan.cosines, &plan.sines})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;
   return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) &&
@@ -181,7 +194,7 @@ void decodePlanFree(int64_t number) {
 bool DecodePlan::takes(int64_t rows) const {
   if (rows < 0) return false;
   const LayerPlan& first = layers.front();
-  const int64_t widths[] = {width(), first.down.weight.size(1), heads * headSize(), groups() * headSize()};
+  const int64_t widths[] = {width(), first.down.inputs(), heads * headSize(), groups() * headSize()};
   if (embedding.device().is_cpu())
     return embedding.scalar_type() == at::kFloat && isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)));
 #ifdef ATTUNE_KERNELS

@@ -8,11 +8,17 @@
 #include <memory>
 #include <vector>
 
+#include "ops/quantised_matrix.h"
+
 namespace attune {
 
-/** y = x·weightᵀ + bias; the bias may be undefined. */
+/** y = x·weightᵀ + bias; the bias may be undefined. The matrix is plain or quantised. */
 struct Linear {
   at::Tensor weight, bias;
+  std::shared_ptr<const QuantisedMatrix> quantised;
+
+  int64_t outputs() const { return quantised ? quantised->outputs : weight.size(0); }
+  int64_t inputs() const { return quantised ? quantised->inputs : weight.size(1); }
 };
 
 /** RMS norm, attention with its cache, RMS norm, gated SiLU MLP: the commonest block. */

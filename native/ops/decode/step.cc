@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "cpu/decode_rows.h"
+#include "cpu/quantised_product.h"
 #include "cpu/rows.h"
 #include "cpu/skinny_product.h"
 #include "cuda/kernels.h"
@@ -71,10 +72,15 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
 }
 
 void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
+  const float* bias = linear.bias.defined() ? linear.bias.data_ptr<float>() : nullptr;
+  if (linear.quantised) {
+    quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add});
+    return;
+  }
   SkinnyProduct product;
   product.x = x.data_ptr<float>();
   product.w = linear.weight.data_ptr<float>();
-  product.bias = linear.bias.defined() ? linear.bias.data_ptr<float>() : nullptr;
+  product.bias = bias;
   product.y = y.data_ptr<float>();
   product.m = x.size(0);
   product.k = linear.weight.size(1);
@@ -84,7 +90,7 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
 }
 
 Tensor multiplied(const Linear& linear, const Tensor& x) {
-  Tensor y = at::empty({x.size(0), linear.weight.size(0)}, x.options());
+  Tensor y = at::empty({x.size(0), linear.outputs()}, x.options());
   multiplyInto(linear, x, y, false);
   return y;
 }
@@ -104,9 +110,9 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
   const Tensor sines = plan.sines.defined() ? rowsAt(plan.sines, rows.positions) : Tensor();
   Tensor hidden = at::empty(x.sizes(), x.options()), qkv, inner, active;
   for (const LayerPlan& layer : plan.layers) {
-    makeRoom(qkv, x, layer.qkv.weight.size(0));
-    makeRoom(inner, x, layer.up.weight.size(0));
-    makeRoom(active, x, layer.down.weight.size(1));
+    makeRoom(qkv, x, layer.qkv.outputs());
+    makeRoom(inner, x, layer.up.outputs());
+    makeRoom(active, x, layer.down.inputs());
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = cosines;
     attention.sines = sines;
@@ -151,11 +157,11 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = plan.cosines;  // the kernel reads the tables at the rows' positions itself
     attention.sines = plan.sines;
-    attention.qkv = at::empty({x.size(0), layer.qkv.weight.size(0)}, x.options());
+    attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     multiplyCuda(layer.qkv, x, layer.attentionNorm, plan.eps, false, false, attention.qkv);
     Tensor keys = layer.keys, values = layer.values;
     multiplyCuda(layer.out, cudaDecodeFused(attention, keys, values, AttentionOf::Step), none, 0, false, true, x);
-    Tensor active = at::empty({x.size(0), layer.down.weight.size(1)}, x.options());
+    Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
     multiplyCuda(layer.up, x, layer.mlpNorm, plan.eps, true, false, active);
     multiplyCuda(layer.down, active, none, 0, false, true, x);
   }

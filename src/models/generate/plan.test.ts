@@ -1,7 +1,7 @@
 /** A decoding step by the plan against the general path, and what native code refuses. */
 import { describe, expect, it } from 'vitest';
 import { aten, liveTensors, noGrad, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
-import { addLora, initModel, type Model, Sampler } from '../index.ts';
+import { addLora, initModel, type Model, quantTypes, Sampler } from '../index.ts';
 import { KvCache } from './cache.ts';
 import { generalLogits } from './decoding.ts';
 import { DecodePlan, planParts } from './plan.ts';
@@ -58,8 +58,29 @@ describe('DecodePlan', () => {
     });
   }
 
-  it('gives a row the same to the bit without its neighbours', () => {
-    using model = filled(qwen3);
+  // 64 inputs are whole blocks of 4 bits, 24 are not
+  it.each(quantTypes.flatMap((type) => [64, 24].map((width) => [type, width] as const)))(
+    "gives the general path's logits of %s weights, %i wide",
+    (quantType, width) => {
+      seed(5);
+      using model = initModel({ ...qwen3, hidden_size: width, intermediate_size: 128 }, { seed: 1, quantType });
+      const caches = [cacheOf(model), cacheOf(model)] as const;
+      const plan = DecodePlan.of(model.decoder, caches[0]) as DecodePlan;
+      scope(() =>
+        noGrad(() => {
+          for (let t = 0; t < 3; t++) {
+            const rows = { ids: whole([3, 14, 25]), positions: whole([t, t, t]), slots: whole([1, 3, 0]) };
+            const expected = generalLogits(model.decoder, caches[1], rows).numbers();
+            expect(spread(plan.logits(rows).numbers(), expected)).toBeLessThan(1e-5);
+          }
+        }),
+      );
+      for (const each of [plan, ...caches]) each.dispose();
+    },
+  );
+
+  it.each([undefined, ...quantTypes])('gives a row the same to the bit without its neighbours: %s', (quantType) => {
+    using model = quantType === undefined ? filled(qwen3) : initModel(qwen3, { seed: 1, quantType });
     const run = (rows: number[]) => {
       const cache = cacheOf(model);
       using stepper = new Stepper(model.decoder, cache);

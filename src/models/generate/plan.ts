@@ -1,8 +1,8 @@
 /**
  * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
  * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
- * attention and before a gated SiLU MLP) with plain matrices: on the CPU in f32, on CUDA in bf16 for a few rows. Everything
- * else (adapters, quantised weights, other families) takes the general path (decoding.ts).
+ * attention and before a gated SiLU MLP) with plain or quantised matrices: on the CPU in f32, on CUDA in bf16 for a few rows.
+ * Everything else (adapters, other families) takes the general path (decoding.ts).
  */
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
@@ -83,7 +83,7 @@ export class DecodePlan {
   }
 }
 
-/** Whether every block is of the commonest kind with plain matrices: no adapter, nothing quantised. */
+/** Whether every block is of the commonest kind, without adapters. */
 function isPlain({ spec, weights, layers }: Decoder): boolean {
   const { attention, mlp, norm, normPlace, parallel, positions } = spec;
   if (!weights.lm || weights.positions !== null || weights.embeddingNorm !== null) return false;
@@ -97,7 +97,7 @@ function isPlain({ spec, weights, layers }: Decoder): boolean {
 function isPlainLayer({ weights, projections }: Layer, eps: number | undefined): boolean {
   const { attentionNorm, mlpNorm } = weights;
   if (eps === undefined || attentionNorm?.eps !== eps || mlpNorm?.eps !== eps) return false;
-  return projections.every(({ adapter, quantised }) => adapter === null && quantised === null);
+  return projections.every(({ adapter }) => adapter === null);
 }
 
 /** The parts of a plan, under the names that native/ops/decode/plan.cc expects. */
@@ -126,9 +126,15 @@ export function planParts(
   for (const { index, weights: own } of layers) {
     const at = `layers.${index}.`;
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
-    for (const [name, { weight, bias }] of Object.entries(matrices)) {
+    for (const [name, { weight, quantised, bias }] of Object.entries(matrices)) {
       tensors[`${at}${name}.weight`] = weight;
       tensors[`${at}${name}.bias`] = bias;
+      if (quantised === null) continue;
+      for (const [part, tensor] of quantised.tensors()) tensors[`${at}${name}.${part}`] = tensor;
+      const { inputs, block, parts } = quantised;
+      Object.assign(settings, { [`${at}${name}.inputs`]: inputs, [`${at}${name}.block`]: block });
+      settings[`${at}${name}.parts`] = parts.length;
+      for (const [i, rows] of parts.entries()) settings[`${at}${name}.parts.${i}`] = rows;
     }
     tensors[`${at}attentionNorm`] = own.attentionNorm?.weight;
     tensors[`${at}mlpNorm`] = own.mlpNorm?.weight;

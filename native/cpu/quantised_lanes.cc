@@ -1,0 +1,162 @@
+// The product on x86 CPUs with AVX2 or AVX-512: codes become f32 in registers, a few rows of x share them, and neighbouring inputs
+// are the lanes of a vector. Each output has one vector of sums, whatever tile it is computed in.
+#include "cpu/quantised_product.h"
+
+#if defined(__AVX2__)
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cpu/vectors.h"
+
+namespace attune {
+namespace {
+
+typedef int8_t Signed __attribute__((vector_size(kWidth)));
+typedef uint8_t Unsigned __attribute__((vector_size(kWidth)));
+
+constexpr int64_t kColumns = 16;  // of one parallel task
+constexpr int kRows = kWidth == 16 ? 8 : 4;  // rows of x whose sums fit the registers beside two columns
+
+struct Int8Column {
+  const int8_t* codes;
+  float scale;
+
+  Int8Column(const QuantisedProduct& p, int64_t column, const float*) {
+    const QuantisedColumn own = columnOf(p.w, column);
+    codes = own.codes8(p.w.inputs);
+    scale = own.scale8();
+  }
+  static constexpr int64_t kStep = kWidth;
+  /** The weights from input i on. */
+  void load(int64_t i, Vector (&w)[1]) const {
+    Signed bytes;
+    std::memcpy(&bytes, codes + i, sizeof bytes);
+    __builtin_prefetch(codes + i + 512);
+    w[0] = __builtin_convertvector(__builtin_convertvector(bytes, Whole), Vector);
+  }
+  float rest(int64_t i) const { return static_cast<float>(codes[i]); }
+};
+
+// 16 levels in registers.
+struct LevelTable {
+#if defined(__AVX512F__)
+  Vector levels;
+  explicit LevelTable(const float* from) : levels(load(from)) {}
+  Vector operator[](const Whole& code) const { return __builtin_shuffle(levels, code); }
+#else
+  Vector low, high;
+  explicit LevelTable(const float* from) : low(load(from)), high(load(from + kWidth)) {}
+  Vector operator[](const Whole& code) const { return __builtin_shuffle(low, high, code); }
+#endif
+};
+
+struct FourBitColumn {
+  const uint8_t* codes;
+  const float* peaks;  // of its blocks
+  int64_t block;
+  LevelTable table;
+  float scale = 1;
+
+  FourBitColumn(const QuantisedProduct& p, int64_t column, const float* peaks)
+      : codes(columnOf(p.w, column).codes4(p.w.inputs)),
+        peaks(peaks + column % kColumns * (p.w.inputs / p.w.block)),
+        block(p.w.block),
+        table(p.w.levels) {}
+  static constexpr int64_t kStep = 2 * kWidth;
+  /** Those of even inputs, then those of odd ones. */
+  void load(int64_t i, Vector (&w)[2]) const {
+    Unsigned bytes;
+    std::memcpy(&bytes, codes + i / 2, sizeof bytes);
+    __builtin_prefetch(codes + i / 2 + 512);
+    const Whole both = __builtin_convertvector(bytes, Whole);
+    const Vector peak = all(peaks[i / block]);
+    w[0] = table[both >> 4] * peak;
+    w[1] = table[both & 15] * peak;
+  }
+  float rest(int64_t) const { return 0; }  // there is none: rows are whole blocks
+};
+
+// Even inputs of each step before its odd ones.
+std::vector<float> inPairs(const float* x, int64_t count) {
+  std::vector<float> out(count);
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t start = i / (2 * kWidth) * (2 * kWidth), at = i - start;
+    out[start + at % 2 * kWidth + at / 2] = x[i];
+  }
+  return out;
+}
+
+template <typename Column, int ROWS, int COLUMNS, size_t... INDEX>
+void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column, const float* peaks, std::index_sequence<INDEX...>) {
+  constexpr int kVectors = Column::kStep / kWidth;
+  const int64_t k = p.w.inputs;
+  const Column own[COLUMNS] = {Column(p, column + static_cast<int64_t>(INDEX), peaks)...};
+  x += row * k;
+  Vector sums[ROWS][COLUMNS] = {};
+  int64_t i = 0;
+  for (; i + Column::kStep <= k; i += Column::kStep)
+    for (int c = 0; c < COLUMNS; c++) {
+      Vector w[kVectors];
+      own[c].load(i, w);
+      for (int v = 0; v < kVectors; v++)
+        for (int r = 0; r < ROWS; r++) sums[r][c] += load(x + r * k + i + v * kWidth) * w[v];
+    }
+  for (int r = 0; r < ROWS; r++)
+    for (int c = 0; c < COLUMNS; c++) {
+      float sum = total(sums[r][c]);
+      for (int64_t j = i; j < k; j++) sum += x[r * k + j] * own[c].rest(j);
+      p.put(row + r, column + c, sum * own[c].scale);
+    }
+}
+
+template <typename Column, int ROWS, int COLUMNS>
+void columns(const QuantisedProduct& p, const float* x, int64_t row, int64_t begin, int64_t end, const float* peaks) {
+  int64_t column = begin;
+  for (; column + COLUMNS <= end; column += COLUMNS)
+    tile<Column, ROWS, COLUMNS>(p, x, row, column, peaks, std::make_index_sequence<COLUMNS>());
+  for (; column < end; column++) tile<Column, ROWS, 1>(p, x, row, column, peaks, std::make_index_sequence<1>());
+}
+
+template <typename Column>
+void product(const QuantisedProduct& p, const float* x) {
+  const int64_t k = p.w.inputs, blocks = p.w.four ? k / p.w.block : 0;
+  const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * k * kColumns;
+  at::parallel_for(0, tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
+    std::vector<float> peaks(kColumns * blocks);
+    for (int64_t task = first; task < last; task++) {
+      const int64_t begin = task * kColumns, end = std::min(p.w.outputs, begin + kColumns);
+      if (p.w.four)
+        for (int64_t column = begin; column < end; column++) {
+          const QuantisedColumn own = columnOf(p.w, column);
+          blockScales(*own.part, own.row * blocks, blocks, peaks.data() + column % kColumns * blocks);
+        }
+      int64_t row = 0;
+      for (; row + kRows <= p.m; row += kRows) columns<Column, kRows, 2>(p, x, row, begin, end, peaks.data());
+      for (; row + 2 <= p.m; row += 2) columns<Column, 2, 4>(p, x, row, begin, end, peaks.data());
+      for (; row < p.m; row++) columns<Column, 1, 8>(p, x, row, begin, end, peaks.data());
+    }
+  });
+}
+
+}  // namespace
+
+bool lanesFit(const QuantisedRows& w) { return !w.four || isAligned(w); }
+
+void lanesProduct(const QuantisedProduct& p) {
+  if (!p.w.four) return product<Int8Column>(p, p.x);
+  product<FourBitColumn>(p, inPairs(p.x, p.m * p.w.inputs).data());
+}
+
+}  // namespace attune
+
+#else
+
+namespace attune {
+bool lanesFit(const QuantisedRows&) { return false; }
+void lanesProduct(const QuantisedProduct&) {}
+}  // namespace attune
+
+#endif

@@ -1,0 +1,57 @@
+#include "cpu/quantised_product.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/skinny_product.h"
+
+namespace attune {
+namespace {
+
+constexpr int64_t kPanel = 16;  // the columns that skinnyProduct keeps in the first cache
+
+// For the matrices and CPUs that have no kernel of their own: every thread makes the rows that it needs.
+void panelsProduct(const QuantisedProduct& p) {
+  const int64_t k = p.w.inputs, n = p.w.outputs, panels = piecesOf(n, kPanel);
+  at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> panel(kPanel * k), out(p.m * kPanel);
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t first = i * kPanel, count = std::min(kPanel, n - first);
+      dequantiseRows(p.w, first, count, panel.data());
+      skinnyProduct({p.x, panel.data(), nullptr, out.data(), p.m, k, count});
+      for (int64_t row = 0; row < p.m; row++)
+        for (int64_t column = 0; column < count; column++) p.put(row, first + column, out[row * count + column]);
+    }
+  });
+}
+
+}  // namespace
+
+QuantisedColumn columnOf(const QuantisedRows& rows, int64_t column) {
+  for (const QuantisedPart& part : rows.parts) {
+    if (column < part.outputs) return {&part, column};
+    column -= part.outputs;
+  }
+  return {nullptr, 0};
+}
+
+void blockScales(const QuantisedPart& part, int64_t first, int64_t count, float* out) {
+  if (part.nested == nullptr) {
+    std::copy_n(static_cast<const float*>(part.scales) + first, count, out);
+    return;
+  }
+  const uint8_t* codes = static_cast<const uint8_t*>(part.scales) + first;
+  const float* map = dynamicMap();
+  for (int64_t i = 0; i < count; i++) out[i] = map[codes[i]] * part.nested[(first + i) / kNestedRun] + part.offset;
+}
+
+void quantisedProduct(const QuantisedProduct& p) {
+  if (p.m == 0 || p.w.outputs == 0) return;
+  if (digitsFit(p.w)) return digitsProduct(p);
+  if (lanesFit(p.w)) return lanesProduct(p);
+  panelsProduct(p);
+}
+
+}  // namespace attune
