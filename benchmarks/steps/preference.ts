@@ -1,6 +1,6 @@
 /** A DPO step as `attune train preference` takes it: 16 pairs, the reference asked anew each step, AdamW. */
 import { preferenceLoss, preferenceOptions } from '../../src/algorithms/index.ts';
-import { addLora, initModel } from '../../src/models/index.ts';
+import { addLora, initModel, type Model } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import type { TrainTask } from '../../src/trainers/loop/task.ts';
 import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference/objective.ts';
@@ -12,13 +12,18 @@ import { fastestStep, type Measured, type StepWork, unsaved } from './measured.t
 const PAIRS = 16;
 export const LORA = { r: 16, alpha: 32, targetModules: ['q_proj', 'k_proj', 'v_proj', 'o_proj'] };
 
-export async function dpoSteps(work: StepWork, lora: boolean): Promise<Measured & { tokens: number }> {
+/** `make` gives another model than that of the peers. */
+export async function dpoSteps(
+  work: StepWork,
+  lora: boolean,
+  make?: () => Model,
+): Promise<Measured & { tokens: number }> {
   const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
   const lengths = (work.cuda ? GPU_LENGTHS : CPU_LENGTHS).slice(0, 2 * PAIRS);
   const device = work.cuda ? 'cuda:0' : 'cpu';
   // what the peers are given: on the CPU pairs with prompts of 8 tokens, on CUDA sequences that are scored from their second token on
   const promptLength = work.cuda ? 1 : 8;
-  using model = initModel(shape, { seed: 0, device });
+  using model = make?.() ?? initModel(shape, { seed: 0, device });
   if (lora) addLora(model, LORA);
   else model.decoder.requiresGrad_();
   const reference = lora

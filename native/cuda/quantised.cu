@@ -2,6 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdint>
+
 #include "cuda/quantised.h"
 
 namespace attune {
@@ -19,7 +21,7 @@ __global__ void int8Kernel(DequantiseArgs a) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= a.outputs * a.inputs) return;
   put(static_cast<T*>(a.out) + i, static_cast<float>(static_cast<const signed char*>(a.codes)[i]) *
-                                      static_cast<const float*>(a.scales)[i / a.inputs] * (1.0f / 127.0f));
+                                      (static_cast<const float*>(a.scales)[i / a.inputs] * (1.0f / 127.0f)));
 }
 
 // One thread a byte, which is two weights of one block: blocks run through the flattened matrix and begin at even places.
@@ -40,10 +42,52 @@ __global__ void fourBitKernel(DequantiseArgs a) {
   if (first + 1 < count) put(out + 1, levels[code & 15] * scale);
 }
 
+// Eight neighbours, which share a row or a block, to a thread: 16 bytes are written at once in bf16.
+constexpr int kEight = 8;
+
+template <typename T, bool FOUR>
+__global__ void eightsKernel(DequantiseArgs a, unsigned count, unsigned perScale) {
+  __shared__ float levels[16];
+  if (FOUR && threadIdx.x < 16) levels[threadIdx.x] = a.levels[threadIdx.x];
+  if (FOUR) __syncthreads();
+  const unsigned i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const unsigned own = i / perScale;
+  alignas(16) T out[kEight];
+  if constexpr (FOUR) {
+    const unsigned codes = static_cast<const unsigned*>(a.codes)[i];
+    const float scale = a.nested == nullptr
+                            ? static_cast<const float*>(a.scales)[own]
+                            : fmaf(a.map[static_cast<const unsigned char*>(a.scales)[own]], a.nested[own / kRun], *a.offset);
+#pragma unroll
+    for (int j = 0; j < kEight; j++) put(out + j, levels[(codes >> (j / 2 * 8 + (j % 2 == 0 ? 4 : 0))) & 15u] * scale);
+  } else {
+    const uint2 codes = static_cast<const uint2*>(a.codes)[i];
+    const float scale = static_cast<const float*>(a.scales)[own] * (1.0f / 127.0f);
+#pragma unroll
+    for (int j = 0; j < kEight; j++)
+      put(out + j, static_cast<float>(static_cast<signed char>((j < 4 ? codes.x : codes.y) >> (j % 4 * 8))) * scale);
+  }
+  uint4* to = reinterpret_cast<uint4*>(static_cast<T*>(a.out) + static_cast<int64_t>(i) * kEight);
+#pragma unroll
+  for (int j = 0; j < static_cast<int>(sizeof(out) / sizeof(uint4)); j++) to[j] = reinterpret_cast<const uint4*>(out)[j];
+}
+
 template <typename T>
 void launch(bool four, const DequantiseArgs& args, cudaStream_t stream) {
   const int64_t weights = args.outputs * args.inputs, count = four ? (weights + 1) / 2 : weights;
   if (count == 0) return;
+  const auto aligned = [](const void* pointer, uintptr_t to) { return reinterpret_cast<uintptr_t>(pointer) % to == 0; };
+  const int64_t perScale = (four ? args.block : args.inputs) / kEight;
+  if ((four ? args.block : args.inputs) % kEight == 0 && weights % kEight == 0 && weights / kEight <= UINT32_MAX - kThreads &&
+      aligned(args.codes, 8) && aligned(args.out, 16)) {
+    const unsigned eights = static_cast<unsigned>(weights / kEight), grid = (eights + kThreads - 1) / kThreads;
+    if (four)
+      eightsKernel<T, true><<<grid, kThreads, 0, stream>>>(args, eights, static_cast<unsigned>(perScale));
+    else
+      eightsKernel<T, false><<<grid, kThreads, 0, stream>>>(args, eights, static_cast<unsigned>(perScale));
+    return;
+  }
   const unsigned grid = static_cast<unsigned>((count + kThreads - 1) / kThreads);
   if (four)
     fourBitKernel<T><<<grid, kThreads, 0, stream>>>(args);

@@ -1,4 +1,4 @@
-// What native/cuda/quantised.cu takes: plain pointers, so that nvcc sees nothing of torch.
+// What native/cuda/quantised.cu and quantised_product.cu take: plain pointers, so that nvcc sees nothing of torch.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -15,5 +15,23 @@ struct DequantiseArgs {
 };
 
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream);
+
+constexpr int kMostParts = 4;
+
+/** `product.weight` is null: the matrix is in parts, below one another. */
+struct QuantisedProductArgs {
+  ProductArgs product;
+  bool four;
+  int parts, block;
+  const float *levels, *map;  // as above
+  struct Part {
+    const void *codes, *scales;
+    const float *nested, *offset;
+    int rows;
+  } part[kMostParts];
+};
+
+bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool four, int64_t block);
+void launchQuantisedProduct(const QuantisedProductArgs& args, cudaStream_t stream);
 
 }  // namespace attune

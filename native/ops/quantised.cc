@@ -35,6 +35,13 @@ bool inPanels(const Tensor& x) { return x.device().is_cpu() && x.scalar_type() =
 
 // x[M, K] → [M, N]
 Tensor product(const Tensor& x, const QuantisedMatrix& matrix) {
+#ifdef ATTUNE_KERNELS
+  if (x.is_cuda() && x.scalar_type() == at::kBFloat16 && x.size(0) > 0 && cudaQuantisedFits(matrix, x.size(0))) {
+    Tensor y = at::empty({x.size(0), matrix.outputs}, x.options());
+    cudaQuantisedProduct(matrix, x.contiguous(), {}, {}, 0, false, false, y);
+    return y;
+  }
+#endif
   if (!inPanels(x)) return at::mm(x, dequantised(matrix, x.scalar_type()).t());
   Tensor y = at::empty({x.size(0), matrix.outputs}, x.options());
   if (y.numel() == 0) return y;

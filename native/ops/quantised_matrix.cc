@@ -117,6 +117,47 @@ QuantisedRows QuantisedMatrix::rows() const {
   return found;
 }
 
+#ifdef ATTUNE_KERNELS
+bool cudaQuantisedFits(const QuantisedMatrix& m, int64_t rows) {
+  const c10::cuda::CUDAGuard guard(m.codes.device());
+  return m.parts.size() <= kMostParts && reinterpret_cast<uintptr_t>(m.codes.data_ptr()) % 16 == 0 &&
+         quantisedProductFits(rows, m.inputs, m.outputs, m.four, m.block);
+}
+
+void cudaQuantisedProduct(const QuantisedMatrix& m, const Tensor& x, const Tensor& bias, const Tensor& norm, double eps, bool gated,
+                          bool add, Tensor& y) {
+  const c10::cuda::CUDAGuard guard(m.codes.device());
+  const bool nested = m.four && m.nested.defined();
+  QuantisedProductArgs args{};
+  args.product = {x.data_ptr(),
+                  nullptr,
+                  bias.defined() ? bias.data_ptr() : nullptr,
+                  norm.defined() ? norm.data_ptr() : nullptr,
+                  y.data_ptr(),
+                  x.size(0),
+                  m.inputs,
+                  m.outputs / (gated ? 2 : 1),
+                  static_cast<float>(eps),
+                  gated,
+                  add};
+  args.four = m.four;
+  args.parts = static_cast<int>(m.parts.size());
+  args.block = static_cast<int>(m.block);
+  args.levels = m.four ? m.levels.data_ptr<float>() : nullptr;
+  args.map = nested ? dynamicMapOn(m.codes.device()).data_ptr<float>() : nullptr;
+  eachPlace(m, [&](int64_t part, const Place& at) {
+    QuantisedProductArgs::Part& to = args.part[part];
+    to.codes = static_cast<const char*>(m.codes.data_ptr()) + at.code;
+    to.scales = static_cast<const char*>(m.scales.data_ptr()) + at.scale * m.scales.element_size();
+    to.nested = nested ? m.nested.data_ptr<float>() + at.nested : nullptr;
+    to.offset = nested ? m.offsets.data_ptr<float>() + part : nullptr;
+    to.rows = static_cast<int>(at.rows);
+  });
+  launchQuantisedProduct(args, c10::cuda::getCurrentCUDAStream().stream());
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+#endif
+
 Tensor dequantisedByAten(const QuantisedMatrix& m, c10::ScalarType dtype) {
   if (!m.four) return m.codes.view({m.outputs, m.inputs}).to(at::kFloat).mul_(m.scales.mul(1.0 / 127).unsqueeze(1)).to(dtype);
   std::vector<Tensor> parts;

@@ -30,6 +30,13 @@ struct QuantisedMatrix : QuantisedTensors {
 
 /** [outputs, inputs] */
 at::Tensor dequantised(const QuantisedMatrix& matrix, c10::ScalarType dtype);
+#ifdef ATTUNE_KERNELS
+/** Whether `cudaQuantisedProduct` takes this matrix and so many rows. */
+bool cudaQuantisedFits(const QuantisedMatrix& matrix, int64_t rows);
+/** As cudaProduct (cuda/kernels.h): bf16, a few rows; bias and norm may be undefined. */
+void cudaQuantisedProduct(const QuantisedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias, const at::Tensor& norm, double eps,
+                          bool gated, bool add, at::Tensor& y);
+#endif
 /** The same with ATen's operators alone, for devices without a kernel of ours. */
 at::Tensor dequantisedByAten(const QuantisedMatrix& matrix, c10::ScalarType dtype);
 

@@ -1,8 +1,11 @@
 /** Quantised weights. The codes come from the CPU: both devices hold the same, so that even 4 bits must agree to rounding. */
 import { describe, expect, it } from 'vitest';
-import { quantTypes } from '../../src/models/index.ts';
+import { KvCache } from '../../src/models/generate/cache.ts';
+import { generalLogits } from '../../src/models/generate/decoding.ts';
+import { DecodePlan } from '../../src/models/generate/plan.ts';
+import { initModel, quantTypes } from '../../src/models/index.ts';
 import { QuantisedMatrix } from '../../src/nn/index.ts';
-import { aten, randn, scope, seed, type Tensor } from '../../src/tensor/index.ts';
+import { aten, type DType, integers, linear, noGrad, randn, scope, seed, type Tensor } from '../../src/tensor/index.ts';
 import { device, gap, gapOfFunction, hasCuda, precisions } from './device.ts';
 
 const cases = quantTypes.flatMap((type) => [256, 77].map((inputs) => [type, inputs] as const));
@@ -39,4 +42,61 @@ describe.each(cases)(`%s with %i inputs on ${device}`, (type, inputs) => {
       expect(gapOfFunction([randn([40, inputs])], multiply, dtype)).toBeLessThanOrEqual(bound);
     }),
   );
+});
+
+describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`, (type) => {
+  // whole tiles in one and in several parts; with few outputs a cluster of blocks shares the inputs
+  const shapes = [
+    { parts: [512, 128, 128], inputs: 1024 },
+    { parts: [1024], inputs: 3072 },
+    { parts: [8192, 8192], inputs: 256 },
+  ];
+  it.each(shapes)('$parts outputs of $inputs inputs', ({ parts, inputs }) =>
+    scope(() => {
+      seed(4);
+      const plain = parts.map((rows) => randn([rows, inputs]).mul(0.05));
+      using matrix = QuantisedMatrix.of(plain, type, device);
+      const weights = matrix.dequantise('bfloat16');
+      const x = randn([20, inputs]).to({ device, dtype: 'bfloat16' });
+      for (const rows of [1, 3, 16, 20]) {
+        const some = x.narrow(0, 0, rows);
+        const found = noGrad(() => matrix.multiply(some));
+        expect(gap(found, linear(some, weights))).toBeLessThanOrEqual(1e-2);
+        if (hasCuda)
+          expect(
+            gap(
+              found.narrow(0, 0, 1),
+              noGrad(() => matrix.multiply(x.narrow(0, 0, 1))),
+            ),
+          ).toBe(0);
+      }
+    }),
+  );
+
+  it('is what the general path gives', () => {
+    const shape = {
+      ...{ model_type: 'qwen3', vocab_size: 96, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 2 },
+      ...{ num_attention_heads: 4, num_key_value_heads: 2, head_dim: 64, max_position_embeddings: 64 },
+      ...{ rms_norm_eps: 1e-5, tie_word_embeddings: false },
+    };
+    const dtype: DType = hasCuda ? 'bfloat16' : 'float32';
+    using model = initModel(shape, { seed: 1, device, dtype, quantType: type });
+    const cacheOf = () => new KvCache(model.decoder.spec, { slots: 20, length: 16 }, { dtype, device });
+    const caches = [cacheOf(), cacheOf()] as const;
+    const plan = DecodePlan.of(model.decoder, caches[0]) as DecodePlan;
+    scope(() =>
+      noGrad(() => {
+        for (const count of [1, 16, 20]) {
+          const at = (value: (i: number) => number) =>
+            integers(
+              Array.from({ length: count }, (_, i) => value(i)),
+              { device },
+            );
+          const rows = { ids: at((i) => (7 * i + count) % 96), positions: at(() => 0), slots: at((i) => i) };
+          expect(gap(plan.logits(rows), generalLogits(model.decoder, caches[1], rows))).toBeLessThanOrEqual(4e-2);
+        }
+      }),
+    );
+    for (const each of [plan, ...caches]) each.dispose();
+  });
 });

@@ -148,8 +148,15 @@ bool isUniform(const DecodePlan& plan) {
     return !tensor.defined() ||
            (tensor.is_contiguous() && tensor.device() == plan.embedding.device() && tensor.scalar_type() == plan.embedding.scalar_type());
   };
+  const auto quantisedFits = [&](const QuantisedMatrix& matrix) {
+    if (matrix.codes.device() != plan.embedding.device()) return false;
+#ifdef ATTUNE_KERNELS
+    if (matrix.codes.is_cuda()) return cudaQuantisedFits(matrix, 1);
+#endif
+    return matrix.codes.device().is_cpu();
+  };
   const auto bothFit = [&](const Linear& linear) {
-    return fits(linear.bias) && (linear.quantised ? linear.quantised->codes.device() == plan.embedding.device() : fits(linear.weight));
+    return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight));
   };
   for (const Tensor* table : {&plan.cosines, &plan.sines})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;

@@ -147,6 +147,7 @@ Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
 }
 
 void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, double eps, bool gated, bool add, Tensor& y) {
+  if (linear.quantised) return cudaQuantisedProduct(*linear.quantised, x, linear.bias, norm, eps, gated, add, y);
   cudaProduct({x, linear.weight, linear.bias, norm, eps, gated, add}, y);
 }
 

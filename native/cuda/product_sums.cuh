@@ -1,0 +1,133 @@
+// What the products of a decoding step share (product.cu, quantised_product.cu): a block of eight warps computes 8·TILES columns for
+// ROWS sets of 16 rows, each warp over a share of the inputs, and a cluster of `splits` blocks may split the inputs further.
+#pragma once
+#include <cooperative_groups.h>
+
+#include "cuda/mma.cuh"
+
+namespace attune {
+
+constexpr int kWarps = 8, kThreads = 32 * kWarps, kCluster = 4;
+enum class Form { Plain, Gated };
+
+template <int TILES, int ROWS>
+struct ProductShared {
+  static constexpr int kColumns = 8 * TILES, kPad = 8;
+  float partial[kWarps][16][kColumns + kPad];
+  float joined[16][kColumns];
+  float squares[kWarps][16 * ROWS];
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+namespace groups = cooperative_groups;
+using Number = __nv_bfloat16;
+
+// Weights are read once, so they need not stay in the L1 cache.
+__device__ inline uint4 stream(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
+}
+
+__device__ inline float squaresOf(const uint4& eight) {
+  float sum = 0;
+  for (unsigned two : {eight.x, eight.y, eight.z, eight.w}) {
+    const float2 v = unpack<Number>(two);
+    sum += v.x * v.x + v.y * v.y;
+  }
+  return sum;
+}
+
+__device__ inline uint4 timesEach(uint4 x, const uint4& weights) {
+  auto* two = reinterpret_cast<__nv_bfloat162*>(&x);
+  const auto* by = reinterpret_cast<const __nv_bfloat162*>(&weights);
+#pragma unroll
+  for (int i = 0; i < 4; i++) two[i] = __hmul2(two[i], by[i]);
+  return x;
+}
+
+/**
+ * Adds the warps' sums, always in the same order, and writes: times 1/√(mean x² + ε) where NORM (`square`: a lane's share of Σ x² of
+ * its two rows of each set), plus bias, silu(gate)·up, plus what y holds.
+ */
+template <int TILES, int ROWS, Form FORM, bool NORM>
+__device__ inline void finishProduct(const ProductArgs& a, int splits, ProductShared<TILES, ROWS>& shared, float (&sums)[ROWS][TILES][4],
+                                     float (&square)[ROWS][2]) {
+  constexpr int kColumns = 8 * TILES, kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
+  const int rank = static_cast<int>(blockIdx.x) % splits, first = static_cast<int>(blockIdx.x) / splits * kOwn;
+  const int inputs = static_cast<int>(a.inputs);
+  const auto rowOf = [&](int m, int half) { return m * 16 + half * 8 + line; };
+  if constexpr (NORM)
+#pragma unroll
+    for (int m = 0; m < ROWS; m++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float sum = square[m][half];
+        sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+        sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+        if (part == 0) shared.squares[warp][rowOf(m, half)] = sum;
+      }
+  const auto scaleOf = [&](int row) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; i++) sum += shared.squares[i][row];
+    return rsqrtf(sum / static_cast<float>(inputs) + a.eps);
+  };
+
+  const auto cluster = groups::this_cluster();
+#pragma unroll
+  for (int m = 0; m < ROWS; m++) {
+    if (m > 0) __syncthreads();
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+      float* low = &shared.partial[warp][line][j * 8 + part * 2];
+      float* high = &shared.partial[warp][line + 8][j * 8 + part * 2];
+      low[0] = sums[m][j][0], low[1] = sums[m][j][1], high[0] = sums[m][j][2], high[1] = sums[m][j][3];
+    }
+    __syncthreads();
+    const auto sumOfWarps = [&](int row, int column) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kWarps; i++) sum += shared.partial[i][row][column];
+      return sum;
+    };
+    if (splits > 1) {
+      for (int i = threadIdx.x; i < 16 * kColumns; i += kThreads)
+        shared.joined[i / kColumns][i % kColumns] = sumOfWarps(i / kColumns, i % kColumns);
+      cluster.sync();
+    }
+    const auto sumOfAll = [&](int row, int column) {
+      if (splits == 1) return sumOfWarps(row, column);
+      float sum = 0;
+      for (int i = 0; i < splits; i++) sum += cluster.map_shared_rank(&shared.joined[row][column], i)[0];
+      return sum;
+    };
+    // the blocks of a cluster share the writing
+    for (int i = threadIdx.x + rank * kThreads; i < 16 * 8 * kOwn; i += kThreads * splits) {
+      const int row = i / (8 * kOwn), column = i % (8 * kOwn), target = first * 8 + column;
+      if (m * 16 + row >= a.rows || target >= a.outputs) continue;
+      const Number* bias = static_cast<const Number*>(a.bias);
+      Number* y = static_cast<Number*>(a.y) + (m * 16 + row) * a.outputs + target;
+      const float scale = NORM ? scaleOf(m * 16 + row) : 1.0f;
+      float value = sumOfAll(row, column) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      if constexpr (FORM == Form::Gated) {
+        const float up = sumOfAll(row, column + 8 * kOwn) * scale + (bias == nullptr ? 0.0f : wide(bias[a.outputs + target]));
+        const float gate = wide(narrow<Number>(value));
+        value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+      }
+      *y = narrow<Number>(a.add ? wide(*y) + value : value);
+    }
+    if (splits > 1) cluster.sync();  // no block continues while others read its sums
+  }
+}
+#endif
+
+/** Launches a kernel of either kind with `own` tiles of outputs a block. */
+template <typename Kernel, typename Arguments>
+void launchProductKernel(Kernel kernel, const Arguments& arguments, int64_t tiles, int64_t own, unsigned splits, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((tiles + own - 1) / own * splits));
+  launchInRow(kernel, grid, kThreads, splits, stream, arguments, static_cast<int>(splits));
+}
+
+}  // namespace attune
