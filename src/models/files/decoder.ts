@@ -59,9 +59,11 @@ export function readDecoder(
     throw new UserError(
       `${folder}: its weights are ${source.quantType} already and cannot become ${quantType}: leave the choice out, or load the original.`,
     );
-  const decoder = scope(() => noGrad(() => buildDecoder(spec, names, source, projections(source, quantType, device))));
-  source.refuseLeftovers();
-  return decoder;
+  return freedOnError((made) => {
+    const decoder = buildDecoder(spec, names, source, projections(source, quantType, device, made), made);
+    source.refuseLeftovers();
+    return decoder;
+  });
 }
 
 /** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
@@ -69,13 +71,34 @@ export function initDecoder(config: Record<string, unknown>, source: string, opt
   const { spec, names } = familyOf(config, source);
   const { dtype = configDtype(config), device = 'cpu', quantType } = options;
   const weights = new InitialSource(spec, { dtype, device });
-  return scope(() => noGrad(() => buildDecoder(spec, names, weights, projections(weights, quantType, device))));
+  return freedOnError((made) =>
+    buildDecoder(spec, names, weights, projections(weights, quantType, device, made), made),
+  );
+}
+
+/** What a decoder is made of, so far. */
+type Made = { dispose(): void }[];
+
+/** A decoder's tensors outlive the scope that they are made in; where one of them cannot be read, the others are freed. */
+function freedOnError(build: (made: Made) => Decoder): Decoder {
+  const made: Made = [];
+  try {
+    return scope(() => noGrad(() => build(made)));
+  } catch (error) {
+    for (const part of made) part.dispose();
+    throw error;
+  }
 }
 
 type MakeProjection = (parts: ProjectionPart[], inputs: number, bias: boolean) => Projection;
 
 /** Makes projections from a source's matrices. A matrix is freed once its projection is made: one is in memory at a time. */
-function projections(source: WeightSource, quantType: QuantType | undefined, device: Device): MakeProjection {
+function projections(
+  source: WeightSource,
+  quantType: QuantType | undefined,
+  device: Device,
+  made: Made,
+): MakeProjection {
   const matrixOf = (parts: ProjectionPart[], inputs: number) => {
     const named = parts.map(({ name, outputs }) => [`${name}.weight`, [outputs, inputs]] as const);
     if (named.every(([name]) => source.isQuantised(name))) {
@@ -91,7 +114,9 @@ function projections(source: WeightSource, quantType: QuantType | undefined, dev
   return (parts, inputs, bias) =>
     scope(() => {
       const biases = bias ? parts.map(({ name, outputs }) => source.get(`${name}.bias`, [outputs], 'bias')) : null;
-      return new Projection(parts, matrixOf(parts, inputs), biases === null ? null : joined(biases));
+      const own = new Projection(parts, matrixOf(parts, inputs), biases === null ? null : joined(biases));
+      made.push(...[own.weight, own.quantised, own.bias].filter((part) => part !== null));
+      return own;
     });
 }
 
@@ -100,15 +125,20 @@ function buildDecoder(
   names: WeightNames,
   source: WeightSource,
   projection: MakeProjection,
+  made: Made,
 ): Decoder {
   const { hiddenSize: hidden, vocabSize } = spec;
-  const weight = (name: string, shape: number[]) => keep(source.get(`${name}.weight`, shape, 'matrix'));
+  const kept = (tensor: Tensor) => {
+    made.push(tensor);
+    return keep(tensor);
+  };
+  const weight = (name: string, shape: number[]) => kept(source.get(`${name}.weight`, shape, 'matrix'));
   const norm = (name: string, size: number, kind = spec.norm): Norm => ({
     name,
     kind: kind.kind,
     eps: kind.eps,
-    weight: keep(source.get(`${name}.weight`, [size], 'gain')),
-    bias: kind.bias ? keep(source.get(`${name}.bias`, [size], 'bias')) : null,
+    weight: kept(source.get(`${name}.weight`, [size], 'gain')),
+    bias: kind.bias ? kept(source.get(`${name}.bias`, [size], 'bias')) : null,
   });
   const layers = Array.from({ length: spec.layers }, (_, i) => buildLayer(i, spec, names, projection, norm));
   return new Decoder(spec, {
@@ -127,7 +157,7 @@ function buildDecoder(
         : {
             name: names.head,
             weight: spec.tied ? null : weight(names.head, [vocabSize, hidden]),
-            bias: spec.headBias ? keep(source.get(`${names.head}.bias`, [vocabSize], 'bias')) : null,
+            bias: spec.headBias ? kept(source.get(`${names.head}.bias`, [vocabSize], 'bias')) : null,
           },
   });
 }

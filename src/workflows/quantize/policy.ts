@@ -145,7 +145,10 @@ async function compare(
   const tokens: TokenDivergence[] = [];
   const seconds: [number, number] = [0, 0];
   // warm-up: the first pass includes one-time costs
-  for (const model of pair) scope(() => noGrad(() => predictingRows(model, responses.slice(0, 1))));
+  for (const model of pair)
+    scope(() => {
+      noGrad(() => predictingRows(model, responses.slice(0, 1)));
+    });
   for (let start = 0; start < responses.length; start += perPass) {
     signal?.throwIfAborted();
     const part = responses.slice(start, start + perPass);

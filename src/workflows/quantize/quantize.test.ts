@@ -102,9 +102,11 @@ describe('quantize policy', () => {
   it('reports the divergence on what the original wrote, and saves a model that has it', async () => {
     const model = join(temporary, 'policy');
     cpSync(tiny, model, { recursive: true });
+    const before = liveTensors();
     const { results, folder, report } = await quantizePolicy({
       ...{ model, quantType: 'int4', task: 'number_sorting:1', numPrompts: 6, maxNewTokens: 16 },
     });
+    expect(liveTensors()).toBeLessThanOrEqual(before);
     expect(folder).toBe(join(model, 'quantized_int4'));
     const { kl_evaluation: kl } = json(folder);
     expect(kl.num_completions).toBe(6);
