@@ -68,7 +68,8 @@ struct Digits {
       for (int64_t i = begin; i < end; i++) {
         const int64_t row = i / blocks, first = i % blocks * size, count = std::min(size, k - first);
         int8_t* to = digits.get() + row * stride + first * kDigits;
-        units[i] = four ? toDigits(x + row * k + first, count, to, kGroup, inPairs) : toDigits(x + row * k + first, count, to, kGroup, inOrder);
+        units[i] =
+            four ? toDigits(x + row * k + first, count, to, kGroup, inPairs) : toDigits(x + row * k + first, count, to, kGroup, inOrder);
       }
     });
   }
@@ -109,8 +110,7 @@ inline void addBlock(const Sums (&sums)[ROWS][COLUMNS], const float* scales, int
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++)
-      totals[r][c] = vfmaq_n_f32(totals[r][c], sums[r][c].value(), scales[(r * COLUMNS + c) * blocks]);
+    for (int c = 0; c < COLUMNS; c++) totals[r][c] = vfmaq_n_f32(totals[r][c], sums[r][c].value(), scales[(r * COLUMNS + c) * blocks]);
 }
 
 template <int ROWS, int COLUMNS>
@@ -118,7 +118,7 @@ __attribute__((noinline)) void tile8(const Tile& tile, const Digits& x, int64_t 
   const auto codesAt = [&](int c, int64_t i) { return static_cast<const int8_t*>(tile.codes[c]) + i; };
   for (int64_t b = 0; b < x.blocks; b++) {
     Sums sums[ROWS][COLUMNS];
-    const auto group = [&](int64_t i, const int8x16_t (&w)[COLUMNS]) {
+    const auto group = [&](int64_t i, const int8x16_t(&w)[COLUMNS]) {
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
         const int8_t* own = tile.x + r * x.stride + i * kDigits;

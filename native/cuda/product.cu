@@ -94,9 +94,7 @@ void multiplyBySize(const ProductArgs& a, cudaStream_t stream) {
   // Roughly as many columns per block as still give every multiprocessor a block.
   const int64_t multiprocessors = multiprocessorsOfDevice();
   const int64_t tiles = a.outputs / 8;
-  const auto launch = [&](auto kernel, int64_t own, unsigned splits) {
-    launchProductKernel(kernel, a, tiles, own, splits, stream);
-  };
+  const auto launch = [&](auto kernel, int64_t own, unsigned splits) { launchProductKernel(kernel, a, tiles, own, splits, stream); };
   if constexpr (FORM == Form::Gated) {
     if (tiles <= multiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 1, 1);
     if (tiles <= 2 * multiprocessors) return launch(productKernel<4, ROWS, FORM, NORM>, 2, 1);

@@ -1,8 +1,9 @@
 // The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
-// registers, into the numbers that quantised.cu writes for a product of many rows, and multiplied on tensor cores.
+// registers and multiplied on tensor cores; the scales, in f32, are multiplied into the sums. Reading codes takes so little time that
+// the kernel is bound by the instructions that a weight takes: two of 8 bits, less than two of 4.
 //
-// Of 4 bits, a byte is two weights: their levels come from a table in shared memory of all 256 pairs. There are sixteen copies of it,
-// one for each lane of a half-warp, so that no two lanes wait for one another.
+// The integers of 8 bits are bf16 numbers. Of 4 bits, a byte is two weights: their levels in bf16 come from a table in shared memory of
+// all 256 pairs. There are 32 copies of it, one for each lane, so that no two lanes wait for one another.
 #include <type_traits>
 
 #include "cuda/product_sums.cuh"
@@ -11,9 +12,9 @@
 namespace attune {
 namespace {
 
-constexpr int kCopies = 16, kPairs = 256;
+constexpr int kCopies = 32, kPairs = 256;
 constexpr int kRun = 256;  // block maxima that share one maximum
-constexpr int kChunk8 = 64, kChunk4 = 128;  // inputs of one step: 16 bytes for each of a row's four lanes
+constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -26,9 +27,10 @@ struct RowCodes {
   float offset;  // of 8 bits: the row's scale
 };
 
-/** A lane's 16 bytes of one row and chunk, and what the scale of their block is made of. */
+/** A lane's 16 codes of one row and chunk, and what the scale of their block is made of. */
+template <bool FOUR>
 struct Held {
-  uint4 codes;
+  unsigned codes[FOUR ? 2 : 4];
   unsigned scale;
   float nested;
 };
@@ -40,7 +42,7 @@ __device__ inline RowCodes rowAt(const QuantisedProductArgs& a, int row, int qua
   const QuantisedProductArgs::Part& part = a.part[i];
   const int inputs = static_cast<int>(a.product.inputs);
   RowCodes found;
-  found.codes = static_cast<const char*>(part.codes) + row * (FOUR ? inputs / 2 : inputs) + quarter * 16;
+  found.codes = static_cast<const char*>(part.codes) + row * (FOUR ? inputs / 2 : inputs) + quarter * (FOUR ? 8 : 16);
   found.scales = part.scales;
   found.nested = part.nested;
   if constexpr (FOUR) {
@@ -53,39 +55,45 @@ __device__ inline RowCodes rowAt(const QuantisedProductArgs& a, int row, int qua
   return found;
 }
 
-// Eight weights as four registers of two.
-__device__ inline void eightOf4(unsigned codes, float scale, const float2* table, unsigned (&pairs)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 two = table[((codes >> (8 * i)) & 255u) * kCopies];
-    pairs[i] = pack<Number>(two.x * scale, two.y * scale);
-  }
+__device__ inline uint2 streamTwo(const void* from) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+  return v;
 }
 
-// A byte in the lowest place of 2²³ is that float plus the byte.
-__device__ inline float numberOf(unsigned biased, unsigned byte) {
-  return __uint_as_float(__byte_perm(biased, 0x4B000000u, 0x7440u | byte)) - 8388736.0f;
+// Eight weights as four registers of two. `table` is the lane's own copy; its entries are 128 bytes apart.
+__device__ inline void eightOf4(unsigned codes, const char* table, unsigned (&pairs)[4]) {
+  pairs[0] = *reinterpret_cast<const unsigned*>(table + ((codes << 7) & 0x7F80u));
+  pairs[1] = *reinterpret_cast<const unsigned*>(table + ((codes >> 1) & 0x7F80u));
+  pairs[2] = *reinterpret_cast<const unsigned*>(table + ((codes >> 9) & 0x7F80u));
+  pairs[3] = *reinterpret_cast<const unsigned*>(table + ((codes >> 17) & 0x7F80u));
 }
 
-__device__ inline void eightOf8(unsigned first, unsigned second, float scale, unsigned (&pairs)[4]) {
-#pragma unroll
-  for (unsigned i = 0; i < 4; i++) {
-    const unsigned biased = (i < 2 ? first : second) ^ 0x80808080u, byte = 2 * (i % 2);
-    pairs[i] = pack<Number>(numberOf(biased, byte) * scale, numberOf(biased, byte + 1) * scale);
-  }
+// Two bytes b as bf16. With its lower seven bits below the exponent of 128, a byte is 128 + (b mod 128), and with its sign bit there 128 or
+// 256: the difference is the signed number, and exact.
+__device__ inline unsigned twoOf8(unsigned codes, unsigned selector) {
+  const unsigned both = __byte_perm(codes, 0x43434343u, selector), value = both & 0x437F437Fu, sign = both & 0x43804380u;
+  const __nv_bfloat162 two = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value), *reinterpret_cast<const __nv_bfloat162*>(&sign));
+  return *reinterpret_cast<const unsigned*>(&two);
 }
 
-__device__ inline unsigned wordOf(const uint4& words, int i) { return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w; }
+__device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pairs)[4]) {
+  pairs[0] = twoOf8(first, 0x4140u);
+  pairs[1] = twoOf8(first, 0x4342u);
+  pairs[2] = twoOf8(second, 0x4140u);
+  pairs[3] = twoOf8(second, 0x4342u);
+}
 #endif
 
-// As productKernel: TILES tiles of 8 rows of W, of which Gated has half as gates; ROWS sets of 16 rows of x.
-template <bool FOUR, int TILES, int ROWS, Form FORM, bool NORM>
+// As productKernel: TILES tiles of 8 rows of W, of which Gated has half as gates; ROWS sets of 16 rows of x, of which only the first eight
+// are there where not WHOLE.
+template <bool FOUR, int TILES, int ROWS, bool WHOLE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q, int splits) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int kEights = FOUR ? 4 : 2, kChunk = FOUR ? kChunk4 : kChunk8, kDepth = FOUR ? 2 : 3;
+  constexpr int kEights = 2, kDepth = TILES > 2 ? 2 : 4;
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   using Shared = ProductShared<TILES, ROWS>;
-  constexpr size_t kTable = FOUR ? sizeof(float2) * kPairs * kCopies : 0;
+  constexpr size_t kTable = FOUR ? sizeof(unsigned) * kPairs * kCopies : 0;
   // the sums take the table's place when it is no longer needed
   __shared__ __align__(16) unsigned char room[sizeof(Shared) > kTable ? sizeof(Shared) : kTable];
   __shared__ float map[256];
@@ -100,16 +108,20 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
 #pragma unroll
   for (int j = 0; j < TILES; j++)  // tiles beyond the last are computed but not written
     rows[j] = rowAt<FOUR>(q, ((j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1)) * 8 + line, part);
-  Held held[kDepth][TILES];
+  Held<FOUR> held[kDepth][TILES];
   const auto ask = [&](int depth, int chunk) {
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
-      Held& to = held[depth][j];
-      to.codes = stream(rows[j].codes + chunk * 64);
+      Held<FOUR>& to = held[depth][j];
       if constexpr (FOUR) {
-        const int block = rows[j].block + (chunk * kChunk + part * 8 * kEights) / q.block;
+        const uint2 codes = streamTwo(rows[j].codes + chunk * (kChunk / 2));
+        to.codes[0] = codes.x, to.codes[1] = codes.y;
+        const int block = rows[j].block + chunk * kChunk / q.block;
         to.scale = nested ? static_cast<const unsigned char*>(rows[j].scales)[block] : 0;
         to.nested = nested ? rows[j].nested[block / kRun] : static_cast<const float*>(rows[j].scales)[block];
+      } else {
+        const uint4 codes = stream(rows[j].codes + chunk * kChunk);
+        to.codes[0] = codes.x, to.codes[1] = codes.y, to.codes[2] = codes.z, to.codes[3] = codes.w;
       }
     }
   };
@@ -117,16 +129,17 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
   for (int depth = 0; depth < kDepth; depth++)
     if (begin + depth * kWarps < end) ask(depth, begin + depth * kWarps);
   const Number* normWeights = static_cast<const Number*>(a.norm) + part * 8 * kEights;
-  float2* table = reinterpret_cast<float2*>(room);
   if constexpr (FOUR) {
-    for (int i = threadIdx.x; i < kPairs * kCopies; i += kThreads) {
-      const int pair = i / kCopies;
-      table[i] = {q.levels[pair >> 4], q.levels[pair & 15]};
+    unsigned* table = reinterpret_cast<unsigned*>(room);
+#pragma unroll
+    for (int pair = 0; pair < kPairs; pair += kWarps) {
+      const int own = pair + warp;
+      table[own * kCopies + lane] = pack<Number>(q.levels[own >> 4], q.levels[own & 15]);
     }
     if (nested && threadIdx.x < 256) map[threadIdx.x] = q.map[threadIdx.x];
     __syncthreads();
   }
-  table += lane % kCopies;
+  const char* table = reinterpret_cast<const char*>(room) + lane * sizeof(unsigned);
   waitForPrevious();
   letNextBegin();
 
@@ -147,66 +160,88 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
     for (int depth = 0; depth < kDepth; depth++) {
       const int chunk = from + depth * kWarps;
       if (chunk >= end) break;
-      float scales[TILES];
-#pragma unroll
-      for (int j = 0; j < TILES; j++) {
-        const Held& own = held[depth][j];
-        scales[j] = !FOUR ? rows[j].offset : nested ? fmaf(map[own.scale], own.nested, rows[j].offset) : own.nested;
-      }
+      uint4 low[ROWS][kEights], high[ROWS][kEights];
 #pragma unroll
       for (int e = 0; e < kEights; e++) {
         const int place = chunk * kChunk + (part * kEights + e) * 8;
-        uint4 low[ROWS], high[ROWS];
+        uint4 norm{};
+        if constexpr (NORM) norm = *reinterpret_cast<const uint4*>(normWeights + chunk * kChunk + e * 8);
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
-          low[m] = slice(m, 0, place), high[m] = slice(m, 1, place);
+          low[m][e] = slice(m, 0, place), high[m][e] = WHOLE ? slice(m, 1, place) : uint4{};
           if constexpr (NORM) {
-            const uint4 norm = *reinterpret_cast<const uint4*>(normWeights + chunk * kChunk + e * 8);
-            square[m][0] += squaresOf(low[m]), square[m][1] += squaresOf(high[m]);
-            low[m] = timesEach(low[m], norm), high[m] = timesEach(high[m], norm);
+            square[m][0] += squaresOf(low[m][e]);
+            low[m][e] = timesEach(low[m][e], norm);
+            if constexpr (WHOLE) square[m][1] += squaresOf(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
           }
         }
+      }
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
+      for (int j = 0; j < TILES; j++) {
+        const Held<FOUR>& own = held[depth][j];
+        float block[ROWS][4] = {};
+#pragma unroll
+        for (int e = 0; e < kEights; e++) {
           unsigned w[4];
           if constexpr (FOUR)
-            eightOf4(wordOf(held[depth][j].codes, e), scales[j], table, w);
+            eightOf4(own.codes[e], table, w);
           else
-            eightOf8(wordOf(held[depth][j].codes, 2 * e), wordOf(held[depth][j].codes, 2 * e + 1), scales[j], w);
+            eightOf8(own.codes[2 * e], own.codes[2 * e + 1], w);
 #pragma unroll
           for (int m = 0; m < ROWS; m++) {
-            multiply<Number>(sums[m][j], low[m].x, high[m].x, low[m].y, high[m].y, w[0], w[1]);
-            multiply<Number>(sums[m][j], low[m].z, high[m].z, low[m].w, high[m].w, w[2], w[3]);
+            float(&to)[4] = FOUR ? block[m] : sums[m][j];
+            multiply<Number>(to, low[m][e].x, high[m][e].x, low[m][e].y, high[m][e].y, w[0], w[1]);
+            multiply<Number>(to, low[m][e].z, high[m][e].z, low[m][e].w, high[m][e].w, w[2], w[3]);
           }
+        }
+        if constexpr (FOUR) {
+          // a lane knows the scale of row `line`, and has the sums of rows 2·part and the next
+          const float scale = nested ? fmaf(map[own.scale], own.nested, rows[j].offset) : own.nested;
+          const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
+#pragma unroll
+          for (int m = 0; m < ROWS; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[m][j][i] = fmaf(block[m][i], i % 2 == 0 ? even : odd, sums[m][j][i]);
         }
       }
       if (chunk + kDepth * kWarps < end) ask(depth, chunk + kDepth * kWarps);
     }
   }
+  if constexpr (!FOUR)
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+      const float scale = rows[j].offset;
+      const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
+#pragma unroll
+      for (int m = 0; m < ROWS; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[m][j][i] *= i % 2 == 0 ? even : odd;
+    }
   __syncthreads();
   finishProduct<TILES, ROWS, FORM, NORM>(a, splits, *reinterpret_cast<Shared*>(room), sums, square);
 #endif
 }
 
-template <bool FOUR, int ROWS, Form FORM, bool NORM>
+template <bool FOUR, int ROWS, bool WHOLE, Form FORM, bool NORM>
 void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
   // Few tiles a block where there would not be a block for every multiprocessor otherwise.
   const int64_t multiprocessors = multiprocessorsOfDevice(), tiles = q.product.outputs / 8;
   const auto launch = [&](auto kernel, int64_t own, unsigned splits) { launchProductKernel(kernel, q, tiles, own, splits, stream); };
   if constexpr (FORM == Form::Gated) {
-    if (tiles <= multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, FORM, NORM>, 1, 1);
-    return launch(quantisedKernel<FOUR, 4, ROWS, FORM, NORM>, 2, 1);
+    if (tiles <= multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, WHOLE, FORM, NORM>, 1, 1);
+    return launch(quantisedKernel<FOUR, 4, ROWS, WHOLE, FORM, NORM>, 2, 1);
   } else {
-    if (NORM && tiles <= 8 * multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, FORM, NORM>, 2, 1);
-    return launch(quantisedKernel<FOUR, 4, ROWS, FORM, NORM>, 4, NORM || tiles > 4 * multiprocessors ? 1 : kCluster);
+    if (NORM && tiles <= 4 * multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, WHOLE, FORM, NORM>, 2, 1);
+    return launch(quantisedKernel<FOUR, 4, ROWS, WHOLE, FORM, NORM>, 4, NORM || tiles > 4 * multiprocessors ? 1 : kCluster);
   }
 }
 
 template <bool FOUR>
 void multiplyByForm(const QuantisedProductArgs& q, cudaStream_t stream) {
   const auto byRows = [&](auto form, auto norm) {
-    if (q.product.rows <= 16) return multiplyBySize<FOUR, 1, form.value, norm.value>(q, stream);
-    return multiplyBySize<FOUR, 2, form.value, norm.value>(q, stream);
+    if (q.product.rows <= 8) return multiplyBySize<FOUR, 1, false, form.value, norm.value>(q, stream);
+    if (q.product.rows <= 16) return multiplyBySize<FOUR, 1, true, form.value, norm.value>(q, stream);
+    return multiplyBySize<FOUR, 2, true, form.value, norm.value>(q, stream);
   };
   using Plain = std::integral_constant<Form, Form::Plain>;
   using Gated = std::integral_constant<Form, Form::Gated>;
@@ -217,9 +252,8 @@ void multiplyByForm(const QuantisedProductArgs& q, cudaStream_t stream) {
 }  // namespace
 
 bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool four, int64_t block) {
-  if (four && (block % 32 != 0 || inputs % block != 0)) return false;  // a lane's 32 weights share a scale
-  return rows <= 32 && inputs % (four ? kChunk4 : kChunk8) == 0 && outputs % 8 == 0 && inputs * outputs < INT32_MAX / 2 &&
-         majorOfDevice() >= 9;
+  if (four && (block % kChunk != 0 || inputs % block != 0)) return false;  // the weights of a step share a scale
+  return rows <= 32 && inputs % kChunk == 0 && outputs % 8 == 0 && inputs * outputs < INT32_MAX / 2 && majorOfDevice() >= 9;
 }
 
 void launchQuantisedProduct(const QuantisedProductArgs& q, cudaStream_t stream) {
