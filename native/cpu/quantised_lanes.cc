@@ -31,14 +31,13 @@ struct Int8Column {
     scale = own.scale8();
   }
   static constexpr int64_t kStep = kWidth;
-  /** The weights from input i on. */
-  void load(int64_t i, Vector (&w)[1]) const {
-    Signed bytes;
-    std::memcpy(&bytes, codes + i, sizeof bytes);
+  /** The weights from input i on; those beyond `count` are 0. */
+  void load(int64_t i, Vector (&w)[1], int64_t count = kWidth) const {
+    Signed bytes = {};
+    std::memcpy(&bytes, codes + i, count);
     __builtin_prefetch(codes + i + 512);
     w[0] = __builtin_convertvector(__builtin_convertvector(bytes, Whole), Vector);
   }
-  float rest(int64_t i) const { return static_cast<float>(codes[i]); }
 };
 
 // 16 levels in registers.
@@ -67,8 +66,8 @@ struct FourBitColumn {
         block(p.w.block),
         table(p.w.levels) {}
   static constexpr int64_t kStep = 2 * kWidth;
-  /** Those of even inputs, then those of odd ones. */
-  void load(int64_t i, Vector (&w)[2]) const {
+  /** Those of even inputs, then those of odd ones; rows are whole blocks. */
+  void load(int64_t i, Vector (&w)[2], int64_t = kStep) const {
     Unsigned bytes;
     std::memcpy(&bytes, codes + i / 2, sizeof bytes);
     __builtin_prefetch(codes + i / 2 + 512);
@@ -77,7 +76,6 @@ struct FourBitColumn {
     w[0] = table[both >> 4] * peak;
     w[1] = table[both & 15] * peak;
   }
-  float rest(int64_t) const { return 0; }  // there is none: rows are whole blocks
 };
 
 // Even inputs of each step before its odd ones.
@@ -105,12 +103,18 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
       for (int v = 0; v < kVectors; v++)
         for (int r = 0; r < ROWS; r++) sums[r][c] += load(x + r * k + i + v * kWidth) * w[v];
     }
-  for (int r = 0; r < ROWS; r++)
-    for (int c = 0; c < COLUMNS; c++) {
-      float sum = total(sums[r][c]);
-      for (int64_t j = i; j < k; j++) sum += x[r * k + j] * own[c].rest(j);
-      p.put(row + r, column + c, sum * own[c].scale);
+  if (i < k)
+    for (int r = 0; r < ROWS; r++) {
+      float rest[Column::kStep] = {};
+      std::copy_n(x + r * k + i, k - i, rest);
+      for (int c = 0; c < COLUMNS; c++) {
+        Vector w[kVectors];
+        own[c].load(i, w, k - i);
+        sums[r][c] += load(rest) * w[0];
+      }
     }
+  for (int r = 0; r < ROWS; r++)
+    for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, total(sums[r][c]) * own[c].scale);
 }
 
 template <typename Column, int ROWS, int COLUMNS>

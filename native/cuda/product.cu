@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
     }
   }
 
-  finishProduct<TILES, ROWS, FORM, NORM>(a, splits, shared, sums, square);
+  finishProduct<TILES, ROWS, FORM, NORM>(a, first, splits, shared, sums, square);
 #endif
 }
 
@@ -94,7 +94,10 @@ void multiplyBySize(const ProductArgs& a, cudaStream_t stream) {
   // Roughly as many columns per block as still give every multiprocessor a block.
   const int64_t multiprocessors = multiprocessorsOfDevice();
   const int64_t tiles = a.outputs / 8;
-  const auto launch = [&](auto kernel, int64_t own, unsigned splits) { launchProductKernel(kernel, a, tiles, own, splits, stream); };
+  const auto launch = [&](auto kernel, int64_t own, unsigned splits) {
+    const dim3 grid(static_cast<unsigned>((tiles + own - 1) / own * splits));
+    launchInRow(kernel, grid, kThreads, splits, stream, a, static_cast<int>(splits));
+  };
   if constexpr (FORM == Form::Gated) {
     if (tiles <= multiprocessors) return launch(productKernel<2, ROWS, FORM, NORM>, 1, 1);
     if (tiles <= 2 * multiprocessors) return launch(productKernel<4, ROWS, FORM, NORM>, 2, 1);

@@ -47,16 +47,15 @@ __device__ inline uint4 timesEach(uint4 x, const uint4& weights) {
 }
 
 /**
- * Adds the warps' sums, always in the same order, and writes: times 1/√(mean x² + ε) where NORM (`square`: a lane's share of Σ x² of
+ * Adds the warps' sums, always in the same order, and writes the outputs from tile `first` on: times 1/√(mean x² + ε) where NORM (`square`: a lane's share of Σ x² of
  * its two rows of each set), plus bias, silu(gate)·up, plus what y holds.
  */
 template <int TILES, int ROWS, Form FORM, bool NORM>
-__device__ inline void finishProduct(const ProductArgs& a, int splits, ProductShared<TILES, ROWS>& shared, float (&sums)[ROWS][TILES][4],
-                                     float (&square)[ROWS][2]) {
+__device__ inline void finishProduct(const ProductArgs& a, int first, int splits, ProductShared<TILES, ROWS>& shared,
+                                     float (&sums)[ROWS][TILES][4], float (&square)[ROWS][2]) {
   constexpr int kColumns = 8 * TILES, kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
-  const int rank = static_cast<int>(blockIdx.x) % splits, first = static_cast<int>(blockIdx.x) / splits * kOwn;
-  const int inputs = static_cast<int>(a.inputs);
+  const int rank = static_cast<int>(blockIdx.x) % splits, inputs = static_cast<int>(a.inputs);
   const auto rowOf = [&](int m, int half) { return m * 16 + half * 8 + line; };
   if constexpr (NORM)
 #pragma unroll
@@ -122,12 +121,5 @@ __device__ inline void finishProduct(const ProductArgs& a, int splits, ProductSh
   }
 }
 #endif
-
-/** Launches a kernel of either kind with `own` tiles of outputs a block. */
-template <typename Kernel, typename Arguments>
-void launchProductKernel(Kernel kernel, const Arguments& arguments, int64_t tiles, int64_t own, unsigned splits, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((tiles + own - 1) / own * splits));
-  launchInRow(kernel, grid, kThreads, splits, stream, arguments, static_cast<int>(splits));
-}
 
 }  // namespace attune

@@ -88,26 +88,24 @@ __device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pair
 // As productKernel: TILES tiles of 8 rows of W, of which Gated has half as gates; ROWS sets of 16 rows of x, of which only the first eight
 // are there where not WHOLE.
 template <bool FOUR, int TILES, int ROWS, bool WHOLE, Form FORM, bool NORM>
-__global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q, int splits) {
+__global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int kEights = 2, kDepth = TILES > 2 ? 2 : 4;
+  constexpr int kEights = 2, kDepth = 4;
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
-  using Shared = ProductShared<TILES, ROWS>;
-  constexpr size_t kTable = FOUR ? sizeof(unsigned) * kPairs * kCopies : 0;
-  // the sums take the table's place when it is no longer needed
-  __shared__ __align__(16) unsigned char room[sizeof(Shared) > kTable ? sizeof(Shared) : kTable];
+  __shared__ ProductShared<TILES, ROWS> shared;
+  __shared__ unsigned pairs[FOUR ? kPairs * kCopies : 1];
   __shared__ float map[256];
   const ProductArgs& a = q.product;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
-  const int rank = static_cast<int>(blockIdx.x) % splits, first = static_cast<int>(blockIdx.x) / splits * kOwn;
-  const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), chunks = inputs / kChunk;
-  const int share = (chunks + splits - 1) / splits, begin = rank * share + warp, end = min(chunks, (rank + 1) * share);
+  const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), end = inputs / kChunk;
   const bool nested = FOUR && q.map != nullptr;
 
   RowCodes rows[TILES];
+  const auto findRows = [&](int first) {
 #pragma unroll
-  for (int j = 0; j < TILES; j++)  // tiles beyond the last are computed but not written
-    rows[j] = rowAt<FOUR>(q, ((j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1)) * 8 + line, part);
+    for (int j = 0; j < TILES; j++)  // tiles beyond the last are computed but not written
+      rows[j] = rowAt<FOUR>(q, ((j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1)) * 8 + line, part);
+  };
   Held<FOUR> held[kDepth][TILES];
   const auto ask = [&](int depth, int chunk) {
 #pragma unroll
@@ -125,21 +123,25 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       }
     }
   };
+  const auto askFirst = [&] {
 #pragma unroll
-  for (int depth = 0; depth < kDepth; depth++)
-    if (begin + depth * kWarps < end) ask(depth, begin + depth * kWarps);
+    for (int depth = 0; depth < kDepth; depth++)
+      if (warp + depth * kWarps < end) ask(depth, warp + depth * kWarps);
+  };
+  int first = static_cast<int>(blockIdx.x) * kOwn;
+  findRows(first);
+  askFirst();
   const Number* normWeights = static_cast<const Number*>(a.norm) + part * 8 * kEights;
   if constexpr (FOUR) {
-    unsigned* table = reinterpret_cast<unsigned*>(room);
+    for (int low = warp; low < 16; low += kWarps) {
+      const float second = q.levels[low];
 #pragma unroll
-    for (int pair = 0; pair < kPairs; pair += kWarps) {
-      const int own = pair + warp;
-      table[own * kCopies + lane] = pack<Number>(q.levels[own >> 4], q.levels[own & 15]);
+      for (int high = 0; high < 16; high++) pairs[(high * 16 + low) * kCopies + lane] = pack<Number>(q.levels[high], second);
     }
     if (nested && threadIdx.x < 256) map[threadIdx.x] = q.map[threadIdx.x];
     __syncthreads();
   }
-  const char* table = reinterpret_cast<const char*>(room) + lane * sizeof(unsigned);
+  const char* table = reinterpret_cast<const char*>(pairs) + lane * sizeof(unsigned);
   waitForPrevious();
   letNextBegin();
 
@@ -147,93 +149,96 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
     const int row = m * 16 + half * 8 + line;
     return row < a.rows ? *reinterpret_cast<const uint4*>(static_cast<const Number*>(a.x) + row * inputs + place) : uint4{};
   };
-  float square[ROWS][2] = {};
-  float sums[ROWS][TILES][4];
+  while (first < tiles) {
+    float square[ROWS][2] = {};
+    float sums[ROWS][TILES][4];
 #pragma unroll
-  for (int m = 0; m < ROWS; m++)
+    for (int m = 0; m < ROWS; m++)
 #pragma unroll
-    for (int j = 0; j < TILES; j++)
+      for (int j = 0; j < TILES; j++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) sums[m][j][i] = 0;
-  for (int from = begin; from < end; from += kDepth * kWarps) {
+        for (int i = 0; i < 4; i++) sums[m][j][i] = 0;
+    for (int from = warp; from < end; from += kDepth * kWarps) {
 #pragma unroll
-    for (int depth = 0; depth < kDepth; depth++) {
-      const int chunk = from + depth * kWarps;
-      if (chunk >= end) break;
-      uint4 low[ROWS][kEights], high[ROWS][kEights];
-#pragma unroll
-      for (int e = 0; e < kEights; e++) {
-        const int place = chunk * kChunk + (part * kEights + e) * 8;
-        uint4 norm{};
-        if constexpr (NORM) norm = *reinterpret_cast<const uint4*>(normWeights + chunk * kChunk + e * 8);
-#pragma unroll
-        for (int m = 0; m < ROWS; m++) {
-          low[m][e] = slice(m, 0, place), high[m][e] = WHOLE ? slice(m, 1, place) : uint4{};
-          if constexpr (NORM) {
-            square[m][0] += squaresOf(low[m][e]);
-            low[m][e] = timesEach(low[m][e], norm);
-            if constexpr (WHOLE) square[m][1] += squaresOf(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
-          }
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < TILES; j++) {
-        const Held<FOUR>& own = held[depth][j];
-        float block[ROWS][4] = {};
+      for (int depth = 0; depth < kDepth; depth++) {
+        const int chunk = from + depth * kWarps;
+        if (chunk >= end) break;
+        uint4 low[ROWS][kEights], high[ROWS][kEights];
 #pragma unroll
         for (int e = 0; e < kEights; e++) {
-          unsigned w[4];
-          if constexpr (FOUR)
-            eightOf4(own.codes[e], table, w);
-          else
-            eightOf8(own.codes[2 * e], own.codes[2 * e + 1], w);
+          const int place = chunk * kChunk + (part * kEights + e) * 8;
+          uint4 norm{};
+          if constexpr (NORM) norm = *reinterpret_cast<const uint4*>(normWeights + chunk * kChunk + e * 8);
 #pragma unroll
           for (int m = 0; m < ROWS; m++) {
-            float(&to)[4] = FOUR ? block[m] : sums[m][j];
-            multiply<Number>(to, low[m][e].x, high[m][e].x, low[m][e].y, high[m][e].y, w[0], w[1]);
-            multiply<Number>(to, low[m][e].z, high[m][e].z, low[m][e].w, high[m][e].w, w[2], w[3]);
+            low[m][e] = slice(m, 0, place), high[m][e] = WHOLE ? slice(m, 1, place) : uint4{};
+            if constexpr (NORM) {
+              square[m][0] += squaresOf(low[m][e]);
+              low[m][e] = timesEach(low[m][e], norm);
+              if constexpr (WHOLE) square[m][1] += squaresOf(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
+            }
           }
         }
-        if constexpr (FOUR) {
-          // a lane knows the scale of row `line`, and has the sums of rows 2·part and the next
-          const float scale = nested ? fmaf(map[own.scale], own.nested, rows[j].offset) : own.nested;
-          const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
 #pragma unroll
-          for (int m = 0; m < ROWS; m++)
+        for (int j = 0; j < TILES; j++) {
+          const Held<FOUR>& own = held[depth][j];
+          float block[ROWS][4] = {};
 #pragma unroll
-            for (int i = 0; i < 4; i++) sums[m][j][i] = fmaf(block[m][i], i % 2 == 0 ? even : odd, sums[m][j][i]);
+          for (int e = 0; e < kEights; e++) {
+            unsigned w[4];
+            if constexpr (FOUR)
+              eightOf4(own.codes[e], table, w);
+            else
+              eightOf8(own.codes[2 * e], own.codes[2 * e + 1], w);
+#pragma unroll
+            for (int m = 0; m < ROWS; m++) {
+              float(&to)[4] = FOUR ? block[m] : sums[m][j];
+              multiply<Number>(to, low[m][e].x, high[m][e].x, low[m][e].y, high[m][e].y, w[0], w[1]);
+              multiply<Number>(to, low[m][e].z, high[m][e].z, low[m][e].w, high[m][e].w, w[2], w[3]);
+            }
+          }
+          if constexpr (FOUR) {
+            // a lane knows the scale of row `line`, and has the sums of rows 2·part and the next
+            const float scale = nested ? fmaf(map[own.scale], own.nested, rows[j].offset) : own.nested;
+            const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
+#pragma unroll
+            for (int m = 0; m < ROWS; m++)
+#pragma unroll
+              for (int i = 0; i < 4; i++) sums[m][j][i] = fmaf(block[m][i], i % 2 == 0 ? even : odd, sums[m][j][i]);
+          }
         }
+        if (chunk + kDepth * kWarps < end) ask(depth, chunk + kDepth * kWarps);
       }
-      if (chunk + kDepth * kWarps < end) ask(depth, chunk + kDepth * kWarps);
     }
+    if constexpr (!FOUR)
+#pragma unroll
+      for (int j = 0; j < TILES; j++) {
+        const float scale = rows[j].offset;
+        const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
+#pragma unroll
+        for (int m = 0; m < ROWS; m++)
+#pragma unroll
+          for (int i = 0; i < 4; i++) sums[m][j][i] *= i % 2 == 0 ? even : odd;
+      }
+    const int next = first + static_cast<int>(gridDim.x) * kOwn;
+    if (next < tiles) {  // the next codes come while these sums are added
+      findRows(next);
+      askFirst();
+    }
+    finishProduct<TILES, ROWS, FORM, NORM>(a, first, 1, shared, sums, square);
+    first = next;
+    __syncthreads();
   }
-  if constexpr (!FOUR)
-#pragma unroll
-    for (int j = 0; j < TILES; j++) {
-      const float scale = rows[j].offset;
-      const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
-#pragma unroll
-      for (int m = 0; m < ROWS; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[m][j][i] *= i % 2 == 0 ? even : odd;
-    }
-  __syncthreads();
-  finishProduct<TILES, ROWS, FORM, NORM>(a, splits, *reinterpret_cast<Shared*>(room), sums, square);
 #endif
 }
 
 template <bool FOUR, int ROWS, bool WHOLE, Form FORM, bool NORM>
 void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
-  // Few tiles a block where there would not be a block for every multiprocessor otherwise.
-  const int64_t multiprocessors = multiprocessorsOfDevice(), tiles = q.product.outputs / 8;
-  const auto launch = [&](auto kernel, int64_t own, unsigned splits) { launchProductKernel(kernel, q, tiles, own, splits, stream); };
-  if constexpr (FORM == Form::Gated) {
-    if (tiles <= multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, WHOLE, FORM, NORM>, 1, 1);
-    return launch(quantisedKernel<FOUR, 4, ROWS, WHOLE, FORM, NORM>, 2, 1);
-  } else {
-    if (NORM && tiles <= 4 * multiprocessors) return launch(quantisedKernel<FOUR, 2, ROWS, WHOLE, FORM, NORM>, 2, 1);
-    return launch(quantisedKernel<FOUR, 4, ROWS, WHOLE, FORM, NORM>, 4, NORM || tiles > 4 * multiprocessors ? 1 : kCluster);
-  }
+  // As many blocks as there is room for, each with several groups of tiles: a table serves all of them.
+  constexpr int64_t kTiles = 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
+  const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
+  const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
+  launchInRow(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
 }
 
 template <bool FOUR>
