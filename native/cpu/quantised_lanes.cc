@@ -1,9 +1,10 @@
-// The product on x86 CPUs with AVX2 or AVX-512: codes become f32 in registers, a few rows of x share them, and neighbouring inputs
+// The product on x86 CPUs with AVX2 and FMA, or AVX-512: codes become f32 in registers, a few rows of x share them, and neighbouring inputs
 // are the lanes of a vector. Each output has one vector of sums, whatever tile it is computed in.
 #include "cpu/quantised_product.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX2__) && defined(__FMA__)
 #include <ATen/Parallel.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,8 +16,25 @@
 namespace attune {
 namespace {
 
-typedef int8_t Signed __attribute__((vector_size(kWidth)));
-typedef uint8_t Unsigned __attribute__((vector_size(kWidth)));
+// Intrinsics where GCC's own vectors will not do: it converts bytes one by one, and for some CPUs does not always fuse a multiplication
+// with the addition after it, so that the same sum would come out different in different tiles.
+#if defined(__AVX512F__)
+inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
+  return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+}
+inline __m128i sixteen(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+inline Whole signedBytes(const void* from) { return (Whole)_mm512_cvtepi8_epi32(sixteen(from)); }
+inline Whole unsignedBytes(const void* from) { return (Whole)_mm512_cvtepu8_epi32(sixteen(from)); }
+inline Vector floats(const Whole& whole) { return (Vector)_mm512_cvtepi32_ps((__m512i)whole); }
+#else
+inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
+  return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+}
+inline __m128i eight(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
+inline Whole signedBytes(const void* from) { return (Whole)_mm256_cvtepi8_epi32(eight(from)); }
+inline Whole unsignedBytes(const void* from) { return (Whole)_mm256_cvtepu8_epi32(eight(from)); }
+inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__m256i)whole); }
+#endif
 
 constexpr int64_t kColumns = 16;  // of one parallel task
 constexpr int kRows = kWidth == 16 ? 8 : 4;  // rows of x whose sums fit the registers beside two columns
@@ -33,10 +51,14 @@ struct Int8Column {
   static constexpr int64_t kStep = kWidth;
   /** The weights from input i on; those beyond `count` are 0. */
   void load(int64_t i, Vector (&w)[1], int64_t count = kWidth) const {
-    Signed bytes = {};
-    std::memcpy(&bytes, codes + i, count);
     __builtin_prefetch(codes + i + 512);
-    w[0] = __builtin_convertvector(__builtin_convertvector(bytes, Whole), Vector);
+    if (count == kWidth) {
+      w[0] = floats(signedBytes(codes + i));
+      return;
+    }
+    int8_t bytes[kWidth] = {};
+    std::memcpy(bytes, codes + i, count);
+    w[0] = floats(signedBytes(bytes));
   }
 };
 
@@ -68,10 +90,8 @@ struct FourBitColumn {
   static constexpr int64_t kStep = 2 * kWidth;
   /** Those of even inputs, then those of odd ones; rows are whole blocks. */
   void load(int64_t i, Vector (&w)[2], int64_t = kStep) const {
-    Unsigned bytes;
-    std::memcpy(&bytes, codes + i / 2, sizeof bytes);
     __builtin_prefetch(codes + i / 2 + 512);
-    const Whole both = __builtin_convertvector(bytes, Whole);
+    const Whole both = unsignedBytes(codes + i / 2);
     const Vector peak = all(peaks[i / block]);
     w[0] = table[both >> 4] * peak;
     w[1] = table[both & 15] * peak;
@@ -97,11 +117,14 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
   Vector sums[ROWS][COLUMNS] = {};
   int64_t i = 0;
   for (; i + Column::kStep <= k; i += Column::kStep)
+#pragma GCC unroll 8
     for (int c = 0; c < COLUMNS; c++) {
       Vector w[kVectors];
       own[c].load(i, w);
+#pragma GCC unroll 2
       for (int v = 0; v < kVectors; v++)
-        for (int r = 0; r < ROWS; r++) sums[r][c] += load(x + r * k + i + v * kWidth) * w[v];
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) sums[r][c] = fused(load(x + r * k + i + v * kWidth), w[v], sums[r][c]);
     }
   if (i < k)
     for (int r = 0; r < ROWS; r++) {
@@ -110,7 +133,7 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
       for (int c = 0; c < COLUMNS; c++) {
         Vector w[kVectors];
         own[c].load(i, w, k - i);
-        sums[r][c] += load(rest) * w[0];
+        sums[r][c] = fused(load(rest), w[0], sums[r][c]);
       }
     }
   for (int r = 0; r < ROWS; r++)
