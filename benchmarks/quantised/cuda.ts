@@ -1,6 +1,6 @@
 /** A GPU at Qwen3-8B's shape: decoding, a step of DPO on adapters, and the scoring of 64 responses, in bf16 and quantised. */
 import { headOutputs, initModel, type Model, type QuantType } from '../../src/models/index.ts';
-import { QUANT_BLOCK, QUANT_RUN, QuantisedMatrix } from '../../src/nn/index.ts';
+import { QUANT_BLOCK, QUANT_RUN, QuantisedMatrix } from '../../src/nn/quantised.ts';
 import { cudaMemory, emptyCache, ones, randint, scope, synchronize, tensor } from '../../src/tensor/index.ts';
 import type { Reading } from '../run.ts';
 import { GPU_LENGTHS, QWEN3_8B, randomIds } from '../shapes.ts';
