@@ -16,6 +16,8 @@
 namespace attune {
 namespace {
 
+typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
+
 // Intrinsics where GCC's own vectors will not do: it converts bytes one by one, and for some CPUs does not always fuse a multiplication
 // with the addition after it, so that the same sum would come out different in different tiles.
 #if defined(__AVX512F__)
