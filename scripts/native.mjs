@@ -258,7 +258,11 @@ function distributedFlags(libtorch, cuda, { size, mtimeMs }, build) {
   c10d ??= hasC10d(libtorch);
   writeIfChanged(kept, JSON.stringify({ library, c10d }));
   const nccl = cuda && c10d ? findNccl(libtorch) : undefined;
-  return [...(c10d ? ['-DATTUNE_C10D=1'] : []), ...(nccl ? ['-DATTUNE_NCCL=1', '-isystem', nccl] : [])];
+  return [
+    ...(c10d ? ['-DATTUNE_C10D=1'] : []),
+    ...(nccl ? ['-DATTUNE_NCCL=1'] : []),
+    ...(nccl && nccl !== '/usr/include' ? ['-isystem', nccl] : []),
+  ];
 }
 
 /**
