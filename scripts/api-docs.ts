@@ -16,6 +16,8 @@ export interface Export {
   comment: string;
   /** Of functions and classes: what a program writes. */
   signature: string;
+  /** Of interfaces and classes: the names of their public members, `?` after those that may be left out. */
+  members: string[];
   file: string;
 }
 
@@ -73,7 +75,8 @@ function exportsOf(file: string): Map<string, Export> {
     if (found.has(name) && found.get(name)?.file === file) continue; // a further overload
     const kind = word.startsWith('function') ? 'function' : word === 'let' ? 'const' : (word as Export['kind']);
     const signature = signatureOf(text, match.index, kind);
-    found.set(name, { name, kind, comment: commentBefore(text, match.index), signature, file });
+    const members = kind === 'interface' || kind === 'class' ? membersOf(text, match.index) : [];
+    found.set(name, { name, kind, comment: commentBefore(text, match.index), signature, members, file });
   }
   return found;
 }
@@ -132,6 +135,17 @@ function signatureOf(text: string, at: number, kind: Export['kind']): string {
   return rest.split('\n')[0] ?? '';
 }
 
+/** The public members of an interface or a class: lines of its body that are indented once and begin with a name. */
+function membersOf(text: string, at: number): string[] {
+  const body = text.slice(at, text.indexOf('\n}', at));
+  const member = /^ {2}(static )?(?:readonly )?(?:async )?(?:get )?\*?(\w+)(\??)(?=[(:<]| =)/gm;
+  const names = Array.from(
+    body.matchAll(member),
+    ([, fixed = '', name, optional]) => `${fixed}${name}${optional}`,
+  ).filter((name) => name !== 'constructor');
+  return [...new Set(names)];
+}
+
 /** A brace after `)` or after a result type opens the body; after `:` it opens a type. */
 const isBody = (text: string, at: number) => !/[:|&]\s*$/.test(text.slice(0, at));
 
@@ -154,10 +168,11 @@ export function sentence(comment: string): string {
 
 export function page(all: readonly Entry[]): string {
   const cell = (text: string) => text.replaceAll('|', '\\|').replaceAll('<', '&lt;');
+  const listed = (members: readonly string[]) => (members.length > 0 ? ` \`${members.join(', ')}\`` : '');
   const lines = [
     '# API',
     '',
-    'Made from the comments in the sources by `npm run docs`. Examples are in [library.md](library.md) and in `examples/`.',
+    'Made from the comments in the sources by `npm run docs`. Classes and types are followed by the names of their members, whose own comments an editor shows; examples are in [library.md](library.md) and in `examples/`.',
     '',
   ];
   for (const { specifier, summary, exports } of all) {
@@ -165,10 +180,13 @@ export function page(all: readonly Entry[]): string {
     const callable = exports.filter(({ kind }) => kind === 'function' || kind === 'class' || kind === 'const');
     const types = exports.filter(({ kind }) => kind === 'interface' || kind === 'type');
     if (callable.length > 0) lines.push('| | |', '|---|---|');
-    for (const { signature, comment } of callable)
-      lines.push(`| \`${signature.replaceAll('|', '\\|')}\` | ${cell(sentence(comment))} |`);
+    for (const { signature, comment, members } of callable)
+      lines.push(`| \`${signature.replaceAll('|', '\\|')}\` | ${cell(sentence(comment))}${listed(members)} |`);
     if (types.length > 0) lines.push('', '| type | |', '|---|---|');
-    for (const { name, comment } of types) lines.push(`| \`${name}\` | ${cell(sentence(comment))} |`);
+    for (const { signature, name, comment, members } of types) {
+      const parent = /(?:extends .*)$/s.exec(signature)?.[0].replace(/\s+/g, ' ');
+      lines.push(`| \`${parent ? `${name} ${parent}` : name}\` | ${cell(sentence(comment))}${listed(members)} |`);
+    }
     lines.push('');
   }
   return `${lines.join('\n').trimEnd()}\n`;

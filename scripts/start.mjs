@@ -4,7 +4,7 @@
  *
  *     node scripts/start.mjs test [vitest's options]
  *     node scripts/start.mjs demo
- *     node scripts/start.mjs recipe recipes/make-tiny-models.ts     a TypeScript program with this Node and this engine
+ *     node scripts/start.mjs recipe mine.ts     a TypeScript program with this Node, this engine and these sources as `attune`
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -36,7 +36,7 @@ const targets = {
     command: ['node_modules/vitest/vitest.mjs', 'run'],
     default: ['src/tensor', 'src/nn'],
   },
-  recipe: { engine: true, atUser: true, command: [] },
+  recipe: { engine: true, atUser: true, command: ['--conditions=attune-source'] },
   setup: { engine: true, page: true },
   docs: { command: ['scripts/api-docs.ts'] },
   build: { command: ['scripts/compile.mjs'] },
@@ -178,7 +178,9 @@ function program(folder, name) {
   const file = join(folder, `${name}.ts`);
   if (name !== undefined && existsSync(join(root, file))) return file;
   const known = readdirSync(join(root, folder)).filter((each) => each.endsWith('.ts') && !each.endsWith('.test.ts'));
-  throw new Stop(`${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}`);
+  throw new Stop(
+    `${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}. A program of your own: npm run recipe -- mine.ts`,
+  );
 }
 
 /**
@@ -220,7 +222,7 @@ async function main([name, ...args]) {
   if (target.work) return target.work(node);
   if (!target.command) return 0;
   const given = args.length > 0 ? args : (target.default ?? []);
-  if (name === 'recipe' && args.length === 0) throw new Stop('name it: npm run recipe -- recipes/make-tiny-models.ts');
+  if (name === 'recipe' && args.length === 0) throw new Stop('name a program: npm run recipe -- mine.ts');
   const command = target.command.map((part, i) => (i > 0 || part.startsWith('-') ? part : resolve(root, part)));
   // npm goes to the package's folder; paths that a person types are meant from where they stand.
   const cwd = target.atUser ? (process.env.INIT_CWD ?? process.cwd()) : root;

@@ -25,6 +25,13 @@ it('finds what the entries export when they run', async () => {
     expect(names(specifier), specifier).toEqual(Object.keys(await import(path)).sort());
 });
 
+it('names the members of types and classes', () => {
+  const members = (name: string) => all.flatMap(({ exports }) => exports).find((each) => each.name === name)?.members;
+  expect(members('RewardItem')).toEqual(['prompt', 'response', 'steps?', 'example?', 'fields?']);
+  expect(members('LanguageModel')).toEqual(expect.arrayContaining(['static open', 'generate', 'stream', 'dispose']));
+  expect(members('LanguageModel')).not.toContain('constructor');
+});
+
 it('is up to date in docs/api.md: npm run docs', () => {
   expect(readFileSync(apiPage, 'utf8')).toBe(page(all));
 });

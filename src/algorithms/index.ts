@@ -124,12 +124,14 @@ export {
   logRatio,
   meanLogProb,
   meanLogRatio,
+  type PairTerms,
   type PreferenceBatch,
   type PreferenceLoss,
   type PreferenceOptions,
   type PreferenceTotals,
   preferenceBatch,
   preferenceOptions,
+  type Score,
   type Side,
 } from './preference/preference.ts';
 export * from './reward-models.ts';

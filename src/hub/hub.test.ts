@@ -280,6 +280,7 @@ describe('faults', () => {
     ['org/pickle', undefined, 'runs whatever code is in it'],
     ['org/gguf', undefined, 'no safetensors weights. It has: model.gguf'],
     ['./no/such/folder', undefined, 'The folder "./no/such/folder" does not exist'],
+    ['', undefined, 'The name of a model is empty'],
     ['org/whole@', undefined, 'a branch, tag or commit should follow'],
     ['org/../whole', undefined, 'does not exist'],
   ])('explains %s with %j', async (name, fault, message) => {

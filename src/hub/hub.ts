@@ -34,6 +34,7 @@ const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
 export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
+  if (model.trim() === '') throw new UserError('The name of a model is empty: give a folder or a name on the hub.');
   const named = resolve(model.replace(/^~(?=\/|$)/, homedir()));
   const found = await stat(named).catch(() => undefined);
   if (found?.isDirectory()) {

@@ -41,7 +41,7 @@ export function verified(item: RewardItem, index = 0): number {
   const { example } = item;
   if (example === undefined) {
     throw new UserError(
-      `Sample ${index} belongs to no task, so no verifier can judge it. Rows of tasks carry task, seed and difficulty.`,
+      `Sample ${index} belongs to no task, so no verifier can judge it. Rows of tasks carry task, seed and difficulty; a program passes the problem itself: { prompt, response, example }.`,
     );
   }
   return task(example.task).score(item.response, example);

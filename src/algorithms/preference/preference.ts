@@ -93,6 +93,7 @@ export const meanLogRatio: Score = (side, options) => logRatio(side, options).di
 /** Σ lp / |y|: the log-prob per token. */
 export const meanLogProb: Score = ({ lp, lengths }) => lp.div(lengths);
 
+/** What the terms of a preference loss are computed from: the scores of both sides, and the whole micro-batch. */
 export interface PairTerms {
   /** Scores of the two sides. */
   w: Tensor;

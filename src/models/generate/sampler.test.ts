@@ -153,6 +153,10 @@ describe('Sampler', () => {
     expect(sampler.cacheBytes).toBe(plan.bytes);
     await expect(sampler.generate([{ prompt: PROMPT, maxNewTokens: 12 }])).rejects.toThrow(/needs 17 places/);
     await expect(sampler.generate([{ prompt: [], maxNewTokens: 2 }])).rejects.toThrow(/at least one token/);
+    for (const samples of [0, -1, 1.5])
+      await expect(sampler.generate([{ prompt: [1], samples, maxNewTokens: 2 }])).rejects.toThrow(
+        /expected a whole number/,
+      );
     await expect(sampler.generate([{ prompt: PROMPT, maxNewTokens: 2, topP: 0, temperature: -1 }])).rejects.toThrow(
       /temperature -1.*top-p 0/,
     );

@@ -100,7 +100,12 @@ export class Sampler {
 
   /** The size of the cache that these requests would get: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
+    if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
     const { decoder } = this.#model;
+    // A request without samples would never be done.
+    for (const { samples = 1 } of requests)
+      if (!Number.isInteger(samples) || samples < 1)
+        throw new UserError(`Sampling is not possible with samples ${samples}: expected a whole number, 1 or more.`);
     const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
     const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
@@ -171,7 +176,6 @@ export class Sampler {
   }
 
   #submitted(request: GenerationRequest, options: SubmissionOptions): Submitted {
-    if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
     const { adapters } = this.#model;
     const { adapter = adapters?.active?.name ?? null } = request;
     if (adapter !== null && adapters === null)

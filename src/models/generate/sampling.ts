@@ -51,7 +51,7 @@ export function ruleOf(options: SamplingOptions): Rule {
   const { temperature = 1, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, maxNewTokens } = options;
   const faults: string[] = [];
   if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1)
-    faults.push(`max new tokens ${maxNewTokens}: expected 1 or more`);
+    faults.push(`max new tokens ${maxNewTokens}: expected a whole number, 1 or more`);
   if (!(temperature >= 0)) faults.push(`temperature ${temperature}: expected 0 (greedy) or more`);
   if (!Number.isInteger(topK) || topK < 0) faults.push(`top-k ${topK}: expected a whole number, 0 for all`);
   if (!(topP > 0 && topP <= 1)) faults.push(`top-p ${topP}: expected above 0, at most 1`);

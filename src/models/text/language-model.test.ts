@@ -62,6 +62,8 @@ describe('text in, text out', () => {
   it('wants a prompt or messages, not both', async () => {
     await expect(model.generate({})).rejects.toThrow(UserError);
     await expect(model.generate({ prompt: 'a', messages })).rejects.toThrow(/either/);
+    await expect(model.generate({ messages: [] })).rejects.toThrow(/at least one message/);
+    await expect(model.generate({ prompt: 42 as never })).rejects.toThrow(/not a value of type number/);
   });
 
   it('takes a name, and frees what it loaded', async () => {

@@ -40,7 +40,7 @@ export interface TextRequest {
 /** One response: its text, its tokens with their log-probs, and why it ended. */
 export interface TextResponse {
   text: string;
-  /** `stop`: it ended by itself or at a stop text. `length`: it was cut at `maxNewTokens`. */
+  /** `stop`: it ended by itself or at a stop text. `length`: it was cut at `maxNewTokens`. `cancelled`: its signal was aborted. */
   finish: 'stop' | 'length' | 'cancelled';
   /** The response's tokens, and log π of each at the sampling temperature. */
   ids: readonly number[];
@@ -110,6 +110,9 @@ export class LanguageModel {
   promptIds({ prompt, messages }: Pick<TextRequest, 'prompt' | 'messages'>): number[] {
     if ((prompt === undefined) === (messages === undefined))
       throw new UserError('Give either a `prompt` (text to continue) or `messages` (a conversation).');
+    if (prompt !== undefined && typeof prompt !== 'string')
+      throw new UserError(`A prompt is a text, not a value of type ${typeof prompt}.`);
+    if (messages?.length === 0) throw new UserError('A conversation needs at least one message.');
     if (prompt !== undefined) return Array.from(this.tokenizer.encode(prompt, { addSpecialTokens: true }));
     const text = this.#format.prompt(messages as readonly Message[]);
     return [...this.#format.bos, ...this.tokenizer.encode(text)];
