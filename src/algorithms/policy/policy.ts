@@ -6,7 +6,7 @@
  *     const options = policyOptions(algorithm, { klCoef: 0.02 });
  *     const { loss, metrics } = algorithm.loss(batch, options, totals);
  */
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import type { ResponseAdvantage } from '../advantages.ts';
 import { type Aggregation, aggregate, type StepTotals, share } from '../aggregation.ts';
@@ -181,6 +181,11 @@ function policyLoss(
   const { lp, lpOld, lpRef, entropy, segments } = batch;
   const ratio = lp.sub(lpOld).exp();
   const made = terms({ ...batch, ratio, options });
+  // A sum in place of the tokens' terms would train, by another loss.
+  if (made.policy.numel !== lp.numel)
+    throw new UserError(
+      `The policy term of an algorithm is one number per token [${lp.numel}]; this one has the shape [${made.policy.shape.join(', ')}].`,
+    );
   const gather = (values: Tensor) => aggregate(values, options.aggregation, segments, totals);
 
   const policy = gather(made.policy);

@@ -5,8 +5,15 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
-import { definePolicyAlgorithm, definePreferenceLoss, dpo, grpo } from '../../algorithms/index.ts';
-import { liveTensors } from '../../tensor/index.ts';
+import {
+  definePolicyAlgorithm,
+  definePreferenceLoss,
+  dpo,
+  grpo,
+  policyOptions,
+  segmentsOf,
+} from '../../algorithms/index.ts';
+import { liveTensors, tensor } from '../../tensor/index.ts';
 import { trainPolicy } from '../policy/policy.ts';
 import { trainPreference } from '../preference/preference.ts';
 
@@ -43,6 +50,9 @@ describe('a training', () => {
     expect(seen[0]?.[2]).toBeUndefined();
     expect(seen[1]?.[2]).toBeGreaterThanOrEqual(0);
     expect(training.folder).toContain('watched');
+    const result = await training;
+    expect(result).toMatchObject({ step: 2, ended: 'finished', folder: training.folder });
+    expect(await training).toEqual(result);
   });
 
   it('does nothing until then', async () => {
@@ -55,6 +65,18 @@ describe('a training', () => {
 });
 
 describe('algorithms as values', () => {
+  it('a term that is not one number per token is refused', async () => {
+    const summed = definePolicyAlgorithm({
+      ...{ name: 'summed', summary: 'a sum for the terms', paper: 'none' },
+      ...{ advantage: 'group-centred', aggregation: 'sum', klIn: 'none' },
+      terms: ({ lp, advantages }) => ({ policy: lp.mul(advantages).sum() }),
+    });
+    const lp = tensor([-1, -2, -1]);
+    const batch = { lp, lpOld: lp, advantages: tensor([1, 1, -1]), segments: segmentsOf([2, 1], lp) };
+    const totals = { tokens: 3, sequences: 2, maxNewTokens: 2 };
+    expect(() => summed.loss(batch, policyOptions(summed), totals)).toThrow(/one number per token \[3\]/);
+  });
+
   it('a loss of the program is trained by its own terms', async () => {
     const twice = definePreferenceLoss({
       ...{ name: 'twice', summary: 'dpo, doubled', paper: 'none', defaults: { beta: 0.1 } },

@@ -31,6 +31,7 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
   readonly #start: () => Promise<TrainingRun>;
   #opened: Promise<TrainingRun> | undefined;
   #run: TrainingRun | undefined;
+  #finished: Promise<TrainingResult> | undefined;
 
   constructor(start: () => Promise<TrainingRun>) {
     this.#start = start;
@@ -65,7 +66,14 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     return this.#finish().then(done, failed);
   }
 
+  /** Awaited again, or after it was iterated to its end, a training gives its result. */
   async #finish(): Promise<TrainingResult> {
+    if (this.#run?.result !== undefined) return { ...this.#run.result, folder: this.#run.folder };
+    this.#finished ??= this.#train();
+    return this.#finished;
+  }
+
+  async #train(): Promise<TrainingResult> {
     using run = await this.open();
     const result = await run.finish();
     return { ...result, folder: run.folder };
