@@ -107,7 +107,11 @@ const quantile = (values: readonly number[], q: number): number => {
 const round = (value: number, digits = 2): number => Number(value.toFixed(digits));
 const megabytes = (bytes: number): number => Math.round(bytes / 2 ** 20);
 
-/** From sending to the first text of one streamed request, and the whole reply. */
+/**
+ * From sending to the first text of one streamed request, and the whole response. It is short: random weights write tokens whose text
+ * is split into some five tokens each when it comes back, so that a long one would make the second turn read what a real model's
+ * conversation has in the cache.
+ */
 async function turn(
   server: RunningServer,
   messages: { role: string; content: string }[],
@@ -116,7 +120,7 @@ async function turn(
   const answer = await fetch(`${server.url}/v1/chat/completions`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ messages, stream: true, max_tokens: 32, seed: 1 }),
+    body: JSON.stringify({ messages, stream: true, max_tokens: 4, seed: 1 }),
   });
   let ms = Number.NaN;
   let text = '';

@@ -46,7 +46,7 @@ compile('tsconfig.bundle.json', 'bundle/app');
 dropOtherTests(join(app, 'src'));
 for (const fixtures of ['src/nn/fixtures', 'tests/models/fixtures'])
   cpSync(join(root, fixtures), join(app, fixtures), { recursive: true }); // what they compare with
-for (const part of ['assets', 'bin', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
+for (const part of ['assets', 'bin', 'docs/learn', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
 for (const script of ['libtorch.mjs', 'native.mjs', 'node24.mjs'])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));

@@ -44,6 +44,23 @@ describe('examples', () => {
     expect(JSON.parse(readFileSync(join(saved, 'config.json'), 'utf8')).num_labels).toBe(1);
   }, 120_000);
 
+  it.each([
+    ['own-policy-loss', /right in training: [\d.]+ → [\d.]+/],
+    ['own-preference-loss', /step 3 {2}loss \d/],
+    ['own-reward', /at the end: right [\d.]+ {2}tokens \d+/],
+  ])(
+    '%s runs, in under 40 lines',
+    (name, said) => {
+      const path = join(root, 'examples', `${name}.ts`);
+      expect(readFileSync(path, 'utf8').trimEnd().split('\n').length).toBeLessThan(40);
+      const args = ['--conditions=attune-source', path, '--steps', '3'];
+      const { stdout, stderr } = spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8' });
+      expect(stderr).toBe('');
+      expect(stdout).toMatch(said);
+    },
+    120_000,
+  );
+
   it("clients of a server: OpenAI's and the AI SDK's", async () => {
     using registry = new Registry({ dtype: 'float32', maxTokens: 512 });
     await registry.add('tiny', join(root, 'models/tiny'));

@@ -127,7 +127,10 @@ const studioRooms = ['rollouts', 'chat', 'data', 'train', 'models'].map((room) =
 for (const room of studioRooms) allowed[room] = [...belowStudio, ...studioGround, 'src/studio/runs'];
 const studio = ['src/studio', ...studioGround, 'src/studio/runs', ...studioRooms];
 allowed['src/studio'] = [...belowStudio, ...studio];
-const everything = [...belowWorkflows, ...workflows, 'src/serve', ...studio];
+allowed['src/learn/experiments'] = [...belowWorkflows, ...workflows];
+allowed['src/learn'] = ['src/learn/experiments', 'src/runs/plots', 'src/algorithms', 'src/tensor/engine'];
+const learn = ['src/learn', 'src/learn/experiments'];
+const everything = [...belowWorkflows, ...workflows, 'src/serve', ...studio, ...learn];
 for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine', 'src/cli/chat'])
   allowed[room] = [...everything, 'src/cli/terminal'];
 allowed['src/cli'] = [...everything, ...['terminal', 'options', 'machine', 'chat'].map((room) => `src/cli/${room}`)];

@@ -31,6 +31,7 @@ describe('the package', () => {
       'dist/cli/main.js',
       'dist/studio-page/index.html',
       'dist/tensor/index.d.ts',
+      'docs/learn/curves/05.json',
       'native/door/addon.cc',
       'scripts/native.mjs',
       'README.md',
@@ -51,6 +52,12 @@ describe('the package', () => {
     const found = JSON.parse(run(join(project, 'node_modules/.bin/attune'), ['doctor', '--json'], project));
     expect(found.usable).toBe(true);
     expect(found.addon.path).toContain(installed());
+  });
+
+  it('shows the code of a chapter from what is installed', () => {
+    const text = run(join(project, 'node_modules/.bin/attune'), ['learn', '6', '--no-run'], project);
+    expect(text).toContain('dist/algorithms/kl.js:');
+    expect(text).toContain('export function klTerms');
   });
 
   it('types a five-line program, which runs', () => {

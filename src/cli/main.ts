@@ -53,6 +53,7 @@ const commands: Record<string, CommandEntry> = {
     load: () => import('./preferences.ts'),
   },
   demo: { summary: 'the whole story of post-training in minutes', load: () => import('./demo.ts') },
+  learn: { summary: 'ten chapters on post-training, run and drawn on this machine', load: () => import('./learn.ts') },
   tasks: { summary: 'procedural tasks with verifiable answers', load: () => import('./tasks.ts'), engine: false },
   tokenizer: {
     summary: 'train a tokenizer, or look at how one splits text',

@@ -7,6 +7,7 @@ import { AddedTokens } from './added-tokens.ts';
 import { type AsciiSplitter, asciiByteLetters, asciiSplitter, isAscii } from './ascii-split.ts';
 import { Bpe } from './bpe.ts';
 import type { AddedToken, TokenizerJson } from './files.ts';
+import { RecentSections } from './recent-sections.ts';
 
 /** Ids of a text and, for each requested position (in UTF-16 units), how many tokens end at or before it. */
 export interface CutEncoding {
@@ -23,6 +24,7 @@ export class Encoder {
   readonly #laterPreTokenizer: PreTokenizer | null;
   readonly #bytePieces: boolean;
   readonly #splitAscii: AsciiSplitter | undefined;
+  readonly #recent = new RecentSections();
 
   constructor(json: TokenizerJson, native: NativeTokenizer) {
     this.#bpe = new Bpe(json.model);
@@ -52,20 +54,36 @@ export class Encoder {
         for (const i of inside) tokensBefore[i] = before;
       } else {
         const source = whole.slice(section.start, section.end);
-        const normalised = this.#normalise(source);
-        const places = inside.map((i) =>
-          this.#placeAfterNormalising(source, normalised, (cuts[i] as number) - section.start),
-        );
-        const preTokenizer = section.start === 0 ? this.#preTokenizer : this.#laterPreTokenizer;
-        this.#encodeNormalised(normalised, preTokenizer, places, ids).forEach((count, k) => {
-          tokensBefore[inside[k] as number] = count;
-        });
+        const atStart = section.start === 0;
+        if (inside.length === 0)
+          pushAll(
+            ids,
+            this.#recent.idsOf(source, atStart, () => this.#idsOf(source, atStart)),
+          );
+        else {
+          const normalised = this.#normalise(source);
+          const places = inside.map((i) =>
+            this.#placeAfterNormalising(source, normalised, (cuts[i] as number) - section.start),
+          );
+          const preTokenizer = atStart ? this.#preTokenizer : this.#laterPreTokenizer;
+          this.#encodeNormalised(normalised, preTokenizer, places, ids).forEach((count, k) => {
+            tokensBefore[inside[k] as number] = count;
+          });
+        }
       }
       cuts.forEach((cut, i) => {
         if (cut >= section.end) tokensBefore[i] = ids.length;
       });
     }
     return { ids, tokensBefore };
+  }
+
+  /** The ids of a section without added tokens. */
+  #idsOf(source: string, atStart: boolean): number[] {
+    const ids: number[] = [];
+    const preTokenizer = atStart ? this.#preTokenizer : this.#laterPreTokenizer;
+    this.#encodeNormalised(this.#normalise(source), preTokenizer, [], ids);
+    return ids;
   }
 
   #normalise(text: string): string {
@@ -162,6 +180,10 @@ export class Encoder {
   #count(places: readonly number[], counts: number[], end: number, tokens: number): void {
     for (let i = 0; i < places.length; i++) if ((places[i] as number) >= end) counts[i] = tokens;
   }
+}
+
+function pushAll(ids: number[], more: ArrayLike<number>): void {
+  for (let i = 0; i < more.length; i++) ids.push(more[i] as number);
 }
 
 /** Native offsets count code points. */
