@@ -32,7 +32,7 @@ export const directAlignment: Experiment = {
       figures: [
         {
           ...{
-            title: 'Four responses: reference, RLHF’s optimum and what DPO learnt (β = 1)',
+            title: 'Four responses, β = 1',
             xLabel: 'response',
             yLabel: 'probability',
             share: true,
@@ -46,10 +46,6 @@ export const directAlignment: Experiment = {
         {
           ...{ title: 'DPO on pairs: log-probabilities', xLabel: 'step', yLabel: 'log π of the whole response' },
           curves: [trainCurve('chosen', dpo, 'chosen_lp', 4), trainCurve('rejected', dpo, 'rejected_lp', 4)],
-        },
-        {
-          ...{ title: 'Held-out pairs ranked rightly', xLabel: 'step', yLabel: 'accuracy', share: true },
-          curves: held,
         },
       ],
       findings: [
