@@ -26,7 +26,7 @@ export function referenceOf(runs: readonly { seed: number; outcome: Outcome }[])
     seeds: runs.map(({ seed }) => seed),
     figures: first.outcome.figures.map((figure, f) => ({
       ...figure,
-      curves: figure.curves.map((curve, c) => overSeeds(runs.map((run) => run.outcome.figures[f]?.curves[c] as Curve))),
+      curves: figure.curves.map((_, c) => overSeeds(runs.map((run) => run.outcome.figures[f]?.curves[c] as Curve))),
     })),
     findings: first.outcome.findings.map(({ claim }, i) => {
       const each = runs.map((run) => run.outcome.findings[i] as Finding);
