@@ -29,13 +29,19 @@ export default function RunPage({ id }: { id: string }) {
   const view = useChartView(`run-${id}`);
   const curves = useCurves({ ids: [id], axis: view.axis.value, zoom: view.zoom.value });
   const lines = useSignal<readonly string[]>([]);
-  const again = useRef(0);
+  const again = useRef<{ timer: number; at: number } | undefined>(undefined);
   const read = curves.runs?.get(id);
-  useEffect(() => () => clearTimeout(again.current), []);
-  /** Signals, checkpoints and totals follow the rows, a few seconds behind. */
+  useEffect(() => () => clearTimeout(again.current?.timer), []);
+  /** Signals, checkpoints and totals follow the rows, a few seconds behind. Rows that come faster do not put it off. */
   const readLater = (wait: number) => {
-    clearTimeout(again.current);
-    again.current = setTimeout(run.reload, wait) as unknown as number;
+    const at = performance.now() + wait;
+    if (again.current && again.current.at <= at) return;
+    clearTimeout(again.current?.timer);
+    const timer = setTimeout(() => {
+      again.current = undefined;
+      run.reload();
+    }, wait) as unknown as number;
+    again.current = { timer, at };
   };
   useEvents<RunEvents>(
     `runs/${id}/events`,
@@ -74,9 +80,11 @@ export default function RunPage({ id }: { id: string }) {
         <Waiting error={run.error} what="Reading the run …" />
       </div>
     );
+  // The rows are ahead of the totals while it runs.
+  const step = run.data.state === 'running' ? Math.max(run.data.step, read?.lastStep ?? 0) : run.data.step;
   return (
     <div class="page">
-      <RunHead run={run.data} curves={read?.curves} onChange={() => readLater(500)} />
+      <RunHead run={{ ...run.data, step }} curves={read?.curves} onChange={() => readLater(500)} />
       <Signals run={run.data} />
       <nav class="tabs" aria-label="Parts of the run">
         {tabs.map(([name, title]) => (

@@ -1,0 +1,34 @@
+/**
+ * The studio in a real browser over real runs, in the order in which one would use it. Each case reloads the page in
+ * its middle: what was shown, typed or chosen has to be there afterwards.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chatCases } from './browser/chat.cases.ts';
+import { rolloutCases } from './browser/rollouts.cases.ts';
+import { runCases } from './browser/runs.cases.ts';
+import { strangerCases } from './browser/strangers.cases.ts';
+import { trainingCases } from './browser/training.cases.ts';
+import { browserPath, World } from './browser/world.ts';
+
+const path = browserPath();
+const missing = 'no Chromium on this machine: install one, or name it in CHROME_PATH';
+if (path === undefined) console.log(`studio in a browser: not tested here, ${missing}`);
+
+describe.skipIf(path === undefined)(path === undefined ? missing : 'in a browser', { timeout: 60_000 }, () => {
+  let world: World;
+  beforeAll(async () => {
+    world = await World.open(path as string);
+  }, 120_000);
+  afterAll(() => world[Symbol.asyncDispose]());
+
+  const shared = () => world;
+  runCases(shared);
+  rolloutCases(shared);
+  chatCases(shared);
+  trainingCases(shared);
+  strangerCases(shared);
+
+  it('wrote no error into its console and asked no other host', () => {
+    expect(world.problems).toEqual([]);
+  });
+});

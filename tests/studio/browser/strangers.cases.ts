@@ -1,0 +1,56 @@
+/** Texts of strangers are text: a response, a prompt, names of runs, files, metrics and tags that would be HTML. */
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { bound } from './runs.cases.ts';
+import { payload, type World } from './world.ts';
+
+export function strangerCases(shared: () => World): void {
+  const isHacked = (page: World['page']) => page.evaluate(() => 'hacked' in globalThis);
+
+  describe('texts of strangers', () => {
+    it('would run in a page that takes them for HTML', async () => {
+      const { context } = shared();
+      const page = await context.newPage();
+      await page.setContent(`<body>${payload.replace('src=x', 'src=data:,')}</body>`);
+      await page.waitForFunction(() => 'hacked' in globalThis);
+      await page.close();
+    });
+
+    it('would be stopped by the policy of the page even then', async () => {
+      const { client, browser } = shared();
+      const context = await browser.newContext();
+      const page = await context.newPage();
+      const refused = page.waitForEvent('console', {
+        predicate: (message) => /Content Security Policy/.test(message.text()),
+      });
+      await page.goto(client.studio.newUrl());
+      await page.getByRole('heading', { name: 'Runs' }).waitFor();
+      await page.locator('body').evaluate((body, html) => body.insertAdjacentHTML('beforeend', html), payload);
+      await refused;
+      expect(await isHacked(page)).toBe(false);
+      await context.close();
+    });
+
+    const places: [what: string, place: (id: string, root: string) => string, seen: string][] = [
+      ['the list of runs', () => 'runs', payload],
+      ['a run', (id) => `runs/${id}`, payload],
+      ['its options', (id) => `runs/${id}?tab=config`, payload],
+      ['its checkpoints', (id) => `runs/${id}?tab=checkpoints`, 'step-1'],
+      ['its console', (id) => `runs/${id}?tab=console`, payload],
+      ['its rollouts', (id) => `rollouts/${id}`, `response ${payload}`],
+      ['one response', (id) => `rollouts/${id}?open=1`, `response ${payload}`],
+      ['the prompt over time', (id) => `rollouts/${id}?open=1&view=time`, `response ${payload}`],
+      ['the list of datasets', () => 'data', `${payload}.jsonl`],
+      ['examples', (_, root) => `data/${encodeURIComponent(join(root, `${payload}.jsonl`))}?tab=examples`, payload],
+      ['the rating queue', (_, root) => `data/${encodeURIComponent(join(root, `${payload}.jsonl`))}?tab=rate`, payload],
+      ['an unknown page', () => encodeURIComponent(payload), 'There is no such page'],
+    ];
+    it.each(places)('are text in %s', async (_, place, seen) => {
+      const { page, go, idOf, root } = bound(shared());
+      await go(place(await idOf(payload), root));
+      await page.getByText(seen).filter({ visible: true }).first().waitFor();
+      expect(await isHacked(page)).toBe(false);
+      expect(await page.locator('img[src=x]').count()).toBe(0);
+    });
+  });
+}
