@@ -9,6 +9,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { MetricPoint } from '../api/runs.ts';
+import { RowLayouts } from './row-layouts.ts';
 
 export interface Column {
   /** Rows that have a value. */
@@ -27,6 +28,8 @@ export class MetricTable {
   /** Grows with every time the file was cut and read anew. */
   generation = 0;
   #columns = new Map<string, Column>();
+  #columnsByNames = new WeakMap<readonly string[], readonly (Column | undefined)[]>();
+  #layouts = new RowLayouts();
   /** Bytes that were read; the last line's place and content, by which a cut file is known. */
   #end = 0;
   #lastStart = 0;
@@ -122,26 +125,57 @@ export class MetricTable {
     this.#lastStart = this.#end + lastStart;
     this.#lastLine = bytes.toString('utf8', lastStart, end).trimEnd();
     this.#end += end;
-    for (const row of rowsOf(bytes.toString('utf8', 0, end))) this.#add(row);
+    this.#addLines(bytes, end);
     return bytes.subarray(end);
   }
 
-  #add(row: Row): void {
-    if (typeof row?.step !== 'number') return;
-    const place = this.steps.length;
-    this.steps.push(row.step);
-    this.times.push(Number(row.time ?? 0));
-    for (const name in row) {
-      if (name === 'step' || name === 'time') continue;
-      let column = this.#columns.get(name);
-      if (column === undefined) {
-        column = { rows: [], values: [] };
-        this.#columns.set(name, column);
-      }
-      column.rows.push(place);
-      // NaN and infinities are written as words.
-      column.values.push(Number(row[name]));
+  #addLines(bytes: Buffer, size: number): void {
+    for (let start = 0; start < size; ) {
+      const end = bytes.indexOf(0x0a, start);
+      const layout = this.#layouts.read(bytes, start, end);
+      if (layout !== undefined) this.#add(layout.names, layout.values);
+      else this.#addOther(bytes.toString('utf8', start, end));
+      start = end + 1;
     }
+  }
+
+  /** A row of a new layout, or with NaN and infinities, which are written as words; a broken line is left out. */
+  #addOther(line: string): void {
+    try {
+      const row = JSON.parse(line) as Record<string, number | string>;
+      if (typeof row?.step !== 'number') return;
+      this.#layouts.learn(row);
+      this.#add(Object.keys(row), Object.values(row).map(Number));
+    } catch {}
+  }
+
+  #add(names: readonly string[], values: readonly number[]): void {
+    const place = this.steps.length;
+    const columns = this.#columnsOf(names);
+    this.times.push(0);
+    for (let i = 0; i < names.length; i++) {
+      const value = values[i] as number;
+      const column = columns[i];
+      if (column !== undefined) {
+        column.rows.push(place);
+        column.values.push(value);
+      } else if (names[i] === 'step') this.steps.push(value);
+      else this.times[place] = value;
+    }
+  }
+
+  /** Looked up once for a layout, whose rows share their list of names. */
+  #columnsOf(names: readonly string[]): readonly (Column | undefined)[] {
+    const known = this.#columnsByNames.get(names);
+    if (known !== undefined) return known;
+    const columns = names.map((name) => {
+      if (name === 'step' || name === 'time') return undefined;
+      const column = this.#columns.get(name) ?? { rows: [], values: [] };
+      this.#columns.set(name, column);
+      return column;
+    });
+    this.#columnsByNames.set(names, columns);
+    return columns;
   }
 
   #reset(): void {
@@ -149,26 +183,10 @@ export class MetricTable {
     this.steps = [];
     this.times = [];
     this.#columns = new Map();
+    this.#columnsByNames = new WeakMap();
     this.#end = 0;
     this.#lastStart = 0;
     this.#lastLine = '';
-  }
-}
-
-type Row = Record<string, number | string>;
-
-/** A whole piece is parsed at once; only where that fails line by line, and a broken line is left out. */
-function rowsOf(text: string): Row[] {
-  try {
-    return JSON.parse(`[${text.trimEnd().replaceAll('\n', ',')}]`);
-  } catch {
-    return text.split('\n').flatMap((line) => {
-      try {
-        return [JSON.parse(line) as Row];
-      } catch {
-        return [];
-      }
-    });
   }
 }
 

@@ -16,8 +16,8 @@ export function chatCases(shared: () => World): void {
     it('takes a vote between two models whose names it tells only afterwards', async () => {
       const { page, go, root } = bound(shared());
       await go('chat');
-      await page.getByLabel('Model', { exact: true }).fill(tiny);
-      await page.getByLabel('Compare with').fill(join(root, 'grpo', 'first', 'step-1'));
+      await page.getByRole('combobox', { name: 'Model', exact: true }).fill(tiny);
+      await page.getByRole('combobox', { name: 'Compare with' }).fill(join(root, 'grpo', 'first', 'step-1'));
       await page.getByRole('button', { name: 'Load' }).click();
       await page.getByRole('button', { name: 'Loaded' }).waitFor();
       await page.locator('.chat-settings summary').click();
