@@ -37,12 +37,14 @@ describe('metrics as panels', () => {
   });
 
   it('knows shares and constants, and writes names as words', () => {
-    expect(['train/accuracy', 'eval/pass_at_8', 'train/clip_fraction', 'train/loss'].map(isShare)).toEqual([
-      true,
-      true,
-      true,
-      false,
-    ]);
+    const shares = [
+      'train/accuracy',
+      'eval/pass_at_8',
+      'train/clip_fraction',
+      'eval/accuracy_gcd',
+      'eval/accuracy/gcd',
+    ];
+    expect([...shares, 'train/loss'].map(isShare)).toEqual([...shares.map(() => true), false]);
     expect([isConstant([[1, 1, null, 1]]), isConstant([[1, 1, 2]]), isConstant([[1]])]).toEqual([true, false, false]);
     expect([labelOf('train/length_mean'), labelOf('train/old_kl'), sideOf('eval/loss')]).toEqual([
       'length mean',

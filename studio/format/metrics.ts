@@ -4,7 +4,7 @@
 const left =
   /_by_examples$|^(reward_mean|first_policy_loss|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|grad_clipped|time|examples|tokens|skipped_steps|updates)$/;
 const shares =
-  /(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
+  /^accuracy[_/]|(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
 
 const panelGroups: [title: string, members: RegExp][] = [
   ['Outcome', /accuracy|^reward|^score$|pass_at|margin|^chosen|^rejected|^win/],

@@ -162,6 +162,24 @@ describe('a training', () => {
 });
 
 describe('models', () => {
+  it('quantises a policy into the studio’s folder and nowhere else', async () => {
+    const asked = { model: tiny, kind: 'policy', quantType: 'int8' };
+    for (const outputDir of ['../x', '/tmp/x', '.', 'a\0b'])
+      expect((await client.post('/api/models/quantise', { ...asked, options: { outputDir } })).status).toBe(400);
+    expect((await client.post('/api/models/quantise', { ...asked, quantType: 'int2' })).status).toBe(400);
+    expect((await client.post('/api/models/quantise', { ...asked, model: '/etc' })).status).toBe(404);
+    const { json } = await client.post('/api/models/quantise', {
+      ...asked,
+      options: { outputDir: 'small', task: 'chain_sum:1', numPrompts: 2, maxNewTokens: 8 },
+    });
+    expect((json as Job).commandLine).toContain('quantize policy');
+    const stream = await client.stream(`/api/jobs/${json.id}/events`);
+    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running', 90_000);
+    expect([stream.events.at(-1)?.data.error, stream.events.at(-1)?.data.state]).toEqual([undefined, 'done']);
+    const { models } = (await client.get('/api/models')).json;
+    expect(models.map(({ kind }: { kind: string }) => kind)).toContain('quantised');
+  }, 120_000);
+
   it('lists, inspects, exports and refuses other paths', async () => {
     const { models } = (await client.get('/api/models')).json;
     expect(models.map(({ kind }: { kind: string }) => kind)).toContain('base');

@@ -81,7 +81,9 @@ export function sendPage(
     ...headers,
   });
   response.end(
-    `<!doctype html><html lang="en"><head><meta charset="utf-8">${next}<title>${title}</title></head>` +
+    // An icon of nothing: a browser would ask for /favicon.ico.
+    `<!doctype html><html lang="en"><head><meta charset="utf-8"><link rel="icon" href="data:,">${next}` +
+      `<title>${title}</title></head>` +
       `<body><h1>${title}</h1><p>${text}</p></body></html>\n`,
   );
 }

@@ -88,7 +88,7 @@ export class RowLayouts {
     let at = from;
     while (at < end && bytes[at] !== comma && bytes[at] !== brace) at++;
     this.#end = at;
-    const value = Number(bytes.latin1Slice(from, at));
+    const value = Number(bytes.toString('latin1', from, at));
     return Number.isNaN(value) ? undefined : value;
   }
 }

@@ -117,7 +117,9 @@ function Dataset({ dataset }: { dataset: string }) {
       <div class="spread">
         <div class="row">
           <a href="#/data">← Data</a>
-          <h1 class="wrap">{dataset}</h1>
+          <h1 class="wrap" title={dataset}>
+            {shown(dataset)}
+          </h1>
         </div>
         <label class="row tight small">
           Split
@@ -146,4 +148,10 @@ function Dataset({ dataset }: { dataset: string }) {
       {tab === 'rate' && <RatingQueue dataset={dataset} split={query.split} />}
     </div>
   );
+}
+
+/** Below the studio's folder, which the page names already. */
+function shown(dataset: string): string {
+  const root = `${session.value?.root}/`;
+  return dataset.startsWith(root) ? dataset.slice(root.length) : dataset;
 }

@@ -63,12 +63,15 @@ export function ModelPanel({ row, onClose, onJob }: { row: ModelRow; onClose: ()
 
 function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
   const type = useSignal<'int8' | 'int4'>('int8');
-  const start = () =>
-    begin(
-      'models/quantise',
-      { model: row.model, kind: row.kind === 'reward' ? 'reward' : 'policy', quantType: type.value },
-      onJob,
-    );
+  const isReward = row.kind === 'reward';
+  // The copy is compared with the original: a policy on prompts, a reward model on pairs.
+  const measure = useSignal(isReward ? '' : 'chain_sum');
+  const start = () => {
+    const on = measure.value.trim();
+    const options = on === '' ? {} : isReward ? { dataset: on } : { task: on };
+    const kind = isReward ? 'reward' : 'policy';
+    return begin('models/quantise', { model: row.model, kind, quantType: type.value, options }, onJob);
+  };
   return (
     <form
       class="stack tight"
@@ -90,6 +93,16 @@ function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
           <option value="int8">int8: a quarter of f32, close to exact</option>
           <option value="int4">int4: an eighth of f32, a little worse</option>
         </select>
+        <input
+          type="text"
+          aria-label={isReward ? 'Pairs to measure it on' : 'Tasks whose prompts it is measured on'}
+          title={isReward ? 'Pairs to measure it on' : 'Tasks whose prompts it is measured on'}
+          placeholder={isReward ? 'pairs: the usual dataset' : 'tasks: chain_sum'}
+          value={measure.value}
+          onInput={(event) => {
+            measure.value = event.currentTarget.value;
+          }}
+        />
         <button type="submit" class="button">
           Quantise
         </button>

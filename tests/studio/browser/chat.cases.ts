@@ -50,7 +50,7 @@ export function chatCases(shared: () => World): void {
       await page.locator('#field-dataset').waitFor();
       expect(await page.locator('#field-dataset').inputValue()).toContain('votes.jsonl');
       expect(await page.locator('#field-model').inputValue()).toBe(tiny);
-      const values = { maxSteps: 2, batchSize: 1, gradAccum: 1, evalSteps: -1, runName: 'on-votes' };
+      const values = { epochs: 2, maxSteps: 2, batchSize: 1, gradAccum: 1, evalSteps: -1, runName: 'on-votes' };
       for (const [name, value] of Object.entries(values)) {
         await page.getByLabel('Find an option').fill(name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`));
         await page.locator(`#field-${name}`).fill(String(value));

@@ -67,7 +67,8 @@ export class World implements AsyncDisposable {
       if (!isOwn) this.problems.push(`asked ${request.url()}`);
     });
     context.on('console', (message) => {
-      if (['error', 'warning'].includes(message.type())) this.problems.push(`${message.type()}: ${message.text()}`);
+      if (['error', 'warning'].includes(message.type()))
+        this.problems.push(`${message.type()}: ${message.text()} ${message.location().url}`);
     });
     context.on('weberror', (error) => this.problems.push(`exception: ${error.error().message}`));
   }
