@@ -195,12 +195,14 @@ export function scatter(options: ScatterOptions): Chart {
     },
   };
   const ends = values.flatMap((point) => [point.x, point.y]);
-  const low = ends.reduce((a, b) => Math.min(a, b), 0);
-  const high = ends.reduce((a, b) => Math.max(a, b), 1);
-  return { ...sized(options), data: { values }, layer: options.diagonal ? [diagonalLine(low, high), marks] : [marks] };
+  const low = ends.reduce((a, b) => Math.min(a, b), ends[0] ?? 0);
+  const high = ends.reduce((a, b) => Math.max(a, b), ends[0] ?? 1);
+  const layer = options.diagonal ? [diagonalLine(low, high, marks.encoding), marks] : [marks];
+  return { ...sized(options), data: { values }, layer };
 }
 
-const diagonalLine = (low: number, high: number): Chart => ({
+/** The line y = x. It has the axes of what is drawn over it: Vega shows no title where one layer says `null`. */
+const diagonalLine = (low: number, high: number, { x, y }: { x: Chart; y: Chart }): Chart => ({
   data: {
     values: [
       { x: low, y: low },
@@ -208,7 +210,7 @@ const diagonalLine = (low: number, high: number): Chart => ({
     ],
   },
   mark: { type: 'line', strokeDash: [5, 4], color: colors.axis },
-  encoding: { x: quantitative('x', null), y: quantitative('y', null) },
+  encoding: { x: { ...x, field: 'x' }, y: { ...y, field: 'y' } },
 });
 
 export interface BarOptions extends Labels {
@@ -253,7 +255,8 @@ export function bars(options: BarOptions): Chart {
   };
   // Leaves room above the tallest bar for its number.
   const tallest = options.share ? 1 : Math.max(0, ...values.map(({ high }) => high));
-  const top = { scale: { domainMax: 1.08 * tallest } };
+  const percent = options.format?.endsWith('%') ? { axis: { format: options.format } } : {};
+  const top = { scale: { domainMax: 1.08 * tallest }, ...percent };
   const unit = { scale: { domain: [0, 1.08] }, axis: { values: [0, 0.2, 0.4, 0.6, 0.8, 1] } };
   const scale = options.share ? unit : options.horizontal || tallest === 0 ? {} : top;
   const amount = (field: string) => quantitative(field, options.yLabel ?? null, scale);
@@ -304,7 +307,7 @@ export function reliability(options: ReliabilityOptions): Chart {
   const x = quantitative('confidence', options.xLabel ?? 'predicted probability', unit);
   const y = quantitative('accuracy', options.yLabel ?? 'observed share', unit);
   const layer = [
-    { ...diagonalLine(0, 1), encoding: { x: quantitative('x', null, unit), y: quantitative('y', null, unit) } },
+    diagonalLine(0, 1, { x, y }),
     { mark: { type: 'line', color: colors.plain, strokeWidth: 2 }, encoding: { x, y } },
     {
       mark: { type: 'circle', color: colors.plain, opacity: 0.8 },

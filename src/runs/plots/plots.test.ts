@@ -117,6 +117,16 @@ describe('pictures', () => {
     expect(darkPixels(long)).toBeGreaterThan(darkPixels(short) + 500);
   });
 
+  it('labels the axes of charts with a diagonal, which spans the points', async () => {
+    const points = [-9, -2].map((x) => ({ x, y: x }));
+    const chart = scatter({ xLabel: 'original', yLabel: 'int4', points, diagonal: true });
+    const titles = (svg: string) => [...svg.matchAll(/>([^<>]+)<\/text>/g)].map(([, text]) => text);
+    expect(titles(await toSvg(chart))).toEqual(expect.arrayContaining(['original', 'int4']));
+    expect(titles(await toSvg(chart))).not.toContain('1');
+    const bins = [{ confidence: 0.5, accuracy: 0.4, count: 3 }];
+    expect(titles(await toSvg(reliability({ bins })))).toContain('observed share');
+  });
+
   it('draws every kind, together', async () => {
     const png = await toPng(
       grid([

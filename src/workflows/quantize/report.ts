@@ -64,8 +64,10 @@ function sizeRows({ original, quantized, comparison }: QuantizeRewardResults | Q
 }
 
 function layerLines(layers: readonly LayerLoss[]): string[] {
-  const worst = worstLayers(layers, 5).map(({ layer, error }) => `${layer} (${short(100 * error)} %)`);
-  return [`Blocks that change most of what they add: ${worst.join(', ')}.`];
+  const worst = worstLayers(layers, 5).map(
+    ({ layer, error }) => `${layer} (${Number((100 * error).toPrecision(2))} %)`,
+  );
+  return [`Largest errors of blocks, as a share of what they add: ${worst.join(', ')}.`];
 }
 
 const worstLayers = (layers: readonly LayerLoss[], count: number) =>
@@ -83,6 +85,7 @@ export function rewardCharts(results: QuantizeRewardResults, scores: readonly Sc
     }),
     histogram({
       title: 'change of the score',
+      xLabel: `${type} − original`,
       values: scores.map(({ original, quantised }) => quantised - original),
       rule: 0,
     }),
@@ -113,15 +116,16 @@ export function policyCharts(results: QuantizePolicyResults, tokens: readonly To
 function layerChart(layers: readonly LayerLoss[]): Chart {
   const shown = worstLayers(layers, 16).sort((a, b) => a.layer - b.layer);
   return bars({
-    title: shown.length < layers.length ? 'blocks that lose most' : 'what each block loses',
-    yLabel: 'share of what it adds',
+    title: shown.length < layers.length ? 'blocks with the largest errors' : 'error of each block',
+    xLabel: 'block',
+    yLabel: 'error, share of what the block adds',
     bars: shown.map(({ layer, error }) => ({ label: String(layer), value: error })),
-    format: '.1%',
+    format: '.2~%',
   });
 }
 
 const lines = (all: readonly string[]) => `${all.join('\n')}\n`;
 const row = (...[name, ...cells]: [string, string, string, string]) =>
   `${name.padEnd(18)}${cells.map((cell) => cell.padStart(12)).join('')}`.trimEnd();
-const short = (value: number) => String(Number(value.toPrecision(4)));
-const signed = (value: number) => `${value < 0 ? '−' : '+'}${short(Math.abs(value))}`;
+const short = (value: number) => String(Number(value.toPrecision(4))).replace('-', '−');
+const signed = (value: number) => `${value < 0 ? '' : '+'}${short(value)}`;
