@@ -42,5 +42,6 @@ export async function rateOf(
     short = Math.min(short, await time(few));
     long = Math.min(long, await time(few + tokens));
   }
-  return (batch * tokens * 1000) / (long - short);
+  // On a busy machine a few tokens can take longer than many: that is no reading.
+  return long > short ? (batch * tokens * 1000) / (long - short) : Number.NaN;
 }

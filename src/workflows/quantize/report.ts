@@ -118,7 +118,7 @@ function layerChart(layers: readonly LayerLoss[]): Chart {
   return bars({
     title: shown.length < layers.length ? 'blocks with the largest errors' : 'error of each block',
     xLabel: 'block',
-    yLabel: 'error, share of what the block adds',
+    yLabel: 'share of what it adds',
     bars: shown.map(({ layer, error }) => ({ label: String(layer), value: error })),
     format: '.2~%',
   });

@@ -60,8 +60,9 @@ function addBytePairs(metadata: Metadata, files: TokenizerFiles, tokenizer: Toke
   if (alike < of)
     notes.push(
       `llama.cpp knows pre-tokenizers by name only, and none of them splits text as this tokenizer does. The nearest, ` +
-        `"${name}", gave the same tokens for ${alike} of ${of} texts: what is typed into llama.cpp may become other tokens ` +
-        'than in training. Tokens that are sent as ids are not concerned.',
+        `"${name}", gave the same tokens for ${alike} of ${of} texts. Text that is typed into llama.cpp becomes other tokens ` +
+        'than in training, and answers can be wrong for that alone. What to do: send the ids that attune makes of the prompt ' +
+        '(llama.cpp takes ids as a prompt), use "attune serve" for text, or train on a tokenizer made without --pattern.',
     );
   const merges = model.merges.map((merge) => (typeof merge === 'string' ? merge : merge.join(' ')));
   metadata.set('tokenizer.ggml.pre', string(name)).set('tokenizer.ggml.merges', array('string', merges));
