@@ -1,10 +1,10 @@
 // The product on ARM CPUs with SDOT, which multiplies sixteen pairs of 8-bit integers and adds them in one instruction.
 //
 // A block of x is held in fixed point of 24 bits, in units of its largest number, as three signed digits of 8 bits. The codes of
-// INT8 are such digits themselves; the 16 levels of 4 bits become three digits each, found by TBL. With x = x₀ + x₁/256 + x₂/256²
-// and w alike,
+// INT8 are such digits themselves. Each of the 16 levels of NF4 becomes three digits, which TBL looks up. With
+// x = x₀ + x₁/256 + x₂/256² and w written the same way,
 //   x·w = x₀w₀ + (x₀w₁ + x₁w₀)/256 + (x₀w₂ + x₁w₁ + x₂w₀)/256² + …
-// where what is left out is below 2⁻²³ of the largest product: the precision of f32. The sums of digits are exact integers, so their
+// where the omitted terms are below 2⁻²³ of the largest product, which is the precision of f32. The sums of digits are exact integers, so their
 // order does not matter; blocks are then added in f32, in order. On a Neoverse-N1 this is twice as fast as multiplying in f32, because
 // turning codes into f32 takes longer than the product.
 #include "cpu/quantised_product.h"
@@ -22,12 +22,12 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kGroup = 16, kDigits = 3;  // inputs of one instruction
-constexpr int64_t kBlock8 = 256, kBlock4 = 64;  // inputs that share a unit: few enough for the sums of a lane to stay below 2²²
-constexpr float kMost = 8355584.0f;  // the largest number that is written in digits, a little less than 127·(256² + 256 + 1)
-constexpr int64_t kColumns = 16;  // of one parallel task
+constexpr int64_t kGroup = 16, kDigits = 3;  // inputs of one SDOT; digits of one number
+constexpr int64_t kBlock8 = 256, kBlock4 = 64;  // inputs that share a unit; a lane's sums must stay below 2²²
+constexpr float kMost = 8355584.0f;  // largest fixed-point number, a little less than 127·(256² + 256 + 1)
+constexpr int64_t kColumns = 16;  // outputs of one parallel task
 
-// `number` as n₀·256² + n₁·256 + n₂; the digits lie `apart`.
+// Writes `number` as n₀·256² + n₁·256 + n₂, with `apart` bytes from one digit to the next.
 inline void writeDigits(int32_t number, int8_t* to, int64_t apart) {
   const int32_t low = static_cast<int8_t>(number), rest = (number - low) >> 8, middle = static_cast<int8_t>(rest);
   to[2 * apart] = static_cast<int8_t>(low);
@@ -41,7 +41,7 @@ float toDigits(const float* numbers, int64_t count, int8_t* to, int64_t apart, c
   float peak = 0, check = 0;
   for (int64_t i = 0; i < count; i++) {
     peak = std::max(peak, std::fabs(numbers[i]));
-    check += numbers[i] * 0.0f;  // no number for what is not finite
+    check += numbers[i] * 0.0f;  // becomes NaN if any number is not finite
   }
   if (check != 0.0f || !std::isfinite(peak)) return std::numeric_limits<float>::quiet_NaN();
   const float inverse = kMost / peak, factor = std::isfinite(inverse) ? inverse : 0.0f;
@@ -49,8 +49,8 @@ float toDigits(const float* numbers, int64_t count, int8_t* to, int64_t apart, c
   return peak * (65536.0f / kMost);
 }
 
-// Rows of x: for each group of 16 inputs its first digits, then its second and its third ones. Of 4 bits, two groups hold the even
-// and the odd inputs of 32, as the codes lie in their bytes.
+// Rows of x in digits. Each group of 16 inputs stores its 16 first digits, then the second and the third ones. For 4-bit codes, 32
+// inputs make two groups, the even inputs and the odd ones, because a byte holds an even and an odd code.
 struct Digits {
   int64_t blocks, stride;  // stride: bytes of a row
   std::unique_ptr<int8_t[]> digits;
@@ -75,7 +75,8 @@ struct Digits {
   }
 };
 
-// The sums of one output and one row in a block. An integer added to the bits of 1.5·2²³ is that number plus the integer.
+// The sums of one output and one row in a block. They become f32 without a conversion instruction: adding an integer to the bits
+// of the float 1.5·2²³ gives the float 1.5·2²³ plus that integer.
 struct Sums {
   int32x4_t first = vdupq_n_s32(0x4B400000), second = vdupq_n_s32(0x4B400000), third = vdupq_n_s32(0);
 
@@ -98,7 +99,7 @@ struct Levels {
   }
 };
 
-/** A tile's outputs and rows. `scales`: what a block's sums are multiplied with, [row][column][block]. */
+/** The outputs and rows of a tile. `scales` are the factors of each block's sums, [row][column][block]. */
 struct Tile {
   const void* codes[4];
   const int8_t* x;
@@ -142,7 +143,7 @@ __attribute__((noinline)) void tile8(const Tile& tile, const Digits& x, int64_t 
       }
       group(i, w);
     }
-    if (i < end) {  // x is zero beyond its end, but the codes end with the memory
+    if (i < end) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
       int8x16_t w[COLUMNS];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) {
@@ -199,7 +200,7 @@ __attribute__((noinline)) void tile4(const Tile& tile, const Digits& x, const Le
   }
 }
 
-// What every thread has of its own.
+// Scratch memory, one per thread.
 struct Scratch {
   std::vector<float> scales, peaks;
 };
@@ -244,7 +245,7 @@ void tile(const QuantisedProduct& p, const Digits& x, const Levels* levels, int6
     for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, vaddvq_f32(totals[r][c]) * last[c]);
 }
 
-// The columns of a task are decoded once for every few rows.
+// The codes of a task's columns are decoded once for each group of rows.
 template <int ROWS, int COLUMNS>
 void columns(const QuantisedProduct& p, const Digits& x, const Levels* levels, int64_t row, int64_t begin, int64_t end, Scratch& scratch) {
   int64_t column = begin;

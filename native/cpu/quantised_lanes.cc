@@ -1,5 +1,5 @@
-// The product on x86 CPUs with AVX2 and FMA, or AVX-512: codes become f32 in registers, a few rows of x share them, and neighbouring inputs
-// are the lanes of a vector. Each output has one vector of sums, whatever tile it is computed in.
+// The product on x86 CPUs with AVX2 and FMA, or with AVX-512. Codes become f32 in registers and are used for a few rows of x. The lanes of
+// a vector are neighbouring inputs. Each output has one vector of sums in every tile shape, so the shape does not change the result.
 #include "cpu/quantised_product.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -18,8 +18,8 @@ namespace {
 
 typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
 
-// Intrinsics where GCC's own vectors will not do: it converts bytes one by one, and for some CPUs does not always fuse a multiplication
-// with the addition after it, so that the same sum would come out different in different tiles.
+// Intrinsics replace GCC's vector extensions in two places. GCC converts bytes one by one, and for some CPUs it does not always fuse a
+// multiplication with the addition after it, so that the same sum would differ between tile shapes.
 #if defined(__AVX512F__)
 inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
   return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
@@ -38,8 +38,8 @@ inline Whole unsignedBytes(const void* from) { return (Whole)_mm256_cvtepu8_epi3
 inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__m256i)whole); }
 #endif
 
-constexpr int64_t kColumns = 16;  // of one parallel task
-constexpr int kRows = kWidth == 16 ? 8 : 4;  // rows of x whose sums fit the registers beside two columns
+constexpr int64_t kColumns = 16;  // outputs of one parallel task
+constexpr int kRows = kWidth == 16 ? 8 : 4;  // as many rows of x as leave registers for two columns
 
 struct Int8Column {
   const int8_t* codes;
@@ -64,7 +64,7 @@ struct Int8Column {
   }
 };
 
-// 16 levels in registers.
+// The 16 levels, held in registers.
 struct LevelTable {
 #if defined(__AVX512F__)
   Vector levels;
@@ -79,7 +79,7 @@ struct LevelTable {
 
 struct FourBitColumn {
   const uint8_t* codes;
-  const float* peaks;  // of its blocks
+  const float* peaks;  // max|w| of each block
   int64_t block;
   LevelTable table;
   float scale = 1;
@@ -100,7 +100,7 @@ struct FourBitColumn {
   }
 };
 
-// Even inputs of each step before its odd ones.
+// Reorders x: in each step the even inputs come before the odd ones, as the codes are unpacked.
 std::vector<float> inPairs(const float* x, int64_t count) {
   std::vector<float> out(count);
   for (int64_t i = 0; i < count; i++) {

@@ -10,9 +10,9 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kPanel = 16;  // the columns that skinnyProduct keeps in the first cache
+constexpr int64_t kPanel = 16;  // columns that skinnyProduct keeps in the L1 cache
 
-// For the matrices and CPUs that have no kernel of their own: every thread makes the rows that it needs.
+// The fallback for matrices and CPUs without a kernel: every thread dequantises the rows that it needs.
 void panelsProduct(const QuantisedProduct& p) {
   const int64_t k = p.w.inputs, n = p.w.outputs, panels = piecesOf(n, kPanel);
   at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {

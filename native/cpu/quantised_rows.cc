@@ -16,7 +16,8 @@ typedef float Pair __attribute__((vector_size(2 * sizeof(float)), aligned(4), ma
 
 constexpr uint8_t kZero = 7;  // the code of 0
 
-// Level i is a quantile of the normal distribution, each side with as many as its share of the codes, over the largest.
+// NF4 (Dettmers et al. 2023): level i is a quantile of the normal distribution, divided by the largest. Eight levels are positive, seven
+// are negative and one is 0.
 constexpr float kLevels[16] = {-1.0f,
                                -0.6961928009986877f,
                                -0.5250730514526367f,
@@ -34,7 +35,8 @@ constexpr float kLevels[16] = {-1.0f,
                                0.7229568362236023f,
                                1.0f};
 
-// Seven decades, the e-th with 2^e numbers on either side of 0: the middles of equal parts of [0.1, 1]. With 0 and 1: 256.
+// The dynamic map of 8 bits: seven decades, of which number e has 2^e values on either side of 0, the midpoints of equal parts of
+// [0.1, 1]. Together with 0 and 1 these are 256 values.
 std::vector<float> makeDynamicMap() {
   std::vector<double> values = {0.0, 1.0};
   for (int e = 0; e < 7; e++) {
@@ -49,7 +51,7 @@ std::vector<float> makeDynamicMap() {
   return {values.begin(), values.end()};
 }
 
-// What a byte of codes stands for.
+// The two levels that a byte of codes stands for.
 struct PairTable {
   float pairs[256][2];
   explicit PairTable(const float* levels) {
@@ -67,7 +69,7 @@ inline float largestOf(const float* values, int64_t count) {
   return peak;
 }
 
-// 0·x is 0, but of infinity and of what is no number.
+// 0·x is 0 unless x is infinite or NaN.
 inline bool isFinite(const float* values, int64_t count) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -75,7 +77,7 @@ inline bool isFinite(const float* values, int64_t count) {
   return sum == 0;
 }
 
-// How many middles between neighbouring levels lie below: branchless, so that a block of them is vectorised.
+// The code of a weight is the number of midpoints between neighbouring levels below it. Counting has no branches, so it vectorises.
 inline void nearestLevels(const float* values, int64_t count, float inverse, uint8_t* codes) {
   int32_t found[kNf4Block];
   for (int64_t i = 0; i < count; i++) {
@@ -100,7 +102,7 @@ inline float blockScale(const QuantisedPart& part, int64_t block) {
   return dynamicMap()[static_cast<const uint8_t*>(part.scales)[block]] * part.nested[block / kNestedRun] + part.offset;
 }
 
-// `count` weights from the `first` of the flattened part on; either end may lie within a byte or a block.
+// Dequantises `count` weights of the flattened part, beginning with `first`. Either end may lie inside a byte or a block.
 void dequantise4(const QuantisedPart& part, int64_t size, const PairTable& table, int64_t first, int64_t count, float* out) {
   const uint8_t* codes = static_cast<const uint8_t*>(part.codes);
   const int64_t last = first + count;
@@ -162,7 +164,7 @@ bool quantiseInt8(const float* weight, int64_t outputs, int64_t inputs, int8_t* 
       if (!isFinite(from, inputs)) finite = false;
       const float peak = largestOf(from, inputs);
       scales[row] = peak;
-      // a row too small to divide by is one of zeros
+      // 127/max|w| would overflow: the row is stored as zeros
       const float inverse = 127.0f / peak, factor = std::isfinite(inverse) ? inverse : 0.0f;
       for (int64_t i = 0; i < inputs; i++)
         to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, std::nearbyint(from[i] * factor))));
@@ -181,7 +183,7 @@ bool quantiseNf4(const float* weight, int64_t count, uint8_t* codes, float* peak
       if (!isFinite(from, size)) finite = false;
       const float peak = largestOf(from, size);
       peaks[block] = peak;
-      // a block too small to divide by is one of zeros
+      // 1/max|w| would overflow: the block is stored as zeros
       const float inverse = 1.0f / peak;
       std::fill_n(own, kNf4Block, kZero);
       if (std::isfinite(inverse)) nearestLevels(from, size, inverse, own);

@@ -24,7 +24,7 @@ __global__ void int8Kernel(DequantiseArgs a) {
                                       (static_cast<const float*>(a.scales)[i / a.inputs] * (1.0f / 127.0f)));
 }
 
-// One thread a byte, which is two weights of one block: blocks run through the flattened matrix and begin at even places.
+// One thread per byte. Its two weights are in one block, because blocks run through the flattened matrix and begin at even places.
 template <typename T>
 __global__ void fourBitKernel(DequantiseArgs a) {
   __shared__ float levels[16];
@@ -42,7 +42,7 @@ __global__ void fourBitKernel(DequantiseArgs a) {
   if (first + 1 < count) put(out + 1, levels[code & 15] * scale);
 }
 
-// Eight neighbours, which share a row or a block, to a thread: 16 bytes are written at once in bf16.
+// A thread dequantises eight neighbours, which share a row or a block. In bf16 it writes them as 16 bytes at once.
 constexpr int kEight = 8;
 
 template <typename T, bool FOUR>

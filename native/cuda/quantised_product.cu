@@ -1,9 +1,9 @@
 // The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
-// registers and multiplied on tensor cores; the scales, in f32, are multiplied into the sums. Reading codes takes so little time that
-// the kernel is bound by the instructions that a weight takes: two of 8 bits, less than two of 4.
+// registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in
+// 8 bits and fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit.
 //
-// The integers of 8 bits are bf16 numbers. Of 4 bits, a byte is two weights: their levels in bf16 come from a table in shared memory of
-// all 256 pairs. There are 32 copies of it, one for each lane, so that no two lanes wait for one another.
+// Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256
+// pairs in bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
 #include <type_traits>
 
 #include "cuda/product_sums.cuh"
@@ -23,11 +23,11 @@ struct RowCodes {
   const char* codes;
   const void* scales;
   const float* nested;
-  int block;  // the row's first, within its part
-  float offset;  // of 8 bits: the row's scale
+  int block;  // the row's first block, counted within its part
+  float offset;  // 4 bits: mean of the block maxima; 8 bits: the row's scale
 };
 
-/** A lane's 16 codes of one row and chunk, and what the scale of their block is made of. */
+/** A lane's 16 codes of one row and chunk, and the parts of their block's scale. */
 template <bool FOUR>
 struct Held {
   unsigned codes[FOUR ? 2 : 4];
@@ -69,8 +69,8 @@ __device__ inline void eightOf4(unsigned codes, const char* table, unsigned (&pa
   pairs[3] = *reinterpret_cast<const unsigned*>(table + ((codes >> 17) & 0x7F80u));
 }
 
-// Two bytes b as bf16. With its lower seven bits below the exponent of 128, a byte is 128 + (b mod 128), and with its sign bit there 128 or
-// 256: the difference is the signed number, and exact.
+// Two bytes b as bf16. The lower seven bits in the mantissa of 128 give 128 + (b mod 128). The sign bit alone gives 128 or 256. The
+// difference of the two is the signed byte, exactly.
 __device__ inline unsigned twoOf8(unsigned codes, unsigned selector) {
   const unsigned both = __byte_perm(codes, 0x43434343u, selector), value = both & 0x437F437Fu, sign = both & 0x43804380u;
   const __nv_bfloat162 two = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value), *reinterpret_cast<const __nv_bfloat162*>(&sign));
@@ -85,8 +85,8 @@ __device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pair
 }
 #endif
 
-// As productKernel: TILES tiles of 8 rows of W, of which Gated has half as gates; ROWS sets of 16 rows of x, of which only the first eight
-// are there where not WHOLE.
+// The layout of productKernel: TILES tiles of 8 rows of W (with Gated, half of them are gates) and ROWS sets of 16 rows of x. Without
+// WHOLE only the first eight rows of a set exist.
 template <bool FOUR, int TILES, int ROWS, bool WHOLE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
             }
           }
           if constexpr (FOUR) {
-            // a lane knows the scale of row `line`, and has the sums of rows 2·part and the next
+            // a lane holds the scale of row `line` but the sums of rows 2·part and 2·part + 1
             const float scale = nested ? fmaf(map[own.scale], own.nested, rows[j].offset) : own.nested;
             const float even = __shfl_sync(0xFFFFFFFF, scale, part * 8), odd = __shfl_sync(0xFFFFFFFF, scale, part * 8 + 4);
 #pragma unroll
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
           for (int i = 0; i < 4; i++) sums[m][j][i] *= i % 2 == 0 ? even : odd;
       }
     const int next = first + static_cast<int>(gridDim.x) * kOwn;
-    if (next < tiles) {  // the next codes come while these sums are added
+    if (next < tiles) {  // loads the next codes while these sums are added
       findRows(next);
       askFirst();
     }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
 
 template <bool FOUR, int ROWS, bool WHOLE, Form FORM, bool NORM>
 void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
-  // As many blocks as there is room for, each with several groups of tiles: a table serves all of them.
+  // As many thread blocks as fit on the GPU. Each computes several groups of tiles with one table.
   constexpr int64_t kTiles = 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
   const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
@@ -257,7 +257,7 @@ void multiplyByForm(const QuantisedProductArgs& q, cudaStream_t stream) {
 }  // namespace
 
 bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool four, int64_t block) {
-  if (four && (block % kChunk != 0 || inputs % block != 0)) return false;  // the weights of a step share a scale
+  if (four && (block % kChunk != 0 || inputs % block != 0)) return false;  // all weights of a step must share a scale
   return rows <= 32 && inputs % kChunk == 0 && outputs % 8 == 0 && inputs * outputs < INT32_MAX / 2 && majorOfDevice() >= 9;
 }
 

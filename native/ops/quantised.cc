@@ -1,6 +1,6 @@
 // attune::quantised_linear(codes, scales, nested?, offsets?, levels?, parts, inputs, block, x[…, K], bias?) = x·Wᵀ + bias, where W is
-// a frozen matrix held in 8 or 4 bits (quantised_matrix.h). The gradient goes to x and to the bias; nothing of the plain matrix outlives the call, backward makes
-// it again. In f32 on the CPU it never exists whole: panels of rows are made where they are used.
+// a frozen matrix held in 8 or 4 bits (quantised_matrix.h). x and the bias get gradients. The plain matrix is
+// freed at the end of the call, and backward dequantises again. In f32 on the CPU only a panel of rows is plain at a time.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -17,7 +17,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kPanel = 256;  // rows, enough for a BLAS to be at its best
+constexpr int64_t kPanel = 256;  // rows; enough for a BLAS to reach its full rate
 
 // Calls use(first, panel[count, K]) for panel after panel.
 template <typename Use>
@@ -74,7 +74,7 @@ Tensor productBackward(const Tensor& g, const QuantisedMatrix& matrix) {
 class Product : public torch::autograd::Function<Product> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const QuantisedMatrix& matrix) {
-    // autograd of 1.13 takes no undefined tensor: the codes stand in for those that this matrix does not have
+    // libtorch 1.13's autograd cannot save undefined tensors: the codes stand in for tensors that this matrix does not have
     const auto orCodes = [&](const Tensor& tensor) { return tensor.defined() ? tensor : matrix.codes; };
     context->save_for_backward({matrix.codes, matrix.scales, orCodes(matrix.nested), orCodes(matrix.offsets), orCodes(matrix.levels)});
     context->saved_data["nested"] = matrix.nested.defined();
