@@ -103,7 +103,9 @@ describe('Sampler.submit', () => {
     const batches = submission.batches();
     const first = (await batches.next()).value as readonly Token[];
     const [response] = await submission.responses;
-    const rest = (await batches.next()).value as readonly Token[];
+    // On a slow machine all tokens may be written before the first look.
+    const { value, done } = await batches.next();
+    const rest = done ? [] : (value as readonly Token[]);
     expect([...first, ...rest].map(({ id }) => id)).toEqual(response?.ids);
     expect((await batches.next()).done).toBe(true);
   });
