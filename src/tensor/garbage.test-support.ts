@@ -1,5 +1,12 @@
 /** Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { native } from './engine/native.ts';
+
+// A store may be made of a file of any name: it lands here.
+const folder = mkdtempSync(join(tmpdir(), 'attune-garbage-'));
+process.chdir(folder);
 
 const cyclic: unknown[] = [];
 cyclic.push(cyclic);
@@ -79,14 +86,17 @@ for (const name of Object.keys(native).filter((key) => !left.has(key))) {
     const args = Array.from({ length: Math.floor(random() * 7) }, pick);
     calls++;
     try {
-      call(...args);
+      const result = call(...args);
       accepted++;
+      // Some answer by a promise: refused later is refused too.
+      if (result instanceof Promise) result.catch(() => {});
     } catch {
       // refused: right
     }
   }
   try {
-    call(...new Array(60).fill(0));
+    const result = call(...new Array(60).fill(0));
+    if (result instanceof Promise) result.catch(() => {});
   } catch {
     // too many arguments
   }
@@ -101,3 +111,5 @@ for (const value of garbage) {
 console.log(
   JSON.stringify({ calls, accepted, crashed: false, sane: native.bytesOf(tensors[1] as number).byteLength === 16 }),
 );
+rmSync(folder, { recursive: true, force: true });
+process.exit(0); // whatever still waits for others
