@@ -8,7 +8,10 @@ import { Registry, serve } from '../src/serve/index.ts';
 
 const root = join(import.meta.dirname, '..');
 const folder = mkdtempSync(join(tmpdir(), 'attune-examples-'));
-afterAll(() => rmSync(folder, { recursive: true }));
+afterAll(() => {
+  rmSync(folder, { recursive: true });
+  rmSync(join(root, 'checkpoints/own'), { recursive: true, force: true });
+});
 
 function example(name: string, ...args: string[]): string {
   const out = join(folder, `${name}.png`);
