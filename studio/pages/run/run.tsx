@@ -31,6 +31,8 @@ export default function RunPage({ id }: { id: string }) {
   const lines = useSignal<readonly string[]>([]);
   const again = useRef<{ timer: number; at: number } | undefined>(undefined);
   const read = curves.runs?.get(id);
+  /** The state that the stream told last. */
+  const told = useRef<RunEvents['state']['state'] | undefined>(undefined);
   useEffect(() => () => clearTimeout(again.current?.timer), []);
   /** Signals, checkpoints and totals follow the rows, a few seconds behind. Rows that come faster do not put it off. */
   const readLater = (wait: number) => {
@@ -52,6 +54,7 @@ export default function RunPage({ id }: { id: string }) {
         readLater(3000);
       },
       state: ({ state, rewound }) => {
+        told.current = state;
         if (rewound) curves.reload();
         if (state !== run.data?.state || rewound) readLater(0);
       },
@@ -61,6 +64,10 @@ export default function RunPage({ id }: { id: string }) {
     },
     read !== undefined,
   );
+  // The server's list of runs may be a moment behind the stream: what was read is read again until both agree.
+  useEffect(() => {
+    if (run.data && told.current !== undefined && told.current !== run.data.state) readLater(1000);
+  }, [run.data]);
   const ends = [...(read?.curves.values() ?? [])].flatMap(({ x }) => x.at(-1) ?? []);
   const newest = ends.length > 0 ? Math.max(...ends) : undefined;
   useEffect(() => {

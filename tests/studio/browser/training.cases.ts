@@ -11,7 +11,7 @@ export function trainingCases(shared: () => World): void {
       const { page, go, root, until } = bound(shared());
       const values = {
         ...{ model: tiny, task: 'spell_backward:1', batchSize: '1', gradAccum: '1', groupSize: '2' },
-        ...{ maxNewTokens: '16', evalNumPrompts: '0', evalSteps: '-1', maxSteps: '600', runName: 'live' },
+        ...{ maxNewTokens: '16', evalNumPrompts: '0', evalSteps: '-1', maxSteps: '20000', runName: 'live' },
       };
       const filled = new URLSearchParams({ ...values, lr: 'fast' });
       await go(`train/policy?${filled}`);
