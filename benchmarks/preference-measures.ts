@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { meanOf } from '../src/algorithms/index.ts';
 import { UserError } from '../src/errors.ts';
 import { type PromptedResponse, responseLogprobs } from '../src/models/decoder/responses.ts';
-import { type Generation, loadModel, type Model, Sampler } from '../src/models/index.ts';
+import { loadModel, type Model, type SampledResponse, Sampler } from '../src/models/index.ts';
 import { type PolicyPrompt, PromptWriter } from '../src/rollouts/prompts.ts';
 import { taskEvalPrompts } from '../src/rollouts/task-prompts.ts';
 import { task } from '../src/tasks/index.ts';
@@ -97,24 +97,24 @@ export class Measures implements Disposable {
     return Array.from({ length: lp.length / 2 }, (_, i) => (lp[2 * i] as number) - (lp[2 * i + 1] as number));
   }
 
-  #right(replies: readonly (readonly Generation[])[]): number {
+  #right(replies: readonly (readonly SampledResponse[])[]): number {
     return meanOf(replies.flatMap((group, i) => group.map((reply) => Number(this.#score(reply, i) === 1))));
   }
 
-  #score({ ids }: Generation, prompt: number): number {
+  #score({ ids }: SampledResponse, prompt: number): number {
     const { example } = this.#prompts[prompt] as PolicyPrompt;
     if (example === undefined) return 0;
     return task(example.task).score(this.#tokenizer.decode(ids, { skipSpecialTokens: true }), example);
   }
 
-  #divergence(replies: readonly (readonly Generation[])[]): number {
+  #divergence(replies: readonly (readonly SampledResponse[])[]): number {
     const own = replies.flat().map(({ logprobs }) => logprobs.reduce((sum, lp) => sum + lp, 0));
     const answers = replies.flatMap((group, i) => group.map((reply) => this.#answered(i, reply)));
     const reference = responseLogprobs(this.#start.decoder, answers);
     return meanOf(own.map((lp, i) => lp - (reference[i] as number)));
   }
 
-  #answered(prompt: number, { ids }: Generation): PromptedResponse {
+  #answered(prompt: number, { ids }: SampledResponse): PromptedResponse {
     const { ids: asked } = this.#prompts[prompt] as PolicyPrompt;
     return { ids: Int32Array.from([...asked, ...ids]), promptLength: asked.length };
   }

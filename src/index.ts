@@ -38,7 +38,6 @@ export type { AnswerQuestion, ChoiceQuestion, InstructionQuestion, Question } fr
 export {
   exportGguf,
   exportMerged,
-  type Generation,
   type GenerationRequest,
   type GgufExport,
   type GgufFile,
@@ -51,6 +50,7 @@ export {
   type Model,
   openGguf,
   type QuantType,
+  type SampledResponse,
   Sampler,
   stream,
   type TextRequest,

@@ -243,6 +243,13 @@ describe('layers', () => {
     expect(halls.map(([folder, inside]) => `${folder}: ${inside.length} files`)).toEqual([]);
   });
 
+  it('nor has native one', () => {
+    const inside = readdirSync('native', { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    const counts = Map.groupBy(inside, ({ parentPath }) => parentPath);
+    expect(inside.length).toBeGreaterThan(50);
+    expect([...counts].filter(([, names]) => names.length > 16).map(([folder]) => folder)).toEqual([]);
+  });
+
   it.each([
     ["import { x } from '../trainers/loop/loop.ts';", 'src/models/qwen.ts'],
     ["import type { T } from '../nn/module.ts';", 'src/tensor/op.ts'],

@@ -1,4 +1,4 @@
-// Quantised weights into f32, f16 or bf16: the CUDA twin of dequantiseRows (native/cpu/quantised_rows.cc).
+// Quantised weights into f32, f16 or bf16: the CUDA twin of dequantiseRows (native/cpu/quantised/rows.cc).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -6,7 +6,7 @@
 
 namespace attune {
 
-/** One part of a matrix (native/cpu/quantised_rows.h). */
+/** One part of a matrix (native/cpu/quantised/rows.h). */
 struct DequantiseArgs {
   const void *codes, *scales;
   const float *levels, *nested, *offset, *map;  // of 4 bits; the last three with nested maxima, else null

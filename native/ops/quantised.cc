@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "cpu/quantised_product.h"
+#include "cpu/quantised/product.h"
 #include "cpu/skinny_product.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"

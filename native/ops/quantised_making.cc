@@ -1,4 +1,4 @@
-// attune::quantise_int8 and attune::quantise_nf4 turn plain matrices into the format of quantised_rows.h. A matrix may be mapped
+// attune::quantise_int8 and attune::quantise_nf4 turn plain matrices into the format of cpu/quantised/rows.h. A matrix may be mapped
 // from a file, in any dtype and memory order. Only one panel at a time is converted to f32.
 #include <ATen/ATen.h>
 #include <torch/library.h>
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cpu/quantised_rows.h"
+#include "cpu/quantised/rows.h"
 
 namespace attune {
 namespace {

@@ -1,10 +1,10 @@
-// A quantised matrix as tensors (format: quantised_rows.h), and how it becomes a plain one on any device.
+// A quantised matrix as tensors (format: cpu/quantised/rows.h), and how it becomes a plain one on any device.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "cpu/quantised_rows.h"
+#include "cpu/quantised/rows.h"
 
 namespace attune {
 

@@ -13,8 +13,18 @@
  */
 import { UserError } from '../errors.ts';
 
+/** The names of the advantages. */
+export const responseAdvantageNames = [
+  'none',
+  'batch-mean',
+  'leave-one-out',
+  'group-z',
+  'group-centred',
+  'max-rl',
+] as const;
+
 /** How a response's advantage follows from the rewards; src/algorithms/advantages.ts gives the formulas. */
-export type ResponseAdvantage = 'none' | 'batch-mean' | 'leave-one-out' | 'group-z' | 'group-centred' | 'max-rl';
+export type ResponseAdvantage = (typeof responseAdvantageNames)[number];
 
 /** One advantage per response. `groups[i]` is any number that all responses to one prompt share. */
 export function responseAdvantages(

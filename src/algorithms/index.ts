@@ -107,11 +107,11 @@ export * from './kl.ts';
 export { combineMetrics, type LossResult, MetricSums, type Metrics, meanMetrics } from './metrics.ts';
 export { meanPassAtK, passAtK } from './pass-at-k.ts';
 export * from './policy/advantages.ts';
+export type { PolicyOptions } from './policy/options.ts';
 export {
   definePolicyAlgorithm,
   type PolicyAlgorithm,
   type PolicyBatch,
-  type PolicyOptions,
   policyOptions,
   type TermInput,
   type Terms,

@@ -6,7 +6,7 @@ import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
-import { deviceOf, dtypeOf, type Generation, loadModel, type Model, Sampler } from '../models/index.ts';
+import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
@@ -109,7 +109,7 @@ async function generate(config: Config): Promise<void> {
       },
     ],
     { signal: interrupt.signal },
-  )) as [Generation[]];
+  )) as [SampledResponse[]];
   if (streaming) printPart(`${text?.flush() ?? ''}\n`);
   report(responses, config, (performance.now() - started) / 1000, streaming, prompt);
 }
@@ -161,7 +161,13 @@ function stopIds(tokenizer: Tokenizer | undefined, config: Record<string, unknow
   return [config.eos_token_id].flat().filter((id) => typeof id === 'number');
 }
 
-function report(responses: Generation[], config: Config, seconds: number, streamed: boolean, prompt: number[]): void {
+function report(
+  responses: SampledResponse[],
+  config: Config,
+  seconds: number,
+  streamed: boolean,
+  prompt: number[],
+): void {
   const tokens = responses.reduce((sum, response) => sum + response.ids.length, 0);
   if (config.json) {
     const rows = responses.map((response) => ({ ...response, logprobs: Array.from(response.logprobs) }));

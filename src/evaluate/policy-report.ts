@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng } from '../runs/index.ts';
-import type { Answer, PolicyEvaluation, PolicySummary } from './policy.ts';
+import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
 
 /** Writes the results of `evaluatePolicy` to a folder: JSON, a plot and an HTML page. */
 export async function writePolicyEvaluation(
@@ -16,17 +16,17 @@ export async function writePolicyEvaluation(
   writeFileSync(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
   const report = new Report(`Evaluation of ${names.policy}`, `${evaluation.summary.prompts} held-out prompts`);
   report.section('Figures').table(['', ''], summaryRows(evaluation.summary)).section('Pictures').charts(charts);
-  const answer = (label: string, { text, reward, lengthTokens }: Answer) => ({
+  const shown = (label: string, { text, reward, lengthTokens }: EvaluatedResponse) => ({
     label,
     text,
     values: { reward, tokens: lengthTokens },
   });
-  report.section('Answers').samples(
+  report.section('Responses').samples(
     evaluation.prompts.slice(0, 12).map(({ prompt, greedy, opponent }) => ({
       prompt,
-      answers: [
-        answer(names.policy, greedy),
-        ...(opponent === undefined ? [] : [answer(names.opponent ?? 'opponent', opponent)]),
+      responses: [
+        shown(names.policy, greedy),
+        ...(opponent === undefined ? [] : [shown(names.opponent ?? 'opponent', opponent)]),
       ],
     })),
   );
@@ -42,7 +42,7 @@ function evaluationCharts(
   const passes = Object.entries(summary.pass_at_k ?? {});
   const { win_rate: duel } = summary;
   return [
-    histogram({ title: 'reward of all answers', values: all.map(({ reward }) => reward) }),
+    histogram({ title: 'reward of all responses', values: all.map(({ reward }) => reward) }),
     histogram({ title: 'length in tokens', values: all.map(({ lengthTokens }) => lengthTokens) }),
     scatter({
       title: 'reward against length (greedy)',

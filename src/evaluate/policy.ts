@@ -47,7 +47,8 @@ export interface EvaluatePolicyOptions extends Player, FormatOptions {
   signal?: AbortSignal;
 }
 
-export interface Answer {
+/** A response of the policy with what its scorer said of it. */
+export interface EvaluatedResponse {
   text: string;
   reward: number;
   parts: Record<string, number>;
@@ -59,7 +60,7 @@ export interface Answer {
 /** The summary of an evaluation, and every prompt with its responses. */
 export interface PolicyEvaluation {
   summary: PolicySummary;
-  prompts: { prompt: string; greedy: Answer; sampled: Answer[]; opponent?: Answer }[];
+  prompts: { prompt: string; greedy: EvaluatedResponse; sampled: EvaluatedResponse[]; opponent?: EvaluatedResponse }[];
 }
 
 /** The figures of a policy's evaluation. */
@@ -86,9 +87,9 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
   const { model, prompts, samples = 8, temperature = 1, opponent, reference } = options;
   if (prompts.length === 0) throw new UserError('There are no prompts to evaluate on.');
   const { greedy, sampled } = await answer(options, options, samples);
-  const others = opponent && (await answer(opponent, options, 0)).greedy.map(answerOf);
-  const own = greedy.map(answerOf);
-  const groups = prompts.map((_, i) => sampled.filter(({ group }) => group === i).map(answerOf));
+  const others = opponent && (await answer(opponent, options, 0)).greedy.map(evaluated);
+  const own = greedy.map(evaluated);
+  const groups = prompts.map((_, i) => sampled.filter(({ group }) => group === i).map(evaluated));
   const scoring = { temperature, microBatchTokens: 16384 };
   const kl = reference && measureKl(model, reference, samples === 0 ? greedy : sampled, scoring);
   const summary: PolicySummary = {
@@ -106,9 +107,9 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
     summary,
     prompts: prompts.map(({ messages }, i) => ({
       prompt: messages.map(({ content }) => content).join('\n\n'),
-      greedy: own[i] as Answer,
-      sampled: groups[i] as Answer[],
-      ...(others && { opponent: others[i] as Answer }),
+      greedy: own[i] as EvaluatedResponse,
+      sampled: groups[i] as EvaluatedResponse[],
+      ...(others && { opponent: others[i] as EvaluatedResponse }),
     })),
   };
 }
@@ -134,16 +135,19 @@ async function answer({ model, tokenizer }: Player, options: EvaluatePolicyOptio
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);
 }
 
-const answerOf = ({ completion, score, parts, correct, completionIds, ended }: Rollout): Answer => ({
-  text: completion,
+const evaluated = ({ response, score, parts, correct, responseIds, ended }: Rollout): EvaluatedResponse => ({
+  text: response,
   reward: score,
   parts,
   correct,
-  lengthTokens: completionIds.length,
+  lengthTokens: responseIds.length,
   ended,
 });
 
-function correctness(greedy: readonly Answer[], sampled: readonly (readonly Answer[])[]): Partial<PolicySummary> {
+function correctness(
+  greedy: readonly EvaluatedResponse[],
+  sampled: readonly (readonly EvaluatedResponse[])[],
+): Partial<PolicySummary> {
   if (greedy.some(({ correct }) => correct === undefined)) return {};
   const accuracy = meanOf(greedy.map(({ correct }) => Number(correct)));
   const most = Math.min(...sampled.map(({ length }) => length));
@@ -154,15 +158,15 @@ function correctness(greedy: readonly Answer[], sampled: readonly (readonly Answ
   return { accuracy, pass_at_k: passes };
 }
 
-function partMeans(own: readonly Answer[]): Record<string, number> {
+function partMeans(own: readonly EvaluatedResponse[]): Record<string, number> {
   const names = [...new Set(own.flatMap(({ parts }) => Object.keys(parts)))];
   return Object.fromEntries(names.map((name) => [name, meanOf(own.map(({ parts }) => parts[name] ?? 0))]));
 }
 
 /** A win rate with its 95 % Wilson score interval. */
 export function winRate(
-  own: readonly Pick<Answer, 'reward'>[],
-  others: readonly Pick<Answer, 'reward'>[],
+  own: readonly Pick<EvaluatedResponse, 'reward'>[],
+  others: readonly Pick<EvaluatedResponse, 'reward'>[],
 ): NonNullable<PolicySummary['win_rate']> {
   const signs = own.map(({ reward }, i) => Math.sign(reward - (others[i]?.reward ?? 0)));
   const wins = signs.filter((sign) => sign > 0).length;

@@ -31,9 +31,9 @@ export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } 
 export { saveModel } from './files/save.ts';
 export { loadTokenizer, type TokenizerSource } from './files/tokenizer.ts';
 export {
-  type Generation,
   type GenerationRequest,
   QueueFullError,
+  type SampledResponse,
   SamplerDisposedError,
   type Token,
   WeightsChangedError,

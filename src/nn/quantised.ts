@@ -5,7 +5,7 @@
  *     matrix.multiply(x);                                   // x·Ŵᵀ
  *
  * `int8`: each row is scaled so that max|w| is 127, and rounded (Dettmers et al. 2022, LLM.int8). `int4`: NF4 with double
- * quantisation (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. native/cpu/quantised_rows.h describes bitsandbytes' format.
+ * quantisation (Dettmers et al. 2023, QLoRA), 4.127 bits a weight. native/cpu/quantised/rows.h describes bitsandbytes' format.
  */
 import {
   aten,

@@ -59,8 +59,8 @@ export function scoreLogprobs(
       }),
     );
     let start = 0;
-    for (const { completionIds } of part) {
-      const end = start + completionIds.length;
+    for (const { responseIds } of part) {
+      const end = start + responseIds.length;
       logprobs.push(seen.logp.slice(start, end));
       if (seen.value !== undefined) values.push(seen.value.slice(start, end));
       start = end;
@@ -77,11 +77,11 @@ export function packedTensor(
   pick: (rollout: Rollout) => ArrayLike<number> | undefined,
   like: Tensor,
 ): Tensor {
-  const all = new Float32Array(rollouts.reduce((sum, { completionIds }) => sum + completionIds.length, 0));
+  const all = new Float32Array(rollouts.reduce((sum, { responseIds }) => sum + responseIds.length, 0));
   let at = 0;
   for (const rollout of rollouts) {
     all.set(pick(rollout) ?? [], at);
-    at += rollout.completionIds.length;
+    at += rollout.responseIds.length;
   }
   return tensor(all, { dtype: like.dtype, device: like.device });
 }

@@ -55,7 +55,7 @@ const carried = ({ prompt, ids, ...rest }: Rollout) => rest;
 
 function restored(rest: ReturnType<typeof carried>, prompts: readonly PolicyPrompt[]): Rollout {
   const prompt = prompts[rest.group] as PolicyPrompt;
-  return { ...rest, prompt, ids: Int32Array.from([...prompt.ids, ...rest.completionIds]) };
+  return { ...rest, prompt, ids: Int32Array.from([...prompt.ids, ...rest.responseIds]) };
 }
 
 /** The mean length of the responses to each prompt so far, and of all where a prompt is new. */
@@ -68,7 +68,7 @@ export class ExpectedLengths {
     return this.#byPrompt.get(index) ?? (this.#count > 0 ? this.#mean : undefined);
   }
 
-  saw({ prompt: { index }, completionIds: { length } }: Rollout): void {
+  saw({ prompt: { index }, responseIds: { length } }: Rollout): void {
     const before = this.#byPrompt.get(index) ?? length;
     this.#byPrompt.set(index, before + (length - before) / 2);
     this.#count++;

@@ -9,7 +9,7 @@ import type { Rollout } from './rollout.ts';
 export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Rollout[]): Record<string, number> {
   if (sampled.length === 0) return {};
   const of = (pick: (rollout: Rollout) => number) => sampled.map(pick);
-  const lengths = of(({ completionIds }) => completionIds.length);
+  const lengths = of(({ responseIds }) => responseIds.length);
   const rewards = of(({ reward }) => reward);
   const groups = of(({ group }) => group);
   const judged = sampled.filter(({ correct }) => correct !== undefined);

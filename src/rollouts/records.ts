@@ -14,7 +14,7 @@ export function storedRollouts(
     promptIndex: rollout.prompt.index,
     rolloutIndex: rollout.rolloutIndex,
     prompt: promptLabel(rollout.prompt),
-    completion: rollout.completion,
+    completion: rollout.response,
     reward: rollout.reward,
     advantage: rollout.advantage,
     parts: partsOf(rollout),
@@ -23,7 +23,7 @@ export function storedRollouts(
       ? {
           tokens: {
             promptIds: rollout.prompt.ids,
-            completionIds: rollout.completionIds,
+            completionIds: rollout.responseIds,
             logprobs: rollout.lpOld,
             refLogprobs: rollout.lpRef,
             values: rollout.values,
@@ -42,7 +42,7 @@ export function storedEvaluation(
     ...options,
     promptIndex: rollout.prompt.index,
     prompt: promptLabel(rollout.prompt),
-    completion: rollout.completion,
+    completion: rollout.response,
     reward: rollout.score,
     parts: partsOf(rollout),
     facts: factsOf(rollout),
@@ -54,9 +54,9 @@ function partsOf({ parts, score, correct }: Rollout): Record<string, number> {
   return { ...parts, score, ...(correct === undefined ? {} : { correct: Number(correct) }) };
 }
 
-function factsOf({ prompt, ended, completionIds }: Rollout): RolloutFacts {
+function factsOf({ prompt, ended, responseIds }: Rollout): RolloutFacts {
   const task = prompt.example?.task;
-  return { ...(task === undefined ? {} : { task }), ended, lengthTokens: completionIds.length };
+  return { ...(task === undefined ? {} : { task }), ended, lengthTokens: responseIds.length };
 }
 
 /** A single user message as it was written; a longer conversation as the model reads it. */

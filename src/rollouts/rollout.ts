@@ -6,7 +6,7 @@
  *     const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(8), { groupSize: 4, maxNewTokens: 64, temperature: 1, seeds });
  */
 import type { PromptedResponse } from '../models/decoder/responses.ts';
-import type { Generation, GenerationRequest, Sampler } from '../models/index.ts';
+import type { GenerationRequest, SampledResponse, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { RewardItem } from '../rewards/index.ts';
@@ -22,8 +22,9 @@ export interface Rollout extends PromptedResponse {
   group: number;
   rolloutIndex: number;
   /** The response's ids, up to and including the token that ended it. */
-  completionIds: Int32Array;
-  completion: string;
+  responseIds: Int32Array;
+  /** Its text. */
+  response: string;
   /** Ended by itself, not cut at maxNewTokens. */
   ended: boolean;
   /** Log-probs of the response's tokens, over the whole vocabulary, under the weights that sampled them. */
@@ -91,29 +92,29 @@ export async function sampleRollouts(
   const groups = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
   return groups.flatMap((group, i) =>
-    group.map((response, k) => rolloutOf(prompts[i] as PolicyPrompt, response, tokenizer, i, k)),
+    group.map((sampled, k) => rolloutOf(prompts[i] as PolicyPrompt, sampled, tokenizer, i, k)),
   );
 }
 
 function rolloutOf(
   prompt: PolicyPrompt,
-  response: Generation,
+  sampled: SampledResponse,
   tokenizer: Tokenizer,
   group: number,
   rolloutIndex: number,
 ): Rollout {
-  const completionIds = Int32Array.from(response.ids);
+  const responseIds = Int32Array.from(sampled.ids);
   return {
     prompt,
     group,
     rolloutIndex,
-    ids: Int32Array.from([...prompt.ids, ...completionIds]),
+    ids: Int32Array.from([...prompt.ids, ...responseIds]),
     promptLength: prompt.ids.length,
-    completionIds,
-    completion: tokenizer.decode(completionIds, { skipSpecialTokens: true }),
-    ended: response.finish === 'stop',
-    lpOld: Float32Array.from(response.logprobs),
-    ...(response.cutMass === undefined ? {} : { cutMass: Float32Array.from(response.cutMass) }),
+    responseIds,
+    response: tokenizer.decode(responseIds, { skipSpecialTokens: true }),
+    ended: sampled.finish === 'stop',
+    lpOld: Float32Array.from(sampled.logprobs),
+    ...(sampled.cutMass === undefined ? {} : { cutMass: Float32Array.from(sampled.cutMass) }),
     reward: 0,
     parts: {},
     score: 0,
@@ -123,11 +124,11 @@ function rolloutOf(
 }
 
 /** A rollout as a scorer sees it. */
-export function rewardItem({ prompt, completion }: Pick<Rollout, 'prompt' | 'completion'>): RewardItem {
+export function rewardItem({ prompt, response }: Pick<Rollout, 'prompt' | 'response'>): RewardItem {
   const { example, answer, messages } = prompt;
   return {
     prompt: messages,
-    response: completion,
+    response,
     ...(example === undefined ? {} : { example }),
     ...(answer === undefined ? {} : { fields: { answer } }),
   };

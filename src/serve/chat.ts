@@ -1,6 +1,6 @@
 /** POST /v1/chat/completions: whole or streamed, with log-probs, tools and JSON. */
 import { randomUUID } from 'node:crypto';
-import type { Generation, Token, TokenLogprob } from '../models/index.ts';
+import type { SampledResponse, Token, TokenLogprob } from '../models/index.ts';
 import { StopText } from '../models/text/stop-text.ts';
 import type { Tokenizer } from '../text/index.ts';
 import type { EventStream } from './http.ts';
@@ -140,7 +140,7 @@ class StreamedChoice {
     return [{ index: this.index, delta: content === '' ? {} : { content }, logprobs, finish_reason: null }];
   }
 
-  end(response: Generation): object[] {
+  end(response: SampledResponse): object[] {
     const written = writtenText(this.#served.tokenizer, response, this.#tools);
     const { calls } = this.#tools?.parse(written) ?? { calls: [] };
     const left = this.#beforeCalls.push(this.#text.push(this.#decoder.flush()) + this.#text.flush());
@@ -168,7 +168,7 @@ class StreamedChoice {
 /** The response's text. Where tools may be called it includes special tokens, because some families open a call with one. */
 function writtenText(
   tokenizer: Tokenizer,
-  { ids, text = '', finish }: Generation,
+  { ids, text = '', finish }: SampledResponse,
   tools: ToolFormat | undefined,
 ): string {
   const cutByText = finish === 'stop' && !tokenizer.eosIds.includes(ids.at(-1) ?? -1);
@@ -177,11 +177,11 @@ function writtenText(
 }
 
 /** A response that was cut at the token limit may lack calls; its finish reason tells the client. */
-const callsFinish = (finish: Generation['finish']): string => (finish === 'length' ? 'length' : 'tool_calls');
+const callsFinish = (finish: SampledResponse['finish']): string => (finish === 'length' ? 'length' : 'tool_calls');
 
-export const finishReason = (finish: Generation['finish']): string => (finish === 'cancelled' ? 'stop' : finish);
+export const finishReason = (finish: SampledResponse['finish']): string => (finish === 'cancelled' ? 'stop' : finish);
 
-function contentLogprobs(tokenizer: Tokenizer, response: Generation) {
+function contentLogprobs(tokenizer: Tokenizer, response: SampledResponse) {
   return response.ids.map((id, i) =>
     tokenLogprob(tokenizer, id, response.logprobs[i] as number, response.topLogprobs?.[i]),
   );

@@ -1,6 +1,6 @@
 /** POST /v1/completions: continues a prompt. */
 import { randomUUID } from 'node:crypto';
-import type { Generation } from '../models/index.ts';
+import type { SampledResponse } from '../models/index.ts';
 import { StopText } from '../models/text/stop-text.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { finishReason, type Usage, usageOf } from './chat.ts';
@@ -94,7 +94,7 @@ export async function streamCompletion(
   return usage;
 }
 
-function logprobsOf(tokenizer: Tokenizer, { ids, logprobs, topLogprobs }: Generation) {
+function logprobsOf(tokenizer: Tokenizer, { ids, logprobs, topLogprobs }: SampledResponse) {
   const tokens = ids.map((id) => tokenizer.decode([id]));
   let offset = 0;
   return {

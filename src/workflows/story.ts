@@ -7,7 +7,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf } from '../algorithms/index.ts';
 import { AttuneError } from '../errors.ts';
-import { type Answer, evaluatePolicy, type PolicyEvaluation } from '../evaluate/policy.ts';
+import { type EvaluatedResponse, evaluatePolicy, type PolicyEvaluation } from '../evaluate/policy.ts';
 import { loadModel } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { loadRewardModel, type RewardScorer } from '../rewards/index.ts';
@@ -255,7 +255,7 @@ function storyReport(options: StoryOptions, chapters: Chapters): Report {
   report.section('The same problems before and after').samples(
     start.prompts.slice(0, 10).map(({ prompt, greedy }, i) => ({
       prompt,
-      answers: [
+      responses: [
         labelled('start', greedy),
         ...[afterProxy, afterGold].flatMap((evaluation, k) => {
           const answer = evaluation.prompts[i]?.greedy;
@@ -312,7 +312,7 @@ function course(rows: readonly MetricRow[]): string {
   return `what it wrote in training was right in ${first} of cases at first, ${percent(means[best] ?? 0)} around step ${best + width}, ${last} at the end`;
 }
 
-const labelled = (label: string, { text, reward, correct }: Answer) => ({
+const labelled = (label: string, { text, reward, correct }: EvaluatedResponse) => ({
   label: `${label}: ${correct ? 'right' : 'wrong'}`,
   text,
   values: { score: reward },

@@ -3,7 +3,13 @@
  * so that its steps are not captured: what it says must not change. Neither must it beside a request that is not captured.
  */
 import { describe, expect, it } from 'vitest';
-import { type Generation, type GenerationRequest, initModel, type Model, Sampler } from '../../src/models/index.ts';
+import {
+  type GenerationRequest,
+  initModel,
+  type Model,
+  type SampledResponse,
+  Sampler,
+} from '../../src/models/index.ts';
 import { cudaCount, type DType, liveTensors, noGrad, type Tensor } from '../../src/tensor/index.ts';
 import { device, hasCuda } from './device.ts';
 
@@ -47,12 +53,12 @@ const penalised: GenerationRequest = {
   stopIds: [],
 };
 
-async function replies(of: Model, slots: number, all: GenerationRequest[]): Promise<Generation[]> {
+async function replies(of: Model, slots: number, all: GenerationRequest[]): Promise<SampledResponse[]> {
   using sampler = new Sampler(of, { slots, maxLength: 64 });
-  return (await sampler.generate(all)).map(([reply]) => reply as Generation);
+  return (await sampler.generate(all)).map(([reply]) => reply as SampledResponse);
 }
 
-function sameReplies(found: readonly Generation[], expected: readonly Generation[], bound: number): void {
+function sameReplies(found: readonly SampledResponse[], expected: readonly SampledResponse[], bound: number): void {
   for (const [i, reply] of expected.entries()) {
     expect(found[i]?.ids, `reply ${i}`).toEqual(reply.ids);
     for (const [t, logprob] of reply.logprobs.entries())
@@ -78,7 +84,7 @@ describe.each(places)('decoding without the host on %s', (place) => {
   it('says the same whoever writes beside it', async () => {
     using made = model(place, 'float32');
     const together = await replies(made, 4, requests);
-    const alone: Generation[] = [];
+    const alone: SampledResponse[] = [];
     for (const request of requests) alone.push(...(await replies(made, 1, [request])));
     sameReplies(together, alone, 1e-4);
   });
@@ -98,7 +104,7 @@ describe.each(places)('decoding without the host on %s', (place) => {
     }));
     const fresh = (await plain.generate(next)).flat();
     for (const [i, request] of next.entries())
-      sameReplies(await service.submit(request).responses, [fresh[i] as Generation], 1e-4);
+      sameReplies(await service.submit(request).responses, [fresh[i] as SampledResponse], 1e-4);
     expect(service.promptTokens.reused).toBeGreaterThan(0);
   });
 

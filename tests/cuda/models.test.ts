@@ -3,11 +3,11 @@
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
-  type Generation,
   loadModel,
   packSequences,
   type QuantType,
   quantTypes,
+  type SampledResponse,
   Sampler,
   scoredTokens,
   tokenLogprobs,
@@ -55,7 +55,7 @@ describe.each(modelFixtures())(`%s on ${device}`, (name, path) => {
         const [[best], [drawn]] = (await sampler.generate([
           { ...request, temperature: 0 },
           { ...request, temperature: 0.8, seed: 3 },
-        ])) as [[Generation], [Generation]];
+        ])) as [[SampledResponse], [SampledResponse]];
         greedy.push(best.ids);
         // Dynamic rope turns tokens by the length at which they were written: no forward over the whole repeats that.
         if (name === 'llama-dynamic') continue;

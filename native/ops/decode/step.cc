@@ -14,7 +14,7 @@
 #include <tuple>
 
 #include "cpu/decode_rows.h"
-#include "cpu/quantised_product.h"
+#include "cpu/quantised/product.h"
 #include "cpu/rows.h"
 #include "cpu/skinny_product.h"
 #include "cuda/kernels.h"

@@ -7,7 +7,8 @@
 import { AttuneError } from '../../errors.ts';
 import { meanOf, responseAdvantages } from '../advantages.ts';
 import { gae } from '../gae.ts';
-import type { PolicyAlgorithm, PolicyOptions } from './policy.ts';
+import type { PolicyOptions } from './options.ts';
+import type { PolicyAlgorithm } from './policy.ts';
 
 /** The rewards of a whole step and what else its algorithm needs, for `policyAdvantages`. */
 export interface AdvantageInput {

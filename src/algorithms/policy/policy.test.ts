@@ -6,7 +6,8 @@ import { autograd, dealt, differences, expectClose, f64, random, sigmoid, sum } 
 import { policyAlgorithm, policyAlgorithms } from '../index.ts';
 import { combineMetrics, type Metrics } from '../metrics.ts';
 import { segmentsOf } from '../segments.ts';
-import { type PolicyAlgorithm, type PolicyBatch, type PolicyOptions, policyOptions } from './policy.ts';
+import type { PolicyOptions } from './options.ts';
+import { definePolicyAlgorithm, type PolicyAlgorithm, type PolicyBatch, policyOptions } from './policy.ts';
 
 const next = random(3);
 const lengths = [3, 4, 2, 4, 1, 5, 2];
@@ -305,5 +306,18 @@ describe('against TRL 1.13 (fixtures/trl_numbers.py)', () => {
       const clipped = wanted.metrics['clip_ratio/region_mean'];
       if (clipped !== undefined && name !== 'gspo') expect(got.clip_fraction).toBeCloseTo(clipped, 7);
     });
+  });
+});
+
+describe('a definition from JavaScript', () => {
+  const words = { name: 'mine', summary: '', paper: '', advantage: 'group-z', aggregation: 'token', klIn: 'none' };
+  it.each([
+    [{ advantage: 'group-zz' }, /"mine" has the unknown advantage "group-zz".*group-z/],
+    [{ aggregation: 'tokens' }, /unknown aggregation "tokens".*token/],
+    [{ klIn: 'losses' }, /unknown klIn "losses".*loss/],
+  ])('is refused where a word is misspelt: %j', (change, message) => {
+    const define = definePolicyAlgorithm as (definition: object) => unknown;
+    expect(() => define({ ...words, ...change, terms: () => ({}) })).toThrow(message);
+    expect(() => define({ ...words, terms: () => ({}) })).not.toThrow();
   });
 });

@@ -6,14 +6,15 @@
  *     const options = policyOptions(algorithm, { klCoef: 0.02 });
  *     const { loss, metrics } = algorithm.loss(batch, options, totals);
  */
-import { AttuneError, UserError } from '../../errors.ts';
+import { AttuneError, suggestion, UserError } from '../../errors.ts';
 import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
-import type { ResponseAdvantage } from '../advantages.ts';
-import { type Aggregation, aggregate, type StepTotals, share } from '../aggregation.ts';
+import { type ResponseAdvantage, responseAdvantageNames } from '../advantages.ts';
+import { type Aggregation, aggregate, aggregations, type StepTotals, share } from '../aggregation.ts';
 import { klTerms } from '../kl.ts';
 import type { LossResult, Metrics } from '../metrics.ts';
 import { withDefaults } from '../options.ts';
 import type { Segments } from '../segments.ts';
+import { commonOptions, klInLossOptions, neutralOptions, type PolicyOptions } from './options.ts';
 
 /** The response tokens of one micro-batch, packed: every tensor is [n]. */
 export interface PolicyBatch {
@@ -33,69 +34,6 @@ export interface PolicyBatch {
   valuesOld?: Tensor;
   returns?: Tensor;
 }
-
-/** The options of all policy algorithms; each algorithm reads those in its `defaults`. */
-export interface PolicyOptions {
-  /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
-  klCoef: number;
-  /** Which estimate goes into the loss. */
-  klEstimator: 'k2' | 'k3';
-  /** Multiplies the KL term by r, so that its gradient is also right for rollouts of an older policy. */
-  klTimesRatio: boolean;
-  /** The ratio is clipped to [1 − clipLow, 1 + clipHigh]. */
-  clipLow: number;
-  clipHigh: number;
-  aggregation: Aggregation;
-  entropyCoef: number;
-  valueCoef: number;
-  valueClip: number;
-  gamma: number;
-  lambda: number;
-  /** Whiten advantages over the step. */
-  whiten: boolean;
-  /** Temperatures of SAPO's soft gate. */
-  tauPositive: number;
-  tauNegative: number;
-  // —— read by the trainer, not by the loss ——
-  /** Passes over one batch of rollouts. */
-  ppoEpochs: number;
-  /** Stop the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
-  targetKl: number;
-  /** Adapt klCoef (adaptive-kl.ts). */
-  adaptiveKl: boolean;
-  /** Drop groups whose responses are all right or all wrong. */
-  dropEqualGroups: boolean;
-  /** Length of the overlong ramp as a share of maxNewTokens; 0 = no penalty. */
-  overlongRamp: number;
-}
-
-const neutral: PolicyOptions = {
-  klCoef: 0,
-  klEstimator: 'k3',
-  klTimesRatio: false,
-  clipLow: Number.POSITIVE_INFINITY,
-  clipHigh: Number.POSITIVE_INFINITY,
-  aggregation: 'sequence',
-  entropyCoef: 0,
-  valueCoef: 0,
-  valueClip: Number.POSITIVE_INFINITY,
-  gamma: 1,
-  lambda: 1,
-  whiten: false,
-  tauPositive: 1,
-  tauNegative: 1,
-  ppoEpochs: 1,
-  targetKl: 0,
-  adaptiveKl: false,
-  dropEqualGroups: false,
-  overlongRamp: 0,
-};
-
-/** Options that every algorithm accepts besides its own. */
-const common = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
-
-/** Further options if the KL is part of the loss. */
-const klInLoss = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };
 
 /** A policy-gradient algorithm: its loss, and what a trainer must supply for it. */
 export interface PolicyAlgorithm {
@@ -148,22 +86,33 @@ type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantag
  * `algorithm`.
  */
 export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
-  const { aggregation, klIn, aliases = [], needsValue = false } = definition;
-  const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLoss : { klCoef: 0 };
+  const { name, advantage, aggregation, klIn, aliases = [], needsValue = false } = definition;
+  checkWord(name, 'advantage', advantage, [...responseAdvantageNames, 'gae']);
+  checkWord(name, 'aggregation', aggregation, aggregations);
+  checkWord(name, 'klIn', klIn, ['reward', 'loss', 'none']);
+  const kl = klIn === 'none' ? {} : klIn === 'loss' ? klInLossOptions : { klCoef: 0 };
   return {
     ...definition,
     terms,
     aliases,
     needsValue,
     needsReference: klIn !== 'none',
-    defaults: { aggregation, ...common, ...kl, ...definition.defaults },
+    defaults: { aggregation, ...commonOptions, ...kl, ...definition.defaults },
     loss: (batch, options, totals) => scope(() => policyLoss(terms, klIn, batch, options, totals)),
   };
 }
 
+/** For callers without types: a misspelt word would otherwise fail, or train something else, in the first step. */
+function checkWord(algorithm: string, field: string, word: string, known: readonly string[]): void {
+  if (known.includes(word)) return;
+  throw new UserError(
+    `The algorithm "${algorithm}" has the unknown ${field} "${word}".${suggestion(word, known)} Known: ${known.join(', ')}.`,
+  );
+}
+
 /** The algorithm's default options with your changes; an option that it does not read is a UserError. */
 export function policyOptions(algorithm: PolicyAlgorithm, changes: Partial<PolicyOptions> = {}): PolicyOptions {
-  return withDefaults(algorithm.name, neutral, algorithm.defaults, changes);
+  return withDefaults(algorithm.name, neutralOptions, algorithm.defaults, changes);
 }
 
 /** Whether a run needs the reference's log-probs: the algorithm has a KL term and its weight is not 0. */

@@ -1,5 +1,5 @@
 /** Questions that the model answers in its own words: greedy and sampled responses by the one sampler. */
-import { type Generation, type GenerationRequest, Sampler } from '../../models/index.ts';
+import { type GenerationRequest, type SampledResponse, Sampler } from '../../models/index.ts';
 import { rolloutSeeds } from '../../rollouts/rollout.ts';
 import { stripThinking } from '../../text/index.ts';
 import { followed, isCheckable } from '../instructions/follow.ts';
@@ -67,12 +67,12 @@ async function generated(
   signal?.throwIfAborted();
   const each = samples === 0 ? 1 : 2;
   return prompts.map((_, i) => ({
-    greedy: responseOf((found[i * each] as Generation[])[0] as Generation),
-    sampled: samples === 0 ? [] : (found[i * each + 1] as Generation[]).map(responseOf),
+    greedy: responseOf((found[i * each] as SampledResponse[])[0] as SampledResponse),
+    sampled: samples === 0 ? [] : (found[i * each + 1] as SampledResponse[]).map(responseOf),
   }));
 }
 
-const responseOf = ({ text = '', finish, ids }: Generation): Response => ({
+const responseOf = ({ text = '', finish, ids }: SampledResponse): Response => ({
   ...{ text: stripThinking(text), whole: text, ended: finish === 'stop', tokens: ids.length },
 });
 

@@ -7,7 +7,6 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { dtypeBytes, liveTensors, noGrad, scope, seed, type Tensor } from '../../tensor/index.ts';
 import {
   addLora,
-  type Generation,
   inspectModel,
   type LoraOptions,
   loadAdapter,
@@ -17,6 +16,7 @@ import {
   packSequences,
   type QuantType,
   quantTypes,
+  type SampledResponse,
   Sampler,
   saveModel,
   scoredTokens,
@@ -100,7 +100,7 @@ describe('a quantised model', () => {
     const [[greedy], [drawn]] = (await sampler.generate([
       { ...request, temperature: 0 },
       { ...request, temperature: 0.9 },
-    ])) as [[Generation], [Generation]];
+    ])) as [[SampledResponse], [SampledResponse]];
     expect(greedy.ids.length).toBeGreaterThan(0);
     scope(() =>
       noGrad(() => {

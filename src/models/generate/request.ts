@@ -27,7 +27,7 @@ export interface Token {
 }
 
 /** One response: its tokens with their log-probs, and its text where the sampler has a tokenizer. */
-export interface Generation {
+export interface SampledResponse {
   /** The response's tokens, with the stop id that ended it, if any. */
   ids: number[];
   /** log π of each at the sampling temperature, over the whole vocabulary: what the trainer computes. */

@@ -1,7 +1,7 @@
 /** One response while it is being written: a row of the batch, with its tokens, log-probs and slot. */
 import { UserError } from '../../errors.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import type { Generation, GenerationRequest, Token } from './request.ts';
+import type { GenerationRequest, SampledResponse, Token } from './request.ts';
 import { type Rule, ruleOf, type TokenLogprob } from './sampling.ts';
 
 export class Row {
@@ -23,7 +23,7 @@ export class Row {
   #written = '';
   #cutAt = -1;
   slot = -1;
-  finish: Generation['finish'] | null = null;
+  finish: SampledResponse['finish'] | null = null;
 
   constructor(request: GenerationRequest, sample: number, tokenizer: Tokenizer | undefined) {
     this.request = request;
@@ -80,10 +80,10 @@ export class Row {
     this.finish = 'stop';
   }
 
-  result(): Generation {
+  result(): SampledResponse {
     const { temperature, topK, topP, minP } = this.rule;
     const truncates = temperature > 0 && (topK > 0 || topP < 1 || minP > 0);
-    const generation: Generation = {
+    const generation: SampledResponse = {
       ids: this.ids,
       logprobs: Float32Array.from(this.#logprobs),
       finish: this.finish ?? 'cancelled',

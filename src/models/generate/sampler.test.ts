@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { aten, liveTensors, noGrad, scope, seed, type Tensor, tensor } from '../../tensor/index.ts';
 import {
-  type Generation,
   loadModel,
   type Model,
   packSequences,
+  type SampledResponse,
   Sampler,
   scoredTokens,
   tokenLogprobs,
@@ -58,7 +58,7 @@ describe('cached decoding', () => {
       const [[greedy], [drawn]] = (await sampler.generate([
         { ...request, temperature: 0 },
         { ...request, temperature: 0.7, seed: 11 },
-      ])) as [[Generation], [Generation]];
+      ])) as [[SampledResponse], [SampledResponse]];
       expect(greedy.ids).toEqual(greedyByFullForwards(model, PROMPT, 10));
       const expected = trainerLogprobs(model, PROMPT, drawn.ids, 0.7);
       for (const [i, value] of expected.entries())
@@ -97,14 +97,16 @@ describe('Sampler', () => {
   it('ends at a stop id, which is the last token, or at the limit', async () => {
     using model = await loadModel(tiny, { dtype: 'float32' });
     using sampler = new Sampler(model);
-    const [[free]] = (await sampler.generate([{ prompt: PROMPT, maxNewTokens: 12, temperature: 0 }])) as [[Generation]];
+    const [[free]] = (await sampler.generate([{ prompt: PROMPT, maxNewTokens: 12, temperature: 0 }])) as [
+      [SampledResponse],
+    ];
     expect(free.finish).toBe('length');
     expect(free.ids).toHaveLength(12);
     const stop = free.ids[4] as number;
     const first = free.ids.indexOf(stop);
     const [[cut]] = (await sampler.generate([
       { prompt: PROMPT, maxNewTokens: 12, temperature: 0, stopIds: [stop] },
-    ])) as [[Generation]];
+    ])) as [[SampledResponse]];
     expect(cut.finish).toBe('stop');
     expect(cut.ids).toEqual(free.ids.slice(0, first + 1));
   });
@@ -121,7 +123,7 @@ describe('Sampler', () => {
     const [[reply], [other]] = (await sampler.generate([
       { prompt: PROMPT, maxNewTokens: 30, signal: cancel.signal, onToken },
       { prompt: PROMPT, maxNewTokens: 6 },
-    ])) as [[Generation], [Generation]];
+    ])) as [[SampledResponse], [SampledResponse]];
     expect(reply.finish).toBe('cancelled');
     expect(reply.ids).toEqual(seen);
     expect(seen).toHaveLength(3);
@@ -176,7 +178,7 @@ describe('Sampler', () => {
     const distinct = async (repetitionPenalty: number) => {
       const [[reply]] = (await sampler.generate([
         { prompt: PROMPT, maxNewTokens: 40, temperature: 0, repetitionPenalty },
-      ])) as [[Generation]];
+      ])) as [[SampledResponse]];
       return new Set(reply.ids).size;
     };
     expect(await distinct(5)).toBeGreaterThan(await distinct(1));

@@ -20,9 +20,9 @@ import { Admission } from './admission.ts';
 import { type CacheSize, cacheBytes } from './cache.ts';
 import { Engine } from './engine.ts';
 import {
-  type Generation,
   type GenerationRequest,
   QueueFullError,
+  type SampledResponse,
   SamplerDisposedError,
   WeightsChangedError,
 } from './request.ts';
@@ -142,7 +142,7 @@ export class Sampler {
   }
 
   /** All responses, per request in the order of its samples. Concurrent calls share the slots in turn. */
-  async generate(requests: readonly GenerationRequest[], options: GenerateOptions = {}): Promise<Generation[][]> {
+  async generate(requests: readonly GenerationRequest[], options: GenerateOptions = {}): Promise<SampledResponse[][]> {
     if (requests.length === 0) return [];
     this.plan(requests);
     const total = requests.reduce((sum, request) => sum + request.maxNewTokens * (request.samples ?? 1), 0);

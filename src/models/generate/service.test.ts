@@ -7,11 +7,11 @@ import { liveTensors, noGrad, scope } from '../../tensor/index.ts';
 import {
   addLora,
   createSampler,
-  type Generation,
   type GenerationRequest,
   loadModel,
   type Model,
   QueueFullError,
+  type SampledResponse,
   Sampler,
   SamplerDisposedError,
   setAdapter,
@@ -24,9 +24,9 @@ const tiny = join(import.meta.dirname, '../../../tests/models/fixtures/qwen3');
 const open = () => loadModel(tiny, { dtype: 'float32' });
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-async function alone(model: Model, request: GenerationRequest): Promise<Generation> {
+async function alone(model: Model, request: GenerationRequest): Promise<SampledResponse> {
   using sampler = new Sampler(model);
-  const [[response]] = (await sampler.generate([request])) as [[Generation]];
+  const [[response]] = (await sampler.generate([request])) as [[SampledResponse]];
   return response;
 }
 
@@ -80,7 +80,7 @@ describe('Sampler.submit', () => {
           seen.push(token);
           if (seen.length > stopAt) break;
         }
-        return { seen, response: (await submission.responses)[0] as Generation };
+        return { seen, response: (await submission.responses)[0] as SampledResponse };
       });
       for (const [i, { seen, response }] of (await Promise.all(outcomes)).entries()) {
         const { request, stopAt } = running[i] as (typeof running)[number];
@@ -140,7 +140,7 @@ describe('Sampler.submit', () => {
     never.cancel();
     expect((await last.responses)[0]?.finish).toBe('length');
     for (const { responses } of [bySignal, byCancel, byLeaving]) {
-      const [response] = (await responses) as [Generation];
+      const [response] = (await responses) as [SampledResponse];
       expect(response.finish).toBe('cancelled');
       expect(response.ids.length).toBeLessThan(1900);
     }
@@ -226,7 +226,7 @@ describe('prefix reuse', () => {
     for (let turn = 0; turn < 4; turn++) {
       const request = { prompt, maxNewTokens: 12, seed: turn };
       const before = { ...sampler.promptTokens };
-      const [response] = (await sampler.submit(request).responses) as [Generation];
+      const [response] = (await sampler.submit(request).responses) as [SampledResponse];
       const fresh = await alone(model, request);
       expect(response.ids).toEqual(fresh.ids);
       for (const [i, logprob] of fresh.logprobs.entries())
@@ -276,7 +276,7 @@ describe('adapters', () => {
       });
     }
     const request = { prompt: [5, 9, 3], maxNewTokens: 12, seed: 4 };
-    const expected: Generation[] = [];
+    const expected: SampledResponse[] = [];
     for (const adapter of ['one', 'two', null]) {
       model.adapters?.activate(adapter);
       expected.push(await alone(model, request));

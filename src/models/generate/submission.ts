@@ -1,6 +1,6 @@
 /** Requests in the sampler: what the caller holds (tokens, responses, cancel), and what the sampler holds. */
 import type { Tokenizer } from '../../text/index.ts';
-import type { Generation, GenerationRequest, Token } from './request.ts';
+import type { GenerationRequest, SampledResponse, Token } from './request.ts';
 import { Row } from './row.ts';
 
 /**
@@ -14,7 +14,7 @@ export interface Submission extends AsyncIterable<Token> {
   /** The tokens in batches: each time all that were written since. For a caller that is slower than the sampler. */
   batches(): AsyncGenerator<readonly Token[]>;
   /** The responses of all samples, when all are done; rejects where the request failed. */
-  readonly responses: Promise<Generation[]>;
+  readonly responses: Promise<SampledResponse[]>;
   /** Ends the request at the next step; its responses hold what was written so far. */
   cancel(): void;
 }
@@ -36,8 +36,8 @@ export class Submitted implements Submission {
   readonly waiting: Row[];
   readonly adapter: string | null;
   readonly watched: boolean;
-  readonly responses: Promise<Generation[]>;
-  readonly #done = Promise.withResolvers<Generation[]>();
+  readonly responses: Promise<SampledResponse[]>;
+  readonly #done = Promise.withResolvers<SampledResponse[]>();
   readonly #signals: readonly AbortSignal[];
   readonly #tokens: Token[] = [];
   #cancelled = false;

@@ -18,7 +18,6 @@ import {
 } from '../../tensor/index.ts';
 import {
   addLora,
-  type Generation,
   initModel,
   type LoraOptions,
   loadAdapter,
@@ -26,6 +25,7 @@ import {
   type Model,
   mergeAdapters,
   packSequences,
+  type SampledResponse,
   Sampler,
   saveModel,
   setAdapter,
@@ -188,7 +188,7 @@ describe('the sampler', () => {
       const adapted = await write();
       const bare = await withoutAdapters(model, write);
       expect(adapted?.logprobs).not.toEqual(bare?.logprobs);
-      const scored = (of: Generation | undefined) =>
+      const scored = (of: SampledResponse | undefined) =>
         scope(() =>
           noGrad(() => {
             const batch = packSequences([[5, 9, 33, ...(of?.ids ?? [])]]);

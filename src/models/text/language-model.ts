@@ -11,7 +11,7 @@ import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
 import type { LoadOptions } from '../files/decoder.ts';
 import { loadModel } from '../files/load.ts';
 import { loadTokenizer } from '../files/tokenizer.ts';
-import type { Generation } from '../generate/request.ts';
+import type { SampledResponse } from '../generate/request.ts';
 import { Sampler } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
 import { StopText } from './stop-text.ts';
@@ -103,7 +103,7 @@ export class LanguageModel {
     const [response] = await submission.responses;
     const rest = text.push(decoder.flush()) + text.flush();
     if (rest !== '') yield rest;
-    return this.#textOf(response as Generation, prompt.length);
+    return this.#textOf(response as SampledResponse, prompt.length);
   }
 
   /** The token ids of a request, as the model reads them. */
@@ -138,7 +138,7 @@ export class LanguageModel {
     };
   }
 
-  #textOf({ ids, logprobs, finish, text = '' }: Generation, promptTokens: number): TextResponse {
+  #textOf({ ids, logprobs, finish, text = '' }: SampledResponse, promptTokens: number): TextResponse {
     return { text, finish, ids, logprobs, promptTokens };
   }
 }

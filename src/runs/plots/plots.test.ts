@@ -187,7 +187,7 @@ describe('report', () => {
       .section('Curves')
       .charts([lineChart({ title: 'loss', series: [{ name: 'a', x: [1, 2], y: [3, 4] }] })])
       .table(['name', 'value'], [['<script>alert(1)</script>', 0.123456]])
-      .samples([{ prompt: '1 < 2?', answers: [{ label: 'before', text: '<img src=x>', values: { reward: 0.5 } }] }])
+      .samples([{ prompt: '1 < 2?', responses: [{ label: 'before', text: '<img src=x>', values: { reward: 0.5 } }] }])
       .html();
     expect(html).toContain('<svg');
     expect(html).toContain('0.1235');

@@ -66,17 +66,17 @@ export class Report {
   samples(
     samples: readonly {
       prompt: string;
-      answers: readonly { label: string; text: string; values?: Record<string, number> }[];
+      responses: readonly { label: string; text: string; values?: Record<string, number> }[];
     }[],
   ): this {
-    const parts = samples.map(({ prompt, answers }) => {
-      const columns = answers.map(({ label, text, values }) => {
+    const parts = samples.map(({ prompt, responses }) => {
+      const columns = responses.map(({ label, text, values }) => {
         const numbers = Object.entries(values ?? {}).map(
           ([name, value]) => `<span class="tag">${escapeHtml(name)} ${escapeHtml(cellText(value))}</span>`,
         );
         return `<div class="answer"><h4>${escapeHtml(label)} ${numbers.join(' ')}</h4><pre>${escapeHtml(text)}</pre></div>`;
       });
-      return `<div class="sample"><pre class="prompt">${escapeHtml(prompt)}</pre><div class="answers">${columns.join('')}</div></div>`;
+      return `<div class="sample"><pre class="prompt">${escapeHtml(prompt)}</pre><div class="responses">${columns.join('')}</div></div>`;
     });
     return this.#add(parts.join('\n'));
   }
@@ -130,7 +130,7 @@ figure svg { max-width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; background: white; } th, td { padding: 6px 10px; border: 1px solid ${colors.grid}; text-align: left; }
 td { white-space: nowrap; } th { background: ${colors.head}; font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 .sample { background: white; border: 1px solid ${colors.grid}; border-radius: 8px; margin: 14px 0; padding: 12px 16px; }
-.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px; } h4 { margin: 6px 0; }
+.responses { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 14px; } h4 { margin: 6px 0; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.45 ui-monospace, monospace; } .prompt { color: ${colors.muted}; }
 .tag { font-weight: 400; font-size: 12px; background: ${colors.grid}; border-radius: 4px; padding: 1px 6px; }
 `;

@@ -16,14 +16,14 @@ export function computeAdvantages(
   const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, {
     rewards: rollouts.map(({ reward }) => reward),
     groups: rollouts.map(({ group }) => group),
-    lengths: rollouts.map(({ completionIds }) => completionIds.length),
+    lengths: rollouts.map(({ responseIds }) => responseIds.length),
     ...(known ? { correct: rollouts.map(({ correct }) => Number(correct)) } : {}),
     ...(first.lpRef === undefined ? {} : { k1: packed(tokenKl) }),
     ...(first.values === undefined ? {} : { values: packed(({ values }) => values ?? []) }),
   });
   let start = 0;
   for (const [i, rollout] of rollouts.entries()) {
-    const end = start + rollout.completionIds.length;
+    const end = start + rollout.responseIds.length;
     rollout.advantages = perToken.slice(start, end);
     rollout.advantage = perResponse[i] as number;
     if (returns !== undefined) rollout.returns = returns.slice(start, end);

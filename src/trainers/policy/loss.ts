@@ -10,11 +10,11 @@ import { packResponses } from '../../models/decoder/responses.ts';
 import { type Model, tokenLogprobs } from '../../models/index.ts';
 import { packedTensor } from '../../rollouts/batches.ts';
 import type { Rollout } from '../../rollouts/rollout.ts';
-import { noGrad, type Tensor } from '../../tensor/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
 import type { BatchMetrics } from '../loop/task.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
-import { checkSamplerGap } from './sampler-gap.ts';
+import { samplerGap } from './sampler-gap.ts';
 
 export interface LossContext {
   config: Pick<
@@ -45,7 +45,7 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
       const { logp: lp, entropy } = tokenLogprobs(decoder, hidden, packed.batch, packed.tokens, config.temperature);
       const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(rollouts, pick, lp);
       const sampled = of(({ lpOld }) => lpOld);
-      if (context.isFirst) gap = samplerGap(lp, sampled, context);
+      if (context.isFirst) gap = samplerGap(lp, sampled, decoder.dtype, context);
       const batch = {
         lp,
         lpOld: drawnLogprobs(rollouts, oldLogprobs(rollouts, lp, sampled, context), context),
@@ -86,14 +86,4 @@ function drawnLogprobs(rollouts: readonly Rollout[], whole: Tensor, { config }: 
   if (!config.truncatedRatio || rollouts[0]?.cutMass === undefined) return whole;
   const logKept = packedTensor(rollouts, ({ cutMass }) => cutMass?.map((cut) => Math.log(1 - cut)), whole);
   return whole.sub(logKept);
-}
-
-/** Reads the numbers back, because a run must stop before an update with wrong ratios. */
-function samplerGap(lp: Tensor, sampled: Tensor, { config, model, step, totals }: LossContext): Record<string, number> {
-  const { sum, max } = noGrad(() => {
-    const difference = lp.detach().sub(sampled).abs();
-    return { sum: difference.sum().item(), max: difference.max().item() };
-  });
-  checkSamplerGap({ mean: sum / lp.size(0), max }, model.decoder.dtype, step, config.maxSamplerGap);
-  return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
 }

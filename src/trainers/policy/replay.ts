@@ -107,8 +107,8 @@ export function storedStep(reader: RolloutReader, step: number): { rollouts: Rol
       rolloutIndex: row.rolloutIndex,
       ids: Int32Array.from([...tokens.promptIds, ...tokens.completionIds]),
       promptLength: tokens.promptIds.length,
-      completionIds: tokens.completionIds,
-      completion: row.completion,
+      responseIds: tokens.completionIds,
+      response: row.completion,
       ended: true,
       lpOld: tokens.logprobs,
       lpRef: tokens.refLogprobs,
@@ -134,7 +134,7 @@ export function firstLosses(
   logprobs?: ReadonlyMap<Rollout, Float32Array>,
 ): Record<string, number> {
   const [first = []] = minibatches(rollouts, config.nMinibatches, [config.seed, step, 0]);
-  const lengths = first.map(({ completionIds }) => completionIds.length);
+  const lengths = first.map(({ responseIds }) => responseIds.length);
   return scope(() => {
     const batch = batchOf(first, logprobs);
     // Entropies are not stored; the entropy bonus is a separate term.
@@ -159,7 +159,7 @@ export function batchOf(rollouts: readonly Rollout[], logprobs?: ReadonlyMap<Rol
     lpOld,
     advantages: of(({ advantages }) => advantages),
     segments: segmentsOf(
-      rollouts.map(({ completionIds }) => completionIds.length),
+      rollouts.map(({ responseIds }) => responseIds.length),
       lpOld,
     ),
     ...optional('lpRef', first?.lpRef && of(({ lpRef }) => lpRef)),

@@ -84,7 +84,7 @@ function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
     report.section('Held-out prompts').samples(
       shown.map((row) => ({
         prompt: row.prompt,
-        answers: [
+        responses: [
           ...(first === last ? [] : answer(`step ${first}`, before.get(row.promptIndex))),
           ...answer(`step ${last}`, row),
         ],
@@ -101,7 +101,7 @@ function addSamples(report: Report, rollouts: RolloutReader, count = 6): void {
     report.section(title).samples(
       found.map((row) => ({
         prompt: row.prompt,
-        answers: [
+        responses: [
           { label: `step ${row.step}`, text: row.completion, values: { reward: row.reward, advantage: row.advantage } },
         ],
       })),

@@ -6,8 +6,11 @@
  *   float32: largest |Δ| 1e-3. Rounding gives 1e-6 to 1e-4; a wrong position, mask or temperature gives 1e-1 and more.
  *   bfloat16, float16: mean |Δ| 0.05, largest 2. Eight bits of mantissa give a mean of 0.005 to 0.02 and rare outliers.
  */
+
+import type { StepTotals } from '../../algorithms/index.ts';
 import { AttuneError } from '../../errors.ts';
-import type { DType } from '../../tensor/index.ts';
+import { type DType, noGrad, type Tensor } from '../../tensor/index.ts';
+import type { PolicyConfig } from './config.ts';
 
 export interface SamplerGap {
   mean: number;
@@ -16,6 +19,21 @@ export interface SamplerGap {
 
 const gapBounds = (dtype: DType): SamplerGap =>
   dtype === 'float32' || dtype === 'float64' ? { mean: 1e-3, max: 1e-3 } : { mean: 0.05, max: 2 };
+
+/** The gap as metrics. Reads the numbers back, because a run must stop before an update with wrong ratios. */
+export function samplerGap(
+  lp: Tensor,
+  sampled: Tensor,
+  dtype: DType,
+  { config, step, totals }: { config: Pick<PolicyConfig, 'maxSamplerGap'>; step: number; totals: StepTotals },
+): Record<string, number> {
+  const { sum, max } = noGrad(() => {
+    const difference = lp.detach().sub(sampled).abs();
+    return { sum: difference.sum().item(), max: difference.max().item() };
+  });
+  checkSamplerGap({ mean: sum / lp.size(0), max }, dtype, step, config.maxSamplerGap);
+  return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
+}
 
 export function checkSamplerGap(gap: SamplerGap, dtype: DType, step: number, maxAllowed?: number): void {
   const bounds = gapBounds(dtype);

@@ -104,8 +104,8 @@ describe('a step', () => {
     for (const rollout of rollouts) scope(() => sums.add(backward([rollout])));
     optimizer.zeroGrad();
     expect(sums.read().ratio_mean).toBeCloseTo(1, 4);
-    for (const { lpOld, lpRef, completionIds, ids, promptLength } of rollouts) {
-      expect(ids.slice(promptLength)).toEqual(completionIds);
+    for (const { lpOld, lpRef, responseIds, ids, promptLength } of rollouts) {
+      expect(ids.slice(promptLength)).toEqual(responseIds);
       // the reference is the policy itself here
       for (const [t, value] of lpOld.entries()) expect(lpRef?.[t]).toBeCloseTo(value, 4);
     }
@@ -127,7 +127,7 @@ describe('minibatches', () => {
 
 describe('rewards', () => {
   const rollout = (score: number, tokens: number, ended = true) =>
-    ({ score, ended, completionIds: new Int32Array(tokens), reward: 0 }) as Rollout;
+    ({ score, ended, responseIds: new Int32Array(tokens), reward: 0 }) as Rollout;
   const shaped = (rollouts: Rollout[], shaper: RewardShaper) => {
     shaper.shape(rollouts);
     return rollouts.map(({ reward }) => reward);

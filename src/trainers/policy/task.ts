@@ -8,7 +8,6 @@
 import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
 import { computeDealt, microBatchSize } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
-import { UserError } from '../../errors.ts';
 import { packedTokens } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -28,6 +27,7 @@ import { computeAdvantages, dropUniformGroups, responseKl } from './advantages.t
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
+import { checkedState, type PolicyState } from './state.ts';
 import type { PlannedSteps } from './steps.ts';
 
 export interface PolicyParts {
@@ -50,13 +50,6 @@ export interface PolicyParts {
   dataFingerprint?: string;
   evaluate?: (step: number) => Promise<Record<string, number>>;
   store?: RolloutStore;
-}
-
-interface PolicyState {
-  prompts: unknown;
-  rewards: unknown;
-  klCoef: number;
-  taken: { steps: number; prompts: number };
 }
 
 export class PolicyTask implements TrainTask {
@@ -104,7 +97,7 @@ export class PolicyTask implements TrainTask {
     computeAdvantages(algorithm, this.#options(), trained);
     const { epoch } = prompts;
     await store?.add(storedRollouts(sampled, { step: number, epoch, tokens: config.saveTokens }));
-    const tokens = sampled.reduce((sum, { completionIds }) => sum + completionIds.length, 0);
+    const tokens = sampled.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const before = {
       ...rolloutMetrics(sampled, trained),
       ...prompts.metrics?.(),
@@ -191,7 +184,7 @@ export class PolicyTask implements TrainTask {
     let tokens = 0;
     let updates = 0;
     for (const part of this.#passes(rollouts, step)) {
-      const lengths = part.map(({ completionIds }) => completionIds.length);
+      const lengths = part.map(({ responseIds }) => responseIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
       const metrics = await update(this.#microBatches(part), (batch) => backwardRollouts(batch, context), tokensOf);
@@ -254,16 +247,6 @@ export class PolicyTask implements TrainTask {
 }
 
 const tokensOf = (rollouts: readonly Rollout[]) => rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
-
-/** Checkpoints of version 0.1, and such as were written by hand, do not say how many prompts were answered. */
-function checkedState(state: unknown): PolicyState {
-  const { prompts, rewards, klCoef, taken } = (state ?? {}) as Partial<PolicyState>;
-  const whole = prompts !== undefined && rewards !== undefined && typeof klCoef === 'number';
-  if (whole && typeof taken?.steps === 'number' && typeof taken.prompts === 'number') return state as PolicyState;
-  throw new UserError(
-    'This checkpoint is of an earlier version or damaged: it does not say how many prompts were answered. Start a new run from its weights, with the checkpoint as --model.',
-  );
-}
 
 /** The first update's loss terms under separate names, for `attune replay`. */
 function firstTerms(metrics: Record<string, number>): Record<string, number> {

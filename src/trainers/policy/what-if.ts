@@ -195,7 +195,7 @@ function perToken(
     }),
   );
   let start = 0;
-  return rollouts.map(({ completionIds: { length } }) => {
+  return rollouts.map(({ responseIds: { length } }) => {
     const part = { ratio: ratio.slice(start, start + length), clipped: clipped?.slice(start, start + length) };
     start += length;
     return { ratio: Array.from(part.ratio), clipped: Array.from(part.clipped ?? new Array<number>(length).fill(0)) };

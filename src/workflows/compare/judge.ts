@@ -61,7 +61,7 @@ export class Judge {
     const { perResponse: kl } = measureKl(model, this.#start, written, { temperature, microBatchTokens });
     this.responses = greedy
       .slice(0, 6)
-      .map(({ prompt, completion, score }) => ({ prompt: promptLabel(prompt), text: completion, reward: score }));
+      .map(({ prompt, response, score }) => ({ prompt: promptLabel(prompt), text: response, reward: score }));
     return { step, metrics, kl };
   }
 }

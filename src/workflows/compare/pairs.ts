@@ -50,7 +50,7 @@ function ranked(group: readonly Rollout[]): Pairs['rows'] {
   for (let i = 0; i < Math.floor(sorted.length / 2); i++) {
     const [chosen, rejected] = [sorted[i] as Rollout, sorted[sorted.length - 1 - i] as Rollout];
     if (chosen.score <= rejected.score) break;
-    rows.push({ prompt: promptLabel(chosen.prompt), chosen: chosen.completion, rejected: rejected.completion });
+    rows.push({ prompt: promptLabel(chosen.prompt), chosen: chosen.response, rejected: rejected.response });
   }
   return rows;
 }

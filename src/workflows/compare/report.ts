@@ -151,7 +151,7 @@ function responsesSideBySide(runs: readonly MethodRun[]) {
   const prompts = firsts[0]?.responses ?? [];
   return prompts.map(({ prompt }, i) => ({
     prompt,
-    answers: firsts.flatMap(({ method, responses }) => {
+    responses: firsts.flatMap(({ method, responses }) => {
       const response = responses[i];
       return response === undefined
         ? []

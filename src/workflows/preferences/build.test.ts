@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { openDataset } from '../../data/index.ts';
-import { type Generation, loadTokenizer } from '../../models/index.ts';
+import { loadTokenizer, type SampledResponse } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
 import { type RolloutSampler, sampleRollouts } from '../../rollouts/rollout.ts';
@@ -52,9 +52,9 @@ function speaking(tokenizer: Tokenizer, say: (asked: string, place: number) => s
   return {
     async generate(requests) {
       return requests.map(({ prompt, samples = 1 }) =>
-        Array.from({ length: samples }, (_, place): Generation => {
+        Array.from({ length: samples }, (_, place): SampledResponse => {
           const ids = [...tokenizer.encode(say(tokenizer.decode(Int32Array.from(prompt)), place))];
-          return { ids, logprobs: ids.map(() => 0), finish: 'stop' } as unknown as Generation;
+          return { ids, logprobs: ids.map(() => 0), finish: 'stop' } as unknown as SampledResponse;
         }),
       );
     },

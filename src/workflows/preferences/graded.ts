@@ -27,7 +27,7 @@ export function gradedRows({ config }: RowContext): RowMaker<GradedSummary> {
         const rows = distinctResponses(batch, place, config.samples).map(
           (rollout): GradedRow => ({
             prompt: asWritten(messages),
-            completion: rollout.completion,
+            completion: rollout.response,
             correct: isRight(rewardItem(rollout)) === true,
           }),
         );

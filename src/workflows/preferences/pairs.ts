@@ -37,7 +37,7 @@ export function pairRows({ config }: RowContext, scorer: RewardScorer): RowMaker
       return prompts.map(({ messages }, place) => {
         const responses = rollouts
           .slice(place * samples, (place + 1) * samples)
-          .map(({ completion, score }) => ({ text: completion, score }));
+          .map(({ response, score }) => ({ text: response, score }));
         const pairs = pairsOf(responses, config).map(([better, worse]) => ({
           prompt: asWritten(messages),
           chosen: better.text,

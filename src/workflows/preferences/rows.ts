@@ -36,7 +36,7 @@ export function asWritten(messages: readonly Message[]): string | readonly Messa
 /** The responses to one prompt, each text once. */
 export function distinctResponses({ rollouts }: RowBatch, place: number, samples: number): Rollout[] {
   const own = rollouts.slice(place * samples, (place + 1) * samples);
-  return [...new Map(own.map((rollout) => [rollout.completion, rollout])).values()];
+  return [...new Map(own.map((rollout) => [rollout.response, rollout])).values()];
 }
 
 /** Refuses prompts without a way to tell right from wrong. */

@@ -43,7 +43,7 @@ export function stepRows(context: RowContext): RowMaker<StepsSummary> {
     async rows(batch: RowBatch) {
       const solutions = batch.prompts.map((prompt, place) =>
         distinctResponses(batch, place, samples)
-          .map(({ completion }) => beginningsOf(prompt, completion, stepSeparator))
+          .map(({ response }) => beginningsOf(prompt, response, stepSeparator))
           .filter((beginnings) => beginnings.length > 0),
       );
       const shares = await sharesOf(context, batch, solutions.flat(2));
@@ -96,11 +96,11 @@ async function sharesOf(
   }));
   const seeds = rolloutSeeds(config.seed, 'continuations', first);
   const continued = await sampleRollouts(sampler, tokenizer, prompts, { ...config, groupSize, seeds, signal });
-  const right = (prompt: PolicyPrompt, completion: string) => isRight(rewardItem({ prompt, completion })) === true;
+  const right = (prompt: PolicyPrompt, response: string) => isRight(rewardItem({ prompt, response })) === true;
   const counts = new Map(
     open.map((beginning, i) => {
       const own = continued.slice(i * groupSize, (i + 1) * groupSize);
-      const reached = own.filter(({ completion }) => right(beginning.prompt, beginning.text + completion));
+      const reached = own.filter(({ response }) => right(beginning.prompt, beginning.text + response));
       return [beginning, reached.length / groupSize];
     }),
   );

@@ -1,4 +1,4 @@
-#include "cpu/quantised_product.h"
+#include "cpu/quantised/product.h"
 
 #include <ATen/Parallel.h>
 

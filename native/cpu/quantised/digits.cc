@@ -7,7 +7,7 @@
 // where the omitted terms are below 2⁻²³ of the largest product, which is the precision of f32. The sums of digits are exact integers, so their
 // order does not matter; blocks are then added in f32, in order. On a Neoverse-N1 this is twice as fast as multiplying in f32, because
 // turning codes into f32 takes longer than the product.
-#include "cpu/quantised_product.h"
+#include "cpu/quantised/product.h"
 
 #if defined(__ARM_FEATURE_DOTPROD)
 #include <ATen/Parallel.h>

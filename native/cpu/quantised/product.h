@@ -1,7 +1,7 @@
 // y[M, N] = x[M, K]·Ŵᵀ + bias for few rows of f32 and a quantised matrix, all contiguous: the product of a decoding step, which
 // reads the codes once and never makes the plain matrix.
 #pragma once
-#include "cpu/quantised_rows.h"
+#include "cpu/quantised/rows.h"
 
 namespace attune {
 

@@ -1,4 +1,4 @@
-#include "cpu/quantised_rows.h"
+#include "cpu/quantised/rows.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,6 +1,6 @@
 // The product on x86 CPUs with AVX2 and FMA, or with AVX-512. Codes become f32 in registers and are used for a few rows of x. The lanes of
 // a vector are neighbouring inputs. Each output has one vector of sums in every tile shape, so the shape does not change the result.
-#include "cpu/quantised_product.h"
+#include "cpu/quantised/product.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <ATen/Parallel.h>

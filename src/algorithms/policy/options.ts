@@ -1,0 +1,66 @@
+/** The options of policy algorithms. Each algorithm reads those in its `defaults`; the others are refused (../options.ts). */
+import type { Aggregation } from '../aggregation.ts';
+
+/** The options of all policy algorithms; each algorithm reads those in its `defaults`. */
+export interface PolicyOptions {
+  /** Weight of the KL to the reference: β in losses, klCoef in rewards. */
+  klCoef: number;
+  /** Which estimate goes into the loss. */
+  klEstimator: 'k2' | 'k3';
+  /** Multiplies the KL term by r, so that its gradient is also right for rollouts of an older policy. */
+  klTimesRatio: boolean;
+  /** The ratio is clipped to [1 − clipLow, 1 + clipHigh]. */
+  clipLow: number;
+  clipHigh: number;
+  aggregation: Aggregation;
+  entropyCoef: number;
+  valueCoef: number;
+  valueClip: number;
+  gamma: number;
+  lambda: number;
+  /** Whiten advantages over the step. */
+  whiten: boolean;
+  /** Temperatures of SAPO's soft gate. */
+  tauPositive: number;
+  tauNegative: number;
+  // —— read by the trainer, not by the loss ——
+  /** Passes over one batch of rollouts. */
+  ppoEpochs: number;
+  /** Stop the passes when KL(πold‖πθ) per token (`old_kl`) exceeds this; 0 = never. */
+  targetKl: number;
+  /** Adapt klCoef (adaptive-kl.ts). */
+  adaptiveKl: boolean;
+  /** Drop groups whose responses are all right or all wrong. */
+  dropEqualGroups: boolean;
+  /** Length of the overlong ramp as a share of maxNewTokens; 0 = no penalty. */
+  overlongRamp: number;
+}
+
+/** Every option switched off: what an algorithm that does not read it sees. */
+export const neutralOptions: PolicyOptions = {
+  klCoef: 0,
+  klEstimator: 'k3',
+  klTimesRatio: false,
+  clipLow: Number.POSITIVE_INFINITY,
+  clipHigh: Number.POSITIVE_INFINITY,
+  aggregation: 'sequence',
+  entropyCoef: 0,
+  valueCoef: 0,
+  valueClip: Number.POSITIVE_INFINITY,
+  gamma: 1,
+  lambda: 1,
+  whiten: false,
+  tauPositive: 1,
+  tauNegative: 1,
+  ppoEpochs: 1,
+  targetKl: 0,
+  adaptiveKl: false,
+  dropEqualGroups: false,
+  overlongRamp: 0,
+};
+
+/** Options that every algorithm accepts besides its own. */
+export const commonOptions = { entropyCoef: 0, ppoEpochs: 1, targetKl: 0, dropEqualGroups: false, overlongRamp: 0 };
+
+/** Further options if the KL is part of the loss. */
+export const klInLossOptions = { klCoef: 0, klEstimator: 'k3' as const, klTimesRatio: false };
