@@ -135,14 +135,14 @@ function signatureOf(text: string, at: number, kind: Export['kind']): string {
   return rest.split('\n')[0] ?? '';
 }
 
-/** The public members of an interface or a class: lines of its body that are indented once and begin with a name. */
+/** The public members of an interface or a class: lines of its body that are indented once and begin with a name, except `@internal` ones. */
 function membersOf(text: string, at: number): string[] {
   const body = text.slice(at, text.indexOf('\n}', at));
   const member = /^ {2}(static )?(?:readonly )?(?:async )?(?:get )?\*?(\w+)(\??)(?=[(:<]| =)/gm;
-  const names = Array.from(
-    body.matchAll(member),
-    ([, fixed = '', name, optional]) => `${fixed}${name}${optional}`,
-  ).filter((name) => name !== 'constructor');
+  const isInternal = (index: number) => commentBefore(body, index).startsWith('@internal');
+  const names = Array.from(body.matchAll(member))
+    .filter(({ index, 2: name }) => name !== 'constructor' && !isInternal(index))
+    .map(([, fixed = '', name, optional]) => `${fixed}${name}${optional}`);
   return [...new Set(names)];
 }
 

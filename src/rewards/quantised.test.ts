@@ -2,31 +2,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
-import { loadModelFolder, quantTypes, saveModel } from '../models/index.ts';
+import { tinyRewardModel } from '../../tests/support/tiny-reward-model.ts';
+import { quantTypes } from '../models/index.ts';
 import { respond, task } from '../tasks/index.ts';
-import { Tokenizer } from '../text/index.ts';
 import { loadRewardModel } from './reward-model.ts';
-import { type RewardNotes, type RewardType, rewardHeads, rewardTypes } from './reward-notes.ts';
+import { rewardTypes } from './reward-notes.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-rewards-'));
 afterAll(() => rmSync(folder, { recursive: true }));
-const tiny = fileURLToPath(new URL('../../models/tiny', import.meta.url));
-
-/** A random head is enough if it is the same each time: the tests measure how near the quantised model's scores are. */
-async function rewardModel(type: RewardType): Promise<string> {
-  const path = join(folder, type);
-  using model = loadModelFolder(tiny, { dtype: 'float32' });
-  const { kind, outputs } = rewardHeads[type];
-  const { weight } = model.addHead(kind, outputs);
-  weight.detach().copy_(model.decoder.weights.embedding.weight.detach().narrow(0, 300, outputs));
-  const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 } as const;
-  model.notes.reward = { type, step: 1, mean: 0, std: 1, count: 1, ...reading } satisfies RewardNotes;
-  saveModel(model, path);
-  await (await Tokenizer.load(tiny)).save(path);
-  return path;
-}
 
 const items = Array.from({ length: 24 }, (_, i) => {
   const example = task('chain_sum').generate(i, 1);
@@ -38,7 +22,7 @@ const spread = (values: readonly number[]) => {
 };
 
 it.each(rewardTypes)('scores of type %s stay near the original ones, in less memory', async (type) => {
-  const path = await rewardModel(type);
+  const path = await tinyRewardModel(folder, type);
   using original = await loadRewardModel(path, { dtype: 'float32' });
   const expected = await original.score(items);
   for (const quantType of quantTypes) {

@@ -4,6 +4,7 @@
  */
 import { computeDealt } from '../dist/deal.ts';
 import { joinWorld } from '../dist/world.ts';
+import { vocabularyLogprobs } from '../models/decoder/logprobs.ts';
 import { packResponses } from '../models/decoder/responses.ts';
 import type { Model } from '../models/index.ts';
 import { integers, noGrad, scope, type Tensor } from '../tensor/index.ts';
@@ -41,12 +42,8 @@ export async function meanTokenKl(
         const other = reference.use(hiddenOf);
         for (let start = 0; start < packed.tokens.length; start += rows) {
           const size = Math.min(rows, packed.tokens.length - start);
-          const logprobs = (model: Model, hidden: Tensor) =>
-            model.decoder
-              .logits(hidden.narrow(0, start, size))
-              .to('float32')
-              .div(temperature)
-              .logSoftmax(-1);
+          const logprobs = ({ decoder }: Model, hidden: Tensor) =>
+            vocabularyLogprobs(decoder, hidden.narrow(0, start, size), temperature);
           sum += scope(() => {
             const p = logprobs(policy, own);
             const q = reference.use((model) => logprobs(model, other));

@@ -57,7 +57,7 @@ export class Decoder {
   readonly weights: DecoderWeights;
   /** Whether dropout is active (where the config has any). */
   training = false;
-  /** Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
+  /** @internal Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
   arrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
   #bias: Tensor | null = null;
@@ -78,7 +78,7 @@ export class Decoder {
   }
 
   /**
-   * Whether sequences of a batch may share a prompt (`packShared`). Attention must support prefixes, and a token's result
+   * @internal Whether sequences of a batch may share a prompt (`packShared`). Attention must support prefixes, and a token's result
    * must not depend on the length of its sequence.
    */
   get sharesPrefixes(): boolean {
@@ -94,7 +94,7 @@ export class Decoder {
     return applyNorm(this.weights.finalNorm, x);
   }
 
-  /** Runs `x` through the blocks. Each block's intermediate tensors are freed, except what backward needs. */
+  /** @internal Runs `x` through the blocks. Each block's intermediate tensors are freed, except what backward needs. */
   blocks(x: Tensor, pass: Pass, layers = this.layers): Tensor {
     return layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
   }
@@ -126,7 +126,7 @@ export class Decoder {
     return Math.max(rates.residual, rates.embedding, rates.attentionOutput ?? 0, attention.dropout) > 0;
   }
 
-  /** Token (and learned position) embeddings: what enters the first block. */
+  /** @internal Token (and learned position) embeddings: what enters the first block. */
   embed(ids: Tensor, positions: Tensor): Tensor {
     const { embedding: table, positions: learned, embeddingNorm } = this.weights;
     let x = embedding(table.weight, ids);
@@ -136,7 +136,7 @@ export class Decoder {
     return this.training && p > 0 ? dropout(x, p, true) : x;
   }
 
-  /** What the layers share for a packed batch. */
+  /** @internal What the layers share for a packed batch. */
   pass(batch: PackedBatch): Pass {
     this.checkLength(batch.longest);
     const bias = this.biasUpTo(batch.longest);
@@ -157,11 +157,13 @@ export class Decoder {
     };
   }
 
+  /** @internal The factor of the attention scores of one layer. */
   attentionScale(layer: number): number {
     const { scale, scaleByLayer } = this.spec.attention;
     return scaleByLayer ? scale / (layer + 1) : scale;
   }
 
+  /** @internal Refuses sequences that are longer than a table of learned positions. */
   checkLength(tokens: number): void {
     if (this.spec.positions.kind === 'learned' && tokens > this.spec.positions.count) {
       throw new UserError(
@@ -181,7 +183,7 @@ export class Decoder {
     return { cos: onDevice(cos), sin: onDevice(sin), interleaved: positions.interleaved };
   }
 
-  /** cos and sin for tokens at `positions`, all below `count`. */
+  /** @internal cos and sin for tokens at `positions`, all below `count`. */
   ropeFor(positions: Tensor, count: number): Pass['rope'] {
     const { positions: spec } = this.spec;
     if (spec.kind !== 'rope') return null;
@@ -193,7 +195,7 @@ export class Decoder {
     };
   }
 
-  /** The rope tables for at least `count` positions, made when first needed and grown by doubling. */
+  /** @internal The rope tables for at least `count` positions, made when first needed and grown by doubling. */
   ropeUpTo(count: number): { cos: Tensor; sin: Tensor; count: number } {
     const { positions: spec, maxPositions } = this.spec;
     if (spec.kind !== 'rope') throw new UserError('This model has no rotary positions.');
@@ -208,7 +210,7 @@ export class Decoder {
     return this.#rope;
   }
 
-  /** ALiBi's bias for keys at positions below `count`, [heads, ≥ count]; null for other kinds of positions. */
+  /** @internal ALiBi's bias for keys at positions below `count`, [heads, ≥ count]; null for other kinds of positions. */
   biasUpTo(count: number): Tensor | null {
     const { positions, attention } = this.spec;
     if (positions.kind !== 'alibi') return null;
@@ -244,6 +246,7 @@ export class Decoder {
     return linearLogprob(cat([hidden, one], 1), cat([this.headWeight, bias.unsqueeze(1)], 1), targets, { temperature });
   }
 
+  /** @internal Every matrix of the blocks with its adapter. */
   *projections(): Iterable<Projection> {
     for (const layer of this.layers) yield* layer.projections;
   }
@@ -302,7 +305,7 @@ export class Decoder {
     return null;
   }
 
-  /** Every tensor of the decoder: its parameters, and the tensors that quantised matrices consist of. */
+  /** @internal Every tensor of the decoder: its parameters, and the tensors that quantised matrices consist of. */
   *tensors(): Iterable<[string, Tensor]> {
     yield* this.parameters();
     for (const { quantised, parts } of this.projections()) {
@@ -329,7 +332,7 @@ export class Decoder {
     for (const [, tensor] of this.tensors()) tensor.dispose();
     this.disposeTables();
   }
-  /** Frees the position tables but not the weights, which another decoder may share. */
+  /** @internal Frees the position tables but not the weights, which another decoder may share. */
   disposeTables(): void {
     this.#rope?.cos.dispose();
     this.#rope?.sin.dispose();

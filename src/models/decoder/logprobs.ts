@@ -40,3 +40,8 @@ export function tokenLogprobs(
   const targets = batch.ids.indexSelect(0, at(0));
   return decoder.logprobs(rows, targets, temperature);
 }
+
+/** log π over the whole vocabulary in f32, [rows, vocabulary]: for a slice of rows at a time, since all at once is large. */
+export function vocabularyLogprobs(decoder: Decoder, hidden: Tensor, temperature: number): Tensor {
+  return decoder.logits(hidden).to('float32').div(temperature).logSoftmax(-1);
+}

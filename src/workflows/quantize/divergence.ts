@@ -1,4 +1,5 @@
 /** KL(original‖quantised) per token, on responses of the original. */
+import { vocabularyLogprobs } from '../../models/decoder/logprobs.ts';
 import { type Model, type PromptedResponse, packSequences, scoredTokens } from '../../models/index.ts';
 import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 
@@ -55,12 +56,8 @@ export function divergences(
     const size = Math.min(step, count - start);
     scope(() =>
       noGrad(() => {
-        const logprobs = (model: Model, hidden: Tensor) =>
-          model.decoder
-            .logits(hidden.narrow(0, start, size))
-            .to('float32')
-            .div(temperature)
-            .logSoftmax(-1);
+        const logprobs = ({ decoder }: Model, hidden: Tensor) =>
+          vocabularyLogprobs(decoder, hidden.narrow(0, start, size), temperature);
         const p = logprobs(original, rows);
         const q = logprobs(quantised, others);
         const picked = targets.narrow(0, start, size).unsqueeze(1);

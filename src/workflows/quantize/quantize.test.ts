@@ -4,11 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
-import { loadModelFolder, packSequences, saveModel } from '../../models/index.ts';
-import { loadRewardModel, type RewardNotes, type RewardType, rewardTypes } from '../../rewards/index.ts';
-import { rewardHeads } from '../../rewards/reward-notes.ts';
+import { tinyRewardModel } from '../../../tests/support/tiny-reward-model.ts';
+import { loadModelFolder, packSequences } from '../../models/index.ts';
+import { loadRewardModel, rewardTypes } from '../../rewards/index.ts';
 import { liveTensors, noGrad, scope } from '../../tensor/index.ts';
-import { Tokenizer } from '../../text/index.ts';
 import { meanPerToken } from './divergence.ts';
 import { quantizePolicy } from './policy.ts';
 import { quantizeReward } from './reward.ts';
@@ -18,25 +17,11 @@ afterAll(() => rmSync(temporary, { recursive: true }));
 const tiny = fileURLToPath(new URL('../../../models/tiny', import.meta.url));
 const json = (folder: string) => JSON.parse(readFileSync(join(folder, 'evaluation_results.json'), 'utf8'));
 
-/** A random head is enough: the tests measure how near the quantised model's scores are. */
-async function rewardModel(type: RewardType): Promise<string> {
-  const path = join(temporary, `rm-${type}`);
-  using model = loadModelFolder(tiny, { dtype: 'float32' });
-  const { kind, outputs } = rewardHeads[type];
-  const { weight } = model.addHead(kind, outputs);
-  weight.detach().copy_(model.decoder.weights.embedding.weight.detach().narrow(0, 300, outputs));
-  const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 } as const;
-  model.notes.reward = { type, step: 1, mean: 0, std: 1, count: 1, ...reading } satisfies RewardNotes;
-  saveModel(model, path);
-  await (await Tokenizer.load(tiny)).save(path);
-  return path;
-}
-
 const onTask = { task: 'chain_sum:1', evalNumBatches: 6, evalBatchSize: 4 } as const;
 
 describe('quantize reward', () => {
   it.each(rewardTypes)('of type %s: the same examples by both, and a model that scores as measured', async (type) => {
-    const checkpoint = await rewardModel(type);
+    const checkpoint = await tinyRewardModel(temporary, type);
     const before = liveTensors();
     const { results, folder } = await quantizeReward({ checkpoint, quantType: 'int8', ...onTask });
     expect(liveTensors()).toBeLessThanOrEqual(before);
@@ -69,7 +54,7 @@ describe('quantize reward', () => {
 
   it('takes what the checkpoint was trained on where nothing is said, and writes no model when told so', async () => {
     const checkpoint = join(temporary, 'trained');
-    cpSync(await rewardModel('preference'), checkpoint, { recursive: true });
+    cpSync(await tinyRewardModel(temporary, 'preference'), checkpoint, { recursive: true });
     rmSync(join(checkpoint, 'quantized_int8'), { recursive: true, force: true });
     const pairs = join(temporary, 'pairs.jsonl');
     const row = (i: number) => ({ prompt: `What is ${i} + 1?`, chosen: `It is ${i + 1}.`, rejected: 'I do not know.' });
@@ -90,7 +75,7 @@ describe('quantize reward', () => {
   });
 
   it('writes over nothing that it did not write itself', async () => {
-    const checkpoint = await rewardModel('preference');
+    const checkpoint = await tinyRewardModel(temporary, 'preference');
     await expect(quantizeReward({ checkpoint, outputDir: checkpoint, ...onTask })).rejects.toThrow(/the model itself/);
     const other = join(temporary, 'other');
     mkdirSync(other);
