@@ -86,8 +86,8 @@ export interface PolicySummary {
 export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<PolicyEvaluation> {
   const { model, prompts, samples = 8, temperature = 1, opponent, reference } = options;
   if (prompts.length === 0) throw new UserError('There are no prompts to evaluate on.');
-  const { greedy, sampled } = await answer(options, options, samples);
-  const others = opponent && (await answer(opponent, options, 0)).greedy.map(evaluated);
+  const { greedy, sampled } = await responsesOf(options, options, samples);
+  const others = opponent && (await responsesOf(opponent, options, 0)).greedy.map(evaluated);
   const own = greedy.map(evaluated);
   const groups = prompts.map((_, i) => sampled.filter(({ group }) => group === i).map(evaluated));
   const scoring = { temperature, microBatchTokens: 16384 };
@@ -115,7 +115,7 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
 }
 
 /** One player's responses to all prompts, greedy and sampled, scored. */
-async function answer({ model, tokenizer }: Player, options: EvaluatePolicyOptions, samples: number) {
+async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicyOptions, samples: number) {
   const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, signal, progress } = options;
   const writer = new PromptWriter(tokenizer, options);
   const prompts = options.prompts.map(({ messages, example, answer: known }, i) => ({

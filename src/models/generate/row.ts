@@ -83,21 +83,21 @@ export class Row {
   result(): SampledResponse {
     const { temperature, topK, topP, minP } = this.rule;
     const truncates = temperature > 0 && (topK > 0 || topP < 1 || minP > 0);
-    const generation: SampledResponse = {
+    const response: SampledResponse = {
       ids: this.ids,
       logprobs: Float32Array.from(this.#logprobs),
       finish: this.finish ?? 'cancelled',
     };
-    if (truncates) generation.cutMass = Float32Array.from(this.#kept, (kept) => 1 - kept);
+    if (truncates) response.cutMass = Float32Array.from(this.#kept, (kept) => 1 - kept);
     if (this.request.truncatedLogprobs)
-      generation.truncatedLogprobs = Float32Array.from(
+      response.truncatedLogprobs = Float32Array.from(
         this.#logprobs,
         (logprob, i) => logprob - Math.log(this.#kept[i] as number),
       );
-    if ((this.request.topLogprobs ?? 0) > 0) generation.topLogprobs = this.#top;
-    if (this.#cutAt >= 0) generation.text = this.#written.slice(0, this.#cutAt);
+    if ((this.request.topLogprobs ?? 0) > 0) response.topLogprobs = this.#top;
+    if (this.#cutAt >= 0) response.text = this.#written.slice(0, this.#cutAt);
     else if (this.#tokenizer !== undefined)
-      generation.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
-    return generation;
+      response.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
+    return response;
   }
 }

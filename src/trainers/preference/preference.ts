@@ -28,7 +28,7 @@ import { loadForTraining, restoreForTraining, saveForTraining } from '../setup.t
 import { configuredLoss, type PreferenceConfig, type PreferenceConfigInput, preferenceSchema } from './config.ts';
 import { openPreferences } from './data.ts';
 import { type PreferenceExample, PreferenceObjective, preferenceMetrics, responseLimits } from './objective.ts';
-import { type Sample, SampleGenerations, type SampleOptions } from './samples.ts';
+import { type Sample, type SampleOptions, SampleResponses } from './samples.ts';
 
 /** What a program may pass to `trainPreference` besides the config. */
 export interface PreferenceTrainerOptions extends TrainerOptions {
@@ -98,7 +98,7 @@ export function startPreference(
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train preference', preferenceSchema, resolved, options.run);
-    const samples = new SampleGenerations(model, tokenizer, promptsOf(held), sampleOptions(config));
+    const samples = new SampleResponses(model, tokenizer, promptsOf(held), sampleOptions(config));
     const judged = { metric: 'loss', names: preferenceMetrics };
     const setup = {
       schema: preferenceSchema,

@@ -42,7 +42,7 @@ function samplePlaces(order: SampleOrder, n: number, count: number, total: numbe
   return orders[order]();
 }
 
-export class SampleGenerations {
+export class SampleResponses {
   readonly #model: Model;
   readonly #tokenizer: Tokenizer;
   readonly #prompts: readonly Int32Array[];
