@@ -3,7 +3,7 @@
 //
 // Attention of a decoding step, starting from the fused projection: norm and rotation of q and k, writing k and v to the cache,
 // attention. It is one kernel on CUDA and one pass over the rows on the CPU, instead of nine operators. The plan's step
-// (decode_step.cc) uses it for every layer, the general path (src/models/generate/decoding.ts) where `decode_fused_fits`.
+// (step.cc) uses it for every layer, the general path (src/models/generate/decoding.ts) where `decode_fused_fits`.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <torch/library.h>

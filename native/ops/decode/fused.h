@@ -1,4 +1,4 @@
-// Attention of a decoding step, starting from the fused projection (decode_fused.cc).
+// Attention of a decoding step, starting from the fused projection (fused.cc).
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 // What a decoding step needs to know of a model, handed over once: its weights, its cache and a few numbers.
 //
 // attune::decode_plan makes one out of named parts (src/models/generate/plan.ts names them) and gives back its number;
-// attune::decode_step and attune::decode_logits (decode_step.cc) run it.
+// attune::decode_step and attune::decode_logits (step.cc) run it.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -35,7 +35,7 @@ export interface BatchOptions {
   prefetch?: number;
 }
 
-/** A position in the data: the epoch, and the number of the next batch in it. */
+/** A position in the data: the epoch, and how many of its examples were handed out. */
 export interface BatchState {
   epoch: number;
   examples: number;

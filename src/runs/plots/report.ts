@@ -3,7 +3,7 @@
  *
  *     const report = new Report('GRPO on chain_sum', 'tiny model, 200 steps');
  *     report.section('Curves').charts(curveCharts(rows));
- *     report.section('Samples').samples([{ prompt, completion, reward: 1 }]);
+ *     report.section('Samples').samples([{ prompt, responses: [{ label: 'step 200', text, values: { reward: 1 } }] }]);
  *     writeFileSync('report.html', await report.html());
  */
 import { withEqualMargins } from './boxes.ts';
