@@ -1,0 +1,217 @@
+/** What the addon is made of on this machine: sources, compilers, flags, and the name that these give it. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { BuildError, digest, firstWritable, writeIfChanged } from './build-files.mjs';
+import { atLeast, cacheFolder, findCuda, findNccl, hasC10d, usesNewStringAbi } from './libtorch.mjs';
+import { findPackage } from './node24.mjs';
+
+/** `vptr` would ask libtorch for type information that its binaries keep to themselves. */
+const SANITIZE = ['-fsanitize=address,undefined', '-fno-sanitize=vptr', '-fno-sanitize-recover=undefined'];
+
+/** A build with AddressSanitizer and UBSan has a folder of its own: addon.json must not name it for everyday use. */
+export function sanitizing(env) {
+  return env.ATTUNE_SANITIZE === '1';
+}
+
+/** Everything that decides what the addon is: sources, flags, libtorch. */
+export function planBuild(root, build, libtorch, env) {
+  const folder = join(root, 'native');
+  const files = existsSync(folder)
+    ? readdirSync(folder, { recursive: true })
+        .filter((name) => /\.(cc|cu|h|cuh)$/.test(name))
+        .sort()
+    : [];
+  const cuda = findCuda(libtorch, env);
+  const cudaSources = cuda ? files.filter((name) => name.endsWith('.cu')) : [];
+  const kernelSources = cuda?.nvcc ? cudaSources : [];
+  const kernels = kernelSources.length > 0;
+  const sources = [...files.filter((name) => name.endsWith('.cc')), ...kernelSources].map((name) => join(folder, name));
+  if (sources.length === 0) throw new BuildError(`there are no native sources in ${folder}.`);
+
+  // -isystem keeps the warnings of torch's headers away; /usr/include is searched anyway and must not be named.
+  const includes = [...libtorch.include, ...(cuda ? [cuda.include] : [])].filter((path) => path !== '/usr/include');
+  const defines = [
+    `-D_GLIBCXX_USE_CXX11_ABI=${usesNewStringAbi(libtorch.lib) ? 1 : 0}`,
+    '-DNAPI_VERSION=9',
+    ...(cuda ? ['-DATTUNE_CUDA=1'] : []),
+    ...(kernels ? ['-DATTUNE_KERNELS=1'] : []),
+  ];
+  const shared = [
+    `-std=c++${atLeast(libtorch.version, [2, 12]) ? 20 : 17}`,
+    ...defines,
+    ...includes.flatMap((path) => ['-isystem', path]),
+  ];
+  const compilers = {
+    // Built where it runs, so for this CPU's own vector instructions (`cpuKind` keeps a shared cache honest).
+    // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
+    cc: [
+      compiler(env),
+      ...(sanitizing(env) ? ['-O1', '-g', '-fno-omit-frame-pointer', ...SANITIZE] : ['-O3']),
+      '-march=native',
+      '-fno-math-errno',
+      '-fno-trapping-math',
+      '-fPIC',
+      '-fopenmp',
+      '-Wall',
+      '-Wextra',
+      '-Wno-unknown-pragmas',
+      ...shared,
+    ],
+    cu: kernels
+      ? [
+          cuda.nvcc,
+          '-O3',
+          '-Xcompiler',
+          '-fPIC',
+          '--expt-relaxed-constexpr',
+          '--expt-extended-lambda',
+          ...gencode(build, env),
+          ...shared,
+        ]
+      : [],
+  };
+  const link = [
+    compiler(env),
+    ...(sanitizing(env) ? SANITIZE : []),
+    '-shared',
+    `-Wl,-rpath,${libtorch.lib}`,
+    `-L${libtorch.lib}`,
+    '-Wl,--no-as-needed',
+    '-lc10',
+    '-ltorch_cpu',
+    '-ltorch',
+    ...(cuda ? ['-lc10_cuda', '-ltorch_cuda', `-L${cuda.cudart.folder}`, `-l:${cuda.cudart.name}`] : []),
+  ];
+
+  const library = statSync(join(libtorch.lib, 'libtorch_cpu.so'));
+  const distributed = distributedFlags(libtorch, cuda, library, build);
+  const base = [libtorch.root, libtorch.version, library.size, Math.trunc(library.mtimeMs), process.arch, cpuKind()];
+  // Objects are shared by every installation of this user: a second project with attune only links. So the key has what
+  // decides the machine code (the source, the headers that it includes, the flags) and no path of this installation.
+  const shelf = firstWritable([join(cacheFolder(env), 'objects'), build]);
+  const nodeApi = nodeApiHeaders(root);
+  const objects = sources.map((source) => {
+    const inDist = dirname(source) === join(folder, 'dist');
+    const command = source.endsWith('.cu') ? compilers.cu : [...compilers.cc, ...(inDist ? distributed : [])];
+    const headers = headersOf(source, folder);
+    const texts = [source, ...headers].map((path) => readFileSync(path));
+    const name = `${basename(source)}-${digest(...base, ...command, ...texts)}.o`;
+    // Includes are written from native/: "door/handles.h".
+    const own = [folder, ...(inDist ? [join(folder, 'dist/gloo')] : []), nodeApi].map((path) => `-I${path}`);
+    return { source, headers, command: [...command, ...own], object: join(shelf, name) };
+  });
+  const fingerprint = digest(...link, ...objects.map((each) => basename(each.object)));
+  return {
+    libtorch,
+    cuda,
+    kernels,
+    kernelsLeftOut: cudaSources.length > kernelSources.length,
+    folder,
+    shelf,
+    objects,
+    link,
+    fingerprint,
+  };
+}
+
+/**
+ * What the sources of native/dist are compiled with: c10d and NCCL, where this libtorch has them. Whether it has c10d is
+ * read from its library, which is large: the answer is kept for as long as the library stays the same.
+ */
+function distributedFlags(libtorch, cuda, { size, mtimeMs }, build) {
+  const kept = join(build, 'c10d.json');
+  const library = `${libtorch.lib} ${size} ${Math.trunc(mtimeMs)}`;
+  let c10d;
+  try {
+    const known = JSON.parse(readFileSync(kept, 'utf8'));
+    if (known.library === library) c10d = known.c10d;
+  } catch {
+    // Not looked for yet.
+  }
+  c10d ??= hasC10d(libtorch);
+  writeIfChanged(kept, JSON.stringify({ library, c10d }));
+  const nccl = cuda && c10d ? findNccl(libtorch) : undefined;
+  return [
+    ...(c10d ? ['-DATTUNE_C10D=1'] : []),
+    ...(nccl ? ['-DATTUNE_NCCL=1'] : []),
+    ...(nccl && nccl !== '/usr/include' ? ['-isystem', nccl] : []),
+  ];
+}
+
+/**
+ * The headers of native/ that a source includes, directly or through others. Every `#include "…"` counts, whatever #if it
+ * stands in: one header too many rebuilds too often, one too few would take a stale object for a fresh one.
+ */
+function headersOf(source, folder) {
+  const found = new Set();
+  const visit = (path) => {
+    for (const [, name] of readFileSync(path, 'utf8').matchAll(/^[ \t]*#[ \t]*include[ \t]*"([^"]+)"/gm)) {
+      const header = [join(dirname(path), name), join(folder, name)].find((candidate) => existsSync(candidate));
+      if (header === undefined || found.has(header)) continue;
+      found.add(header);
+      visit(header);
+    }
+  };
+  visit(source);
+  return [...found].sort();
+}
+
+/** What -march=native sees: two machines with one home folder must not share objects if their CPUs differ. */
+function cpuKind() {
+  try {
+    return readFileSync('/proc/cpuinfo', 'utf8').match(/^(?:flags|Features)\s*:.*$/m)?.[0] ?? '';
+  } catch {
+    return '';
+  }
+}
+
+/** Only the header files of Node's C interface are needed, which are the same for every Node: no headers of this one. */
+function nodeApiHeaders(root) {
+  const folder = findPackage(root, 'node-api-headers');
+  if (!folder) throw new BuildError(`the package node-api-headers is missing\nRun npm install in ${root}.`);
+  return join(folder, 'include');
+}
+
+function compiler(env) {
+  return env.CXX || 'g++';
+}
+
+/**
+ * Machine code for the GPU that is here. nvidia-smi can take a second, so its answer is kept for as long as the driver
+ * reports the same cards. ATTUNE_CUDA_ARCH (such as "80" or "90a") overrides it.
+ */
+function gencode(build, env) {
+  const kept = join(build, 'gpu.json');
+  const cards = readCards();
+  let arch = env.ATTUNE_CUDA_ARCH;
+  if (!arch) {
+    try {
+      const known = JSON.parse(readFileSync(kept, 'utf8'));
+      if (known.cards === cards) arch = known.arch;
+    } catch {
+      // Not asked yet.
+    }
+  }
+  if (!arch) {
+    const answer = spawnSync('nvidia-smi', ['--query-gpu=compute_cap', '--format=csv,noheader'], { encoding: 'utf8' });
+    arch =
+      /^(\d+)\.(\d+)/
+        .exec(answer.stdout ?? '')
+        ?.slice(1)
+        .join('') ?? '90';
+    writeIfChanged(kept, JSON.stringify({ cards, arch }));
+  }
+  return ['-gencode', `arch=compute_${arch},code=sm_${arch}`];
+}
+
+function readCards() {
+  const folder = '/proc/driver/nvidia/gpus';
+  try {
+    return readdirSync(folder)
+      .map((name) => readFileSync(join(folder, name, 'information'), 'utf8'))
+      .join('');
+  } catch {
+    return '';
+  }
+}
