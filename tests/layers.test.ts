@@ -118,7 +118,8 @@ for (const room of workflows) allowed[room] = belowWorkflows;
 allowed['src/serve'] = ['src/hub', 'src/rewards', 'src/tensor', ...models, ...text];
 // The studio knows of training only what run folders say; what it needs from above is handed to it.
 const belowStudio = [...belowTrainers, ...evaluate, 'src/serve'];
-allowed['src/studio/api'] = [];
+// What explore says crosses the wire as it is.
+allowed['src/studio/api'] = ['src/evaluate'];
 allowed['src/studio/http'] = [...belowStudio, 'src/studio/api'];
 allowed['src/studio/commands'] = [...belowStudio, 'src/studio/api', 'src/studio/http'];
 const studioGround = ['api', 'http', 'commands'].map((room) => `src/studio/${room}`);

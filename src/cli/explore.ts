@@ -6,7 +6,7 @@ import type { ColumnNames } from '../data/index.ts';
 import { shapes } from '../data/index.ts';
 import { columnRoles } from '../data/shapes/columns.ts';
 import { explore } from '../evaluate/explore.ts';
-import type { Exploration } from '../evaluate/explore-figures.ts';
+import type { Exploration } from '../evaluate/explore-report.ts';
 import type { Summary } from '../evaluate/summary.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { field, kebabCase } from '../runs/index.ts';

@@ -2,7 +2,8 @@
 import { basename } from 'node:path';
 import { Random } from '../random.ts';
 import { bars, type Chart, grid, histogram, scatter, toPng } from '../runs/plots/plots.ts';
-import type { Collected, Exploration } from './explore-figures.ts';
+import type { Collected } from './explore-figures.ts';
+import type { Exploration } from './explore-report.ts';
 import { quantile } from './summary.ts';
 
 const size = { width: 330, height: 220 };

@@ -13,8 +13,9 @@ import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
 import type { TextTokenizer } from '../text/chat-format.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
-import { Collected, type ConversationDepth, type Exploration, type LengthBias, push } from './explore-figures.ts';
+import { Collected, push } from './explore-figures.ts';
 import { drawExploration } from './explore-plot.ts';
+import type { ConversationDepth, Exploration, LengthBias } from './explore-report.ts';
 import { share, summarise } from './summary.ts';
 
 export interface ExploreOptions extends DatasetOptions {

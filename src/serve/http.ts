@@ -86,8 +86,29 @@ export const plainHeaders = {
   'Cross-Origin-Resource-Policy': 'same-origin',
 } as const;
 
+export const eventHeaders = {
+  ...plainHeaders,
+  'Content-Type': 'text/event-stream; charset=utf-8',
+  Connection: 'keep-alive',
+} as const;
+
 /** How long a client may leave sent bytes unread before its connection is closed. */
 export const usualPatienceMs = 30_000;
+
+/** Resolves when the client has read what was sent; one that leaves it unread for too long is given up. */
+export function drained(response: ServerResponse, patienceMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => response.destroy(), patienceMs);
+    const done = () => {
+      clearTimeout(timer);
+      response.off('drain', done);
+      response.off('close', done);
+      resolve();
+    };
+    response.on('drain', done);
+    response.on('close', done);
+  });
+}
 
 /** Server-sent events, at the speed at which the client reads. */
 export class EventStream {
@@ -106,11 +127,7 @@ export class EventStream {
     this.#patienceMs = options.patienceMs ?? usualPatienceMs;
     this.#pace = pace;
     this.#response = response;
-    response.writeHead(200, {
-      ...plainHeaders,
-      'Content-Type': 'text/event-stream; charset=utf-8',
-      Connection: 'keep-alive',
-    });
+    response.writeHead(200, eventHeaders);
     // Proxies may close a silent connection.
     this.#ping = setInterval(() => response.write(': waiting\n\n'), 15_000);
     this.#ping.unref();
@@ -136,27 +153,12 @@ export class EventStream {
   /** Sends events, JSON texts, in one write; resolves when the client has read on, where it is behind. */
   async send(events: readonly string[]): Promise<void> {
     if (!this.open || events.length === 0) return;
-    if (!this.#response.write(framed(events))) await this.#drained();
+    if (!this.#response.write(framed(events))) await drained(this.#response, this.#patienceMs);
   }
 
   /** Resolves when it is time for the next write, or with `end`. */
   async turn(end: Promise<unknown>): Promise<void> {
     await Promise.race([this.#pace.turn(), end]);
-  }
-
-  /** Waits until the client has read what was sent, or its connection is closed. */
-  async #drained(): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(() => this.#response.destroy(), this.#patienceMs);
-      const done = () => {
-        clearTimeout(timer);
-        this.#response.off('drain', done);
-        this.#response.off('close', done);
-        resolve();
-      };
-      this.#response.on('drain', done);
-      this.#response.on('close', done);
-    });
   }
 
   /** The last events and the end, in one write. */

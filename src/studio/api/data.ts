@@ -27,53 +27,9 @@ export interface ExploreRequest {
 }
 
 /** Figures of one quantity. */
-export interface Summary {
-  mean: number;
-  std: number;
-  min: number;
-  max: number;
-  median: number;
-  [name: string]: number;
-}
-export interface Exploration {
-  dataset: string;
-  shape: string;
-  rows: number;
-  examples: number;
-  bad_rows: number;
-  left_out: Record<string, number>;
-  statistics: {
-    characters: Record<string, Summary>;
-    words: Record<string, Summary>;
-    turns: Summary;
-    length_difference?: Summary;
-    tokens?: Summary & { max_length: number; share_over_max_length: number };
-    sources?: Record<string, number>;
-    [name: string]: unknown;
-  };
-  patterns: {
-    length_bias?: {
-      chosen_longer: number;
-      rejected_longer: number;
-      equal: number;
-      mean_difference_characters: number;
-      median_difference_characters: number;
-      effect_size: number;
-      biased: boolean;
-    };
-    verbosity?: { chosen_mean_words: number; rejected_mean_words: number; ratio: number };
-    conversation_depth: {
-      mean_turns: number;
-      max_turns: number;
-      single_turn: number;
-      by_turns: Record<string, { examples: number; chosen_longer?: number }>;
-    };
-    label_balance?: Record<string, { count: number; share: number }>;
-  };
-  openings: Record<string, { text: string; count: number }[]>;
-  samples: { prompt: string; responses: Record<string, string> }[];
-  warnings: string[];
-}
+
+export type { Exploration } from '../../evaluate/explore-report.ts';
+export type { Summary } from '../../evaluate/summary.ts';
 
 /** GET /api/data/examples?dataset=&split=&q=&filter=longer|shorter|rated|unrated&offset=&limit=50 */
 export interface ExamplesAnswer {

@@ -139,8 +139,12 @@ describe('on every route and stream', () => {
   });
 
   it('sends headers that let a browser neither guess types nor run or embed anything', async () => {
-    for (const path of ['/', '/api/runs', `/api/runs/${runId}`, '/nothing']) {
-      const { headers } = await client.get(path);
+    const stream = await client.stream(`/api/runs/${runId}/events`);
+    stream.close();
+    const answers = await Promise.all(
+      ['/', '/api/runs', `/api/runs/${runId}`, '/nothing'].map((path) => client.get(path)),
+    );
+    for (const { headers } of [stream.response, ...answers]) {
       expect(headers['x-content-type-options']).toBe('nosniff');
       expect(headers['content-security-policy']).toContain("default-src 'self'");
       expect(headers['content-security-policy']).not.toContain('unsafe');

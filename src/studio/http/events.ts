@@ -3,7 +3,8 @@
  * too long is given up, so that it cannot fill the memory.
  */
 import type { ServerResponse } from 'node:http';
-import { plainHeaders, usualPatienceMs } from '../../serve/http.ts';
+import { drained, eventHeaders, usualPatienceMs } from '../../serve/http.ts';
+import { pageHeaders } from './headers.ts';
 
 export interface EventOptions {
   patienceMs?: number;
@@ -19,11 +20,7 @@ export class EventStream {
   constructor(response: ServerResponse, { patienceMs = usualPatienceMs, beatMs = 15_000 }: EventOptions = {}) {
     this.#response = response;
     this.#patienceMs = patienceMs;
-    response.writeHead(200, {
-      ...plainHeaders,
-      'Content-Type': 'text/event-stream; charset=utf-8',
-      Connection: 'keep-alive',
-    });
+    response.writeHead(200, { ...pageHeaders, ...eventHeaders });
     response.flushHeaders();
     const beat = setInterval(() => this.#write(': beat\n\n'), beatMs).unref();
     response.once('close', () => clearInterval(beat));
@@ -46,21 +43,8 @@ export class EventStream {
 
   #write(text: string): void {
     if (!this.open || this.#response.write(text)) return;
-    this.#behind ??= this.#drained();
-  }
-
-  async #drained(): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(() => this.#response.destroy(), this.#patienceMs);
-      const done = () => {
-        clearTimeout(timer);
-        this.#response.off('drain', done);
-        this.#response.off('close', done);
-        resolve();
-      };
-      this.#response.on('drain', done);
-      this.#response.on('close', done);
+    this.#behind ??= drained(this.#response, this.#patienceMs).then(() => {
+      this.#behind = undefined;
     });
-    this.#behind = undefined;
   }
 }

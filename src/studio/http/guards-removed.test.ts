@@ -7,6 +7,7 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { ModelPlaces } from '../commands/places.ts';
 import { type Client, makeRun, openStudio, removeFolder, send, temporaryFolder } from '../studio.test-support.ts';
 import { Root } from './folder.ts';
 import { Keys } from './keys.ts';
@@ -20,6 +21,7 @@ beforeAll(async () => {
   makeRun(outside, 'secret');
   writeFileSync(join(outside, 'secret.jsonl'), '{"prompt":"a","chosen":"b","rejected":"c"}\n');
   symlinkSync(join(outside, 'secret.jsonl'), join(root, 'link.jsonl'));
+  writeFileSync(join(root, 'pairs.jsonl'), '{"prompt":"a","chosen":"b","rejected":"c"}\n');
   client = await openStudio({ root });
 });
 afterEach(() => void vi.restoreAllMocks());
@@ -58,16 +60,91 @@ describe('paths', () => {
     for (const path of escapes()) expect([path, await isShown(path)]).toEqual([path, true]);
   });
 
+  const others = ['LINK.jsonl', '%6cink.jsonl', 'link%2ejsonl', '..%2fsecret.jsonl', 'link.jsonl%00', 'link.jsonl\0'];
+
   it('of another case or encoded once more are other names', async () => {
-    for (const path of [
-      'LINK.jsonl',
-      '%6cink.jsonl',
-      'link%2ejsonl',
-      '..%2fsecret.jsonl',
-      'link.jsonl%00',
-      'link.jsonl\0',
-    ])
+    for (const path of [...others, 'PAIRS.jsonl', '%70airs.jsonl', 'pairs%2ejsonl'])
       expect([path, await isShown(path)]).toEqual([path, false]);
+    expect(await isShown('pairs.jsonl')).toBe(true);
+  });
+
+  it('encoded once more name a file only where they are decoded once more', async () => {
+    const encoded = ['%70airs.jsonl', 'pairs%2ejsonl', '%2e%2fpairs.jsonl'];
+    for (const path of encoded) expect([path, await isShown(path)]).toEqual([path, false]);
+    const { find } = ModelPlaces.prototype;
+    vi.spyOn(ModelPlaces.prototype, 'find').mockImplementation(function (this: ModelPlaces, given) {
+      return find.call(this, decodeURIComponent(given));
+    });
+    for (const path of encoded) expect([path, await isShown(path)]).toEqual([path, true]);
+    // What leads outside is refused even then, by where it ends.
+    expect(await isShown('%6cink.jsonl')).toBe(false);
+  });
+
+  it('of another case lead outside, where a file system ignores case, only without the folder’s own check', async () => {
+    vi.resetModules();
+    vi.doMock('node:fs', async (original) => {
+      const fs = await original<typeof import('node:fs')>();
+      // As macOS and Windows do: the name is found whatever its case.
+      return { ...fs, realpathSync: (path: string) => fs.realpathSync(path.replace('LINK', 'link')) };
+    });
+    const { Root: Folded } = await import('./folder.ts');
+    vi.doUnmock('node:fs');
+    const folded = new Folded(root);
+    expect(folded.find('LINK.jsonl')).toBeUndefined();
+    vi.spyOn(Folded.prototype, 'holds').mockReturnValue(true);
+    expect(folded.find('LINK.jsonl')).toBe(join(outside, 'secret.jsonl'));
+  });
+});
+
+describe('routes and ids', () => {
+  const statusOf = async (weak: Client, path: string) => (await weak.get(path)).status;
+  const encodedId = (id: string) => [...id].map((letter) => `%${letter.charCodeAt(0).toString(16)}`).join('');
+
+  /** A studio whose routes are matched whatever the case. */
+  async function withoutCase(): Promise<Client> {
+    const Plain = RegExp;
+    vi.stubGlobal(
+      'RegExp',
+      class extends Plain {
+        constructor(pattern: string | RegExp, flags?: string) {
+          const isRoute = typeof pattern === 'string' && pattern.startsWith('^/api');
+          super(pattern, isRoute ? 'i' : flags);
+        }
+      },
+    );
+    try {
+      return await openStudio({ root });
+    } finally {
+      vi.unstubAllGlobals();
+    }
+  }
+
+  it('are told apart by case because they are matched as they are', async () => {
+    const [{ id }] = (await client.get('/api/runs')).json;
+    expect(await statusOf(client, `/API/Runs/${id}/console`)).toBe(404);
+    const weak = await withoutCase();
+    expect(await statusOf(weak, `/API/Runs/${id}/console`)).toBe(200);
+    // An id of another case is no id even there: it is looked up, letter by letter.
+    expect(await statusOf(weak, `/api/runs/${id.toUpperCase()}/console`)).toBe(404);
+    const { idOf } = Root.prototype;
+    vi.spyOn(Root.prototype, 'idOf').mockImplementation(function (this: Root, path) {
+      return idOf.call(this, path).toUpperCase();
+    });
+    expect(await statusOf(weak, `/api/runs/${id.toUpperCase()}/console`)).toBe(200);
+    await weak.studio.close();
+  });
+
+  it('are taken encoded only by a server that decodes them', async () => {
+    const [{ id }] = (await client.get('/api/runs')).json;
+    for (const path of [`/api/runs/${encodedId(id)}/console`, `/api/runs/${id}/%63onsole`])
+      expect([path, await statusOf(client, path)]).toEqual([path, 404]);
+    const { answer } = Router.prototype;
+    vi.spyOn(Router.prototype, 'answer').mockImplementation(function (this: Router, request, response) {
+      request.url = decodeURIComponent(request.url ?? '');
+      return answer.call(this, request, response);
+    });
+    for (const path of [`/api/runs/${encodedId(id)}/console`, `/api/runs/${id}/%63onsole`])
+      expect([path, await statusOf(client, path)]).toEqual([path, 200]);
   });
 });
 

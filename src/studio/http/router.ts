@@ -10,6 +10,7 @@ import { ApiError } from '../../serve/api-error.ts';
 import { plainHeaders, readJson } from '../../serve/http.ts';
 import type { ApiFailure, FieldFault } from '../api/session.ts';
 import { EventStream } from './events.ts';
+import { pageHeaders } from './headers.ts';
 
 export interface Asked {
   params: Readonly<Record<string, string>>;
@@ -162,12 +163,3 @@ export function sendJson(response: ServerResponse, status: number, body: unknown
   });
   response.end(JSON.stringify(body));
 }
-
-/** On every response: whatever is answered, a browser neither runs nor embeds it. */
-export const pageHeaders = {
-  'Content-Security-Policy':
-    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:",
-  'Referrer-Policy': 'no-referrer',
-  'X-Frame-Options': 'DENY',
-  'Cross-Origin-Opener-Policy': 'same-origin',
-} as const;

@@ -38,6 +38,30 @@ export function strangerCases(shared: () => World): void {
       await Promise.allSettled([refused, ran]);
     });
 
+    it.each([true, false])('are never a script, because their type is not guessed: %s', async (hasHeader) => {
+      const { client, browser } = shared();
+      const context = await browser.newContext();
+      const page = await context.newPage();
+      // Without the header a list as JSON is a script that runs: it is the header that stops it.
+      if (!hasHeader)
+        await page.route('**/api/runs', async (route) => {
+          const response = await route.fetch();
+          const { 'x-content-type-options': _, ...headers } = response.headers();
+          await route.fulfill({ response, headers });
+        });
+      await page.goto(client.studio.newUrl());
+      await page.getByRole('heading', { name: 'Runs' }).waitFor();
+      const outcome = page.evaluate(`new Promise((resolve) => {
+        const script = document.createElement('script');
+        script.src = '/api/runs';
+        script.onload = () => resolve('ran');
+        script.onerror = () => resolve('refused');
+        document.head.append(script);
+      })`);
+      expect(await outcome).toBe(hasHeader ? 'refused' : 'ran');
+      await context.close();
+    });
+
     const places: [what: string, place: (id: string, root: string) => string, seen: string][] = [
       ['the list of runs', () => 'runs', payload],
       ['a run', (id) => `runs/${id}`, payload],
