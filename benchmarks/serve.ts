@@ -7,22 +7,21 @@
  * of a long conversation beside its first. Without --model: random weights, a Llama of 15M parameters on a CPU, Qwen3-0.6B's
  * shape on a GPU. Clients are a process of their own.
  */
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { UserError } from '../src/errors.ts';
 import { initModel, loadModelFolder, type Model, Sampler } from '../src/models/index.ts';
-import { Registry, type RunningServer, type ServedModel, serve } from '../src/serve/index.ts';
+import { Registry, type ServedModel, serve } from '../src/serve/index.ts';
 import { packageRoot } from '../src/tensor/engine/native.ts';
 import { liveTensors } from '../src/tensor/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
 import type { Reading } from './run.ts';
-import { type Load, type LoadReading, messageOf, seedOf } from './serve/requests.ts';
+import { Crowd } from './serve/crowd.ts';
+import { leaving } from './serve/leaving.ts';
+import { type Load, messageOf, seedOf } from './serve/requests.ts';
+import { turns } from './serve/turns.ts';
 import { LLAMA_15M, QWEN3_4B, QWEN3_06B } from './shapes.ts';
 
 const tiny = join(packageRoot, 'models/tiny');
@@ -59,20 +58,6 @@ async function subject(device: string, folder: string | undefined, name: string)
   return [initModel(shape, { seed: 0, device }), await tokenizerOf(shape.vocab_size)];
 }
 
-/** The clients' process. */
-async function clientsOf(): Promise<{ run(load: Load): Promise<LoadReading>; end(): void }> {
-  const child = fork(join(import.meta.dirname, `serve/clients${import.meta.filename.slice(-3)}`));
-  await once(child, 'spawn');
-  return {
-    async run(load) {
-      child.send(load);
-      const [reading] = (await once(child, 'message')) as [LoadReading];
-      return reading;
-    },
-    end: () => child.disconnect(),
-  };
-}
-
 /** The same requests, given to a sampler at once. */
 async function offline(served: ServedModel, load: Load): Promise<{ tokens: number; seconds: number; cpu: number }> {
   const { tokenizer, model, maxTokens } = served;
@@ -105,33 +90,6 @@ const quantile = (values: readonly number[], q: number): number => {
   return Math.round(10 * (sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN)) / 10;
 };
 const round = (value: number, digits = 2): number => Number(value.toFixed(digits));
-const megabytes = (bytes: number): number => Math.round(bytes / 2 ** 20);
-
-/**
- * From sending to the first text of one streamed request, and the whole response. It is short: random weights write tokens whose text
- * is split into some five tokens each when it comes back, so that a long one would make the second turn read what a real model's
- * conversation has in the cache.
- */
-async function turn(
-  server: RunningServer,
-  messages: { role: string; content: string }[],
-): Promise<{ ms: number; text: string }> {
-  const started = performance.now();
-  const answer = await fetch(`${server.url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ messages, stream: true, max_tokens: 4, seed: 1 }),
-  });
-  let ms = Number.NaN;
-  let text = '';
-  const decoder = new TextDecoder();
-  for await (const bytes of answer.body ?? []) {
-    const piece = decoder.decode(bytes as Uint8Array, { stream: true });
-    if (Number.isNaN(ms) && /"content":"[^"]/.test(piece)) ms = performance.now() - started;
-    for (const [, content] of piece.matchAll(/"content":("(?:[^"\\]|\\.)*")/g)) text += JSON.parse(content as string);
-  }
-  return { ms, text };
-}
 
 /** Two tokens of the sampler. */
 async function warmUp(model: Model): Promise<void> {
@@ -161,7 +119,7 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
   const room = Math.min(cuda ? 8192 : 4608, model.decoder.spec.maxPositions ?? 4608);
   const tokensEach = cuda ? 256 : 64;
   const base = { promptWords: cuda ? 60 : 12, maxTokens: tokensEach, leaving: 0, rounds: Number(values.rounds) };
-  const crowd = await clientsOf();
+  const crowd = await Crowd.start();
   try {
     await warmUp(model); // tables of positions are made once and stay
     const before = liveTensors();
@@ -187,21 +145,17 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
           p99ms: quantile(firstTextMs, 0.99),
         };
       }
-      if (parts.has('leave')) yield* disconnects(crowd, { ...load(clients), seconds, leaving: 0.5 });
+      if (parts.has('leave')) yield* leaving(crowd, { ...load(clients), seconds, leaving: 0.5 });
     }
     yield { name: 'tensors', before, after: liveTensors() };
-    if (parts.has('turns')) yield* conversation(model, tokenizer, room);
+    if (parts.has('turns') || parts.has('stages'))
+      yield* turns(crowd, model, tokenizer, { room, stages: parts.has('stages') });
   } finally {
     crowd.end();
   }
 }
 
-async function* throughput(
-  crowd: Awaited<ReturnType<typeof clientsOf>>,
-  served: ServedModel,
-  load: Load,
-  repeats: number,
-): AsyncIterable<Reading> {
+async function* throughput(crowd: Crowd, served: ServedModel, load: Load, repeats: number): AsyncIterable<Reading> {
   const best = { serve: 0, sampler: 0, serveCpu: Number.POSITIVE_INFINITY, samplerCpu: Number.POSITIVE_INFINITY };
   // In turn, so that both have their share of a machine with other work; the best of each counts.
   for (let i = 0; i < repeats; i++) {
@@ -221,63 +175,4 @@ async function* throughput(
     serveCpuMicrosecondsPerToken: round(1e6 * best.serveCpu, 1),
     samplerCpuMicrosecondsPerToken: round(1e6 * best.samplerCpu, 1),
   };
-}
-
-/** Clients that leave at random: what is lost, and whether the memory grows from quarter to quarter. */
-async function* disconnects(crowd: Awaited<ReturnType<typeof clientsOf>>, load: Load): AsyncIterable<Reading> {
-  const resident: number[] = [];
-  const before = heapMegabytes();
-  const timer = setInterval(() => resident.push(process.memoryUsage.rss()), 500);
-  const reading = await crowd.run(load);
-  clearInterval(timer);
-  await new Promise((resolve) => setTimeout(resolve, 500));
-  const quarter = Math.max(1, Math.floor(resident.length / 4));
-  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const quarters = [0, 1, 2, 3].map((i) => megabytes(mean(resident.slice(i * quarter, (i + 1) * quarter))));
-  yield {
-    name: `${load.clients} clients, half of the streams left, ${load.seconds} s`,
-    requests: reading.requests,
-    left: reading.left,
-    lost: reading.lost,
-    ...(reading.reason === undefined ? {} : { reason: reading.reason }),
-    rssQuartersMiB: quarters.join(' '),
-    heapMiB: `${before} ${heapMegabytes()}`,
-  };
-}
-
-/** JavaScript's heap without what can be collected. */
-function heapMegabytes(): number {
-  setFlagsFromString('--expose-gc');
-  runInNewContext('gc')();
-  return megabytes(process.memoryUsage().heapUsed);
-}
-
-/** Conversations; the median counts, so that the first ones may still warm up. */
-const TURNS = 7;
-
-async function* conversation(model: Model, tokenizer: Tokenizer, room: number): AsyncIterable<Reading> {
-  using registry = new Registry({ maxTokens: room, slots: 4 });
-  registry.addLoaded('subject', model, tokenizer);
-  await using server = await serve(registry, { port: 0 });
-  await turn(server, [{ role: 'user', content: 'warm up' }]);
-  const wanted = Math.min(4000, room - 256);
-  const first: number[] = [];
-  const second: number[] = [];
-  for (let i = 0; i < TURNS; i++) {
-    let content = messageOf(900 + i, i, 16);
-    const word = messageOf(1, i, 256);
-    while (tokenizer.encode(content).length < wanted - 40) content += ` ${word.slice(0, Math.max(8, wanted / 8))}`;
-    const ids = tokenizer.encode(content).slice(0, wanted - 40);
-    const messages = [{ role: 'user', content: tokenizer.decode(ids) }];
-    const one = await turn(server, messages);
-    const two = await turn(server, [
-      ...messages,
-      { role: 'assistant', content: one.text },
-      { role: 'user', content: 'And then?' },
-    ]);
-    first.push(one.ms);
-    second.push(two.ms);
-  }
-  const [one, two] = [quantile(first, 0.5), quantile(second, 0.5)];
-  yield { name: `turns of ${wanted} tokens`, firstTurnMs: one, secondTurnMs: two, timesSooner: round(one / two, 1) };
 }

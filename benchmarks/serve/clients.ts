@@ -1,6 +1,6 @@
 /** The clients of the serve benchmark, in a process of their own so that their work is not the server's: a load in, its reading out. */
 import { Agent, request } from 'node:http';
-import { type Load, type LoadReading, messageOf, seedOf } from './requests.ts';
+import { type Load, type LoadReading, messageOf, type Question, type QuestionReading, seedOf } from './requests.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
 
@@ -76,4 +76,32 @@ async function run(load: Load): Promise<LoadReading> {
   return { ...reading, seconds: passed() };
 }
 
-process.on('message', async (load: Load) => process.send?.(await run(load)));
+/** One request, with its text. */
+function ask({ url, messages, maxTokens }: Question): Promise<QuestionReading> {
+  const clock = () => performance.timeOrigin + performance.now();
+  const body = JSON.stringify({ messages, stream: true, max_tokens: maxTokens, seed: 1 });
+  const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) };
+  return new Promise((resolve, reject) => {
+    const reading: QuestionReading = { sent: clock(), firstText: Number.NaN, text: '' };
+    const asked = request(`${url}/v1/chat/completions`, { method: 'POST', agent, headers }, (response) => {
+      let whole = '';
+      response.setEncoding('utf8');
+      response.on('data', (piece: string) => {
+        if (Number.isNaN(reading.firstText) && /"content":"[^"]/.test(piece)) reading.firstText = clock();
+        whole += piece;
+      });
+      response.on('end', () => {
+        for (const [, content] of whole.matchAll(/"content":("(?:[^"\\]|\\.)*")/g))
+          reading.text += JSON.parse(content as string);
+        resolve(reading);
+      });
+    });
+    asked.on('error', reject);
+    asked.end(body);
+  });
+}
+
+process.on('message', async ({ load, question }: { load?: Load; question?: Question }) => {
+  if (load !== undefined) process.send?.(await run(load));
+  if (question !== undefined) process.send?.(await ask(question));
+});

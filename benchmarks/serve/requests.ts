@@ -27,6 +27,20 @@ export interface LoadReading {
   firstTextMs: number[];
 }
 
+/** One streamed request. */
+export interface Question {
+  url: string;
+  messages: { role: string; content: string }[];
+  maxTokens: number;
+}
+
+/** When it was sent and when its first text came, by the machine's clock in milliseconds, and what was written. */
+export interface QuestionReading {
+  sent: number;
+  firstText: number;
+  text: string;
+}
+
 const words = ['red', 'blue', 'four', 'spell', 'backward', 'sort', 'answer', 'seven'];
 
 /** One request's message: no two begin alike, so that no prefix but the template's is shared. */
