@@ -31,6 +31,14 @@ struct AttentionArgs {
   bool ofStep;  // everything but q, k and v was written before the previous kernel began
 };
 
+/** Tokens of prompts, each a row; those of one prompt are neighbours. */
+struct PromptAttentionArgs {
+  AttentionArgs rows;  // of a projection: one row of cos and sin per row, no bias
+  void* queries;  // [rows, heads, size]
+  float *sums, *peaks, *totals;  // [splits, rows, heads, size] and [splits, rows, heads]
+  int64_t splits;  // the keys are dealt to so many blocks
+};
+
 /** All tensors are bf16. */
 struct ProductArgs {
   const void *x, *weight;  // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
@@ -70,6 +78,8 @@ bool attentionFits(int64_t size);
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 /** Returns false, and does nothing, for a device, dtype or head size that it does not support. */
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
+bool promptAttentionFits(Kind kind, int64_t size);
+void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 bool productFits(int64_t rows, int64_t inputs, int64_t outputs);
 void launchProduct(const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);

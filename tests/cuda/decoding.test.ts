@@ -44,3 +44,51 @@ describe.each(dtypes)(`decode_fused on ${device} in %s`, (dtype) => {
     }),
   );
 });
+
+/** Tokens of prompts: those of a slot are neighbours and follow one another; the last rows are a graph's idle ones. */
+const prompts = [
+  { heads: 16, groups: 8, size: 128, half: 64, window: 0, norm: true },
+  { heads: 8, groups: 2, size: 64, half: 32, window: 0, norm: false },
+  { heads: 14, groups: 2, size: 64, half: 16, window: 0, norm: false },
+  { heads: 4, groups: 4, size: 128, half: 64, window: 40, norm: true },
+  { heads: 2, groups: 2, size: 32, half: 16, window: 0, norm: true },
+];
+const runs = [
+  { slot: 2, from: 500, count: 41 },
+  { slot: 0, from: 0, count: 3 },
+  { slot: 1, from: 130, count: 9 },
+  { slot: 3, from: 0, count: 1 },
+  { slot: 3, from: 0, count: 1 },
+];
+
+describe.each(dtypes)(`prompt_fused on ${device} in %s`, (dtype) => {
+  it.each(prompts)('$heads heads of $size, window $window', ({ heads, groups, size, half, window, norm }) =>
+    scope(() => {
+      seed(4);
+      const length = 600;
+      const tokens = runs.flatMap(({ slot, from, count }) =>
+        Array.from({ length: count }, (_, i) => ({ slot, position: from + i })),
+      );
+      const slots = integers(tokens.map(({ slot }) => slot));
+      const positions = integers(tokens.map(({ position }) => position));
+      const angles = randn([length, half]).indexSelect(0, positions);
+      const projected = randn([tokens.length, (heads + 2 * groups) * size]);
+      const norms = [size, size].map((count) => randn([count]).mul(0.1).add(1));
+      const caches = [randn([4, length, groups, size]), randn([4, length, groups, size])];
+      const on = (place: string, type: DType) => {
+        const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
+        const [ofQ, ofK] = norms.map((value) => (norm ? put(value) : null));
+        const [keys, values] = caches.map(put) as [Tensor, Tensor];
+        const turn = [angles.cos().to(place), angles.sin().to(place), false];
+        const rest = [keys, values, slots.to(place), positions.to(place), heads, 1 / Math.sqrt(size), window];
+        return { out: aten('attune::prompt_fused', put(projected), ofQ, ofK, 1e-6, ...turn, ...rest), keys };
+      };
+      const [here, there] = [on('cpu', 'float32'), on(device, dtype)];
+      const bound = dtype === 'float32' ? 1e-4 : 2e-2;
+      const real = integers(tokens.slice(0, -2).map((_, i) => i)); // idle rows write the same place, in any order
+      const rowsOf = (out: Tensor) => out.to({ device: 'cpu', dtype: 'float32' }).indexSelect(0, real);
+      expect(gap(rowsOf(there.out), rowsOf(here.out))).toBeLessThanOrEqual(bound);
+      expect(gap(there.keys.narrow(0, 0, 3), here.keys.narrow(0, 0, 3))).toBeLessThanOrEqual(bound);
+    }),
+  );
+});

@@ -134,7 +134,11 @@ export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptToken
     },
   };
   const { layers } = decoder;
-  const x = decoder.blocks(decoder.embed(ids, positions), pass, layers.slice(0, -1));
+  const embedded = decoder.embed(ids, positions);
+  if (attentionFits(decoder, embedded, 'attune::prompt_fused_fits'))
+    pass.attendFused = fusedAttention('attune::prompt_fused', decoder, cache, tokens, pass.rope);
+  const early = { ...pass, inPlace: decoder.device !== 'cpu' }; // gains nothing on the CPU
+  const x = decoder.blocks(embedded, early, layers.slice(0, -1));
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...pass, only: last }, layers.slice(-1)));
 }
 
@@ -168,15 +172,25 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
   };
 }
 
-function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: StepRows, embedded: Tensor): Pass {
-  const { attention } = decoder.spec;
+function decodePass(decoder: Decoder, cache: KvCache, rows: StepRows, embedded: Tensor): Pass {
   // Working in place gains nothing on the CPU.
-  const pass = { ...generalPass(decoder, cache, positions, slots), inPlace: decoder.device !== 'cpu' };
-  if (!attentionFits(decoder, embedded)) return pass;
-  const { rope } = pass;
-  const attendFused = ({ index, weights: { qNorm, kNorm } }: Layer, qkv: Tensor): Tensor =>
+  const pass = { ...generalPass(decoder, cache, rows.positions, rows.slots), inPlace: decoder.device !== 'cpu' };
+  if (!attentionFits(decoder, embedded, 'attune::decode_fused_fits')) return pass;
+  return { ...pass, attendFused: fusedAttention('attune::decode_fused', decoder, cache, rows, pass.rope) };
+}
+
+/** q/k norm, rope, cache write and attention of rows by one operator. */
+function fusedAttention(
+  operator: 'attune::decode_fused' | 'attune::prompt_fused',
+  decoder: Decoder,
+  cache: KvCache,
+  { slots, positions }: { slots: Tensor; positions: Tensor },
+  rope: Pass['rope'],
+): NonNullable<Pass['attendFused']> {
+  const { attention } = decoder.spec;
+  return ({ index, weights: { qNorm, kNorm } }: Layer, qkv: Tensor): Tensor =>
     aten(
-      'attune::decode_fused',
+      operator,
       qkv,
       qNorm?.weight ?? null,
       kNorm?.weight ?? null,
@@ -192,12 +206,15 @@ function decodePass(decoder: Decoder, cache: KvCache, { positions, slots }: Step
       decoder.attentionScale(index),
       attention.windows[index] ?? 0,
     );
-  return { ...pass, attendFused };
 }
 
-/** Whether native/ops/decode/fused.cc does this decoder's q/k norm, rope, cache write and attention. */
-function attentionFits(decoder: Decoder, x: Tensor): boolean {
+/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes and sizes it is there. */
+function attentionFits(
+  decoder: Decoder,
+  x: Tensor,
+  fits: 'attune::decode_fused_fits' | 'attune::prompt_fused_fits',
+): boolean {
   const { attention, positions } = decoder.spec;
   const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';
-  return plain && aten<boolean>('attune::decode_fused_fits', x, attention.headDim);
+  return plain && aten<boolean>(fits, x, attention.headDim);
 }

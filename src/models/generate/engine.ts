@@ -8,7 +8,7 @@ import type { Model } from '../model.ts';
 import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
 import { continuePrompts, prefill } from './decoding.ts';
 import { GraphDecoder } from './graph.ts';
-import { PromptGraph, type PromptOfRows } from './prompt-graph.ts';
+import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import type { Row } from './row.ts';
 import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
@@ -35,7 +35,7 @@ export class Engine {
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
-  #prompts: PromptGraph | null = null;
+  #prompts: PromptGraphs | null = null;
   readonly #service: boolean;
   #rows: RowTensors | null = null;
 
@@ -159,16 +159,15 @@ export class Engine {
   }
 
   /** The captured pass that reads these prompts; null where there is none. */
-  #promptGraphFor(items: readonly PromptOfRows[]): PromptGraph | null {
+  #promptGraphFor(items: readonly PromptOfRows[]): ReturnType<PromptGraphs['of']> {
     const { decoder, adapters } = this.#model;
     // A service alone: training reads its prompts as the trainer does, and adapters that take turns would capture each time.
     if (!this.#service || !decoder.device.startsWith('cuda') || adapters !== null) return null;
-    if (!PromptGraph.takes(items)) return null;
     if (this.#prompts?.arrangement !== decoder.arrangement) {
       this.#prompts?.dispose();
-      this.#prompts = new PromptGraph(decoder, this.#cache as KvCache);
+      this.#prompts = new PromptGraphs(decoder, this.#cache as KvCache);
     }
-    return this.#prompts;
+    return this.#prompts.of(items);
   }
 
   /** Whether the device still works on steps whose tokens were not collected. */
@@ -193,7 +192,7 @@ export class Engine {
       return;
     }
     const free = rows.filter((row) => !row.needsLogits);
-    if (free.length > 0 && !graph.isBusy) graph.start(free, options.watched);
+    if (free.length > 0) graph.start(free, options.watched);
     const seen = rows.filter((row) => row.needsLogits);
     if (seen.length > 0) this.#stepTogether(seen);
   }

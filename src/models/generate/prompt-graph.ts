@@ -8,10 +8,11 @@ import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache.ts';
 import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
 import type { Row } from './row.ts';
-import { type Drawn, type DrawnTensors, onHost, type RuleTensors, ruleTensors, sampleNext } from './sampling.ts';
+import { type Drawn, sampleNext } from './sampling.ts';
 
-/** Tokens and responses of one pass. */
-const TOKENS = 256;
+/** The passes' numbers of tokens: a prompt is read by the smallest that holds it. */
+const SIZES = [64, 256] as const;
+/** Most responses of one pass. */
 const RESPONSES = 16;
 
 /** A prompt with the responses whose first tokens are drawn after it. */
@@ -19,97 +20,126 @@ export interface PromptOfRows extends ContinuedPrompt {
   rows: readonly Row[];
 }
 
-export class PromptGraph {
-  /** The value of `Decoder.arrangement` that this graph is valid for. */
+/** The passes of all sizes, captured when they are first needed. */
+export class PromptGraphs {
+  /** The value of `Decoder.arrangement` that the graphs are valid for. */
   readonly arrangement: number;
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
-  /** ids, positions, slots and targets of the tokens, [4, TOKENS]. */
-  readonly #tokens: Tensor;
-  /** For each response, its prompt's last token and its counter, [2, RESPONSES]. */
-  readonly #responses: Tensor;
-  readonly #rule: RuleTensors;
-  readonly #drawn: DrawnTensors;
+  readonly #bySize = new Map<number, PromptGraph>();
+
+  constructor(decoder: Decoder, cache: KvCache) {
+    this.arrangement = decoder.arrangement;
+    this.#decoder = decoder;
+    this.#cache = cache;
+  }
+
+  /** The pass that reads these prompts; null where there is none. */
+  of(items: readonly PromptOfRows[]): PromptGraph | null {
+    const tokens = items.reduce((sum, { prompt, from }) => sum + prompt.length - from, 0);
+    const rows = items.flatMap((item) => item.rows);
+    const size = SIZES.find((most) => tokens <= most);
+    if (size === undefined || rows.length > RESPONSES || rows.some((row) => row.needsLogits)) return null;
+    const graph = this.#bySize.get(size) ?? new PromptGraph(this.#decoder, this.#cache, size);
+    this.#bySize.set(size, graph);
+    return graph;
+  }
+
+  dispose(): void {
+    for (const graph of this.#bySize.values()) graph.dispose();
+    this.#bySize.clear();
+  }
+}
+
+/** What is uploaded of each response besides its rule's fractions. */
+const WHOLE = ['last', 'counters', 'topK', 'seeds'] as const;
+const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
+
+/** The pass of one size. */
+class PromptGraph {
+  readonly #decoder: Decoder;
+  readonly #cache: KvCache;
+  readonly #size: number;
+  /** ids, positions, slots and targets of the tokens, then WHOLE of the responses; the rest of their rules in `#fractions`. */
+  readonly #whole: Tensor;
+  readonly #fractions: Tensor;
+  /** ids, log-probs and kept shares of what was drawn, in f64, which holds all of them: one read. */
+  readonly #drawn: Tensor;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
   #graph: Graph | null = null;
 
-  constructor(decoder: Decoder, cache: KvCache) {
+  constructor(decoder: Decoder, cache: KvCache, size: number) {
     const { device } = decoder;
-    const whole = (shape: number[]) => keep(zeros(shape, { dtype: 'int64', device }));
-    const fractions = () => keep(zeros([RESPONSES], { device }));
-    this.arrangement = decoder.arrangement;
     this.#decoder = decoder;
     this.#cache = cache;
-    this.#tokens = whole([4, TOKENS]);
-    this.#responses = whole([2, RESPONSES]);
-    this.#rule = {
-      ...{ temperature: fractions(), topP: fractions(), minP: fractions() },
-      ...{ topK: whole([RESPONSES]), seeds: whole([RESPONSES]) },
-    };
-    this.#drawn = { ids: whole([RESPONSES]), logp: fractions(), kept: fractions() };
+    this.#size = size;
+    this.#whole = keep(zeros([4 * size + WHOLE.length * RESPONSES], { dtype: 'int64', device }));
+    this.#fractions = keep(zeros([FRACTIONS.length * RESPONSES], { device }));
+    this.#drawn = keep(zeros([3, RESPONSES], { dtype: 'float64', device }));
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
     this.#tables = tables.flatMap((table) => (table ? [keep(table.detach())] : []));
   }
 
-  /** Whether one pass reads these. */
-  static takes(items: readonly PromptOfRows[]): boolean {
-    const tokens = items.reduce((sum, { prompt, from }) => sum + prompt.length - from, 0);
-    const rows = items.flatMap((item) => item.rows);
-    return tokens <= TOKENS && rows.length <= RESPONSES && !rows.some((row) => row.needsLogits);
-  }
-
   /** Reads the prompts into their slots and draws the first token of each row, in the order of the items. */
   read(items: readonly PromptOfRows[]): Drawn {
-    const count = items.reduce((sum, { rows }) => sum + rows.length, 0);
     this.#upload(items);
     // The warm-up of a capture writes what the first replay writes again.
     this.#graph ??= Graph.capture(() => this.#pass(), { stream: new Stream(this.#decoder.device) });
     this.#graph.replay();
-    const { ids, logprobs, kept } = onHost(this.#drawn);
-    return { ids: ids.slice(0, count), logprobs: logprobs.slice(0, count), kept: kept.slice(0, count) };
+    const count = items.reduce((sum, { rows }) => sum + rows.length, 0);
+    const drawn = this.#drawn.data() as Float64Array;
+    const part = (i: number) => Array.from(drawn.subarray(i * RESPONSES, i * RESPONSES + count));
+    return { ids: part(0), logprobs: part(1), kept: part(2) };
   }
 
   #upload(items: readonly PromptOfRows[]): void {
     const { length, slots } = this.#cache;
+    const size = this.#size;
     const { last, ...left } = tokensLeft(items, length);
-    const tokens = new BigInt64Array(4 * TOKENS);
-    tokens.fill(BigInt(slots), 2 * TOKENS, 3 * TOKENS); // the spare slot, its first position
-    tokens.fill(BigInt(slots * length), 3 * TOKENS);
+    const whole = new BigInt64Array(this.#whole.numel);
+    const fractions = new Float32Array(this.#fractions.numel);
+    whole.fill(BigInt(slots), 2 * size, 3 * size); // the spare slot, its first position
+    whole.fill(BigInt(slots * length), 3 * size, 4 * size);
     [left.ids, left.positions, left.slots, left.targets].forEach((values, part) => {
-      for (const [i, value] of values.entries()) tokens[part * TOKENS + i] = BigInt(value);
+      for (let i = 0; i < values.length; i++) whole[part * size + i] = BigInt(values[i] as number);
     });
-    const rows = items.flatMap((item) => item.rows);
-    const responses = new BigInt64Array(2 * RESPONSES);
-    items
-      .flatMap((item, i) => item.rows.map((row) => [last[i] as number, row.position + 1] as const))
-      .forEach(([at, counter], i) => {
-        responses[i] = BigInt(at);
-        // a token's counter is its position, so that a seed gives the same random number in any batch
-        responses[RESPONSES + i] = BigInt(counter);
+    const responses = items.flatMap((item, i) => item.rows.map((row) => ({ row, last: last[i] as number })));
+    for (let i = 0; i < RESPONSES; i++) {
+      // idle ones draw what the first one draws
+      const { row, last } = (responses[i] ?? responses[0]) as (typeof responses)[number];
+      const { topK, temperature, topP, minP } = row.rule;
+      // a token's counter is its position, so that a seed gives the same random number in any batch
+      [last, row.position + 1, topK, row.seed].forEach((value, part) => {
+        whole[4 * size + part * RESPONSES + i] = BigInt(value);
       });
-    const padded = Array.from({ length: RESPONSES }, (_, i) => (rows[i] ?? rows[0]) as Row);
+      [temperature, topP, minP].forEach((value, part) => {
+        fractions[part * RESPONSES + i] = value;
+      });
+    }
     scope(() => {
-      this.#tokens.copy_(tensor(tokens, { shape: [4, TOKENS] }));
-      this.#responses.copy_(tensor(responses, { shape: [2, RESPONSES] }));
-      const rule = ruleTensors(
-        padded.map((row) => row.rule),
-        padded.map((row) => row.seed),
-        'cpu',
-      );
-      for (const name of Object.keys(rule) as (keyof RuleTensors)[]) this.#rule[name].copy_(rule[name]);
+      this.#whole.copy_(tensor(whole));
+      this.#fractions.copy_(tensor(fractions));
     });
   }
 
   #pass(): void {
     scope(() =>
       noGrad(() => {
-        const part = (i: number) => this.#tokens.select(0, i);
-        const tokens = { ids: part(0), positions: part(1), slots: part(2), targets: part(3) };
-        const hidden = readTokens(this.#decoder, this.#cache, tokens, this.#responses.select(0, 0));
-        const drawn = sampleNext(this.#decoder.logits(hidden), this.#rule, this.#responses.select(0, 1));
-        for (const name of ['ids', 'logp', 'kept'] as const) this.#drawn[name].copy_(drawn[name]);
+        const ofTokens = (i: number) => this.#whole.narrow(0, i * this.#size, this.#size);
+        const tokens = { ids: ofTokens(0), positions: ofTokens(1), slots: ofTokens(2), targets: ofTokens(3) };
+        const whole = (name: (typeof WHOLE)[number]) =>
+          this.#whole.narrow(0, 4 * this.#size + WHOLE.indexOf(name) * RESPONSES, RESPONSES);
+        const fraction = (name: (typeof FRACTIONS)[number]) =>
+          this.#fractions.narrow(0, FRACTIONS.indexOf(name) * RESPONSES, RESPONSES);
+        const hidden = readTokens(this.#decoder, this.#cache, tokens, whole('last'));
+        const rule = {
+          ...{ temperature: fraction('temperature'), topP: fraction('topP'), minP: fraction('minP') },
+          ...{ topK: whole('topK'), seeds: whole('seeds') },
+        };
+        const { ids, logp, kept } = sampleNext(this.#decoder.logits(hidden), rule, whole('counters'));
+        for (const [i, values] of [ids, logp, kept].entries()) this.#drawn.select(0, i).copy_(values);
       }),
     );
   }
@@ -117,7 +147,6 @@ export class PromptGraph {
   dispose(): void {
     if (this.#graph !== null) synchronize(this.#decoder.device);
     this.#graph?.dispose();
-    const own = [...Object.values(this.#rule), ...Object.values(this.#drawn), ...this.#tables];
-    for (const each of [this.#tokens, this.#responses, ...own]) each.dispose();
+    for (const own of [this.#whole, this.#fractions, this.#drawn, ...this.#tables]) own.dispose();
   }
 }
