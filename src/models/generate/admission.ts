@@ -6,7 +6,7 @@ import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
 import type { CacheSize, KvCache } from './cache.ts';
 import type { Engine, PromptRows } from './engine.ts';
-import { longestMatch, type Match, type Prefix, Prefixes } from './prefixes.ts';
+import { longestMatch, type Match, type Prefix, Prefixes, prefixLength } from './prefixes.ts';
 import { FairQueue } from './queue.ts';
 import type { GenerationRequest } from './request.ts';
 import type { Row } from './row.ts';
@@ -14,6 +14,9 @@ import type { Submitted } from './submission.ts';
 
 /** Most prompt tokens of one prefill: bounds its memory. */
 const PREFILL_TOKENS = 16384;
+
+/** A slot is taken over if this many of its tokens are lost at most: they cost less to compute again than all others to copy. */
+const FEW_TOKENS = 64;
 
 /** The requests of one adapter that were admitted in one go. */
 export interface Admitted {
@@ -79,7 +82,7 @@ export class Admission {
 
   /** Frees the slot of a finished row. Its sequence is kept as a prefix where `weights` is known. */
   release(row: Row, weights: string | null): void {
-    if (this.#reuse && weights !== null) this.#prefixes.keep({ slot: row.slot, ids: row.cached(), weights });
+    if (this.#reuse && weights !== null) this.#prefixes.keep(prefixOf(row, weights));
     else this.#free.push(row.slot);
   }
 
@@ -122,13 +125,14 @@ export class Admission {
     const written: Prefix[] = inFlight
       .filter((submission) => submission.adapter === adapter)
       .flatMap(({ rows }) => rows.filter((row) => row.slot >= 0))
-      .map((row) => ({ slot: row.slot, ids: row.cached(), weights }));
+      .map((row) => prefixOf(row, weights));
     return longestMatch(request.prompt, weights, [...this.#prefixes.values(), ...written]);
   }
 
   /**
    * Gives the rows their slots and puts the matched prefix into the first one's; returns how many of its tokens are reused. A
-   * conversation that continues keeps its slot; any other match is copied, so that the prefix stays available.
+   * conversation that continues keeps its slot, also where its last tokens come back otherwise (a template drops thinking, or a
+   * text splits into other tokens). Any other match is copied, so that the prefix stays available.
    */
   #place(rows: readonly Row[], match: Match | null, cache: KvCache): number {
     const [lead, ...others] = rows as [Row, ...Row[]];
@@ -136,7 +140,7 @@ export class Admission {
     if (match !== null) {
       const { prefix, length } = match;
       this.#prefixes.touch(prefix);
-      const goesOn = length === prefix.ids.length && this.#prefixes.take(prefix.slot);
+      const goesOn = prefixLength(prefix) - length <= FEW_TOKENS && this.#prefixes.take(prefix.slot);
       const slot = goesOn ? prefix.slot : (this.#free.pop() ?? this.#prefixes.evict(prefix));
       // no other slot is left: use the prefix's own
       if (slot === undefined) this.#prefixes.take(prefix.slot);
@@ -154,3 +158,10 @@ export class Admission {
     return (this.#free.pop() ?? this.#prefixes.evict()) as number;
   }
 }
+
+const prefixOf = ({ slot, request, ids }: Row, weights: string): Prefix => ({
+  slot,
+  prompt: request.prompt,
+  written: ids,
+  weights,
+});

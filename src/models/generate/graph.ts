@@ -25,6 +25,8 @@ import { Stepper } from './stepper.ts';
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
 const WATCHED_TOKENS_PER_LOOK = 4;
+/** Steps that are started before the host looks at the last ones' tokens; what rows that turn out to be done compute is wasted. */
+const STEPS_AHEAD = 1;
 
 /** Steps that were started and not collected. */
 interface Started {
@@ -75,9 +77,17 @@ export class GraphDecoder {
     return this.#started !== null;
   }
 
-  /** Starts several steps of every row; a row that is done writes no further. `watched`: a caller follows token by token. */
+  /**
+   * Starts several steps of every row; a row that is done writes no further. `watched`: a caller follows token by token. Where
+   * steps were started ahead, adds to them.
+   */
   start(rows: readonly Row[], watched: boolean): void {
     const most = Math.max(...rows.map(tokensLeft));
+    const wanted = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
+    if (this.#started !== null) {
+      this.#more(wanted - this.#started.steps);
+      return;
+    }
     // The state of rows that only went on is on the device already.
     if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
     if (this.#graph === null) {
@@ -85,14 +95,18 @@ export class GraphDecoder {
       this.#state.upload(rows); // capturing ran the step and changed the state
     }
     this.#resident = [...rows];
-    this.#replay(this.#resident, most, watched);
+    this.#begin(this.#resident, wanted, watched);
   }
 
-  #replay(rows: readonly Row[], most: number, watched: boolean): void {
-    const steps = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
+  #begin(rows: readonly Row[], steps: number, watched: boolean): void {
     this.#tick.zero_();
+    this.#started = { rows, steps: 0, watched };
+    this.#more(steps);
+  }
+
+  #more(steps: number): void {
     for (let i = 0; i < steps; i++) this.#graph?.replay();
-    this.#started = { rows, steps, watched };
+    if (this.#started !== null) this.#started.steps += Math.max(0, steps);
   }
 
   /**
@@ -109,7 +123,7 @@ export class GraphDecoder {
     const logps = this.#outLogp.data() as Float32Array;
     const kept = this.#outKept.data() as Float32Array;
     const most = Math.max(0, ...rows.filter((row) => row.finish === null).map(tokensLeft)) - steps;
-    if (goOn && most > 0) this.#replay(rows, most, watched);
+    if (goOn && most > 0) this.#begin(rows, Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD), watched);
     const { slots } = this.#cache;
     for (const row of rows) {
       for (let step = 0; step < steps && row.finish === null; step++) {

@@ -4,7 +4,9 @@
  */
 export interface Prefix {
   slot: number;
-  ids: readonly number[];
+  prompt: ArrayLike<number>;
+  /** The response's tokens; the newest one is not in the slot yet. */
+  written: readonly number[];
   /** The adapter and the state of the weights that the keys and values were computed with. */
   weights: string;
 }
@@ -60,6 +62,19 @@ export class Prefixes {
   }
 }
 
+/** How many tokens are in a prefix's slot. */
+export const prefixLength = ({ prompt, written }: Prefix): number => prompt.length + Math.max(0, written.length - 1);
+
+/** How many first tokens a prompt and a prefix share, at most `most`. */
+function sharedLength(ids: ArrayLike<number>, { prompt, written }: Prefix, most: number): number {
+  const inPrompt = Math.min(most, prompt.length);
+  let length = 0;
+  while (length < inPrompt && prompt[length] === ids[length]) length++;
+  if (length < prompt.length) return length;
+  while (length < most && written[length - prompt.length] === ids[length]) length++;
+  return length;
+}
+
 /**
  * The prefix that shares the most first tokens with the prompt, where these are half of it or more. The prompt's last token is
  * always left to compute.
@@ -68,9 +83,7 @@ export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixe
   let best: Match | null = null;
   for (const prefix of prefixes) {
     if (prefix.weights !== weights) continue;
-    const most = Math.min(prefix.ids.length, prompt.length - 1);
-    let length = 0;
-    while (length < most && prefix.ids[length] === prompt[length]) length++;
+    const length = sharedLength(prompt, prefix, Math.min(prefixLength(prefix), prompt.length - 1));
     if (length > (best?.length ?? 0)) best = { prefix, length };
   }
   // The rest of a prompt goes through as rows of a decoding step, which costs more a token than reading a prompt afresh:

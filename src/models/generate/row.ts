@@ -53,11 +53,6 @@ export class Row {
     const { topLogprobs = 0, allow } = this.request;
     return this.rule.repetitionPenalty !== 1 || topLogprobs > 0 || allow !== undefined;
   }
-  /** The tokens whose keys and values are in its slot: all but the newest one. */
-  cached(): number[] {
-    return [...Array.from(this.request.prompt), ...this.ids.slice(0, -1)];
-  }
-
   push(id: number, logprob: number, kept: number, top?: TokenLogprob[]): void {
     this.ids.push(id);
     this.#logprobs.push(logprob);

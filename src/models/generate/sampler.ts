@@ -237,7 +237,8 @@ export class Sampler {
 
   /**
    * Admits requests and takes steps until the event loop is due. Only then can other code change the weights. Where tokens are
-   * awaited, a step that the device is still busy with is left to it: the event loop runs meanwhile.
+   * awaited, a step that the device is still busy with is left to it: the event loop runs meanwhile. First tokens go out before
+   * a step that would delay them: on the CPU, and on a device that nobody else uses.
    */
   #burst(): void {
     this.#checkWeights();
@@ -245,10 +246,12 @@ export class Sampler {
     const watched = this.#isWatched;
     const end = performance.now() + (watched ? WATCHED_PATIENCE_MS : PATIENCE_MS);
     do {
-      this.#collect(watched);
+      this.#collect();
       this.#settle();
-      this.#admit();
+      const alone = this.#inFlight.length === 0 || this.#model.decoder.device === 'cpu';
+      const began = this.#admit();
       this.#settle();
+      if (watched && began && alone) return;
       this.#step();
       this.#settle();
       if (watched && this.#engine.isBusy) return;
@@ -256,9 +259,9 @@ export class Sampler {
   }
 
   /** Takes in the tokens of the steps that were started before. */
-  #collect(watched: boolean): void {
+  #collect(): void {
     if (!this.#engine.isBusy) return;
-    const goOn = watched && this.#admission.isEmpty && !this.#inFlight.some((submission) => submission.cancelled);
+    const goOn = this.#admission.isEmpty && !this.#inFlight.some((submission) => submission.cancelled);
     this.#guard(this.#inFlight, () => this.#engine.collect(goOn));
   }
 
@@ -286,21 +289,24 @@ export class Sampler {
     return performance.now() >= this.#readAgain;
   }
 
-  #admit(): void {
-    if (this.#admission.isEmpty || !this.#isTimeToRead) return;
+  /** Reads waiting prompts where it is time to; returns whether responses have begun. */
+  #admit(): boolean {
+    if (this.#admission.isEmpty || !this.#isTimeToRead) return false;
     const started = performance.now();
-    this.#readWaiting();
+    const began = this.#readWaiting();
     const now = performance.now();
     this.#readAgain = now + Math.min(MOST_WRITING_MS, 2 * (now - started));
+    return began;
   }
 
-  #readWaiting(): void {
+  #readWaiting(): boolean {
     if (this.#inFlight.length === 0) this.#admission.makeRoom(this.plan(this.#admission.requests));
     const admitted = this.#admission.admit(this.#inFlight, (name) => this.#noteWeights(name));
     for (const { adapter, groups, submissions } of admitted) {
       for (const submission of submissions) if (!this.#inFlight.includes(submission)) this.#inFlight.push(submission);
       this.#guard(submissions, () => this.#engine.withAdapter(adapter, () => this.#engine.readPrompts(groups)));
     }
+    return admitted.length > 0;
   }
 
   /** The state of an adapter's weights, noted when its first row is admitted; it cannot change within a burst. */
