@@ -1,5 +1,6 @@
 #include "dist/dist.h"
 
+#include "dist/storage.h"
 #include "door/values.h"
 #ifdef ATTUNE_C10D
 #include "dist/groups.h"
@@ -27,7 +28,8 @@ napi_value distInfo(napi_env env, Args&) {
 }  // namespace
 
 std::vector<Export> distExports() {
-  std::vector<Export> all{{"distInfo", door<distInfo>}};
+  std::vector<Export> all = storageExports();
+  all.push_back({"distInfo", door<distInfo>});
 #ifdef ATTUNE_C10D
   for (const auto& list : {storeExports(), groupExports()}) all.insert(all.end(), list.begin(), list.end());
 #endif

@@ -2,7 +2,7 @@
  * Gradients in flat buckets, one per block of the model: a collective over one long tensor costs far less than one per
  * parameter. Sums are made in f32.
  */
-import { cat, type Device, empty, keep, noGrad, scope, type Tensor, zeros } from '../tensor/index.ts';
+import { aten, cat, type Device, type DType, empty, keep, noGrad, scope, type Tensor, zeros } from '../tensor/index.ts';
 
 export interface Slice {
   name: string;
@@ -17,16 +17,19 @@ export interface Bucket {
   /** Elements, rounded up so that every rank's part is equal. */
   length: number;
   device: Device;
+  dtype: DType;
+  /** The number of the policy's block; null for what is in none: embedding, head, critic. */
+  block: number | null;
 }
 
 /** `model.layers.7.mlp.up_proj.weight` belongs to block 7; what is in no block shares one bucket. */
-const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\./.exec(name)?.[0] ?? '';
+const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\./.exec(name);
 
 /** The buckets of named parameters, in their order. Lengths are multiples of `parts`. */
 export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts: number): Bucket[] {
   const groups = Map.groupBy(
     parameters,
-    ([name, { device, dtype }]) => `${device} ${dtype} ${prefixOf(name)}${blockOf(name)}`,
+    ([name, { device, dtype }]) => `${device} ${dtype} ${prefixOf(name)}${blockOf(name)?.[0] ?? ''}`,
   );
   return [...groups.values()].map((group) => {
     let length = 0;
@@ -35,8 +38,12 @@ export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts
       length += parameter.numel;
       return { name, parameter, start, size: parameter.numel };
     });
-    const device = (group[0] as readonly [string, Tensor])[1].device;
-    return { slices, length: Math.ceil(length / parts) * parts, device };
+    const [name, { device, dtype }] = group[0] as readonly [string, Tensor];
+    const block = prefixOf(name) === '' ? Number(blockOf(name)?.[1] ?? Number.NaN) : Number.NaN;
+    return {
+      ...{ slices, device, dtype, block: Number.isNaN(block) ? null : block },
+      length: Math.ceil(length / parts) * parts,
+    };
   });
 }
 
@@ -74,3 +81,6 @@ export function setGradients({ slices }: Bucket, flat: Tensor, hasGradient: (nam
 
 export const emptyLike = (flat: Tensor, length = flat.numel): Tensor =>
   keep(empty([length], { dtype: flat.dtype, device: flat.device }));
+
+/** The same memory as bytes: c10d's Gloo of 1.13 knows no bf16, and moving needs no numbers. */
+export const bytesOf = (values: Tensor): Tensor => scope(() => keep(aten<Tensor>('view.dtype', values, 'uint8')));

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { computeDealt, dealByCost, dealInRounds, microBatchSize } from './deal.ts';
+import { computeDealt, dealByCost, microBatchSize, roundsBySize, roundsInOrder } from './deal.ts';
 import { soloWorld } from './world.ts';
 
 it('gives every piece to one rank, and no rank much more than another', () => {
@@ -16,9 +16,10 @@ it('gives every piece to one rank, and no rank much more than another', () => {
 
 it('leaves ranks without work where there is too little', () => {
   expect(dealByCost([4], 3)).toEqual([[0], [], []]);
-  expect(dealInRounds(5, 4)).toEqual([[0, 4], [1], [2], [3]]);
-  expect(dealInRounds(2, 4)).toEqual([[0], [1], [], []]);
-  expect(dealInRounds(0, 2)).toEqual([[], []]);
+  expect(roundsInOrder(5, 4)).toEqual([[0, 1, 2, 3], [4]]);
+  expect(roundsInOrder(2, 4)).toEqual([[0, 1]]);
+  expect(roundsInOrder(0, 2)).toEqual([]);
+  expect(roundsBySize([1, 9, 2, 8, 1], 2)).toEqual([[1, 3], [2, 0], [4]]);
 });
 
 it('makes micro-batches small enough that every rank has one', () => {

@@ -16,11 +16,17 @@ export function dealByCost(costs: readonly number[], ranks: number): number[][] 
   return hands.map(({ places }) => places.sort((a, b) => a - b));
 }
 
-/** Piece i goes to rank i mod `ranks`. */
-export function dealInRounds(count: number, ranks: number): number[][] {
-  return Array.from({ length: ranks }, (_, rank) =>
-    Array.from({ length: Math.ceil((count - rank) / ranks) }, (_, round) => round * ranks + rank),
+/** Rounds with a piece for every rank, in the order of pieces: each goes on where the last one ended. */
+export function roundsInOrder(count: number, ranks: number): number[][] {
+  return Array.from({ length: Math.ceil(count / ranks) }, (_, round) =>
+    Array.from({ length: Math.min(ranks, count - round * ranks) }, (_, rank) => round * ranks + rank),
   );
+}
+
+/** Rounds of like pieces, the largest first: the largest of a round keeps all ranks waiting. */
+export function roundsBySize(costs: readonly number[], ranks: number): number[][] {
+  const order = costs.map((_, i) => i).sort((a, b) => (costs[b] as number) - (costs[a] as number) || a - b);
+  return roundsInOrder(order.length, ranks).map((round) => round.map((place) => order[place] as number));
 }
 
 /** The size of micro-batches, at most `most`, at which there is one for every rank; a little more, since pieces differ. */

@@ -25,6 +25,9 @@ export interface Collectives {
   barrier(): Promise<void>;
 }
 
+/** Collectives from an input to an output. */
+export type Movement = 'all_gather_into_tensor' | 'reduce_scatter_tensor' | 'all_to_all';
+
 type Begin = () => void;
 
 export class Group implements Collectives {
@@ -93,19 +96,18 @@ export class Group implements Collectives {
     while (this.#queue[0]?.begin) (this.#queue.shift() as { begin: Begin }).begin();
   }
 
-  /** Begins an all-gather that `join` waits for by blocking: for a forward pass, which cannot await. */
-  startAllGather(output: Tensor, input: Tensor): number {
+  /** Begins a collective that `join` waits for by blocking: for a forward pass, which cannot await. */
+  start(operation: Movement, output: Tensor, input: Tensor): number {
     if (this.#queue.length > 0)
       throw new WorldError('A collective that waits by blocking cannot stand behind one that is not begun.');
-    return native.groupStart(
-      this.#id,
-      'all_gather_into_tensor',
-      [output.live('all-gather'), input.live('all-gather')],
-      0,
-    );
+    return native.groupStart(this.#id, operation, [output.live(operation), input.live(operation)], 0);
   }
   join(ticket: number): void {
-    native.groupJoin(ticket);
+    try {
+      native.groupJoin(ticket);
+    } catch (error) {
+      throw new WorldError((error as Error).message);
+    }
   }
 
   /** Seconds in which collectives ran on the group's thread. */

@@ -4,8 +4,8 @@ import type { Tensor } from '../tensor/index.ts';
 import { ShardedAdamW } from './sharded-adamw.ts';
 import type { World } from './world.ts';
 
-/** What ranks hold a part of: nothing, or the optimiser's state and the gradients (ZeRO-2). */
-export const shardKinds = ['none', 'optimizer'] as const;
+/** What ranks hold a part of: nothing; the optimiser's state and the gradients (ZeRO-2); the weights too (ZeRO-3). */
+export const shardKinds = ['none', 'optimizer', 'full'] as const;
 export type Shard = (typeof shardKinds)[number];
 
 export type WorldAdamW = AdamW | ShardedAdamW;
@@ -13,9 +13,9 @@ export type WorldAdamW = AdamW | ShardedAdamW;
 export function makeOptimizer(
   parameters: Iterable<readonly [string, Tensor]>,
   options: AdamWOptions,
-  { world, shard }: { world: World; shard: Shard },
+  /** `base`: the weights of the model that is trained, for `--shard full`. */
+  { world, shard, base }: { world: World; shard: Shard; base: Iterable<readonly [string, Tensor]> },
 ): WorldAdamW {
-  return shard === 'none' || world.size === 1
-    ? new AdamW(parameters, options)
-    : new ShardedAdamW(parameters, options, world);
+  if (shard === 'none' || world.size === 1) return new AdamW(parameters, options);
+  return new ShardedAdamW(parameters, options, world, shard === 'full' ? new Map(base) : null);
 }

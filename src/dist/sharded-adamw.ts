@@ -1,15 +1,17 @@
 /**
- * AdamW whose state is dealt over the ranks (ZeRO-2; Rajbhandari et al. 2020): gradients are reduce-scattered, each rank
- * updates its own part of every bucket in f32, and the new weights are all-gathered. A rank holds 1/N of the moments and of
- * the f32 masters. Checkpoints are those of one rank, byte for byte.
+ * AdamW whose state is dealt over the ranks (ZeRO-2; Rajbhandari et al. 2020): each rank gets its own part of every bucket's
+ * gradient (exchange.ts), updates its own part in f32, and the new weights are all-gathered; weights that are dealt too
+ * (sharded-weights.ts) are not, until they are used. A rank holds 1/N of the moments and of the f32 masters. Checkpoints are
+ * those of one rank, byte for byte.
  */
 import { UserError } from '../errors.ts';
 import { AdamW, type AdamWOptions } from '../nn/index.ts';
-import { aten, cat, dtypeBytes, keep, noGrad, openSafetensors, scope, type Tensor, zeros } from '../tensor/index.ts';
+import { cat, dtypeBytes, keep, noGrad, openSafetensors, scope, type Tensor, zeros } from '../tensor/index.ts';
 import { SafetensorsStream } from '../tensor/safetensors/stream.ts';
-import { type Bucket, bucketsOf, emptyLike, flattened, type Slice } from './buckets.ts';
+import { type Bucket, bucketsOf, bytesOf, emptyLike, type Slice } from './buckets.ts';
 import type { Group } from './group.ts';
 import { clipTo, squaresOf } from './norm.ts';
+import { ShardedWeights } from './sharded-weights.ts';
 import type { World } from './world.ts';
 
 /** The part of a parameter that lies in this rank's part of its bucket. */
@@ -19,7 +21,7 @@ interface Piece {
   from: number;
   at: number;
   size: number;
-  /** f32: a view of the parameter where that is f32, a master copy where it is not. */
+  /** f32: a view of the weights where those are f32, a master copy where they are not. */
   values: Tensor;
 }
 
@@ -38,11 +40,21 @@ export class ShardedAdamW {
   readonly #shards: readonly Shard[];
   readonly #named: [string, Tensor][];
   readonly #world: World;
+  /** The weights, where those are dealt over the ranks too. */
+  readonly weights: ShardedWeights | null;
 
-  constructor(parameters: Iterable<readonly [string, Tensor]>, options: AdamWOptions, world: World) {
+  /** `base`: the model's weights, trained or not, that are to be dealt over the ranks with their optimiser. */
+  constructor(
+    parameters: Iterable<readonly [string, Tensor]>,
+    options: AdamWOptions,
+    world: World,
+    base: ReadonlyMap<string, Tensor> | null = null,
+  ) {
     this.#named = Array.from(parameters, ([name, parameter]) => [name, parameter]);
     this.#world = world;
-    this.#shards = bucketsOf(this.#named, world.size).map((bucket) => shardOf(bucket, world));
+    const buckets = bucketsOf(this.#named, world.size);
+    this.weights = base === null ? null : new ShardedWeights(dealtBuckets(base, buckets, world), world);
+    this.#shards = buckets.map((bucket) => shardOf(bucket, world, this.weights));
     const matrices = new Set(this.#named.flatMap(([name, { ndim }]) => (ndim >= 2 ? [name] : [])));
     const pieces = this.#pieces.map(({ slice, values }): [string, Tensor] => [slice.name, values]);
     this.#inner = new AdamW(pieces, { ...options, decays: (name) => matrices.has(name) });
@@ -70,18 +82,6 @@ export class ShardedAdamW {
     this.#inner.lr = value;
   }
 
-  /** Sums the ranks' gradients; each keeps its own part, and the whole gradients are freed. */
-  async reduceGradients(present: ReadonlySet<string>): Promise<void> {
-    for (const { bucket, length, group, pieces } of this.#shards) {
-      const flat = flattened(bucket);
-      for (const { parameter } of bucket.slices) parameter.grad = null;
-      const own = emptyLike(flat, length);
-      await group.reduceScatter(own, flat);
-      flat.dispose();
-      setPieces(pieces, own, present);
-    }
-  }
-
   /** Takes this rank's parts of gradients that are summed already, one per bucket. */
   takeGradients(parts: readonly Tensor[], present: ReadonlySet<string>): void {
     for (const [i, { pieces }] of this.#shards.entries()) setPieces(pieces, parts[i] as Tensor, present);
@@ -103,12 +103,17 @@ export class ShardedAdamW {
     for (const shard of this.#shards) await this.#spread(shard);
   }
 
-  /** Gives every rank the new weights of a bucket. */
+  /** Gives every rank the new weights of a bucket; its own part to this one where they are dealt. */
   async #spread({ bucket, length, pieces, group }: Shard): Promise<void> {
-    const { dtype } = (bucket.slices[0] as Slice).parameter;
+    const { dtype } = bucket;
+    const part = this.weights?.ownPart(bucket);
+    if (part !== undefined) {
+      // Values in f32 are a view of the part.
+      if (dtype !== 'float32') scope(() => noGrad(() => part.copy_(joined(pieces, length, bucket))));
+      return;
+    }
     const own = scope(() => keep(joined(pieces, length, bucket).to(dtype)));
     const whole = emptyLike(own, bucket.length);
-    // c10d's Gloo of 1.13 knows no bf16: bytes are moved, whatever they mean.
     const [wholeBytes, ownBytes] = [bytesOf(whole), bytesOf(own)];
     await group.allGather(wholeBytes, ownBytes);
     scope(() =>
@@ -194,13 +199,22 @@ export class ShardedAdamW {
   dispose(): void {
     this.#inner.dispose();
     for (const { values } of this.#pieces) values.dispose();
+    this.weights?.dispose();
   }
   [Symbol.dispose](): void {
     this.dispose();
   }
 }
 
-function shardOf(bucket: Bucket, world: World): Shard {
+/** The trained buckets that are the model's own weights, and buckets of its other weights. */
+function dealtBuckets(base: ReadonlyMap<string, Tensor>, trained: readonly Bucket[], { size }: World): Bucket[] {
+  const isBase = ({ slices }: Bucket) => slices.every(({ name, parameter }) => base.get(name) === parameter);
+  const taken = new Set(trained.flatMap(({ slices }) => slices.map(({ parameter }) => parameter)));
+  const others = [...base].filter(([, parameter]) => !taken.has(parameter));
+  return [...trained.filter(isBase), ...bucketsOf(others, size)];
+}
+
+function shardOf(bucket: Bucket, world: World, weights: ShardedWeights | null): Shard {
   const group = world.groupFor(bucket.device);
   if (group === null) throw new Error('a world of one has nothing to deal');
   const length = bucket.length / world.size;
@@ -210,10 +224,15 @@ function shardOf(bucket: Bucket, world: World): Shard {
     const size = Math.min(end, slice.start + slice.size) - first;
     if (size <= 0) return [];
     const from = first - slice.start;
+    const at = first - begin;
+    const own = weights?.ownPart(bucket);
     const values = noGrad(() =>
-      scope(() => keep(slice.parameter.detach().reshape(-1).narrow(0, from, size).to('float32'))),
+      scope(() => {
+        const part = own?.narrow(0, at, size) ?? slice.parameter.detach().reshape(-1).narrow(0, from, size);
+        return keep(part.to('float32'));
+      }),
     );
-    return [{ slice, from, at: first - begin, size, values }];
+    return [{ slice, from, at, size, values }];
   });
   return { bucket, length, pieces, group };
 }
@@ -236,5 +255,3 @@ function setPieces(pieces: readonly Piece[], own: Tensor, present: ReadonlySet<s
   );
   own.dispose();
 }
-
-const bytesOf = (values: Tensor) => scope(() => keep(aten<Tensor>('view.dtype', values, 'uint8')));

@@ -26,13 +26,13 @@ const worlds: Record<number, Record<string, Outcome>> = {};
 beforeAll(async () => {
   const model = await tinyModel(join(folder, 'model'));
   const jobs = (size: number, names: readonly string[]): Job[] =>
-    ['plain', 'exact', 'sharded', 'exact sharded'].flatMap((mode) =>
+    ['plain', 'exact', 'sharded', 'exact sharded', 'full', 'exact full'].flatMap((mode) =>
       names.flatMap((training) => {
         const label = `${mode} ${training}`;
-        const sharded = mode.includes('sharded');
-        if (sharded && !(size > 1 && some.includes(training))) return [];
+        const shard = mode.includes('sharded') ? 'optimizer' : mode.includes('full') ? 'full' : 'none';
+        if (shard !== 'none' && !(size > 1 && some.includes(training))) return [];
         const output = join(folder, `${size} ${label}`.replaceAll(' ', '-'));
-        const config = { exact: mode.includes('exact'), shard: sharded ? 'optimizer' : 'none', maxGradNorm: 0.5 };
+        const config = { exact: mode.includes('exact'), shard, maxGradNorm: 0.5 };
         return [{ label, training, config, model, output }];
       }),
     );
@@ -75,14 +75,19 @@ describe.each([
   });
 });
 
-describe.each([2, 4])('%i ranks that share the optimiser', (size) => {
+describe.each([
+  [2, 'the optimiser', 'sharded'],
+  [4, 'the optimiser', 'sharded'],
+  [2, 'the weights', 'full'],
+  [4, 'the weights', 'full'],
+] as const)('%i ranks that share %s', (size, _, mode) => {
   it.each(some)('%s: the same as one rank', (name) => {
     const many = worlds[size] as Record<string, Outcome>;
-    const [one, sharded] = [alone[`plain ${name}`], many[`sharded ${name}`]] as [Outcome, Outcome];
+    const [one, sharded] = [alone[`plain ${name}`], many[`${mode} ${name}`]] as [Outcome, Outcome];
     expect(furthest(sharded.losses, one.losses)).toBeLessThan(2e-5);
     expect(sharded.weights.length).toBe(one.weights.length);
     expect(furthest(sharded.weights, one.weights)).toBeLessThan(1e-4);
-    const [exact, exactSharded] = [alone[`exact ${name}`], many[`exact sharded ${name}`]] as [Outcome, Outcome];
+    const [exact, exactSharded] = [alone[`exact ${name}`], many[`exact ${mode} ${name}`]] as [Outcome, Outcome];
     expect(exactSharded.bits).toBe(exact.bits);
     expect(exactSharded.losses).toEqual(exact.losses);
   });

@@ -16,7 +16,7 @@ import { join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, it, vi } from 'vitest';
 import type { z } from 'zod';
-import { OrderedSum } from '../../src/dist/gradients.ts';
+import { Exchange } from '../../src/dist/exchange.ts';
 import { Layer } from '../../src/models/decoder/layer.ts';
 import type { Progress } from '../../src/progress.ts';
 import { unreadRules } from '../../src/runs/config/unread.ts';
@@ -174,7 +174,7 @@ async function observe(train: Started, options: Options, more: Options = {}): Pr
     },
   };
   const blocks = vi.spyOn(Layer.prototype, 'forward');
-  const ordered = vi.spyOn(OrderedSum.prototype, 'add');
+  const ordered = vi.spyOn(Exchange.prototype, 'begin');
   try {
     using run = await train(options, { cache: false, progress, run: { curves: false }, ...more }).open();
     await run.finish();

@@ -1,13 +1,27 @@
 /**
- * Backward with gradient checkpointing (Chen et al. 2016). Forward keeps only the blocks' inputs, and each block runs again in
- * backward: memory for the activations of one block instead of all.
+ * Backward block by block: with gradient checkpointing (Chen et al. 2016), where forward keeps only the blocks' inputs and each
+ * block runs again in backward (memory for the activations of one block instead of all), and where somebody watches the blocks.
  */
 import { type Device, noGrad, rngState, scope, setRngState, type Tensor } from '../../tensor/index.ts';
 import type { Layer, Pass } from './layer.ts';
 import { applyNorm, type Norm } from './norm.ts';
 
+/**
+ * Told how a pass goes through the blocks, so that weights may come and gradients may go beside it (src/dist). Nothing of it
+ * waits for JavaScript's event loop.
+ */
+export interface PassWatcher {
+  /** Whether blocks must run again in backward, as with gradient checkpointing. */
+  readonly recomputes: boolean;
+  beforeForward(block: number): void;
+  afterForward(block: number): void;
+  beforeBackward(block: number): void;
+  /** The block's gradients are complete. */
+  afterBackward(block: number): void;
+}
+
 /** The blocks, and what goes through them. */
-export interface CheckpointedBlocks {
+export interface WatchedBlocks {
   embedded: Tensor;
   layers: readonly Layer[];
   finalNorm: Norm;
@@ -15,41 +29,68 @@ export interface CheckpointedBlocks {
   device: Device;
   /** Whether the blocks draw random numbers (dropout). A block that runs again must draw the same ones. */
   random: boolean;
+  /** Runs each block again in backward instead of keeping its activations. */
+  recompute: boolean;
+  watcher: PassWatcher | null;
 }
 
 /** Runs the blocks, `loss` on the final hidden states, and backward; returns the loss. */
-export function checkpointedBackward(blocks: CheckpointedBlocks, loss: (hidden: Tensor) => Tensor): Tensor {
-  const { embedded, layers, finalNorm, pass, device, random } = blocks;
-  const inputs: Tensor[] = [];
-  const states: Uint8Array[] = [];
-  let x = embedded.detach();
-  noGrad(() => {
-    for (const layer of layers) {
-      inputs.push(x);
-      if (random) states.push(rngState(device));
-      const input = x;
-      x = scope(() => layer.forward(input, pass));
-    }
-  });
+export function backwardByBlocks(blocks: WatchedBlocks, loss: (hidden: Tensor) => Tensor): Tensor {
+  const { embedded, layers, finalNorm, device, watcher } = blocks;
+  const random = blocks.random && blocks.recompute;
+  // No gradient is needed below the first layer that is trained.
+  const wanted = embedded.requiresGrad;
+  const first = wanted ? 0 : layers.findIndex((layer) => layer.isTrained());
+  const inputOf = (x: Tensor, i: number) => x.detach().requiresGrad_(wanted || i > first);
+  const { inputs, outputs, states, x } = forwardByBlocks(blocks, random, first, inputOf);
   const last = x.detach().requiresGrad_();
   const value = loss(applyNorm(finalNorm, last));
   value.backward();
   let gradient = last.grad;
   const resumed = random ? rngState(device) : null;
-  // No gradient is needed below the first layer that is trained.
-  const wanted = embedded.requiresGrad;
-  const first = wanted ? 0 : layers.findIndex((layer) => layer.isTrained());
   for (let i = layers.length - 1; first >= 0 && i >= first && gradient !== null; i--) {
     const incoming: Tensor = gradient;
+    watcher?.beforeBackward(i);
     gradient = scope(() => {
-      const input = (inputs[i] as Tensor).detach().requiresGrad_(wanted || i > first);
+      const kept = outputs[i];
+      if (kept !== undefined) {
+        kept.backward(incoming);
+        return (inputs[i] as Tensor).grad;
+      }
+      const input = inputOf(inputs[i] as Tensor, i);
       if (random) setRngState(states[i] as Uint8Array, device);
       const layer = layers[i] as Layer;
-      scope(() => layer.forward(input, pass)).backward(incoming);
+      scope(() => layer.forward(input, blocks.pass)).backward(incoming);
       return input.grad;
     });
+    watcher?.afterBackward(i);
   }
   if (resumed !== null) setRngState(resumed, device);
   if (gradient !== null && wanted) embedded.backward(gradient);
   return value.detach();
+}
+
+/** The blocks' inputs, their outputs where activations are kept, and the generators' states where they must be repeated. */
+function forwardByBlocks(
+  { embedded, layers, pass, device, recompute, watcher }: WatchedBlocks,
+  random: boolean,
+  first: number,
+  inputOf: (x: Tensor, i: number) => Tensor,
+) {
+  const inputs: Tensor[] = [];
+  const outputs: (Tensor | undefined)[] = [];
+  const states: Uint8Array[] = [];
+  let x = embedded.detach();
+  for (const [i, layer] of layers.entries()) {
+    watcher?.beforeForward(i);
+    const keeps = !recompute && first >= 0 && i >= first;
+    const input = keeps ? inputOf(x, i) : x;
+    inputs.push(input);
+    if (random) states.push(rngState(device));
+    const forward = () => scope(() => layer.forward(input, pass));
+    x = keeps ? forward() : noGrad(forward);
+    outputs.push(keeps ? x : undefined);
+    watcher?.afterForward(i);
+  }
+  return { inputs, outputs, states, x };
 }

@@ -4,7 +4,7 @@
  *     const hidden = decoder.forward(packSequences([[1, 2, 3]]));   // [3, hiddenSize], after the final norm
  *     const logits = decoder.logits(hidden);
  */
-import { UserError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import type { QuantType } from '../../nn/index.ts';
 import {
   cat,
@@ -25,7 +25,7 @@ import type { DecoderSpec } from '../families/spec.ts';
 import { alibiBias } from './alibi.ts';
 import { packedAttention } from './attention.ts';
 import type { PackedBatch } from './batch.ts';
-import { checkpointedBackward } from './checkpointing.ts';
+import { backwardByBlocks, type PassWatcher } from './checkpointing.ts';
 import type { Layer, Pass } from './layer.ts';
 import { applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
@@ -57,6 +57,10 @@ export class Decoder {
   readonly weights: DecoderWeights;
   /** Whether dropout is active (where the config has any). */
   training = false;
+  /** @internal Told of every backward pass, block by block; null where nobody wants to know. */
+  watcher: PassWatcher | null = null;
+  /** @internal Whether its weights are there: those that several processes share are whole only at times. */
+  residence: { readonly isWhole: boolean } | null = null;
   /** @internal Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
   arrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
@@ -104,7 +108,9 @@ export class Decoder {
    * (checkpointing.ts).
    */
   backward(batch: PackedBatch, loss: (hidden: Tensor) => Tensor, options: { checkpointing?: boolean } = {}): Tensor {
-    if (!options.checkpointing) {
+    const { watcher } = this;
+    const recompute = options.checkpointing || Boolean(watcher?.recomputes);
+    if (!recompute && watcher === null) {
       const value = loss(this.forward(batch));
       value.backward();
       return value.detach();
@@ -116,8 +122,10 @@ export class Decoder {
       finalNorm: this.weights.finalNorm,
       device: this.device,
       random: this.training && this.#hasDropout(),
+      recompute,
+      watcher,
     };
-    return checkpointedBackward(blocks, loss);
+    return backwardByBlocks(blocks, loss);
   }
 
   #hasDropout(): boolean {
@@ -129,6 +137,10 @@ export class Decoder {
   /** @internal Token (and learned position) embeddings: what enters the first block. */
   embed(ids: Tensor, positions: Tensor): Tensor {
     const { embedding: table, positions: learned, embeddingNorm } = this.weights;
+    if (this.residence?.isWhole === false && this.watcher === null)
+      throw new AttuneError(
+        'The weights are dealt over the ranks at this moment (--shard full): no rank has them whole.',
+      );
     let x = embedding(table.weight, ids);
     if (learned !== null) x = x.add(embedding(learned.weight, positions));
     if (embeddingNorm !== null) x = applyNorm(embeddingNorm, x);

@@ -132,8 +132,8 @@ export function optimizerFields(defaults: OptimizerDefaults) {
       description: 'add gradients in the order of micro-batches: any number of ranks gives the same bits',
       group: group.optimizer,
     }),
-    shard: field(z.enum(['none', 'optimizer']).default('none'), {
-      description: "what ranks hold a part of: nothing, or the optimiser's state (ZeRO-2)",
+    shard: field(z.enum(['none', 'optimizer', 'full']).default('none'), {
+      description: "what ranks hold a part of: nothing, the optimiser's state (ZeRO-2), or the weights too (ZeRO-3)",
       group: group.optimizer,
     }),
   };

@@ -113,6 +113,10 @@ export interface Native {
   graphReplay(graph: number): void;
   graphFree(graph: number): void;
 
+  /** A parameter's memory: lent by a buffer, or taken away while its shape stays (native/dist/storage.cc). */
+  storageLend(parameter: number, buffer: number, byteOffset: number): void;
+  storageDrop(parameter: number): void;
+
   /** c10d (native/dist); without it, `distInfo` alone is there. */
   distInfo(): { c10d: boolean; nccl: boolean };
   storeTcp(host: string, port: number, isServer: boolean, timeoutMs: number): Promise<number>;

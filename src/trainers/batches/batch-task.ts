@@ -36,9 +36,16 @@ export type BatchTask = TrainTask & { readonly optimizer: WorldAdamW };
 export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
   const { model, objective, steps } = parts;
   const { lr, weightDecay, shard = 'none' } = parts.optimizer;
-  const optimizer = makeOptimizer(model.trainable(), { lr, weightDecay }, { world: parts.world ?? soloWorld, shard });
+  const optimizer = makeOptimizer(
+    model.trainable(),
+    { lr, weightDecay },
+    {
+      ...{ world: parts.world ?? soloWorld, shard, base: model.decoder.tensors() },
+    },
+  );
   return {
     optimizer,
+    decoder: model.decoder,
     lossTellsFit: true,
     get totalSteps() {
       return steps.totalSteps;

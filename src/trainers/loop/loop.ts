@@ -26,6 +26,7 @@ import { checkSameData } from './same-data.ts';
 import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
 import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 import { GradientSums, type UpdateWork } from './update.ts';
+import { wholeWeights } from './whole-weights.ts';
 
 export type * from './task.ts';
 
@@ -91,7 +92,14 @@ class Loop {
     this.#options = options;
     this.#world = options.world ?? soloWorld;
     const { exact = false, seed } = options;
-    this.#gradients = new GradientSums({ optimizer: task.optimizer, world: this.#world, exact, seed });
+    if (task.decoder !== undefined) task.decoder.residence = task.optimizer.weights ?? null;
+    this.#gradients = new GradientSums({
+      optimizer: task.optimizer,
+      decoder: task.decoder,
+      world: this.#world,
+      exact,
+      seed,
+    });
   }
 
   /** Whether an interrupt was asked for: at once by one rank, between steps by several. */
@@ -190,6 +198,8 @@ class Loop {
     // evaluation that is still due, as after an interrupt: a run that resumes from it evaluates again.
     if (saveSteps > 0 && saveFinal !== false) await this.#save();
     if (state.evaluationDue) await this.evaluateLate();
+    // Whoever goes on with the model finds it whole.
+    await wholeWeights(this.#task);
     if (best?.loadAtEnd && state.best && run && state.best.step !== state.step)
       await this.#task.loadModel(run.path('best_model'));
     let checkpoint = this.#lastSaved;
@@ -268,7 +278,8 @@ class Loop {
       updates.push(metrics);
       return metrics;
     };
-    const { metrics: own, examples, epoch } = await this.#task.step(number, { update, signal });
+    const whole = () => wholeWeights(this.#task);
+    const { metrics: own, examples, epoch } = await this.#task.step(number, { update, wholeWeights: whole, signal });
     const metrics = { ...own, ...meanMetrics(updates), lr: optimizer.lr, skipped_steps: this.state.skipped };
     return { metrics, skipped, epoch, examples };
   }
@@ -310,6 +321,7 @@ class Loop {
     const { state } = this;
     const rng = captureRng(this.#task.optimizer.parameters);
     let evaluated: Record<string, number>;
+    await wholeWeights(this.#task);
     try {
       evaluated = (await this.#task.evaluate?.(state.step)) ?? {};
     } finally {
@@ -365,6 +377,7 @@ class Loop {
     const { run, saveTotalLimit, checkpointName = (step) => `step-${step}` } = this.#options;
     const { state } = this;
     if (state.step === this.#savedStep) return this.#lastSaved;
+    await wholeWeights(this.#task);
     if (!run) {
       this.#savedStep = state.step;
       // A rank that does not write gives its part of what is dealt over the ranks.

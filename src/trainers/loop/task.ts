@@ -9,6 +9,7 @@
  *     }
  */
 import type { World } from '../../dist/world.ts';
+import type { Decoder } from '../../models/index.ts';
 import type { AdamW, ScheduleOptions } from '../../nn/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Run } from '../../runs/run.ts';
@@ -32,6 +33,11 @@ export type BatchMetrics = Record<string, number | Tensor> & { loss: number | Te
 
 export interface StepContext {
   update: Update;
+  /**
+   * Has the whole weights on every rank until the next update: for sampling and scoring. Nothing to do but with --shard full;
+   * every rank calls it.
+   */
+  wholeWeights: () => Promise<void>;
   /** Aborted at an interrupt. A step may stop at any time before its first update. */
   signal?: AbortSignal;
 }
@@ -46,6 +52,8 @@ export interface StepOutcome {
 
 export interface TrainTask {
   readonly optimizer: Optimizer;
+  /** The decoder that is trained: its backward tells when a block's gradients are complete. */
+  readonly decoder?: Decoder;
   /** Whether a loss that grows many times over means divergence. For a policy's loss it does not. */
   readonly lossTellsFit?: boolean;
   /** May change when a run is resumed with another batch size. */
@@ -67,6 +75,8 @@ export interface TrainTask {
 }
 
 export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | 'zeroGrad' | 'load'> {
+  /** The weights, where they are dealt over the ranks. */
+  readonly weights?: { readonly isWhole: boolean; makeWhole(): Promise<boolean> } | null;
   step(): void | Promise<void>;
   save(path: string | undefined): void | Promise<void>;
 }

@@ -5,11 +5,13 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { isMaximum, MetricSums } from '../../algorithms/metrics.ts';
 import { type Bucket, bucketsOf } from '../../dist/buckets.ts';
-import { dealByCost, dealInRounds } from '../../dist/deal.ts';
-import { gradientNames, OrderedSum, sumGradients } from '../../dist/gradients.ts';
+import { dealByCost, roundsBySize, roundsInOrder } from '../../dist/deal.ts';
+import { Exchange, OverlappedPass } from '../../dist/exchange.ts';
 import { clipTo, squaresOf } from '../../dist/norm.ts';
 import { ShardedAdamW } from '../../dist/sharded-adamw.ts';
+import { ShardedPass } from '../../dist/sharded-pass.ts';
 import type { World } from '../../dist/world.ts';
+import type { Decoder } from '../../models/index.ts';
 import { clipGradNorm } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
 import { noGrad, scope, seed as seedEngine } from '../../tensor/index.ts';
@@ -19,6 +21,8 @@ type Metrics = Record<string, number>;
 
 export interface UpdateOptions {
   optimizer: Optimizer;
+  /** The decoder whose backward gives the gradients; it tells when those of a block are complete. */
+  decoder?: Decoder;
   world: World;
   /** Sums gradients from the first micro-batch to the last, whatever the number of ranks. */
   exact: boolean;
@@ -48,11 +52,13 @@ export class GradientSums {
   /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
   async run<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { world, exact } = this.#options;
-    const metrics = exact
-      ? await this.#inOrder(work)
-      : world.size === 1
-        ? await this.#alone(work)
-        : await this.#together(work);
+    const dealt = this.#weights !== null;
+    const metrics =
+      exact || dealt
+        ? await this.#inRounds(work)
+        : world.size === 1
+          ? await this.#alone(work)
+          : await this.#together(work);
     // A checkpoint must not tell which micro-batches its rank had.
     this.#seed(work.key, work.batches.length);
     return metrics;
@@ -74,55 +80,104 @@ export class GradientSums {
     return sums.read();
   }
 
+  /** Each rank adds up its micro-batches; the last one's backward sends the sums on their way. */
   async #together<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { world, optimizer } = this.#options;
     const { batches, cost, key } = work;
     const places = dealByCost(batches.map(cost), world.size)[world.rank] as number[];
     const sums = new MetricSums();
-    for (const place of places) {
-      this.#seed(key, place);
-      scope(() => sums.add(work.backward(batches[place] as Batch)));
-      await nextTurn();
+    const exchange = new Exchange(this.#flat(), world, optimizer instanceof ShardedAdamW ? 'part' : 'whole');
+    const pass = new OverlappedPass(exchange, world.size);
+    try {
+      for (const [i, place] of places.entries()) {
+        this.#seed(key, place);
+        const compute = () => scope(() => sums.add(work.backward(batches[place] as Batch)));
+        if (i < places.length - 1) compute();
+        else this.#watched(pass, compute);
+        await nextTurn();
+      }
+      pass.finish();
+      const all = await world.gather({ metrics: sums.read(), present: [...exchange.present] });
+      await exchange.settle();
+      await this.#finish(exchange, new Set(all.flatMap((each) => each.present)));
+      return combined(all.map(({ metrics }) => metrics));
+    } finally {
+      exchange.dispose();
     }
-    const own = { metrics: sums.read(), present: gradientNames(optimizer.named) };
-    const all = await world.gather(own);
-    const present = new Set(all.flatMap((each) => each.present));
-    if (optimizer instanceof ShardedAdamW) await optimizer.reduceGradients(present);
-    else await sumGradients(this.#flat(), world, present);
-    return combined(all.map(({ metrics }) => metrics));
   }
 
-  async #inOrder<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
-    const { world, optimizer } = this.#options;
+  /**
+   * One micro-batch for every rank at a time: with --exact, since gradients are then added in the order of micro-batches; with
+   * sharded weights, since every rank takes part in gathering every block.
+   */
+  async #inRounds<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
+    const { world, optimizer, exact } = this.#options;
     const { batches, backward, key, check } = work;
-    const places = dealInRounds(batches.length, world.size)[world.rank] as number[];
+    const weights = this.#weights;
+    const rounds = exact ? roundsInOrder(batches.length, world.size) : roundsBySize(batches.map(work.cost), world.size);
     const rows: { place: number; metrics: Metrics }[] = [];
-    const present = new Set<string>();
-    const sum = new OrderedSum(this.#flat(), world);
+    const exchange = new Exchange(this.#flat(), world, exact ? 'ordered' : 'part');
+    await weights?.beginUpdate();
     try {
-      for (let round = 0; round * world.size < batches.length; round++) {
+      for (const round of rounds) {
         check();
-        const place = places[round];
+        const place = round[world.rank];
+        const ranks = round.length;
+        const pass =
+          weights === null
+            ? new OverlappedPass(exchange, ranks)
+            : new ShardedPass(weights, exchange, { ranks, lowest: this.#lowestTrained() });
         if (place !== undefined) {
           this.#seed(key, place);
           const metrics = new MetricSums();
-          scope(() => metrics.add(backward(batches[place] as Batch)));
+          this.#watched(pass, () => scope(() => metrics.add(backward(batches[place] as Batch))));
           rows.push({ place, metrics: metrics.read() });
-          for (const name of gradientNames(optimizer.named)) present.add(name);
         }
-        await sum.add(Math.min(world.size, batches.length - round * world.size));
+        pass.finish();
+        await exchange.settle();
         optimizer.zeroGrad();
         await nextTurn();
       }
-      const all = await world.gather({ rows, present: [...present] });
-      const everywhere = new Set(all.flatMap((each) => each.present));
-      if (optimizer instanceof ShardedAdamW) optimizer.takeGradients(sum.takeParts(), everywhere);
-      else await sum.finish(everywhere);
+      weights?.endUpdate();
+      const all = await world.gather({ rows, present: [...exchange.present] });
+      await this.#finish(exchange, new Set(all.flatMap((each) => each.present)));
       const ordered = all.flatMap((each) => each.rows).sort((a, b) => a.place - b.place);
       return combined(ordered.map(({ metrics }) => metrics));
     } finally {
-      sum.dispose();
+      exchange.dispose();
     }
+  }
+
+  /** Runs a backward pass with somebody told of its blocks, where there are other ranks to send something to. */
+  #watched(pass: OverlappedPass | ShardedPass, compute: () => void): void {
+    const { decoder, world } = this.#options;
+    if (decoder === undefined || world.size === 1) return compute();
+    decoder.watcher = pass;
+    try {
+      compute();
+    } finally {
+      decoder.watcher = null;
+    }
+  }
+
+  /** Gives the summed gradients to whoever updates: parts to an optimiser that is dealt, the whole to one that is not. */
+  async #finish(exchange: Exchange, present: ReadonlySet<string>): Promise<void> {
+    const { optimizer } = this.#options;
+    if (optimizer instanceof ShardedAdamW) optimizer.takeGradients(exchange.takeParts(), present);
+    else await exchange.giveBack(present);
+  }
+
+  get #weights() {
+    const { optimizer } = this.#options;
+    return optimizer instanceof ShardedAdamW ? optimizer.weights : null;
+  }
+
+  /** The block at which backward ends: 0, or with adapters the first that has one. */
+  #lowestTrained(): number {
+    const layers = this.#options.decoder?.layers ?? [];
+    if (this.#options.decoder?.weights.embedding.weight.requiresGrad) return 0;
+    const first = layers.findIndex((layer) => layer.isTrained());
+    return first < 0 ? layers.length : first;
   }
 
   #flat(): Bucket[] {

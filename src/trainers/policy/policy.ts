@@ -106,7 +106,7 @@ export function startPolicy(
     const optimizer = makeOptimizer(
       [...model.trainable(), ...(critic?.parameters() ?? [])],
       { lr: config.lr, weightDecay: config.weightDecay },
-      { world, shard: config.shard },
+      { world, shard: config.shard, base: model.decoder.tensors() },
     );
     opened.defer(() => optimizer.dispose());
     const placed = { rolloutsDir: config.rolloutsDir, ...options.run };

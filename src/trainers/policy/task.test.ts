@@ -66,7 +66,7 @@ async function firstUpdate(algorithm: string) {
     asked.push({ rollouts: batches.flat() as Rollout[], backward: backward as unknown as Backward });
     return {};
   };
-  await task.step(1, { update });
+  await task.step(1, { update, wholeWeights: async () => {} });
   return { ...(asked[0] as (typeof asked)[number]), optimizer };
 }
 

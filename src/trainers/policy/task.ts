@@ -9,7 +9,7 @@ import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTo
 import { computeDealt, microBatchSize } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { packedTokens } from '../../models/decoder/responses.ts';
-import type { Model } from '../../models/index.ts';
+import type { Decoder, Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
 import { drawRollouts, ExpectedLengths } from '../../rollouts/drawing.ts';
@@ -54,6 +54,7 @@ export interface PolicyParts {
 
 export class PolicyTask implements TrainTask {
   readonly optimizer: Optimizer;
+  readonly decoder: Decoder;
   readonly dataFingerprint: string | undefined;
   readonly evaluate: TrainTask['evaluate'];
   readonly #parts: PolicyParts;
@@ -66,6 +67,7 @@ export class PolicyTask implements TrainTask {
     const { config, options } = parts;
     this.#parts = parts;
     this.optimizer = parts.optimizer;
+    this.decoder = parts.model.decoder;
     this.dataFingerprint = parts.dataFingerprint;
     this.evaluate = parts.evaluate;
     this.#klCoef = options.klCoef;
@@ -89,9 +91,10 @@ export class PolicyTask implements TrainTask {
     return batchSize * gradAccum;
   }
 
-  async step(number: number, { update, signal }: StepContext): Promise<StepOutcome> {
+  async step(number: number, { update, wholeWeights, signal }: StepContext): Promise<StepOutcome> {
     const { algorithm, config, prompts, store } = this.#parts;
     const started = performance.now();
+    await wholeWeights();
     const { sampled, trained, asked, seconds } = await this.#sample(number, signal);
     await this.#scoreLogprobs(trained);
     computeAdvantages(algorithm, this.#options(), trained);

@@ -78,6 +78,12 @@ export class PreferenceObjective {
     this.#options = options;
   }
 
+  /** Whether a step begins with scores of the policy, or of its base as the reference. */
+  get scoresPolicy(): boolean {
+    const { algorithm, reference, model } = this.#options;
+    return algorithm.baseline !== undefined || (reference !== null && model.adapters !== null);
+  }
+
   /** The examples of a packed batch: pairs if it has two sequences per example, else single labelled responses. */
   examples(batch: Batch, known?: ReferenceTable): PreferenceExample[] {
     const responses = responsesOf(batch);

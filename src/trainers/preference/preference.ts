@@ -20,6 +20,7 @@ import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import type { TrainTask } from '../loop/task.ts';
 import { type StepOf, Training } from '../loop/training.ts';
 import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { wholeWeights } from '../loop/whole-weights.ts';
 import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
 import { checkQuantised } from '../reference/options.ts';
@@ -114,6 +115,7 @@ export function startPreference(
     return {
       ...trainingParts(run, setup),
       onStep: async (step) => {
+        if (samples.isDue(step.step)) await wholeWeights(task);
         if (world.isFirst && samples.isDue(step.step)) {
           const taken = await samples.take(step.step, run, signal);
           await options.onSamples?.(taken);
@@ -213,15 +215,17 @@ function preferenceTask(parts: TaskParts): Task {
     optimizer: makeOptimizer(
       model.trainable(),
       { lr: config.lr, weightDecay: config.weightDecay },
-      { world, shard: config.shard },
+      { world, shard: config.shard, base: model.decoder.tensors() },
     ),
+    decoder: model.decoder,
     lossTellsFit: true,
     get totalSteps() {
       return steps.totalSteps;
     },
     dataFingerprint: train.fingerprint,
-    async step(number, { update }) {
+    async step(number, { update, wholeWeights }) {
       const started = performance.now();
+      if (objective.scoresPolicy || moves(number)) await wholeWeights();
       if (moves(number)) {
         reference?.update();
         for (const response of held.flat()) response.lpRef = undefined;

@@ -1,0 +1,97 @@
+/**
+ * One micro-batch through sharded weights. A block is gathered before its forward and again before backward, which runs its
+ * forward a second time; the next block is on its way meanwhile; a block's gradients leave as soon as they are complete.
+ *
+ *     gathered:   0 1 2 3 | 2 1 0        (the last block stays between forward and backward)
+ *     reduced:            | 3 2 1 0, then what is in no block
+ *
+ * Every rank runs through the same collectives, also where it has no micro-batch (`finish`).
+ */
+import type { Bucket } from './buckets.ts';
+import type { Exchange } from './exchange.ts';
+import type { ShardedWeights } from './sharded-weights.ts';
+
+/** Buckets of gradients on their way at a time. */
+const mostOnTheWay = 2;
+
+export class ShardedPass {
+  readonly recomputes = true;
+  readonly #weights: ShardedWeights;
+  readonly #exchange: Exchange;
+  readonly #ranks: number;
+  /** The blocks in the order in which they are used: forward, then backward. */
+  readonly #uses: readonly number[];
+  /** Uses that are done, and those that are gathered or on their way. */
+  #done = 0;
+  #asked = 0;
+  #isThere = false;
+
+  /** `lowest`: the first block that backward goes down to. */
+  constructor(weights: ShardedWeights, exchange: Exchange, { ranks, lowest }: { ranks: number; lowest: number }) {
+    this.#weights = weights;
+    this.#exchange = exchange;
+    this.#ranks = ranks;
+    const count = weights.blockCount;
+    const up = Array.from({ length: count }, (_, i) => i);
+    this.#uses = [...up, ...up.slice(lowest).reverse()];
+  }
+
+  beforeForward(): void {
+    this.#need();
+  }
+  afterForward(): void {
+    this.#release();
+  }
+  beforeBackward(): void {
+    this.#need();
+  }
+  afterBackward(): void {
+    this.#release();
+  }
+
+  /** The uses that are left, without computing; then the gradients of what is in no block. */
+  finish(): void {
+    while (this.#done < this.#uses.length) {
+      this.#need();
+      this.#release();
+    }
+    this.#reduce(({ block }) => block === null);
+    this.#exchange.settleDownTo(0);
+  }
+
+  /** Waits for the block that is used next, and asks for the one after it. */
+  #need(): void {
+    if (this.#isThere) return;
+    this.#askUpTo(this.#done);
+    if (!this.#isKept(this.#done)) this.#weights.join(this.#uses[this.#done] as number);
+    this.#isThere = true;
+    this.#askUpTo(this.#done + 1);
+  }
+
+  #askUpTo(use: number): void {
+    for (; this.#asked <= use && this.#asked < this.#uses.length; this.#asked++)
+      if (!this.#isKept(this.#asked)) this.#weights.start(this.#uses[this.#asked] as number);
+  }
+
+  /** The last block's backward follows its forward. */
+  #isKept(use: number): boolean {
+    return use > 0 && this.#uses[use] === this.#uses[use - 1];
+  }
+
+  #release(): void {
+    const block = this.#uses[this.#done] as number;
+    if (this.#done >= this.#weights.blockCount) this.#reduce((bucket) => bucket.block === block);
+    if (!this.#isKept(this.#done + 1)) this.#weights.drop(block);
+    this.#done++;
+    this.#isThere = false;
+  }
+
+  #reduce(holds: (bucket: Bucket) => boolean): void {
+    const { order, buckets } = this.#exchange;
+    for (const index of order) {
+      if (!holds(buckets[index] as Bucket)) continue;
+      this.#exchange.begin(index, { ranks: this.#ranks, blocking: true });
+      this.#exchange.settleDownTo(mostOnTheWay);
+    }
+  }
+}
