@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
+import { joinWorld } from '../dist/world.ts';
 import { compareMethods } from '../workflows/compare/compare.ts';
 import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
 import { registerCommand } from './options/command.ts';
@@ -21,15 +22,18 @@ export function register(program: Command): void {
     async run(config) {
       checkOutputFolder('--output-dir', config.outputDir);
       using interrupt = onInterrupt(() => tell('stopping after this step; what is done is kept'));
+      const { isFirst } = await joinWorld();
       const { folder } = await compareMethods(config as CompareInput, {
         progress: consoleProgress(),
         signal: interrupt.signal,
         onRun: ({ method, seed, judgements, seconds }) => {
+          if (!isFirst) return;
           const { reward, accuracy } = judgements.at(-1)?.metrics ?? {};
           const right = accuracy === undefined ? '' : `, accuracy ${accuracy.toFixed(3)}`;
           tell(`${method} (seed ${seed}): reward ${reward?.toFixed(3)}${right} after ${duration(seconds)}`);
         },
       });
+      if (!isFirst) return;
       print(readFileSync(join(folder, 'comparison', 'comparison_report.txt'), 'utf8'));
       print(`picture, report and figures: ${join(folder, 'comparison')}`);
     },

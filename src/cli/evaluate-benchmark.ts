@@ -1,6 +1,7 @@
 /** `attune evaluate benchmark`: accuracy of a policy on a question set, with error bars, alone or against another policy. */
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { joinWorld } from '../dist/world.ts';
 import { UserError } from '../errors.ts';
 import { evaluateBenchmark } from '../evaluate/benchmark/benchmark.ts';
 import { describeBenchmark, writeBenchmark } from '../evaluate/benchmark/report.ts';
@@ -109,6 +110,7 @@ async function run(config: z.output<typeof evaluateBenchmarkSchema>): Promise<vo
     ...(chat || raw === false ? { prompt: 'chat' as const } : raw || chat === false ? { prompt: 'raw' as const } : {}),
     ...{ device, dtype: dtypeOf(dtype, device), progress: consoleProgress(), signal: interrupt.signal },
   });
+  if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'benchmark.json');
   await writeBenchmark(outputDir, evaluation);
   if (json) return printJson(evaluation, 2);

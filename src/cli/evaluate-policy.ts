@@ -2,6 +2,7 @@
 import { basename, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { joinWorld } from '../dist/world.ts';
 import { UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
 import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
@@ -82,6 +83,7 @@ async function run(config: z.output<typeof evaluatePolicySchema>): Promise<void>
     progress,
     signal: interrupt.signal,
   });
+  if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'policy_evaluation.json');
   await writePolicyEvaluation(outputDir, evaluation, policyNames(config.model, opponent));
   for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);

@@ -1,6 +1,7 @@
 /** `attune evaluate reward`: evaluates a reward model on labelled examples. */
 import type { Command } from 'commander';
 import { z } from 'zod';
+import { joinWorld } from '../dist/world.ts';
 import { UserError } from '../errors.ts';
 import { describeRewardSuite, writeRewardSuite } from '../evaluate/ranked/report.ts';
 import { evaluateRewardSuite, knownRankedSuites } from '../evaluate/ranked/reward-suite.ts';
@@ -100,6 +101,7 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
     progress: consoleProgress(),
     signal: interrupt.signal,
   });
+  if (!(await joinWorld()).isFirst) return;
   noteReplaced(config.outputDir, 'reward_evaluation.json');
   await writeRewardEvaluation(config.outputDir, evaluation, evaluation.decided);
   if (config.json) return printJson(evaluation, 2);
@@ -120,6 +122,7 @@ async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string
     ...{ scorer, suite, split, subset, limit, seed, steps, quantType, device, dtype: dtypeOf(config.dtype, device) },
     ...{ columns: columnsOf(config), progress: consoleProgress(), signal },
   });
+  if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'reward_suite.json');
   await writeRewardSuite(outputDir, results);
   if (config.json) return printJson(results, 2);

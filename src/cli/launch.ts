@@ -24,7 +24,7 @@ export interface Flags {
 }
 
 /** Commands whose ranks work together; any other would do its work once per process. */
-const together = ['train', 'doctor'];
+const together = ['train', 'evaluate', 'compare', 'doctor'];
 
 export const launchDefaults: Omit<Flags, 'nproc'> = {
   nnodes: '1',
@@ -38,8 +38,8 @@ export const launchDefaults: Omit<Flags, 'nproc'> = {
 export function register(program: Command): void {
   program
     .command('launch')
-    .description('several processes that train together: one run, the work dealt over them')
-    .requiredOption('--nproc <n>', 'processes on this machine; with GPUs, one for each')
+    .description('several processes that work together: one result, the work dealt over them')
+    .requiredOption('-n, --nproc <n>', 'processes on this machine; with GPUs, one for each')
     .option('--nnodes <n>', 'machines', launchDefaults.nnodes)
     .option('--node-rank <i>', 'which of them this is, from 0', launchDefaults.nodeRank)
     .option('--master-addr <host>', 'address of machine 0', launchDefaults.masterAddr)
@@ -73,7 +73,7 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
     );
   if (!together.includes(command[0] ?? ''))
     throw new UserError(
-      `attune launch runs ${together.map((name) => `"${name}"`).join(' and ')} in several processes; "${command[0]}" is for one.`,
+      `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is for one.`,
     );
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),

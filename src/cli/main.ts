@@ -29,7 +29,7 @@ const commands: Record<string, CommandEntry> = {
   score: { summary: 'rewards of prompts and responses', load: () => import('./score.ts') },
   train: { summary: 'train a model: sft, reward, preference, policy', load: () => import('./train.ts') },
   launch: {
-    summary: 'several processes that train together',
+    summary: 'several processes that work together',
     load: () => import('./launch.ts'),
     engine: false,
   },
@@ -122,7 +122,9 @@ function seeOwnDevice(): void {
 
 /** Where an operator has started one process per machine, it becomes the launcher of the machine's ranks. */
 async function asNode(args: readonly string[]): Promise<number | undefined> {
-  const node = args[0] === 'train' ? nodeOf(process.env, gpusInstalled()) : undefined;
+  const node = ['train', 'evaluate', 'compare'].includes(args[0] ?? '')
+    ? nodeOf(process.env, gpusInstalled())
+    : undefined;
   if (node === undefined) return undefined;
   const { launchCommand, launchDefaults } = await import('./launch.ts');
   return launchCommand(args, { ...launchDefaults, ...node });

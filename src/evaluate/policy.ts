@@ -91,7 +91,7 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
   const own = greedy.map(evaluated);
   const groups = prompts.map((_, i) => sampled.filter(({ group }) => group === i).map(evaluated));
   const scoring = { temperature, microBatchTokens: 16384 };
-  const kl = reference && measureKl(model, reference, samples === 0 ? greedy : sampled, scoring);
+  const kl = reference && (await measureKl(model, reference, samples === 0 ? greedy : sampled, scoring));
   const summary: PolicySummary = {
     prompts: prompts.length,
     reward: summarise(own.map(({ reward }) => reward)),

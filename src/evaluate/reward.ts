@@ -6,6 +6,7 @@
  *     report.accuracy; report.calibration.ece;
  */
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
+import { joinWorld } from '../dist/world.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { LoadOptions, QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
@@ -27,6 +28,8 @@ import {
   topAccuracy,
 } from '../rewards/index.ts';
 import { type CorpusKind, corpusRows, type Example, task } from '../tasks/index.ts';
+
+import { dealtScorer } from './dealt-scorer.ts';
 
 /** The reward model and the data of `evaluateReward`. */
 export interface RewardEvaluationOptions extends LoadOptions {
@@ -93,7 +96,8 @@ export async function evaluateReward(
       ...(rows === undefined ? { maxSamples } : {}),
     });
     const examples = await dataset.toArray();
-    const decided = await decisionsOf(scorer, examples as Parameters<typeof decisionsOf>[1], { signal });
+    const dealt = dealtScorer(scorer, await joinWorld());
+    const decided = await decisionsOf(dealt, examples as Parameters<typeof decisionsOf>[1], { signal });
     const name = options.tasks ?? (typeof options.dataset === 'string' ? options.dataset : dataset.name);
     const report = summary(type, decided, rows === undefined ? undefined : goldOf(rows));
     const model = owned ? checkpoint : (scorer.model.folder ?? scorer.name);

@@ -59,9 +59,12 @@ interface Stepped {
   source?: string;
 }
 
+/** What decisions are made of: a reward model, or one whose scoring is dealt over several processes. */
+export type DecidingScorer = Pick<RewardModelScorer, 'notes' | 'score' | 'stepLogits'>;
+
 /** Scores pairs and compares the two responses of each. */
 async function preferenceDecisions(
-  scorer: RewardModelScorer,
+  scorer: DecidingScorer,
   pairs: readonly Pair[],
   options?: ScoreOptions,
 ): Promise<Decisions> {
@@ -94,7 +97,7 @@ async function preferenceDecisions(
 
 /** Scores graded solutions and compares each with its grade. */
 async function outcomeDecisions(
-  scorer: RewardModelScorer,
+  scorer: DecidingScorer,
   graded: readonly Graded[],
   options?: ScoreOptions,
 ): Promise<Decisions> {
@@ -129,7 +132,7 @@ interface ExamplesOf {
 
 /** The decisions on examples of the scorer's own type. */
 export function decisionsOf(
-  scorer: RewardModelScorer,
+  scorer: DecidingScorer,
   examples: readonly ExamplesOf[RewardType][],
   options?: ScoreOptions,
 ): Promise<Decisions> {
@@ -141,7 +144,7 @@ export function decisionsOf(
 
 /** One decision per labelled step. A solution is right where none of its steps is labelled wrong. */
 async function processDecisions(
-  scorer: RewardModelScorer,
+  scorer: DecidingScorer,
   solutions: readonly Stepped[],
   options?: ScoreOptions,
 ): Promise<Decisions> {

@@ -3,12 +3,13 @@
  * evaluation and are never used for training.
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
+import { computeDealt } from '../dist/deal.ts';
 import { joinWorld } from '../dist/world.ts';
 import { checkSameVocabulary } from '../models/files/tokenizer.ts';
 import type { Model } from '../models/index.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
-import { type ScoreOptions, scoreLogprobs } from './batches.ts';
+import { byTokens, type ScoreOptions, scoreLogprobs } from './batches.ts';
 import { drawRollouts } from './drawing.ts';
 import type { PolicyPrompt } from './prompts.ts';
 import type { Rollout, RolloutOptions, RolloutSampler } from './rollout.ts';
@@ -43,21 +44,30 @@ export async function evaluatePrompts(
   return { greedy, sampled, metrics: evaluationMetrics(greedy, sampled) };
 }
 
-/** KL(policy‖reference) by the k1 estimate on the policy's own responses: Σ_t log π − log πref. */
-export function measureKl(
+/**
+ * KL(policy‖reference) by the k1 estimate on the policy's own responses: Σ_t log π − log πref. Micro-batches are dealt over
+ * the ranks.
+ */
+export async function measureKl(
   policy: Model,
   reference: Model,
   rollouts: readonly Rollout[],
   options: ScoreOptions,
-): { perResponse: number; perToken: number } {
+): Promise<{ perResponse: number; perToken: number }> {
   checkSameVocabulary(policy, reference);
-  const own = scoreLogprobs(policy, null, rollouts, options).logprobs;
-  const other = scoreLogprobs(reference, null, rollouts, options).logprobs;
-  const sums = own.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (other[i]?.[t] as number), 0));
+  const measure = (part: readonly Rollout[]) => {
+    const own = scoreLogprobs(policy, null, part, options).logprobs;
+    const other = scoreLogprobs(reference, null, part, options).logprobs;
+    return own.map((lps, i) => lps.reduce((sum, lp, t) => sum + lp - (other[i]?.[t] as number), 0));
+  };
+  const parts = byTokens(rollouts, options.microBatchTokens, policy.decoder);
+  const sums = (await computeDealt(await joinWorld(), parts, tokensOf, measure)).flat();
   const total = sums.reduce((sum, kl) => sum + kl, 0);
-  const tokens = own.reduce((sum, { length }) => sum + length, 0);
+  const tokens = rollouts.reduce((sum, { completionIds }) => sum + completionIds.length, 0);
   return { perResponse: total / rollouts.length, perToken: total / tokens };
 }
+
+const tokensOf = (rollouts: readonly Rollout[]) => rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
 
 function evaluationMetrics(greedy: readonly Rollout[], sampled: readonly Rollout[]): Record<string, number> {
   const of = (pick: (rollout: Rollout) => number) => meanOf(greedy.map(pick));

@@ -5,6 +5,7 @@
  *     const progress = consoleProgress();
  *     await work({ progress });   //  training  ████████░░░░  64%  128/200 steps  41.2/s  2 s left  loss 0.231
  */
+import { readPlace } from '../../dist/place.ts';
 import type { Progress, ProgressTask } from '../../progress.ts';
 import { hideLive, type LiveLine, showLive, visible } from './print.ts';
 
@@ -23,6 +24,9 @@ const BAR_WIDTH = 20;
 
 export function consoleProgress(options: ConsoleOptions = {}): Progress {
   const { stream = process.stderr, now = () => performance.now() } = options;
+  // Of several ranks the first has the console.
+  if ((readPlace(process.env)?.rank ?? 0) > 0)
+    return { start: () => ({ advance: () => {}, done: () => {} }) as ProgressTask };
   return {
     start: (label, total, unit = '', before = 0) => startTask({ label, total, unit, before }, stream, now),
   };

@@ -4,6 +4,8 @@
  * its UTF-8 bytes. The first of equals is taken.
  */
 import { setImmediate as turn } from 'node:timers/promises';
+import { computeDealt } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import { responseLogprobs } from '../../models/index.ts';
 import type { Suite } from '../suites/open.ts';
@@ -23,30 +25,37 @@ export async function askChoices(suite: Suite, player: Player, options: AskingOp
   const roomFor = (question: unknown) =>
     1 + Math.max(...choicesOf(question).map((choice) => tokenizer.encode(` ${choice}`).length));
   const { written, shortened, tooLong } = await writePrompts(suite, player, writer, roomFor, options);
-  const outcomes: Outcome[] = [];
   const bar = options.progress?.start('questions', suite.questions.length, 'questions');
+  const starts = Array.from(
+    { length: Math.ceil(suite.questions.length / questionsAtOnce) },
+    (_, i) => i * questionsAtOnce,
+  );
+  const questionsFrom = (start: number) => suite.questions.slice(start, start + questionsAtOnce) as ChoiceQuestion[];
+  const tokensFrom = (start: number) =>
+    written.slice(start, start + questionsAtOnce).reduce((sum, prompt) => sum + (prompt?.ids.length ?? 0), 0);
+  const ask = async (start: number): Promise<Outcome[]> => {
+    options.signal?.throwIfAborted();
+    const questions = questionsFrom(start);
+    const sequences = questions.flatMap((question, i) => {
+      const prompt = written[start + i];
+      return prompt === undefined ? [] : choicesOf(question).map((choice) => writer.withAnswer(prompt.text, choice));
+    });
+    const logprobs = responseLogprobs(model.decoder, sequences);
+    bar?.advance(questions.length);
+    await turn();
+    return questions.map((question, i) => {
+      const prompt = written[start + i];
+      const choices = choicesOf(question);
+      const own = prompt === undefined ? undefined : logprobs.splice(0, choices.length);
+      return outcomeOf(question, choices, own, prompt?.text);
+    });
+  };
   try {
-    for (let start = 0; start < suite.questions.length; start += questionsAtOnce) {
-      options.signal?.throwIfAborted();
-      const questions = suite.questions.slice(start, start + questionsAtOnce) as ChoiceQuestion[];
-      const sequences = questions.flatMap((question, i) => {
-        const prompt = written[start + i];
-        return prompt === undefined ? [] : choicesOf(question).map((choice) => writer.withAnswer(prompt.text, choice));
-      });
-      const logprobs = responseLogprobs(model.decoder, sequences);
-      for (const [i, question] of questions.entries()) {
-        const prompt = written[start + i];
-        const choices = choicesOf(question);
-        const own = prompt === undefined ? undefined : logprobs.splice(0, choices.length);
-        outcomes.push(outcomeOf(question, choices, own, prompt?.text));
-      }
-      bar?.advance(questions.length);
-      await turn();
-    }
+    const outcomes = (await computeDealt(await joinWorld(), starts, tokensFrom, ask)).flat();
+    return { outcomes, shortened, tooLong };
   } finally {
     bar?.done();
   }
-  return { outcomes, shortened, tooLong };
 }
 
 function outcomeOf(

@@ -1,4 +1,6 @@
 /** Questions that the model answers in its own words: greedy and sampled responses by the one sampler. */
+import { dealByCost } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { type GenerationRequest, type SampledResponse, Sampler } from '../../models/index.ts';
 import { rolloutSeeds } from '../../rollouts/rollout.ts';
 import { stripThinking } from '../../text/index.ts';
@@ -48,7 +50,10 @@ const nothing: Response = { text: '', whole: '', ended: false, tokens: 0 };
 
 const stopsOf = ({ format }: Suite, { style, stop }: AskingOptions) => [...(style.chat ? [] : format.stop), ...stop];
 
-/** Greedy and sampled responses to all prompts in one call, so that no slot of the sampler stays empty. */
+/**
+ * Greedy and sampled responses to all prompts, dealt over the ranks; a rank's in one call, so that no slot of the sampler
+ * stays empty. A prompt's seed is that of its place in the suite.
+ */
 async function generated(
   { model, tokenizer }: Player,
   prompts: readonly Written[],
@@ -56,20 +61,32 @@ async function generated(
   stopStrings: readonly string[],
   { samples, temperature, topP, seed, progress, signal }: AskingOptions,
 ): Promise<Responses[]> {
+  const world = await joinWorld();
+  const places = dealByCost(
+    prompts.map(({ ids }) => ids.length + maxNewTokens),
+    world.size,
+  )[world.rank] as number[];
   using sampler = new Sampler(model, { tokenizer });
   const common = { maxNewTokens, stopStrings, stopIds: tokenizer.eosIds };
   const seeds = rolloutSeeds(seed, 'benchmark');
-  const requests = prompts.flatMap(({ ids: prompt }, i): GenerationRequest[] => [
-    { ...common, prompt, temperature: 0 },
-    ...(samples === 0 ? [] : [{ ...common, prompt, samples, temperature, topP, seed: seeds(i) }]),
-  ]);
+  const requests = places.flatMap((place): GenerationRequest[] => {
+    const { ids: prompt } = prompts[place] as Written;
+    return [
+      { ...common, prompt, temperature: 0 },
+      ...(samples === 0 ? [] : [{ ...common, prompt, samples, temperature, topP, seed: seeds(place) }]),
+    ];
+  });
   const found = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
   const each = samples === 0 ? 1 : 2;
-  return prompts.map((_, i) => ({
+  const own = places.map((place, i) => ({
+    place,
     greedy: responseOf((found[i * each] as SampledResponse[])[0] as SampledResponse),
     sampled: samples === 0 ? [] : (found[i * each + 1] as SampledResponse[]).map(responseOf),
   }));
+  // Lengths differ: a rank may be done long before another.
+  await world.meet('responses');
+  return (await world.gather(own)).flat().sort((a, b) => a.place - b.place);
 }
 
 const responseOf = ({ text = '', finish, ids }: SampledResponse): Response => ({

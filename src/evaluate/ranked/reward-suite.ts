@@ -7,6 +7,8 @@
  */
 import { existsSync } from 'node:fs';
 import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
+import { computeDealt } from '../../dist/deal.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import type { LoadOptions } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
@@ -92,21 +94,26 @@ async function scoreItems(
   items: readonly RankedItem[],
   { progress, signal }: RewardSuiteOptions,
 ): Promise<ScoredItem[]> {
-  const scored: ScoredItem[] = [];
   const bar = progress?.start('scoring', items.length, 'items');
+  const parts = Array.from({ length: Math.ceil(items.length / itemsAtOnce) }, (_, i) =>
+    items.slice(i * itemsAtOnce, (i + 1) * itemsAtOnce),
+  );
+  const score = async (part: readonly RankedItem[]): Promise<number[][]> => {
+    signal?.throwIfAborted();
+    const asked = part.flatMap(({ prompt, responses }) => responses.map((response) => ({ prompt, response })));
+    const scores = await scorer.score(asked, { signal });
+    if (scores.length !== asked.length || !scores.every(Number.isFinite))
+      throw new UserError(`${scorer.name} gave scores that are not numbers: its responses cannot be ranked.`);
+    bar?.advance(part.length);
+    return part.map(({ responses }) => scores.splice(0, responses.length));
+  };
   try {
-    for (let start = 0; start < items.length; start += itemsAtOnce) {
-      signal?.throwIfAborted();
-      const part = items.slice(start, start + itemsAtOnce);
-      const asked = part.flatMap(({ prompt, responses }) => responses.map((response) => ({ prompt, response })));
-      const scores = await scorer.score(asked, { signal });
-      if (scores.length !== asked.length || !scores.every(Number.isFinite))
-        throw new UserError(`${scorer.name} gave scores that are not numbers: its responses cannot be ranked.`);
-      for (const item of part) scored.push({ ...item, scores: scores.splice(0, item.responses.length) });
-      bar?.advance(part.length);
-    }
+    const scores = (await computeDealt(await joinWorld(), parts, charactersOf, score)).flat();
+    return items.map((item, i) => ({ ...item, scores: scores[i] as number[] }));
   } finally {
     bar?.done();
   }
-  return scored;
 }
+
+const charactersOf = (part: readonly RankedItem[]) =>
+  part.reduce((sum, { responses }) => sum + responses.reduce((all, { length }) => all + length, 0), 0);

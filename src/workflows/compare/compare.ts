@@ -9,6 +9,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { joinWorld } from '../../dist/world.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
@@ -68,7 +69,9 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(asked, model, tokenizer, scorer, evaluation);
   // A folder of its own for every comparison: two in one would mix.
-  const config = { ...asked, outputDir: claimFolder({ ...asked, prefix: 'run_' }) };
+  const world = await joinWorld();
+  const outputDir = await world.share(world.isFirst ? claimFolder({ ...asked, prefix: 'run_' }) : '');
+  const config = { ...asked, outputDir };
   try {
     const before = await judge.judge(model, 0);
     const runs: MethodRun[] = [];
@@ -79,14 +82,14 @@ export async function compareMethods(input: CompareInput, options: CompareOption
       for (const method of methods) {
         const run = await runMethod(config, method, seed, { judge, before, pairs, options });
         // An interrupted run is left out of the comparison.
-        if (options.signal?.aborted) break comparison;
+        if (await world.any(Boolean(options.signal?.aborted))) break comparison;
         runs.push(run);
         options.onRun?.(run);
       }
     }
     if (runs.length === 0) throw new DOMException('interrupted', 'AbortError');
     const results = comparisonResults(before, runs);
-    await writeComparison(config, before, runs, results);
+    if (world.isFirst) await writeComparison(config, before, runs, results);
     return { folder: config.outputDir, start: before, runs, results };
   } finally {
     scorer.dispose?.();
@@ -103,6 +106,7 @@ interface RunContext {
 
 async function runMethod(config: CompareConfig, method: Method, seed: number, context: RunContext): Promise<MethodRun> {
   const { judge, before, pairs, options } = context;
+  const world = await joinWorld();
   using run = await startMethod(config, method, seed, pairs, options);
   const every = Math.max(1, Math.round(config.steps / config.judgements));
   const history: MethodRun['history'] = [];
@@ -112,6 +116,8 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
   for await (const { step, metrics } of run) {
     seconds += metrics['train/step_time'] ?? 0;
     history.push({ step, metrics });
+    // Clocks of ranks differ: the first one's counts.
+    seconds = await world.share(seconds);
     const isLast = step === config.steps || (config.maxSeconds !== undefined && seconds >= config.maxSeconds);
     if (isLast || step % every === 0) judgements.push(await judge.judge(run.model, step));
     if (isLast) break;
@@ -128,7 +134,7 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
     steps,
     responses: judge.responses,
   };
-  await saveStats(config, result, run);
+  if (world.isFirst) await saveStats(config, result, run);
   return result;
 }
 

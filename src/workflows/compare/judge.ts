@@ -58,7 +58,7 @@ export class Judge {
       options,
     );
     const written = sampled.length > 0 ? sampled : greedy;
-    const { perResponse: kl } = measureKl(model, this.#start, written, { temperature, microBatchTokens });
+    const { perResponse: kl } = await measureKl(model, this.#start, written, { temperature, microBatchTokens });
     this.responses = greedy
       .slice(0, 6)
       .map(({ prompt, response, score }) => ({ prompt: promptLabel(prompt), text: response, reward: score }));

@@ -1,11 +1,12 @@
 /** Pairs for the preference losses of a comparison, from the starting model's own responses. */
+import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import { type Model, Sampler } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
+import { drawRollouts } from '../../rollouts/drawing.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { promptLabel } from '../../rollouts/records.ts';
-import { type Rollout, rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
-import { scoreRollouts } from '../../rollouts/scoring.ts';
+import { type Rollout, rolloutSeeds } from '../../rollouts/rollout.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type CompareConfig, pairing, policyConfig } from './config.ts';
 
@@ -28,14 +29,19 @@ export async function writePairs(
   const own = policyConfig(config, pairing, seed);
   const { prompts } = await openPrompts(own, tokenizer);
   using sampler = new Sampler(model, { tokenizer });
+  const world = await joinWorld();
   const perStep = config.batchSize * config.gradAccum;
   const rows: Pairs['rows'] = [];
   for (let step = 1; step <= config.steps; step++) {
     const seeds = rolloutSeeds(own.seed, step, 0);
-    const rollouts = await sampleRollouts(sampler, tokenizer, prompts.take(perStep), { ...own, seeds });
-    await scoreRollouts(scorer, rollouts);
+    const { rollouts } = await drawRollouts(sampler, tokenizer, scorer, prompts.take(perStep), {
+      ...own,
+      seeds,
+      world,
+    });
     for (const group of Map.groupBy(rollouts, (rollout) => rollout.group).values()) rows.push(...ranked(group));
-    if (config.maxSeconds !== undefined && performance.now() - started > 500 * config.maxSeconds) break;
+    const late = config.maxSeconds !== undefined && performance.now() - started > 500 * config.maxSeconds;
+    if (await world.any(late)) break;
   }
   if (rows.length === 0)
     throw new UserError(
