@@ -19,7 +19,7 @@ const models = [
 ];
 const runs = ['src/runs', ...['config', 'metrics', 'plots', 'store', 'catalogue'].map((room) => `src/runs/${room}`)];
 const belowTrainers = [
-  ...['src/dist', 'src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
+  ...['src/dist', 'src/dist/shard', 'src/hub', 'src/rewards', 'src/rewards/program', 'src/rollouts'],
   ...[engine, text, data, tasks, algorithms, models, runs].flat(),
 ];
 const trainerRooms = ['src/trainers', 'src/trainers/loop', 'src/trainers/batches', 'src/trainers/reference'];
@@ -40,6 +40,7 @@ const allowed: Record<string, string[]> = {
   'src/tensor/safetensors': ['src/tensor', 'src/tensor/engine'],
   'src/nn': ['src/tensor'],
   'src/dist': engine,
+  'src/dist/shard': ['src/dist', ...engine],
   'src/text/chat': [],
   'src/text/tokenizer': ['src/text/chat'],
   'src/text/grammar': ['src/text/tokenizer'],

@@ -18,6 +18,10 @@ using Tensors = std::vector<at::Tensor>;
 using Started = c10::intrusive_ptr<c10d::Work>;
 using Clock = std::chrono::steady_clock;
 
+int64_t microseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
 std::string progressKey(int rank) { return "at/" + std::to_string(rank); }
 
 /** Where the other ranks are, for a collective that did not end well. */
@@ -35,12 +39,14 @@ std::string whoIsMissing(Group& group, int64_t number) {
       int64_t at = 0;
       std::string operation;
       text >> at >> operation;
-      if (at < number) missing << (missing.tellp() > 0 ? ", " : "") << "rank " << rank << " (it last began number " << at << ", " << operation << ")";
+      if (at < number)
+        missing << (missing.tellp() > 0 ? ", " : "") << "rank " << rank << " (it last began number " << at << ", " << operation << ")";
     }
   } catch (const std::exception&) {
     return "The store of rank 0 does not answer either: its process or machine is gone.";
   }
-  return missing.tellp() > 0 ? "Missing: " + missing.str() + "." : "Every rank had begun it: one has died since, or the network has failed.";
+  return missing.tellp() > 0 ? "Missing: " + missing.str() + "."
+                             : "Every rank had begun it: one has died since, or the network has failed.";
 }
 
 /** The first line of a backend's message, without the file and line that Gloo puts in front. */
@@ -79,9 +85,15 @@ Answer perform(Group& group, const std::string& operation, const Tensors& tensor
     const auto seconds = std::chrono::duration<double>(Clock::now() - begun).count();
     std::ostringstream message;
     message.precision(3);
-    message << operation << " (number " << number << " of the group " << group.name << ") failed on rank " << group.rank << " of " << group.size
-            << " after " << seconds << " s: " << cause(error.what()) << ". " << whoIsMissing(group, number);
+    message << operation << " (number " << number << " of the group " << group.name << ") failed on rank " << group.rank << " of "
+            << group.size << " after " << seconds << " s: " << cause(error.what()) << ". " << whoIsMissing(group, number);
     throw std::runtime_error(message.str());
+  }
+  {
+    std::lock_guard<std::mutex> lock(group.spansMutex);
+    if (group.traced)
+      group.spans.push_back({operation, tensors.empty() ? 0 : static_cast<int64_t>(tensors.back().nbytes()), microseconds(begun),
+                             microseconds(Clock::now())});
   }
   group.busySeconds = group.busySeconds + std::chrono::duration<double>(Clock::now() - begun).count();
   return Answer::none();
@@ -144,7 +156,8 @@ void check(bool holds, const std::string& operation, const char* what) {
 void checkPair(const std::string& operation, const Tensors& tensors, int64_t outputs, int64_t inputs, int size) {
   check(tensors.size() == 2, operation, "takes an output and an input");
   const auto &output = tensors[0], &input = tensors[1];
-  check(output.scalar_type() == input.scalar_type() && output.device() == input.device(), operation, "output and input differ in dtype or device");
+  check(output.scalar_type() == input.scalar_type() && output.device() == input.device(), operation,
+        "output and input differ in dtype or device");
   check(output.numel() * outputs == input.numel() * inputs, operation, "the sizes of output and input do not fit the number of ranks");
   check(std::max(output.numel(), input.numel()) % size == 0, operation, "the elements cannot be dealt evenly over the ranks");
 }

@@ -1,5 +1,6 @@
 #include "dist/dist.h"
 
+#include "dist/beat.h"
 #include "dist/storage.h"
 #include "door/values.h"
 #ifdef ATTUNE_C10D
@@ -29,6 +30,7 @@ napi_value distInfo(napi_env env, Args&) {
 
 std::vector<Export> distExports() {
   std::vector<Export> all = storageExports();
+  for (const auto& each : beatExports()) all.push_back(each);
   all.push_back({"distInfo", door<distInfo>});
 #ifdef ATTUNE_C10D
   for (const auto& list : {storeExports(), groupExports()}) all.insert(all.end(), list.begin(), list.end());

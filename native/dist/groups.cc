@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "dist/stores.h"
+#include "door/calls.h"
 
 namespace attune {
 namespace {
@@ -103,10 +104,28 @@ napi_value groupStart(napi_env env, Args& args) {
 napi_value groupJoin(napi_env env, Args& args) {
   const auto found = started().find(toInt(env, args[0]));
   if (found == started().end()) throw ArgumentError("not a collective that was begun");
+  const NativeCall working;
   const std::string error = found->second.get();
   started().erase(found);
   if (!error.empty()) throw std::runtime_error(error);
   return undefined(env);
+}
+
+// groupTrace(group, on): [operation, bytes, begin, end] of the collectives since the last call, in microseconds of the monotonic clock,
+// if the last call has asked for them.
+napi_value groupTrace(napi_env env, Args& args) {
+  Group& group = groupAt(toInt(env, args[0]));
+  std::vector<Group::Span> spans;
+  {
+    std::lock_guard<std::mutex> lock(group.spansMutex);
+    group.traced = toBool(env, args[1]);
+    spans.swap(group.spans);
+  }
+  std::vector<napi_value> out;
+  for (const auto& span : spans)
+    out.push_back(
+        arrayOf(env, {fromString(env, span.operation), fromInt(env, span.bytes), fromInt(env, span.begin), fromInt(env, span.end)}));
+  return arrayOf(env, out);
 }
 
 napi_value groupSeconds(napi_env env, Args& args) { return fromDouble(env, groupAt(toInt(env, args[0])).busySeconds.load()); }
@@ -120,11 +139,8 @@ Group& groupAt(int64_t id) {
 }
 
 std::vector<Export> groupExports() {
-  return {{"groupMake", door<groupMake>},
-          {"groupRun", door<groupRun>},
-          {"groupStart", door<groupStart>},
-          {"groupJoin", door<groupJoin>},
-          {"groupSeconds", door<groupSeconds>}};
+  return {{"groupMake", door<groupMake>}, {"groupRun", door<groupRun>},     {"groupStart", door<groupStart>},
+          {"groupJoin", door<groupJoin>}, {"groupTrace", door<groupTrace>}, {"groupSeconds", door<groupSeconds>}};
 }
 
 }  // namespace attune

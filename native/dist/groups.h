@@ -19,6 +19,15 @@ struct Group {
   /** Seconds that collectives took on the lane's thread, in all. */
   std::atomic<double> busySeconds{0};
   std::unique_ptr<Lane> lane;
+
+  /** When collectives ran, where somebody asks for it. */
+  struct Span {
+    std::string operation;
+    int64_t bytes, begin, end;
+  };
+  bool traced = false;
+  std::vector<Span> spans;
+  std::mutex spansMutex;
 };
 
 Group& groupAt(int64_t id);

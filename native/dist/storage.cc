@@ -28,7 +28,8 @@ napi_value storageLend(napi_env env, Args& args) {
   const int64_t offset = toInt(env, args[2]);
   const int64_t bytes = parameter.numel() * static_cast<int64_t>(parameter.element_size());
   const int64_t available = buffer.numel() * static_cast<int64_t>(buffer.element_size());
-  if (!buffer.is_contiguous() || buffer.device() != parameter.device()) throw ArgumentError("a parameter's buffer is contiguous and on its device");
+  if (!buffer.is_contiguous() || buffer.device() != parameter.device())
+    throw ArgumentError("a parameter's buffer is contiguous and on its device");
   if (offset < 0 || offset + bytes > available || offset % static_cast<int64_t>(parameter.element_size()) != 0)
     throw ArgumentError("the parameter does not lie in the buffer");
   c10::StorageImpl* storage = ownStorage(parameter);

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "door/calls.h"
 #include "door/handles.h"
 
 namespace attune {
@@ -34,6 +35,7 @@ napi_value backward(napi_env env, Args& args) {
     checkGradients(outputs, gradients);
   }
   const bool retain = toBool(env, args[2]);
+  const NativeCall working;
   torch::autograd::backward(outputs, gradients, retain, /*create_graph=*/false);
   return undefined(env);
 }

@@ -1,5 +1,6 @@
 // CUDA, where libtorch has it: synchronisation, memory figures, streams, graphs. Without it `cudaCount` is 0 and the other functions
 // throw an error that says so.
+#include "door/calls.h"
 #include "door/handles.h"
 
 #ifdef ATTUNE_CUDA
@@ -39,6 +40,7 @@ napi_value cudaDevice(napi_env env, Args& args) {
 
 napi_value cudaSynchronize(napi_env env, Args& args) {
   c10::cuda::CUDAGuard guard(deviceIndex(env, args[0]));
+  const NativeCall working;
   c10::cuda::device_synchronize();
   return undefined(env);
 }

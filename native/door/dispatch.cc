@@ -6,6 +6,7 @@
 
 #include <deque>
 
+#include "door/calls.h"
 #include "door/generators.h"
 #include "door/handles.h"
 #include "door/in_step.h"
@@ -266,6 +267,7 @@ const Operator& operatorAt(napi_env env, napi_value value) {
 napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
   if (op.inStep) checkInStep(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;
+  const NativeCall working;
   op.handle.callBoxed(&stack);
   if (stack.size() == 1) return returns[0] >= 0 ? undefined(env) : wrap(env, stack[0]);
   std::vector<napi_value> out;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "door/calls.h"
 #include "door/handles.h"
 
 namespace attune {
@@ -73,6 +74,7 @@ napi_value fromBytes(napi_env env, Args& args) {
 
 napi_value bytesOf(napi_env env, Args& args) {
   at::NoGradGuard guard;
+  const NativeCall working;
   at::Tensor tensor = toTensor(env, args[0]).detach();
   if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
   // Lazy conjugates, negatives and zeros have other bytes in memory than their values.
@@ -85,7 +87,10 @@ napi_value bytesOf(napi_env env, Args& args) {
   return buffer;
 }
 
-napi_value item(napi_env env, Args& args) { return fromScalar(env, toTensor(env, args[0]).item()); }
+napi_value item(napi_env env, Args& args) {
+  const NativeCall working;
+  return fromScalar(env, toTensor(env, args[0]).item());
+}
 
 // [dtype, device, ...shape]
 napi_value meta(napi_env env, Args& args) {

@@ -32,7 +32,7 @@ export const launchDefaults: Omit<Flags, 'nproc'> = {
   masterAddr: '127.0.0.1',
   maxRestarts: '0',
   timeout: '10',
-  hangTimeout: '600',
+  hangTimeout: '8',
 };
 
 export function register(program: Command): void {
@@ -48,7 +48,7 @@ export function register(program: Command): void {
     .option('--timeout <seconds>', 'all processes end within this time once one has failed', launchDefaults.timeout)
     .option(
       '--hang-timeout <seconds>',
-      'a process that is silent for so long while others wait has failed; 0 = never',
+      'a process that makes no progress for so long outside of native code has failed; 0 = never',
       launchDefaults.hangTimeout,
     )
     .argument('<command...>', 'the command, after --')

@@ -106,6 +106,7 @@ async function load(entry: CommandEntry, args: string[]): Promise<Awaited<Return
     await prepareEngine().catch((error) => {
       if (!helpOnly) throw error;
     });
+    if (process.env.ATTUNE_BEAT_FD !== undefined) (await import('../dist/heartbeat.ts')).startBeating();
   }
   return entry.load();
 }

@@ -1,6 +1,5 @@
 /** `attune train --config pipeline.yaml`: one recipe on many models, one after another. */
 import type { Command } from 'commander';
-import { startBeating } from '../dist/beat.ts';
 import { gpusInstalled, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
@@ -79,7 +78,6 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 }
 
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
-  startBeating();
   // Of several ranks the first has the console.
   const speaks = (readPlace(process.env)?.rank ?? 0) === 0;
   using interrupt = onInterrupt((signal) =>

@@ -1,21 +1,15 @@
-/**
- * A rank's signs of life to `attune launch`, over a pipe: one line of JSON a second from the event loop, and the run's
- * folder once it is known.
- */
+/** What a rank tells `attune launch` over a pipe: signs of life (heartbeat.ts), and the run's folder once it is known. */
 import { writeSync } from 'node:fs';
 
 /** The pipe's number in a rank. */
 export const beatFd = 3;
 
 export interface Report {
+  /** Grows with turns of the event loop, native calls and bytes read or written: as long as it does, the rank works. */
+  done?: number;
+  /** Whether JavaScript's thread is inside a native call, which may take its time. */
+  native?: boolean;
   folder?: { path: string; isNew: boolean };
-}
-
-/** Begins to beat, where a launcher listens. */
-export function startBeating(env: Readonly<Record<string, string | undefined>> = process.env): void {
-  if (env.ATTUNE_BEAT_FD === undefined) return;
-  report({});
-  setInterval(() => report({}), 1000).unref();
 }
 
 /** Tells the launcher something; nothing where there is none. */

@@ -9,6 +9,7 @@
 import { native } from '../tensor/engine/native.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { WorldError } from './failure.ts';
+import { traceGroup } from './trace.ts';
 
 /** The collectives of a group, or of one place in its queue. */
 export interface Collectives {
@@ -55,6 +56,7 @@ export class Group implements Collectives {
   }): Promise<Group> {
     const { store, backend, name, rank, size, timeoutMs, host = '', explain } = options;
     const id = await native.groupMake(store, backend, name, rank, size, timeoutMs, host);
+    traceGroup(id, rank);
     return new Group(id, explain ?? (async ({ message }) => new WorldError(message)));
   }
 

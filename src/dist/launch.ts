@@ -22,7 +22,7 @@ export interface LaunchOptions {
   masterPort?: number;
   /** Seconds within which all ranks end once one has failed. */
   endSeconds: number;
-  /** Seconds without a sign of life, while other ranks give theirs, after which a rank counts as hung; 0 = never. */
+  /** Seconds without progress after which a rank counts as hung; 0 = never. */
   hangSeconds: number;
   /** What each rank runs: a program and its arguments. */
   command: readonly string[];
@@ -42,7 +42,10 @@ export interface LaunchResult {
 interface Rank {
   rank: number;
   child: ChildProcess;
+  /** When its native thread last reported, and when it last reported progress. */
   lastBeat: number;
+  lastProgress: number;
+  done: number;
   stoppedSince?: number;
   ended?: { code: number | null; signal: NodeJS.Signals | null };
   errors: string[];
@@ -109,15 +112,20 @@ function startRank(
     // In a process group of its own: a terminal's Ctrl-C reaches the launcher only, which passes it on once.
     detached: true,
   });
-  const state: Rank = { rank, child, lastBeat: performance.now(), errors: [] };
+  const state: Rank = { rank, child, lastBeat: 0, lastProgress: 0, done: -1, errors: [] };
   if (speaks) child.stderr?.pipe(process.stderr, { end: false });
   createInterface({ input: child.stderr as Readable }).on('line', (line) => {
     state.errors = [...state.errors.slice(-19), line];
     if (!speaks) tell(`[rank ${rank}] ${line}`);
   });
   createInterface({ input: child.stdio[beatFd] as Readable }).on('line', (line) => {
+    const report = JSON.parse(line) as Report;
+    onReport(report);
+    if (report.done === undefined) return;
     state.lastBeat = performance.now();
-    onReport(JSON.parse(line) as Report);
+    if (report.done === state.done && !report.native) return;
+    state.done = report.done;
+    state.lastProgress = state.lastBeat;
   });
   child.on('exit', (code, signal) => {
     state.ended = { code, signal };
@@ -164,27 +172,37 @@ function described({ rank, child, ended, errors }: Rank): Failure {
   const how =
     ended?.signal === 'SIGKILL'
       ? 'was killed (SIGKILL: by somebody, or by the system for want of memory)'
-      : ended?.signal
-        ? `was ended by ${ended.signal}`
-        : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.replace(/^attune: /, '')}`}`;
+      : errors.some((line) => /heap out of memory/.test(line))
+        ? "ran out of memory: JavaScript's heap is full (NODE_OPTIONS=--max-old-space-size=… makes it larger)"
+        : ended?.signal
+          ? `was ended by ${ended.signal}`
+          : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.replace(/^attune: /, '')}`}`;
   return { code: ended?.code ?? 1, failure: `rank ${rank} (process ${child.pid}) ${how}` };
 }
 
-/** Stopped by a signal for as long as that, or silent while another rank, which waits for it, is not. */
+/**
+ * A rank hangs if it was stopped by a signal, or if its native thread reports for `hangSeconds` that JavaScript's thread neither
+ * turns its event loop nor is in a native call nor reads or writes: an endless loop, a wait that blocks. A rank whose native
+ * thread is silent too, on a machine that has no time for it, is given a minute, as long as others report.
+ */
 function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }: LaunchOptions): boolean {
   if (rank.ended !== undefined) return false;
   const now = performance.now();
   rank.stoppedSince = isStopped(rank.child.pid) ? (rank.stoppedSince ?? now) : undefined;
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
-  if (hangSeconds === 0) return false;
-  const waits = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
-  return waits && now - rank.lastBeat > 1000 * hangSeconds;
+  if (hangSeconds === 0 || rank.lastBeat === 0) return false;
+  if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds) return true;
+  const othersReport = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
+  return othersReport && now - rank.lastBeat > 1000 * Math.max(60, hangSeconds);
 }
 
-const whyHung = ({ stoppedSince, lastBeat }: Rank) =>
-  stoppedSince === undefined
-    ? `no sign of life for ${Math.round((performance.now() - lastBeat) / 1000)} s while others wait`
-    : 'it was stopped by a signal';
+function whyHung({ stoppedSince, lastBeat, lastProgress }: Rank): string {
+  if (stoppedSince !== undefined) return 'it was stopped by a signal';
+  const idle = Math.round((lastBeat - lastProgress) / 1000);
+  return idle > 0
+    ? `JavaScript has been at one place for ${idle} s, outside of native code (an endless loop, or a wait that blocks; see --hang-timeout)`
+    : `no sign of life for ${Math.round((performance.now() - lastBeat) / 1000)} s`;
+}
 
 /** Whether Linux says that a process is stopped (state T). */
 function isStopped(pid: number | undefined): boolean {

@@ -1,7 +1,6 @@
 /** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
-import { startBeating } from '../../dist/beat.ts';
 import { readPlace } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
@@ -80,7 +79,6 @@ export async function runTraining(
   name: string,
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
-  startBeating();
   // Of several ranks the first has the console.
   if ((readPlace(process.env)?.rank ?? 0) > 0) return followTraining(start);
   using interrupt = onInterrupt((signal) =>

@@ -116,6 +116,9 @@ export interface Native {
   /** A parameter's memory: lent by a buffer, or taken away while its shape stays (native/dist/storage.cc). */
   storageLend(parameter: number, buffer: number, byteOffset: number): void;
   storageDrop(parameter: number): void;
+  /** Signs of life to a launcher (native/dist/beat.cc). */
+  beatStart(pipe: number): void;
+  beatTurn(): void;
 
   /** c10d (native/dist); without it, `distInfo` alone is there. */
   distInfo(): { c10d: boolean; nccl: boolean };
@@ -138,6 +141,8 @@ export interface Native {
   groupStart(group: number, operation: string, tensors: number[], root: number): number;
   groupJoin(ticket: number): void;
   groupSeconds(group: number): number;
+  /** Operation, bytes, begin and end (microseconds, monotonic) of the collectives since the last call. */
+  groupTrace(group: number, on: boolean): [string, number, number, number][];
 }
 
 /** The folder that holds package.json; the same path from src/tensor/engine and dist/tensor/engine. */

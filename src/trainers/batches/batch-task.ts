@@ -2,7 +2,7 @@
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
-import { makeOptimizer, type Shard, type WorldAdamW } from '../../dist/optimizer.ts';
+import { makeOptimizer, type Shard, type WorldAdamW } from '../../dist/shard/optimizer.ts';
 import { joinWorld, soloWorld, type World } from '../../dist/world.ts';
 import { packShared } from '../../models/decoder/batch.ts';
 import { responsesOf } from '../../models/decoder/responses.ts';

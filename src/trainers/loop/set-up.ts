@@ -80,7 +80,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
-  for (const note of worldNotes(config, world)) options.progress?.start('ranks').done(note);
+  for (const note of [...worldNotes(config, world), ...weightNotes(task)]) options.progress?.start('ranks').done(note);
   run.planned(task.totalSteps);
   return {
     run,
@@ -115,6 +115,16 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
   if (size <= gradAccum || 'microBatchTokens' in config) return [];
   return [
     `${size} processes share ${gradAccum} micro-batches a step: --grad-accum ${size} or more, with a smaller --batch-size, uses all`,
+  ];
+}
+
+/** What weights that are dealt over the ranks take on each. */
+function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
+  if (!weights) return [];
+  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  const { whole, inUpdate } = weights.bytes;
+  return [
+    `--shard full: a rank holds ${gib(inUpdate)} of weights while it updates, and ${gib(whole)} while it samples, evaluates or saves`,
   ];
 }
 

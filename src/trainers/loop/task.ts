@@ -76,7 +76,11 @@ export interface TrainTask {
 
 export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | 'zeroGrad' | 'load'> {
   /** The weights, where they are dealt over the ranks. */
-  readonly weights?: { readonly isWhole: boolean; makeWhole(): Promise<boolean> } | null;
+  readonly weights?: {
+    readonly isWhole: boolean;
+    readonly bytes: { whole: number; inUpdate: number };
+    makeWhole(): Promise<boolean>;
+  } | null;
   step(): void | Promise<void>;
   save(path: string | undefined): void | Promise<void>;
 }

@@ -8,8 +8,9 @@ import { type Bucket, bucketsOf } from '../../dist/buckets.ts';
 import { dealByCost, roundsBySize, roundsInOrder } from '../../dist/deal.ts';
 import { Exchange, OverlappedPass } from '../../dist/exchange.ts';
 import { clipTo, squaresOf } from '../../dist/norm.ts';
-import { ShardedAdamW } from '../../dist/sharded-adamw.ts';
-import { ShardedPass } from '../../dist/sharded-pass.ts';
+import { ShardedAdamW } from '../../dist/shard/sharded-adamw.ts';
+import { ShardedPass } from '../../dist/shard/sharded-pass.ts';
+import { traced } from '../../dist/trace.ts';
 import type { World } from '../../dist/world.ts';
 import type { Decoder } from '../../models/index.ts';
 import { clipGradNorm } from '../../nn/index.ts';
@@ -91,7 +92,8 @@ export class GradientSums {
     try {
       for (const [i, place] of places.entries()) {
         this.#seed(key, place);
-        const compute = () => scope(() => sums.add(work.backward(batches[place] as Batch)));
+        const compute = () =>
+          traced('micro-batch', () => scope(() => sums.add(work.backward(batches[place] as Batch))));
         if (i < places.length - 1) compute();
         else this.#watched(pass, compute);
         await nextTurn();
@@ -130,7 +132,8 @@ export class GradientSums {
         if (place !== undefined) {
           this.#seed(key, place);
           const metrics = new MetricSums();
-          this.#watched(pass, () => scope(() => metrics.add(backward(batches[place] as Batch))));
+          const compute = () => scope(() => metrics.add(backward(batches[place] as Batch)));
+          this.#watched(pass, () => traced('micro-batch', compute));
           rows.push({ place, metrics: metrics.read() });
         }
         pass.finish();
@@ -151,7 +154,10 @@ export class GradientSums {
   /** Runs a backward pass with somebody told of its blocks, where there are other ranks to send something to. */
   #watched(pass: OverlappedPass | ShardedPass, compute: () => void): void {
     const { decoder, world } = this.#options;
-    if (decoder === undefined || world.size === 1) return compute();
+    if (decoder === undefined || world.size === 1) {
+      compute();
+      return;
+    }
     decoder.watcher = pass;
     try {
       compute();

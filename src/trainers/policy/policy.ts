@@ -8,7 +8,7 @@
  * sampler.
  */
 import { type PolicyAlgorithm, useAlgorithm, usesReference } from '../../algorithms/index.ts';
-import { makeOptimizer } from '../../dist/optimizer.ts';
+import { makeOptimizer } from '../../dist/shard/optimizer.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';

@@ -6,7 +6,7 @@
  */
 import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
 import { packBatch, type TokenStore } from '../../data/index.ts';
-import { makeOptimizer, type WorldAdamW } from '../../dist/optimizer.ts';
+import { makeOptimizer, type WorldAdamW } from '../../dist/shard/optimizer.ts';
 import type { World } from '../../dist/world.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';

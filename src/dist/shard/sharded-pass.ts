@@ -7,8 +7,8 @@
  *
  * Every rank runs through the same collectives, also where it has no micro-batch (`finish`).
  */
-import type { Bucket } from './buckets.ts';
-import type { Exchange } from './exchange.ts';
+import type { Bucket } from '../buckets.ts';
+import type { Exchange } from '../exchange.ts';
 import type { ShardedWeights } from './sharded-weights.ts';
 
 /** Buckets of gradients on their way at a time. */

@@ -7,11 +7,12 @@
  *     weights.endUpdate();
  *     await weights.makeWhole();          // for sampling, evaluation and checkpoints
  */
-import { native } from '../tensor/engine/native.ts';
-import { dtypeBytes, empty, keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
-import { type Bucket, bytesOf, emptyLike } from './buckets.ts';
-import type { Group } from './group.ts';
-import type { World } from './world.ts';
+import { native } from '../../tensor/engine/native.ts';
+import { dtypeBytes, empty, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import { type Bucket, bytesOf, emptyLike } from '../buckets.ts';
+import type { Group } from '../group.ts';
+import type { World } from '../world.ts';
+import { checkRoom } from './room.ts';
 
 /** A bucket of weights: this rank's part, and the whole while it is gathered. */
 class LentBucket {
@@ -107,7 +108,7 @@ export class ShardedWeights {
       const lent = new LentBucket(bucket, group, world);
       this.#parts.set(bucket, lent);
       if (bucket.block === null) this.#rest.push(lent);
-      else (this.#blocks[bucket.block] ??= []).push(lent);
+      else this.#blocks[bucket.block] = [...(this.#blocks[bucket.block] ?? []), lent];
     }
     for (let i = 0; i < this.#blocks.length; i++) this.#blocks[i] ??= [];
   }
@@ -118,9 +119,15 @@ export class ShardedWeights {
   get isWhole(): boolean {
     return this.#isWhole;
   }
-  /** Bytes of all weights, whole. */
-  get wholeBytes(): number {
-    return [...this.#parts.values()].reduce((sum, lent) => sum + lent.wholeBytes, 0);
+  /** Bytes of the weights: of all of them, and of those that a rank has at most while it updates. */
+  get bytes(): { whole: number; inUpdate: number } {
+    const sum = (lents: readonly LentBucket[]) => lents.reduce((all, lent) => all + lent.wholeBytes, 0);
+    const whole = sum([...this.#parts.values()]);
+    const own = [...this.#parts.values()].reduce(
+      (all, { own: part, bucket }) => all + part.numel * dtypeBytes[bucket.dtype],
+      0,
+    );
+    return { whole, inUpdate: own + sum(this.#rest) + 2 * Math.max(0, ...this.#blocks.map(sum)) };
   }
 
   /** This rank's part of a bucket; undefined for buckets whose weights every rank has whole. */
@@ -147,7 +154,13 @@ export class ShardedWeights {
   /** Gathers the weights, as they are now, block by block; false where they are whole already. Every rank calls it. */
   async makeWhole(): Promise<boolean> {
     if (this.#isWhole) return false;
-    for (const lent of this.#parts.values()) await lent.gather();
+    const lents = [...this.#parts.values()];
+    for (const [device, own] of Map.groupBy(lents, ({ bucket }) => bucket.device))
+      checkRoom(
+        own.reduce((sum, lent) => sum + lent.wholeBytes, 0),
+        device,
+      );
+    for (const lent of lents) await lent.gather();
     this.#isWhole = true;
     return true;
   }

@@ -4,15 +4,15 @@
  * (sharded-weights.ts) are not, until they are used. A rank holds 1/N of the moments and of the f32 masters. Checkpoints are
  * those of one rank, byte for byte.
  */
-import { UserError } from '../errors.ts';
-import { AdamW, type AdamWOptions } from '../nn/index.ts';
-import { cat, dtypeBytes, keep, noGrad, openSafetensors, scope, type Tensor, zeros } from '../tensor/index.ts';
-import { SafetensorsStream } from '../tensor/safetensors/stream.ts';
-import { type Bucket, bucketsOf, bytesOf, emptyLike, type Slice } from './buckets.ts';
-import type { Group } from './group.ts';
-import { clipTo, squaresOf } from './norm.ts';
+import { UserError } from '../../errors.ts';
+import { AdamW, type AdamWOptions } from '../../nn/index.ts';
+import { cat, dtypeBytes, keep, noGrad, openSafetensors, scope, type Tensor, zeros } from '../../tensor/index.ts';
+import { SafetensorsStream } from '../../tensor/safetensors/stream.ts';
+import { type Bucket, bucketsOf, bytesOf, emptyLike, type Slice } from '../buckets.ts';
+import type { Group } from '../group.ts';
+import { clipTo, squaresOf } from '../norm.ts';
+import type { World } from '../world.ts';
 import { ShardedWeights } from './sharded-weights.ts';
-import type { World } from './world.ts';
 
 /** The part of a parameter that lies in this rank's part of its bucket. */
 interface Piece {

@@ -1,8 +1,8 @@
 /** The optimiser of a world: one that every rank has whole, or one that is dealt over the ranks. */
-import { AdamW, type AdamWOptions } from '../nn/index.ts';
-import type { Tensor } from '../tensor/index.ts';
+import { AdamW, type AdamWOptions } from '../../nn/index.ts';
+import type { Tensor } from '../../tensor/index.ts';
+import type { World } from '../world.ts';
 import { ShardedAdamW } from './sharded-adamw.ts';
-import type { World } from './world.ts';
 
 /** What ranks hold a part of: nothing; the optimiser's state and the gradients (ZeRO-2); the weights too (ZeRO-3). */
 export const shardKinds = ['none', 'optimizer', 'full'] as const;

@@ -1,0 +1,61 @@
+// A thread that tells the launcher, twice a second, how far JavaScript's thread is: whatever that one does, the line comes. What the
+// figures mean is decided by the launcher (src/dist/launch.ts).
+#include "dist/beat.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "door/calls.h"
+#include "door/values.h"
+
+namespace attune {
+namespace {
+
+std::atomic<uint64_t> turns{0};
+
+/** Bytes that the main thread has read and written: a checkpoint on its way to a slow disk is not a hang. */
+uint64_t bytesMoved() {
+  std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/io");
+  std::string name;
+  uint64_t value = 0, sum = 0;
+  while (file >> name >> value)
+    if (name == "rchar:" || name == "wchar:") sum += value;
+  return sum;
+}
+
+void beat(int pipe) {
+  for (;;) {
+    const bool busy = nativeDepth.load(std::memory_order_relaxed) > 0;
+    const uint64_t done = turns.load(std::memory_order_relaxed) + nativeCalls.load(std::memory_order_relaxed) + bytesMoved();
+    char line[96];
+    const int length =
+        std::snprintf(line, sizeof line, "{\"done\":%llu,\"native\":%s}\n", static_cast<unsigned long long>(done), busy ? "true" : "false");
+    // Without the launcher nobody would end this rank if another one died.
+    if (write(pipe, line, static_cast<size_t>(length)) < 0 && errno == EPIPE) _exit(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+}
+
+// beatStart(pipe): once per process.
+napi_value beatStart(napi_env env, Args& args) {
+  std::thread(beat, static_cast<int>(toInt(env, args[0]))).detach();
+  return undefined(env);
+}
+
+// beatTurn(): JavaScript's event loop has turned.
+napi_value beatTurn(napi_env env, Args&) {
+  turns.fetch_add(1, std::memory_order_relaxed);
+  return undefined(env);
+}
+
+}  // namespace
+
+std::vector<Export> beatExports() { return {{"beatStart", door<beatStart>}, {"beatTurn", door<beatTurn>}}; }
+
+}  // namespace attune

@@ -1,0 +1,56 @@
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { type LaunchOptions, launchRanks } from './launch.ts';
+
+/** Two ranks that beat; the second then does something of its own. */
+async function launched(second: string, options: Partial<LaunchOptions> = {}, flags: readonly string[] = []) {
+  const beat = join(import.meta.dirname, 'heartbeat.ts');
+  const tensors = join(import.meta.dirname, '../tensor/index.ts');
+  const program = `
+    import { startBeating } from ${JSON.stringify(beat)};
+    import { ones, setThreads } from ${JSON.stringify(tensors)};
+    startBeating();
+    if (process.env.RANK === '1') { ${second} }
+    else setTimeout(() => {}, 4000);`;
+  const said: string[] = [];
+  const begun = performance.now();
+  const result = await launchRanks({
+    ...{ nproc: 2, nnodes: 1, nodeRank: 0, masterAddr: '127.0.0.1', endSeconds: 4, hangSeconds: 3 },
+    command: [process.execPath, ...flags, '--input-type=module-typescript', '-e', program],
+    tell: (line) => said.push(line),
+    ...options,
+  });
+  return { ...result, said, seconds: (performance.now() - begun) / 1000 };
+}
+
+it('names a rank that hangs in JavaScript', async () => {
+  const { code, failure, seconds } = await launched("process.title = 'hangs'; for (;;);");
+  expect(code).toBe(1);
+  expect(failure).toMatch(
+    /^rank 1 \(process \d+\) hangs: JavaScript has been at one place for \d+ s, outside of native/,
+  );
+  expect(seconds).toBeGreaterThan(3);
+}, 60_000);
+
+it('names a rank that blocks', async () => {
+  const { failure } = await launched('Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);');
+  expect(failure).toMatch(/^rank 1 \(process \d+\) hangs: JavaScript has been at one place/);
+}, 60_000);
+
+it('leaves a rank alone that is in native code, or that computes with native calls, for longer than that', async () => {
+  const native = `
+    setThreads(1);
+    const a = ones([1500, 1500]);
+    const end = performance.now() + 2500;
+    while (performance.now() < end) a.matmul(a);
+    process.exit(0);`;
+  const { failure } = await launched(native, { hangSeconds: 1 });
+  expect(failure).toBeUndefined();
+}, 60_000);
+
+it('names a rank whose heap is full', async () => {
+  const fill = 'const kept = []; for (;;) kept.push(new Array(1000).fill(kept.length));';
+  const { failure, seconds } = await launched(fill, { hangSeconds: 30 }, ['--max-old-space-size=48']);
+  expect(failure).toMatch(/^rank 1 \(process \d+\) ran out of memory: JavaScript's heap is full/);
+  expect(seconds).toBeLessThan(40);
+}, 60_000);

@@ -1,0 +1,10 @@
+import { expect, it } from 'vitest';
+import { checkRoom } from './room.ts';
+
+it('refuses whole weights that do not fit, with the numbers', () => {
+  expect(() => checkRoom(1000, 'cpu')).not.toThrow();
+  expect(() => checkRoom(16 * 2 ** 30, 'cuda:1', 3.5 * 2 ** 30)).toThrow(
+    /whole weights on every rank, 16\.00 GiB, and 3\.50 GiB are free on cuda:1/,
+  );
+  expect(() => checkRoom(2 ** 60, 'cpu')).toThrow(/free on cpu/);
+});
