@@ -63,7 +63,7 @@ export async function measureKl(
   const parts = byTokens(rollouts, options.microBatchTokens, policy.decoder);
   const sums = (await computeDealt(await joinWorld(), parts, tokensOf, measure)).flat();
   const total = sums.reduce((sum, kl) => sum + kl, 0);
-  const tokens = rollouts.reduce((sum, { completionIds }) => sum + completionIds.length, 0);
+  const tokens = rollouts.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
   return { perResponse: total / rollouts.length, perToken: total / tokens };
 }
 
