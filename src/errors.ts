@@ -38,6 +38,14 @@ export function suggestion(name: string, known: Iterable<string>): string {
   return near === undefined ? '' : ` Did you mean "${near}"?`;
 }
 
+/** Refuses names that a call does not know: a misspelt option would be ignored from JavaScript, where no type checks it. */
+export function checkNames(call: string, given: object, known: readonly string[]): void {
+  const unknown = Object.keys(given).filter((name) => !known.includes(name));
+  if (unknown.length === 0) return;
+  const each = unknown.map((name) => `"${name}".${suggestion(name, known)}`).join(' ');
+  throw new UserError(`${call} does not know ${each} It takes ${known.join(', ')}.`);
+}
+
 /** How many letters to change, add, drop or swap with a neighbour (Damerau–Levenshtein distance, optimal string alignment). */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];

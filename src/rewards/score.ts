@@ -4,7 +4,7 @@
  *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
  *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
  */
-import { UserError } from '../errors.ts';
+import { checkNames, UserError } from '../errors.ts';
 import type { Message } from '../text/index.ts';
 import { loadRewardModel } from './reward-model.ts';
 import type { RewardScorer } from './scorer.ts';
@@ -19,6 +19,8 @@ export interface ScoreRequest {
   signal?: AbortSignal;
 }
 
+const NAMES = ['model', 'prompt', 'messages', 'response', 'responses', 'signal'];
+
 /**
  * The reward of one response, or one number for each of several. A model given by name is loaded for the call and freed
  * after it.
@@ -32,7 +34,9 @@ export async function score({
   signal,
   response,
   responses,
+  ...unknown
 }: ScoreRequest & { response?: string; responses?: readonly string[] }): Promise<number | number[]> {
+  checkNames('score', { model, ...unknown }, NAMES);
   const asked = messages ?? prompt;
   if (asked === undefined) throw new UserError('Give the `prompt` (or the `messages`) that the response answers.');
   if ((response === undefined) === (responses === undefined))

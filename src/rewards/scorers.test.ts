@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { respond, task } from '../tasks/index.ts';
 import { rewardFunction } from './program/function.ts';
 import { aggregateSteps, scoreOf } from './reward-model.ts';
+import { score } from './score.ts';
 import { scoreParts } from './scorer.ts';
 import { sumOfRewards } from './sum.ts';
 import { taskVerifier } from './verifier.ts';
@@ -20,6 +21,13 @@ describe('a function as a reward', () => {
     expect(await scoreParts(lists, items)).toEqual({ total: [2, 4, 3], parts: { length: [1, 3, 2], one: [1, 1, 1] } });
     const each = rewardFunction((batch) => batch.map(({ response }) => ({ x: response.length, y: -1 })));
     expect(await scoreParts(each, items)).toEqual({ total: [0, 2, 1], parts: { x: [1, 3, 2], y: [-1, -1, -1] } });
+  });
+
+  it('is asked by `score`, which refuses names that it does not know', async () => {
+    const model = rewardFunction((batch) => batch.map(({ response }) => response.length));
+    expect(await score({ model, prompt: 'say it', response: 'abc' })).toBe(3);
+    const misspelt = { model, promt: 'say it', prompt: 'say it', response: 'abc' };
+    await expect(score(misspelt)).rejects.toThrow(/score does not know "promt"\. Did you mean "prompt"\?/);
   });
 
   it('names the sample that an exception comes from', async () => {

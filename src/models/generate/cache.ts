@@ -2,7 +2,19 @@
  * The cache of keys and values: one slot per sequence, `length` positions each, allocated once. On CUDA there is a spare slot:
  * a captured graph always runs all rows, and idle rows write their keys there.
  */
-import { type Device, type DType, dtypeBytes, keep, scope, type Tensor, zeros } from '../../tensor/index.ts';
+import { freemem } from 'node:os';
+import { UserError } from '../../errors.ts';
+import {
+  cudaMemory,
+  type Device,
+  type DType,
+  dtypeBytes,
+  engineInfo,
+  keep,
+  scope,
+  type Tensor,
+  zeros,
+} from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 
 export interface CacheSize {
@@ -49,4 +61,28 @@ export function cacheBytes(spec: DecoderSpec, size: CacheSize, options: { dtype:
   const { kvHeads, headDim } = spec.attention;
   const positions = slotsHeld(size.slots, options.device) * size.length;
   return 2 * spec.layers * positions * kvHeads * headDim * dtypeBytes[options.dtype];
+}
+
+/**
+ * Refuses a cache that is larger than the memory that is free, with what would fit. `held`: bytes of a cache that it replaces.
+ */
+export function checkFits(size: CacheSize, bytes: number, device: Device, held: number): void {
+  if (bytes <= held) return;
+  const free = freeBytes(device) + held;
+  if (bytes <= free) return;
+  const gibibytes = (count: number) => `${(count / 2 ** 30).toLocaleString('en', { maximumFractionDigits: 1 })} GiB`;
+  const fitting = Math.max(0, Math.floor(free / (bytes / size.length) / 64) * 64);
+  const sequences = size.slots === 1 ? '1 sequence' : `${size.slots} sequences at once`;
+  throw new UserError(
+    `A cache for ${sequences} of ${size.length.toLocaleString('en')} tokens takes ${gibibytes(bytes)}, and ${gibibytes(free)} are free on ${device}. ` +
+      `At most ${fitting.toLocaleString('en')} tokens a sequence fit, prompt included: ask for fewer new tokens, or for fewer responses at once.`,
+  );
+}
+
+function freeBytes(device: Device): number {
+  if (!device.startsWith('cuda')) return device === 'cpu' ? freemem() : Number.POSITIVE_INFINITY;
+  const { reserved, allocated } = cudaMemory(device);
+  const gpus = engineInfo().devices.filter((each) => 'freeBytes' in each);
+  const gpu = gpus[Number(device.split(':')[1] ?? 0)];
+  return gpu === undefined ? Number.POSITIVE_INFINITY : gpu.freeBytes + reserved - allocated;
 }

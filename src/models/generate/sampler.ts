@@ -17,7 +17,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import { type CacheSize, cacheBytes } from './cache.ts';
+import { type CacheSize, cacheBytes, checkFits } from './cache.ts';
 import { Engine } from './engine.ts';
 import {
   type GenerationRequest,
@@ -119,7 +119,9 @@ export class Sampler {
     if (requests.some((request) => request.prompt.length === 0))
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
-    return { slots, length, bytes: cacheBytes(decoder.spec, { slots, length }, decoder) };
+    const bytes = cacheBytes(decoder.spec, { slots, length }, decoder);
+    checkFits({ slots, length }, bytes, decoder.device, this.cacheBytes);
+    return { slots, length, bytes };
   }
 
   #mostSlots(length: number): number {

@@ -258,6 +258,25 @@ describe('prefix reuse', () => {
     await first.responses;
   });
 
+  it('a conversation keeps its slot if its last tokens come back otherwise', async () => {
+    using model = await open();
+    using sampler = createSampler(model, { slots: 2, maxLength: 64, reusePrefixes: true });
+    const [one, other] = [3, 33].map((first) => Array.from({ length: 20 }, (_, i) => first + i)) as [
+      number[],
+      number[],
+    ];
+    await sampler.submit({ prompt: one, maxNewTokens: 6, seed: 1 }).responses;
+    await sampler.submit({ prompt: other, maxNewTokens: 6, seed: 2 }).responses;
+    // without the response, as a template drops thinking; a copy of the prompt would take the other conversation's slot
+    for (const prompt of [one, other]) {
+      const before = sampler.promptTokens.reused;
+      const request = { prompt: [...prompt, 60, 61], maxNewTokens: 5, seed: 3 };
+      const [response] = await sampler.submit(request).responses;
+      expect(sampler.promptTokens.reused - before).toBe(20);
+      expect(response?.ids).toEqual((await alone(model, request)).ids);
+    }
+  });
+
   it('is off unless it is asked for', async () => {
     using model = await open();
     using sampler = new Sampler(model);

@@ -66,6 +66,26 @@ describe('text in, text out', () => {
     await expect(model.generate({ prompt: 42 as never })).rejects.toThrow(/not a value of type number/);
   });
 
+  it('refuses names that it does not know, with the nearest one', async () => {
+    const misspelt = { messages, temprature: 0 };
+    await expect(model.generate(misspelt)).rejects.toThrow(
+      /generate does not know "temprature"\. Did you mean "temperature"\?/,
+    );
+    await expect(generate({ model: 'no/such-model', ...misspelt })).rejects.toThrow(/temprature/);
+    await expect(model.stream(misspelt).next()).rejects.toThrow(/stream does not know "temprature"/);
+    await expect(stream({ model, messages, samples: 2 } as never).next()).rejects.toThrow(/does not know "samples"/);
+  });
+
+  it('says what fits where a response would be longer than the memory', async () => {
+    const fault = await model.generate({ messages, maxNewTokens: 1e9 }).catch((error) => error);
+    expect(fault).toBeInstanceOf(UserError);
+    expect(fault.message).toMatch(
+      /1 sequence of 1,000,000,\d+ tokens takes [\d,.]+ GiB, and [\d,.]+ GiB are free on cpu/,
+    );
+    expect(fault.message).toMatch(/At most [\d,]+ tokens a sequence fit/);
+    expect((await model.generate({ messages, maxNewTokens: 2 })).ids).toHaveLength(2);
+  });
+
   it('takes a name, and frees what it loaded', async () => {
     const before = liveTensors();
     const { text } = await generate({ model: tiny, prompt: 'What is', temperature: 0, maxNewTokens: 4 });

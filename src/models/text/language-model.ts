@@ -5,7 +5,7 @@
  *     const { text } = await model.generate({ messages: [{ role: 'user', content: 'Why is the sky blue?' }] });
  *     for await (const piece of model.stream({ prompt: 'Once upon a time' })) process.stdout.write(piece);
  */
-import { UserError } from '../../errors.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import type { ResolveOptions } from '../../hub/hub.ts';
 import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
 import type { LoadOptions } from '../files/decoder.ts';
@@ -36,6 +36,13 @@ export interface TextRequest {
   seed?: number;
   signal?: AbortSignal;
 }
+
+const NAMES: Record<keyof TextRequest, true> = {
+  ...{ prompt: true, messages: true, maxNewTokens: true, temperature: true, topK: true, topP: true, minP: true },
+  ...{ repetitionPenalty: true, stop: true, seed: true, signal: true },
+};
+const STREAM_NAMES = Object.keys(NAMES);
+const GENERATE_NAMES = [...STREAM_NAMES, 'samples'];
 
 /** One response: its text, its tokens with their log-probs, and why it ended. */
 export interface TextResponse {
@@ -83,6 +90,7 @@ export class LanguageModel {
   generate(request: TextRequest & { samples: number }): Promise<TextResponse[]>;
   generate(request: TextRequest): Promise<TextResponse>;
   async generate(request: TextRequest & { samples?: number }): Promise<TextResponse | TextResponse[]> {
+    checkNames('generate', request, GENERATE_NAMES);
     const prompt = this.promptIds(request);
     const [responses = []] = await this.#sampler.generate([this.#asked(request, prompt)], { signal: request.signal });
     const texts = responses.map((response) => this.#textOf(response, prompt.length));
@@ -91,6 +99,7 @@ export class LanguageModel {
 
   /** Yields the response piece by piece as it is written, and returns the whole. Leaving the loop stops the generation. */
   async *stream(request: TextRequest): AsyncGenerator<string, TextResponse, void> {
+    checkNames('stream', request, STREAM_NAMES);
     const prompt = this.promptIds(request);
     const asked = this.#asked(request, prompt);
     const submission = this.#sampler.submit({ ...asked, signal: request.signal });
@@ -156,6 +165,7 @@ export async function generate({
   model,
   ...request
 }: TextRequest & { model: string | LanguageModel; samples?: number }): Promise<TextResponse | TextResponse[]> {
+  checkNames('generate', request, GENERATE_NAMES); // before a model is loaded
   if (typeof model !== 'string') return model.generate(request);
   using opened = await LanguageModel.open(model);
   return await opened.generate(request);
@@ -166,6 +176,7 @@ export async function* stream({
   model,
   ...request
 }: TextRequest & { model: string | LanguageModel }): AsyncGenerator<string, TextResponse, void> {
+  checkNames('stream', request, STREAM_NAMES);
   if (typeof model !== 'string') return yield* model.stream(request);
   using opened = await LanguageModel.open(model);
   return yield* opened.stream(request);
