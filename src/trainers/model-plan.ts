@@ -4,6 +4,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { readConfig } from '../models/files/decoder.ts';
 import { baseOfAdapter } from '../models/files/tokenizer.ts';
+import { cacheBytes, mostSlots } from '../models/generate/cache.ts';
 import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
@@ -17,6 +18,8 @@ export interface ModelPlan {
   /** The longest sequence that it can read. */
   positions: number;
   memory: MemoryEstimate;
+  /** Bytes of the sampler's cache for so many responses of at most this length, `slots` of them at the same time. */
+  cacheBytes(responses: number, length: number, slots?: number): number;
   /** What it takes in all with the base of the adapters held in each way; null without adapters. */
   choices: Record<'plain' | QuantType, number> | null;
 }
@@ -47,8 +50,11 @@ export async function modelPlan(
       ...{ dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing },
     });
   const total = (quantType?: QuantType) => memory(quantType).totalBytes;
+  const { spec } = model.decoder;
   return {
-    positions: model.decoder.spec.maxPositions,
+    positions: spec.maxPositions,
+    cacheBytes: (responses, length, slots = mostSlots(spec, length, { dtype, device })) =>
+      cacheBytes(spec, { slots: Math.min(slots, responses), length }, { dtype, device }),
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
     memory: memory(config.quantType ?? stored ?? undefined),
     choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },

@@ -6,6 +6,7 @@ import { count, duration } from '../format/numbers.ts';
 import { useEvents } from '../wire/events.ts';
 import { post } from '../wire/requests.ts';
 import { useResource } from '../wire/resource.ts';
+import { Command } from './page-parts.tsx';
 
 /** The job as it is now; undefined until the first answer, and without an id. */
 export function useJob(id: string | undefined): Job | undefined {
@@ -17,9 +18,24 @@ export function useJob(id: string | undefined): Job | undefined {
   return newest?.id === id ? newest : first.data;
 }
 
+/** A server has no end of its own: it answers, or it was stopped. */
+function wordFor({ kind, state, result }: Job): string {
+  if (kind !== 'serve') return state;
+  if (state === 'running') return result === undefined ? 'starting' : 'answers';
+  return state === 'failed' ? 'failed' : 'stopped';
+}
+
+function toneOf(job: Job): string {
+  const word = wordFor(job);
+  if (word === 'done' || word === 'answers') return 'tag good';
+  if (word === 'stopped') return 'tag';
+  return job.state === 'running' ? 'tag note' : 'tag bad';
+}
+
 export function JobView({ job }: { job: Job }) {
   const { progress, state } = job;
   const share = progress?.total ? progress.done / progress.total : undefined;
+  const url = state === 'running' ? (job.result as { url?: string } | undefined)?.url : undefined;
   const cancel = async () => {
     try {
       await post(`jobs/${job.id}/cancel`);
@@ -32,7 +48,7 @@ export function JobView({ job }: { job: Job }) {
       <div class="spread small">
         <span class="row tight">
           <b>{job.title}</b>
-          <span class={state === 'done' ? 'tag good' : state === 'running' ? 'tag note' : 'tag bad'}>{state}</span>
+          <span class={toneOf(job)}>{wordFor(job)}</span>
         </span>
         <span class="row tight muted number">
           {progress &&
@@ -40,11 +56,12 @@ export function JobView({ job }: { job: Job }) {
           {job.ended !== undefined && duration((job.ended - job.started) / 1000)}
           {state === 'running' && (
             <button type="button" class="button slim" onClick={cancel}>
-              Cancel
+              {job.kind === 'serve' ? 'Stop' : 'Cancel'}
             </button>
           )}
         </span>
       </div>
+      {url !== undefined && <Command text={url} />}
       {share !== undefined && state === 'running' && (
         <div class="progress">
           <div style={{ width: `${100 * share}%` }} />

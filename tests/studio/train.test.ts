@@ -52,7 +52,8 @@ describe('the form', () => {
     const fields = schema.groups.flatMap((group) => group.fields);
     const field = (name: string) => fields.find((each) => each.name === name);
     expect(field('lr')).toMatchObject({ flag: '--lr', type: 'number', default: 1e-6 });
-    expect(field('algorithm')?.default).toBe('grpo');
+    expect(field('algorithm')).toMatchObject({ type: 'text', default: 'grpo' });
+    expect(field('algorithm')?.names).toContain('drgrpo');
     expect(field('model')).toMatchObject({ picks: 'model', advanced: false });
     expect(field('dryRun')).toBeUndefined();
     // The default would lie outside of the studio's folder.
@@ -68,7 +69,12 @@ describe('the form', () => {
       algorithm: 'grpoo',
       lrSchedule: 'x',
     });
-    expect(faults.map(({ field }) => field).toSorted()).toEqual(['groupSize', 'lr', 'lrSchedule']);
+    expect(faults.map(({ field }) => field).toSorted()).toEqual(['algorithm', 'groupSize', 'lr', 'lrSchedule']);
+    const kinds = await check({ ...small, lr: 'fast', algorithm: 'grpoo', task: 'spell_backwards' });
+    expect(kinds.faults.map(({ field }) => field).toSorted()).toEqual(['algorithm', 'lr', 'task']);
+    // What would be a fault only because another was left out is none: gamma belongs to the algorithm that is misspelt.
+    const misspelt = await check({ ...small, algorithm: 'pppo', gamma: 0.9 });
+    expect(misspelt.faults.map(({ field }) => field)).toEqual(['algorithm']);
     expect(commandLine).toContain('--lr fast');
     expect((await check({ ...small, algorithm: 'grpoo' })).faults[0]).toMatchObject({
       message: expect.stringContaining('grpo'),
@@ -85,6 +91,7 @@ describe('the form', () => {
     expect(answer.commandLine).toContain('--save-tokens');
     expect(answer.yaml).toContain('group_size: 2');
     expect(answer.plan).toContain('each step: 1 prompts × 2 responses');
+    expect(answer.plan).toMatch(/memory: about \d+ MiB: weights 3 MiB, reference 3 MiB, .*, cache of the sampler \d/);
     const typed = argumentsOf(policySchema, { saveRollouts: false, lr: -1, task: '-x' });
     expect(typed.toSorted()).toEqual(['--lr', '--no-save-rollouts', '--task=-x', '-1'].toSorted());
   });
@@ -178,6 +185,26 @@ describe('models', () => {
     expect([stream.events.at(-1)?.data.error, stream.events.at(-1)?.data.state]).toEqual([undefined, 'done']);
     const { models } = (await client.get('/api/models')).json;
     expect(models.map(({ kind }: { kind: string }) => kind)).toContain('quantised');
+  }, 120_000);
+
+  it('serves a model to any client until it is stopped, and lists the server', async () => {
+    expect((await client.post('/api/models/serve', { model: '/etc' })).status).toBe(404);
+    expect((await client.post('/api/models/serve', { model: tiny, port: 70_000 })).status).toBe(400);
+    const job = (await client.post('/api/models/serve', { model: tiny, port: 0 })).json as Job;
+    expect(job.commandLine).toMatch(/^attune serve .*tiny --port 0$/);
+    const stream = await client.stream(`/api/jobs/${job.id}/events`);
+    await stream.until((events) => events.at(-1)?.data.result !== undefined, 90_000);
+    const [url] = stream.events.flatMap(({ data }) => data.result?.url ?? []) as [string];
+    const asked = { messages: [{ role: 'user', content: 'What is 4 + 5?' }], max_tokens: 4 };
+    const answer = await fetch(`${url}/chat/completions`, {
+      ...{ method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(asked) },
+    });
+    expect([answer.status, await answer.json()]).toMatchObject([200, { usage: { completion_tokens: 4 } }]);
+    const jobs = (await client.get('/api/jobs')).json as Job[];
+    expect(jobs.find(({ id }) => id === job.id)).toMatchObject({ kind: 'serve', state: 'running', result: { url } });
+    await client.post(`/api/jobs/${job.id}/cancel`);
+    await stream.until((events) => events.at(-1)?.data.state !== 'running', 30_000);
+    await expect(fetch(`${url}/models`)).rejects.toThrow();
   }, 120_000);
 
   it('lists, inspects, exports and refuses other paths', async () => {

@@ -86,3 +86,15 @@ function freeBytes(device: Device): number {
   const gpu = gpus[Number(device.split(':')[1] ?? 0)];
   return gpu === undefined ? Number.POSITIVE_INFINITY : gpu.freeBytes + reserved - allocated;
 }
+
+const DEFAULT_SLOTS = 128;
+/** Default slots on the CPU: as many as this much cache holds, but at least 32 and at most 128. */
+const CPU_CACHE_BYTES = 256 * 2 ** 20;
+const CPU_SLOTS = 32;
+
+/** Slots of a sampler that was not given a number, for sequences of this length. */
+export function mostSlots(spec: DecoderSpec, length: number, options: { dtype: DType; device: Device }): number {
+  if (options.device !== 'cpu') return DEFAULT_SLOTS;
+  const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { slots: 1, length }, options));
+  return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
+}

@@ -17,7 +17,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import { type CacheSize, cacheBytes, checkFits } from './cache.ts';
+import { type CacheSize, cacheBytes, checkFits, mostSlots } from './cache.ts';
 import { Engine } from './engine.ts';
 import {
   type GenerationRequest,
@@ -58,10 +58,6 @@ export interface PromptCounts {
   reused: number;
 }
 
-const DEFAULT_SLOTS = 128;
-/** Default slots on the CPU: as many as this much cache holds, but at least 32 and at most 128. */
-const CPU_CACHE_BYTES = 256 * 2 ** 20;
-const CPU_SLOTS = 32;
 /** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
 const PATIENCE_MS = 25;
 const WATCHED_PATIENCE_MS = 5;
@@ -109,7 +105,7 @@ export class Sampler {
     const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
     const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
-    const most = this.#mostSlots(length);
+    const most = mostSlots(decoder.spec, length, decoder);
     const slots = this.#options.slots ?? (this.#options.reusePrefixes ? most : Math.max(1, Math.min(most, responses)));
     if (needed > length) {
       throw new UserError(
@@ -122,13 +118,6 @@ export class Sampler {
     const bytes = cacheBytes(decoder.spec, { slots, length }, decoder);
     checkFits({ slots, length }, bytes, decoder.device, this.cacheBytes);
     return { slots, length, bytes };
-  }
-
-  #mostSlots(length: number): number {
-    const { decoder } = this.#model;
-    if (decoder.device !== 'cpu') return DEFAULT_SLOTS;
-    const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(decoder.spec, { slots: 1, length }, decoder));
-    return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
   }
 
   /** Bytes of the current cache. */

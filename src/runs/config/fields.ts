@@ -20,6 +20,8 @@ export interface FieldMeta {
   aliases?: readonly string[];
   /** Example values, shown in `--help`. */
   examples?: readonly string[];
+  /** Known values of a text that may have others: a form offers them. */
+  names?: readonly string[];
   /** Read from files only: no command-line option. */
   fileOnly?: boolean;
   /** Belongs to one invocation (`resumeFrom`, `dryRun`): neither saved with the run nor taken from a checkpoint. */

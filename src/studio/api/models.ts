@@ -48,10 +48,17 @@ export interface ExportRequest {
   type?: string;
 }
 
-/** A piece of work of its own: GET /api/jobs, answers of explore, quantise, export, start. */
+/** POST /api/models/serve: a job that runs until it is cancelled; its `result` is { url } once it answers. */
+export interface ServeRequest {
+  model: string;
+  /** 8000 unless given; 0 takes a free one. */
+  port?: number;
+}
+
+/** A piece of work of its own: GET /api/jobs, answers of explore, quantise, export, serve, start. */
 export interface Job {
   id: string;
-  kind: 'explore' | 'quantise' | 'export' | 'train' | 'load';
+  kind: 'explore' | 'quantise' | 'export' | 'serve' | 'train' | 'load';
   title: string;
   state: 'running' | 'done' | 'failed' | 'cancelled';
   started: number;

@@ -29,6 +29,8 @@ export interface TrainField {
   required: boolean;
   default?: unknown;
   choices?: string[];
+  /** Known values of a text; others are taken too. */
+  names?: string[];
   description: string;
   examples?: string[];
   min?: number;

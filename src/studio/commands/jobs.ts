@@ -50,6 +50,12 @@ export class JobHandle {
     this.#changed();
   }
 
+  /** What is there to use while it goes on. */
+  offer(result: unknown): void {
+    this.job.result = result;
+    this.#changed();
+  }
+
   found(runId: string): void {
     this.job.runId = runId;
     this.#changed();

@@ -42,6 +42,17 @@ export class Processes implements Disposable {
     return [this.#options.attune, ...args.map(quoted)].join(' ');
   }
 
+  /** A server: a process that goes on until it is cancelled, and says its address when it answers. */
+  serve(title: string, args: readonly string[]): JobHandle {
+    const handle = this.run('serve', title, args);
+    const stop = this.#jobs.watch(handle.job.id, ({ lines, result, state }) => {
+      const url = lines.map((line) => / at (http:\/\/\S+)$/.exec(line)?.[1]).find((found) => found !== undefined);
+      if (url !== undefined || state !== 'running') stop();
+      if (url !== undefined && result === undefined) handle.offer({ url });
+    });
+    return handle;
+  }
+
   /** A process whose end is the job's; `resultOf` reads what came out of its whole output. */
   run(
     kind: Job['kind'],

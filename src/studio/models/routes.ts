@@ -29,6 +29,8 @@ const exportRequest = z.object({
   type: z.enum(['f32', 'f16', 'bf16', 'q8_0', 'q4_0']).optional(),
 });
 
+const serveRequest = z.object({ model, port: z.number().int().min(0).max(65535).default(8000) });
+
 export interface ModelParts {
   catalogue: Catalogue;
   places: ModelPlaces;
@@ -62,6 +64,10 @@ export function modelRoutes({ catalogue, places, processes, above }: ModelParts)
       const args = ['export', format, '--model', shownHere(source), '--out', shownHere(path)];
       if (format === 'gguf' && type !== undefined) args.push('--type', type);
       return processes.run('export', `${name} as ${format}`, args, () => ({ path: shownHere(path) })).job;
+    }),
+    post('/api/models/serve', ({ body }): Job => {
+      const { model: name, port } = parsed(serveRequest, body);
+      return processes.serve(`${name} served`, ['serve', shownHere(places.find(name)), '--port', String(port)]).job;
     }),
   ];
 }

@@ -29,19 +29,59 @@ export async function checkForm(
   withPlan = true,
 ): Promise<TrainCheck> {
   const values = filled(given);
-  const { faults, resolved } = await resolvedForm(verb, values);
-  faults.push(...confined(values, resolved, root));
   const shown = {
     commandLine: commandLine(attune, `train ${verb.name}`, verb.schema, values),
     yaml: yamlOf(verb.schema, values),
   };
-  if (faults.length > 0 || resolved === undefined || !withPlan) return { faults, ...shown };
+  const first = await checkedOnce(verb, values, root, withPlan);
+  return { ...first, ...shown, faults: await furtherFaults(verb, values, root, withPlan, first.faults) };
+}
+
+type Checked = Pick<TrainCheck, 'faults' | 'plan' | 'planFailure'>;
+
+async function checkedOnce(verb: TrainVerb, values: Values, root: Root, withPlan: boolean): Promise<Checked> {
+  const { faults, resolved } = await resolvedForm(verb, values);
+  faults.push(...confined(values, resolved, root));
+  if (faults.length > 0 || resolved === undefined || !withPlan) return { faults };
   try {
-    return { faults, ...shown, plan: await verb.plan(resolved) };
+    return { faults, plan: await verb.plan(resolved) };
   } catch (error) {
-    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema), ...shown };
-    return { faults, ...shown, planFailure: (error as Error).message };
+    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema, values) };
+    return { faults, planFailure: (error as Error).message };
   }
+}
+
+/** Without these the rest would be checked against another model, other data or another algorithm. */
+const deciding = /^(model|dataset|tokenizer|fromConfig|refModel|rewardModelPath|algorithm|loss|type|resumeFrom)$/;
+/** Checked by themselves, whatever the algorithm is. */
+const independent = /^(task|dataset|lr|batchSize|gradAccum|maxSteps|epochs|seed)$/;
+const mostRounds = 6;
+
+/**
+ * A command stops at the first kind of fault: at texts that are no numbers before it looks at the rules, at rules before
+ * it looks at data. A form shows them all: what is at fault is left out, and the rest is checked again.
+ */
+async function furtherFaults(
+  verb: TrainVerb,
+  values: Values,
+  root: Root,
+  withPlan: boolean,
+  first: readonly FieldFault[],
+): Promise<FieldFault[]> {
+  const all = [...first];
+  for (let round = 0, newest = first; round < mostRounds && newest.length > 0; round++) {
+    const bad = new Set(all.map(({ field }) => field));
+    const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !bad.has(camelCase(name))));
+    if (bad.has('') || Object.keys(rest).length === 0) break;
+    const isDecided = [...bad].some((name) => deciding.test(name));
+    const loads = [...bad].some((name) => /^(model|dataset|tokenizer|fromConfig)$/.test(name));
+    const { faults } = await checkedOnce(verb, rest, root, withPlan && !loads);
+    newest = faults.filter(
+      ({ field }) => field !== '' && !bad.has(field) && field in rest && (!isDecided || independent.test(field)),
+    );
+    all.push(...newest);
+  }
+  return all;
 }
 
 /** What a form leaves empty was not given. */
@@ -60,7 +100,7 @@ async function resolvedForm(
     verb.check?.(resolved);
     return { faults: [], resolved };
   } catch (error) {
-    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema) };
+    if (error instanceof UserError) return { faults: faultsOf(error, verb.schema, values) };
     throw error;
   }
 }
@@ -73,12 +113,16 @@ function onlyDifferent({ schema }: TrainVerb, values: Values): Record<string, un
   );
 }
 
-/** Each fault of a config at its field; another error at the option that its text names. */
-export function faultsOf(error: UserError, schema: ConfigSchema): FieldFault[] {
+/** Each fault of a config at its field; another error at the option, or the value of one, that its text names. */
+function faultsOf(error: UserError, schema: ConfigSchema, values: Values): FieldFault[] {
   if (error instanceof ConfigError)
     return error.faults.map(({ path, message }) => ({ field: fieldOf(path.replace(/^--/, ''), schema), message }));
   const named = [...error.message.matchAll(/--([a-z][\w-]*)/g)].map(([, flag = '']) => fieldOf(flag, schema));
-  return [{ field: named.find((name) => name !== '') ?? '', message: error.message }];
+  const quoted = Object.entries(values).find(
+    ([, value]) => typeof value === 'string' && value !== '' && error.message.includes(`"${value}"`),
+  );
+  const field = named.find((name) => name !== '') ?? fieldOf(quoted?.[0] ?? '', schema);
+  return [{ field, message: error.message }];
 }
 
 function fieldOf(path: string, schema: ConfigSchema): string {

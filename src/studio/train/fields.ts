@@ -62,7 +62,7 @@ export function trainSchema({ name, description, schema }: TrainVerb, values?: R
 }
 
 function trainField(name: string, type: z.ZodType): TrainField {
-  const { description, examples } = fieldMeta(type);
+  const { description, examples, names } = fieldMeta(type);
   const kind = fieldKind(type);
   const standard = defaultValue(type);
   const picked = picks.find(([pattern]) => pattern.test(name))?.[1];
@@ -71,6 +71,7 @@ function trainField(name: string, type: z.ZodType): TrainField {
     type: typeOf(kind),
     ...(standard === undefined ? {} : { default: standard }),
     ...(kind.kind === 'enum' ? { choices: kind.values } : {}),
+    ...(names === undefined ? {} : { names: [...names] }),
     ...(examples === undefined ? {} : { examples: [...examples] }),
     ...(kind.kind === 'number' ? boundsOf(type) : {}),
     ...(picked === undefined ? {} : { picks: picked }),

@@ -3,6 +3,7 @@
  * memory.
  */
 import type { TokenStore } from '../../data/index.ts';
+import type { MemoryEstimate } from '../../models/index.ts';
 import { type ModelPlan, modelPlan, type PlannedModel, type PlanOptions } from '../model-plan.ts';
 import { StepBatches, type StepBatchOptions } from './step-batches.ts';
 
@@ -48,6 +49,20 @@ const number = (value: number) => value.toLocaleString('en-US', { maximumFractio
 const gib = (bytes: number) =>
   bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
+/** The memory by part; `more` is what comes besides training, in bytes by name. */
+export function describeMemory(memory: MemoryEstimate, more: Readonly<Record<string, number>> = {}): string {
+  const parts = {
+    weights: memory.weightBytes,
+    ...(memory.referenceBytes > 0 ? { reference: memory.referenceBytes } : {}),
+    'gradients and optimiser': memory.optimizerBytes,
+    activations: memory.activationBytes,
+    ...more,
+  };
+  const total = Object.values(more).reduce((sum, bytes) => sum + bytes, memory.totalBytes);
+  const told = Object.entries(parts).map(([name, bytes]) => `${name} ${gib(bytes)}`);
+  return `about ${gib(total)}: ${told.join(', ')}`;
+}
+
 /** The memory of LoRA and QLoRA, so that one can choose. */
 export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' | 'choices'>): string[] {
   if (choices === null) return [];
@@ -74,7 +89,7 @@ export function describePlan(plan: TrainingPlan): string {
   };
   const lines = [
     `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
-    `Memory    about ${gib(memory.totalBytes)}: weights ${gib(memory.weightBytes)}, ${memory.referenceBytes > 0 ? `reference ${gib(memory.referenceBytes)}, ` : ''}gradients and optimiser ${gib(memory.optimizerBytes)}, activations ${gib(memory.activationBytes)}`,
+    `Memory    ${describeMemory(memory)}`,
     ...describeChoices(plan),
     ...describeLength(plan),
     `Data      ${part(data.train)}`,

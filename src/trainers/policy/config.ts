@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { type PolicyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
+import { taskNames } from '../../tasks/index.ts';
 import { modelFields, quantTypeField } from '../fields.ts';
 import { algorithmFields, algorithmOf } from './algorithm-options.ts';
 import { policyRules } from './rules.ts';
@@ -27,6 +28,7 @@ const shape = z.object({
   ...modelFields({ model: 'Qwen/Qwen3-0.6B' }),
   algorithm: field(z.string().default('grpo'), {
     description: `one of ${policyAlgorithms.map(({ name }) => name).join(', ')}`,
+    names: policyAlgorithms.map(({ name }) => name),
     group: group.algorithm,
     aliases: ['method', 'loss'],
   }),
@@ -61,6 +63,7 @@ const shape = z.object({
 
   task: field(z.string().optional(), {
     description: 'verifiable tasks as prompts and reward',
+    names: taskNames,
     group: group.prompts,
     examples: ['chain_sum:1*2,gcd'],
   }),

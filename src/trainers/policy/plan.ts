@@ -5,8 +5,8 @@ import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter } from '../../models/files/tokenizer.ts';
 import { loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import { describeChoices } from '../batches/plan.ts';
-import { modelPlan } from '../model-plan.ts';
+import { describeChoices, describeMemory } from '../batches/plan.ts';
+import { type ModelPlan, modelPlan } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
 import { checkPolicyConfig, type PolicyConfig } from './config.ts';
@@ -44,25 +44,44 @@ async function describeReference(config: PolicyConfig): Promise<string> {
   return `${config.refModel ?? 'a second copy'}${config.refQuantType === undefined ? '' : `, ${config.refQuantType}`}`;
 }
 
+/** Keys and values of all responses that are sampled at the same time, each as long as it may become. */
+function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
+  const responses = config.batchSize * config.gradAccum * config.groupSize;
+  return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config.rolloutSlots);
+}
+
+/** Models whose size the plan does not know. */
+function besides({ rewardModelPath, valueBackbone }: PolicyConfig): string {
+  const more = [
+    ...(rewardModelPath === undefined ? [] : ['the reward model']),
+    ...(valueBackbone === 'own' ? ['the critic'] : []),
+  ];
+  return more.length === 0 ? '' : `; ${more.join(' and ')} besides`;
+}
+
 /** The plan as text. */
 export async function policyPlan(config: PolicyConfig): Promise<string> {
   checkPolicyConfig(config);
   await checkReference(config);
   const { algorithm, options } = algorithmOf(config);
   const tokenizer = await loadTokenizer(config);
-  const planned = await modelPlan(config, config.microBatchTokens);
+  const perStep = config.batchSize * config.gradAccum;
+  const isSecondCopy =
+    usesReference(algorithm, options) && !(await sharesBase(config)) && !(await startsFromAdapter(config));
+  const planned = await modelPlan(config, config.microBatchTokens, {
+    secondCopy: isSecondCopy,
+    ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
+  });
   const within = promptsWithin(config, planned.positions);
   const { prompts, evaluation } = await openPrompts(within, tokenizer);
-  const perStep = config.batchSize * config.gradAccum;
   const updates = options.ppoEpochs * config.nMinibatches;
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
-    ...describeChoices(await modelPlan(config, config.microBatchTokens)).map((line) =>
-      line.replace(/^QLoRA +/, 'memory: '),
-    ),
+    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cacheBytes(within, planned) })}${besides(config)}`,
+    ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
     `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

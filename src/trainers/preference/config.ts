@@ -34,6 +34,7 @@ const lossField = () =>
       }),
     {
       description: `the loss: ${preferenceLosses.map(({ name }) => name).join(', ')}`,
+      names: preferenceLosses.map(({ name }) => name),
       group: group.loss,
       aliases: ['lossType', 'method'],
     },

@@ -1,5 +1,6 @@
 /** One model: what it is, and what can be done with it. */
 import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import type { Job, ModelInspection, ModelRow } from '../../../src/studio/api.ts';
 import { href } from '../../app/router.ts';
 import { toast, toastFailure } from '../../app/toasts.ts';
@@ -47,17 +48,61 @@ export function ModelPanel({ row, onClose, onJob }: { row: ModelRow; onClose: ()
           </a>
         )}
       </div>
-      {!isReward && (
-        <>
-          <h3>Serve it to any OpenAI client</h3>
-          <Command text={`${now?.attune ?? 'attune'} serve ${quoted(row.model)}`} />
-        </>
-      )}
+      {!isReward && <Serve row={row} onJob={onJob} />}
       {canChange && row.kind !== 'quantised' && <Quantise row={row} onJob={onJob} />}
       {canChange && !isReward && <Export row={row} onJob={onJob} />}
       <h3>What it is</h3>
       {inspection.data ? <pre class="facts-text">{inspection.data.text}</pre> : <Waiting error={inspection.error} />}
     </article>
+  );
+}
+
+/** One piece of work that a model can be put to. */
+function JobForm({ title, start, children }: { title: string; start: () => void; children: ComponentChildren }) {
+  return (
+    <form
+      class="stack tight"
+      onSubmit={(event) => {
+        event.preventDefault();
+        start();
+      }}
+    >
+      <h3>{title}</h3>
+      {children}
+    </form>
+  );
+}
+
+/** A server of its own process, listed below the models until it is stopped; the same as a command to type. */
+function Serve({ row, onJob }: { row: ModelRow; onJob: () => void }) {
+  const port = useSignal('8000');
+  const start = () => begin('models/serve', { model: row.model, port: Number(port.value) }, onJob);
+  const usual = port.value.trim() === '8000' ? '' : ` --port ${port.value.trim()}`;
+  return (
+    <JobForm title="Serve to any OpenAI client" start={start}>
+      {session.value?.readOnly !== true && (
+        <div class="row nowrap">
+          <label class="row tight nowrap">
+            Port
+            <input
+              type="number"
+              class="port"
+              min="0"
+              max="65535"
+              required
+              value={port.value}
+              onInput={(event) => {
+                port.value = event.currentTarget.value;
+              }}
+            />
+          </label>
+          <button type="submit" class="button">
+            Serve
+          </button>
+        </div>
+      )}
+      <Command text={`${session.value?.attune ?? 'attune'} serve ${quoted(row.model)}${usual}`} />
+    </JobForm>
   );
 }
 
@@ -73,14 +118,7 @@ function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
     return begin('models/quantise', { model: row.model, kind, quantType: type.value, options }, onJob);
   };
   return (
-    <form
-      class="stack tight"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void start();
-      }}
-    >
-      <h3>Quantise</h3>
+    <JobForm title="Quantise" start={start}>
       <div class="row nowrap">
         <select
           class="auto"
@@ -107,7 +145,7 @@ function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
           Quantise
         </button>
       </div>
-    </form>
+    </JobForm>
   );
 }
 
@@ -130,14 +168,7 @@ function Export({ row, onJob }: { row: ModelRow; onJob: () => void }) {
       onJob,
     );
   return (
-    <form
-      class="stack tight"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void start();
-      }}
-    >
-      <h3>Export</h3>
+    <JobForm title="Export" start={start}>
       <div class="export">
         <select
           aria-label="Format"
@@ -175,7 +206,7 @@ function Export({ row, onJob }: { row: ModelRow; onJob: () => void }) {
           Export
         </button>
       </div>
-    </form>
+    </JobForm>
   );
 }
 

@@ -24,7 +24,7 @@ export default function Models() {
     { keys: 'Escape', what: 'close the model', run: () => setQuery({ model: undefined }) },
   ]);
   if (!models.data) return <Waiting error={models.error} what="Looking for models …" />;
-  const work = (jobs.data ?? []).filter(({ kind }) => kind === 'quantise' || kind === 'export');
+  const work = (jobs.data ?? []).filter(({ kind }) => ['quantise', 'export', 'serve'].includes(kind));
   busy.value = work.some(({ state }) => state === 'running');
   const words = (query.q ?? '').toLowerCase().split(/\s+/).filter(Boolean);
   const rows = models.data.models.filter(

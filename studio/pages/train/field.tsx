@@ -1,4 +1,5 @@
 /** One option: its control, what it does, its default, what is wrong with it. */
+import { useSignal } from '@preact/signals';
 import type { FieldFault, TrainField } from '../../../src/studio/api.ts';
 import { defaultText } from './values.ts';
 
@@ -22,7 +23,9 @@ export function Field({ field, value, faults, onChange }: FieldProps) {
       <label class="name" for={id} title={field.flag}>
         <span class="mono">{field.flag}</span>
       </label>
-      {field.type === 'switch' || field.type === 'choice' ? (
+      {field.names && field.picks !== 'task' ? (
+        <NameChoice {...{ field, value, shared, onChange }} names={field.names} />
+      ) : field.type === 'switch' || field.type === 'choice' ? (
         <select {...shared} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
           <option value="">{defaultText(field)} (default)</option>
           {(field.type === 'switch' ? ['true', 'false'] : (field.choices ?? [])).map((choice) => (
@@ -56,7 +59,69 @@ export function Field({ field, value, faults, onChange }: FieldProps) {
   );
 }
 
+interface NameChoiceProps {
+  field: TrainField;
+  names: readonly string[];
+  value: string;
+  shared: Readonly<Record<string, unknown>>;
+  onChange: (text: string) => void;
+}
+
+/** A list of the known names; the last entry gives way to a text, because a program may have registered others. */
+function NameChoice({ field, names, value, shared, onChange }: NameChoiceProps) {
+  const typing = useSignal(value !== '' && !names.includes(value));
+  if (typing.value || (value !== '' && !names.includes(value)))
+    return (
+      <div class="row tight nowrap">
+        <input
+          {...shared}
+          type="text"
+          class="grow"
+          autocomplete="off"
+          spellcheck={false}
+          placeholder={defaultText(field)}
+          value={value}
+          onInput={(event) => {
+            typing.value = true;
+            onChange(event.currentTarget.value);
+          }}
+        />
+        <button
+          type="button"
+          class="button slim"
+          onClick={() => {
+            typing.value = false;
+            onChange('');
+          }}
+        >
+          List
+        </button>
+      </div>
+    );
+  return (
+    <select
+      {...shared}
+      value={value}
+      onChange={(event) => {
+        typing.value = event.currentTarget.value === another;
+        if (!typing.value) onChange(event.currentTarget.value);
+      }}
+    >
+      <option value="">{defaultText(field)} (default)</option>
+      {names.map((name) => (
+        <option key={name} value={name}>
+          {name}
+        </option>
+      ))}
+      <option value={another}>another name …</option>
+    </select>
+  );
+}
+
+const another = '…';
+
 function listOf({ picks }: TrainField): string | undefined {
+  if (picks === 'task') return 'tasks';
   if (picks === 'model' || picks === 'reward-model') return 'models';
   return picks === 'dataset' ? 'datasets' : undefined;
 }

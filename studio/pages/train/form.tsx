@@ -111,6 +111,13 @@ export function TrainForm({ schema, description }: { schema: TrainSchema; descri
             </option>
           ))}
         </datalist>
+        <datalist id="tasks">
+          {fieldsOf(schema)
+            .flatMap(({ picks, names = [] }) => (picks === 'task' ? names : []))
+            .map((name) => (
+              <option key={name} value={name} />
+            ))}
+        </datalist>
         <datalist id="datasets">
           {datasets.data?.datasets.map(({ dataset, name }) => (
             <option key={dataset} value={dataset}>
