@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { colorOf, isConstant, isShare, labelOf, panelsOf, sideOf } from './metrics.ts';
+import { colorOf, isConstant, isShare, labelOf, panelsOf, sideOf, unitOf } from './metrics.ts';
 
 describe('metrics as panels', () => {
   it('puts training and held-out of one name together, by groups, without duplicates', () => {
@@ -14,17 +14,31 @@ describe('metrics as panels', () => {
     ];
     expect(panelsOf(names)).toEqual([
       {
-        title: 'Outcome',
+        title: 'Overview',
         panels: [
           { title: 'accuracy', names: ['train/accuracy', 'eval/accuracy'], share: true },
           { title: 'reward', names: ['train/reward'], share: false },
+          { title: 'kl', names: ['train/kl'], share: false },
         ],
       },
-      { title: 'Policy', panels: [{ title: 'kl', names: ['train/kl'], share: false }] },
       { title: 'Optimiser', panels: [{ title: 'lr', names: ['train/lr'], share: false }] },
       { title: 'More', panels: [{ title: 'odd', names: ['odd'], share: false }] },
     ]);
   });
+
+  it('shows first what a method is judged by', () => {
+    const first = (names: string[]) => panelsOf(names)[0]?.panels.map(({ title }) => title);
+    const policy = ['loss', 'reward', 'kl', 'entropy', 'length_mean', 'clip_fraction', 'grad_norm', 'accuracy'];
+    expect(first(policy.map((name) => `train/${name}`))).toEqual([
+      ...['accuracy', 'reward', 'kl', 'entropy', 'length_mean', 'clip_fraction'],
+    ]);
+    expect(first(['train/lr', 'train/loss', 'eval/loss'])).toEqual(['loss']);
+  });
+
+  it('tells units', () =>
+    expect(
+      ['train/old_kl', 'eval/length_mean', 'train/step_time', 'train/rollout_tokens_per_second', 'x'].map(unitOf),
+    ).toEqual(['nats', 'tokens', 's', 'tokens/s', undefined]));
 
   it('gives a colour one meaning', () => {
     expect(['train/loss', 'eval/loss', 'train/reward_verifier_answer', 'eval/reward_model', 'x'].map(colorOf)).toEqual([

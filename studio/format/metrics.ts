@@ -6,6 +6,12 @@ const left =
 const shares =
   /^accuracy[_/]|(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
 
+/** What is looked at first, of a policy and of the rest: the loss of a policy says nothing about learning. */
+const overviews = {
+  policy: /^(accuracy|reward|kl|entropy|length_mean|clip_fraction)$/,
+  other: /^(accuracy|pairwise_accuracy|loss|reward|margin|margin_mean|kl|perplexity)$/,
+};
+
 const panelGroups: [title: string, members: RegExp][] = [
   ['Outcome', /accuracy|^reward|^score$|pass_at|margin|^chosen|^rejected|^win/],
   ['Loss', /loss|perplexity/],
@@ -42,16 +48,20 @@ export function panelsOf(names: readonly string[]): PanelGroup[] {
     names: same.sort(trainingFirst),
     share: shares.test(title),
   }));
-  const groupOf = (title: string) => panelGroups.findIndex(([, members]) => members.test(title));
-  const byGroup = Map.groupBy(panels, ({ title }) => groupOf(title));
-  const order = [...panelGroups.keys(), -1];
+  const isPolicy = byTitle.has('entropy') || byTitle.has('clip_fraction') || byTitle.has('policy_loss');
+  const groups = [['Overview', isPolicy ? overviews.policy : overviews.other] as const, ...panelGroups];
+  const byGroup = Map.groupBy(panels, ({ title }) => groups.findIndex(([, members]) => members.test(title)));
+  const order = [...groups.keys(), -1];
   return order.flatMap((i) => {
     const inside = byGroup.get(i);
-    return inside ? [{ title: panelGroups[i]?.[0] ?? 'More', panels: inside.sort(foremostFirst) }] : [];
+    return inside ? [{ title: groups[i]?.[0] ?? 'More', panels: inside.sort(foremostFirst) }] : [];
   });
 }
 
-const foremost = ['accuracy', 'reward', 'loss', 'kl', 'entropy', 'length_mean', 'grad_norm', 'lr'];
+const foremost = [
+  ...['accuracy', 'pairwise_accuracy', 'reward', 'loss', 'kl', 'entropy', 'length_mean', 'clip_fraction'],
+  ...['grad_norm', 'lr'],
+];
 function foremostFirst(a: Panel, b: Panel): number {
   const rank = ({ title }: Panel) => (foremost.includes(title) ? foremost.indexOf(title) : foremost.length);
   return rank(a) - rank(b);
@@ -80,6 +90,16 @@ export function labelOf(name: string): string {
   const bare = bareName(name);
   return known[bare] ?? bare.replaceAll('_', ' ').replace(/\bkl\b/, 'KL');
 }
+
+const units: [RegExp, string][] = [
+  [/per_second$/, 'tokens/s'],
+  [/seconds$|^step_time$/, 's'],
+  [/(^|_)kl$|entropy|logprob|sampler_gap/, 'nats'],
+  [/^length/, 'tokens'],
+];
+
+/** What its values are counted in, where they are more than numbers. */
+export const unitOf = (name: string) => units.find(([pattern]) => pattern.test(bareName(name)))?.[1];
 
 export const isShare = (name: string) => shares.test(bareName(name));
 

@@ -95,7 +95,8 @@ function Foot({ onKeys }: { onKeys: () => void }) {
     <div class="side-foot">
       {now && (
         <span class="wrap" title="The folder whose runs are shown">
-          {now.root}
+          {/* Broken between folders, not within a name. */}
+          {now.root.split('/').flatMap((part, i) => (i === 0 ? [part] : [<wbr key={i} />, `/${part}`]))}
         </span>
       )}
       {now?.readOnly && <span class="tag note">read only</span>}

@@ -3,6 +3,7 @@
  * its middle: what was shown, typed or chosen has to be there afterwards.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { aroundCases } from './browser/around.cases.ts';
 import { chatCases } from './browser/chat.cases.ts';
 import { rolloutCases } from './browser/rollouts.cases.ts';
 import { runCases } from './browser/runs.cases.ts';
@@ -26,6 +27,7 @@ describe.skipIf(path === undefined)(path === undefined ? missing : 'in a browser
   rolloutCases(shared);
   chatCases(shared);
   trainingCases(shared);
+  aroundCases(shared);
   strangerCases(shared);
 
   it('wrote no error into its console and asked no other host', () => {

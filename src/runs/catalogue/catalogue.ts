@@ -18,7 +18,7 @@ export interface CatalogueOptions {
 
 type Cached = Record<string, { signature: string; entry: RunEntry }>;
 
-const cacheVersion = 2;
+const cacheVersion = 3;
 const deepest = 6;
 
 export function listCatalogue(root: string, options: CatalogueOptions = {}): RunEntry[] {

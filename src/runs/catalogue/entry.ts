@@ -46,6 +46,12 @@ interface Info {
   rollouts?: string;
 }
 
+/** By step; the best and the final model come last, so that the last one is what the run ended with. */
+function place(name: string): number {
+  if (name === 'final') return Number.MAX_VALUE;
+  return name === 'best_model' ? Number.MAX_SAFE_INTEGER : Number(name.split('-')[1]);
+}
+
 export function readEntry(path: string): RunEntry {
   const info = readJson<Info>(join(path, 'run.json')) ?? {};
   const config = readJson<{ model?: string }>(join(path, 'config.json')) ?? {};
@@ -53,7 +59,7 @@ export function readEntry(path: string): RunEntry {
   const snapshots = inside
     .filter((entry) => entry.isDirectory() && /^((step|checkpoint)-\d+|final|best_model)$/.test(entry.name))
     .map(({ name }) => snapshotOf(join(path, name)))
-    .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+    .sort((a, b) => place(a.name) - place(b.name));
   const metric = lastMetric(join(path, 'metrics.jsonl'));
   const base = baseOf(path, config.model);
   return {

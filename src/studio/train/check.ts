@@ -69,17 +69,17 @@ async function furtherFaults(
   first: readonly FieldFault[],
 ): Promise<FieldFault[]> {
   const all = [...first];
-  for (let round = 0, newest = first; round < mostRounds && newest.length > 0; round++) {
-    const bad = new Set(all.map(({ field }) => field));
+  const bad = new Set(all.map(({ field }) => field));
+  for (let round = 0, before = 0; round < mostRounds && bad.size > before; round++) {
+    before = bad.size;
     const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !bad.has(camelCase(name))));
     if (bad.has('') || Object.keys(rest).length === 0) break;
     const isDecided = [...bad].some((name) => deciding.test(name));
     const loads = [...bad].some((name) => /^(model|dataset|tokenizer|fromConfig)$/.test(name));
     const { faults } = await checkedOnce(verb, rest, root, withPlan && !loads);
-    newest = faults.filter(
-      ({ field }) => field !== '' && !bad.has(field) && field in rest && (!isDecided || independent.test(field)),
-    );
-    all.push(...newest);
+    const newest = faults.filter(({ field }) => !bad.has(field) && field in rest);
+    all.push(...newest.filter(({ field }) => !isDecided || independent.test(field)));
+    for (const { field } of newest) bad.add(field);
   }
   return all;
 }

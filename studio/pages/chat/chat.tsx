@@ -8,7 +8,7 @@ import { session } from '../../wire/requests.ts';
 import { useResource } from '../../wire/resource.ts';
 import './chat.css';
 import { Composer } from './composer.tsx';
-import { Loader } from './loader.tsx';
+import { Loader, Suggestions } from './loader.tsx';
 import { Settings } from './settings.tsx';
 import { ask, rate, stop, streaming, turns, vote } from './talk.ts';
 import { TurnView } from './turn.tsx';
@@ -92,11 +92,11 @@ export default function Chat() {
   if (!state.data) return <Waiting error={state.error} />;
   return (
     <div class="page chat-page">
-      <h1 class="hidden-visually">Chat</h1>
+      <h1>Chat</h1>
       <Loader state={state.data} onChange={state.reload} />
       {sides > 0 && <Votes votes={votes.data} rated={rated.value} state={state.data} />}
       {turns.value.length === 0 && (
-        <div class="card">
+        <div class="card chat-empty">
           <Empty icon="chat" title={sides === 0 ? 'Load a model to talk to' : 'Say something'}>
             <p>
               {sides === 0
@@ -105,6 +105,7 @@ export default function Chat() {
                   ? 'Both answer. Vote with the keys 1, 2, = and s: the votes are kept as preferences to train on.'
                   : 'A thumb on a reply is kept as an example to train on. Load a second model to compare and vote.'}
             </p>
+            {sides === 0 && !loading.value && <Suggestions />}
           </Empty>
         </div>
       )}

@@ -2,8 +2,9 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { ChatLoadRequest, ChatState, Job, ModelList } from '../../../src/studio/api.ts';
-import { route, setQuery } from '../../app/router.ts';
+import { href, route, setQuery } from '../../app/router.ts';
 import { toastFailure } from '../../app/toasts.ts';
+import { Command } from '../../parts/page-parts.tsx';
 import { post, session } from '../../wire/requests.ts';
 import { useResource } from '../../wire/resource.ts';
 
@@ -30,6 +31,7 @@ export function Loader({ state, onChange }: { state: ChatState; onChange: () => 
     onChange();
   };
   // A link from a run or a model brings its name.
+  const { model: linked } = route.value.query;
   useEffect(() => {
     const { model, with: other } = route.peek().query;
     if (model === undefined) return;
@@ -37,7 +39,7 @@ export function Loader({ state, onChange }: { state: ChatState; onChange: () => 
     if (other !== undefined) second.value = other;
     setQuery({ model: undefined, with: undefined });
     if (state.slots[0]?.model !== model) void load();
-  }, []);
+  }, [linked]);
   const loaded = [...state.slots.map(({ model }) => model), state.rewardModel ?? ''];
   const wanted = [...[first.value, second.value].filter(Boolean), reward.value];
   const isLoaded = loaded.join('\n') === wanted.join('\n') && state.slots.length > 0;
@@ -65,6 +67,29 @@ export function Loader({ state, onChange }: { state: ChatState; onChange: () => 
         </p>
       )}
     </form>
+  );
+}
+
+/** The newest models to begin with; where there are none, what to type. */
+export function Suggestions() {
+  const models = useResource<ModelList>('models');
+  if (!models.data) return null;
+  const able = models.data.models.filter(({ kind }) => kind !== 'reward').toSorted((a, b) => b.modified - a.modified);
+  if (able.length === 0)
+    return (
+      <>
+        <p>There is none here yet. A name of the hub above is fetched when it is loaded, or start with one:</p>
+        <Command text={`${session.value?.attune ?? 'attune'} studio --model Qwen/Qwen3-0.6B`} />
+      </>
+    );
+  return (
+    <div class="row tight suggestions">
+      {able.slice(0, 4).map(({ model, name }) => (
+        <a key={model} class="button slim" href={href(['chat'], { model })} title={model}>
+          {name}
+        </a>
+      ))}
+    </div>
   );
 }
 

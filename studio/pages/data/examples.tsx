@@ -39,11 +39,10 @@ export function Examples({ dataset, split }: { dataset: string; split: string | 
   useEffect(() => top.current?.scrollIntoView({ block: 'nearest' }), [offset]);
   return (
     <div ref={top} class="stack">
-      <search class="row nowrap">
+      <search class="row examples-search">
         <input
           ref={search}
           type="search"
-          class="grow"
           aria-label="Search examples"
           placeholder="Search prompts and responses"
           value={query.q ?? ''}

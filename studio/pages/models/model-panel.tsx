@@ -119,7 +119,7 @@ function Quantise({ row, onJob }: { row: ModelRow; onJob: () => void }) {
   };
   return (
     <JobForm title="Quantise" start={start}>
-      <div class="row nowrap">
+      <div class="export">
         <select
           class="auto"
           aria-label="Type of the weights"

@@ -4,6 +4,8 @@ import { useRef } from 'preact/hooks';
 import type { Job, ModelList, ModelRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { href, route, setQuery } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
+import { shortModel } from '../../format/models.ts';
 import { Size, Time } from '../../parts/figures.tsx';
 import { JobView } from '../../parts/job.tsx';
 import { Command, Empty, Waiting } from '../../parts/page-parts.tsx';
@@ -76,13 +78,13 @@ export default function Models() {
         <div class={open ? 'models-split open' : 'models-split'}>
           <Table
             label="Models"
-            columns={columns(open !== undefined)}
+            columns={columns(open !== undefined, isSmall.value)}
             total={rows.length}
             rowAt={(i) => rows[i]}
             keyOf={({ model }) => model}
-            rowHeight={46}
-            height={`min(${37 + 46 * Math.max(3, rows.length)}px, calc(100dvh - 150px))`}
-            minWidth={open ? 420 : 760}
+            rowHeight={48}
+            height={`min(${37 + 48 * Math.max(3, rows.length)}px, calc(100dvh - 150px))`}
+            minWidth={isSmall.value ? 340 : open ? 420 : 760}
             onOpen={({ model }) => setQuery({ model })}
             isChosen={({ model }) => model === query.model}
           >
@@ -110,9 +112,10 @@ export default function Models() {
   );
 }
 
-function columns(isNarrow: boolean): Column<ModelRow>[] {
+/** On a phone the kind stands below the name. */
+function columns(isNarrow: boolean, isPhone: boolean): Column<ModelRow>[] {
   const all: (Column<ModelRow> & { wide?: boolean })[] = [
-    { title: 'Name', width: 'minmax(180px, 2fr)', cell: (row) => <Name row={row} /> },
+    { title: 'Name', width: 'minmax(180px, 2fr)', cell: (row) => <Name row={row} isPhone={isPhone} /> },
     {
       title: 'Kind',
       width: '130px',
@@ -126,16 +129,17 @@ function columns(isNarrow: boolean): Column<ModelRow>[] {
     { title: 'Size', width: '96px', right: true, cell: (row) => <Size value={row.bytes} /> },
     { title: 'Changed', width: '110px', right: true, wide: true, cell: (row) => <Time at={row.modified} /> },
   ];
-  return all.filter(({ wide }) => !(isNarrow && wide));
+  return all.filter(({ wide, title }) => !((isNarrow || isPhone) && wide) && !(isPhone && title === 'Kind'));
 }
 
-function Name({ row }: { row: ModelRow }) {
+function Name({ row, isPhone }: { row: ModelRow; isPhone: boolean }) {
   return (
     <div class="model-name">
       <b class="cut" title={row.model}>
         {row.name}
       </b>
       <div class="small muted cut">
+        {isPhone && `${row.kind}${row.quantType ? ` ${row.quantType}` : ''}, `}
         {row.runId ? (
           <a href={href(['runs', row.runId])} tabIndex={-1} onClick={(event) => event.stopPropagation()}>
             its run
@@ -143,7 +147,7 @@ function Name({ row }: { row: ModelRow }) {
         ) : (
           row.place
         )}
-        {row.base && `, on ${row.base}`}
+        {row.base && `, on ${shortModel(row.base)}`}
       </div>
     </div>
   );

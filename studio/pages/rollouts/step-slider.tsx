@@ -24,7 +24,10 @@ export function StepSlider({ steps, step, isEval, canWhatIf }: StepSliderProps) 
             </>
           ) : (
             <>
-              <b>All steps</b> <span class="muted">{steps.length > 0 && `${count(steps.length)} with responses`}</span>
+              <b>All steps</b>{' '}
+              <span class="muted">
+                {steps.length > 0 && `${count(steps.length)} with responses; mean reward below, slide to pick one`}
+              </span>
             </>
           )}
         </span>
@@ -44,7 +47,7 @@ export function StepSlider({ steps, step, isEval, canWhatIf }: StepSliderProps) 
           </button>
         </span>
       </div>
-      <div class="step-track">
+      <div class={here ? 'step-track' : 'step-track idle'}>
         <StepCurve steps={steps} at={at} isEval={isEval} />
         <input
           type="range"
@@ -75,23 +78,29 @@ function StepCurve({ steps, at, isEval }: { steps: readonly StepSummary[]; at: n
     ([a, b], value) => [Math.min(a, value), Math.max(b, value)],
     [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY],
   );
+  const ends = [high, low].map((value) => <span key={value}>{short(value)}</span>);
   const x = (i: number) => ((1000 * i) / (steps.length - 1)).toFixed(1);
   const y = (value: number | null) => (38 - (36 * ((value ?? low) - low)) / (high - low || 1)).toFixed(1);
   const line = (pick: (step: StepSummary) => number | null) =>
     thinned(steps).map((i) => `${x(i)} ${y(pick(steps[i] as StepSummary))}`);
   const band = [...line(({ maxReward }) => maxReward), ...line(({ minReward }) => minReward).reverse()];
   return (
-    <svg
-      class={isEval ? 'step-curve held-out' : 'step-curve'}
-      viewBox="0 0 1000 40"
-      preserveAspectRatio="none"
-      role="img"
-      aria-label={`Mean reward from ${short(steps[0]?.meanReward)} to ${short(steps.at(-1)?.meanReward)}`}
-    >
-      <path class="band" d={`M${band.join('L')}Z`} />
-      <path class="mean" d={`M${line(({ meanReward }) => meanReward).join('L')}`} />
-      {at >= 0 && <line x1={x(at)} x2={x(at)} y1="0" y2="40" />}
-    </svg>
+    <>
+      <div class="step-scale number" title="Largest and smallest reward of a response">
+        {ends}
+      </div>
+      <svg
+        class={isEval ? 'step-curve held-out' : 'step-curve'}
+        viewBox="0 0 1000 40"
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`Mean reward from ${short(steps[0]?.meanReward)} to ${short(steps.at(-1)?.meanReward)}`}
+      >
+        <path class="band" d={`M${band.join('L')}Z`} />
+        <path class="mean" d={`M${line(({ meanReward }) => meanReward).join('L')}`} />
+        {at >= 0 && <line x1={x(at)} x2={x(at)} y1="0" y2="40" />}
+      </svg>
+    </>
   );
 }
 

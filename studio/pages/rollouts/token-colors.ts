@@ -61,6 +61,9 @@ function sized(measure: Measure, value: number | boolean | undefined | null): nu
   return measure === 'ratio' ? Math.log(value) : value;
 }
 
+/** What a number is counted in. */
+export const measureUnits: Partial<Record<Measure, string>> = { logprob: 'nats', entropy: 'nats', kl: 'nats' };
+
 /** What the ends of the scale mean. */
 export const legends: Record<Measure, { none: string; high: string; low?: string }> = {
   logprob: { none: 'certain', high: 'surprising' },

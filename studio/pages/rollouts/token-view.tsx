@@ -6,7 +6,16 @@ import { route, setQuery } from '../../app/router.ts';
 import { exact, short } from '../../format/numbers.ts';
 import { Explain } from '../../parts/explain.tsx';
 import { Segments } from '../../parts/page-parts.tsx';
-import { legends, type Measure, measureNames, measuresOf, type Scale, scaleOf, shadeOf } from './token-colors.ts';
+import {
+  legends,
+  type Measure,
+  measureNames,
+  measuresOf,
+  measureUnits,
+  type Scale,
+  scaleOf,
+  shadeOf,
+} from './token-colors.ts';
 
 const terms: Record<Measure, string> = {
   logprob: 'logprob',
@@ -83,6 +92,7 @@ function Under({ rollout }: { rollout: RolloutDetail }) {
 function Legend({ scale: { measure, full } }: { scale: Scale }) {
   const { none, high, low } = legends[measure];
   const end = measure === 'ratio' ? Math.exp(full) : full;
+  const unit = measureUnits[measure] ? ` ${measureUnits[measure]}` : '';
   return (
     <div class="token-legend small">
       {low && (
@@ -95,7 +105,7 @@ function Legend({ scale: { measure, full } }: { scale: Scale }) {
       <span>
         {high}
         {measure !== 'clipped' &&
-          ` (${short(measure === 'ratio' ? 1 / end : measure === 'logprob' || low ? -end : end)})`}
+          ` (${short(measure === 'ratio' ? 1 / end : measure === 'logprob' || low ? -end : end)}${unit})`}
       </span>
     </div>
   );

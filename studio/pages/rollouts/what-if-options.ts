@@ -24,3 +24,6 @@ export function written(value: unknown): string {
   if (value === undefined || value === null) return 'not set';
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
+
+/** clipLow → --clip-low, as it is typed. */
+export const flagOf = (name: string) => `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;

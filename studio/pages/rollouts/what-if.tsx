@@ -6,7 +6,7 @@ import { Icon } from '../../parts/icons.tsx';
 import { Waiting } from '../../parts/page-parts.tsx';
 import { post, session } from '../../wire/requests.ts';
 import { useResource } from '../../wire/resource.ts';
-import { changedOptions, written } from './what-if-options.ts';
+import { changedOptions, flagOf, written } from './what-if-options.ts';
 import { WhatIfResult } from './what-if-result.tsx';
 
 interface WhatIfProps {
@@ -101,7 +101,9 @@ export function WhatIf({ run, step, rollout, onClose }: WhatIfProps) {
         </label>
         {Object.entries(answer.value?.changed.options ?? {}).map(([name, value]) => (
           <label key={name} class="field">
-            <span class="name mono">{name}</span>
+            <span class="name mono cut" title={flagOf(name)}>
+              {flagOf(name)}
+            </span>
             <input
               type="text"
               spellcheck={false}

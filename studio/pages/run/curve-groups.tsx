@@ -2,7 +2,7 @@
 import { useMemo } from 'preact/hooks';
 import type { RunDetail } from '../../../src/studio/api.ts';
 import { go } from '../../app/router.ts';
-import { colorOf, isConstant, labelOf, type Panel, panelsOf, sideOf } from '../../format/metrics.ts';
+import { colorOf, isConstant, labelOf, type Panel, panelsOf, sideOf, unitOf } from '../../format/metrics.ts';
 import { Chart } from '../../parts/chart/chart.tsx';
 import { ChartControls } from '../../parts/chart/controls.tsx';
 import type { ChartSeries } from '../../parts/chart/series.ts';
@@ -46,6 +46,7 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
                 term={panel.title}
                 series={panel.series}
                 share={panel.share}
+                unit={unitOf(panel.title)}
                 view={view}
                 onPick={run.hasRollouts ? (step) => go(['rollouts', run.id], { step }) : undefined}
               />
@@ -66,8 +67,8 @@ interface DrawnGroup {
 
 function drawnGroups(curves: ReadonlyMap<string, Curve> | undefined): DrawnGroup[] {
   const named = panelsOf([...(curves?.keys() ?? [])]);
+  const seen = new Map<string, string>();
   return named.flatMap(({ title, panels }) => {
-    const seen = new Map<string, string>();
     const same: string[] = [];
     const drawn = panels.flatMap((panel) => {
       const series = seriesOf(panel, curves);

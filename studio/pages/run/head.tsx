@@ -69,7 +69,9 @@ function Facts({ run }: { run: RunDetail }) {
   const facts: [string, preact.ComponentChildren][] = [
     ['Method', run.method ? `${run.kind} · ${run.method}` : run.kind],
     ['Model', run.model ?? '–'],
-    ...((run.task ?? run.dataset) ? ([['Data', run.task ?? run.dataset]] as [string, string | undefined][]) : []),
+    ...((run.task ?? run.dataset)
+      ? ([['Data', (run.task ?? run.dataset)?.replaceAll(',', ', ')]] as [string, string | undefined][])
+      : []),
     ['Step', run.totalSteps ? `${count(run.step)} of ${count(run.totalSteps)}` : count(run.step)],
     ['Time', <Took key="took" seconds={run.seconds} />],
     ...(left === undefined ? [] : ([['Left', `about ${duration(left)}`]] as [string, string][])),
@@ -91,7 +93,7 @@ function Facts({ run }: { run: RunDetail }) {
       )}
       <dl class="facts">
         {facts.map(([name, value]) => (
-          <div key={name}>
+          <div key={name} class={name === 'Size' || name === 'Model' ? 'wide-only' : undefined}>
             <dt>{name}</dt>
             <dd class="wrap">{value}</dd>
           </div>
@@ -147,12 +149,15 @@ function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
     onChange();
   };
   return (
-    <div class="row tight">
+    <div class="row tight run-actions">
       {run.hasRollouts && (
         <a class="button" href={href(['rollouts', run.id])}>
           <Icon name="rollouts" /> Rollouts
         </a>
       )}
+      <a class="button" href={href(['runs'], { with: run.id })} title="Lay other runs over this one">
+        <Icon name="runs" /> Compare
+      </a>
       {newest && session.value?.hasChat && (
         <a class="button" href={href(['chat'], { model: newest.model })}>
           <Icon name="chat" /> Chat

@@ -92,7 +92,7 @@ export default function RunPage({ id }: { id: string }) {
   return (
     <div class="page">
       <RunHead run={{ ...run.data, step }} curves={read?.curves} onChange={() => readLater(500)} />
-      <Signals run={run.data} />
+      <Signals run={run.data} curves={read?.curves} />
       <nav class="tabs" aria-label="Parts of the run">
         {tabs.map(([name, title]) => (
           <a

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { RunRow } from '../../../src/studio/api.ts';
-import { filterRuns, type RunFilter } from './filter.ts';
+import { filterRuns, type RunFilter, resultOf } from './filter.ts';
 
 const run = (name: string, more: Partial<RunRow> = {}): RunRow => ({
   id: name,
@@ -34,6 +34,16 @@ describe('the list of runs', () => {
     expect(names({ text: '#ke ppo' })).toEqual([]);
     expect(names({ text: 'grpo/b' })).toEqual(['b']);
     expect(names({ kind: 'policy', state: 'running' })).toEqual(['a-2']);
+  });
+
+  it('shows and sorts by any metric', () => {
+    const runs = [run('a', { last: { 'train/kl': 0.1 } }), run('b', { last: { 'train/kl': 0.3 } }), run('c')];
+    const filter = { text: '', kind: '', state: '', metric: 'train/kl', sort: 'metric', dir: 'desc' } as const;
+    expect(filterRuns(runs, filter).map(({ name }) => name)).toEqual(['b', 'a', 'c']);
+    expect([resultOf(runs[0] as RunRow, 'train/kl'), resultOf(runs[2] as RunRow, 'train/kl')]).toEqual([
+      { name: 'train/kl', value: 0.1 },
+      undefined,
+    ]);
   });
 
   it('is sorted with numbers as numbers, and the unknown last', () => {

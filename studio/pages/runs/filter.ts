@@ -8,11 +8,13 @@ export interface RunFilter {
   text: string;
   kind: string;
   state: string;
+  /** The metric of the Result column; a run's own where it is empty. */
+  metric?: string;
   sort: RunSort;
   dir: 'asc' | 'desc';
 }
 
-export function filterRuns(runs: readonly RunRow[], { text, kind, state, sort, dir }: RunFilter): RunRow[] {
+export function filterRuns(runs: readonly RunRow[], { text, kind, state, metric, sort, dir }: RunFilter): RunRow[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = runs.filter(
     (run) =>
@@ -21,7 +23,9 @@ export function filterRuns(runs: readonly RunRow[], { text, kind, state, sort, d
       words.every((word) => has(run, word)),
   );
   const sign = dir === 'asc' ? 1 : -1;
-  return found.sort((a, b) => sign * compare(sortValue(a, sort), sortValue(b, sort)) || b.created - a.created);
+  return found.sort(
+    (a, b) => sign * compare(sortValue(a, sort, metric), sortValue(b, sort, metric)) || b.created - a.created,
+  );
 }
 
 function has(run: RunRow, word: string): boolean {
@@ -41,10 +45,17 @@ function has(run: RunRow, word: string): boolean {
   return fields.some((field) => field?.toLowerCase().includes(word));
 }
 
-function sortValue(run: RunRow, sort: RunSort): string | number | undefined {
+/** The figure that the Result column shows. */
+export function resultOf(run: RunRow, metric?: string): RunRow['metric'] {
+  if (!metric) return run.metric;
+  const value = run.last[metric];
+  return typeof value === 'number' ? { name: metric, value } : undefined;
+}
+
+function sortValue(run: RunRow, sort: RunSort, metric?: string): string | number | undefined {
   switch (sort) {
     case 'metric':
-      return run.metric?.value;
+      return resultOf(run, metric)?.value;
     case 'model':
       return run.base ?? run.model;
     case 'kind':

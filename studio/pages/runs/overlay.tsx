@@ -2,7 +2,8 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { RunRow } from '../../../src/studio/api.ts';
-import { isConstant, isShare, labelOf, panelsOf, sideOf } from '../../format/metrics.ts';
+import { go } from '../../app/router.ts';
+import { isConstant, isShare, labelOf, panelsOf, sideOf, unitOf } from '../../format/metrics.ts';
 import { Chart } from '../../parts/chart/chart.tsx';
 import { ChartControls } from '../../parts/chart/controls.tsx';
 import type { ChartSeries } from '../../parts/chart/series.ts';
@@ -32,6 +33,10 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
     // Names and runs are made anew at every drawing.
     [curves.runs, names.join(), ids.join()],
   );
+  const openStep = (step: number, id: string | undefined) => {
+    const run = runs.find((each) => each.id === id);
+    if (run?.hasRollouts) go(['rollouts', run.id], { step });
+  };
   const shown = panels.filter(({ series }) => series.length > 0 && !isConstant(series.map(({ y }) => y)));
   return (
     <>
@@ -64,7 +69,9 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
               term={name}
               series={series}
               share={isShare(name)}
+              unit={unitOf(name)}
               view={view}
+              onPick={runs.some(({ hasRollouts }) => hasRollouts) ? (step, { id }) => openStep(step, id) : undefined}
               tall
             />
           ))}
@@ -78,7 +85,7 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
 function seriesOf(name: string, runs: readonly RunRow[], read: Map<string, RunCurves> | undefined): ChartSeries[] {
   return runs.flatMap((run, i) => {
     const curve = read?.get(run.id)?.curves.get(name);
-    return curve && curve.x.length > 0 ? [{ label: run.name, color: runColor(i), ...curve }] : [];
+    return curve && curve.x.length > 0 ? [{ id: run.id, label: run.name, color: runColor(i), ...curve }] : [];
   });
 }
 

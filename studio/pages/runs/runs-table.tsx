@@ -8,7 +8,10 @@ import { count } from '../../format/numbers.ts';
 import { Num, Size, State, Time } from '../../parts/figures.tsx';
 import { Spark } from '../../parts/page-parts.tsx';
 import { type Column, Table } from '../../parts/table.tsx';
-import type { RunSort } from './filter.ts';
+import { type RunSort, resultOf } from './filter.ts';
+
+/** Two lines of text, and below them the progress of a run that is going on. */
+const rowHeight = 52;
 
 interface RunsTableProps {
   rows: readonly RunRow[];
@@ -16,12 +19,13 @@ interface RunsTableProps {
   onChoose: (ids: readonly string[]) => void;
   sort: RunSort;
   dir: 'asc' | 'desc';
+  metric?: string | undefined;
   onSort: (sort: RunSort, dir: 'asc' | 'desc') => void;
   /** Leaves room for the comparison below. */
   isShort: boolean;
 }
 
-export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }: RunsTableProps) {
+export function RunsTable({ rows, chosen, onChoose, sort, dir, metric, onSort, isShort }: RunsTableProps) {
   const toggle = (id: string) => onChoose(chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id]);
   const columns: Column<RunRow, RunSort>[] = isSmall.value
     ? smallColumns
@@ -40,11 +44,16 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
           cell: (run) => <span title={run.model}>{shortModel(run.base ?? run.model ?? '–')}</span>,
         },
         { title: 'State', width: '140px', sort: 'state', cell: (run) => <Progress run={run} /> },
-        { title: 'Result', width: 'minmax(230px, 1.5fr)', sort: 'metric', cell: (run) => <Result run={run} /> },
+        {
+          title: 'Result',
+          width: 'minmax(230px, 1.5fr)',
+          sort: 'metric',
+          cell: (run) => <Result run={metric ? { metric: resultOf(run, metric) } : run} />,
+        },
         { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
         { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
       ];
-  const needed = 35 + 46 * Math.max(3, rows.length) + 2;
+  const needed = 35 + rowHeight * Math.max(3, rows.length) + 2;
   return (
     <Table
       label="Runs"
@@ -52,7 +61,7 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, onSort, isShort }
       total={rows.length}
       rowAt={(i) => rows[i]}
       keyOf={(run) => run.id}
-      rowHeight={46}
+      rowHeight={rowHeight}
       height={`min(${needed}px, ${isShort ? '38dvh' : 'calc(100dvh - 170px)'})`}
       minWidth={isSmall.value ? 350 : 980}
       onOpen={(run) => go(['runs', run.id])}
@@ -129,7 +138,11 @@ function Progress({ run }: { run: RunRow }) {
   );
 }
 
-function Result({ run: { metric, spark } }: { run: Pick<RunRow, 'metric'> & { spark?: number[] | undefined } }) {
+interface ResultProps {
+  run: { metric?: RunRow['metric'] | undefined; spark?: number[] | undefined };
+}
+
+function Result({ run: { metric, spark } }: ResultProps) {
   if (!metric) return <span class="muted">–</span>;
   return (
     <div class="run-result">

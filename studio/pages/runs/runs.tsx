@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { RunRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { route, setQuery } from '../../app/router.ts';
+import { labelOf, panelsOf, sideOf } from '../../format/metrics.ts';
 import { DeleteDialog } from '../../parts/delete-dialog.tsx';
 import { Command, Empty, Waiting } from '../../parts/page-parts.tsx';
 import { session } from '../../wire/requests.ts';
@@ -27,6 +28,7 @@ function Runs() {
     text: query.q ?? '',
     kind: query.kind ?? '',
     state: query.state ?? '',
+    metric: query.metric ?? '',
     sort: (query.sort ?? 'updated') as RunSort,
     dir: query.dir === 'asc' ? 'asc' : 'desc',
   };
@@ -70,6 +72,7 @@ function Runs() {
           />
           <Choice name="kind" label="Kind" value={filter.kind} rows={runs.data} />
           <Choice name="state" label="State" value={filter.state} rows={runs.data} />
+          <MetricChoice value={query.metric ?? ''} rows={runs.data} />
         </div>
       </div>
       <RunsTable
@@ -78,6 +81,7 @@ function Runs() {
         onChoose={choose}
         sort={filter.sort}
         dir={filter.dir}
+        metric={query.metric}
         onSort={(sort, dir) => setQuery({ sort, dir })}
         isShort={rows.length > 0}
       />
@@ -140,6 +144,28 @@ function Choice({
       {values.map((each) => (
         <option key={each} value={each}>
           {each}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** What the Result column shows, and is sorted by. */
+function MetricChoice({ value, rows }: { value: string; rows: readonly RunRow[] }) {
+  const names = panelsOf([...new Set(rows.flatMap(({ last }) => Object.keys(last)))]).flatMap(({ panels }) =>
+    panels.flatMap((panel) => panel.names),
+  );
+  return (
+    <select
+      class="wide-only"
+      aria-label="Result shown"
+      value={value}
+      onChange={(event) => setQuery({ metric: event.currentTarget.value })}
+    >
+      <option value="">Main result</option>
+      {names.map((name) => (
+        <option key={name} value={name}>
+          {labelOf(name)}, {sideOf(name)}
         </option>
       ))}
     </select>

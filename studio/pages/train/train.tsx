@@ -36,7 +36,7 @@ export default function Train() {
             href={href(['train', command.name])}
             aria-current={command.name === chosen?.name ? 'true' : undefined}
           >
-            {command.title}
+            {command.name}
           </a>
         ))}
       </nav>

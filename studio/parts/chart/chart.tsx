@@ -9,7 +9,7 @@ import { theme } from '../../app/theme.ts';
 import { exact, percent, short } from '../../format/numbers.ts';
 import { Explain } from '../explain.tsx';
 import { axisText, dataOf, optionsOf } from './drawing.ts';
-import { align, type ChartSeries, valueAt } from './series.ts';
+import { align, type ChartSeries, stepAt, valueAt } from './series.ts';
 import type { ChartView } from './view.ts';
 
 export interface ChartProps {
@@ -18,13 +18,14 @@ export interface ChartProps {
   term?: string;
   series: readonly ChartSeries[];
   share?: boolean;
+  unit?: string | undefined;
   tall?: boolean;
   view: ChartView;
-  /** Goes to a step's rollouts. */
-  onPick?: ((step: number) => void) | undefined;
+  /** Goes to a step's rollouts; `series` is the one whose line lies nearest, or the first. */
+  onPick?: ((step: number, series: ChartSeries) => void) | undefined;
 }
 
-export function Chart({ title, term, series, share = false, tall = false, view, onPick }: ChartProps) {
+export function Chart({ title, term, series, share = false, unit, tall = false, view, onPick }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
   const at = useSignal<number | undefined>(undefined);
@@ -32,9 +33,10 @@ export function Chart({ title, term, series, share = false, tall = false, view, 
   const aligned = useMemo(() => align(series, smoothing, log), [series, smoothing, log]);
   const newest = useRef(aligned);
   newest.current = aligned;
-  const pick = (index: number) => {
-    const step = newest.current.step[index];
-    if (step !== undefined) onPick?.(step);
+  const pick = (index: number, nearest = 0) => {
+    const [x, chosen] = [newest.current.x[index], series[nearest]];
+    const step = x === undefined || !chosen ? undefined : stepAt(chosen, x);
+    if (step !== undefined && chosen) onPick?.(step, chosen);
   };
   const picks = useRef(pick);
   picks.current = pick;
@@ -44,6 +46,7 @@ export function Chart({ title, term, series, share = false, tall = false, view, 
     series.map(({ color, dash, x }) => [color, dash, x.length <= 25]),
     smoothing > 0,
     log,
+    view.trimmed.value,
     axis,
     share,
     theme.value,
@@ -60,7 +63,7 @@ export function Chart({ title, term, series, share = false, tall = false, view, 
       onCursor: (index: number | undefined) => {
         at.value = index;
       },
-      onPick: onPick && ((index: number) => picks.current(index)),
+      onPick: onPick && ((index: number, nearest: number) => picks.current(index, nearest)),
     };
     const made = new uPlot(
       optionsOf(drawing, element.clientWidth, element.clientHeight),
@@ -102,6 +105,7 @@ export function Chart({ title, term, series, share = false, tall = false, view, 
       <div class="chart-head">
         <h3>
           {title}
+          {unit && <span class="unit"> {unit}</span>}
           {term && <Explain term={term} />}
         </h3>
         <span class="chart-at">

@@ -23,7 +23,7 @@ export function ChartControls({ view }: { view: ChartView }) {
         }}
       />
       <label>
-        Smoothing
+        Smoothing <output class="number">{view.smoothing.value.toFixed(2)}</output>
         <input
           type="range"
           min="0"
@@ -43,7 +43,17 @@ export function ChartControls({ view }: { view: ChartView }) {
             view.log.value = event.currentTarget.checked;
           }}
         />
-        Log scale
+        Log y
+      </label>
+      <label class="check" title="The y axis leaves out the outermost 2 % at each end: spikes run out of the panel">
+        <input
+          type="checkbox"
+          checked={view.trimmed.value}
+          onChange={(event) => {
+            view.trimmed.value = event.currentTarget.checked;
+          }}
+        />
+        Trim spikes
       </label>
       <label class="check" title="A zoomed view moves on with the newest values">
         <input

@@ -3,7 +3,7 @@ import type uPlot from 'uplot';
 import type { MetricAxis } from '../../../src/studio/api.ts';
 import { color } from '../../app/theme.ts';
 import { duration, short } from '../../format/numbers.ts';
-import { type Aligned, type ChartSeries, rangeOf } from './series.ts';
+import { type Aligned, bulkOf, type ChartSeries, rangeOf, valueAt } from './series.ts';
 import type { ChartView } from './view.ts';
 
 export interface Drawing {
@@ -11,7 +11,7 @@ export interface Drawing {
   share: boolean;
   view: ChartView;
   onCursor: (index: number | undefined) => void;
-  onPick?: ((index: number) => void) | undefined;
+  onPick?: ((index: number, nearest: number) => void) | undefined;
 }
 
 const font = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
@@ -37,7 +37,14 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
     padding: [6, 8, 0, 0],
     scales: {
       x: { time: false, range: (_, low, high) => [...(view.zoom.peek() ?? wide(low, high))] as [number, number] },
-      y: log ? { distr: 3 } : { range: (_, low, high) => rangeOf(low, high, share) },
+      y: log
+        ? { distr: 3 }
+        : {
+            range: (_, low, high) => {
+              const [from, to] = view.trimmed.peek() ? bulkOf(series) : [low, high];
+              return rangeOf(from, to, share);
+            },
+          },
     },
     axes: [
       {
@@ -77,7 +84,7 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
     ],
     cursor: cursorOf(drawing),
     hooks: {
-      ready: [(chart) => drawing.onPick && pickOnClick(chart, drawing.onPick)],
+      ready: [(chart) => drawing.onPick && pickOnClick(chart, drawing)],
       setCursor: [
         (chart) =>
           drawing.onCursor(
@@ -110,16 +117,26 @@ function cursorOf({ view, series }: Drawing): uPlot.Cursor {
   };
 }
 
-/** A click without a drag picks the point under the cursor. */
-function pickOnClick(chart: uPlot, onPick: (index: number) => void): void {
+/** A click without a drag picks the point under the cursor, of the line that lies nearest. */
+function pickOnClick(chart: uPlot, { onPick, series }: Drawing): void {
   let downAt = 0;
   chart.over.addEventListener('mousedown', (event) => {
     downAt = event.clientX;
   });
   chart.over.addEventListener('click', (event) => {
     const index = chart.cursor.idx;
-    if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined) onPick(index);
+    if (Math.abs(event.clientX - downAt) < 4 && index !== null && index !== undefined)
+      onPick?.(index, nearestLine(chart, series.length, index));
   });
+}
+
+function nearestLine(chart: uPlot, lines: number, index: number): number {
+  const distances = Array.from({ length: lines }, (_, i) => {
+    const value = valueAt(chart.data[i + 1] ?? [], index);
+    const top = value === undefined ? undefined : chart.valToPos(value, 'y');
+    return top === undefined ? Number.POSITIVE_INFINITY : Math.abs(top - (chart.cursor.top ?? 0));
+  });
+  return Math.max(0, distances.indexOf(Math.min(...distances)));
 }
 
 /** uPlot rounds ticks by a table that knows only decimal steps; minutes and hours need their own. */

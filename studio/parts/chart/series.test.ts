@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { align, rangeOf, valueAt } from './series.ts';
+import { align, bulkOf, rangeOf, stepAt, valueAt } from './series.ts';
 
 const series = (x: number[], y: (number | null)[]) => ({ label: '', color: '', x, y, step: x.map((at) => at * 10) });
 
@@ -17,6 +17,18 @@ describe('series on one axis', () => {
 
   it('leaves out what a logarithm cannot show', () =>
     expect(align([series([1, 2, 3], [0, -1, 2])], 0, true).raw).toEqual([[null, null, 2]]));
+
+  it('trims what lies far out', () => {
+    const spiked = { y: [900, null, ...Array.from({ length: 60 }, (_, i) => i / 60), -50] };
+    expect(bulkOf([spiked])).toEqual([1 / 60, 58 / 60]);
+    expect(bulkOf([{ y: [1, 300] }])).toEqual([1, 300]);
+    expect(bulkOf([])).toEqual([null, null]);
+  });
+
+  it('finds the step that a series has there, whatever the axis', () => {
+    const slow = { x: [10, 25, 40], step: [1, 2, 3] };
+    expect([0, 10, 30, 99].map((at) => stepAt(slow, at))).toEqual([1, 1, 2, 3]);
+  });
 
   it('finds the value at the cursor', () => {
     const row = [undefined, 1, null, undefined, 3];

@@ -2,6 +2,8 @@
 import { smoothed } from '../../format/smoothing.ts';
 
 export interface ChartSeries {
+  /** What it belongs to, where several things are drawn in one panel. */
+  id?: string;
   label: string;
   /** A custom property of the style sheet: --training. */
   color: string;
@@ -44,13 +46,28 @@ export function align(series: readonly ChartSeries[], smoothing: number, log: bo
   };
 }
 
+/** The step of a series at or before a place on the x axis; its first where it begins later. */
+export function stepAt({ x, step }: Pick<ChartSeries, 'x' | 'step'>, at: number): number | undefined {
+  const index = x.findLastIndex((value) => value <= at);
+  return step[Math.max(0, index)];
+}
+
 /** The newest value at or before an index. */
-export function valueAt(row: readonly (number | null | undefined)[], index: number): number | undefined {
+export function valueAt(row: ArrayLike<number | null | undefined>, index: number): number | undefined {
   for (let i = Math.min(index, row.length - 1); i >= 0; i--) {
     const value = row[i];
     if (value !== null && value !== undefined) return value;
   }
   return undefined;
+}
+
+/** Between which values all but the outermost 2 % at each end lie. */
+export function bulkOf(series: readonly Pick<ChartSeries, 'y'>[]): [number | null, number | null] {
+  const known = series.flatMap(({ y }) => y.filter((value) => value !== null && Number.isFinite(value))) as number[];
+  known.sort((a, b) => a - b);
+  const cut = Math.ceil(0.02 * known.length);
+  if (known.length < 10) return [known[0] ?? null, known.at(-1) ?? null];
+  return [known[cut] ?? null, known[known.length - 1 - cut] ?? null];
 }
 
 /** Ends of the y axis: shares from 0 to 1, the rest with a little air. */

@@ -9,6 +9,8 @@ export interface ChartView {
   /** 0 to 0.99. */
   smoothing: Signal<number>;
   log: Signal<boolean>;
+  /** The y axis leaves out the outermost values: one spike would press the rest flat. */
+  trimmed: Signal<boolean>;
   /** A zoomed window moves on with the newest value. */
   follow: Signal<boolean>;
   /** The visible part of the x axis; undefined: all. */
@@ -23,7 +25,10 @@ const follow = kept('follow', true);
 
 export function useChartView(name: string): ChartView {
   // Another name is another view.
-  return useMemo(() => ({ axis, smoothing, follow, log: signal(false), zoom: signal(undefined), name }), [name]);
+  return useMemo(
+    () => ({ axis, smoothing, follow, log: signal(false), trimmed: signal(false), zoom: signal(undefined), name }),
+    [name],
+  );
 }
 
 /** Keeps the width of a zoomed window and puts its end at the newest value. */

@@ -1,0 +1,156 @@
+/** What holds on every page: keys, a phone, a lost connection, a studio that is started again, one that only looks. */
+import { join, relative } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { openStudio } from '../../../src/studio/studio.test-support.ts';
+import { bound } from './runs.cases.ts';
+import { tiny, type World } from './world.ts';
+
+/** The model as lists name it: as it is typed here. */
+const known = relative(process.cwd(), tiny);
+const page = join(import.meta.dirname, '../../../dist/studio-page');
+
+export function aroundCases(shared: () => World): void {
+  describe('everywhere', () => {
+    it('is walked through by keys alone, which ? lists', async () => {
+      const { page, go } = bound(shared());
+      await go('runs');
+      await page.getByRole('grid', { name: 'Runs' }).waitFor();
+      await page.keyboard.press('?');
+      const list = page.getByRole('dialog', { name: 'Keys' });
+      for (const what of ['search', 'Rollouts', 'move in a table or list'])
+        await list.getByText(what).first().waitFor();
+      await page.keyboard.press('Escape');
+      await list.waitFor({ state: 'detached' });
+      const places = { o: 'Rollouts', c: 'Chat', d: 'Data', t: 'Train', m: 'Models', r: 'Runs' };
+      for (const [key, title] of Object.entries(places)) {
+        const heading = page.getByRole('heading', { level: 1, name: title });
+        // The two keys of a sequence belong together for a second, which a loaded machine may take for each.
+        const isThere = async () => {
+          await page.keyboard.press('g');
+          await page.keyboard.press(key);
+          return heading.waitFor({ timeout: 3000 }).then(
+            () => true,
+            () => false,
+          );
+        };
+        await expect.poll(isThere, { timeout: 30_000 }).toBe(true);
+      }
+      await page.keyboard.press('/');
+      await page.keyboard.type('first');
+      await page.getByRole('heading', { name: 'Runs 1 of' }).waitFor();
+      await page.keyboard.press('Tab');
+      await page.getByRole('grid', { name: 'Runs' }).focus();
+      await page.keyboard.press('j');
+      await page.keyboard.press('Enter');
+      await page.getByRole('heading', { name: 'first', exact: true }).waitFor();
+      await page.keyboard.press('3');
+      await page.getByRole('columnheader', { name: 'checkpoint' }).waitFor();
+    });
+
+    it('goes from a point of a comparison to the rollouts of the run that it belongs to', async () => {
+      const { page, go, idOf } = bound(shared());
+      const [first, second] = [await idOf('first'), await idOf('second')];
+      await go(`runs?with=${second},${first}`);
+      const chart = page.getByRole('group', { name: /^reward, training: second/ });
+      await chart.focus();
+      await page.keyboard.press('End');
+      await page.keyboard.press('Enter');
+      await page.getByText('Step 3', { exact: true }).waitFor();
+      expect(page.url()).toContain(`#/rollouts/${second}?step=3`);
+    });
+
+    it('serves a model from its panel, and stops it there', async () => {
+      const { page, go } = bound(shared());
+      await go(`models?model=${encodeURIComponent(known)}`);
+      const panel = page.getByRole('article', { name: known });
+      await panel.getByLabel('Port').fill('0');
+      await panel.getByRole('button', { name: 'Serve', exact: true }).click();
+      const job = page.getByRole('region', { name: `${known} served` });
+      const address = job.getByText(/^http:\/\/127\.0\.0\.1:\d+\/v1$/);
+      await address.waitFor({ timeout: 60_000 });
+      await page.reload();
+      await address.waitFor();
+      const url = (await address.textContent()) ?? '';
+      expect((await fetch(`${url}/models`)).status).toBe(200);
+      await job.getByRole('button', { name: 'Stop' }).click();
+      await job.getByText('stopped').waitFor();
+      await expect(fetch(`${url}/models`)).rejects.toThrow();
+    }, 120_000);
+
+    it('is no wider than a phone, with what leads to the pages in sight', async () => {
+      const { client, browser, root, idOf } = { ...shared(), ...bound(shared()) };
+      const context = await browser.newContext({
+        ...{ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: 'dark' },
+      });
+      const phone = await context.newPage();
+      await phone.goto(client.studio.newUrl());
+      await phone.getByRole('heading', { name: 'Runs' }).waitFor();
+      const id = await idOf('first');
+      const pairs = encodeURIComponent(join(root, 'pairs.jsonl'));
+      const places = {
+        ...{ runs: '.table-row', [`runs/${id}`]: '.chart canvas', [`runs/${id}?tab=config`]: '.plain-table' },
+        ...{ [`runs/${id}?tab=checkpoints`]: '.plain-table', [`rollouts/${id}`]: '.table-row' },
+        ...{ [`rollouts/${id}?open=9&view=tokens`]: '.token-text .token', chat: '.composer', 'train/policy': '.field' },
+        ...{ [`data/${pairs}?tab=examples`]: '.answers', [`data/${pairs}?tab=rate`]: '.rate-buttons' },
+        ...{ data: '.page', models: '.table-row', [`models?model=${encodeURIComponent(known)}`]: '.model-panel' },
+      };
+      for (const [place, seen] of Object.entries(places)) {
+        await phone.goto(`${client.studio.url}/#/${place}`);
+        await phone.locator(seen).first().waitFor();
+        const width = Number(await phone.evaluate('document.documentElement.scrollWidth'));
+        expect([place, width]).toEqual([place, 390]);
+        const nav = await phone.getByRole('navigation', { name: 'Pages' }).boundingBox();
+        expect([place, Math.round((nav?.y ?? 0) + (nav?.height ?? 0)) <= 844]).toEqual([place, true]);
+      }
+      // A field that is there but too narrow to type into.
+      await phone.goto(`${client.studio.url}/#/data/${pairs}?tab=examples`);
+      const field = await phone.getByRole('searchbox', { name: 'Search examples' }).boundingBox();
+      expect(field?.width).toBeGreaterThan(100);
+      await context.close();
+    }, 120_000);
+
+    it('says that the studio is gone, keeps what it shows, and goes on when it is back', async () => {
+      const { root, browser } = shared();
+      const first = await openStudio({ root, page });
+      const context = await browser.newContext();
+      const tab = await context.newPage();
+      await tab.goto(first.studio.newUrl());
+      const run = tab.getByRole('link', { name: 'first', exact: true });
+      await run.waitFor();
+      await context.setOffline(true);
+      const lost = tab.getByText('The studio does not answer');
+      await lost.waitFor();
+      expect(await run.isVisible()).toBe(true);
+      await context.setOffline(false);
+      await lost.waitFor({ state: 'detached' });
+      // Another studio at the same address knows no cookie of the one before: it says so, and lets its own token in.
+      await first.studio.close();
+      await lost.waitFor();
+      const again = await openStudio({ root, page, port: first.studio.port });
+      await tab.getByText('This browser is not signed in').waitFor();
+      await tab.goto(again.studio.newUrl());
+      await run.waitFor();
+      await context.close();
+      await again.studio.close();
+    }, 120_000);
+
+    it('offers nothing that changes something with --read-only', async () => {
+      const { root, browser, idOf } = { ...shared(), ...bound(shared()) };
+      const quiet = await openStudio({ root, page, readOnly: true });
+      const context = await browser.newContext();
+      const tab = await context.newPage();
+      await tab.goto(quiet.studio.newUrl());
+      await tab.getByText('read only', { exact: true }).waitFor();
+      await tab.goto(`${quiet.studio.url}/#/runs/${await idOf('first')}?tab=checkpoints`);
+      await tab.getByRole('columnheader', { name: 'checkpoint' }).waitFor();
+      for (const name of ['Delete …', 'Stop', 'Resume', 'Train further'])
+        expect([name, await tab.getByRole('button', { name }).count()]).toEqual([name, 0]);
+      await tab.goto(`${quiet.studio.url}/#/models?model=${encodeURIComponent(join(root, 'grpo', 'first', 'step-1'))}`);
+      await tab.locator('.model-panel').waitFor();
+      for (const name of ['Serve', 'Quantise', 'Export'])
+        expect([name, await tab.getByRole('button', { name, exact: true }).count()]).toEqual([name, 0]);
+      await context.close();
+      await quiet.studio.close();
+    });
+  });
+}
