@@ -1,11 +1,11 @@
 /**
  * `attune serve` under load: `npm run bench -- serve [--clients 64] [--seconds 120] [--device cuda] [--model folder] [--rounds 4]
- * [--shape 4b] [--parts throughput,first,leave,turns]`.
+ * [--shape 4b] [--tokens 64] [--parts throughput,first,leave,turns,stages]`.
  *
  * Tokens per second of that many streaming clients beside the sampler that is given the same requests in the same run; time
- * to the first text at 1, 16 and 64 clients; clients that leave at random, with the memory before and after; the second turn
- * of a long conversation beside its first. Without --model: random weights, a Llama of 15M parameters on a CPU, Qwen3-0.6B's
- * shape on a GPU. Clients are a process of their own.
+ * to the first text at 1, 16 and 64 clients; clients that leave at random, with the parts of the memory every ten seconds; the
+ * second turn of a long conversation beside its first, with `stages` also where their time goes. Without --model: random
+ * weights, a Llama of 15M parameters on a CPU, Qwen3-0.6B's shape on a GPU. Clients are a process of their own.
  */
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -108,6 +108,7 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
       device: { type: 'string', default: 'cpu' },
       model: { type: 'string' },
       shape: { type: 'string' },
+      tokens: { type: 'string' },
       parts: { type: 'string', default: 'throughput,first,leave,turns' },
     },
   });
@@ -117,7 +118,7 @@ export async function* run(args: string[]): AsyncIterable<Reading> {
   const parts = new Set(values.parts.split(','));
   using _ = model;
   const room = Math.min(cuda ? 8192 : 4608, model.decoder.spec.maxPositions ?? 4608);
-  const tokensEach = cuda ? 256 : 64;
+  const tokensEach = Number(values.tokens ?? (cuda ? 256 : 64));
   const base = { promptWords: cuda ? 60 : 12, maxTokens: tokensEach, leaving: 0, rounds: Number(values.rounds) };
   const crowd = await Crowd.start();
   try {

@@ -1,7 +1,8 @@
 /**
  * The one generation engine: rollouts, evaluation, chat and serving all use it. Each sequence has a slot in the cache. Finished
  * sequences leave and waiting ones enter at any step (continuous batching); a prompt is read once for all its samples. A
- * response depends only on its seed and its prompt, not on the rest of the batch or on when it was submitted.
+ * response depends only on its seed and its prompt, not on the rest of the batch or on when it was submitted: bit for bit in
+ * float32 on the CPU, to rounding on CUDA, where the kernels depend on the number of rows.
  *
  *     using sampler = new Sampler(model);
  *     const [[response]] = await sampler.generate([{ prompt: ids, maxNewTokens: 64, temperature: 0 }]);

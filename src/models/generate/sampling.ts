@@ -19,7 +19,7 @@ export interface SamplingOptions {
   stopIds?: readonly number[];
   /** Strings that end a response; needs the sampler's tokenizer. */
   stopStrings?: readonly string[];
-  /** The response depends on this and the prompt, and on nothing else in the batch. */
+  /** The response depends on this and the prompt, and on nothing else in the batch (on CUDA to rounding). */
   seed?: number;
   /** Reports the n likeliest tokens at each place. */
   topLogprobs?: number;
