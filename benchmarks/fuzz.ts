@@ -16,7 +16,10 @@ interface Report {
   succeeded: number;
   refused: string[];
   unexpected: string[];
+  /** Tensors that are alive after the last call and were not before the first. */
   left: number;
+  /** Resident memory after each round. */
+  mebibytes: number[];
 }
 
 /** What one process found, or the operator, seed and number of calls at which it ended. */
@@ -86,7 +89,9 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       succeeded += found.succeeded;
       if (found.left !== 0) unexpected.add(`${found.left} tensors left`);
       for (const each of found.unexpected) unexpected.add(each);
-      yield { name: `seeds from ${seed}`, calls, succeeded, unexpected: unexpected.size, result: 'ok' };
+      const [middle, last] = [found.mebibytes.at(rounds >> 1), found.mebibytes.at(-1)] as [number, number];
+      const memory = `${middle} in the middle, ${last} at the end`;
+      yield { name: `seeds from ${seed}`, calls, succeeded, unexpected: unexpected.size, mebibytes: memory, result: 'ok' };
     }
   }
   for (const each of unexpected) {

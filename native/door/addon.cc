@@ -1,4 +1,8 @@
 // The module's list of functions. One JavaScript thread owns the engine: its table of tensors is not locked.
+#include <c10/util/Logging.h>
+
+#include <functional>
+
 #include "dist/dist.h"
 #include "door/door.h"
 
@@ -12,6 +16,8 @@ NAPI_MODULE_INIT() {
     return nullptr;
   }
   owner = env;
+  // libtorch gives every error a stack trace, which takes milliseconds (7 ms on libtorch 1.13) and which no message of ours shows.
+  c10::SetStackTraceFetcher(std::function<std::string()>([] { return std::string(); }));
   napi_add_env_cleanup_hook(
       env, [](void*) { owner = nullptr; }, nullptr);
   for (const auto& list : {attune::dispatchExports(), attune::memoryExports(), attune::mappingExports(), attune::autogradExports(),

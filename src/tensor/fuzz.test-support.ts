@@ -173,8 +173,13 @@ for (const name of native.overloads('').sort()) {
   if (op === null) refused.push(name);
   else if (!leftOut.has(op.name)) operators.push(op);
 }
-for (let round = 0; round < Number(roundsText); round++) for (const op of operators) call(op, Number(seedText) + round);
-console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left: liveTensors() - before }));
+const mebibytes: number[] = [];
+for (let round = 0; round < Number(roundsText); round++) {
+  for (const op of operators) call(op, Number(seedText) + round);
+  mebibytes.push(Math.round(process.memoryUsage.rss() / 2 ** 20));
+}
+const left = liveTensors() - before;
+console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left, mebibytes }));
 
 function call(op: Operator, seed: number): void {
   calls++;
