@@ -91,7 +91,14 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       for (const each of found.unexpected) unexpected.add(each);
       const [middle, last] = [found.mebibytes.at(rounds >> 1), found.mebibytes.at(-1)] as [number, number];
       const memory = `${middle} in the middle, ${last} at the end`;
-      yield { name: `seeds from ${seed}`, calls, succeeded, unexpected: unexpected.size, mebibytes: memory, result: 'ok' };
+      yield {
+        name: `seeds from ${seed}`,
+        calls,
+        succeeded,
+        unexpected: unexpected.size,
+        mebibytes: memory,
+        result: 'ok',
+      };
     }
   }
   for (const each of unexpected) {

@@ -17,7 +17,11 @@ import { attune, env, task } from './soak/lives.ts';
 import type { MemoryReading } from './soak/long-run.ts';
 
 /** A reading for every tenth of a long run: its mean and greatest resident memory, and what was held at its end. */
-async function* long(folder: string, steps: number, options: { seed: string; collect: boolean }): AsyncGenerator<Reading> {
+async function* long(
+  folder: string,
+  steps: number,
+  options: { seed: string; collect: boolean },
+): AsyncGenerator<Reading> {
   const data = join(folder, 'long.jsonl');
   await attune(['tasks', 'generate', '--kind', 'sft', '--tasks', task, '--count', '400', '--out', data]);
   const program = join(import.meta.dirname, `soak/long-run${import.meta.filename.slice(-3)}`);

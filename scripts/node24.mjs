@@ -35,9 +35,9 @@ export function runNode(node, args, options = {}) {
   return new Promise((resolve, reject) => {
     const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor));
     const child = spawn(node, args, { stdio: 'inherit', ...options });
-    // The terminal sends Ctrl-C to both processes: the script decides what it means, and this one waits for it.
-    process.on('SIGINT', () => {});
-    for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
+    // Ctrl-C in a terminal reaches both processes, `kill -INT` and npm only this one: the script takes what comes within a
+    // second for one (src/cli/terminal/interrupt.ts), decides what it means, and this process waits for it.
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
     child.on('error', reject);
     child.on('close', (status, signal) => {
       leaveClosed(terminals);

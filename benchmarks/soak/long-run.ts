@@ -28,7 +28,8 @@ const [folder, dataset, stepsText, seed] = process.argv.slice(2) as [string, str
 const steps = Number(stepsText);
 const collect = (globalThis as { gc?: () => void }).gc ?? (() => {});
 const mebibytes = (bytes: number) => Math.round((10 * bytes) / 2 ** 20) / 10;
-const kilobytes = (text: string, field: string) => Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0);
+const kilobytes = (text: string, field: string) =>
+  Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(text)?.[1] ?? 0);
 
 function read(step: number): MemoryReading {
   collect();

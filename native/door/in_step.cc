@@ -64,6 +64,12 @@ void checkInStep(const c10::FunctionSchema& schema, const torch::jit::Stack& sta
         throw ArgumentError("\"" + arguments[first].name() + "\" has " + std::to_string(leading.size()) + " tensors, \"" + name + "\" " +
                             std::to_string(tensors.size()));
       if (fused) checkFused(name, tensors, arguments[first].name(), leading);
+    } else if (first < arguments.size() && stack[i].isList()) {  // a number for each tensor
+      const size_t numbers = stack[i].toListRef().size();
+      const size_t tensors = stack[first].toTensorList().size();
+      if (numbers != tensors)
+        throw ArgumentError("\"" + arguments[first].name() + "\" has " + std::to_string(tensors) + " tensors, \"" + name + "\" " +
+                            std::to_string(numbers) + " numbers");
     } else if (fused && first < arguments.size() && stack[i].isTensor() && stack[i].toTensor().defined()) {
       checkOneFloat(stack[i].toTensor(), "\"" + name + "\"");  // a learning rate or a loss scale
     }

@@ -9,6 +9,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
 
 const schema = z.object({
@@ -89,9 +90,11 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     `serving ${[...registry.models.map(({ name }) => name), ...registry.rewardModels].join(', ')} at ${server.url}/v1`,
   );
   await new Promise<void>((resolve) => {
-    let signals = 0;
-    const onSignal = () => {
-      if (signals++ > 0) return resolve();
+    let first: number | undefined;
+    const onSignal = (name: NodeJS.Signals) => {
+      const passedOn = name === 'SIGINT' && performance.now() - (first ?? 0) < ONE_KEYSTROKE_MS;
+      if (first !== undefined) return passedOn ? undefined : resolve();
+      first = performance.now();
       tell('finishing what was begun; once more ends at once');
       void server.drain().then(resolve);
     };

@@ -45,6 +45,11 @@ describe('messages', () => {
       () => aten('_foreach_copy', [ones([1])], [ones([1]), ones([1])]),
       /"self" has 1 tensors, "src" 2|no operator/,
     ],
+    [
+      'numbers that are fewer than the tensors',
+      () => aten('_foreach_addcdiv_.ScalarList', [ones([1])], [ones([1])], [ones([1])], []),
+      /"self" has 1 tensors, "scalars" 0 numbers/,
+    ],
     ['a number for a tensor', () => aten('matmul', ones([1]), 3), /argument "other" is Tensor, got 3/],
     [
       'a tensor for a number',
@@ -256,6 +261,13 @@ describe('operators that libtorch walks out of bounds in', () => {
     'histogramdd.TensorList_bins',
     'rrelu_with_noise',
     'rrelu_with_noise_',
+    'embedding_bag',
+    'segment_reduce',
+    'upsample_bilinear2d',
+    'fused_moving_avg_obs_fake_quant',
+    'tril.out',
+    'triu.out',
+    'set_.source_Storage_storage_offset',
   ])('refuses %s', (name) => expect(() => aten(name)).toThrow(/internal to libtorch/));
 });
 

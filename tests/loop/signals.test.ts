@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ONE_KEYSTROKE_MS } from '../../src/cli/terminal/interrupt.ts';
 import { checkpointFault, cleanStale } from '../../src/runs/checkpoints.ts';
 import { openRun } from '../../src/runs/open-run.ts';
 
@@ -27,7 +28,8 @@ function train(
       const [word, signal] = waiting[0] ?? [];
       if (word && signal && output.includes(word)) {
         waiting.shift();
-        child.kill(signal);
+        // a person's second Ctrl-C is not the first one passed on by npm
+        setTimeout(() => child.kill(signal), word === 'saving' ? 1.1 * ONE_KEYSTROKE_MS : 0);
       }
     });
     child.on('exit', (code) => resolve({ code, output }));

@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
-import { describe, expect, it } from 'vitest';
-import { onInterrupt } from './interrupt.ts';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { ONE_KEYSTROKE_MS, onInterrupt } from './interrupt.ts';
 
 class FakeProcess extends EventEmitter {
   readonly codes: number[] = [];
@@ -9,15 +9,20 @@ class FakeProcess extends EventEmitter {
   }
 }
 
+afterEach(() => void vi.useRealTimers());
+
 describe('onInterrupt', () => {
   it('aborts on the first Ctrl-C and leaves on the second', () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
     const source = new FakeProcess();
     const told: string[] = [];
     const interrupt = onInterrupt((name) => told.push(name), source);
     source.emit('SIGINT', 'SIGINT');
     expect(interrupt.signal.aborted).toBe(true);
     expect(interrupt.signal.reason).toBe('SIGINT');
+    source.emit('SIGINT', 'SIGINT'); // the same one, passed on by npm
     expect(source.codes).toEqual([]);
+    vi.advanceTimersByTime(ONE_KEYSTROKE_MS + 1);
     source.emit('SIGINT', 'SIGINT');
     expect(source.codes).toEqual([130]);
     expect(told).toEqual(['SIGINT']);

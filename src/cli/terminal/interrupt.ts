@@ -20,14 +20,22 @@ export interface SignalSource {
 /** Exit codes by the shell's convention: 128 + the signal's number. */
 const exitCodes: Partial<Record<NodeJS.Signals, number>> = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 };
 
+/**
+ * One Ctrl-C may arrive several times: from the terminal, and passed on by npm and by the process that started this one. What
+ * comes within this time after the first is the same one.
+ */
+export const ONE_KEYSTROKE_MS = 1000;
+
 export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: SignalSource = process): Interrupt {
   const controller = new AbortController();
+  let first = 0;
   const listener = (name: NodeJS.Signals) => {
     if (controller.signal.aborted) {
       // SIGTERM is often sent repeatedly by schedulers; only a person's second Ctrl-C means "now".
-      if (name === 'SIGINT') source.exit(exitCodes[name] ?? 1);
+      if (name === 'SIGINT' && performance.now() - first > ONE_KEYSTROKE_MS) source.exit(exitCodes[name] ?? 1);
       return;
     }
+    first = performance.now();
     // Aborts before printing: on a closed terminal, printing would call this listener again.
     controller.abort(name);
     notify?.(name);

@@ -11,15 +11,22 @@ import { native } from './native.ts';
 /** Internal by name but allowed: native/door/in_step.cc checks what libtorch does not. */
 const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
 
-/** Internal operators by base name, each with the reason why libtorch does not check its arguments (for the message). */
+/** Internal operators by base name, or by whole name, each with the reason why libtorch does not check its arguments (for the message). */
 const INTERNAL: readonly [RegExp, string][] = [
   [/^_/, 'its own code has checked'],
   [/_backward/, 'the forward has checked'],
   [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
   [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
   [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
-  // libtorch 1.13 to 2.x index the bins, the edges and the noise by the sizes of the other argument.
-  [/^(histogramdd|rrelu_with_noise)/, 'its Python side has checked'],
+  // These take sizes, strides or scales of one argument for those of another (libtorch 1.13 to 2.x).
+  [
+    /^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce|upsample_|fused_moving_avg)/,
+    'its Python side has checked',
+  ],
+  // Another tensor's memory with any size, stride and offset.
+  [/^set_?$/, 'its own code has checked'],
+  // 'out' is written as if its batches lay one after another.
+  [/^tri[lu]\.out$/, 'its own code has made'],
   [/^align_/, "its named tensors' Python side has checked"],
 ];
 
@@ -35,6 +42,7 @@ const INSTEAD: Readonly<Record<string, string>> = {
   rrelu_with_noise: 'rrelu',
   rrelu_with_noise_: 'rrelu_',
   rrelu_with_noise_functional: 'rrelu',
+  embedding_bag: 'embedding',
 };
 
 function baseName(name: string): string {
@@ -43,24 +51,24 @@ function baseName(name: string): string {
 
 /** Whether `aten()` refuses an operator of this name. */
 export function isInternal(name: string): boolean {
-  return reasonFor(baseName(name)) !== undefined;
+  return reasonFor(name) !== undefined;
 }
 
-function reasonFor(base: string): string | undefined {
+function reasonFor(name: string): string | undefined {
+  const [base, whole] = [baseName(name), name.replace(/^aten::/, '')];
   if (base.startsWith('attune::') || CHECKED.test(base)) return undefined;
   if (base.includes('::')) return 'its own code has checked';
-  return INTERNAL.find(([pattern]) => pattern.test(base))?.[1];
+  return INTERNAL.find(([pattern]) => pattern.test(base) || pattern.test(whole))?.[1];
 }
 
 /** Throws for an operator that could end the process if it were called with bad arguments. */
 export function refuseInternal(name: string): void {
-  const base = baseName(name);
-  const reason = reasonFor(base);
+  const reason = reasonFor(name);
   if (reason === undefined) return;
   throw new TensorError(
     name,
     `${name} is internal to libtorch: it works on what ${reason}, and checks nothing itself, so that wrong arguments ` +
-      `would end the process.${advice(base)}`,
+      `would end the process.${advice(baseName(name))}`,
   );
 }
 
