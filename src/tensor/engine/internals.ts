@@ -18,11 +18,10 @@ const INTERNAL: readonly [RegExp, string][] = [
   [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
   [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
   [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
-  // These take sizes, strides or scales of one argument for those of another (libtorch 1.13 to 2.x).
-  [
-    /^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce|upsample_|fused_moving_avg)/,
-    'its Python side has checked',
-  ],
+  // These take sizes, strides, scales or samples of one argument for those of another (libtorch 1.13 to 2.x).
+  [/^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce)/, 'its Python side has checked'],
+  [/^(upsample_|fractional_max_pool|fused_moving_avg)/, 'its Python side has checked'],
+  [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
   // Another tensor's memory with any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],
   // 'out' is written as if its batches lay one after another.
@@ -43,6 +42,7 @@ const INSTEAD: Readonly<Record<string, string>> = {
   rrelu_with_noise_: 'rrelu_',
   rrelu_with_noise_functional: 'rrelu',
   embedding_bag: 'embedding',
+  max_pool1d: 'max_pool1d_with_indices',
 };
 
 function baseName(name: string): string {
