@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect } from 'vitest';
 import { openPrompts } from '../../src/rollouts/opening.ts';
 import { Tokenizer } from '../../src/text/index.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
-import { trainPolicy } from '../../src/trainers/policy/policy.ts';
+import { startPolicy } from '../../src/trainers/policy/policy.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import { cadenceProofs, loraProofs, modelProofs, noBestChosen, optimizerProofs, runProofs } from './shared-proofs.ts';
@@ -71,7 +71,7 @@ async function levels(options: Options): Promise<number[]> {
 }
 const cadence = cadenceProofs({ metric: 'eval/kl', greaterIsBetter: false, unevaluated: [noPrompts], evaluating });
 
-walk('train policy', policySchema, trainPolicy, {
+walk('train policy', policySchema, startPolicy, {
   base: () => ({
     ...{ model: at('model'), dataset: at('data.jsonl'), batchSize: 2, gradAccum: 1, groupSize: 3 },
     ...{ maxNewTokens: 6, maxSteps: 2, lr: 0.01, eosPenalty: 0 },

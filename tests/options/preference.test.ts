@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { preferenceSchema } from '../../src/trainers/preference/config.ts';
-import { trainPreference } from '../../src/trainers/preference/preference.ts';
+import { startPreference } from '../../src/trainers/preference/preference.ts';
 import { tinyModel } from '../support/tiny-model.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
@@ -90,7 +90,7 @@ const sampled = (name: string, value: unknown) => [
   refused(value, /--sample-steps/),
 ];
 
-walk('train preference', preferenceSchema, trainPreference, {
+walk('train preference', preferenceSchema, startPreference, {
   base: () => ({
     ...{ model: at('model'), dataset: at('data.jsonl'), validationSplit: 0.25, batchSize: 2, gradAccum: 2 },
     ...{ maxSteps: 2, lr: 0.01 },

@@ -1,7 +1,7 @@
 /** Every option of `attune train reward` does something or is refused; see walk.ts. */
 import { afterAll, beforeAll } from 'vitest';
 import { rewardSchema } from '../../src/trainers/reward/config.ts';
-import { trainReward } from '../../src/trainers/reward/reward.ts';
+import { startReward } from '../../src/trainers/reward/reward.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
   batchSizeProof,
@@ -80,7 +80,7 @@ const gradedWithout = (name: string) => () => ({
   ...without(graded, name),
 });
 
-walk('train reward', rewardSchema, trainReward, {
+walk('train reward', rewardSchema, startReward, {
   base: () => ({
     ...{ model: at('model'), dataset: at('data.jsonl'), validationSplit: 0.25, batchSize: 2, gradAccum: 2 },
     ...{ maxSteps: 2, lr: 0.01, analysisSamples: 0 },

@@ -1,6 +1,6 @@
 /** Every option of `attune train sft` does something or is refused; see walk.ts. */
 import { afterAll, beforeAll, expect } from 'vitest';
-import { sftSchema, trainSft } from '../../src/trainers/sft/sft.ts';
+import { sftSchema, startSft } from '../../src/trainers/sft/sft.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
   batchSizeProof,
@@ -71,7 +71,7 @@ beforeAll(async () => {
 const plain = () => ({ dataset: at('texts.jsonl'), shape: 'text' });
 const cadence = cadenceProofs({ metric: 'eval/loss', greaterIsBetter: true, unevaluated: [noneHeldOut] });
 
-walk('train sft', sftSchema, trainSft, {
+walk('train sft', sftSchema, startSft, {
   base: () => ({
     ...{ model: at('model'), dataset: at('data.jsonl'), validationSplit: 0.25, batchSize: 2, gradAccum: 2 },
     ...{ maxSteps: 2, lr: 0.01, warmupRatio: 0 },

@@ -1,7 +1,7 @@
 /**
  * Proves of every option of a trainer that it does something, or that it is refused by name where it would do nothing.
  *
- *     walk('train sft', sftSchema, trainSft, {
+ *     walk('train sft', sftSchema, startSft, {
  *       base: { model, dataset, maxSteps: 3, … },
  *       proofs: { lr: changes('weights', 0.1), loraR: [changes('weights', 4, { lora: true }), refused(4, /--lora/)], … },
  *     });
@@ -20,9 +20,8 @@ import { Exchange } from '../../src/dist/exchange.ts';
 import { Layer } from '../../src/models/decoder/layer.ts';
 import type { Progress } from '../../src/progress.ts';
 import { unreadRules } from '../../src/runs/config/unread.ts';
-import { type ConfigSchema, kebabCase, resolveConfig } from '../../src/runs/index.ts';
-import type { Training } from '../../src/trainers/loop/training.ts';
-import type { TrainerOptions } from '../../src/trainers/loop/training-run.ts';
+import { type ConfigSchema, kebabCase, type ResolvedRun, resolveConfig, resolveRun } from '../../src/runs/index.ts';
+import type { TrainerOptions, TrainingRun } from '../../src/trainers/loop/training-run.ts';
 
 export type Options = Record<string, unknown>;
 
@@ -91,11 +90,13 @@ export interface Walked<S extends ConfigSchema> {
   proofs: { [Name in keyof z.output<S>]-?: Proof | readonly Proof[] };
 }
 
-type Started = (options: Options, more: TrainerOptions) => Training;
-type Train = (options: never, more?: TrainerOptions) => Training;
+/** `startSft` and its like: runs are set up as the command line does. */
+type Start<S extends ConfigSchema> = (resolved: ResolvedRun<S>, more?: TrainerOptions) => Promise<TrainingRun>;
 
-export function walk<S extends ConfigSchema>(command: string, schema: S, train: Train, walked: Walked<S>): void {
+export function walk<S extends ConfigSchema>(command: string, schema: S, start: Start<S>, walked: Walked<S>): void {
   const runs = mkdtempSync(join(tmpdir(), 'attune-options-'));
+  const begin = async (options: Options, more: TrainerOptions) =>
+    start(await resolveRun(schema, options, command), more);
   const known = new Map<string, Promise<Outcome>>();
   const spoken = new Set<string>();
 
@@ -111,7 +112,7 @@ export function walk<S extends ConfigSchema>(command: string, schema: S, train: 
       ...own,
     };
     const key = JSON.stringify(options, (_, value) => (value === undefined ? 'unset' : value));
-    const found = known.get(key) ?? observe(train as unknown as Started, options, walked.more);
+    const found = known.get(key) ?? observe(begin, options, walked.more);
     known.set(key, found);
     return found;
   };
@@ -165,7 +166,9 @@ function noteRules(schema: ConfigSchema, flags: Options, name: string, spoken: S
     if ((rule.options as readonly string[]).includes(name) && rule.unread(config as never)) spoken.add(`${i} ${name}`);
 }
 
-async function observe(train: Started, options: Options, more: Options = {}): Promise<Outcome> {
+type Begin = (options: Options, more: TrainerOptions) => Promise<TrainingRun>;
+
+async function observe(begin: Begin, options: Options, more: Options = {}): Promise<Outcome> {
   const notes: string[] = [];
   const progress: Progress = {
     start: (label, total) => {
@@ -176,7 +179,7 @@ async function observe(train: Started, options: Options, more: Options = {}): Pr
   const blocks = vi.spyOn(Layer.prototype, 'forward');
   const ordered = vi.spyOn(Exchange.prototype, 'begin');
   try {
-    using run = await train(options, { cache: false, progress, run: { curves: false }, ...more }).open();
+    using run = await begin(options, { cache: false, progress, run: { curves: false }, ...more });
     await run.finish();
     const rows = readFileSync(join(run.folder, 'metrics.jsonl'), 'utf8')
       .trim()

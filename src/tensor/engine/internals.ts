@@ -21,6 +21,7 @@ const INTERNAL: readonly [RegExp, string][] = [
   // These take sizes, strides, scales or samples of one argument for those of another (libtorch 1.13 to 2.x).
   [/^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce)/, 'its Python side has checked'],
   [/^(upsample_|fractional_max_pool|fused_moving_avg)/, 'its Python side has checked'],
+  [/^(lstm|gru|rnn_tanh|rnn_relu|sparse_(csr|csc|bsr|bsc|compressed)_tensor)$/, 'its Python side has checked'],
   [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
   // Another tensor's memory with any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],

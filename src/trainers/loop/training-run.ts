@@ -53,7 +53,7 @@ export interface TrainingEnd {
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
   readonly #close: TrainingEnd['close'];
-  readonly #explain: TrainingEnd['explain'];
+  #explain: TrainingEnd['explain'];
   #started = false;
   #result: TrainResult | undefined;
 
@@ -62,6 +62,12 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
     this.#parts = parts;
     this.#close = close;
     this.#explain = explain;
+  }
+
+  /** Errors of its steps are reworded by this one as well. */
+  rewordErrors(reword: (error: Error) => Error): void {
+    const explain = this.#explain;
+    this.#explain = async (error) => reword(await explain(error));
   }
 
   /** The run's folder. */
