@@ -32,6 +32,16 @@ const pairs = { ...quiet, model, dataset: preferenceRows(24), batchSize: 4, grad
 const options = { cache: false, run: { curves: false } } as const;
 
 describe('a training', () => {
+  it('names options as the program does, before it starts and in a step', async () => {
+    const faulty = trainPreference({ ...pairs, wandbProject: 'mine', loraR: 4 }, options);
+    const error = await faulty.then(String, (caught: Error) => caught.message);
+    expect(error).toMatch(/ loraR: has no effect here: .*lora/);
+    expect(error).toMatch(/ wandbProject: has no effect here: .*reportTo/);
+    expect(error).not.toContain('--');
+    const unknown = { ...pairs, runName: 'unknown', evalSteps: 1, metricForBestModel: 'eval/nothing' };
+    await expect(trainPreference(unknown, options)).rejects.toThrow(/metricForBestModel/);
+  });
+
   it('trains when it is awaited, and frees what it loaded', async () => {
     const before = liveTensors();
     const result = await trainPreference({ ...pairs, runName: 'awaited', evalSteps: -1 }, options);
