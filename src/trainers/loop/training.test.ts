@@ -34,7 +34,7 @@ const options = { cache: false, run: { curves: false } } as const;
 describe('a training', () => {
   it('names options as the program does, before it starts and in a step', async () => {
     const faulty = trainPreference({ ...pairs, wandbProject: 'mine', loraR: 4 }, options);
-    const error = await faulty.then(String, (caught: Error) => caught.message);
+    const error = await faulty.then(String, (caught) => (caught as Error).message);
     expect(error).toMatch(/ loraR: has no effect here: .*lora/);
     expect(error).toMatch(/ wandbProject: has no effect here: .*reportTo/);
     expect(error).not.toContain('--');
