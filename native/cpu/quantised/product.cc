@@ -44,7 +44,11 @@ void blockScales(const QuantisedPart& part, int64_t first, int64_t count, float*
   }
   const uint8_t* codes = static_cast<const uint8_t*>(part.scales) + first;
   const float* map = dynamicMap();
-  for (int64_t i = 0; i < count; i++) out[i] = map[codes[i]] * part.nested[(first + i) / kNestedRun] + part.offset;
+  for (int64_t i = 0; i < count;) {
+    const int64_t run = (first + i) / kNestedRun, end = std::min(count, (run + 1) * kNestedRun - first);
+    const float largest = part.nested[run];
+    for (; i < end; i++) out[i] = map[codes[i]] * largest + part.offset;
+  }
 }
 
 void quantisedProduct(const QuantisedProduct& p) {

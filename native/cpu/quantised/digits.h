@@ -1,0 +1,38 @@
+// Rows of x in fixed point: the numbers of a block in units of its largest one, as signed digits of 8 bits.
+#pragma once
+#include "cpu/quantised/digit_vectors.h"
+
+#if defined(ATTUNE_DIGITS)
+#include <cstdint>
+#include <memory>
+
+namespace attune {
+
+constexpr int64_t kBlock8 = 256, kBlock4 = 64;  // inputs that share a unit; the sums of a lane must not overflow
+constexpr int64_t kDigits = 3;  // of one number
+
+/** Each group of inputs stores its first digits, then its second and its third ones. */
+struct Digits {
+  int64_t blocks, stride;  // stride: bytes of a row
+  std::unique_ptr<int8_t[]> digits;
+  std::unique_ptr<float[]> units;  // [m, blocks], what 1 in a block's sums stands for
+
+  Digits(const float* x, int64_t m, int64_t k, bool four);
+  /** What a block's sums begin with, to take off what the weights' bias adds. */
+  const int32_t* startsAt(int64_t row, int64_t block) const { return starts.get() + (row * blocks + block) * startSize; }
+
+ private:
+  int64_t startSize;
+  std::unique_ptr<int32_t[]> starts;
+};
+
+/** The digits of each of 16 levels. */
+struct Levels {
+  int8_t digits[kDigits][16];
+  float unit;
+
+  explicit Levels(const float* levels);
+};
+
+}  // namespace attune
+#endif
