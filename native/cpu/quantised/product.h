@@ -13,7 +13,8 @@ struct QuantisedProduct {
   int64_t m;
   bool add = false;  // add to what y holds
 
-  void put(int64_t row, int64_t column, float value) const {
+  // Not inline: the compiler would fuse the addition with the caller's multiplication in some tile shapes and not in others.
+  __attribute__((noinline)) void put(int64_t row, int64_t column, float value) const {
     float& to = y[row * w.outputs + column];
     if (bias != nullptr) value += bias[column];
     to = add ? to + value : value;
