@@ -37,6 +37,7 @@ const targets = {
     default: ['src/tensor', 'src/nn'],
   },
   recipe: { engine: true, atUser: true, command: ['--conditions=attune-source'] },
+  replicate: { engine: true, command: ['--conditions=attune-source', 'recipes/replications/run.ts'] },
   setup: { engine: true, page: true },
   docs: { command: ['scripts/api-docs.ts'] },
   build: { command: ['scripts/compile.mjs'] },
