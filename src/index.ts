@@ -29,6 +29,7 @@ export {
   type RewardSuiteOptions,
   type RewardSuiteResults,
 } from './evaluate/ranked/reward-suite.ts';
+export type { TiePlace, TiesFigures } from './evaluate/ranked/ties.ts';
 export { evaluateReward, type RewardEvaluation, type RewardEvaluationOptions } from './evaluate/reward.ts';
 export { writeRewardEvaluation } from './evaluate/reward-report.ts';
 export { type Figure, figureOf, mcnemarExact, type PairedTest, pairedTest } from './evaluate/statistics.ts';

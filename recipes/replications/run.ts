@@ -7,8 +7,9 @@
  *     npm run replicate -- zero --job 'can 1'                   one of them
  *     npm run replicate -- --docs                               docs/replications.md from the results in the repository
  */
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { UserError } from '../../src/index.ts';
 import { grid, toPng } from '../../src/runs/plots/plots.ts';
@@ -80,18 +81,45 @@ async function runJob(study: Study, job: string): Promise<void> {
   }
 }
 
+/** Made by the first job that asks; the others wait for it. The lock holds the maker's process id, so that a dead one counts for nothing. */
 async function sharedFolder(path: string, make: (folder: string) => Promise<void>): Promise<string> {
-  if (existsSync(path)) return path;
-  const making = `${path}.${process.pid}`;
-  mkdirSync(making, { recursive: true });
-  await make(making);
-  try {
-    renameSync(making, path);
-  } catch {
-    // another process was first: a folder that holds files is not replaced
-    rmSync(making, { recursive: true, force: true });
+  const lock = `${path}.lock`;
+  while (!existsSync(path)) {
+    if (!locked(lock)) {
+      await setTimeout(200);
+      continue;
+    }
+    const making = `${path}.${process.pid}`;
+    try {
+      mkdirSync(making, { recursive: true });
+      await make(making);
+      renameSync(making, path);
+    } finally {
+      rmSync(making, { recursive: true, force: true });
+      rmSync(lock, { force: true });
+    }
   }
   return path;
+}
+
+/** Takes the lock unless a living process has it. */
+function locked(lock: string): boolean {
+  try {
+    writeFileSync(lock, String(process.pid), { flag: 'wx' });
+    return true;
+  } catch {
+    const owner = existsSync(lock) ? Number(readFileSync(lock, 'utf8')) : 0;
+    if (owner > 0 && !isAlive(owner)) rmSync(lock, { force: true });
+    return false;
+  }
+}
+
+function isAlive(id: number): boolean {
+  try {
+    return process.kill(id, 0);
+  } catch {
+    return false;
+  }
 }
 
 async function show(study: Study): Promise<void> {

@@ -99,7 +99,7 @@ export async function bestOfN(lab: Lab, checkpoint: string): Promise<Values> {
 }
 
 /** Proxy and gold of the best of n, the mean over all subsets of n of the samples (Nakano et al. 2021, appendix). */
-function bestOf(groups: readonly Response[][], scores: readonly number[][]): { proxy: number[]; gold: number[] } {
+export function bestOf(groups: readonly Response[][], scores: readonly number[][]): { proxy: number[]; gold: number[] } {
   const mean = meanOf(scores.flat());
   const spread = Math.sqrt(meanOf(scores.flat().map((score) => (score - mean) ** 2)));
   const ranked = groups.map((group, i) =>
@@ -117,7 +117,7 @@ function bestOf(groups: readonly Response[][], scores: readonly number[][]): { p
 }
 
 /** The chance that the sample of rank i is the best of n drawn without replacement from all: C(N−1−i, n−1) / C(N, n). */
-function chances(all: number, n: number): number[] {
+export function chances(all: number, n: number): number[] {
   let chance = n / all;
   return Array.from({ length: all - n + 1 }, (_, i) => {
     const now = chance;

@@ -178,13 +178,18 @@ describe('written answers', () => {
 
   it('follow instructions, or not: what code cannot decide is left out and counted', async () => {
     const prompts = [
-      { prompt: 'a', instruction_id_list: ['punctuation:no_comma', 'language:response_language'], kwargs: [{}, {}] },
+      {
+        prompt: 'a',
+        instruction_id_list: ['punctuation:no_comma', 'language:response_language'],
+        kwargs: [{}, { language: 'fr' }],
+      },
       { prompt: 'b', instruction_id_list: ['startend:quotation', 'punctuation:no_comma'], kwargs: [{}, {}] },
       { prompt: 'c', instruction_id_list: ['language:response_language'], kwargs: [{}] },
     ];
     const results = await evaluateBenchmark({ model: small, suite: prompts, maxNewTokens: 6, prompt: 'raw' });
     expect(results.left_out).toEqual({
-      'instruction language:response_language': 2,
+      'instruction language:response_language fr': 1,
+      'instruction language:response_language': 1,
       'prompts without another instruction': 1,
     });
     const [first, second] = (results.outcomes[0] ?? []).map(({ sample }) => sample as { response: string });

@@ -12,7 +12,7 @@ import { checkVocabulary } from '../../models/files/tokenizer.ts';
 import { type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { isCheckable } from '../instructions/follow.ts';
+import { describeUndecidable, isCheckable } from '../instructions/follow.ts';
 import { openSuite, type Suite, type SuiteOptions } from '../suites/open.ts';
 import type { InstructionQuestion } from '../suites/question.ts';
 import { openShotPool, type ShotPool } from '../suites/shot-pool.ts';
@@ -151,7 +151,7 @@ function withoutUndecidable(suite: Suite): { suite: Suite; leftOut: Record<strin
   const undecided = asked.flatMap(({ instructions }) =>
     instructions.filter((instruction) => !isCheckable(instruction)),
   );
-  const counts = Map.groupBy(undecided, ({ id }) => id);
+  const counts = Map.groupBy(undecided, describeUndecidable);
   if (kept.length === 0) throw new UserError(`${suite.name}: none of its instructions can be checked by code.`);
   return {
     suite: {

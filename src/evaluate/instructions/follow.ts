@@ -5,10 +5,14 @@
  *     followed([{ id: 'punctuation:no_comma', settings: {} }], 'No commas here.');   // { strict: [true], loose: [true] }
  */
 import { type Check, contentChecks } from './content.ts';
+import { isInLanguage, tellsLanguage } from './language.ts';
 import { layoutChecks } from './layout.ts';
 import type { Settings } from './settings.ts';
 
-const checks: Readonly<Record<string, Check>> = { ...contentChecks, ...layoutChecks };
+const byLanguage = 'language:response_language';
+const checks: Readonly<Record<string, Check>> = {
+  ...{ ...contentChecks, ...layoutChecks, [byLanguage]: isInLanguage },
+};
 
 /** An instruction: the name of its check, and the check's settings. */
 export interface Instruction {
@@ -19,8 +23,13 @@ export interface Instruction {
 /** The names of the instructions that code decides here. */
 export const instructionNames: readonly string[] = Object.keys(checks);
 
-/** Whether code can decide this instruction. A response's language, for one, it cannot. */
-export const isCheckable = ({ id }: Instruction): boolean => Object.hasOwn(checks, id);
+/** Whether code can decide this instruction. Of languages it decides those that have a script of their own. */
+export const isCheckable = ({ id, settings }: Instruction): boolean =>
+  Object.hasOwn(checks, id) && (id !== byLanguage || tellsLanguage(settings));
+
+/** An instruction that code cannot decide, by name; of languages, which one was asked for. */
+export const describeUndecidable = ({ id, settings }: Instruction): string =>
+  id === byLanguage && typeof settings.language === 'string' ? `${id} ${settings.language}` : id;
 
 /** For each of the instructions, whether the response follows it; an empty response follows none. */
 export function followed(

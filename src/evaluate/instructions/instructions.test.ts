@@ -34,6 +34,9 @@ const cases: [string, Record<string, unknown>, string, string][] = [
   ['combination:repeat_prompt', { prompt_to_repeat: 'Say it.' }, ' say it. Done', 'Done. Say it.'],
   ['startend:end_checker', { end_phrase: 'The end.' }, '"So. THE END."', 'The end. Or not'],
   ['startend:quotation', {}, ' "All of it" ', '"Not all" of it'],
+  ['language:response_language', { language: 'ko' }, '안녕하세요, OK', 'Annyeong 하'],
+  ['language:response_language', { language: 'ja' }, '東京は大きい。', '东京很大'],
+  ['language:response_language', { language: 'ta' }, 'வணக்கம்', 'नमस्ते'],
   [
     'change_case:capital_word_frequency',
     { capital_frequency: 2, capital_relation: 'at least' },

@@ -4,6 +4,7 @@ import { credit, creditByOrder, isTied } from './credit.ts';
 import type { RankedItem } from './items.ts';
 import { fitLogistic, sigmoid } from './logistic.ts';
 import { sectionsOf } from './sections.ts';
+import { type TiesFigures, tiesFigures } from './ties.ts';
 
 /** An item with the score of each response. */
 export interface ScoredItem extends RankedItem {
@@ -45,7 +46,10 @@ export interface RewardSuiteFigures {
   accuracy: Figure;
   /** The accuracy of picking at random. */
   chance: number;
+  /** Of RewardBench 2's subset "Ties" the score of `ties`; of the others the accuracy. */
   by_subset: Record<string, Figure>;
+  /** RewardBench 2's score of questions with many right answers; null for sets without them. */
+  ties: TiesFigures | null;
   /** The plain mean over subsets; null where there are none. */
   subset_mean: number | null;
   /** RewardBench's sections and their mean, for sets with its subsets. */
@@ -65,7 +69,10 @@ export function rankedFigures(items: readonly ScoredItem[], seed = 42): RewardSu
       { seed },
     );
   const named = [...Map.groupBy(items.keys(), (i) => items[i]?.subset)].filter((entry) => entry[0] !== undefined);
-  const subsets = named.map(([name, places]) => [name as string, figure(places)] as const);
+  const ties = tiesFigures(items, seed) ?? null;
+  const subsets = named.map(
+    ([name, places]) => [name as string, name === 'Ties' && ties !== null ? ties.score : figure(places)] as const,
+  );
   const sections = Object.entries(sectionsOf(items.map(({ subset }) => subset)));
   const sectionFigures = sections.map(([name, { places, weights }]) => {
     const even = weights.every((weight) => weight === 1);
@@ -76,6 +83,7 @@ export function rankedFigures(items: readonly ScoredItem[], seed = 42): RewardSu
     accuracy: figure([...items.keys()]),
     chance: meanOf(items.map(({ right }) => right.filter(Boolean).length / right.length)),
     by_subset: Object.fromEntries(subsets),
+    ties,
     subset_mean: subsets.length === 0 ? null : meanOf(subsets.map(([, { value }]) => value)),
     sections: Object.fromEntries(sectionFigures),
     section_mean: sectionFigures.length === 0 ? null : meanOf(sectionFigures.map(([, { value }]) => value)),

@@ -6,6 +6,7 @@ import type { ColumnNames, PreferencePair, Row } from '../../data/index.ts';
 import { type Mapping, mapRows } from '../../data/shapes/mapping.ts';
 import { RowProblem, toMessages, toText } from '../../data/shapes/messages.ts';
 import type { Message } from '../../text/index.ts';
+import { type TiePlace, tiePlace } from './ties.ts';
 
 /** A prompt with responses, of which some are the right ones to prefer. */
 export interface RankedItem {
@@ -14,6 +15,8 @@ export interface RankedItem {
   /** For each response, whether preferring it is right. */
   right: boolean[];
   subset?: string;
+  /** In RewardBench 2's subset "Ties": which question of a couple it is. */
+  tie?: TiePlace;
 }
 
 /** A reader of one set's rows; pairs are recognised by the first of them. A file's name is the subset of rows without one. */
@@ -22,7 +25,8 @@ export function itemReader(where: string, columns?: ColumnNames): (row: Row, fil
   return (row, file) => {
     const named = ['subset', 'category', 'source'].map((name) => row[name]).find((value) => typeof value === 'string');
     const subset = (named as string | undefined) ?? file;
-    const part = subset === undefined ? {} : { subset };
+    const tie = subset === 'Ties' ? tiePlace(row.id) : undefined;
+    const part = { ...(subset === undefined ? {} : { subset }), ...(tie === undefined ? {} : { tie }) };
     if ('responses' in row) return { ...bestOfK(row), ...part };
     if (isTexts(row.chosen) && isTexts(row.rejected)) return { ...listed(row, row.chosen, row.rejected), ...part };
     pairs ??= mapRows(row, { shape: 'preference', where, columns });

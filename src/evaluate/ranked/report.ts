@@ -6,6 +6,7 @@ import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
 import { lengthDifference, type ScoredItem } from './figures.ts';
 import type { RewardSuiteResults } from './reward-suite.ts';
+import type { TiesFigures } from './ties.ts';
 
 const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 const between = ([low, high]: readonly [number, number]) => `${percent(low)} to ${percent(high)}`;
@@ -45,11 +46,23 @@ export function describeRewardSuite(results: RewardSuiteResults): string {
     position.ties === 0
       ? 'Ties                    none: the order of the responses decides nothing'
       : `Ties                    ${position.ties}; first of equals ${percent(position.first_of_equals)}, last ${percent(position.last_of_equals)}, ties wrong ${percent(position.ties_wrong)}`,
+    ...(results.ties === null ? [] : ['', describeTies(results.ties)]),
     ...table('By place of the best', position.by_place),
     ...table('By section', results.sections),
     ...table('By subset', results.by_subset),
   ];
   return lines.join('\n');
+}
+
+/** The subset "Ties" by RewardBench 2's own score. */
+function describeTies(ties: TiesFigures): string {
+  const {
+    tied_accuracy: tied,
+    ref_accuracy: ref,
+    correctness_preferred: lead,
+    correctness_preferred_hard: hard,
+  } = ties;
+  return `Subset Ties             ${told(ties.score)}: right above wrong ${percent(tied)} (one right answer: ${percent(ref)}), by more than right ones differ ${percent(lead)} (both questions: ${percent(hard)})`;
 }
 
 function equalLength({ length: { at_equal_length: fit } }: RewardSuiteResults): string {

@@ -1,0 +1,39 @@
+/** The table beside TRL's trainers, from readings of `npm run bench -- trl-trainers`. */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { figure, share } from '../report.ts';
+
+export interface PeerReading {
+  program: 'attune' | 'trl';
+  job: 'grpo' | 'dpo';
+  seed: number;
+  /** Shares of right sampled responses to the same held-out problems, before and after. */
+  before: number;
+  after: number;
+  secondsAStep: number;
+}
+
+const about: Record<PeerReading['job'], string> = {
+  grpo: 'GRPO, 16 steps of 8 prompts × 8 responses, learning rate 2·10⁻⁴, no KL term, one update a batch',
+  dpo: 'DPO, 40 steps of 16 pairs of the model’s own responses, β 0.1, learning rate 10⁻⁴',
+};
+
+export function trlSection(folder: string): string {
+  const file = join(folder, 'trl/results.jsonl');
+  if (!existsSync(file)) return '';
+  const readings = readFileSync(file, 'utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line) as PeerReading);
+  const rows = (['grpo', 'dpo'] as const).flatMap((job) =>
+    (['attune', 'trl'] as const).map((program) => {
+      const own = readings.filter((reading) => reading.job === job && reading.program === program);
+      const of = (name: 'before' | 'after' | 'secondsAStep') => own.map((reading) => reading[name]);
+      return `| ${job} | ${program} | ${own.length} | ${share(of('before'))} | ${share(of('after'))} | ${figure(of('secondsAStep'), 2)} |`;
+    }),
+  );
+  return [
+    '## Beside TRL',
+    'The same jobs by TRL’s own trainers: models/tiny, the same problems, the same settings, two threads each, one program after the other on the same two ARM cores. Accuracy is that of sampled responses to 64 held-out problems, four each, by the same verifier.',
+    ...Object.values(about).map((line) => `- ${line}.`),
+    `| job | program | seeds | right before | right after | seconds a step |\n|---|---|--:|--:|--:|--:|\n${rows.join('\n')}`,
+    '`npm run bench -- trl-trainers` takes the readings (it needs a Python with `trl`, which nothing else does).',
+  ].join('\n\n');
+}
