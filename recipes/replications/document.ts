@@ -44,15 +44,22 @@ export function verdict(findings: readonly Finding[]): string {
 
 export function documentText(): string {
   const all = reported();
-  const minutes = (outcomes: Outcomes) => outcomes.all.reduce((sum, { seconds }) => sum + seconds, 0) / 60;
-  const onCores = all.filter(({ study }) => study.name !== 'at-size').reduce((sum, { outcomes }) => sum + minutes(outcomes), 0);
-  const onGpu = all.filter(({ study }) => study.name === 'at-size').reduce((sum, { outcomes }) => sum + minutes(outcomes), 0);
+  const minutes = (outcomes: Outcomes) => outcomes.all.reduce((sum, { seconds, elsewhere }) => sum + (elsewhere === undefined ? seconds : 0), 0) / 60;
+  const onCores = all
+    .filter(({ study }) => study.name !== 'at-size')
+    .reduce((sum, { outcomes }) => sum + minutes(outcomes), 0);
+  const jobs = all
+    .filter(({ study }) => study.name !== 'at-size')
+    .reduce((sum, { outcomes }) => sum + outcomes.all.length, 0);
+  const onGpu = all
+    .filter(({ study }) => study.name === 'at-size')
+    .reduce((sum, { outcomes }) => sum + minutes(outcomes), 0);
   return `${[
     '# Replications',
     'Six published effects of post-training, run again on models small enough for a laptop; two of them once more at 113M parameters on a GPU. Each is one command, over three seeds, with the spread shown (± is the standard deviation over seeds) and a verdict on every statement: a replication that fails is reported as such. Success is the trend, not the figure.',
     '```\nnpm run replicate                              # lists them\nnpm run replicate -- zero                      # runs all jobs of one, then prints its findings and draws its picture\nnpm run replicate -- zero --seeds 4,5,6        # other seeds\nnpm run replicate -- --jobs                    # all jobs as lines, to share them among processes\n```',
     'A job is one condition with one seed and takes seconds to a few minutes; its outcome is a line in `attune-replications/NAME/results.jsonl`, and what is there is not run again. The outcomes behind this page are in `recipes/replications/*/results.jsonl`; `npm run replicate -- --docs` writes the page from them, and a test holds the two together.',
-    `Total time: ${onCores.toFixed(0)} minutes of single x86 cores for the first five together (${all.filter(({ study }) => study.name !== 'at-size').reduce((sum, { outcomes }) => sum + outcomes.all.length, 0)} jobs; fourteen at a time took under ten minutes)${onGpu > 0 ? `, and ${onGpu.toFixed(0)} minutes of one H200 shared by three seeds for the sixth` : ''}. On two cores of a laptop count an hour or two for each.`,
+    `Total time: ${onCores.toFixed(0)} minutes of single x86 cores for the first five together (${jobs} jobs; side by side on a machine of 16 cores, eight minutes)${onGpu > 0 ? `, and ${onGpu.toFixed(0)} minutes of one H200 shared by three seeds for the sixth` : ''}.`,
     `| | effect | verdict |\n|--:|---|---|\n${all.map(({ study, report }, i) => `| ${i + 1} | [${study.title}](#${anchor(i, study)}) | ${verdict(report.findings)} |`).join('\n')}`,
     ...all.map(section),
     trlSection(here),
@@ -60,7 +67,10 @@ export function documentText(): string {
 }
 
 const anchor = (i: number, { title }: Study) =>
-  `${i + 1} ${title}`.toLowerCase().replaceAll(/[^\p{L}\p{N} -]/gu, '').replaceAll(' ', '-');
+  `${i + 1} ${title}`
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N} -]/gu, '')
+    .replaceAll(' ', '-');
 
 function section({ study, outcomes, report }: Reported, i: number): string {
   const seeds = [...new Set(outcomes.all.map(({ seed }) => seed))].sort((a, b) => a - b);
@@ -69,6 +79,7 @@ function section({ study, outcomes, report }: Reported, i: number): string {
     `[${study.paper.name}](${study.paper.url}). \`npm run replicate -- ${study.name}\`, ${outcomes.all.length} jobs, seeds ${seeds.join(', ')}.`,
     `**Published.** ${study.published}`,
     `**Here.** ${study.ours}`,
+    ...(study.incomplete === undefined ? [] : [`**Incomplete.** ${study.incomplete}`]),
     `| statement | holds | numbers |\n|---|---|---|\n${report.findings.map(({ claim, holds, numbers }) => `| ${claim} | ${holds ? 'yes' : '**no**'} | ${numbers} |`).join('\n')}`,
     ...(study.reading === '' ? [] : [`**Reading.** ${study.reading}`]),
     `![${study.title}](images/replication-${study.name}.png)`,

@@ -17,6 +17,9 @@ export const figure = (values: readonly number[], digits = 1) =>
 export const interval = (value: number, [low, high]: readonly [number, number], digits = 2) =>
   `${value.toFixed(digits)} (${low.toFixed(digits)} to ${high.toFixed(digits)})`;
 
+/** Wide enough for the legends below. */
+const size = { width: 520, height: 230 };
+
 export interface Line {
   name: string;
   x: readonly number[];
@@ -36,8 +39,7 @@ export interface ChartLabels {
 export function chartOf(labels: ChartLabels, lines: readonly Line[]): Chart {
   const at = (runs: Line['runs'], i: number) => runs.map((run) => run[i] ?? Number.NaN).filter(Number.isFinite);
   return lineChart({
-    ...labels,
-    smooth: false,
+    ...{ ...size, ...labels, smooth: false },
     series: lines.map(({ name, x, runs }) => ({ name, x: [...x], y: x.map((_, i) => meanOf(at(runs, i))) })),
     bands: Object.fromEntries(lines.map(({ name, x, runs }) => [name, x.map((_, i) => spreadOf(at(runs, i)))])),
   });
@@ -77,8 +79,7 @@ function peak({ form, alpha, beta }: Fit): string {
 export function fittedChart(labels: ChartLabels, fits: readonly { name: string; fit: Fit }[], largest: number): Chart {
   const x = Array.from({ length: 41 }, (_, i) => (largest * i) / 40);
   return lineChart({
-    ...labels,
-    smooth: false,
+    ...{ ...size, ...labels, smooth: false },
     series: fits.map(({ name, fit: each }) => ({ name, x, y: x.map((d) => fitted(each, d)) })),
   });
 }

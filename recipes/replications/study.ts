@@ -12,6 +12,8 @@ export interface Outcome {
   seed: number;
   seconds: number;
   values: Values;
+  /** Where it was run, if not on the machine of the others; its seconds then do not count. */
+  elsewhere?: string;
 }
 
 /** What a job is given. */
@@ -55,6 +57,8 @@ export interface Study {
   published: string;
   /** What we do, and what differs. */
   ours: string;
+  /** Which conditions lack some of their seeds, and why; said on the page. */
+  incomplete?: string;
   /** What we read from the outcome; written once the numbers were there. */
   reading: string;
   conditions: readonly string[];

@@ -99,7 +99,10 @@ export async function bestOfN(lab: Lab, checkpoint: string): Promise<Values> {
 }
 
 /** Proxy and gold of the best of n, the mean over all subsets of n of the samples (Nakano et al. 2021, appendix). */
-export function bestOf(groups: readonly Response[][], scores: readonly number[][]): { proxy: number[]; gold: number[] } {
+export function bestOf(
+  groups: readonly Response[][],
+  scores: readonly number[][],
+): { proxy: number[]; gold: number[] } {
   const mean = meanOf(scores.flat());
   const spread = Math.sqrt(meanOf(scores.flat().map((score) => (score - mean) ** 2)));
   const ranked = groups.map((group, i) =>

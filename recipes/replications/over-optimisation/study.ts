@@ -28,7 +28,8 @@ export const overOptimisation: Study = {
   published:
     'With d = √KL(policy‖start), the gold reward follows d(α − βd) for the best of n and d(α − β log d) for RL. The proxy keeps rising while gold turns. Larger reward models and more comparisons push the turn out (3M to 3B parameters; below about 2,000 comparisons little was learnt), and RL spends far more KL than the best of n for the same gain.',
   ours: `The policy is models/tiny (0.85M parameters) on \`${tasks}\`. Gold is the verifier (the share of right responses, so it ends at 1), where the paper has a 6B reward model as gold. The proxies are Bradley–Terry reward models on pairs of the policy’s own responses, labelled by gold without error: the whole tiny model on 24 to 1,536 pairs, and its first 1 or 2 layers on 384. Best of n up to ${most} with the estimator over all subsets of ${most} samples to 48 problems; RL is RLOO for 64 steps without a KL penalty, where the paper uses PPO.`,
-  reading: '',
+  reading:
+    'The best of n follows the paper’s parabola closely: gold peaks near eight responses (d ≈ 1) and at 128 is below where it began, while the proxy rises all the way. More comparisons raise gold at the largest n, under RL too. The size of the reward model makes no difference that three seeds can show; ours differ by a factor of three (0.26M to 0.85M parameters, all from the same pretrained model), the paper’s by a thousand. We looked at what the highest scores pick: responses worked out in full with one wrong letter or digit. The right responses to a problem are nearly all the same text and have one score between them, while wrong ones are many and different, and draw from the tail of the score again and again.',
   conditions: [...judges.map((judge) => `best of n: ${judge}`), ...judges.map((judge) => `RL: ${judge}`)],
   seeds: [1, 2, 3],
   async run(condition, lab) {

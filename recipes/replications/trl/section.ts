@@ -21,7 +21,10 @@ const about: Record<PeerReading['job'], string> = {
 export function trlSection(folder: string): string {
   const file = join(folder, 'trl/results.jsonl');
   if (!existsSync(file)) return '';
-  const readings = readFileSync(file, 'utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line) as PeerReading);
+  const readings = readFileSync(file, 'utf8')
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as PeerReading);
   const rows = (['grpo', 'dpo'] as const).flatMap((job) =>
     (['attune', 'trl'] as const).map((program) => {
       const own = readings.filter((reading) => reading.job === job && reading.program === program);
@@ -31,8 +34,10 @@ export function trlSection(folder: string): string {
   );
   return [
     '## Beside TRL',
-    'The same jobs by TRL’s own trainers: models/tiny, the same problems, the same settings, two threads each, one program after the other on the same two ARM cores. Accuracy is that of sampled responses to 64 held-out problems, four each, by the same verifier.',
-    ...Object.values(about).map((line) => `- ${line}.`),
+    'The same jobs by TRL’s own trainers: models/tiny, the same problems, the same settings, two threads each, one program after the other on the same two ARM cores, at high priority on a machine that was busy with other work: the times are upper bounds, and read best within a seed. Accuracy is that of sampled responses to 64 held-out problems, four each, by the same verifier.',
+    Object.values(about)
+      .map((line) => `- ${line}.`)
+      .join('\n'),
     `| job | program | seeds | right before | right after | seconds a step |\n|---|---|--:|--:|--:|--:|\n${rows.join('\n')}`,
     '`npm run bench -- trl-trainers` takes the readings (it needs a Python with `trl`, which nothing else does).',
   ].join('\n\n');

@@ -16,6 +16,7 @@ const settingsOf: Record<string, Condition> = {
   'never checked': { habits: { think: 0.12, check: 0 }, maxNewTokens: 128 },
   'never thought': { habits: { think: 0, check: 0 }, maxNewTokens: 128 },
   'no room': { habits: rare, maxNewTokens: 24 },
+  'a short cut': { habits: { ...rare, hastySlips: 0.7 }, maxNewTokens: 128 },
 };
 
 export const zero: Study = {
@@ -27,14 +28,16 @@ export const zero: Study = {
   },
   published:
     'R1-Zero is GRPO on a base model with rewards for right answers and form. AIME 2024 pass@1 went from 15.6 % to 77.9 % (71.0 % in the first version of the report) while responses grew from hundreds to some ten thousand tokens, with reflection and checking that nobody asked for. Later work (Liu et al. 2025; Gandhi et al. 2025) found the checking already in the base, and that bases without it do not get there.',
-  ours: `The base is models/tiny after 240 steps of imitation of a teacher who blurts out an answer (wrong in seven cases of ten) in 88 % of cases, works it out in 8 % (with a slip in four of ten) and in 4 % works it out, checks, and does it again where it was wrong. Then 80 steps of GRPO on the verifier alone, 8 prompts of 8 responses. Three controls vary one thing: a teacher who never checks, one who never works anything out, and room for 24 tokens only. A self-check is a line that begins with “check”.`,
-  reading: '',
+  ours: `The base is models/tiny after 240 steps of imitation of a teacher who blurts out a wrong answer in 88 % of cases, works the problem out in 8 % (with a slip in four of ten) and in 4 % works it out, checks, and does it again where it was wrong. Then 80 steps of GRPO on the verifier alone, 8 prompts of 8 responses. Four controls vary one thing each: a teacher who never checks, one who never works anything out, room for 24 tokens only, and a short cut: what is blurted out is right in three of ten cases. A self-check is a line that begins with “check”. There is no reward for form.`,
+  reading:
+    'At 0.85M parameters it does not emerge. In some seeds working out rises at first, to a third of responses, and then dies out: RL makes blurting right instead. What is blurted out is a near-miss of what the model knows (a base that never works anything out has a pass@32 of 78 %), nine of ten samples train it, and it costs fewer tokens. At 113M parameters, from the same habits, working out does take over (6). Self-checks vanish at both sizes. They begin at 4 % of samples, and how often a checked response is right was not recorded, so that we cannot say whether checking would have paid. What was never sampled was never learnt: a base without checks, or without working out, does not find them, and where there is no room for working out it goes first.',
   conditions: Object.keys(settingsOf),
   seeds: [1, 2, 3],
   async run(condition, lab) {
     const { habits, maxNewTokens } = settingsOf[condition] as Condition;
-    const base = await lab.shared(`base-${habits.think}-${habits.check}-${lab.seed}`, (folder) =>
-      imitate(lab, habits, folder, 1e-3),
+    const base = await lab.shared(
+      `base-${habits.think}-${habits.check}-${habits.hastySlips ?? 1}-${lab.seed}`,
+      (folder) => imitate(lab, habits, folder, 1e-3),
     );
     return grow({ ...lab, model: base }, { maxNewTokens, lr: 2e-4 });
   },
@@ -68,7 +71,7 @@ function report(outcomes: Outcomes) {
       panel('tokens', 'Length', 'tokens per response', false),
       panel('thinks', 'Responses that work it out', 'share', true),
       panel('checks', 'Responses that check themselves', 'share', true),
-      chartOf({ title: `pass@k, ${first}`, xLabel: 'log₂ k', yLabel: 'pass@k', share: true }, [
+      chartOf({ title: `pass@k, ${first}`, xLabel: 'k, in doublings', yLabel: 'pass@k', share: true }, [
         { name: 'before', x: ks.map(Math.log2), runs: outcomes.curves(first, 'passBefore') },
         { name: 'after', x: ks.map(Math.log2), runs: outcomes.curves(first, 'passAfter') },
       ]),

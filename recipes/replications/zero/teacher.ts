@@ -8,10 +8,9 @@ export interface Habits {
   check: number;
   /** How often what is worked out is wrong; 0.4 when left out. */
   carefulSlips?: number;
+  /** How often what is blurted out is wrong; always when left out, as with problems that nobody answers at a glance. */
+  hastySlips?: number;
 }
-
-/** How often what is blurted out is wrong. */
-const hastySlips = 0.7;
 
 export function teacherRows(options: { tasks: string; seed: number; count: number; habits: Habits }) {
   const { tasks, seed, count, habits } = options;
@@ -27,7 +26,11 @@ export function teacherRows(options: { tasks: string; seed: number; count: numbe
   });
 }
 
-function written(problem: Example, { think, check, carefulSlips = 0.4 }: Habits, random: Random): string {
+function written(
+  problem: Example,
+  { think, check, carefulSlips = 0.4, hastySlips = 1 }: Habits,
+  random: Random,
+): string {
   const kind = random.float();
   if (kind >= think + check) return respond(attempt(problem, hastySlips, random), 'answer');
   const first = attempt(problem, carefulSlips, random);
