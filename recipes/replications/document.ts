@@ -44,7 +44,8 @@ export function verdict(findings: readonly Finding[]): string {
 
 export function documentText(): string {
   const all = reported();
-  const minutes = (outcomes: Outcomes) => outcomes.all.reduce((sum, { seconds, elsewhere }) => sum + (elsewhere === undefined ? seconds : 0), 0) / 60;
+  const minutes = (outcomes: Outcomes) =>
+    outcomes.all.reduce((sum, { seconds, elsewhere }) => sum + (elsewhere === undefined ? seconds : 0), 0) / 60;
   const onCores = all
     .filter(({ study }) => study.name !== 'at-size')
     .reduce((sum, { outcomes }) => sum + minutes(outcomes), 0);
