@@ -1,9 +1,10 @@
 /**
  * `npm run bench -- dist [--ranks 2] [--steps 4]`: the same training by one process of one thread and by several, a reward
- * model's step and a GRPO step on the 15M shape; how much of a step its collectives take; and what a world of one costs.
+ * model's step and a GRPO step on the 15M shape; how much of a step its collectives take, and how much of the exchange of
+ * gradients is hidden behind backward, by the trace of rank 0 (`--trace folder` keeps it); and what a world of one costs.
  */
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -81,14 +82,20 @@ async function train(kind: string, folder: string, steps: number): Promise<Timed
   return { steps: measured, collectives: busy / measured.reduce((sum, time) => sum + time, 0) };
 }
 
-async function together(ranks: number, kind: string, folder: string, steps: number): Promise<Timed> {
+async function together(
+  ranks: number,
+  kind: string,
+  folder: string,
+  steps: number,
+  more: Record<string, string> = {},
+): Promise<Timed> {
   const port = String(await freePort());
   const texts = await Promise.all(
     Array.from({ length: ranks }, (_, rank) => {
       const place = { RANK: `${rank}`, WORLD_SIZE: `${ranks}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${ranks}` };
       const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
       const child = spawn(process.execPath, [import.meta.filename, 'rank', kind, folder, String(steps)], {
-        env: { ...process.env, ...place, ...meeting },
+        env: { ...process.env, ...place, ...meeting, ...more },
         stdio: ['ignore', 'pipe', 'inherit'],
       });
       let said = '';
@@ -104,7 +111,11 @@ async function together(ranks: number, kind: string, folder: string, steps: numb
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values } = parseArgs({
     args,
-    options: { ranks: { type: 'string', default: '2' }, steps: { type: 'string', default: '4' } },
+    options: {
+      ranks: { type: 'string', default: '2' },
+      steps: { type: 'string', default: '4' },
+      trace: { type: 'string' },
+    },
   });
   const folder = mkdtempSync(join(tmpdir(), 'attune-bench-dist-'));
   mkdirSync(join(folder, 'model'));
@@ -115,16 +126,39 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   for (const kind of ['reward', 'grpo']) {
     const one = await together(1, kind, folder, Number(values.steps));
     const many = await together(ranks, kind, folder, Number(values.steps));
+    const traces = join(values.trace ?? folder, `trace-${kind}`);
+    await together(ranks, kind, folder, Number(values.steps), { ATTUNE_DIST_TRACE: traces });
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
       one_s: mean(one.steps),
       many_s: mean(many.steps),
       times_as_fast: mean(one.steps) / mean(many.steps),
       collectives_share: many.collectives,
+      hidden_share: hiddenShare(join(traces, 'rank-0.json')),
     };
   }
   yield { name: 'a world of one', us_per_update: await costOfOne() };
   rmSync(folder, { recursive: true });
+}
+
+interface TraceEvent {
+  name: string;
+  cat: string;
+  ts: number;
+  dur: number;
+  args?: { bytes: number };
+}
+
+/** The share of the time in which gradients travelled that lies within the computing of micro-batches. */
+function hiddenShare(path: string): number {
+  const { traceEvents } = JSON.parse(readFileSync(path, 'utf8')) as { traceEvents: TraceEvent[] };
+  const computing = traceEvents.filter(({ cat }) => cat === 'compute');
+  // The small ones are counts and metrics.
+  const exchanged = traceEvents.filter(({ cat, args }) => cat === 'collectives' && (args?.bytes ?? 0) > 100_000);
+  const common = (a: TraceEvent, b: TraceEvent) =>
+    Math.max(0, Math.min(a.ts + a.dur, b.ts + b.dur) - Math.max(a.ts, b.ts));
+  const hidden = exchanged.reduce((sum, one) => sum + computing.reduce((all, other) => all + common(one, other), 0), 0);
+  return hidden / exchanged.reduce((sum, { dur }) => sum + dur, 0);
 }
 
 /** Microseconds that dealing, seeding and summing add to an update of four micro-batches that compute nothing. */

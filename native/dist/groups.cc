@@ -101,6 +101,11 @@ napi_value groupStart(napi_env env, Args& args) {
   return fromInt(env, ticket);
 }
 
+// groupFlush(group): a promise that is kept when everything begun before is done, well or not.
+napi_value groupFlush(napi_env env, Args& args) {
+  return groupAt(toInt(env, args[0])).lane->submit(env, []() { return Answer::none(); });
+}
+
 napi_value groupJoin(napi_env env, Args& args) {
   const auto found = started().find(toInt(env, args[0]));
   if (found == started().end()) throw ArgumentError("not a collective that was begun");
@@ -139,8 +144,9 @@ Group& groupAt(int64_t id) {
 }
 
 std::vector<Export> groupExports() {
-  return {{"groupMake", door<groupMake>}, {"groupRun", door<groupRun>},     {"groupStart", door<groupStart>},
-          {"groupJoin", door<groupJoin>}, {"groupTrace", door<groupTrace>}, {"groupSeconds", door<groupSeconds>}};
+  return {{"groupMake", door<groupMake>},      {"groupRun", door<groupRun>},     {"groupStart", door<groupStart>},
+          {"groupJoin", door<groupJoin>},      {"groupFlush", door<groupFlush>}, {"groupTrace", door<groupTrace>},
+          {"groupSeconds", door<groupSeconds>}};
 }
 
 }  // namespace attune

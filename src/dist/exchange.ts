@@ -8,7 +8,7 @@
  *     await exchange.settle();
  *     exchange.giveBack(present);            // … and come back as sums
  */
-import { noGrad, scope, type Tensor } from '../tensor/index.ts';
+import { keep, noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { type Bucket, emptyLike, flattened, setGradients } from './buckets.ts';
 import type { Group } from './group.ts';
 import type { World } from './world.ts';
@@ -25,9 +25,12 @@ interface Sent {
   received: Tensor;
   /** How many ranks had a micro-batch. */
   ranks: number;
-  /** A promise, or the number of a collective that is waited for by blocking. */
-  done: Promise<void> | number;
+  /** The collective, for whoever waits for it. */
+  ticket: number;
 }
+
+/** Buckets on their way at a time: each is there a second time in f32. */
+const mostOnTheWay = 2;
 
 export class Exchange {
   readonly buckets: readonly Bucket[];
@@ -51,8 +54,11 @@ export class Exchange {
       .sort((a, b) => depth(buckets[b] as Bucket) - depth(buckets[a] as Bucket) || a - b);
   }
 
-  /** Takes a bucket's gradients from the parameters and hands them to the group. Every rank begins all in one order. */
-  begin(index: number, { ranks = this.#world.size, blocking = false }: { ranks?: number; blocking?: boolean } = {}) {
+  /**
+   * Takes a bucket's gradients from the parameters and hands them to the group. Every rank begins all in one order. Waits by
+   * blocking where too many are on their way.
+   */
+  begin(index: number, ranks = this.#world.size): void {
     const bucket = this.buckets[index] as Bucket;
     scope(() => {
       for (const { name, parameter } of bucket.slices) if (parameter.grad !== null) this.present.add(name);
@@ -65,35 +71,29 @@ export class Exchange {
       flat.dispose();
       return;
     }
-    const { received, done } = this.#send(group, flat, blocking);
-    // Awaited later: until then a failure must not count as one that nobody looks at.
-    if (done instanceof Promise) done.catch(() => {});
-    this.#sent.push({ index, flat, received, ranks, done });
+    this.#settleDownTo(mostOnTheWay - 1);
+    this.#sent.push({ index, flat, ranks, ...this.#send(group, flat) });
   }
 
-  #send(group: Group, flat: Tensor, blocking: boolean): Pick<Sent, 'received' | 'done'> {
-    if (this.#kind === 'whole') return { received: flat, done: group.allReduce(flat) };
+  #send(group: Group, flat: Tensor): Pick<Sent, 'received' | 'ticket'> {
+    if (this.#kind === 'whole') return { received: flat, ticket: group.start('all_reduce', flat) };
     const isPart = this.#kind === 'part';
     const received = emptyLike(flat, isPart ? flat.numel / this.#world.size : flat.numel);
-    if (blocking)
-      return { received, done: group.start(isPart ? 'reduce_scatter_tensor' : 'all_to_all', received, flat) };
-    return { received, done: isPart ? group.reduceScatter(received, flat) : group.allToAll(received, flat) };
+    const ticket = group.start(isPart ? 'reduce_scatter_tensor' : 'all_to_all', received, flat);
+    return { received, ticket };
   }
 
   /** Waits for everything that was begun. */
   async settle(): Promise<void> {
-    for (const sent of this.#sent.splice(0)) {
-      if (typeof sent.done === 'number') this.#groupOf(sent.index).join(sent.done);
-      else await sent.done;
-      this.#absorb(sent);
-    }
+    const groups = new Set(this.#sent.map(({ index }) => this.#groupOf(index)));
+    for (const group of groups) await group.flush();
+    this.#settleDownTo(0);
   }
 
-  /** Waits by blocking until at most so many buckets are on their way: each is there twice. */
-  settleDownTo(most: number): void {
+  #settleDownTo(most: number): void {
     while (this.#sent.length > most) {
       const sent = this.#sent.shift() as Sent;
-      this.#groupOf(sent.index).join(sent.done as number);
+      this.#groupOf(sent.index).join(sent.ticket);
       this.#absorb(sent);
     }
   }
@@ -106,12 +106,20 @@ export class Exchange {
       });
       received.dispose();
     } else if (this.#sums[index] === undefined) {
-      this.#sums[index] = received;
+      this.#sums[index] = this.#kept(received, (this.buckets[index] as Bucket).dtype);
     } else {
       this.#add(index, received);
       received.dispose();
     }
     if (received !== flat) flat.dispose();
+  }
+
+  /** Whole sums become gradients of the parameters' dtype, and are kept in it. */
+  #kept(sum: Tensor, dtype: Bucket['dtype']): Tensor {
+    if (this.#kind !== 'whole' || dtype === sum.dtype) return sum;
+    const kept = noGrad(() => scope(() => keep(sum.to(dtype))));
+    sum.dispose();
+    return kept;
   }
 
   #add(index: number, part: Tensor): void {
@@ -186,7 +194,7 @@ export class OverlappedPass {
     for (; this.#begun < order.length; this.#begun++) {
       const index = order[this.#begun] as number;
       if (!holds(buckets[index] as Bucket)) return;
-      this.#exchange.begin(index, { ranks: this.#ranks });
+      this.#exchange.begin(index, this.#ranks);
     }
   }
 }

@@ -26,8 +26,8 @@ export interface Collectives {
   barrier(): Promise<void>;
 }
 
-/** Collectives from an input to an output. */
-export type Movement = 'all_gather_into_tensor' | 'reduce_scatter_tensor' | 'all_to_all';
+/** Collectives that can be begun without a promise. */
+export type Startable = 'all_reduce' | 'all_gather_into_tensor' | 'reduce_scatter_tensor' | 'all_to_all';
 
 type Begin = () => void;
 
@@ -99,10 +99,15 @@ export class Group implements Collectives {
   }
 
   /** Begins a collective that `join` waits for by blocking: for a forward pass, which cannot await. */
-  start(operation: Movement, output: Tensor, input: Tensor): number {
+  start(operation: Startable, ...tensors: readonly Tensor[]): number {
     if (this.#queue.length > 0)
       throw new WorldError('A collective that waits by blocking cannot stand behind one that is not begun.');
-    return native.groupStart(this.#id, operation, [output.live(operation), input.live(operation)], 0);
+    const handles = tensors.map((tensor) => tensor.live(operation));
+    return native.groupStart(this.#id, operation, handles, 0);
+  }
+  /** Waits without blocking for all that was begun: `join` then returns at once. */
+  flush(): Promise<void> {
+    return native.groupFlush(this.#id);
   }
   join(ticket: number): void {
     try {

@@ -119,7 +119,7 @@ export class AdamW {
           group.push({ slot, gradient });
           groups.set(key, group);
         }
-        for (const group of groups.values()) this.#update(group);
+        for (const group of groups.values()) for (const part of inParts(group)) scope(() => this.#update(part));
       }),
     );
   }
@@ -243,6 +243,26 @@ export class AdamW {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** Elements whose gradients are converted to the master's dtype at a time: the copies of all would be as large as the masters. */
+const convertedAtOnce = 1 << 26;
+
+/** One part where nothing is converted: one call of the kernel for all. */
+function inParts(group: { slot: Slot; gradient: Tensor }[]): { slot: Slot; gradient: Tensor }[][] {
+  if (group.every(({ slot, gradient }) => gradient.dtype === slot.master.dtype)) return [group];
+  const parts: (typeof group)[] = [];
+  let elements = Number.POSITIVE_INFINITY;
+  for (const each of group) {
+    const { numel } = each.gradient;
+    if (elements + numel > convertedAtOnce) {
+      parts.push([]);
+      elements = 0;
+    }
+    parts.at(-1)?.push(each);
+    elements += numel;
+  }
+  return parts;
 }
 
 function isCount(value: unknown): value is number {

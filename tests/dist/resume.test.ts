@@ -14,13 +14,12 @@ it.each([
   ['sft', { epochs: 20 }],
   ['policy ppo', { batchSize: 2 }],
 ])(
-  '%s goes on with 4, 2, 1 and 4 ranks to the bytes of a run on one',
+  '%s goes on with 4, 2, 1 and 4 ranks, sharded in other ways, to the bytes of a run on one',
   async (training, more) => {
     const model = await tinyModel(join(folder, 'model'));
     const output = join(folder, training.replaceAll(' ', '-'));
     const steady = {
       exact: true,
-      shard: 'optimizer',
       saveSteps: 2,
       evalSteps: 4,
       maxGradNorm: 0.5,
@@ -33,13 +32,13 @@ it.each([
     await runJobs([job('straight', 8)]);
     const path = join(folder, 'job.json');
     const run = join(output, 'chain');
-    for (const [ranks, steps] of [
-      [4, 2],
-      [2, 4],
-      [1, 6],
-      [4, 8],
+    for (const [ranks, steps, shard] of [
+      [4, 2, 'full'],
+      [2, 4, 'optimizer'],
+      [1, 6, 'none'],
+      [4, 8, 'full'],
     ] as const) {
-      const next = job('chain', steps, steps === 2 ? {} : { resumeFrom: run, runName: undefined });
+      const next = job('chain', steps, { shard, ...(steps === 2 ? {} : { resumeFrom: run, runName: undefined }) });
       writeFileSync(path, JSON.stringify([next]));
       if (ranks === 1) await runJobs([next]);
       else await spawnRanks(ranks, [join(import.meta.dirname, 'rank.ts'), path]);

@@ -11,9 +11,6 @@ import type { Bucket } from '../buckets.ts';
 import type { Exchange } from '../exchange.ts';
 import type { ShardedWeights } from './sharded-weights.ts';
 
-/** Buckets of gradients on their way at a time. */
-const mostOnTheWay = 2;
-
 export class ShardedPass {
   readonly recomputes = true;
   readonly #weights: ShardedWeights;
@@ -56,7 +53,6 @@ export class ShardedPass {
       this.#release();
     }
     this.#reduce(({ block }) => block === null);
-    this.#exchange.settleDownTo(0);
   }
 
   /** Waits for the block that is used next, and asks for the one after it. */
@@ -89,9 +85,7 @@ export class ShardedPass {
   #reduce(holds: (bucket: Bucket) => boolean): void {
     const { order, buckets } = this.#exchange;
     for (const index of order) {
-      if (!holds(buckets[index] as Bucket)) continue;
-      this.#exchange.begin(index, { ranks: this.#ranks, blocking: true });
-      this.#exchange.settleDownTo(mostOnTheWay);
+      if (holds(buckets[index] as Bucket)) this.#exchange.begin(index, this.#ranks);
     }
   }
 }

@@ -140,6 +140,7 @@ export interface Native {
   groupRun(group: number, operation: string, tensors: number[], root: number): Promise<void>;
   groupStart(group: number, operation: string, tensors: number[], root: number): number;
   groupJoin(ticket: number): void;
+  groupFlush(group: number): Promise<void>;
   groupSeconds(group: number): number;
   /** Operation, bytes, begin and end (microseconds, monotonic) of the collectives since the last call. */
   groupTrace(group: number, on: boolean): [string, number, number, number][];

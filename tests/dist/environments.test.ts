@@ -1,0 +1,69 @@
+/** Ranks that somebody else starts: Slurm's srun, an operator that starts one process per pod. The other tests use torchrun's variables. */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freePort } from '../../src/dist/launch.ts';
+import { corpusRows } from '../../src/tasks/index.ts';
+import { tinyModel } from '../support/tiny-model.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-environments-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const attune = join(import.meta.dirname, '../../bin/attune.mjs');
+const dataset = join(folder, 'chats.jsonl');
+let model = '';
+
+beforeAll(async () => {
+  model = await tinyModel(join(folder, 'model'));
+  const rows = [...corpusRows('sft', { tasks: 'chain_sum:2', count: 12, seed: 3 })];
+  writeFileSync(dataset, rows.map((row) => JSON.stringify(row)).join('\n'));
+});
+
+/** `attune train sft` once for each environment; the final weights. */
+async function trained(runName: string, environments: readonly Record<string, string>[]): Promise<Buffer> {
+  const args = [
+    ...['train', 'sft', '--model', model, '--dataset', dataset, '--output-dir', folder, '--run-name', runName],
+    ...['--batch-size', '2', '--grad-accum', '2', '--max-steps', '2', '--eval-steps', '-1', '--validation-split', '0'],
+    ...['--exact', '--shard', 'full', '--report-to', 'none', '--save-steps', '-1'],
+  ];
+  const ends = environments.map((environment) => {
+    const child = spawn(process.execPath, [attune, ...args], {
+      env: { ...process.env, ATTUNE_THREADS: '1', ATTUNE_CACHE: join(folder, 'cache'), ...environment },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    let said = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      said += text;
+    });
+    return new Promise<{ code: number | null; said: string }>((resolve) =>
+      child.on('close', (code) => resolve({ code, said })),
+    );
+  });
+  for (const { code, said } of await Promise.all(ends)) expect(code, said).toBe(0);
+  return readFileSync(join(folder, runName, 'final/model.safetensors'));
+}
+
+const ranks = [0, 1];
+
+it('trains under the variables of srun and of a pod with two processes as alone', async () => {
+  const alone = await trained('alone', [{}]);
+  const slurm = ranks.map((rank) => ({
+    ...{ SLURM_JOB_ID: '4711', SLURM_STEP_ID: '0', SLURM_NTASKS: '2', SLURM_PROCID: `${rank}` },
+    ...{ SLURM_LOCALID: `${rank}`, SLURM_NODEID: '0', SLURM_STEP_TASKS_PER_NODE: '2', SLURM_STEP_NODELIST: hostname() },
+  }));
+  const port = async () => ({ MASTER_ADDR: '127.0.0.1', MASTER_PORT: String(await freePort()) });
+  // The port of a Slurm job follows from its number; a test may meet somebody there.
+  const own = await port();
+  expect(
+    (
+      await trained(
+        'slurm',
+        slurm.map((each) => ({ ...each, ...own })),
+      )
+    ).equals(alone),
+  ).toBe(true);
+  // A PyTorchJob's pod: the number of the pod, and how many processes it is to start.
+  const pod = { RANK: '0', WORLD_SIZE: '1', PET_NNODES: '1', PET_NODE_RANK: '0', PET_NPROC_PER_NODE: '2' };
+  expect((await trained('pod', [{ ...pod, ...(await port()) }])).equals(alone)).toBe(true);
+}, 240_000);
