@@ -1,6 +1,6 @@
 /**
  * The studio on a large run: a million rollouts and 100,000 rows of metrics are made, then the server's answers are
- * timed as a page asks for them. `npm run bench -- studio [--rollouts 1000000] [--rows 100000]`
+ * timed as a page asks for them, and the pages themselves in a browser where there is one. `npm run bench -- studio [--rollouts 1000000] [--rows 100000]`
  */
 import { createWriteStream, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,9 @@ import { parseArgs } from 'node:util';
 import { Random } from '../src/random.ts';
 import { schemaSql } from '../src/runs/store/schema.ts';
 import { startStudio } from '../src/studio/index.ts';
+import { packageRoot } from '../src/tensor/engine/native.ts';
 import type { Reading } from './run.ts';
+import { firstPaints } from './studio/first-paint.ts';
 
 const words =
   'sort these numbers in ascending order answer with one word the sum of first then carry over ten left right because so that we get which is larger smaller equal count letters backward'.split(
@@ -108,7 +110,8 @@ async function makeMetrics(folder: string, count: number): Promise<void> {
 }
 
 async function* answers(root: string): AsyncGenerator<Reading> {
-  await using studio = await startStudio({ root, port: 0, version: 'bench', cache: join(root, 'cache') });
+  const page = join(packageRoot, 'dist', 'studio-page');
+  await using studio = await startStudio({ root, port: 0, version: 'bench', cache: join(root, 'cache'), page });
   const cookie = (await fetch(studio.newUrl())).headers.get('set-cookie')?.split(';')[0] ?? '';
   const ask = async (path: string) => {
     const answer = await fetch(`${studio.url}/api${path}`, { headers: { cookie } });
@@ -151,4 +154,5 @@ async function* answers(root: string): AsyncGenerator<Reading> {
   yield await first('steps', `/runs/${id}/steps`);
   yield await first('one prompt over time', `/runs/${id}/prompts/777`);
   yield await first('one rollout', `/runs/${id}/rollouts/777`);
+  yield* firstPaints(studio, id);
 }

@@ -27,7 +27,7 @@ class Stop extends Error {}
 const targets = {
   test: { engine: true, page: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
   demo: { engine: true, atUser: true, command: ['bin/attune.mjs', 'demo'] },
-  bench: { engine: true, command: ['benchmarks/run.ts'] },
+  bench: { engine: true, page: true, command: ['benchmarks/run.ts'] },
   attune: { engine: true, atUser: true, command: ['bin/attune.mjs'] },
   example: { engine: true, command: ['--conditions=attune-source'], programs: 'examples' },
   sanitize: {

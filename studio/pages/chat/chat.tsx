@@ -22,7 +22,8 @@ export default function Chat() {
   const draft = useSignal('');
   const editing = useSignal<number | undefined>(undefined);
   const input = useRef<HTMLTextAreaElement>(null);
-  const end = useRef<HTMLDivElement>(null);
+  // The newest words stay in view, unless one has scrolled up to read.
+  const nearEnd = useRef(true);
   useEffect(() => {
     loading.value = state.data?.loading !== undefined;
   }, [state.data, loading]);
@@ -36,6 +37,7 @@ export default function Chat() {
     draft.value = '';
     const from = editing.value;
     editing.value = undefined;
+    nearEnd.current = true;
     void ask(text, sides, from);
   };
   const again = () => {
@@ -69,10 +71,9 @@ export default function Chat() {
   useEffect(() => {
     if (canVote && draft.peek() === '') input.current?.blur();
   }, [canVote, draft]);
-  // The newest words stay in view, unless one has scrolled up to read.
-  const nearEnd = useRef(true);
   useLayoutEffect(() => {
-    if (nearEnd.current) end.current?.scrollIntoView({ block: 'end' });
+    // The composer sticks to the window's foot and is always in view: the page itself is scrolled.
+    if (nearEnd.current) scrollTo(0, document.documentElement.scrollHeight);
   }, [turns.value]);
   useEffect(() => {
     const look = () => {
@@ -124,7 +125,7 @@ export default function Chat() {
           />
         ))}
       </div>
-      <div ref={end} class="chat-end">
+      <div class="chat-end">
         <Composer
           input={input}
           draft={draft}

@@ -3,7 +3,9 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { ChatLoadRequest, ChatState, Job, ModelList } from '../../../src/studio/api.ts';
 import { href, route, setQuery } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
 import { toastFailure } from '../../app/toasts.ts';
+import { shortModel } from '../../format/models.ts';
 import { Command } from '../../parts/page-parts.tsx';
 import { post, session } from '../../wire/requests.ts';
 import { useResource } from '../../wire/resource.ts';
@@ -45,6 +47,23 @@ export function Loader({ state, onChange }: { state: ChatState; onChange: () => 
   const isLoaded = loaded.join('\n') === wanted.join('\n') && state.slots.length > 0;
   const busy = state.loading !== undefined;
   const progress = job.data?.progress;
+  const folded = useSignal(true);
+  // On a phone the conversation needs the room.
+  if (isSmall.value && isLoaded && folded.value)
+    return (
+      <div class="card spread loaded">
+        <span class="small wrap">{[...loaded].filter(Boolean).map(shortModel).join(', ')}</span>
+        <button
+          type="button"
+          class="button slim"
+          onClick={() => {
+            folded.value = false;
+          }}
+        >
+          Change
+        </button>
+      </div>
+    );
   return (
     <form
       class="card loader"

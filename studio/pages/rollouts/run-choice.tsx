@@ -31,8 +31,9 @@ export function NoRollouts() {
       <div class="card">
         <Empty icon="rollouts" title="No run has stored rollouts">
           <p>
-            Every policy run keeps what it wrote, with rewards and advantages. With --save-tokens each response can also
-            be looked at token by token, and its step recomputed under another algorithm:
+            Every policy run keeps what it wrote, with rewards and advantages. With{' '}
+            <code class="whole">--save-tokens</code> each response can also be looked at token by token, and its step
+            recomputed under another algorithm:
           </p>
           <Command text={`${attune} train policy --task chain_sum --save-tokens`} />
         </Empty>

@@ -1,7 +1,7 @@
 /** All runs: search, sort, tags; any of them overlaid, compared or deleted. */
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import type { RunRow } from '../../../src/studio/api.ts';
+import type { ModelList, RunRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { route, setQuery } from '../../app/router.ts';
 import { labelOf, panelsOf, sideOf } from '../../format/metrics.ts';
@@ -174,6 +174,9 @@ function MetricChoice({ value, rows }: { value: string; rows: readonly RunRow[] 
 
 function NoRuns() {
   const attune = session.value?.attune ?? 'attune';
+  // The small model that comes with attune lies where it was installed.
+  const models = useResource<ModelList>('models');
+  const base = models.data?.models.find(({ kind }) => kind === 'base')?.model;
   return (
     <div class="page">
       <h1>Runs</h1>
@@ -185,7 +188,7 @@ function NoRuns() {
           </p>
           <Command text={`${attune} demo`} />
           <p>or train a small model on arithmetic:</p>
-          <Command text={`${attune} train policy --task chain_sum --model models/tiny`} />
+          <Command text={`${attune} train policy --task chain_sum${base === undefined ? '' : ` --model ${base}`}`} />
         </Empty>
       </div>
     </div>

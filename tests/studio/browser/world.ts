@@ -2,8 +2,8 @@
  * What the browser's cases share: real runs that were trained a moment ago, one studio over them, one browser. What the
  * page must never do is noted as it happens: errors in its console, requests to another host.
  */
-import { accessSync, constants, mkdirSync, writeFileSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { whatTrainingOffers } from '../../../src/cli/studio.ts';
@@ -24,27 +24,6 @@ export const tiny = join(repository, 'models/tiny');
 
 /** Sets a flag if a page takes it for HTML. A file's name may hold it. */
 export const payload = '<img src=x onerror=globalThis.hacked=1>';
-
-/** A Chromium of this machine; undefined where there is none. */
-export function browserPath(): string | undefined {
-  const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
-  const folders = (process.env.PATH ?? '').split(delimiter);
-  const candidates = [
-    process.env.CHROME_PATH ?? '',
-    ...folders.flatMap((folder) => names.map((name) => join(folder, name))),
-    '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
-  ];
-  return candidates.find((path) => path !== '' && isProgram(path));
-}
-
-function isProgram(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 export class World implements AsyncDisposable {
   readonly root: string;
