@@ -28,14 +28,12 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
     );
   return (
     <div class="stack">
-      <div class="spread">
-        <ChartControls view={view} />
-        {run.hasRollouts && <span class="muted small">Click a point to see that step’s rollouts.</span>}
-      </div>
-      {groups.map(({ title, panels, same }) => (
+      <ChartControls view={view} />
+      {groups.map(({ title, panels, same }, i) => (
         <section key={title} class="chart-group">
           <div class="row">
             <h2>{title}</h2>
+            {i === 0 && run.hasRollouts && <span class="small muted">Click a point to see that step’s rollouts.</span>}
             {same.length > 0 && <span class="small muted">{same.join('; ')}</span>}
           </div>
           <div class="charts">
