@@ -30,8 +30,8 @@ interface Asked {
   head: { id: string; created: number; model: string };
 }
 
-function ask(served: ServedModel, request: ChatRequest, gone: AbortSignal): Asked {
-  const { prompt, tools, grammar } = chatPrompt(served, request);
+async function ask(served: ServedModel, request: ChatRequest, gone: AbortSignal): Promise<Asked> {
+  const { prompt, tools, grammar } = await chatPrompt(served, request);
   const top = request.logprobs ? { topLogprobs: request.top_logprobs ?? 0 } : {};
   const asked = samplerRequest(served, prompt, request, { ...top, ...allowOf(served, grammar) });
   const head = { id: `chatcmpl-${randomUUID()}`, created: Math.floor(Date.now() / 1000), model: served.name };
@@ -40,7 +40,7 @@ function ask(served: ServedModel, request: ChatRequest, gone: AbortSignal): Aske
 
 /** The complete response. */
 export async function chatCompletion(served: ServedModel, request: ChatRequest, gone: AbortSignal) {
-  const { prompt, tools, responses, head } = ask(served, request, gone);
+  const { prompt, tools, responses, head } = await ask(served, request, gone);
   const done = await responses.responses;
   const choices = done.map((response, index) => {
     const written = writtenText(served.tokenizer, response, tools);
@@ -68,7 +68,7 @@ export async function streamChat(
   gone: AbortSignal,
   open: () => EventStream,
 ): Promise<Usage> {
-  const { prompt, tools, responses, head } = ask(served, request, gone);
+  const { prompt, tools, responses, head } = await ask(served, request, gone);
   const stream = open();
   const withUsage = request.stream_options?.include_usage === true;
   // An event is the same text but for its choice.

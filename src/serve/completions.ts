@@ -12,8 +12,8 @@ import { completionPrompts, samplerRequest, stopsOf, submit } from './requests.t
 /** OpenAI's default for completions. */
 const defaultTokens = 16;
 
-function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
-  const prompts = completionPrompts(served, request);
+async function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
+  const prompts = await completionPrompts(served, request);
   const top = request.logprobs == null ? {} : { topLogprobs: request.logprobs };
   const limited = { ...request, max_tokens: request.max_tokens ?? defaultTokens };
   const submissions = prompts.map((prompt) => submit(served, samplerRequest(served, prompt, limited, top), gone));
@@ -27,7 +27,7 @@ function ask(served: ServedModel, request: CompletionRequest, gone: AbortSignal)
 }
 
 export async function completion(served: ServedModel, request: CompletionRequest, gone: AbortSignal) {
-  const { submissions, head, promptTokens } = ask(served, request, gone);
+  const { submissions, head, promptTokens } = await ask(served, request, gone);
   const done = (await Promise.all(submissions.map(({ responses }) => responses))).flat();
   const choices = done.map((response, index) => ({
     index,
@@ -51,7 +51,7 @@ export async function streamCompletion(
   gone: AbortSignal,
   open: () => EventStream,
 ): Promise<Usage> {
-  const { submissions, head, promptTokens } = ask(served, request, gone);
+  const { submissions, head, promptTokens } = await ask(served, request, gone);
   const stream = open();
   const samples = request.n ?? 1;
   const chunk = (index: number, text: string, finish: string | null) =>

@@ -61,11 +61,23 @@ export async function readJson(request: IncomingMessage, limit = mostBodyBytes):
     if (size > limit) throw tooLarge();
     chunks.push(chunk);
   }
+  let body: unknown;
   try {
-    return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+    body = JSON.parse(Buffer.concat(chunks).toString('utf8'));
   } catch (error) {
     throw new ApiError(400, `The request's body is not valid JSON: ${(error as Error).message}.`);
   }
+  // What reads it goes from level to level, and would run out of stack.
+  if (isDeeper(body, mostLevels))
+    throw new ApiError(400, `The request's body is nested deeper than ${mostLevels} levels.`);
+  return body;
+}
+
+const mostLevels = 100;
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1));
 }
 
 export function sendJson(

@@ -1,11 +1,14 @@
 /** Turns a client's request into a sampler request: prompt tokens, sampling options, limits. */
+import { AttuneError } from '../errors.ts';
 import type { GenerationRequest, Submission } from '../models/index.ts';
 import {
   Constraint,
+  type EncodeOptions,
   type GrammarNode,
   type Message,
   objectGrammar,
   schemaGrammar,
+  type Tokenizer,
   vocabularyOf,
 } from '../text/index.ts';
 import { ApiError } from './api-error.ts';
@@ -63,11 +66,20 @@ export function submit(served: ServedModel, request: GenerationRequest, gone: Ab
   return served.sampler.submit({ ...request, signal: gone });
 }
 
+/** Longer texts, in characters, are tokenised on other threads: here a body of 8 MiB would stop every stream for seconds. */
+const LONG_TEXT = 2 ** 18;
+
+async function encoded(tokenizer: Tokenizer, text: string, options: EncodeOptions = {}): Promise<number[]> {
+  if (text.length < LONG_TEXT) return tokenizer.encode(text, options);
+  const [ids = []] = await tokenizer.encodeBatch([text], options);
+  return Array.from(ids);
+}
+
 /** A conversation as prompt tokens, and the format of tool calls if there are tools. */
-export function chatPrompt(
+export async function chatPrompt(
   served: ServedModel,
   request: ChatRequest,
-): { prompt: number[]; tools: ToolFormat | undefined; grammar: GrammarNode | undefined } {
+): Promise<{ prompt: number[]; tools: ToolFormat | undefined; grammar: GrammarNode | undefined }> {
   const { tokenizer } = served;
   const given = request.tool_choice === 'none' ? [] : (request.tools ?? []);
   const format = given.length === 0 ? undefined : toolFormat(tokenizer.chatTemplate);
@@ -75,12 +87,20 @@ export function chatPrompt(
     throw new ApiError(400, `The chat template of "${served.name}" knows no tools.`, { param: 'tools' });
   if (tokenizer.chatTemplate === undefined)
     throw new ApiError(400, `"${served.name}" has no chat template: use /v1/completions.`, { param: 'model' });
+  // every message has a token at least
+  if (request.messages.length > served.maxTokens)
+    throw new ApiError(
+      400,
+      `This model takes ${served.maxTokens} tokens, prompt and response together; there are ${request.messages.length} messages.`,
+      { param: 'messages', code: 'context_length_exceeded' },
+    );
   const text = tokenizer.renderChat(request.messages.map(templateMessage), {
     addGenerationPrompt: true,
     ...(given.length > 0 ? { tools: given } : {}),
     ...(request.chat_template_kwargs === undefined ? {} : { variables: request.chat_template_kwargs }),
   });
-  return { prompt: tokenizer.encode(text), tools: format, grammar: grammarOf(request, given, format) };
+  const grammar = grammarOf(request, given, format);
+  return { prompt: await encoded(tokenizer, text), tools: format, grammar };
 }
 
 /** The grammar of the response if the client wants JSON or a tool call. */
@@ -109,6 +129,13 @@ function grammarOf(
 export function allowOf(served: ServedModel, grammar: GrammarNode | undefined): Pick<GenerationRequest, 'allow'> {
   if (grammar === undefined) return {};
   const constraint = new Constraint(vocabularyOf(served.tokenizer), grammar);
+  try {
+    constraint.after([]);
+  } catch (error) {
+    // such as a reference that leads back to itself
+    const reason = error instanceof AttuneError ? ` (${error.message})` : '';
+    throw new ApiError(400, `No response can fit the schema${reason}.`, { param: 'response_format' });
+  }
   return { allow: (ids) => constraint.after(ids) };
 }
 
@@ -139,20 +166,21 @@ function objectOf(text: string): unknown {
 }
 
 /** The prompts of /v1/completions: texts or ids, one or several. */
-export function completionPrompts(served: ServedModel, { prompt }: CompletionRequest): number[][] {
+export async function completionPrompts(served: ServedModel, { prompt }: CompletionRequest): Promise<number[][]> {
   const { tokenizer } = served;
-  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: true });
   const list = (typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt) as (
     | string
     | number[]
   )[];
-  return list.map((each) => {
-    const ids = typeof each === 'string' ? encode(each) : each;
+  const prompts: number[][] = [];
+  for (const each of list) {
+    const ids = typeof each === 'string' ? await encoded(tokenizer, each, { addSpecialTokens: true }) : each;
     const vocabulary = served.model.decoder.spec.vocabSize;
     const foreign = ids.find((id) => id >= vocabulary);
     if (foreign !== undefined)
       throw new ApiError(400, `Token ${foreign} is not among the model's ${vocabulary}.`, { param: 'prompt' });
     if (ids.length === 0) throw new ApiError(400, 'A prompt has no tokens.', { param: 'prompt' });
-    return ids;
-  });
+    prompts.push(ids);
+  }
+  return prompts;
 }

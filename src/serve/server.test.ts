@@ -323,6 +323,27 @@ describe('strangers', () => {
     expect(large.status).toBe(413);
   });
 
+  it('bodies that would take the server long are refused with words', async () => {
+    const asked = (more: object) => raw({ body: JSON.stringify({ model: 'tiny', messages, max_tokens: 2, ...more }) });
+    const schema = (given: object) => ({
+      response_format: { type: 'json_schema', json_schema: { name: 'x', schema: given } },
+    });
+    const deep = await raw({ body: `{"messages": ${'['.repeat(100_000)}${']'.repeat(100_000)}}` });
+    expect(deep).toMatchObject({ status: 400, text: expect.stringContaining('nested deeper than 100 levels') });
+    const endless = await asked(schema({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/a' } } }));
+    expect(endless).toMatchObject({ status: 400, text: expect.stringContaining('No response can fit the schema') });
+    const wide = await asked(schema({ enum: Array.from({ length: 20_000 }, (_, i) => `${i}`) }));
+    expect(wide).toMatchObject({ status: 400, text: expect.stringContaining('more than 5000 parts') });
+    const many = await asked({ messages: Array.from({ length: 50_000 }, () => messages[0]) });
+    expect(many).toMatchObject({ status: 400, text: expect.stringContaining('50000 messages') });
+    // tokenised on another thread, to the same number of tokens
+    const content = 'red blue '.repeat(40_000);
+    const { tokenizer } = registry.find('tiny');
+    const chat = tokenizer.renderChat([{ role: 'user', content }], { addGenerationPrompt: true });
+    const long = await asked({ messages: [{ role: 'user', content }] });
+    expect(long.text).toContain(`the prompt has ${tokenizer.encode(chat).length} and 2 were asked for`);
+  });
+
   it.each(['/v1/../etc/passwd', '/v1/chat/completions/', '//v1/models', '/v1/models%00', '/studio'])(
     '%s is not there',
     async (path) => {

@@ -37,9 +37,11 @@ export function repeat(node: GrammarNode, least: number, most: number): GrammarN
   return { kind: 'repeat', node, least, most };
 }
 
+const single = Array.from({ length: 256 }, (_, byte) => set([byte, byte]));
+
 /** A grammar of exactly this text, as UTF-8. */
 export function literal(text: string): GrammarNode {
-  return sequence(Array.from(new TextEncoder().encode(text), (byte) => set([byte, byte])));
+  return sequence(Array.from(new TextEncoder().encode(text), (byte) => single[byte] as GrammarNode));
 }
 
 interface Stack {

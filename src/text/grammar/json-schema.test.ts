@@ -176,4 +176,32 @@ describe('JSON schemas as grammars', () => {
     expect(bad({ $ref: '#/$defs/none' })).toThrow(/not there/);
     expect(bad(false)).toThrow(/nothing is valid/);
   });
+
+  it('an object may have hundreds of optional properties', () => {
+    const names = Array.from({ length: 400 }, (_, i) => `p${i}`);
+    const grammar = schemaGrammar({
+      type: 'object',
+      properties: Object.fromEntries(names.map((name) => [name, { type: 'integer' }])),
+    });
+    const isWhole = (text: string) => {
+      let state: ReturnType<typeof matcher> | undefined = matcher(grammar);
+      for (const byte of new TextEncoder().encode(text)) state = state?.next(byte);
+      return state?.accepting ?? false;
+    };
+    expect(['{}', '{"p7":1}', '{"p7":1,"p399":2}', '{"p399":2,"p7":1}', '{"p7":1,}'].map(isWhole)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+    ]);
+  });
+
+  it('bounds the parts and the characters of a schema, alternatives written out', () => {
+    let doubled: JsonSchema = { type: 'integer' };
+    for (let i = 0; i < 40; i++) doubled = { anyOf: [{}, {}], properties: { a: doubled } };
+    expect(() => schemaGrammar(doubled)).toThrow(/more than 5000 parts/);
+    expect(() => schemaGrammar({ enum: Array.from({ length: 6000 }, (_, i) => i) })).toThrow(/more than 5000 parts/);
+    expect(() => schemaGrammar({ const: 'x'.repeat(200_000) })).toThrow(/more than 131072 characters/);
+  });
 });

@@ -35,6 +35,10 @@ const types = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'nul
 const mostDigits = 15;
 const mostExponentDigits = 2;
 
+/** A schema may come from anyone: its parts, with alternatives written out, and the characters of its names and values are bounded. */
+const mostParts = 5000;
+const mostCharacters = 2 ** 17;
+
 const digit = set([0x30, 0x39]);
 const hex = set([0x30, 0x39], [0x41, 0x46], [0x61, 0x66]);
 const integer = sequence([
@@ -123,12 +127,32 @@ function listOf(item: GrammarNode, least: number, most: number): GrammarNode {
 class Compiler {
   readonly #root: JsonSchema;
   readonly #rules = new Map<string, GrammarNode>();
+  #parts = 0;
+  #characters = 0;
 
   constructor(root: JsonSchema) {
     this.#root = root;
   }
 
+  /** A value or a name as it is written. */
+  #exactly(value: unknown): GrammarNode {
+    const written = JSON.stringify(value);
+    this.#parts++;
+    this.#characters += written.length;
+    this.#checkSize();
+    return literal(written);
+  }
+
+  #checkSize(): void {
+    if (this.#parts > mostParts)
+      throw new UserError(`The schema has more than ${mostParts} parts, counting those of each alternative.`);
+    if (this.#characters > mostCharacters)
+      throw new UserError(`The names and values of the schema have more than ${mostCharacters} characters.`);
+  }
+
   compile(schema: JsonSchema, place: string): GrammarNode {
+    this.#parts++;
+    this.#checkSize();
     if (schema === true) return anyValue;
     if (schema === false) throw new UserError(`The schema at ${place} is false: nothing is valid there.`);
     if (typeof schema !== 'object' || schema === null || Array.isArray(schema))
@@ -139,9 +163,9 @@ class Compiler {
         `The schema at ${place} has "${unknown.join('", "')}", which cannot be promised while decoding. Leave it out and check the answer instead.`,
       );
     if (schema.$ref !== undefined) return this.#reference(String(schema.$ref), place);
-    if (schema.const !== undefined) return literal(JSON.stringify(schema.const));
+    if (schema.const !== undefined) return this.#exactly(schema.const);
     if (schema.enum !== undefined)
-      return choice(this.#list(schema.enum, `${place}/enum`).map((each) => literal(JSON.stringify(each))));
+      return choice(this.#list(schema.enum, `${place}/enum`).map((each) => this.#exactly(each)));
     const alternatives = schema.anyOf ?? schema.oneOf;
     if (alternatives !== undefined) {
       const { anyOf: _, oneOf: __, ...rest } = schema;
@@ -191,10 +215,10 @@ class Compiler {
       return sequence([literal('{'), optional(listOf(member, 1, Number.POSITIVE_INFINITY)), literal('}')]);
     }
     const members = properties.map(([name, each]) => ({
-      node: pair(literal(JSON.stringify(name)), this.compile(each, `${place}/properties/${name}`)),
+      node: pair(this.#exactly(name), this.compile(each, `${place}/properties/${name}`)),
       required: required.has(name),
     }));
-    return sequence([literal('{'), membersFrom(members, 0, true), literal('}')]);
+    return sequence([literal('{'), inOrder(members), literal('}')]);
   }
 
   #array(schema: { [keyword: string]: unknown }, place: string): GrammarNode {
@@ -284,16 +308,17 @@ class Compiler {
   }
 }
 
-/** The members of an object from one of them on. `first`: none is written yet, so that no comma comes before the next. */
-function membersFrom(
-  members: readonly { node: GrammarNode; required: boolean }[],
-  at: number,
-  first: boolean,
-): GrammarNode {
-  const member = members[at];
-  if (member === undefined) return sequence([]);
-  const here = sequence([...(first ? [] : [literal(',')]), member.node, membersFrom(members, at + 1, false)]);
-  return member.required ? here : choice([here, membersFrom(members, at + 1, first)]);
+/** The members of an object in order, those left out that are not required. */
+function inOrder(members: readonly { node: GrammarNode; required: boolean }[]): GrammarNode {
+  // What follows from a member on: where none is written yet, and where a comma comes before the next. From the last member
+  // to the first, so that both exist once: written out anew for each choice, their number would double with every member.
+  let [first, later] = [sequence([]), sequence([])];
+  for (const { node, required } of members.toReversed()) {
+    const [begin, goOn] = [sequence([node, later]), sequence([literal(','), node, later])];
+    first = required ? begin : choice([begin, first]);
+    later = required ? goOn : choice([goOn, later]);
+  }
+  return first;
 }
 
 function count(value: unknown, otherwise: number): number {
