@@ -9,7 +9,7 @@ import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
 import { configuredScorer } from '../rollouts/scorer.ts';
-import { field, resolveConfig } from '../runs/index.ts';
+import { field, resolveConfig, unreadRules, withRules } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
@@ -21,7 +21,7 @@ import { print } from './terminal/print.ts';
 const shape = policySchema.shape;
 const group = 'Evaluation';
 
-export const evaluatePolicySchema = z.object({
+const options = z.object({
   ...{ model: shape.model, tokenizer: shape.tokenizer, dtype: shape.dtype, device: shape.device },
   reference: field(z.string().optional(), { description: 'model that the KL is measured against', group }),
   opponent: field(z.string().optional(), {
@@ -40,6 +40,33 @@ export const evaluatePolicySchema = z.object({
   ...{ maxNewTokens: shape.maxNewTokens, temperature: shape.temperature, topP: shape.topP, seed: shape.seed },
 });
 
+type Config = z.output<typeof options>;
+
+/** The prompts, rewards and sampling of a policy run that only evaluates. */
+function asPolicy({ numPrompts, samples: _, reference: __, opponent: ___, outputDir: ____, ...rest }: Config) {
+  return resolveConfig(policySchema, { flags: { ...rest, evalNumPrompts: numPrompts, evalSteps: 1 } }).config;
+}
+
+/** A policy run's rules hold here for the options that both have. */
+const inherited = unreadRules(policySchema).map(({ options: names, unread, because }) => ({
+  options: names.filter((name): name is keyof Config & string => name in options.shape),
+  unread: (config: Config) => unread(asPolicy(config) as never),
+  because: (config: Config) =>
+    typeof because === 'string' ? because : (because as (c: unknown) => string)(asPolicy(config)),
+}));
+
+const unsampled = 'nothing is sampled: the greedy response alone is judged (--samples 0)';
+
+export const evaluatePolicySchema = withRules(options, [
+  ...inherited.filter((rule) => rule.options.length > 0),
+  { options: ['topP'], unread: ({ samples }) => samples === 0, because: unsampled },
+  {
+    options: ['temperature'], // the KL to a reference reads it too
+    unread: ({ samples, reference }) => samples === 0 && reference === undefined,
+    because: unsampled,
+  },
+]);
+
 export function registerEvaluatePolicy(evaluate: Command): void {
   registerCommand(evaluate, {
     name: 'policy',
@@ -52,11 +79,11 @@ export function registerEvaluatePolicy(evaluate: Command): void {
   });
 }
 
-async function run(config: z.output<typeof evaluatePolicySchema>): Promise<void> {
-  const { numPrompts, samples, reference, opponent, outputDir, ...rest } = config;
+async function run(config: Config): Promise<void> {
+  const { samples, reference, opponent, outputDir } = config;
   checkOutputFolder('--output-dir', outputDir);
   using interrupt = onInterrupt();
-  const policy = resolveConfig(policySchema, { flags: { ...rest, evalNumPrompts: numPrompts, evalSteps: 1 } }).config;
+  const policy = asPolicy(config);
   checkPolicyConfig(policy);
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);

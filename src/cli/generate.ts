@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { UserError } from '../errors.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler } from '../models/index.ts';
-import { field } from '../runs/index.ts';
+import { field, withRules } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField, dtypeField, modelField, tokenizerField } from './options/model-fields.ts';
@@ -19,7 +19,7 @@ const prompting = 'Prompt';
 const sampling = 'Sampling';
 const count = () => z.number().int().positive();
 
-export const generateSchema = z.object({
+const options = z.object({
   model: modelField,
   ...{ tokenizer: tokenizerField, dtype: dtypeField, device: deviceField },
   prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
@@ -62,6 +62,19 @@ export const generateSchema = z.object({
   seed: field(z.number().int().min(0).default(42), { description: 'response i has seed + i', group: sampling }),
   json: field(z.boolean().default(false), { description: 'ids, log-probs and text as JSON, when all is done' }),
 });
+
+const greedy = 'the likeliest token is taken each time (--temperature 0)';
+
+export const generateSchema = withRules(options, [
+  { options: ['topK', 'minP'], unread: ({ temperature }) => temperature === 0, because: greedy },
+  { options: ['topP'], unread: ({ temperature, topP }) => temperature === 0 && topP < 1, because: greedy },
+  {
+    options: ['samples'],
+    unread: ({ temperature, samples }) => temperature === 0 && samples > 1,
+    because: `all of them would be the same: ${greedy}`,
+  },
+  { options: ['chat'], unread: ({ ids }) => ids !== undefined, because: '--ids are taken as they are' },
+]);
 
 type Config = z.output<typeof generateSchema>;
 

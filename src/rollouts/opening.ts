@@ -67,7 +67,13 @@ export async function openPrompts(
 /** Only the held-out prompts; the set may hold nothing else. */
 export async function heldOutPrompts(config: PromptsConfig, tokenizer: Tokenizer): Promise<PolicyPrompt[]> {
   const { task: tasks, seed } = config;
-  if (tasks === undefined) return (await listsOf(config, tokenizer)).evaluation;
+  if (tasks === undefined) {
+    const { evaluation, tooLong } = await listsOf(config, tokenizer);
+    if (evaluation.length > 0 || tooLong === 0) return evaluation;
+    throw new UserError(
+      `There are no prompts to evaluate on: ${tooLong} are longer than --prompt-max-length ${config.promptMaxLength}.`,
+    );
+  }
   return taskEvalPrompts(promptWriter(config, tokenizer), { tasks, seed, count: heldOutCount(config) });
 }
 

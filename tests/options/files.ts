@@ -1,5 +1,5 @@
 /** The models and data of the runs in which options are proven: small, and made anew for each test. */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { addLora, loadModel, saveModel } from '../../src/models/index.ts';
@@ -32,6 +32,13 @@ export async function makeModels(): Promise<void> {
   addLora(adapted, { r: 2 });
   saveModel(adapted, at('adapted'));
   writeFileSync(at('options.yaml'), 'lr: 0.5\n');
+}
+
+/** A copy of `model` with this chat template. */
+export function templated(name: string, template: string): void {
+  cpSync(at('model'), at(name), { recursive: true });
+  const file = join(at(name), 'tokenizer_config.json');
+  writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), chat_template: template }));
 }
 
 export const questions = Array.from({ length: 16 }, (_, i) => `What is ${i} + ${i % 3}?`);

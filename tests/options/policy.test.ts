@@ -1,13 +1,13 @@
 /** Every option of `attune train policy` does something or is refused; see walk.ts. */
-import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { openPrompts } from '../../src/rollouts/opening.ts';
 import { Tokenizer } from '../../src/text/index.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
-import { startPolicy } from '../../src/trainers/policy/policy.ts';
+import { startPolicy, trainPolicy } from '../../src/trainers/policy/policy.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
-import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
+import { at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
 import { cadenceProofs, loraProofs, modelProofs, noBestChosen, optimizerProofs, runProofs } from './shared-proofs.ts';
 import { changes, fails, mends, type Options, refused, seen, walk } from './walk.ts';
 
@@ -30,10 +30,7 @@ beforeAll(async () => {
     at('slow.mjs'),
     'export default async (items) => { await new Promise((r) => setTimeout(r, 400)); return items.map(() => 1); };',
   );
-  cpSync(at('model'), at('thinking'), { recursive: true });
-  const file = at('thinking/tokenizer_config.json');
-  const template = '{% for m in messages %}{{ m.content }}{% endfor %}{% if loud %} good{% endif %}';
-  writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), chat_template: template }));
+  templated('thinking', '{% for m in messages %}{{ m.content }}{% endfor %}{% if loud %} good{% endif %}');
   const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
   const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
   const made = { model: at('model'), dataset: pairs, outputDir: at('rm'), runName: 'rm', validationSplit: 0, ...short };
@@ -78,7 +75,7 @@ walk('train policy', policySchema, startPolicy, {
   }),
   more: { rewards: [byLength] },
   proofs: {
-    ...runProofs(at, () => ({ dataset: at('others.jsonl') })),
+    ...runProofs(at, () => ({ dataset: at('others.jsonl') }), trainPolicy),
     ...modelProofs(at),
     algorithm: changes('weights', 'rloo'),
     klCoef: changes('weights', 2),

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { preferenceSchema } from '../../src/trainers/preference/config.ts';
-import { startPreference } from '../../src/trainers/preference/preference.ts';
+import { startPreference, trainPreference } from '../../src/trainers/preference/preference.ts';
 import { tinyModel } from '../support/tiny-model.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
@@ -136,6 +136,6 @@ walk('train preference', preferenceSchema, startPreference, {
     sampleOrder: sampled('sampleOrder', 'fixed'),
     sampleMaxNewTokens: sampled('sampleMaxNewTokens', 2),
     sampleTemperature: sampled('sampleTemperature', 0.5),
-    ...runProofs(at, () => ({ dataset: at('others.jsonl') })),
+    ...runProofs(at, () => ({ dataset: at('others.jsonl') }), trainPreference),
   },
 });

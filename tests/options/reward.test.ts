@@ -1,7 +1,7 @@
 /** Every option of `attune train reward` does something or is refused; see walk.ts. */
 import { afterAll, beforeAll } from 'vitest';
 import { rewardSchema } from '../../src/trainers/reward/config.ts';
-import { startReward } from '../../src/trainers/reward/reward.ts';
+import { startReward, trainReward } from '../../src/trainers/reward/reward.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
   batchSizeProof,
@@ -120,6 +120,6 @@ walk('train reward', rewardSchema, startReward, {
     ...cadenceProofs({ metric: 'eval/loss', greaterIsBetter: true, unevaluated: [noneHeldOut] }),
     ...loraProofs(at),
     loraDropout: loraDropoutProof(at),
-    ...runProofs(at, () => ({ dataset: at('others.jsonl') })),
+    ...runProofs(at, () => ({ dataset: at('others.jsonl') }), trainReward),
   },
 });

@@ -1,6 +1,6 @@
 /** Every option of `attune train sft` does something or is refused; see walk.ts. */
 import { afterAll, beforeAll, expect } from 'vitest';
-import { sftSchema, startSft } from '../../src/trainers/sft/sft.ts';
+import { sftSchema, startSft, trainSft } from '../../src/trainers/sft/sft.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
 import {
   batchSizeProof,
@@ -77,7 +77,7 @@ walk('train sft', sftSchema, startSft, {
     ...{ maxSteps: 2, lr: 0.01, warmupRatio: 0 },
   }),
   proofs: {
-    ...runProofs(at, () => ({ dataset: at('others.jsonl') })),
+    ...runProofs(at, () => ({ dataset: at('others.jsonl') }), trainSft),
     ...modelProofs(at),
     model: [
       changes('weights', () => at('other')),

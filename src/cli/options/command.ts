@@ -10,7 +10,16 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../../errors.ts';
-import { type ConfigSchema, field, fieldMeta, isRequired, kebabCase, resolveConfig } from '../../runs/index.ts';
+import {
+  type ConfigSchema,
+  field,
+  fieldMeta,
+  isRequired,
+  kebabCase,
+  type ResolvedConfig,
+  refuseUnread,
+  resolveConfig,
+} from '../../runs/index.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
 
 export interface CommandSpec<S extends ConfigSchema> {
@@ -45,11 +54,12 @@ export function registerCommand<S extends ConfigSchema>(parent: Command, spec: C
   command.action(async () => {
     const flags = schemaFlags(command, schema);
     const { config: path, ...given } = flags;
-    const { config } = resolveConfig(schema, {
+    const resolved = resolveConfig(schema, {
       flags: withWords(given, words, command.processedArgs),
       ...(path === undefined ? {} : { file: String(path) }),
     });
-    const { config: _file, ...rest } = config as Record<string, unknown>;
+    refuseUnread(spec.schema, resolved as unknown as ResolvedConfig<S>);
+    const { config: _file, ...rest } = resolved.config as Record<string, unknown>;
     await spec.run(rest as z.output<S>);
   });
   return command;

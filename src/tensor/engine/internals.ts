@@ -22,6 +22,7 @@ const INTERNAL: readonly [RegExp, string][] = [
   [/^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce)/, 'its Python side has checked'],
   [/^(upsample_|fractional_max_pool|fused_moving_avg)/, 'its Python side has checked'],
   [/^(lstm|gru|rnn_tanh|rnn_relu|sparse_(csr|csc|bsr|bsc|compressed)_tensor)$/, 'its Python side has checked'],
+  [/^lu_unpack$/, 'its own code has made'], // pivots of any value are followed, some for ever
   [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
   // Another tensor's memory with any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],
@@ -44,6 +45,7 @@ const INSTEAD: Readonly<Record<string, string>> = {
   rrelu_with_noise_functional: 'rrelu',
   embedding_bag: 'embedding',
   max_pool1d: 'max_pool1d_with_indices',
+  lu_unpack: 'linalg_lu',
 };
 
 function baseName(name: string): string {

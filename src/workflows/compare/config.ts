@@ -89,18 +89,20 @@ export function methodsOf(names: readonly string[]): Method[] {
 
 type LoraName = keyof ReturnType<typeof loraFields>;
 const loraNames = Object.keys(loraFields()) as LoraName[];
+type OptimizerName = keyof typeof optimizer;
+const optimizerNames = Object.keys(optimizer) as OptimizerName[];
 
 /** Options that both trainers share, and the method's own options. */
 function shared(config: CompareConfig, method: Method, seed: number) {
   const { model, tokenizer, dtype, device } = config;
-  const { weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing } = config;
-  // Every LoRA option there is, so that a new one cannot be forgotten here.
-  const lora = Object.fromEntries(loraNames.map((name) => [name, config[name]])) as Pick<CompareConfig, LoraName>;
+  // Every option of LoRA and of the optimiser there is, so that a new one cannot be forgotten here.
+  const pick = <Name extends keyof CompareConfig>(names: readonly Name[]) =>
+    Object.fromEntries(names.map((name) => [name, config[name]])) as Pick<CompareConfig, Name>;
   return {
-    ...{ model, tokenizer, dtype, device },
-    ...lora,
+    ...{ model, tokenizer, dtype, device, seed },
+    ...pick(loraNames),
+    ...pick(optimizerNames),
     ...ownOptions(config, method),
-    ...{ weightDecay, warmupRatio, warmupSteps, lrSchedule, maxGradNorm, gradientCheckpointing, seed },
     outputDir: `${config.outputDir}/${method.name}`,
     runName: `seed-${seed}`,
     maxSteps: config.steps,

@@ -1,0 +1,71 @@
+/** Every option of `attune evaluate policy` does something or is refused; see command-walk.ts. */
+import { writeFileSync } from 'node:fs';
+import { afterAll, beforeAll } from 'vitest';
+import { evaluatePolicySchema } from '../../src/cli/evaluate-policy.ts';
+import { trainReward } from '../../src/trainers/reward/reward.ts';
+import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
+import { at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
+
+afterAll(removeFiles);
+beforeAll(async () => {
+  await makeModels();
+  templated('chatting', '{% for m in messages %}good {{ m.content }} good{% endfor %}');
+  writeRows(
+    'answers.jsonl',
+    questions.map((prompt, i) => ({ prompt, answer: String(i) })),
+  );
+  writeRows(
+    'others.jsonl',
+    questions.toReversed().map((prompt) => ({ prompt, answer: 'red' })),
+  );
+  writeFileSync(at('by-length.mjs'), 'export default (items) => items.map(({ response }) => response.length);');
+  writeFileSync(
+    at('by-vowels.mjs'),
+    'export default (items) => items.map(({ response }) => response.split("e").length);',
+  );
+  const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
+  const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
+  const made = { model: at('model'), dataset: pairs, outputDir: at('rm'), runName: 'rm', validationSplit: 0, ...short };
+  await trainReward(made, { cache: false, run: { curves: false } });
+});
+
+const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm/rm') });
+const task = { task: 'spell_backward:1', dataset: undefined };
+
+walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
+  output: 'outputDir',
+  base: () => ({
+    ...{ model: at('model'), dataset: at('answers.jsonl'), rewardModule: at('by-length.mjs'), dtype: 'float32' },
+    ...{ numPrompts: 4, samples: 2, maxNewTokens: 6 },
+  }),
+  proofs: {
+    model: changes(() => at('other')),
+    tokenizer: mends(
+      () => at('model'),
+      () => ({ model: at('bare') }),
+    ),
+    dtype: changes('bfloat16', { maxNewTokens: 20 }),
+    device: fails('cuda:99', /cuda/i),
+    reference: changes(() => at('other')),
+    opponent: changes(() => at('other')),
+    numPrompts: changes(2),
+    samples: changes(3),
+    outputDir: fails('/proc/nope', /--output-dir/),
+    task: changes('gcd:1', task),
+    dataset: changes(() => at('others.jsonl')),
+    subset: [refused('x', /file/), refused('x', /--task/, task)],
+    promptMaxLength: fails(1, /--prompt-max-length/),
+    promptFormat: changes('raw', () => ({ model: at('chatting') })),
+    system: changes('Be good.'),
+    rewardModelPath: changes(() => at('rm/rm')),
+    rmQuantType: [changes('int4', byModel), fails('int4', /there is no reward model/)],
+    rewardModule: changes(() => at('by-vowels.mjs')),
+    rewardWeights: changes(['by-length=3']),
+    verifierReward: changes(true),
+    formatReward: [changes(true, { ...task, rewardModule: undefined }), refused(true, /verifier/)],
+    maxNewTokens: changes(3),
+    temperature: [changes(3), refused(0.5, /--samples 0/, { samples: 0 })],
+    topP: [changes(0.05), refused(0.5, /--samples 0/, { samples: 0 })],
+    seed: changes(7),
+  },
+});
