@@ -9,6 +9,9 @@ export interface Report {
   done?: number;
   /** Whether JavaScript's thread is inside a native call, which may take its time. */
   native?: boolean;
+  /** Whether that thread runs or waits for a core, and the seconds that it has run. */
+  runs?: boolean;
+  cpu?: number;
   folder?: { path: string; isNew: boolean };
 }
 

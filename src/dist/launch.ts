@@ -46,6 +46,10 @@ interface Rank {
   lastBeat: number;
   lastProgress: number;
   done: number;
+  /** Whether its thread runs; and the seconds that it has run, now and at the last progress. */
+  runs: boolean;
+  cpu: number;
+  cpuAtProgress: number;
   stoppedSince?: number;
   ended?: { code: number | null; signal: NodeJS.Signals | null };
   errors: string[];
@@ -112,7 +116,17 @@ function startRank(
     // In a process group of its own: a terminal's Ctrl-C reaches the launcher only, which passes it on once.
     detached: true,
   });
-  const state: Rank = { rank, child, lastBeat: 0, lastProgress: 0, done: -1, errors: [] };
+  const state: Rank = {
+    rank,
+    child,
+    lastBeat: 0,
+    lastProgress: 0,
+    done: -1,
+    runs: true,
+    cpu: 0,
+    cpuAtProgress: 0,
+    errors: [],
+  };
   if (speaks) child.stderr?.pipe(process.stderr, { end: false });
   createInterface({ input: child.stderr as Readable }).on('line', (line) => {
     state.errors = [...state.errors.slice(-19), line];
@@ -123,9 +137,11 @@ function startRank(
     onReport(report);
     if (report.done === undefined) return;
     state.lastBeat = performance.now();
+    Object.assign(state, { runs: report.runs ?? true, cpu: report.cpu ?? 0 });
     if (report.done === state.done && !report.native) return;
     state.done = report.done;
     state.lastProgress = state.lastBeat;
+    state.cpuAtProgress = state.cpu;
   });
   child.on('exit', (code, signal) => {
     state.ended = { code, signal };
@@ -182,8 +198,9 @@ function described({ rank, child, ended, errors }: Rank): Failure {
 
 /**
  * A rank hangs if it was stopped by a signal, or if its native thread reports for `hangSeconds` that JavaScript's thread neither
- * turns its event loop nor is in a native call nor reads or writes: an endless loop, a wait that blocks. A rank whose native
- * thread is silent too, on a machine that has no time for it, is given a minute, as long as others report.
+ * turns its event loop nor is in a native call nor reads or writes: an endless loop (it has run for half of that time; a
+ * machine with too few cores makes nobody hang) or a wait that blocks (it sleeps). A rank whose native thread is silent too is
+ * given a minute, as long as others report.
  */
 function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }: LaunchOptions): boolean {
   if (rank.ended !== undefined) return false;
@@ -191,7 +208,8 @@ function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }:
   rank.stoppedSince = isStopped(rank.child.pid) ? (rank.stoppedSince ?? now) : undefined;
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
   if (hangSeconds === 0 || rank.lastBeat === 0) return false;
-  if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds) return true;
+  const isLooping = rank.cpu - rank.cpuAtProgress > hangSeconds / 2;
+  if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds && (isLooping || !rank.runs)) return true;
   const othersReport = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
   return othersReport && now - rank.lastBeat > 1000 * Math.max(60, hangSeconds);
 }
