@@ -1,6 +1,6 @@
 // The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
 // registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in
-// 8 bits and about two in 4 bits: these instructions are the limit, not memory.
+// 8 bits and fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit.
 //
 // Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256
 // pairs in bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
@@ -61,29 +61,12 @@ __device__ inline uint2 streamTwo(const void* from) {
   return v;
 }
 
-// Eight weights as four registers of two. The entries of a copy are 128 bytes apart, and `own` is the place of the lane's among them: `&` and `|` are
-// one instruction.
-__device__ inline void eightOf4(unsigned codes, const unsigned* table, unsigned own, unsigned (&pairs)[4]) {
-  const auto at = [&](unsigned shifted) {
-    return *reinterpret_cast<const unsigned*>(reinterpret_cast<const char*>(table) + ((shifted & 0x7F80u) | own));
-  };
-  pairs[0] = at(codes << 7);
-  pairs[1] = at(codes >> 1);
-  pairs[2] = at(codes >> 9);
-  pairs[3] = at(codes >> 17);
-}
-
-// Adds x·xᵀ of eight inputs for rows 0 to 7 and, where WHOLE, for rows 8 to 15. In f32 arithmetic Σ x² would take eight times the instructions.
-template <bool WHOLE>
-__device__ inline void addSquares(float (&squares)[4], const uint4& low, const uint4& high) {
-  float upper[4] = {squares[0], squares[1], 0, 0}, lower[4] = {0, 0, squares[2], squares[3]};
-  multiply<Number>(upper, low.x, 0, low.y, 0, low.x, low.y);
-  multiply<Number>(upper, low.z, 0, low.w, 0, low.z, low.w);
-  squares[0] = upper[0], squares[1] = upper[1];
-  if constexpr (!WHOLE) return;
-  multiply<Number>(lower, 0, high.x, 0, high.y, high.x, high.y);
-  multiply<Number>(lower, 0, high.z, 0, high.w, high.z, high.w);
-  squares[2] = lower[2], squares[3] = lower[3];
+// Eight weights as four registers of two. `table` is the lane's own copy; its entries are 128 bytes apart.
+__device__ inline void eightOf4(unsigned codes, const char* table, unsigned (&pairs)[4]) {
+  pairs[0] = *reinterpret_cast<const unsigned*>(table + ((codes << 7) & 0x7F80u));
+  pairs[1] = *reinterpret_cast<const unsigned*>(table + ((codes >> 1) & 0x7F80u));
+  pairs[2] = *reinterpret_cast<const unsigned*>(table + ((codes >> 9) & 0x7F80u));
+  pairs[3] = *reinterpret_cast<const unsigned*>(table + ((codes >> 17) & 0x7F80u));
 }
 
 // Two bytes b as bf16. The lower seven bits in the mantissa of 128 give 128 + (b mod 128). The sign bit alone gives 128 or 256. The
@@ -107,16 +90,15 @@ __device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pair
 template <bool FOUR, int TILES, int ROWS, bool WHOLE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int kEights = 2, kDepth = 8 / TILES;
+  constexpr int kEights = 2, kDepth = 4;
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   __shared__ ProductShared<TILES, ROWS> shared;
-  __shared__ alignas(128) unsigned pairs[FOUR ? kPairs * kCopies : 1];
+  __shared__ unsigned pairs[FOUR ? kPairs * kCopies : 1];
   __shared__ float map[256];
   const ProductArgs& a = q.product;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
   const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), end = inputs / kChunk;
   const bool nested = FOUR && q.map != nullptr;
-  const int shift = FOUR ? __ffs(q.block / kChunk) - 1 : 0;  // chunks of a block, as a power of two
 
   RowCodes rows[TILES];
   const auto findRows = [&](int first) {
@@ -132,9 +114,9 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       if constexpr (FOUR) {
         const uint2 codes = streamTwo(rows[j].codes + chunk * (kChunk / 2));
         to.codes[0] = codes.x, to.codes[1] = codes.y;
-        const int block = rows[j].block + (chunk >> shift);
+        const int block = rows[j].block + chunk * kChunk / q.block;
         to.scale = nested ? static_cast<const unsigned char*>(rows[j].scales)[block] : 0;
-        to.nested = nested ? rows[j].nested[static_cast<unsigned>(block) / kRun] : static_cast<const float*>(rows[j].scales)[block];
+        to.nested = nested ? rows[j].nested[block / kRun] : static_cast<const float*>(rows[j].scales)[block];
       } else {
         const uint4 codes = stream(rows[j].codes + chunk * kChunk);
         to.codes[0] = codes.x, to.codes[1] = codes.y, to.codes[2] = codes.z, to.codes[3] = codes.w;
@@ -159,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
     if (nested && threadIdx.x < 256) map[threadIdx.x] = q.map[threadIdx.x];
     __syncthreads();
   }
-  const unsigned ownCopy = lane * sizeof(unsigned);
+  const char* table = reinterpret_cast<const char*>(pairs) + lane * sizeof(unsigned);
   waitForPrevious();
   letNextBegin();
 
@@ -168,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
     return row < a.rows ? *reinterpret_cast<const uint4*>(static_cast<const Number*>(a.x) + row * inputs + place) : uint4{};
   };
   while (first < tiles) {
-    float squares[ROWS][4] = {};  // Σ x² of row `line` and of row `line + 8`, on the diagonals of x·xᵀ
+    float square[ROWS][2] = {};
     float sums[ROWS][TILES][4];
 #pragma unroll
     for (int m = 0; m < ROWS; m++)
@@ -191,9 +173,9 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
           for (int m = 0; m < ROWS; m++) {
             low[m][e] = slice(m, 0, place), high[m][e] = WHOLE ? slice(m, 1, place) : uint4{};
             if constexpr (NORM) {
-              addSquares<WHOLE>(squares[m], low[m][e], high[m][e]);
+              square[m][0] += squaresOf(low[m][e]);
               low[m][e] = timesEach(low[m][e], norm);
-              if constexpr (WHOLE) high[m][e] = timesEach(high[m][e], norm);
+              if constexpr (WHOLE) square[m][1] += squaresOf(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
             }
           }
         }
@@ -205,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
           for (int e = 0; e < kEights; e++) {
             unsigned w[4];
             if constexpr (FOUR)
-              eightOf4(own.codes[e], pairs, ownCopy, w);
+              eightOf4(own.codes[e], table, w);
             else
               eightOf8(own.codes[2 * e], own.codes[2 * e + 1], w);
 #pragma unroll
@@ -238,12 +220,6 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
 #pragma unroll
           for (int i = 0; i < 4; i++) sums[m][j][i] *= i % 2 == 0 ? even : odd;
       }
-    float square[ROWS][2];
-#pragma unroll
-    for (int m = 0; m < ROWS; m++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        square[m][half] = part != line / 2 ? 0.0f : line % 2 == 0 ? squares[m][2 * half] : squares[m][2 * half + 1];
     const int next = first + static_cast<int>(gridDim.x) * kOwn;
     if (next < tiles) {  // loads the next codes while these sums are added
       findRows(next);
@@ -259,18 +235,10 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
 template <bool FOUR, int ROWS, bool WHOLE, Form FORM, bool NORM>
 void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
   // As many thread blocks as fit on the GPU. Each computes several groups of tiles with one table.
-  const int64_t room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
-  const auto groupsOf = [&](int64_t tiles) {
-    const int64_t own = FORM == Form::Gated ? tiles / 2 : tiles;
-    return (q.product.outputs / 8 + own - 1) / own;
-  };
-  const auto launch = [&](auto kernel, int64_t groups) {
-    launchInRow(kernel, dim3(static_cast<unsigned>(groups < room ? groups : room)), kThreads, 1, stream, q);
-  };
-  // Wide groups use what was read of x more often, but there have to be enough for every thread block. In 4 bits the table leaves no shared memory for their sums.
-  if constexpr (!FOUR && ROWS == 1)
-    if (groupsOf(4) >= 2 * room) return launch(quantisedKernel<FOUR, 4, ROWS, WHOLE, FORM, NORM>, groupsOf(4));
-  launch(quantisedKernel<FOUR, 2, ROWS, WHOLE, FORM, NORM>, groupsOf(2));
+  constexpr int64_t kTiles = 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
+  const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
+  const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
+  launchInRow(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
 }
 
 template <bool FOUR>
@@ -289,8 +257,7 @@ void multiplyByForm(const QuantisedProductArgs& q, cudaStream_t stream) {
 }  // namespace
 
 bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool four, int64_t block) {
-  // all weights of a step must share a scale
-  if (four && (block % kChunk != 0 || (block & (block - 1)) != 0 || inputs % block != 0)) return false;
+  if (four && (block % kChunk != 0 || inputs % block != 0)) return false;  // all weights of a step must share a scale
   return rows <= 32 && inputs % kChunk == 0 && outputs % 8 == 0 && inputs * outputs < INT32_MAX / 2 && majorOfDevice() >= 9;
 }
 
