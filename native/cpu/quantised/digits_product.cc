@@ -22,138 +22,149 @@ namespace {
 
 constexpr int64_t kColumns = 16;  // outputs of one parallel task
 constexpr int kGroups4 = static_cast<int>(kBlock4 / kGroup);
-constexpr int kOnce = 4;  // columns that are decoded into the buffer together
+constexpr int64_t kOnce = 4;  // columns that are decoded into the buffer together
 
 // Asks for what is 64·index bytes behind `from`. Into the L2 cache: from there the L1 cache is filled in time, and it holds the columns in use.
 inline void prefetch(const void* from, int64_t index) { __builtin_prefetch(static_cast<const char*>(from) + index * 64, 0, 2); }
 
-/** The rows and columns of a tile. `scales` are the factors of each block's sums, [row][column][block]. */
+/** What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums. */
+template <int ROWS, int COLUMNS>
 struct Tile {
-  const Digits& x;
-  int64_t row, k;
-  const void* codes[kOnce];
-  const float* scales;
-  const void* next;  // codes to prefetch, or null
-  const int8_t* xAt(int r) const { return x.digits.get() + (row + r) * x.stride; }
+  int64_t k, blocks;
+  const int8_t* x[ROWS];
+  const int32_t* starts[ROWS];
+  int64_t startSize;
+  const void* codes[COLUMNS];
+  const float* scales[ROWS][COLUMNS];
+  const void* next;  // codes to prefetch
 };
 
 template <int ROWS, int COLUMNS>
 using Totals = Floats[ROWS][COLUMNS];
 
 template <int ROWS, int COLUMNS>
-__attribute__((noinline)) void tile8(const Tile& tile, Totals<ROWS, COLUMNS>& totals) {
-  const Digits& x = tile.x;
+inline void begin(const Tile<ROWS, COLUMNS>& tile, int64_t b, ThreeSums (&sums)[ROWS][COLUMNS]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+    for (int c = 0; c < COLUMNS; c++) sums[r][c].begin(tile.starts[r] + b * tile.startSize);
+}
+
+template <int ROWS, int COLUMNS>
+inline void end(const Tile<ROWS, COLUMNS>& tile, int64_t b, const ThreeSums (&sums)[ROWS][COLUMNS], Totals<ROWS, COLUMNS>& totals) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+    for (int c = 0; c < COLUMNS; c++) totals[r][c] = timesPlus(sums[r][c].value(), tile.scales[r][c][b], totals[r][c]);
+}
+
+template <int ROWS, int COLUMNS>
+inline void addGroup8(const int8_t* const (&x)[ROWS], int64_t i, const Bytes (&w)[COLUMNS], ThreeSums (&sums)[ROWS][COLUMNS]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++) {
+    const int8_t* own = x[r] + i * kDigits;
+    const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
+#pragma GCC unroll 8
+    for (int c = 0; c < COLUMNS; c++) {
+      sums[r][c].first = dot(sums[r][c].first, w[c], x0);
+      sums[r][c].second = dot(sums[r][c].second, w[c], x1);
+      sums[r][c].third = dot(sums[r][c].third, w[c], x2);
+    }
+  }
+}
+
+template <int ROWS, int COLUMNS>
+__attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& totals) {
+  const Tile<ROWS, COLUMNS> tile = given;
   const auto codesAt = [&](int c, int64_t i) { return static_cast<const int8_t*>(tile.codes[c]) + i; };
-  for (int64_t b = 0; b < x.blocks; b++) {
+  for (int64_t b = 0; b < tile.blocks; b++) {
     ThreeSums sums[ROWS][COLUMNS];
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-      for (int c = 0; c < COLUMNS; c++) sums[r][c].begin(x.startsAt(tile.row + r, b));
-    const auto group = [&](int64_t i, const Bytes(&w)[COLUMNS]) {
-#pragma GCC unroll 8
-      for (int r = 0; r < ROWS; r++) {
-        const int8_t* own = tile.xAt(r) + i * kDigits;
-        const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
-#pragma GCC unroll 8
-        for (int c = 0; c < COLUMNS; c++) {
-          sums[r][c].first = dot(sums[r][c].first, w[c], x0);
-          sums[r][c].second = dot(sums[r][c].second, w[c], x1);
-          sums[r][c].third = dot(sums[r][c].third, w[c], x2);
-        }
-      }
-    };
-    const int64_t end = std::min(tile.k, (b + 1) * kBlock8);
+    begin(tile, b, sums);
+    const int64_t last = std::min(tile.k, (b + 1) * kBlock8);
     int64_t i = b * kBlock8;
-    for (; i + kGroup <= end; i += kGroup) {
+    for (; i + kGroup <= last; i += kGroup) {
       Bytes w[COLUMNS];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) w[c] = loadWeights(codesAt(c, i));
-      if (tile.next != nullptr)
-        for (int64_t line = 0; line < kGroup / 16; line++) prefetch(tile.next, i / 16 + line);
-      group(i, w);
+#pragma GCC unroll 4
+      for (int64_t line = 0; line < kGroup / 16; line++)
+        if (COLUMNS == 4 || (COLUMNS == 2 && (i / 16 + line) % 2 == 0)) prefetch(tile.next, (i / 16 + line) * COLUMNS / 4);
+      addGroup8(tile.x, i, w, sums);
     }
-    if (i < end) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
+    if (i < last) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
       Bytes w[COLUMNS];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) {
         int8_t rest[kGroup] = {};
-        std::copy_n(codesAt(c, i), end - i, rest);
+        std::copy_n(codesAt(c, i), last - i, rest);
         w[c] = loadWeights(rest);
       }
-      group(i, w);
+      addGroup8(tile.x, i, w, sums);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-      for (int c = 0; c < COLUMNS; c++)
-        totals[r][c] = timesPlus(sums[r][c].value(), tile.scales[(r * COLUMNS + c) * x.blocks + b], totals[r][c]);
+    end(tile, b, sums, totals);
   }
 }
 
 // One block of 4 bits. `weight(column, digit, group)` is a vector of one digit of the levels.
 template <int ROWS, int COLUMNS, typename Weight>
-inline void addBlock4(const Tile& tile, int64_t b, const Weight& weight, Totals<ROWS, COLUMNS>& totals) {
+inline void addBlock4(const Tile<ROWS, COLUMNS>& tile, int64_t b, const Weight& weight, Totals<ROWS, COLUMNS>& totals) {
   ThreeSums sums[ROWS][COLUMNS];
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) sums[r][c].begin(tile.x.startsAt(tile.row + r, b));
+  begin(tile, b, sums);
 #pragma GCC unroll 4
-  for (int g = 0; g < kGroups4; g++)
+  for (int g = 0; g < kGroups4; g++) {
+    const int64_t at = (b * kGroups4 + g) * kDigits * kGroup;
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++) {
-      const int8_t* own = tile.xAt(r) + (b * kGroups4 + g) * kDigits * kGroup;
-      const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
+    for (int c = 0; c < COLUMNS; c++) {
+      const Bytes w0 = weight(c, 0, g), w1 = weight(c, 1, g), w2 = weight(c, 2, g);
 #pragma GCC unroll 8
-      for (int c = 0; c < COLUMNS; c++) {
-        const Bytes w0 = weight(c, 0, g), w1 = weight(c, 1, g), w2 = weight(c, 2, g);
+      for (int r = 0; r < ROWS; r++) {
+        const int8_t* own = tile.x[r] + at;
+        const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
         ThreeSums& to = sums[r][c];
         to.first = dot(to.first, w0, x0);
         to.second = dot(dot(to.second, w0, x1), w1, x0);
         to.third = dot(dot(dot(to.third, w0, x2), w1, x1), w2, x0);
       }
     }
-#pragma GCC unroll 8
-  for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++)
-      totals[r][c] = timesPlus(sums[r][c].value(), tile.scales[(r * COLUMNS + c) * tile.x.blocks + b], totals[r][c]);
+  }
+  end(tile, b, sums, totals);
 }
 
-// The digits of a column's levels in block b.
-inline void decodeBlock(const void* codes, int64_t b, const LevelDigits (&levels)[kDigits], Bytes (&digits)[kDigits][kGroups4]) {
-  Bytes split[kGroups4];
+inline void splitBlock(const void* codes, int64_t b, Bytes (&split)[kGroups4]) {
   splitCodes(static_cast<const uint8_t*>(codes) + b * (kBlock4 / 2), split);
-#pragma GCC unroll 3
-  for (int d = 0; d < kDigits; d++)
-#pragma GCC unroll 4
-    for (int g = 0; g < kGroups4; g++) digits[d][g] = levels[d][split[g]];
 }
+
+/** The levels' digits in registers. */
+struct LevelTables {
+  LevelDigits digits[kDigits];
+  explicit LevelTables(const Levels& levels)
+      : digits{LevelDigits(levels.digits[0]), LevelDigits(levels.digits[1]), LevelDigits(levels.digits[2])} {}
+};
 
 // One row: the codes are decoded in registers.
 template <int COLUMNS>
-__attribute__((noinline)) void oneRow4(const Tile& tile, const Levels& known, Totals<1, COLUMNS>& totals) {
-  const LevelDigits levels[kDigits] = {LevelDigits(known.digits[0]), LevelDigits(known.digits[1]), LevelDigits(known.digits[2])};
-  for (int64_t b = 0; b < tile.x.blocks; b++) {
-    Bytes digits[COLUMNS][kDigits][kGroups4];
+__attribute__((noinline)) void oneRow4(const Tile<1, COLUMNS>& given, const Levels& levels, Totals<1, COLUMNS>& totals) {
+  const Tile<1, COLUMNS> tile = given;
+  const LevelTables tables(levels);
+  for (int64_t b = 0; b < tile.blocks; b++) {
+    Bytes split[COLUMNS][kGroups4];
 #pragma GCC unroll 4
-    for (int c = 0; c < COLUMNS; c++) decodeBlock(tile.codes[c], b, levels, digits[c]);
-    if (COLUMNS == 2 && tile.next != nullptr) prefetch(tile.next, b);
-    addBlock4<1, COLUMNS>(tile, b, [&](int c, int digit, int g) { return digits[c][digit][g]; }, totals);
+    for (int c = 0; c < COLUMNS; c++) splitBlock(tile.codes[c], b, split[c]);
+    if (COLUMNS == 2) prefetch(tile.next, b);
+    addBlock4<1, COLUMNS>(tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, totals);
   }
 }
 
 // Several rows: `codes` are the decoded digits, [block][digit][64].
 template <int ROWS, int COLUMNS>
-__attribute__((noinline)) void rows4(const Tile& tile, Totals<ROWS, COLUMNS>& totals) {
-  for (int64_t b = 0; b < tile.x.blocks; b++)
-    addBlock4<ROWS, COLUMNS>(
-        tile, b,
-        [&](int c, int digit, int g) {
-          return loadDigits(static_cast<const int8_t*>(tile.codes[c]) + (b * kDigits + digit) * kBlock4 + g * kGroup);
-        },
-        totals);
+__attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& totals) {
+  const Tile<ROWS, COLUMNS> tile = given;
+  const auto weightIn = [&](int64_t b) {
+    return [=](int c, int digit, int g) {
+      return loadDigits(static_cast<const int8_t*>(tile.codes[c]) + (b * kDigits + digit) * kBlock4 + g * kGroup);
+    };
+  };
+  for (int64_t b = 0; b < tile.blocks; b++) addBlock4<ROWS, COLUMNS>(tile, b, weightIn(b), totals);
 }
 
 // The work of one thread: tasks of kColumns outputs, for all rows of x.
@@ -210,14 +221,14 @@ class Columns {
   }
 
   void decode(int64_t column) {
-    const LevelDigits tables[kDigits] = {LevelDigits(levels->digits[0]), LevelDigits(levels->digits[1]), LevelDigits(levels->digits[2])};
+    const LevelTables tables(*levels);
     const uint8_t* codes = own[column - first].codes4(p.w.inputs);
     int8_t* to = decodedOf(column);
     for (int64_t b = 0; b < x.blocks; b++) {
-      Bytes digits[kDigits][kGroups4];
-      decodeBlock(codes, b, tables, digits);
+      Bytes split[kGroups4];
+      splitBlock(codes, b, split);
       for (int d = 0; d < kDigits; d++)
-        for (int g = 0; g < kGroups4; g++, to += kGroup) storeBytes(to, digits[d][g]);
+        for (int g = 0; g < kGroups4; g++, to += kGroup) storeBytes(to, tables.digits[d][split[g]]);
     }
   }
 
@@ -228,29 +239,23 @@ class Columns {
     for (; column < end; column++) tile<ROWS, 1>(row, column);
   }
 
-  // [row][column][block]
-  template <int ROWS, int COLUMNS>
-  const float* scalesOf(int64_t row, int64_t column) {
-    if (levels != nullptr && p.m == 1) return peaksOf(column);
-    float* to = scales.data();
-    for (int r = 0; r < ROWS; r++) {
-      const float* units = x.units.get() + (row + r) * x.blocks;
-      for (int c = 0; c < COLUMNS; c++, to += x.blocks) {
-        if (levels == nullptr) {
-          std::copy_n(units, x.blocks, to);
-        } else {
-          const float* peak = peaksOf(column + c);
-          for (int64_t b = 0; b < x.blocks; b++) to[b] = units[b] * peak[b];
-        }
-      }
-    }
-    return scales.data();
+  // The factors of each block's sums. A single row's are the peaks, which findPeaks has multiplied already.
+  const float* scalesOf(int64_t row, int64_t column, float* room) {
+    const float* units = x.units.get() + row * x.blocks;
+    if (levels == nullptr) return units;
+    const float* peak = peaksOf(column);
+    if (p.m == 1) return peak;
+    for (int64_t b = 0; b < x.blocks; b++) room[b] = units[b] * peak[b];
+    return room;
   }
 
   template <int ROWS, int COLUMNS>
   void tile(int64_t row, int64_t column) {
     const int64_t k = p.w.inputs;
-    Tile tile{x, row, k, {}, scalesOf<ROWS, COLUMNS>(row, column), nullptr};
+    Tile<ROWS, COLUMNS> tile;
+    tile.k = k;
+    tile.blocks = x.blocks;
+    tile.startSize = x.startSize;
     float last[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
       const QuantisedColumn& of = own[column + c - first];
@@ -262,15 +267,20 @@ class Columns {
       else
         tile.codes[c] = decodedOf(column + c);
     }
+    for (int r = 0; r < ROWS; r++) {
+      tile.x[r] = x.digits.get() + (row + r) * x.stride;
+      tile.starts[r] = x.starts.get() + (row + r) * x.blocks * x.startSize;
+      for (int c = 0; c < COLUMNS; c++) tile.scales[r][c] = scalesOf(row + r, column + c, scales.data() + (r * COLUMNS + c) * x.blocks);
+    }
     // the columns after these follow them in memory, but for the end of a part
-    if (row == 0) tile.next = static_cast<const char*>(tile.codes[COLUMNS - 1]) + (levels == nullptr ? k : k / 2);
+    tile.next = static_cast<const char*>(tile.codes[COLUMNS - 1]) + (levels == nullptr ? k : k / 2);
     Totals<ROWS, COLUMNS> totals = {};
     if (levels == nullptr)
-      tile8<ROWS, COLUMNS>(tile, totals);
+      tile8(tile, totals);
     else if (p.m > 1)
-      rows4<ROWS, COLUMNS>(tile, totals);
+      rows4(tile, totals);
     else if constexpr (ROWS == 1)
-      oneRow4<COLUMNS>(tile, *levels, totals);
+      oneRow4(tile, *levels, totals);
     for (int r = 0; r < ROWS; r++)
       for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, total(totals[r][c]) * last[c]);
   }
