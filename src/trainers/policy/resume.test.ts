@@ -99,7 +99,7 @@ it('refuses a checkpoint that does not say how many prompts were answered', asyn
   const others = files.filter(({ path }) => path !== 'trainer_state.json');
   writeFileSync(manifest, JSON.stringify({ ...rest, files: others }));
   await expect(start({ resumeFrom: join(run, 'step-1'), maxSteps: 2 })).rejects.toThrow(
-    /earlier version or damaged.*--model/s,
+    /earlier version or damaged.*model/s,
   );
 });
 
