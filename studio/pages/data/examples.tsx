@@ -113,11 +113,12 @@ function Example({ example }: { example: DataExample }) {
   );
 }
 
-export function Prompt({ messages }: { messages: DataExample['prompt'] }) {
+/** `isMain`: it is to be read, not only to be recognised. */
+export function Prompt({ messages, isMain = false }: { messages: DataExample['prompt']; isMain?: boolean }) {
   return (
     <>
       {messages.map(({ role, content }, i) => (
-        <pre key={`${i}-${role}`} class="muted">
+        <pre key={`${i}-${role}`} class={isMain ? '' : 'muted'}>
           {messages.length > 1 ? `${role}: ` : ''}
           {content}
         </pre>

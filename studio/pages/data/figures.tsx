@@ -44,7 +44,7 @@ export function Figures({ exploration }: { exploration: Exploration }) {
         {statistics.tokens && <Lengths title="Tokens" summaries={{ whole: statistics.tokens }} />}
         {patterns.length_bias && <LengthBias bias={patterns.length_bias} />}
         {patterns.label_balance && <Labels balance={patterns.label_balance} />}
-        <Depth depth={patterns.conversation_depth} />
+        {Object.keys(patterns.conversation_depth.by_turns).length > 1 && <Depth depth={patterns.conversation_depth} />}
         {statistics.sources && <Counts title="Sources" counts={statistics.sources} />}
       </div>
       <Openings openings={openings} />

@@ -13,6 +13,7 @@ import type {
 } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { href } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
 import { toast, toastFailure } from '../../app/toasts.ts';
 import { percent } from '../../format/numbers.ts';
 import { Explain } from '../../parts/explain.tsx';
@@ -94,11 +95,11 @@ export function RatingQueue({ dataset, split }: { dataset: string; split: string
     <div class="stack">
       <Tally tally={tally.value ?? ratings.data.tally} which={which} onUndo={undo} />
       {ratings.data.guidelines && (
-        <details class="card" open>
+        <details class="card" open={!isSmall.value}>
           <summary>
             <h2>Guidelines</h2>
           </summary>
-          <pre>{ratings.data.guidelines}</pre>
+          <pre>{ratings.data.guidelines.replaceAll(/^#+ /gm, '')}</pre>
         </details>
       )}
       {error.value ? (
@@ -137,7 +138,7 @@ function Pair({ example, dataset, note, onVote }: PairProps) {
   return (
     <article class="stack tight" aria-label={`Pair ${example.index}`}>
       <div class="card">
-        <Prompt messages={example.prompt} />
+        <Prompt messages={example.prompt} isMain />
       </div>
       <div class="answers">
         {shown.map(({ text }, i) => (

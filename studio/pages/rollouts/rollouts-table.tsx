@@ -1,6 +1,7 @@
 /** The table of responses. */
 import type { RolloutRow, RolloutSort } from '../../../src/studio/api.ts';
 import { route, setQuery } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
 import { Explain } from '../../parts/explain.tsx';
 import { Num } from '../../parts/figures.tsx';
 import { Waiting } from '../../parts/page-parts.tsx';
@@ -23,7 +24,8 @@ interface RolloutsTableProps {
   isNarrow: boolean;
 }
 
-export function RolloutsTable({ rollouts, open, isEval, isNarrow }: RolloutsTableProps) {
+export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit }: RolloutsTableProps) {
+  const isNarrow = isSplit || isSmall.value;
   const { answer, rowAt, onVisible, error } = rollouts;
   if (!answer) return <Waiting error={error} />;
   const { query } = route.value;
@@ -70,7 +72,16 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow }: RolloutsTabl
             cell: (row) => <Num value={row.length} kind="count" />,
           },
         ] satisfies Column<RolloutRow, RolloutSort>[])),
-    { title: '', width: isNarrow ? '70px' : '118px', cell: (row) => <Marks row={row} isNarrow={isNarrow} /> },
+    // A phone has a dot before the response instead.
+    ...(isSmall.value
+      ? []
+      : [
+          {
+            title: '',
+            width: isNarrow ? '70px' : '118px',
+            cell: (row) => <Marks row={row} isNarrow={isNarrow} />,
+          } satisfies Column<RolloutRow, RolloutSort>,
+        ]),
   ];
   return (
     <Table
@@ -81,7 +92,7 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow }: RolloutsTabl
       keyOf={(row) => row.id}
       rowHeight={54}
       height="var(--list-height)"
-      minWidth={isNarrow ? 420 : 620}
+      minWidth={isSmall.value ? 342 : isNarrow ? 420 : 620}
       onVisible={onVisible}
       onOpen={(row) => setQuery({ open: row.id, view: query.view === 'what-if' ? undefined : query.view })}
       isChosen={(row) => row.id === open}
@@ -98,7 +109,16 @@ function Text({ row }: { row: RolloutRow }) {
   return (
     <div class="response-line">
       <div class="cut muted small">{oneLine(row.prompt)}</div>
-      <div class="cut">{oneLine(row.completion) || <span class="muted">(empty)</span>}</div>
+      <div class="cut">
+        {isSmall.value && row.correct !== undefined && (
+          <span
+            class={row.correct ? 'verdict right' : 'verdict'}
+            role="img"
+            aria-label={row.correct ? 'right' : 'wrong'}
+          />
+        )}
+        {oneLine(row.completion) || <span class="muted">(empty)</span>}
+      </div>
     </div>
   );
 }

@@ -73,7 +73,7 @@ function RunRollouts({ run, runs }: { run: RunRow; runs: readonly RunRow[] }) {
   const isSplit = open !== undefined || whatIf;
   return (
     <div class="page rollouts-page">
-      <div class="spread">
+      <div class="spread rollouts-head">
         <div class="row">
           <h1>Rollouts</h1>
           <RunChoice run={run} runs={runs} />

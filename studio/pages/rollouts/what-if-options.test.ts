@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { picked } from './over-time-pick.ts';
-import { changedOptions, written } from './what-if-options.ts';
+import { actingOptions, changedOptions, written } from './what-if-options.ts';
 
 describe('options of a what-if', () => {
   it('are read as the type they have, and left alone where nothing is typed', () =>
@@ -10,6 +10,14 @@ describe('options of a what-if', () => {
         { clip_low: 0.2, advantage: 'loo', norm: false, kl_coef: 0, odd: 1, name: 'seven' },
       ),
     ).toEqual({ clip_low: 0.1, advantage: 'group', norm: true, odd: 'x', name: '7', lr: 0.001 }));
+
+  it('are offered only where they can act on a stored step', () =>
+    expect(
+      actingOptions({ clipLow: 0.2, entropyCoef: 0, ppoEpochs: 1, targetKl: 0, overlongRamp: 0, klCoef: 0.1 }),
+    ).toEqual([
+      ['clipLow', 0.2],
+      ['klCoef', 0.1],
+    ]));
 
   it('are written as they would be typed', () =>
     expect([written(0.2), written('a'), written(null), written([1])]).toEqual(['0.2', 'a', 'not set', '[1]']));

@@ -1,5 +1,15 @@
 /** Options of a what-if as they are typed. */
 
+/**
+ * Options of the loop over updates act on no single stored step: passes, their early stop, the course of the KL weight.
+ * Entropies are not stored, and rewards are stored with the overlong penalty already in them.
+ */
+const withoutEffect = new Set(['ppoEpochs', 'targetKl', 'adaptiveKl', 'entropyCoef', 'overlongRamp']);
+
+/** Options that can change what a stored step gives. */
+export const actingOptions = (options: Readonly<Record<string, unknown>>) =>
+  Object.entries(options).filter(([name]) => !withoutEffect.has(name));
+
 /** What was typed, as the type that the option has now; what is empty stays as it is. */
 export function changedOptions(
   typed: Readonly<Record<string, string>>,

@@ -13,13 +13,17 @@ export function WhatIfResult({ answer, rollout }: { answer: WhatIfAnswer; rollou
   return (
     <div class="stack tight">
       <div class="scroll-x">
-        <table class="plain-table">
+        <table class="plain-table what-if-table">
           <thead>
             <tr>
               <th>step {answer.step}</th>
-              <th class="number">recorded: {recorded.algorithm}</th>
-              <th class="number">changed: {changed.algorithm}</th>
-              {recorded.logged && <th class="number">as logged</th>}
+              <th class="number">
+                recorded<span>: {recorded.algorithm}</span>
+              </th>
+              <th class="number">
+                changed<span>: {changed.algorithm}</span>
+              </th>
+              {recorded.logged && <th class="number as-logged">as logged</th>}
             </tr>
           </thead>
           <tbody>
@@ -36,7 +40,7 @@ export function WhatIfResult({ answer, rollout }: { answer: WhatIfAnswer; rollou
                   <Num value={changed.losses[term]} />
                 </td>
                 {recorded.logged && (
-                  <td class="number muted">
+                  <td class="number muted as-logged">
                     <Num value={recorded.logged[term]} />
                   </td>
                 )}
@@ -49,6 +53,7 @@ export function WhatIfResult({ answer, rollout }: { answer: WhatIfAnswer; rollou
               b={changed.shareClipped}
               kind="percent"
               logged={recorded.logged}
+              isGiven={answer.checkpoint === undefined}
             />
             <Pair
               name="mean ratio"
@@ -56,6 +61,7 @@ export function WhatIfResult({ answer, rollout }: { answer: WhatIfAnswer; rollou
               a={recorded.meanRatio}
               b={changed.meanRatio}
               logged={recorded.logged}
+              isGiven={answer.checkpoint === undefined}
             />
             <Pair
               name="responses with a gradient"
@@ -92,14 +98,17 @@ interface PairProps {
   b: number;
   kind?: 'short' | 'percent' | 'count';
   logged: object | undefined;
+  /** Nothing is clipped and every ratio is 1 at the sampler's own weights, whatever is changed. */
+  isGiven?: boolean;
 }
 
-function Pair({ name, term, a, b, kind = 'short', logged }: PairProps) {
+function Pair({ name, term, a, b, kind = 'short', logged, isGiven = false }: PairProps) {
   return (
-    <tr>
+    <tr class={isGiven ? 'given' : ''}>
       <th scope="row">
         {name}
         <Explain term={term} />
+        {isGiven && <div class="small">equal by construction at ratio 1: choose a checkpoint</div>}
       </th>
       <td class="number">
         <Num value={a} kind={kind} />
@@ -107,7 +116,7 @@ function Pair({ name, term, a, b, kind = 'short', logged }: PairProps) {
       <td class="number">
         <Num value={b} kind={kind} />
       </td>
-      {logged && <td />}
+      {logged && <td class="as-logged" />}
     </tr>
   );
 }

@@ -1,12 +1,13 @@
 /** A stored step recomputed under another algorithm or option, beside what was recorded. */
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { RolloutDetail, RunDetail, RunRow, WhatIfAnswer, WhatIfRequest } from '../../../src/studio/api.ts';
+import { isSmall } from '../../app/theme.ts';
 import { Icon } from '../../parts/icons.tsx';
 import { Waiting } from '../../parts/page-parts.tsx';
 import { post, session } from '../../wire/requests.ts';
 import { useResource } from '../../wire/resource.ts';
-import { changedOptions, flagOf, written } from './what-if-options.ts';
+import { actingOptions, changedOptions, flagOf, written } from './what-if-options.ts';
 import { WhatIfResult } from './what-if-result.tsx';
 
 interface WhatIfProps {
@@ -99,22 +100,12 @@ export function WhatIf({ run, step, rollout, onClose }: WhatIfProps) {
             ))}
           </select>
         </label>
-        {Object.entries(answer.value?.changed.options ?? {}).map(([name, value]) => (
-          <label key={name} class="field">
-            <span class="name mono cut" title={flagOf(name)}>
-              {flagOf(name)}
-            </span>
-            <input
-              type="text"
-              spellcheck={false}
-              placeholder={written(value)}
-              value={typed.value[name] ?? ''}
-              onInput={(event) => {
-                typed.value = { ...typed.value, [name]: event.currentTarget.value };
-              }}
-            />
-          </label>
-        ))}
+        {answer.value && (
+          <details class="what-if-options" open={!isSmall.value}>
+            <summary class="small muted">Options</summary>
+            <Options answer={answer.value} typed={typed} />
+          </details>
+        )}
         <button type="submit" class="button primary" disabled={busy.value || step === undefined}>
           {busy.value ? 'Computing …' : 'Recompute'}
         </button>
@@ -140,5 +131,32 @@ export function WhatIf({ run, step, rollout, onClose }: WhatIfProps) {
     </article>
   ) : (
     <div class="stack tight">{body}</div>
+  );
+}
+
+function Options({ answer, typed }: { answer: WhatIfAnswer; typed: Signal<Record<string, string>> }) {
+  const { recorded, changed } = answer;
+  return (
+    <div class="what-if-fields">
+      {actingOptions(changed.options).map(([name, value]) => (
+        <label key={name} class="field">
+          <span class="name mono cut" title={flagOf(name)}>
+            {flagOf(name)}
+          </span>
+          <input
+            type="text"
+            spellcheck={false}
+            placeholder={written(value)}
+            value={typed.value[name] ?? ''}
+            onInput={(event) => {
+              typed.value = { ...typed.value, [name]: event.currentTarget.value };
+            }}
+          />
+          <span class="small muted cut">
+            {name in recorded.options ? `recorded ${written(recorded.options[name])}` : `not of ${recorded.algorithm}`}
+          </span>
+        </label>
+      ))}
+    </div>
   );
 }

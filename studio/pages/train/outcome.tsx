@@ -89,7 +89,7 @@ export function Outcome({ schema, values, check, error }: OutcomeProps) {
           {error.message}
         </p>
       )}
-      <div class="row end">
+      <div class="row end start-row">
         <span class="small muted" role="status">
           {faults > 0 && `${faults === 1 ? 'One fault' : `${faults} faults`} to mend first`}
         </span>
