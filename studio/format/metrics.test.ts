@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { colorOf, isConstant, isShare, labelOf, panelsOf, sideOf, unitOf } from './metrics.ts';
+import { colorOf, isConstant, isShare, labelOf, panelsOf, shareTopOf, sideOf, unitOf } from './metrics.ts';
 
 describe('metrics as panels', () => {
   it('puts training and held-out of one name together, by groups, without duplicates', () => {
@@ -16,13 +16,13 @@ describe('metrics as panels', () => {
       {
         title: 'Overview',
         panels: [
-          { title: 'accuracy', names: ['train/accuracy', 'eval/accuracy'], share: true },
-          { title: 'reward', names: ['train/reward'], share: false },
-          { title: 'kl', names: ['train/kl'], share: false },
+          { title: 'accuracy', names: ['train/accuracy', 'eval/accuracy'] },
+          { title: 'reward', names: ['train/reward'] },
+          { title: 'kl', names: ['train/kl'] },
         ],
       },
-      { title: 'Optimiser', panels: [{ title: 'lr', names: ['train/lr'], share: false }] },
-      { title: 'More', panels: [{ title: 'odd', names: ['odd'], share: false }] },
+      { title: 'Optimiser', panels: [{ title: 'lr', names: ['train/lr'] }] },
+      { title: 'More', panels: [{ title: 'odd', names: ['odd'] }] },
     ]);
   });
 
@@ -59,6 +59,7 @@ describe('metrics as panels', () => {
       'eval/accuracy/gcd',
     ];
     expect([...shares, 'train/loss'].map(isShare)).toEqual([...shares.map(() => true), false]);
+    expect(['eval/accuracy', 'train/clip_fraction', 'train/loss'].map(shareTopOf)).toEqual([1, 0.05, undefined]);
     expect([isConstant([[1, 1, null, 1]]), isConstant([[1, 1, 2]]), isConstant([[1]])]).toEqual([true, false, false]);
     expect([labelOf('train/length_mean'), labelOf('train/old_kl'), sideOf('eval/loss')]).toEqual([
       'length mean',

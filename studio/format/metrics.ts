@@ -26,8 +26,6 @@ export interface Panel {
   title: string;
   /** Names of its metrics, training first. */
   names: string[];
-  /** Drawn from 0 to 1. */
-  share: boolean;
 }
 
 export interface PanelGroup {
@@ -46,7 +44,6 @@ export function panelsOf(names: readonly string[]): PanelGroup[] {
   const panels = [...byTitle].map(([title, same]) => ({
     title,
     names: same.sort(trainingFirst),
-    share: shares.test(title),
   }));
   const isPolicy = byTitle.has('entropy') || byTitle.has('clip_fraction') || byTitle.has('policy_loss');
   const groups = [['Overview', isPolicy ? overviews.policy : overviews.other] as const, ...panelGroups];
@@ -102,6 +99,9 @@ const units: [RegExp, string][] = [
 export const unitOf = (name: string) => units.find(([pattern]) => pattern.test(bareName(name)))?.[1];
 
 export const isShare = (name: string) => shares.test(bareName(name));
+
+/** Of a share: the least top of its y axis. Clip fractions are a few percent, which an axis to 1 would press flat. */
+export const shareTopOf = (name: string) => (isShare(name) ? (/clip_fraction$/.test(name) ? 0.05 : 1) : undefined);
 
 /** No panel for a constant. */
 export function isConstant(lists: readonly (readonly (number | null)[])[]): boolean {

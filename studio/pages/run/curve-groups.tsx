@@ -2,7 +2,16 @@
 import { useMemo } from 'preact/hooks';
 import type { RunDetail } from '../../../src/studio/api.ts';
 import { go } from '../../app/router.ts';
-import { colorOf, isConstant, labelOf, type Panel, panelsOf, sideOf, unitOf } from '../../format/metrics.ts';
+import {
+  colorOf,
+  isConstant,
+  labelOf,
+  type Panel,
+  panelsOf,
+  shareTopOf,
+  sideOf,
+  unitOf,
+} from '../../format/metrics.ts';
 import { Chart } from '../../parts/chart/chart.tsx';
 import { ChartControls } from '../../parts/chart/controls.tsx';
 import type { ChartSeries } from '../../parts/chart/series.ts';
@@ -43,7 +52,7 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
                 title={labelOf(panel.title)}
                 term={panel.title}
                 series={panel.series}
-                share={panel.share}
+                shareTop={shareTopOf(panel.title)}
                 unit={unitOf(panel.title)}
                 view={view}
                 onPick={run.hasRollouts ? (step) => go(['rollouts', run.id], { step }) : undefined}

@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { RunRow } from '../../../src/studio/api.ts';
 import { go } from '../../app/router.ts';
-import { isConstant, isShare, labelOf, panelsOf, sideOf, unitOf } from '../../format/metrics.ts';
+import { isConstant, labelOf, panelsOf, shareTopOf, sideOf, unitOf } from '../../format/metrics.ts';
 import { Chart } from '../../parts/chart/chart.tsx';
 import { ChartControls } from '../../parts/chart/controls.tsx';
 import type { ChartSeries } from '../../parts/chart/series.ts';
@@ -68,7 +68,7 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
               title={`${labelOf(name)}, ${sideOf(name)}`}
               term={name}
               series={series}
-              share={isShare(name)}
+              shareTop={shareTopOf(name)}
               unit={unitOf(name)}
               view={view}
               onPick={runs.some(({ hasRollouts }) => hasRollouts) ? (step, { id }) => openStep(step, id) : undefined}

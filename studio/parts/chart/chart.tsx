@@ -9,7 +9,8 @@ import { theme } from '../../app/theme.ts';
 import { exact, percent, short } from '../../format/numbers.ts';
 import { Explain } from '../explain.tsx';
 import { axisText, dataOf, optionsOf } from './drawing.ts';
-import { align, type ChartSeries, stepAt, valueAt } from './series.ts';
+import { align, type ChartSeries, rangeOf, stepAt, valueAt } from './series.ts';
+import { type Trim, trimOf } from './trim.ts';
 import type { ChartView } from './view.ts';
 
 export interface ChartProps {
@@ -17,7 +18,8 @@ export interface ChartProps {
   /** The term or metric that the question mark explains. */
   term?: string;
   series: readonly ChartSeries[];
-  share?: boolean;
+  /** Of a share: the least top of its y axis. */
+  shareTop?: number | undefined;
   unit?: string | undefined;
   tall?: boolean;
   view: ChartView;
@@ -25,12 +27,17 @@ export interface ChartProps {
   onPick?: ((step: number, series: ChartSeries) => void) | undefined;
 }
 
-export function Chart({ title, term, series, share = false, unit, tall = false, view, onPick }: ChartProps) {
+export function Chart({ title, term, series, shareTop, unit, tall = false, view, onPick }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
   const at = useSignal<number | undefined>(undefined);
   const [smoothing, log, zoom, axis] = [view.smoothing.value, view.log.value, view.zoom.value, view.axis.value];
+  const trimmed = view.trimmed.value;
+  const share = shareTop !== undefined;
   const aligned = useMemo(() => align(series, smoothing, log), [series, smoothing, log]);
+  const trim = useMemo(() => (log ? undefined : trimOf(series, trimmed)), [series, trimmed, log]);
+  const newestTrim = useRef(trim);
+  newestTrim.current = trim;
   const newest = useRef(aligned);
   newest.current = aligned;
   const pick = (index: number, nearest = 0) => {
@@ -46,9 +53,9 @@ export function Chart({ title, term, series, share = false, unit, tall = false, 
     series.map(({ color, dash, x }) => [color, dash, x.length <= 25]),
     smoothing > 0,
     log,
-    view.trimmed.value,
+    trimmed,
     axis,
-    share,
+    shareTop,
     theme.value,
     onPick !== undefined,
   ]);
@@ -58,8 +65,9 @@ export function Chart({ title, term, series, share = false, unit, tall = false, 
     if (!element) return;
     const drawing = {
       series,
-      share,
+      shareTop,
       view,
+      trim: () => newestTrim.current,
       onCursor: (index: number | undefined) => {
         at.value = index;
       },
@@ -109,7 +117,11 @@ export function Chart({ title, term, series, share = false, unit, tall = false, 
           {term && <Explain term={term} />}
         </h3>
         <span class="chart-at">
-          {at.value === undefined ? '' : `${axisName[axis]} ${axisText(axis, aligned.x[at.value] ?? 0)}`}
+          {at.value === undefined ? (
+            <Beyond trim={trim} shareTop={shareTop} onPick={onPick} />
+          ) : (
+            `${axisName[axis]} ${axisText(axis, aligned.x[at.value] ?? 0)}`
+          )}
         </span>
       </div>
       <Legend series={series} rows={aligned.smooth} raw={aligned.raw} at={at.value} share={share} />
@@ -143,9 +155,10 @@ function Legend({ series, rows, raw, at, share }: LegendProps) {
       {series.map((each, i) => {
         const index = at ?? Number.POSITIVE_INFINITY;
         const recorded = valueAt(raw[i] ?? [], index);
-        const shown = at === undefined ? recorded : valueAt(rows[i] ?? [], index);
+        const shown = valueAt(rows[i] ?? [], index);
+        const title = `${each.label}: ${exact(recorded)}${shown === recorded ? '' : ' recorded, the number beside it is smoothed'}`;
         return (
-          <span key={each.label} style={{ '--own': `var(${each.color})` }} title={`${each.label}: ${exact(recorded)}`}>
+          <span key={each.label} style={{ '--own': `var(${each.color})` }} title={title}>
             <i class={each.dash ? 'dash' : ''} />
             <span class="cut">{each.label}</span>
             <b>{share ? percent(shown) : short(shown)}</b>
@@ -153,6 +166,31 @@ function Legend({ series, rows, raw, at, share }: LegendProps) {
         );
       })}
     </div>
+  );
+}
+
+interface BeyondProps {
+  trim: Trim | undefined;
+  shareTop: number | undefined;
+  onPick: ChartProps['onPick'];
+}
+
+/** Names the highest value where the axis ends below it. */
+function Beyond({ trim, shareTop, onPick }: BeyondProps) {
+  if (!trim || trim.top.value <= rangeOf(trim.low, trim.high, shareTop)[1]) return null;
+  const { value, step, series } = trim.top;
+  const text = `↑ ${shareTop === undefined ? short(value) : percent(value)} at step ${step}`;
+  const title = `${series.label}: ${exact(value)} lies above the panel. "Show spikes" draws it.`;
+  if (!onPick) return <span title={title}>{text}</span>;
+  return (
+    <button
+      type="button"
+      class="link-button"
+      title={`${title} Click for the step's rollouts.`}
+      onClick={() => onPick(step, series)}
+    >
+      {text}
+    </button>
   );
 }
 

@@ -1,6 +1,7 @@
 /** One row of settings for all charts of a page. */
 import type { MetricAxis } from '../../../src/studio/api.ts';
 import { Segments } from '../page-parts.tsx';
+import type { Trimming } from './trim.ts';
 import type { ChartView } from './view.ts';
 
 const axes: [MetricAxis, string][] = [
@@ -8,6 +9,12 @@ const axes: [MetricAxis, string][] = [
   ['examples', 'Examples'],
   ['tokens', 'Tokens'],
   ['time', 'Time'],
+];
+
+const trimmings: [Trimming, string][] = [
+  ['far', 'Trim far spikes'],
+  ['outer', 'Trim outer 2 %'],
+  ['none', 'Show spikes'],
 ];
 
 export function ChartControls({ view }: { view: ChartView }) {
@@ -45,16 +52,21 @@ export function ChartControls({ view }: { view: ChartView }) {
         />
         Log y
       </label>
-      <label class="check" title="The y axis leaves out the outermost 2 % at each end: spikes run out of the panel">
-        <input
-          type="checkbox"
-          checked={view.trimmed.value}
-          onChange={(event) => {
-            view.trimmed.value = event.currentTarget.checked;
-          }}
-        />
-        Trim spikes
-      </label>
+      <select
+        class="auto"
+        aria-label="Spikes"
+        title="What the y axis leaves out: far spikes are more than 10 times the range of the rest above it, outer values the last 2 % at each end"
+        value={view.trimmed.value}
+        onChange={(event) => {
+          view.trimmed.value = event.currentTarget.value as Trimming;
+        }}
+      >
+        {trimmings.map(([value, text]) => (
+          <option key={value} value={value}>
+            {text}
+          </option>
+        ))}
+      </select>
       <label class="check" title="A zoomed view moves on with the newest values">
         <input
           type="checkbox"

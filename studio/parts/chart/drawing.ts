@@ -2,14 +2,18 @@
 import type uPlot from 'uplot';
 import type { MetricAxis } from '../../../src/studio/api.ts';
 import { color } from '../../app/theme.ts';
-import { duration, short } from '../../format/numbers.ts';
-import { type Aligned, bulkOf, type ChartSeries, rangeOf, valueAt } from './series.ts';
+import { duration, percent, short } from '../../format/numbers.ts';
+import { type Aligned, type ChartSeries, rangeOf, valueAt } from './series.ts';
+import type { Trim } from './trim.ts';
 import type { ChartView } from './view.ts';
 
 export interface Drawing {
   series: readonly ChartSeries[];
-  share: boolean;
+  /** Of a share: the least top of its y axis. */
+  shareTop: number | undefined;
   view: ChartView;
+  /** What the y axis leaves out now: data grow while the drawing stays. */
+  trim: () => Trim | undefined;
   onCursor: (index: number | undefined) => void;
   onPick?: ((index: number, nearest: number) => void) | undefined;
 }
@@ -25,7 +29,7 @@ export function axisText(axis: MetricAxis, value: number): string {
 }
 
 export function optionsOf(drawing: Drawing, width: number, height: number): uPlot.Options {
-  const { series, share, view } = drawing;
+  const { series, shareTop, view } = drawing;
   const axis = view.axis.peek();
   const log = view.log.peek();
   const line = { font, stroke: color('--muted'), grid: { stroke: color('--grid'), width: 1 }, ticks: { show: false } };
@@ -41,8 +45,8 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
         ? { distr: 3 }
         : {
             range: (_, low, high) => {
-              const [from, to] = view.trimmed.peek() ? bulkOf(series) : [low, high];
-              return rangeOf(from, to, share);
+              const trim = drawing.trim();
+              return trim ? rangeOf(trim.low, trim.high, shareTop) : rangeOf(low, high, shareTop);
             },
           },
     },
@@ -60,7 +64,11 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
         space: 34,
         values: (_, splits) =>
           splits.map((value) =>
-            value === null || value === undefined ? '' : share ? String(value) : axisText('step', value),
+            value === null || value === undefined
+              ? ''
+              : shareTop === undefined
+                ? axisText('step', value)
+                : percent(value),
           ),
       },
     ],

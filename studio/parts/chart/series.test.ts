@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { align, bulkOf, rangeOf, stepAt, valueAt } from './series.ts';
+import { align, rangeOf, stepAt, valueAt } from './series.ts';
 
 const series = (x: number[], y: (number | null)[]) => ({ label: '', color: '', x, y, step: x.map((at) => at * 10) });
 
@@ -18,13 +18,6 @@ describe('series on one axis', () => {
   it('leaves out what a logarithm cannot show', () =>
     expect(align([series([1, 2, 3], [0, -1, 2])], 0, true).raw).toEqual([[null, null, 2]]));
 
-  it('trims what lies far out', () => {
-    const spiked = { y: [900, null, ...Array.from({ length: 60 }, (_, i) => i / 60), -50] };
-    expect(bulkOf([spiked])).toEqual([1 / 60, 58 / 60]);
-    expect(bulkOf([{ y: [1, 300] }])).toEqual([1, 300]);
-    expect(bulkOf([])).toEqual([null, null]);
-  });
-
   it('finds the step that a series has there, whatever the axis', () => {
     const slow = { x: [10, 25, 40], step: [1, 2, 3] };
     expect([0, 10, 30, 99].map((at) => stepAt(slow, at))).toEqual([1, 1, 2, 3]);
@@ -36,12 +29,19 @@ describe('series on one axis', () => {
   });
 
   it('draws shares from 0 to 1, and keeps 0 as a floor', () => {
-    expect(rangeOf(0.3, 0.4, true)).toEqual([0, 1]);
-    expect(rangeOf(0.3, 1.4, true)[1]).toBeGreaterThan(1.4);
-    expect(rangeOf(0, 10, false)[0]).toBe(0);
-    expect(rangeOf(100, 110, false)[0]).toBeGreaterThan(90);
-    const [low, high] = rangeOf(5, 5, false);
+    expect(rangeOf(0.3, 0.4, 1)).toEqual([0, 1]);
+    expect(rangeOf(0.3, 1.4, 1)[1]).toBeGreaterThan(1.4);
+    expect(rangeOf(0, 10)[0]).toBe(0);
+    expect(rangeOf(100, 110)[0]).toBeGreaterThan(90);
+    const [low, high] = rangeOf(5, 5);
     expect(low < 5 && 5 < high).toBe(true);
-    expect(rangeOf(null, null, false)).toEqual([0, 1]);
+    expect(rangeOf(null, null)).toEqual([0, 1]);
+  });
+
+  it('lets a share that stays small fill its panel, down to a floor', () => {
+    expect(rangeOf(0, 0.002, 0.05)).toEqual([0, 0.05]);
+    expect(rangeOf(0.01, 0.5, 0.05)).toEqual([0, 0.53]);
+    expect(rangeOf(0, 0.99, 0.05)).toEqual([0, 1]);
+    expect(rangeOf(0, 0, 0.05)).toEqual([0, 0.05]);
   });
 });

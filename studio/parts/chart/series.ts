@@ -61,19 +61,10 @@ export function valueAt(row: ArrayLike<number | null | undefined>, index: number
   return undefined;
 }
 
-/** Between which values all but the outermost 2 % at each end lie. */
-export function bulkOf(series: readonly Pick<ChartSeries, 'y'>[]): [number | null, number | null] {
-  const known = series.flatMap(({ y }) => y.filter((value) => value !== null && Number.isFinite(value))) as number[];
-  known.sort((a, b) => a - b);
-  const cut = Math.ceil(0.02 * known.length);
-  if (known.length < 10) return [known[0] ?? null, known.at(-1) ?? null];
-  return [known[cut] ?? null, known[known.length - 1 - cut] ?? null];
-}
-
-/** Ends of the y axis: shares from 0 to 1, the rest with a little air. */
-export function rangeOf(low: number | null, high: number | null, share: boolean): [number, number] {
-  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
-  if (share && low >= 0 && high <= 1) return [0, 1];
+/** Ends of the y axis: shares from 0 to at least `shareTop`, the rest with a little air. */
+export function rangeOf(low: number | null, high: number | null, shareTop?: number): [number, number] {
+  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, shareTop ?? 1];
+  if (shareTop !== undefined && low >= 0 && high <= 1) return [0, Math.min(1, Math.max(shareTop, 1.06 * high))];
   if (low === high) return [low - (Math.abs(low) * 0.1 || 1), high + (Math.abs(high) * 0.1 || 1)];
   const air = 0.06 * (high - low);
   return [low >= 0 && low - air < 0 ? 0 : low - air, high + air];

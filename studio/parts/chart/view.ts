@@ -3,14 +3,14 @@ import { type Signal, signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { MetricAxis } from '../../../src/studio/api.ts';
 import { kept } from '../../app/kept.ts';
+import type { Trimming } from './trim.ts';
 
 export interface ChartView {
   axis: Signal<MetricAxis>;
   /** 0 to 0.99. */
   smoothing: Signal<number>;
   log: Signal<boolean>;
-  /** The y axis leaves out the outermost values: one spike would press the rest flat. */
-  trimmed: Signal<boolean>;
+  trimmed: Signal<Trimming>;
   /** A zoomed window moves on with the newest value. */
   follow: Signal<boolean>;
   /** The visible part of the x axis; undefined: all. */
@@ -26,7 +26,15 @@ const follow = kept('follow', true);
 export function useChartView(name: string): ChartView {
   // Another name is another view.
   return useMemo(
-    () => ({ axis, smoothing, follow, log: signal(false), trimmed: signal(false), zoom: signal(undefined), name }),
+    () => ({
+      axis,
+      smoothing,
+      follow,
+      log: signal(false),
+      trimmed: signal<Trimming>('far'),
+      zoom: signal(undefined),
+      name,
+    }),
     [name],
   );
 }
