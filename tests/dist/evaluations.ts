@@ -56,7 +56,7 @@ const { results, start } = await compareMethods({
   ...{ model: path, methods: ['grpo', 'dpo'], dataset: join(folder, 'prompts.jsonl'), promptFormat: 'raw' },
   ...{ rewardModule: join(folder, 'even.mjs'), steps: 2, judgements: 1, evalNumPrompts: 2, evalSamples: 2, seeds: [1] },
   ...{ groupSize: 4, batchSize: 4, gradAccum: 1, maxNewTokens: 2, lr: 0.01, lrSchedule: 'constant', eosPenalty: 0 },
-  ...{ topP: 1, outputDir: output },
+  ...{ topP: 1, outputDir: output, shard: 'full' as const },
 });
 const judged = Object.fromEntries(
   Object.entries(results.methods).map(([name, { quality, stability }]) => [name, { quality, kl: stability.final_kl }]),

@@ -60,7 +60,7 @@ export class Decoder {
   /** @internal Told of every backward pass, block by block; null where nobody wants to know. */
   watcher: PassWatcher | null = null;
   /** @internal Whether its weights are there: those that several processes share are whole only at times. */
-  residence: { readonly isWhole: boolean } | null = null;
+  residence: { readonly isWhole: boolean; makeWhole(): Promise<boolean> } | null = null;
   /** @internal Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
   arrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;

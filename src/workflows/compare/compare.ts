@@ -119,7 +119,12 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
     // Clocks of ranks differ: the first one's counts.
     seconds = await world.share(seconds);
     const isLast = step === config.steps || (config.maxSeconds !== undefined && seconds >= config.maxSeconds);
-    if (isLast || step % every === 0) judgements.push(await judge.judge(run.model, step));
+    if (isLast || step % every === 0) {
+      // With --shard full no rank has the whole weights between steps.
+      const { decoder } = run.model;
+      if (await decoder.residence?.makeWhole()) decoder.arrangement++;
+      judgements.push(await judge.judge(run.model, step));
+    }
     if (isLast) break;
   }
   const responses = config.batchSize * config.gradAccum * config.groupSize;
