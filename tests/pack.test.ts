@@ -1,6 +1,6 @@
 /** The package as a stranger gets it: packed, installed into an empty project, run and type-checked there. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -54,8 +54,10 @@ describe('the package', () => {
     expect(found.addon.path).toContain(installed());
   });
 
-  it('shows the code of a chapter from what is installed', () => {
-    const text = run(join(project, 'node_modules/.bin/attune'), ['learn', '6', '--no-run'], project);
+  it('shows the code of a chapter from what is installed, and writes it as a page', () => {
+    const text = run(join(project, 'node_modules/.bin/attune'), ['learn', '6', '--no-run', '--page'], project);
+    const page = /The page: (\S+)/.exec(text)?.[1];
+    expect(readFileSync(join(project, page as string), 'utf8')).toContain('<math');
     expect(text).toContain('dist/algorithms/kl.js:');
     expect(text).toContain('export function klTerms');
   });

@@ -9,7 +9,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { type Chapter, chapter, chapters, sourcesIn, storedReference } from '../learn/book.ts';
 import type { Curve, Figure, Outcome } from '../learn/experiments/experiment.ts';
 import type { Block } from '../learn/markdown.ts';
-import { chapterPage } from '../learn/page.ts';
+import { chapterPage, type PageResult } from '../learn/page.ts';
 import { compareWith, type Reference } from '../learn/reference.ts';
 import { blockLines, plainText, wrapped } from '../learn/terminal-text.ts';
 import { boundsOf, legend, textChart } from '../learn/text-chart.ts';
@@ -62,7 +62,10 @@ async function learn(config: LearnConfig): Promise<void> {
   if (config.run || config.page) checkOutputFolder('--output-dir', config.outputDir);
   for (const block of found.blocks) {
     if (block.kind === 'image') {
-      if (!config.run) continue;
+      if (!config.run) {
+        if (config.page) writePage(found, null, config);
+        continue;
+      }
       const outcome = await runExperiment(found, config);
       draw(outcome, reference);
       await writePictures(found, outcome, reference, config);
@@ -180,8 +183,14 @@ async function writePictures(
       };
     }),
   );
+  writePage(from, { pictures, findings: outcome.findings, sentence: sentence(outcome, reference) }, config);
+}
+
+/** Without a result the page has the stored picture in its place. */
+function writePage(from: Chapter, result: PageResult | null, config: LearnConfig): void {
+  const folder = chapterFolder(from.number, config);
+  mkdirSync(folder, { recursive: true });
   const page = join(folder, 'chapter.html');
-  const result = { pictures, findings: outcome.findings, sentence: sentence(outcome, reference) };
   writeFileSync(page, chapterPage(from, result));
   print(`The page: ${shown(page)}\n`);
   openInBrowser(resolve(page));
