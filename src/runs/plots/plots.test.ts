@@ -57,6 +57,7 @@ describe('one look', () => {
     const expected = [colors.heldOut, colors.plain, colors.training, colors.gold, colors.proxy];
     expect(colorsOf(names)).toEqual(expected);
     expect(colorsOf(['against the reward model', 'against the verifier'])).toEqual([colors.proxy, colors.gold]);
+    expect(new Set(colorsOf(['process reward model', 'outcome reward model', 'majority'])).size).toBe(3);
     const plots = [
       lineChart({ series: names.map((name) => ({ name, x: [1, 2], y: [1, 2] })) }),
       histogram({ values: Object.fromEntries(names.map((name) => [name, [1, 2]])) }),

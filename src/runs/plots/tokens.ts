@@ -40,11 +40,14 @@ const meanings: [RegExp, string][] = [
   [/^(eval(uation)?|held[-_ ]out|validation|test)\b/, colors.heldOut],
 ];
 
-/** The colour of each name, in order: the fixed one if it has a meaning, otherwise the next free one. */
+/** The colour of each name, in order: the fixed one if it is the first with that meaning, otherwise the next free one. */
 export function colorsOf(names: readonly string[]): string[] {
+  const taken = new Set<string>();
   let used = 0;
-  return names.map(
-    (name) =>
-      meanings.find(([pattern]) => pattern.test(name))?.[1] ?? (categories[used++ % categories.length] as string),
-  );
+  return names.map((name) => {
+    const fixed = meanings.find(([pattern]) => pattern.test(name))?.[1];
+    if (fixed === undefined || taken.has(fixed)) return categories[used++ % categories.length] as string;
+    taken.add(fixed);
+    return fixed;
+  });
 }
