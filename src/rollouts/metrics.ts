@@ -25,12 +25,22 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
     ...(judged.length === 0 ? {} : { accuracy: meanOf(judged.map(({ correct }) => Number(correct))) }),
     advantage_std: stdOf(advantages),
     zero_spread: zeroSpreadShare(rewards, groups),
+    ...(judged.length === 0 ? {} : zeroSpreadSplit(sampled)),
     ...(trained.length === sampled.length ? {} : { dropped_share: 1 - trained.length / sampled.length }),
     length_mean: meanOf(lengths),
     length_max: Math.max(...lengths),
     ended: meanOf(of(({ ended }) => Number(ended))),
     ...cutMassOf(sampled),
   };
+}
+
+/** Of the groups with equal rewards those that were right, and those that were wrong, in every response. */
+function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
+  const groups = [...Map.groupBy(sampled, ({ group }) => group).values()];
+  const equal = groups.filter((group) => group.every(({ reward }) => reward === group[0]?.reward));
+  const shareOf = (wanted: boolean) =>
+    equal.filter((group) => group.every(({ correct }) => correct === wanted)).length / groups.length;
+  return { zero_spread_right: shareOf(true), zero_spread_wrong: shareOf(false) };
 }
 
 /** Where sampling was truncated: the mean share of the probability that was cut away at a token. */

@@ -4,7 +4,7 @@
 const left =
   /_by_examples$|^(reward_mean|first_policy_loss|kl_div|completion_length_(avg|max)|proper_ending_rate)$|^(epoch|grad_clipped|time|examples|tokens|skipped_steps|updates)$/;
 const shares =
-  /^accuracy[_/]|(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
+  /^accuracy[_/]|(^|_)(accuracy|ended|clip_fraction|pass_at_\d+|zero_spread(_right|_wrong)?|top1|agreement)$|^(share|fraction)_|_(share|fraction|rate)$/;
 
 /** What is looked at first, of a policy and of the rest: the loss of a policy says nothing about learning. */
 const overviews = {

@@ -84,7 +84,7 @@ const terms: Record<string, Term> = {
   zero_spread: {
     title: 'Groups without spread',
     text: [
-      'The share of prompts whose responses all earned the same. Such a group gives no gradient: its compute is thrown away. High from the start: prompts too hard. High at the end: too easy by now.',
+      'The share of prompts whose responses all earned the same. Such a group gives no gradient: its compute is thrown away. All right: the prompts are too easy by now. All wrong: too hard, unless the run did better before.',
     ],
   },
   ended: {

@@ -83,7 +83,7 @@ function snapshotRow({ name, path, bytes, quantised }: RunEntry['snapshots'][num
 const about: Readonly<Record<string, string[]>> = {
   'first-loss': ['train/policy_loss', 'train/first_policy_loss', 'train/loss'],
   'falling-reward': ['train/score', 'train/reward'],
-  'equal-groups': ['train/zero_spread', 'train/accuracy'],
+  'equal-groups': ['train/zero_spread', 'train/zero_spread_right', 'train/zero_spread_wrong', 'train/accuracy'],
   'kl-drift': ['train/kl'],
   'entropy-collapse': ['train/entropy'],
   'length-growth': ['train/length_mean'],

@@ -32,16 +32,40 @@ describe('signals', () => {
     expect(kinds(resumed)).toEqual([]);
   });
 
-  it('counts groups without spread, and tells easy from hard', () => {
-    const rows = (accuracy: number) =>
-      course(20, { ...healthy, 'train/zero_spread': () => 0.75, 'train/accuracy': () => accuracy });
-    expect(signals(rows(0.9))[0]?.message).toMatch(/75 % of the groups.*too easy/s);
-    expect(signals(rows(0.05))[0]?.message).toMatch(/Only 5 % are right.*too hard/s);
+  const equal = (right: number, wrong: number) => ({
+    ...healthy,
+    'train/zero_spread': () => 0.75,
+    'train/zero_spread_right': () => right,
+    'train/zero_spread_wrong': () => wrong,
+  });
+  const equalGroupsOf = (rows: MetricRow[]) =>
+    signals(rows).find(({ kind }) => kind === 'equal-groups')?.message ?? 'no such signal';
+
+  it('counts groups without spread, and tells easy from hard by what was right in them', () => {
+    expect(equalGroupsOf(course(20, equal(0.7, 0.05)))).toMatch(/75 % of the groups.*70 % .* right, 5 % .*too easy/s);
+    expect(equalGroupsOf(course(20, equal(0.05, 0.7)))).toMatch(/too hard/);
+    for (const unknown of [equal(0.2, 0.3), { ...healthy, 'train/zero_spread': () => 0.75 }])
+      expect(equalGroupsOf(course(20, unknown))).toMatch(/Make the reward finer/);
+  });
+
+  it('does not call prompts too hard that the run could answer before', () => {
+    const wrong = equal(0.05, 0.7);
+    const worse = { ...wrong, 'train/accuracy': (t: number) => (t < 0.5 ? 0.7 : 0.1) };
+    const paidLess = { ...wrong, 'train/accuracy': () => 0.1, 'train/score': (t: number) => 0.6 - 0.4 * t };
+    for (const metrics of [worse, paidLess]) {
+      expect(equalGroupsOf(course(40, metrics))).toMatch(/did better on such prompts/);
+      expect(equalGroupsOf(course(40, metrics))).not.toMatch(/too hard/);
+    }
   });
 
   it('sees a reward that falls, as it does where updates are too large', () => {
     expect(kinds(course(40, { ...healthy, 'train/score': (t) => 0.6 - 0.4 * t }))).toEqual(['falling-reward']);
     expect(kinds(course(40, { ...healthy, 'train/score': (t) => 0.6 - 0.04 * t }))).toEqual([]);
+  });
+
+  it('tells the fall of a reward from its best, not from a low start', () => {
+    const rows = course(60, { ...healthy, 'train/score': (t) => (t < 0.3 ? 0.25 : t < 0.6 ? 0.72 : 0.1) });
+    expect(signals(rows)[0]?.message).toMatch(/^The reward has fallen from 0.72 to 0.10/);
   });
 
   it('sees a KL that runs away, not one that is small or steady', () => {

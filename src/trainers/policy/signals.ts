@@ -69,11 +69,13 @@ function fallingReward(history: History): Signal | undefined {
   const start = earliest(history, 'train/score');
   const now = recent(history, 'train/score');
   if (start === undefined || now === undefined || now.step < 2 * window) return undefined;
-  if (now.mean > start - Math.max(0.05, 0.2 * Math.abs(start))) return undefined;
+  if (!isBelow(now.mean, start)) return undefined;
+  // From the best of the run: against a low start a collapse would look small.
+  const from = Math.max(start, best(history, 'train/score') ?? start);
   return warn(
     'falling-reward',
     now.step,
-    `The reward has fallen from ${start.toPrecision(2)} to ${now.mean.toPrecision(2)}. Each update should raise it a little, so the updates are ` +
+    `The reward has fallen from ${from.toPrecision(2)} to ${now.mean.toPrecision(2)}. Each update should raise it a little, so the updates are ` +
       'too large: try a third of the --lr, or more responses per step. Small models are no exception.',
   );
 }
@@ -81,19 +83,32 @@ function fallingReward(history: History): Signal | undefined {
 function equalGroups(history: History): Signal | undefined {
   const share = recent(history, 'train/zero_spread');
   if (share === undefined || share.mean < 0.5) return undefined;
-  const accuracy = recent(history, 'train/accuracy')?.mean;
-  const advice =
-    accuracy === undefined
-      ? 'Make the reward finer, the prompts more varied or the groups larger'
-      : accuracy > 0.5
-        ? `${percent(accuracy)} are right, so the prompts are too easy by now: raise the difficulty (--curriculum)`
-        : `Only ${percent(accuracy)} are right, so the prompts are too hard: lower the difficulty or start from a better model`;
+  const right = recent(history, 'train/zero_spread_right')?.mean;
+  const wrong = recent(history, 'train/zero_spread_wrong')?.mean;
+  const split =
+    right === undefined || wrong === undefined
+      ? ''
+      : ` (${percent(right)} with every response right, ${percent(wrong)} with every response wrong)`;
   return warn(
     'equal-groups',
     share.step,
-    `${percent(share.mean)} of the groups had equal rewards lately. Such a group gives no gradient at all: the step is paid ` +
-      `for and ${percent(share.mean)} of it is thrown away. ${advice}.`,
+    `${percent(share.mean)} of the groups had equal rewards lately${split}. Such a group gives no gradient at all: the step is paid ` +
+      `for and ${percent(share.mean)} of it is thrown away. ${equalGroupsAdvice(history, share.mean, right ?? 0, wrong ?? 0)}.`,
   );
+}
+
+/** Only groups that are all right or all wrong tell easy prompts from hard ones. */
+function equalGroupsAdvice(history: History, equal: number, right: number, wrong: number): string {
+  if (Math.max(right, wrong) < 0.5 * equal)
+    return 'Make the reward finer, the prompts more varied or the groups larger';
+  if (right >= wrong) return 'The prompts are too easy by now: raise the difficulty (--curriculum)';
+  const now = recent(history, 'train/accuracy')?.mean;
+  const before = best(history, 'train/accuracy');
+  const hasFallen = now !== undefined && before !== undefined && isBelow(now, before);
+  // Prompts that the same run could answer are not too hard.
+  if (hasFallen || fallingReward(history) !== undefined)
+    return 'The policy did better on such prompts earlier in this run: go back to the best checkpoint and try a third of the --lr';
+  return 'The prompts are too hard: lower the difficulty or start from a better model';
 }
 
 function klDrift(history: History): Signal | undefined {
@@ -196,6 +211,16 @@ function earliest(history: History, name: string): number | undefined {
   const rows = withMetric(history, name).slice(0, window);
   return rows.length < window ? undefined : mean(rows.map(({ value }) => value));
 }
+
+/** The highest mean of any window. */
+function best(history: History, name: string): number | undefined {
+  const values = withMetric(history, name).map(({ value }) => value);
+  if (values.length < window) return undefined;
+  return Math.max(...Array.from({ length: values.length - window + 1 }, (_, i) => mean(values.slice(i, i + window))));
+}
+
+/** Lower by more than chance would have it. */
+const isBelow = (now: number, before: number) => now <= before - Math.max(0.05, 0.2 * Math.abs(before));
 
 /** How a metric moved between the first and the last `size` values, and against its best such mean. */
 function change(history: History, name: string, size: number) {

@@ -56,6 +56,7 @@ export function StepSlider({ steps, step, isEval, canWhatIf }: StepSliderProps) 
           min={0}
           max={Math.max(0, last)}
           value={at < 0 ? last : at}
+          style={{ '--filled': at < 0 || last === 0 ? 1 : at / last }}
           disabled={steps.length < 2}
           onInput={(event) => setQuery({ step: steps[Number(event.currentTarget.value)]?.step })}
         />

@@ -22,7 +22,7 @@ interface HeadProps {
 export function RunHead({ run, curves, onChange }: HeadProps) {
   const headline = curves && headlineOf(curves);
   return (
-    <header class="stack tight">
+    <header class="run-head">
       <div class="spread">
         <div class="row">
           <a href="#/runs" aria-label="All runs">
@@ -52,6 +52,7 @@ export function RunHead({ run, curves, onChange }: HeadProps) {
                 {headline.first} → {headline.last}
               </strong>{' '}
               {headline.meaning}
+              {headline.best && `, ${headline.best}`}
               <Explain term={headline.metric} />
             </>
           ) : (

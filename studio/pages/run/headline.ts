@@ -7,6 +7,8 @@ export interface Headline {
   last: string;
   meaning: string;
   metric: string;
+  /** "best 72 % at step 10", where neither end is the best. */
+  best?: string;
 }
 
 const figures: [metric: string, meaning: string][] = [
@@ -22,12 +24,23 @@ const figures: [metric: string, meaning: string][] = [
 /** The first steps of training are averaged, because a single batch is noise; held-out values stand for themselves. */
 export function headlineOf(curves: ReadonlyMap<string, Curve>): Headline | undefined {
   for (const [metric, meaning] of figures) {
-    const values = (curves.get(metric)?.y ?? []).filter((value) => value !== null);
+    const { y = [], step = [] } = curves.get(metric) ?? {};
+    const known = y.flatMap((value, i) => (value === null ? [] : [{ value, step: step[i] ?? 0 }]));
+    const values = known.map(({ value }) => value);
     if (values.length < 2) continue;
     const window = metric.startsWith('eval/') ? 1 : Math.max(1, Math.min(8, Math.floor(values.length / 4)));
     const mean = (part: readonly number[]) => part.reduce((sum, value) => sum + value, 0) / part.length;
     const write = metric.endsWith('accuracy') ? wholePercent : short;
-    return { first: write(mean(values.slice(0, window))), last: write(mean(values.slice(-window))), meaning, metric };
+    const means = values.slice(window - 1).map((_, i) => mean(values.slice(i, i + window)));
+    const top = (metric.endsWith('loss') ? Math.min : Math.max)(...means);
+    const at = known[means.indexOf(top) + window - 1]?.step;
+    const [first, last, best] = [means[0] as number, means.at(-1) as number, top].map(write) as [
+      string,
+      string,
+      string,
+    ];
+    const isEnd = best === first || best === last;
+    return { first, last, meaning, metric, ...(isEnd ? {} : { best: `best ${best} at step ${at}` }) };
   }
   return undefined;
 }

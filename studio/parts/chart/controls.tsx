@@ -37,6 +37,7 @@ export function ChartControls({ view }: { view: ChartView }) {
           max="0.95"
           step="0.05"
           value={view.smoothing.value}
+          style={{ '--filled': view.smoothing.value / 0.95 }}
           onInput={(event) => {
             view.smoothing.value = Number(event.currentTarget.value);
           }}
