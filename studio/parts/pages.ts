@@ -9,6 +9,8 @@ export interface Pages<Row> {
   rowAt: (index: number) => Row | undefined;
   onVisible: (first: number, last: number) => void;
   error: Error | undefined;
+  /** Of the rows that are read; undefined where none of them is meant. */
+  indexOf: (is: (row: Row) => boolean) => number | undefined;
 }
 
 /** `key` says what the rows depend on; a change of it forgets all. `read` gets an offset and a number of rows. */
@@ -56,13 +58,20 @@ export function usePages<Row>(
     },
     [full],
   );
+  // The rows of the filter before stay until the first new ones come, so that nothing flickers.
+  const shown = () => (hasRows(store.current.pages) ? store.current.pages : before.current);
+  const indexOf = (is: (row: Row) => boolean) => {
+    for (const [number, page] of shown()) {
+      const at = page === 'asked' ? -1 : page.findIndex(is);
+      if (at >= 0) return number * pageRows + at;
+    }
+    return undefined;
+  };
   const rowAt = (index: number) => {
-    // The rows of the filter before stay until the first new ones come, so that nothing flickers.
-    const pages = hasRows(store.current.pages) ? store.current.pages : before.current;
-    const page = pages.get(Math.floor(index / pageRows));
+    const page = shown().get(Math.floor(index / pageRows));
     return page === undefined || page === 'asked' ? undefined : page[index % pageRows];
   };
-  return { rowAt, onVisible, error };
+  return { rowAt, onVisible, error, indexOf };
 }
 
 const hasRows = (pages: ReadonlyMap<number, unknown>) => [...pages.values()].some((page) => page !== 'asked');

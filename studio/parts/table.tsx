@@ -31,7 +31,7 @@ export interface TableProps<Row, Sort extends string = string> {
   onOpen?: (row: Row, index: number) => void;
   onVisible?: (first: number, last: number) => void;
   isChosen?: (row: Row) => boolean;
-  /** The row that is open elsewhere on the page. */
+  /** The row that is open elsewhere on the page: it is scrolled into view. */
   current?: number | undefined;
   sort?: Sort | undefined;
   dir?: 'asc' | 'desc' | undefined;
@@ -62,16 +62,17 @@ export function Table<Row, Sort extends string = string>(props: TableProps<Row, 
   useEffect(() => {
     if (total > 0) onVisible?.(first, last);
   }, [first, last, total, onVisible]);
-  useEffect(() => {
-    if (props.current !== undefined) setCursor(props.current);
-  }, [props.current]);
-
   const moveTo = (index: number) => {
     const next = Math.max(0, Math.min(total - 1, index));
     setCursor(next);
     const element = box.current;
-    if (element) element.scrollTop = scrollFor(size, element.scrollTop, next);
+    if (!element) return;
+    const viewport = Math.max(rowHeight, element.clientHeight - headHeight);
+    element.scrollTop = scrollFor({ ...size, viewport }, element.scrollTop, next);
   };
+  useEffect(() => {
+    if (props.current !== undefined) moveTo(props.current);
+  }, [props.current]);
   const pressed = (event: KeyboardEvent) => {
     if (event.target !== box.current || event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(size.viewport / rowHeight) - 1);

@@ -127,6 +127,12 @@ describe('one rollout', () => {
       expect(kl).toBeCloseTo(Math.exp(refLogprob - logprob) - 1 - (refLogprob - logprob), 6);
     });
     expect(detail.group).toEqual([9, 10, 11, 12]);
+    expect(detail.peers.map(({ id, reward }) => [id, reward])).toEqual(
+      database
+        .prepare('select id, reward from rollouts where id between 9 and 12 order by id')
+        .all()
+        .map(({ id, reward }) => [id, reward]),
+    );
     expect([detail.previous, detail.next]).toEqual([8, 10]);
     expect(tokens[0]).not.toHaveProperty('ratio');
     expect((await client.get(`${base}/rollouts/999`)).status).toBe(404);

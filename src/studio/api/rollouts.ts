@@ -80,6 +80,8 @@ export interface RolloutDetail extends RolloutRow {
   clip?: { low: number; high: number };
   /** Ids of the same group's rollouts (same step, same prompt), in order, this one included. */
   group: number[];
+  /** The same rollouts with what the group compares. */
+  peers: { id: number; reward: number | null; correct?: boolean }[];
   /** Neighbours in the table's plain order. */
   previous?: number;
   next?: number;

@@ -113,6 +113,11 @@ async function detail(
     completionText: String(texts?.completion ?? ''),
     ...(stored === undefined ? {} : await view.tokens(run, stored, query.get('checkpoint') || undefined)),
     group,
+    peers: rowsOf(index, side, group).map(({ id, reward, correct }) => ({
+      id,
+      reward,
+      ...(correct === undefined ? {} : { correct }),
+    })),
     ...(typeof previous === 'number' ? { previous } : {}),
     ...(typeof next === 'number' ? { next } : {}),
     checkpoints: run.snapshots.map(({ name }) => name),

@@ -51,7 +51,11 @@ const compareRequest = z.object({ ids: z.array(z.string()).min(1).max(50) });
 
 function compare(catalogue: Catalogue, body: unknown): CompareAnswer {
   const entries = parsed(compareRequest, body).ids.map((id) => catalogue.find(id));
-  const { options, metrics } = compareRuns(entries.map(({ path }) => path));
+  // A name differs between any two runs and explains nothing.
+  const {
+    options: { run_name: _, ...options },
+    metrics,
+  } = compareRuns(entries.map(({ path }) => path));
   return {
     runs: entries.map((entry) => ({ id: catalogue.idOf(entry), name: entry.name })),
     options: Object.entries(options).map(([name, values]) => ({ name, values: values.map((value) => value ?? null) })),

@@ -48,7 +48,7 @@ describe('the list and one run', () => {
   });
 
   it('compares and tags', async () => {
-    makeRun(root, 'b', { config: { model: 'models/tiny', algorithm: 'grpo', lr: 2 } });
+    makeRun(root, 'b', { config: { model: 'models/tiny', algorithm: 'grpo', lr: 2, run_name: 'b' } });
     await settled();
     const ids = [await idOf('a'), await idOf('b')];
     const { json } = await client.post('/api/compare', { ids });

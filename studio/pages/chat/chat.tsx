@@ -116,6 +116,7 @@ export default function Chat() {
             key={turn.id}
             turn={turn}
             isLast={i === turns.value.length - 1}
+            votes={votes.data}
             onEdit={() => edit(i)}
             onAgain={again}
             onVote={decide}

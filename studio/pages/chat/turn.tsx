@@ -1,5 +1,6 @@
 /** One prompt and its replies, with what can be said of them. */
 
+import type { VotesAnswer } from '../../../src/studio/api.ts';
 import { shortModel } from '../../format/models.ts';
 import { Num } from '../../parts/figures.tsx';
 import { Icon } from '../../parts/icons.tsx';
@@ -10,13 +11,15 @@ import type { Reply, Turn } from './conversation.ts';
 interface TurnProps {
   turn: Turn;
   isLast: boolean;
+  /** Of the two models so far. */
+  votes: VotesAnswer | undefined;
   onEdit: () => void;
   onAgain: () => void;
   onVote: (choice: 1 | 2 | '=' | 'skip') => void;
   onRate: (side: number, good: boolean) => void;
 }
 
-export function TurnView({ turn, isLast, onEdit, onAgain, onVote, onRate }: TurnProps) {
+export function TurnView({ turn, isLast, votes, onEdit, onAgain, onVote, onRate }: TurnProps) {
   const busy = turn.replies.some(({ state }) => state === 'streaming');
   const canChange = session.value?.readOnly !== true;
   const canVote = turn.replies.length === 2 && !busy && turn.vote === undefined && isLast && canChange;
@@ -43,6 +46,7 @@ export function TurnView({ turn, isLast, onEdit, onAgain, onVote, onRate }: Turn
             reply={reply}
             title={titleOf(turn, side)}
             won={turn.vote === side + 1}
+            isBlind={turn.blind && turn.vote === undefined}
             onRate={turn.replies.length === 1 && !busy && canChange ? (good) => onRate(side, good) : undefined}
           />
         ))}
@@ -62,6 +66,12 @@ export function TurnView({ turn, isLast, onEdit, onAgain, onVote, onRate }: Turn
             <kbd>s</kbd> Skip
           </button>
         </fieldset>
+      )}
+      {isLast && turn.vote !== undefined && votes?.models && votes.wins && (
+        <p class="small muted center" role="status">
+          So far: {shortModel(votes.models[0])} {votes.wins[0]}, {shortModel(votes.models[1])} {votes.wins[1]}, equal{' '}
+          {votes.ties ?? 0}
+        </p>
       )}
       {isLast && !busy && (
         <div class="row tight">
@@ -84,12 +94,14 @@ interface ReplyProps {
   reply: Reply;
   title: string;
   won: boolean;
+  /** Before the vote nothing tells the models apart but what they wrote: thinking, length and speed wait. */
+  isBlind: boolean;
   onRate: ((good: boolean) => void) | undefined;
 }
 
 const finishes = { stop: 'ended', length: 'cut at the limit', stopped: 'stopped' } as const;
 
-function ReplyView({ reply, title, won, onRate }: ReplyProps) {
+function ReplyView({ reply, title, won, isBlind, onRate }: ReplyProps) {
   const busy = reply.state === 'streaming';
   return (
     <article class={won ? 'reply won' : 'reply'} aria-busy={busy}>
@@ -106,7 +118,7 @@ function ReplyView({ reply, title, won, onRate }: ReplyProps) {
           )}
         </span>
       </div>
-      {reply.thinking !== '' && (
+      {reply.thinking !== '' && !isBlind && (
         <details class="thinking">
           <summary class="small muted">{busy && reply.text === '' ? 'Thinking …' : 'Thought'}</summary>
           <pre class="muted">{reply.thinking}</pre>
@@ -123,7 +135,7 @@ function ReplyView({ reply, title, won, onRate }: ReplyProps) {
       )}
       <div class="spread small muted reply-foot">
         <span class="number">
-          {reply.tokens !== undefined && (
+          {reply.tokens !== undefined && !isBlind && (
             <>
               {reply.tokens} tokens, <Num value={reply.tokensPerSecond} />
               /s{reply.finish ? `, ${finishes[reply.finish]}` : ''}

@@ -2,6 +2,7 @@
 import type { RolloutDetail, RunRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { route, setQuery } from '../../app/router.ts';
+import { short } from '../../format/numbers.ts';
 import { Explain } from '../../parts/explain.tsx';
 import { Num } from '../../parts/figures.tsx';
 import { Icon } from '../../parts/icons.tsx';
@@ -79,6 +80,11 @@ export function Detail({ run, id, isEval, onClose }: DetailProps) {
         <>
           <Figures rollout={found} />
           <Group rollout={found} onShow={show} />
+          {hasEqualGroup(found) && (
+            <p class="small muted">
+              advantage 0: all responses of its group had equal rewards, so it gave no policy gradient
+            </p>
+          )}
           <nav class="tabs" aria-label="Views of the response">
             {views.map(([name, title]) => (
               <a
@@ -162,15 +168,16 @@ function Figures({ rollout }: { rollout: RolloutDetail }) {
 
 /** The other responses to the same prompt at the same step: the advantage compares with them. */
 function Group({ rollout, onShow }: { rollout: RolloutDetail; onShow: (id: number) => void }) {
-  if (rollout.group.length < 2) return null;
+  if (rollout.peers.length < 2) return null;
   return (
     <fieldset class="bare row tight" aria-label="Responses of the same group">
       <span class="small muted">Group</span>
-      {rollout.group.map((id, i) => (
+      {rollout.peers.map(({ id, reward, correct }, i) => (
         <button
           key={id}
           type="button"
-          class="button slim"
+          class={correct === undefined ? 'button slim' : correct ? 'button slim right' : 'button slim wrong'}
+          title={`reward ${short(reward)}${correct === undefined ? '' : correct ? ', right' : ', wrong'}`}
           aria-current={id === rollout.id ? 'true' : undefined}
           onClick={() => onShow(id)}
         >
@@ -180,6 +187,10 @@ function Group({ rollout, onShow }: { rollout: RolloutDetail; onShow: (id: numbe
     </fieldset>
   );
 }
+
+/** A group without a spread in its rewards teaches nothing about its responses. */
+const hasEqualGroup = ({ advantage, peers }: RolloutDetail) =>
+  advantage === 0 && peers.length > 1 && peers.every(({ reward }) => reward === peers[0]?.reward);
 
 function Texts({ rollout }: { rollout: RolloutDetail }) {
   return (

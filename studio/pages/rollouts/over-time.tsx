@@ -20,7 +20,7 @@ const pageSize = 30;
 
 export function OverTime({ run, prompt, isEval, open }: OverTimeProps) {
   const history = useResource<PromptHistory>(`runs/${run.id}/prompts/${prompt}`, { eval: isEval });
-  const pick = useSignal<Pick>('best');
+  const pick = useSignal<Pick>('first');
   const shown = useSignal(pageSize);
   const rows = useMemo(() => picked(history.data?.rows ?? [], pick.value), [history.data, pick.value]);
   if (!history.data) return <Waiting error={history.error} />;
@@ -32,8 +32,8 @@ export function OverTime({ run, prompt, isEval, open }: OverTimeProps) {
           label="Which responses"
           value={pick.value}
           choices={[
-            ['best', 'Best of each step'],
             ['first', 'First'],
+            ['best', 'Best of each step'],
             ['all', 'All'],
           ]}
           onChange={(value) => {

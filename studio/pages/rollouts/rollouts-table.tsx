@@ -96,6 +96,7 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit }: Rol
       onVisible={onVisible}
       onOpen={(row) => setQuery({ open: row.id, view: query.view === 'what-if' ? undefined : query.view })}
       isChosen={(row) => row.id === open}
+      current={open === undefined ? undefined : rollouts.indexOf((row) => row.id === open)}
       sort={query.sort as RolloutSort | undefined}
       dir={query.dir === 'asc' ? 'asc' : 'desc'}
       onSort={(sort, dir) => setQuery({ sort, dir })}

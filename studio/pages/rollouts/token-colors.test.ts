@@ -16,9 +16,9 @@ describe('tokens in colour', () => {
   });
 
   it('draws the surprising strongly and the certain not at all', () => {
-    const tokens = [token({ logprob: 0 }), token({ logprob: -4 }), token({ logprob: -2 })];
+    const tokens = [token({ logprob: 0 }), token({ logprob: -5 }), token({ logprob: -2.5 }), token({ logprob: -9 })];
     const scale = scaleOf(tokens, 'logprob');
-    expect(tokens.map((each) => shadeOf(each, scale)?.strength)).toEqual([0, 1, 0.5]);
+    expect(tokens.map((each) => shadeOf(each, scale)?.strength)).toEqual([0, 1, 0.5, 1]);
   });
 
   it('does not turn rounding into colour', () => {

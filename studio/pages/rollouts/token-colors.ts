@@ -10,7 +10,7 @@ export const measureNames: Record<Measure, string> = {
   ratio: 'Ratio',
   advantage: 'Advantage',
   clipped: 'Clip',
-  kl: 'KL',
+  kl: 'KL (k3)',
   value: 'Value',
 };
 
@@ -32,15 +32,18 @@ export interface Scale {
   full: number;
 }
 
-/** A scale fitted to the tokens, but not so fine that rounding becomes colour. */
+/**
+ * A scale fitted to the tokens, but not so fine that rounding becomes colour. Log-probs have one scale for all, so that
+ * responses can be compared: down to −5 nats, a probability below 1 %.
+ */
 export function scaleOf(tokens: readonly RolloutToken[], measure: Measure): Scale {
   const sizes = tokens.flatMap((token) => {
     const value = sized(measure, token[measure]);
     return value === undefined ? [] : [Math.abs(value)];
   });
   const largest = sizes.reduce((a, b) => Math.max(a, b), 0);
-  const least = { logprob: 2, entropy: 1, ratio: 0.05, advantage: 0.1, clipped: 1, kl: 0.02, value: 0.1 }[measure];
-  const most = { logprob: 8, entropy: 4, ratio: 2, advantage: 4, clipped: 1, kl: 4, value: 100 }[measure];
+  const least = { logprob: 5, entropy: 1, ratio: 0.05, advantage: 0.1, clipped: 1, kl: 0.02, value: 0.1 }[measure];
+  const most = { logprob: 5, entropy: 4, ratio: 2, advantage: 4, clipped: 1, kl: 4, value: 100 }[measure];
   return { measure, full: Math.min(most, Math.max(least, largest)) };
 }
 

@@ -3,8 +3,9 @@ import { useSignal } from '@preact/signals';
 import { useMemo, useRef } from 'preact/hooks';
 import type { RolloutDetail, RolloutToken } from '../../../src/studio/api.ts';
 import { route, setQuery } from '../../app/router.ts';
-import { exact, short } from '../../format/numbers.ts';
+import { short } from '../../format/numbers.ts';
 import { Explain } from '../../parts/explain.tsx';
+import { Num } from '../../parts/figures.tsx';
 import { Segments } from '../../parts/page-parts.tsx';
 import {
   legends,
@@ -177,12 +178,14 @@ interface NumbersProps {
 
 function Numbers({ token, index, of, rollout }: NumbersProps) {
   if (!token) return null;
+  const under = rollout.scoredUnder;
   const rows: [string, number | undefined][] = [
-    ['log-prob', token.logprob],
-    ['probability', Math.exp(token.logprob)],
-    ['log-prob, reference', token.refLogprob],
-    ['KL', token.kl],
-    ['entropy', token.entropy],
+    ['log-prob (sampled)', token.logprob],
+    ['probability (sampled)', Math.exp(token.logprob)],
+    [`log-prob (${under})`, token.ratio === undefined ? undefined : token.logprob + Math.log(token.ratio)],
+    ['log-prob (reference)', token.refLogprob],
+    ['KL (k3)', token.kl],
+    [`entropy (${under})`, token.entropy],
     ['ratio', token.ratio],
     ['advantage', token.advantage],
     ['value', token.value],
@@ -208,8 +211,8 @@ function Numbers({ token, index, of, rollout }: NumbersProps) {
             : [
                 <div key={name}>
                   <dt>{name}</dt>
-                  <dd class="mono" title={exact(value)}>
-                    {Number(value.toPrecision(6))}
+                  <dd class="mono">
+                    <Num value={value} />
                   </dd>
                 </div>,
               ],

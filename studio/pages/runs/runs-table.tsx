@@ -2,7 +2,7 @@
 import type { RunRow } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
 import { isSmall } from '../../app/theme.ts';
-import { colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
+import { bareName, colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
 import { shortModel } from '../../format/models.ts';
 import { count } from '../../format/numbers.ts';
 import { Num, Size, State, Time } from '../../parts/figures.tsx';
@@ -48,7 +48,7 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, metric, onSort, i
           title: 'Result',
           width: 'minmax(230px, 1.5fr)',
           sort: 'metric',
-          cell: (run) => <Result run={metric ? { metric: resultOf(run, metric) } : run} />,
+          cell: (run) => <Result run={metric ? { kind: run.kind, metric: resultOf(run, metric) } : run} />,
         },
         { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
         { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
@@ -139,10 +139,14 @@ function Progress({ run }: { run: RunRow }) {
 }
 
 interface ResultProps {
-  run: { metric?: RunRow['metric'] | undefined; spark?: number[] | undefined };
+  run: { kind: string; metric?: RunRow['metric'] | undefined; spark?: number[] | undefined };
 }
 
-function Result({ run: { metric, spark } }: ResultProps) {
+/** Of a preference or reward run it is the share of pairs in which the chosen response wins, not of right answers. */
+const resultName = (kind: string, metric: string) =>
+  `${(kind === 'preference' || kind === 'reward') && bareName(metric) === 'accuracy' ? 'pair ' : ''}${labelOf(metric)}`;
+
+function Result({ run: { kind, metric, spark } }: ResultProps) {
   if (!metric) return <span class="muted">–</span>;
   return (
     <div class="run-result">
@@ -151,12 +155,12 @@ function Result({ run: { metric, spark } }: ResultProps) {
           <Num value={metric.value} kind={isShare(metric.name) ? 'percent' : 'short'} />
         </b>
         <div class="small muted cut">
-          {labelOf(metric.name)}, {sideOf(metric.name)}
+          {resultName(kind, metric.name)}, {sideOf(metric.name)}
         </div>
       </div>
       {spark && (
         <span style={{ color: `var(${colorOf(metric.name)})` }}>
-          <Spark values={spark} label={`${labelOf(metric.name)} over the run`} />
+          <Spark values={spark} label={`${resultName(kind, metric.name)} over the run`} />
         </span>
       )}
     </div>

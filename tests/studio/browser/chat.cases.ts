@@ -32,9 +32,14 @@ export function chatCases(shared: () => World): void {
       await votes.waitFor();
       const titles = page.locator('.reply b');
       expect(await titles.allTextContents()).toEqual(['First', 'Second']);
+      // Thinking, length and speed would tell which is which.
+      expect((await page.locator('.reply-foot .number').allTextContents()).join('')).toBe('');
+      expect(await page.locator('.thinking').count()).toBe(0);
       const replies = await page.locator('.reply-text').allTextContents();
       await page.keyboard.press('1');
       await page.getByText('1 vote', { exact: true }).waitFor();
+      await page.getByText(/^So far: /).waitFor();
+      expect((await page.locator('.reply-foot .number').allTextContents()).join('')).toMatch(/tokens/);
       expect(await titles.allTextContents()).not.toContain('First');
       const [vote] = linesOf(join(root, 'votes.jsonl'));
       // Thinking is folded on the page, and kept in the data.
