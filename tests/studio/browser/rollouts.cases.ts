@@ -68,6 +68,18 @@ export function rolloutCases(shared: () => World): void {
       }
     });
 
+    it('marks the open response in the table beside it, and scrolls to it', async () => {
+      const { page, go, idOf } = bound(shared());
+      await go(`rollouts/${await idOf('first')}`);
+      await page.getByRole('grid', { name: 'Responses' }).getByRole('row').nth(1).waitFor();
+      await go(`rollouts/${await idOf('first')}?open=24`);
+      const row = page.getByRole('row', { selected: true });
+      await row.waitFor();
+      expect(await row.getAttribute('aria-rowindex')).toBe('25');
+      const [box, grid] = [await row.boundingBox(), await page.getByRole('grid').boundingBox()];
+      expect((box?.y ?? 0) + (box?.height ?? 0)).toBeLessThanOrEqual((grid?.y ?? 0) + (grid?.height ?? 0) + 1);
+    });
+
     it('recomputes a step under Dr. GRPO: advantages without the division by the deviation', async () => {
       const { page, go, idOf } = bound(shared());
       await go(`rollouts/${await idOf('first')}?step=2`);
