@@ -32,10 +32,21 @@ type Values = ReturnType<typeof parse>;
 const parse = (args: string[]) => parseArgs({ args, options }).values;
 
 const shape = ({ blocks, hidden }: Values) => ({
-  ...{ model_type: 'qwen3', architectures: ['Qwen3ForCausalLM'], vocab_size: 151_936, hidden_size: Number(hidden) },
-  ...{ intermediate_size: 3 * Number(hidden), num_hidden_layers: Number(blocks), num_attention_heads: 32 },
-  ...{ num_key_value_heads: 8, head_dim: Number(hidden) / 32, max_position_embeddings: 4096, rms_norm_eps: 1e-6 },
-  ...{ rope_theta: 1e6, hidden_act: 'silu', tie_word_embeddings: false, initializer_range: 0.02 },
+  model_type: 'qwen3',
+  architectures: ['Qwen3ForCausalLM'],
+  vocab_size: 151_936,
+  hidden_size: Number(hidden),
+  intermediate_size: 3 * Number(hidden),
+  num_hidden_layers: Number(blocks),
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  head_dim: Number(hidden) / 32,
+  max_position_embeddings: 4096,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1e6,
+  hidden_act: 'silu',
+  tie_word_embeddings: false,
+  initializer_range: 0.02,
 });
 
 interface Measured {
@@ -56,10 +67,26 @@ async function measure(values: Values, folder: string): Promise<void> {
   const rows = Array.from({ length: 16 }, (_, i) => ({ text: `red blue seven answer because ${i} `.repeat(40) }));
   using run = await trainSft(
     {
-      ...{ fromConfig: join(folder, 'config.json'), tokenizer, outputDir: join(folder, 'runs'), dataset: rows },
-      ...{ dtype: 'bfloat16', device: values.device, batchSize: 1, gradAccum: 2, maxLength: 512, lr: 1e-5, epochs: 9 },
-      ...{ maxSteps: Number(values.steps), gradientCheckpointing: true, shard: values.shard as 'full' },
-      ...{ lora: values.lora, evalSteps: -1, saveSteps: -1, saveModel: false, validationSplit: 0, reportTo: ['none'] },
+      fromConfig: join(folder, 'config.json'),
+      tokenizer,
+      outputDir: join(folder, 'runs'),
+      dataset: rows,
+      dtype: 'bfloat16',
+      device: values.device,
+      batchSize: 1,
+      gradAccum: 2,
+      maxLength: 512,
+      lr: 1e-5,
+      epochs: 9,
+      maxSteps: Number(values.steps),
+      gradientCheckpointing: true,
+      shard: values.shard as 'full',
+      lora: values.lora,
+      evalSteps: -1,
+      saveSteps: -1,
+      saveModel: false,
+      validationSplit: 0,
+      reportTo: ['none'],
     },
     { cache: false, run: { curves: false } },
   ).open();

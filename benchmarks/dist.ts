@@ -38,18 +38,23 @@ const text = (key: string | number, length: number) => {
 async function train(kind: string, folder: string, steps: number): Promise<Timed> {
   const world = await joinWorld();
   const shared = {
-    ...{
-      model: join(folder, 'model'),
-      tokenizer,
-      outputDir: join(folder, 'runs'),
-      maxSteps: steps + 1,
-      dtype: 'float32' as const,
-    },
-    ...{ evalSteps: -1, saveSteps: -1, saveModel: false, reportTo: ['none' as const], gradAccum: 4, lr: 1e-5 },
+    model: join(folder, 'model'),
+    tokenizer,
+    outputDir: join(folder, 'runs'),
+    maxSteps: steps + 1,
+    dtype: 'float32' as const,
+    evalSteps: -1,
+    saveSteps: -1,
+    saveModel: false,
+    reportTo: ['none' as const],
+    gradAccum: 4,
+    lr: 1e-5,
   };
   const options = { cache: false, run: { curves: false } } as const;
   const pairs = Array.from({ length: 64 }, (_, i) => ({
-    ...{ prompt: text(`p${i}`, 10), chosen: text(`c${i}`, 40 + (i % 20)), rejected: text(`r${i}`, 30 + (i % 30)) },
+    prompt: text(`p${i}`, 10),
+    chosen: text(`c${i}`, 40 + (i % 20)),
+    rejected: text(`r${i}`, 30 + (i % 30)),
   }));
   using run =
     kind === 'reward'

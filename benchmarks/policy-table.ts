@@ -88,17 +88,30 @@ async function train(
   const started = performance.now();
   using run = await trainPolicy(
     {
-      ...{ model: flags.model, device: flags.device, task: flags.tasks, ...settings, seed, outputDir: folder },
-      ...{ batchSize: Number(flags.prompts), gradAccum: 1, groupSize: Number(flags.group), topP: 1 },
-      ...{ maxSteps: steps, maxNewTokens: Number(flags['max-new-tokens']), lrSchedule: 'linear' },
-      ...{
-        lr: Number(rates.get(algorithm) ?? flags.lr),
-        warmupSteps: Number(flags.warmup),
-        ...kl,
-      },
-      ...{ evalSteps: Math.max(1, Math.floor(steps / 4)), evalNumPrompts: Number(flags['held-out']) },
-      ...{ evalSamples: Number(flags['eval-samples']), saveSteps: -1, saveModel: false, saveRollouts: false },
-      ...{ reportTo: [], runName: `${algorithm}-${seed}` },
+      model: flags.model,
+      device: flags.device,
+      task: flags.tasks,
+      ...settings,
+      seed,
+      outputDir: folder,
+      batchSize: Number(flags.prompts),
+      gradAccum: 1,
+      groupSize: Number(flags.group),
+      topP: 1,
+      maxSteps: steps,
+      maxNewTokens: Number(flags['max-new-tokens']),
+      lrSchedule: 'linear',
+      lr: Number(rates.get(algorithm) ?? flags.lr),
+      warmupSteps: Number(flags.warmup),
+      ...kl,
+      evalSteps: Math.max(1, Math.floor(steps / 4)),
+      evalNumPrompts: Number(flags['held-out']),
+      evalSamples: Number(flags['eval-samples']),
+      saveSteps: -1,
+      saveModel: false,
+      saveRollouts: false,
+      reportTo: [],
+      runName: `${algorithm}-${seed}`,
     },
     { run: { curves: false } },
   ).open();
@@ -106,7 +119,9 @@ async function train(
   const rows = openRun(run.folder).metrics();
   const entropies = rows.flatMap(({ 'train/entropy': entropy }) => (entropy === undefined ? [] : [entropy]));
   return {
-    ...{ algorithm, seed, evaluations: rows.filter((row) => row['eval/accuracy'] !== undefined) },
+    algorithm,
+    seed,
+    evaluations: rows.filter((row) => row['eval/accuracy'] !== undefined),
     entropy: { before: meanOf(entropies.slice(0, 5)), after: meanOf(entropies.slice(-5)) },
     seconds: (performance.now() - started) / 1000,
   };
@@ -161,7 +176,9 @@ async function write(out: string, outcomes: ReadonlyMap<string, Outcome[]>): Pro
   ];
   const course = (name: string) =>
     lineChart({
-      ...{ title: `${taskOf(name)}: right, of sampled answers`, xLabel: 'step', smooth: false },
+      title: `${taskOf(name)}: right, of sampled answers`,
+      xLabel: 'step',
+      smooth: false,
       series: [...outcomes].map(([label, own]) => ({
         name: label,
         x: first.evaluations.map(({ step }) => step),

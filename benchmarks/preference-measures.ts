@@ -124,7 +124,11 @@ export class Measures implements Disposable {
     const sampler = new Sampler(policy.train(false));
     try {
       const requests = this.#prompts.map(({ ids: prompt }, i) => ({
-        ...{ prompt, samples, temperature, maxNewTokens: this.#maxNewTokens, stopIds: this.#tokenizer.eosIds },
+        prompt,
+        samples,
+        temperature,
+        maxNewTokens: this.#maxNewTokens,
+        stopIds: this.#tokenizer.eosIds,
         seed: heldOutSeed + i * pairSamples,
       }));
       return await sampler.generate(requests);
@@ -139,8 +143,14 @@ export class Measures implements Disposable {
 export async function ownPairs(flags: StudyFlags, seed: number, output: string): Promise<void> {
   if (existsSync(output)) return;
   const made = await buildPreferences({
-    ...{ model: flags.model, task: flags.tasks, prompts: Number(flags.prompts), samples: Number(flags.samples) },
-    ...{ maxNewTokens: Number(flags['max-new-tokens']), topP: 1, seed, output },
+    model: flags.model,
+    task: flags.tasks,
+    prompts: Number(flags.prompts),
+    samples: Number(flags.samples),
+    maxNewTokens: Number(flags['max-new-tokens']),
+    topP: 1,
+    seed,
+    output,
   });
   if (made.pairs === 0)
     throw new UserError(

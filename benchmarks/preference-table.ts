@@ -82,12 +82,25 @@ async function train(flags: typeof defaults, { loss, seed, dataset, folder, meas
   const { needsReference, paired } = preferenceLoss(loss);
   using training = await trainPreference(
     {
-      ...{ model: flags.model, dataset, loss, seed, warmupSteps: Number(flags.warmup) },
-      ...{ lr: Number(rates.get(loss) ?? flags.lr), epochs: 1000, maxSteps: Number(flags.steps) },
+      model: flags.model,
+      dataset,
+      loss,
+      seed,
+      warmupSteps: Number(flags.warmup),
+      lr: Number(rates.get(loss) ?? flags.lr),
+      epochs: 1000,
+      maxSteps: Number(flags.steps),
       // the losses share one table of the start's log-probs; an unpaired one takes as many answers a step as the others
-      ...{ precomputeRef: needsReference && paired, batchSize: Number(flags.batch) * (paired ? 1 : 2), gradAccum: 1 },
-      ...{ validationSplit: 0, evalSteps: -1, saveSteps: -1, saveModel: false, reportTo: ['none'] },
-      ...{ outputDir: folder, runName: `${loss}-${seed}` },
+      precomputeRef: needsReference && paired,
+      batchSize: Number(flags.batch) * (paired ? 1 : 2),
+      gradAccum: 1,
+      validationSplit: 0,
+      evalSteps: -1,
+      saveSteps: -1,
+      saveModel: false,
+      reportTo: ['none'],
+      outputDir: folder,
+      runName: `${loss}-${seed}`,
     },
     { cache: false, run: { curves: false } },
   ).open();

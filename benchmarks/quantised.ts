@@ -58,12 +58,15 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       for (const [i, { batch }] of works.entries()) {
         const rate = rates[i] as number;
         yield {
-          ...{ name: `${name}, batch ${batch}`, tokensPerSecond: round(rate), weightsMiB: Math.round(bytes / 2 ** 20) },
+          name: `${name}, batch ${batch}`,
+          tokensPerSecond: round(rate),
+          weightsMiB: Math.round(bytes / 2 ** 20),
           ofF32: round(rate / (ours.get('f32')?.[i] as number)),
           ...(theirs === null
             ? { llamaCpp: 'none' }
             : {
-                ...{ llamaCpp: round(theirs.rates[i] as number), llamaCppMiB: Math.round(theirs.bytes / 2 ** 20) },
+                llamaCpp: round(theirs.rates[i] as number),
+                llamaCppMiB: Math.round(theirs.bytes / 2 ** 20),
                 ofLlamaCpp: round(rate / (theirs.rates[i] as number)),
               }),
         };

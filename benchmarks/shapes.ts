@@ -44,15 +44,22 @@ export const QWEN3_4B = {
 /** A Llama of 316M parameters, whose weights exceed every cache of a CPU. */
 export const LLAMA_316M = {
   ...LLAMA_15M,
-  ...{ hidden_size: 1024, intermediate_size: 2816, num_hidden_layers: 24 },
-  ...{ num_attention_heads: 16, num_key_value_heads: 8 },
+  hidden_size: 1024,
+  intermediate_size: 2816,
+  num_hidden_layers: 24,
+  num_attention_heads: 16,
+  num_key_value_heads: 8,
 };
 
 /** Qwen3-8B's own shape. */
 export const QWEN3_8B = {
   ...QWEN3_06B,
-  ...{ hidden_size: 4096, intermediate_size: 12288, num_hidden_layers: 36 },
-  ...{ num_attention_heads: 32, num_key_value_heads: 8, tie_word_embeddings: false },
+  hidden_size: 4096,
+  intermediate_size: 12288,
+  num_hidden_layers: 36,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+  tie_word_embeddings: false,
 };
 
 /** Lengths like those of HH-RLHF's replies: 64 draws of a log-normal, fixed. */

@@ -91,17 +91,20 @@ async function pairs(seed: number) {
 async function byAttune(job: Job, { seed, folder, rows }: Work) {
   const { steps, lr, warmup } = settings[job];
   const common = {
-    ...{
-      model,
-      seed,
-      lr,
-      maxSteps: steps,
-      warmupSteps: warmup,
-      lrSchedule: 'constant' as const,
-      gradAccum: 1,
-      maxGradNorm: 1,
-    },
-    ...{ outputDir: folder, runName: 'run', reportTo: [], saveSteps: -1, evalSteps: -1, weightDecay: 0 },
+    model,
+    seed,
+    lr,
+    maxSteps: steps,
+    warmupSteps: warmup,
+    lrSchedule: 'constant' as const,
+    gradAccum: 1,
+    maxGradNorm: 1,
+    outputDir: folder,
+    runName: 'run',
+    reportTo: [],
+    saveSteps: -1,
+    evalSteps: -1,
+    weightDecay: 0,
   };
   const { grpo, dpo } = settings;
   const known = new Map(rows.map(({ prompt, answer }) => [prompt, answer]));
@@ -109,15 +112,16 @@ async function byAttune(job: Job, { seed, folder, rows }: Work) {
     job === 'grpo'
       ? trainPolicy(
           {
-            ...{
-              ...common,
-              algorithm: 'grpo',
-              klCoef: 0,
-              batchSize: grpo.prompts,
-              groupSize: grpo.group,
-              eosPenalty: 0,
-            },
-            ...{ maxNewTokens: grpo.maxNewTokens, evalNumPrompts: 0, saveRollouts: false, verifierReward: false },
+            ...common,
+            algorithm: 'grpo',
+            klCoef: 0,
+            batchSize: grpo.prompts,
+            groupSize: grpo.group,
+            eosPenalty: 0,
+            maxNewTokens: grpo.maxNewTokens,
+            evalNumPrompts: 0,
+            saveRollouts: false,
+            verifierReward: false,
             dataset: rows.map(({ prompt }) => ({ prompt })),
           },
           {

@@ -27,9 +27,18 @@ const template =
   "{{ '<|' + m.role + '|>' + m.content | trim + eos_token }}{% for i in range(3) %}{{ i }}{% endfor %}{% endfor %}" +
   "{% set ns = namespace(x='a') %}{% set ns.x = ns.x + 'b' %}{% if add_generation_prompt %}{{ ns.x }}{% endif %}";
 const modelConfig = {
-  ...{ model_type: 'qwen2', hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4 },
-  ...{ num_key_value_heads: 2, vocab_size: 40, max_position_embeddings: 64, rms_norm_eps: 1e-6, rope_theta: 10_000 },
-  ...{ hidden_act: 'silu', tie_word_embeddings: true },
+  model_type: 'qwen2',
+  hidden_size: 16,
+  intermediate_size: 24,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  vocab_size: 40,
+  max_position_embeddings: 64,
+  rms_norm_eps: 1e-6,
+  rope_theta: 10_000,
+  hidden_act: 'silu',
+  tie_word_embeddings: true,
 };
 const runConfig = {
   model: 'm',

@@ -23,7 +23,11 @@ function randomMatrix(parts: readonly number[], inputs: number, type: QuantType)
           return { outputs, inputs, codes, scales: scale(outputs), nested: null, levels: null, block: QUANT_BLOCK };
         }
         return {
-          ...{ outputs, inputs, codes: bytes(count / 2), scales: bytes(blocks), block: QUANT_BLOCK },
+          outputs,
+          inputs,
+          codes: bytes(count / 2),
+          scales: bytes(blocks),
+          block: QUANT_BLOCK,
           nested: { largest: scale(Math.ceil(blocks / QUANT_RUN)), offset: 0.05 },
           levels: tensor(Float32Array.from({ length: 16 }, (_, i) => (i - 7.5) / 7.5)),
         };
@@ -95,8 +99,10 @@ export async function* cudaReadings(repeats: number, batches: readonly number[])
     const { seconds, peakGiB } = await dpoSteps({ cuda: true, steps: 3 }, true, () => subject(type));
     if (type === null) bf16 = seconds;
     yield {
-      ...{ name: `dpo ${type === null ? 'lora bf16' : `qlora ${type}`}`, milliseconds: round(seconds * 1000) },
-      ...{ ofBf16: round(seconds / bf16), peakGiB: round(peakGiB ?? 0) },
+      name: `dpo ${type === null ? 'lora bf16' : `qlora ${type}`}`,
+      milliseconds: round(seconds * 1000),
+      ofBf16: round(seconds / bf16),
+      peakGiB: round(peakGiB ?? 0),
     };
   }
   let plain = 0;

@@ -21,7 +21,10 @@ export async function decodeRate(
     const start = performance.now();
     await sampler.generate(
       Array.from({ length: batch }, (_, i) => ({
-        ...{ prompt: randomIds(PROMPT, vocabulary, i), maxNewTokens, temperature: 0, seed: i },
+        prompt: randomIds(PROMPT, vocabulary, i),
+        maxNewTokens,
+        temperature: 0,
+        seed: i,
       })),
     );
     if (model.device !== 'cpu') synchronize();

@@ -11,7 +11,10 @@ export function addTokenizer(folder: string, vocabulary: number): void {
   const vocab = Object.fromEntries(Array.from({ length: vocabulary }, (_, id) => [`t${id}`, id]));
   const step = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };
   const json = {
-    ...{ version: '1.0', added_tokens: [], pre_tokenizer: step, decoder: step },
+    version: '1.0',
+    added_tokens: [],
+    pre_tokenizer: step,
+    decoder: step,
     model: { type: 'BPE', vocab, merges: [] },
   };
   writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify(json));
@@ -28,8 +31,13 @@ export async function llamaRates(
   const rates: number[] = [];
   for (const work of works) {
     const context = await model.createContext({
-      ...{ contextSize: 256, batchSize: 256, sequences: work.batch, threads, flashAttention: false },
-      ...{ experimentalKvCacheKeyType: 'F32', experimentalKvCacheValueType: 'F32' },
+      contextSize: 256,
+      batchSize: 256,
+      sequences: work.batch,
+      threads,
+      flashAttention: false,
+      experimentalKvCacheKeyType: 'F32',
+      experimentalKvCacheValueType: 'F32',
     });
     const sequences = Array.from({ length: work.batch }, () => context.getSequence());
     const time = async (tokens: number) => {

@@ -7,7 +7,9 @@ import { packageRoot } from '../../src/tensor/engine/native.ts';
 /** One thread, so that numbers cannot depend on the load; compiled sources are kept, so that a life is short. */
 export const env = {
   ...process.env,
-  ...{ ATTUNE_THREADS: '1', OMP_NUM_THREADS: '1', OPENBLAS_NUM_THREADS: '1' },
+  ATTUNE_THREADS: '1',
+  OMP_NUM_THREADS: '1',
+  OPENBLAS_NUM_THREADS: '1',
   NODE_COMPILE_CACHE: join(tmpdir(), 'attune-soak-compiled'),
 };
 

@@ -37,8 +37,12 @@ function read(step: number): MemoryReading {
   const maps = readFileSync('/proc/self/smaps', 'utf8');
   const mallocHeap = maps.slice(Math.max(0, maps.search(/^.*\[heap\]$/m)));
   return {
-    ...{ step, tensors: liveTensors(), resident: mebibytes(rss), heap: mebibytes(heapUsed) },
-    ...{ heapRoom: mebibytes(heapTotal), external: mebibytes(external) },
+    step,
+    tensors: liveTensors(),
+    resident: mebibytes(rss),
+    heap: mebibytes(heapUsed),
+    heapRoom: mebibytes(heapTotal),
+    external: mebibytes(external),
     mallocHeap: mebibytes(1024 * kilobytes(mallocHeap, 'Rss')),
     hugePages: mebibytes(1024 * kilobytes(readFileSync('/proc/self/smaps_rollup', 'utf8'), 'AnonHugePages')),
   };
@@ -46,10 +50,22 @@ function read(step: number): MemoryReading {
 
 const training = trainSft(
   {
-    ...{ fromConfig: writeModelConfig(folder), tokenizer: join(packageRoot, 'models/tiny'), dataset },
-    ...{ maxSteps: steps, seed: Number(seed), epochs: steps },
-    ...{ batchSize: 2, gradAccum: 1, maxLength: 64, evalSteps: -1, saveSteps: -1, logSteps: 100 },
-    ...{ outputDir: folder, logDir: join(folder, 'logs'), runName: 'long', reportTo: ['none'] },
+    fromConfig: writeModelConfig(folder),
+    tokenizer: join(packageRoot, 'models/tiny'),
+    dataset,
+    maxSteps: steps,
+    seed: Number(seed),
+    epochs: steps,
+    batchSize: 2,
+    gradAccum: 1,
+    maxLength: 64,
+    evalSteps: -1,
+    saveSteps: -1,
+    logSteps: 100,
+    outputDir: folder,
+    logDir: join(folder, 'logs'),
+    runName: 'long',
+    reportTo: ['none'],
   },
   { cache: false, run: { curves: false } },
 );

@@ -3,9 +3,17 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const config = {
-  ...{ model_type: 'llama', architectures: ['LlamaForCausalLM'], hidden_size: 16, intermediate_size: 32 },
-  ...{ num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 2, max_position_embeddings: 256 },
-  ...{ rms_norm_eps: 1e-5, rope_theta: 10_000, tie_word_embeddings: true },
+  model_type: 'llama',
+  architectures: ['LlamaForCausalLM'],
+  hidden_size: 16,
+  intermediate_size: 32,
+  num_hidden_layers: 1,
+  num_attention_heads: 2,
+  num_key_value_heads: 2,
+  max_position_embeddings: 256,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10_000,
+  tie_word_embeddings: true,
 };
 
 /** Its config.json in the folder, for `--from-config`. */

@@ -26,7 +26,9 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
     flags: { algorithm: 'grpo', groupSize: GROUP, batchSize: PROMPTS, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
   });
   const prompts = Array.from({ length: 64 }, (_, index) => ({
-    ...{ index, messages: [], text: '' },
+    index,
+    messages: [],
+    text: '',
     ids: Int32Array.from(randomIds(promptLength, shape.vocab_size, index)),
   }));
   // random weights write no text: nothing ends an answer before its last token, and the reward is any number
@@ -34,7 +36,11 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
   let drawn = 0;
   using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
   const task = new PolicyTask({
-    ...{ config, ...algorithmOf({ ...config, klCoef: 0.01 }), model, tokenizer, sampler },
+    config,
+    ...algorithmOf({ ...config, klCoef: 0.01 }),
+    model,
+    tokenizer,
+    sampler,
     optimizer,
     reference: { use: (body) => body(frozen) },
     critic: null,
@@ -57,6 +63,8 @@ export function grpoParts({
     stepSeconds: Math.round(seconds * 100) / 100,
     rolloutTokensPerSecond: Math.round(tokens / part('rollout')),
     trainingTokensPerSecond: Math.round(tokens / (part('prepare') + part('train'))),
-    ...{ rollout: share('rollout'), reference: share('prepare'), training: share('train') },
+    rollout: share('rollout'),
+    reference: share('prepare'),
+    training: share('train'),
   };
 }

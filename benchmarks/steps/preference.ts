@@ -31,8 +31,12 @@ export async function dpoSteps(
     : new ModelReference(initModel(shape, { seed: 0, device }), model);
   const algorithm = preferenceLoss('dpo');
   const objective = new PreferenceObjective({
-    ...{ model, algorithm, options: preferenceOptions(algorithm, {}), reference },
-    ...{ limits: { examples: PAIRS }, maxLength: shape.max_position_embeddings },
+    model,
+    algorithm,
+    options: preferenceOptions(algorithm, {}),
+    reference,
+    limits: { examples: PAIRS },
+    maxLength: shape.max_position_embeddings,
   });
   using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
   const task: TrainTask = {

@@ -23,7 +23,9 @@ export async function rewardSteps(work: StepWork, checkpointing: boolean): Promi
   const half = sequences.length / 2;
   const facts = { label: true, margin: 0, group: 0, source: -1 };
   const pairs = sequences.slice(0, half).map((chosen, example) => ({
-    ...{ sequences: [chosen, sequences[half + example] as typeof chosen], example, ...facts },
+    sequences: [chosen, sequences[half + example] as typeof chosen],
+    example,
+    ...facts,
   }));
   const batch = packBatch(pairs);
   using optimizer = new AdamW(model.trainable(), { lr: 1e-5 });

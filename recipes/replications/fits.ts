@@ -46,7 +46,9 @@ export function leastSquares(points: readonly Point[], form: Form, { resamples =
     return solve(drawn, form);
   }).filter(([a, b]) => Number.isFinite(a) && Number.isFinite(b));
   return {
-    ...{ form, alpha, beta },
+    form,
+    alpha,
+    beta,
     alphaInterval: middle(draws.map(([a]) => a)),
     betaInterval: middle(draws.map(([, b]) => b)),
     r2: explained(points, form, alpha, beta),

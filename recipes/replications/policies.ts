@@ -18,8 +18,15 @@ import type { Lab } from './study.ts';
 /** Settings of every run: nothing saved on the way, a constant learning rate, metrics of every step. */
 export function settings({ model, seed, folder }: Lab, runName: string) {
   return {
-    ...{ model, seed, runName, outputDir: join(folder, 'runs'), reportTo: [] },
-    ...{ logSteps: 1, saveSteps: -1, warmupSteps: 5, lrSchedule: 'constant' as const },
+    model,
+    seed,
+    runName,
+    outputDir: join(folder, 'runs'),
+    reportTo: [],
+    logSteps: 1,
+    saveSteps: -1,
+    warmupSteps: 5,
+    lrSchedule: 'constant' as const,
   };
 }
 
@@ -58,7 +65,11 @@ export async function ask(policy: Model, tokenizer: Tokenizer, asked: Asked): Pr
   try {
     const groups = await sampler.generate(
       prompts.map((prompt, i) => ({
-        ...{ prompt, samples, temperature: 1, maxNewTokens, stopIds: tokenizer.eosIds },
+        prompt,
+        samples,
+        temperature: 1,
+        maxNewTokens,
+        stopIds: tokenizer.eosIds,
         seed: seed * 1_000_000 + i * samples,
       })),
     );
@@ -66,7 +77,10 @@ export async function ask(policy: Model, tokenizer: Tokenizer, asked: Asked): Pr
       const problem = posed[i] as Example;
       const prompt = prompts[i] as ArrayLike<number>;
       return group.map(({ text = '', ids, logprobs }) => ({
-        ...{ problem, text, tokens: ids.length, promptLength: prompt.length },
+        problem,
+        text,
+        tokens: ids.length,
+        promptLength: prompt.length,
         ids: Int32Array.from([...Array.from(prompt), ...ids]),
         correct: task(problem.task).score(text, problem) === 1,
         logprob: logprobs.reduce((sum, lp) => sum + lp, 0),

@@ -39,7 +39,9 @@ export interface ChartLabels {
 export function chartOf(labels: ChartLabels, lines: readonly Line[]): Chart {
   const at = (runs: Line['runs'], i: number) => runs.map((run) => run[i] ?? Number.NaN).filter(Number.isFinite);
   return lineChart({
-    ...{ ...size, ...labels, smooth: false },
+    ...size,
+    ...labels,
+    smooth: false,
     series: lines.map(({ name, x, runs }) => ({ name, x: [...x], y: x.map((_, i) => meanOf(at(runs, i))) })),
     bands: Object.fromEntries(lines.map(({ name, x, runs }) => [name, x.map((_, i) => spreadOf(at(runs, i)))])),
   });
@@ -79,7 +81,9 @@ function peak({ form, alpha, beta }: Fit): string {
 export function fittedChart(labels: ChartLabels, fits: readonly { name: string; fit: Fit }[], largest: number): Chart {
   const x = Array.from({ length: 41 }, (_, i) => (largest * i) / 40);
   return lineChart({
-    ...{ ...size, ...labels, smooth: false },
+    ...size,
+    ...labels,
+    smooth: false,
     series: fits.map(({ name, fit: each }) => ({ name, x, y: x.map((d) => fitted(each, d)) })),
   });
 }

@@ -82,7 +82,8 @@ export const evaluateBenchmarkSchema = z.object({
   seed: field(z.number().int().min(0).default(42), { description: 'of the limit, the examples and the samples' }),
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, text, picture and samples' }),
   json: field(z.boolean().default(false), { description: 'print the results as JSON' }),
-  ...{ dtype: dtypeField, device: deviceField },
+  dtype: dtypeField,
+  device: deviceField,
   quantType: quantTypeField('hold the blocks of the models in 8 or 4 bits', 'Model'),
 });
 
@@ -108,7 +109,10 @@ async function run(config: z.output<typeof evaluateBenchmarkSchema>): Promise<vo
   const evaluation = await evaluateBenchmark({
     ...rest,
     ...(chat || raw === false ? { prompt: 'chat' as const } : raw || chat === false ? { prompt: 'raw' as const } : {}),
-    ...{ device, dtype: dtypeOf(dtype, device), progress: consoleProgress(), signal: interrupt.signal },
+    device,
+    dtype: dtypeOf(dtype, device),
+    progress: consoleProgress(),
+    signal: interrupt.signal,
   });
   if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'benchmark.json');

@@ -22,7 +22,10 @@ const shape = policySchema.shape;
 const group = 'Evaluation';
 
 const options = z.object({
-  ...{ model: shape.model, tokenizer: shape.tokenizer, dtype: shape.dtype, device: shape.device },
+  model: shape.model,
+  tokenizer: shape.tokenizer,
+  dtype: shape.dtype,
+  device: shape.device,
   reference: field(z.string().optional(), { description: 'model that the KL is measured against', group }),
   opponent: field(z.string().optional(), {
     description: 'another policy: win rate by the same reward on the same prompts',
@@ -32,12 +35,22 @@ const options = z.object({
   numPrompts: field(z.number().int().positive().default(128), { description: 'held-out prompts', group }),
   samples: field(z.number().int().min(0).default(8), { description: 'sampled responses to each, for pass@k', group }),
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, picture and page', group }),
-  ...{ task: shape.task, dataset: shape.dataset, subset: shape.subset, promptMaxLength: shape.promptMaxLength },
-  ...{ promptFormat: shape.promptFormat, system: shape.system },
-  ...{ rewardModelPath: shape.rewardModelPath, rmQuantType: shape.rmQuantType },
-  ...{ rewardModule: shape.rewardModule, rewardWeights: shape.rewardWeights },
-  ...{ verifierReward: shape.verifierReward, formatReward: shape.formatReward },
-  ...{ maxNewTokens: shape.maxNewTokens, temperature: shape.temperature, topP: shape.topP, seed: shape.seed },
+  task: shape.task,
+  dataset: shape.dataset,
+  subset: shape.subset,
+  promptMaxLength: shape.promptMaxLength,
+  promptFormat: shape.promptFormat,
+  system: shape.system,
+  rewardModelPath: shape.rewardModelPath,
+  rmQuantType: shape.rmQuantType,
+  rewardModule: shape.rewardModule,
+  rewardWeights: shape.rewardWeights,
+  verifierReward: shape.verifierReward,
+  formatReward: shape.formatReward,
+  maxNewTokens: shape.maxNewTokens,
+  temperature: shape.temperature,
+  topP: shape.topP,
+  seed: shape.seed,
 });
 
 type Config = z.output<typeof options>;
@@ -104,8 +117,17 @@ async function run(config: Config): Promise<void> {
   const prompts = await heldOutPrompts(policy, tokenizer);
   const scorer = await configuredScorer(policy, { device, prompts });
   const evaluation = await evaluatePolicy({
-    ...{ model, tokenizer, prompts, scorer, samples, reference: frozen, opponent: rival },
-    ...{ maxNewTokens: config.maxNewTokens, temperature: config.temperature, topP: config.topP, seed: config.seed },
+    model,
+    tokenizer,
+    prompts,
+    scorer,
+    samples,
+    reference: frozen,
+    opponent: rival,
+    maxNewTokens: config.maxNewTokens,
+    temperature: config.temperature,
+    topP: config.topP,
+    seed: config.seed,
     format: config.promptFormat,
     progress,
     signal: interrupt.signal,

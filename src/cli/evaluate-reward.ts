@@ -65,7 +65,8 @@ export const evaluateRewardSchema = z.object({
   outputDir: field(z.string().default('./evaluation'), { description: 'folder for JSON, text and picture', group }),
   seed: field(z.number().int().min(0).default(42), { description: 'of the sample, or of the problems', group }),
   json: field(z.boolean().default(false), { description: 'print the report as JSON', group }),
-  ...{ dtype, device },
+  dtype,
+  device,
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', group),
 });
 
@@ -96,8 +97,12 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
     dataset: config.dataset,
     tasks: config.task,
     reading: { split, subset, onBadRow, dropTies, minResponseChars, columns: columnsOf(config) },
-    ...{ maxSamples: config.subsetSize, seed: config.seed, steps: config.steps },
-    ...{ device: on, dtype: dtypeOf(config.dtype, on), quantType: config.quantType },
+    maxSamples: config.subsetSize,
+    seed: config.seed,
+    steps: config.steps,
+    device: on,
+    dtype: dtypeOf(config.dtype, on),
+    quantType: config.quantType,
     progress: consoleProgress(),
     signal: interrupt.signal,
   });
@@ -119,8 +124,19 @@ async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string
   const device = deviceOf(config.device);
   const { checkpoint: scorer, split, subset, subsetSize: limit, seed, steps, quantType, outputDir } = config;
   const results = await evaluateRewardSuite({
-    ...{ scorer, suite, split, subset, limit, seed, steps, quantType, device, dtype: dtypeOf(config.dtype, device) },
-    ...{ columns: columnsOf(config), progress: consoleProgress(), signal },
+    scorer,
+    suite,
+    split,
+    subset,
+    limit,
+    seed,
+    steps,
+    quantType,
+    device,
+    dtype: dtypeOf(config.dtype, device),
+    columns: columnsOf(config),
+    progress: consoleProgress(),
+    signal,
   });
   if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'reward_suite.json');

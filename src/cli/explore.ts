@@ -88,7 +88,16 @@ async function run(config: Config): Promise<void> {
   const { model, tokenizer } = config;
   const name = model ?? tokenizer;
   const report = await explore(config.dataset, {
-    ...{ outputDir, shape, split, subset, revision, seed, maxLength, onBadRow, maxSamples, progress },
+    outputDir,
+    shape,
+    split,
+    subset,
+    revision,
+    seed,
+    maxLength,
+    onBadRow,
+    maxSamples,
+    progress,
     columns: columnsOf(config),
     tokenizer: name === undefined ? undefined : await loadTokenizer({ model: name, tokenizer }, progress),
   });

@@ -21,7 +21,9 @@ const count = () => z.number().int().positive();
 
 const options = z.object({
   model: modelField,
-  ...{ tokenizer: tokenizerField, dtype: dtypeField, device: deviceField },
+  tokenizer: tokenizerField,
+  dtype: dtypeField,
+  device: deviceField,
   prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
   ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
     description: 'the same as token ids; needs no tokenizer',
@@ -115,7 +117,15 @@ async function generate(config: Config): Promise<void> {
   const [responses] = (await sampler.generate(
     [
       {
-        ...{ prompt, samples, maxNewTokens, temperature, topK, topP, minP, repetitionPenalty, seed },
+        prompt,
+        samples,
+        maxNewTokens,
+        temperature,
+        topK,
+        topP,
+        minP,
+        repetitionPenalty,
+        seed,
         stopStrings: config.stop,
         stopIds: config.ignoreEos ? [] : stopIds(tokenizer, model.config),
         ...(streaming ? { onToken } : {}),

@@ -77,8 +77,16 @@ async function run(config: Config): Promise<void> {
   if (config.autoload && config.model.length === 0) throw new UserError('--autoload loads --model: name one.');
   const token = tokenOf(config.tokenEnv);
   await using studio = await startStudio({
-    ...{ root: folder, port, host, readOnly, version, above: whatTrainingOffers() },
-    ...{ attune: typedCommand(), device: deviceOf(config.device), models: config.model, autoload: config.autoload },
+    root: folder,
+    port,
+    host,
+    readOnly,
+    version,
+    above: whatTrainingOffers(),
+    attune: typedCommand(),
+    device: deviceOf(config.device),
+    models: config.model,
+    autoload: config.autoload,
     page: join(packageRoot, 'dist', 'studio-page'),
     allowedHosts: config.allowHost,
     modelFolders: ['models', join(packageRoot, 'models')],
@@ -111,7 +119,10 @@ export function whatTrainingOffers(): Above {
 
 function offered({ name, description, schema, examples = [], plan }: TrainVerb<ConfigSchema>): Above['verbs'][number] {
   return {
-    ...{ name, description, schema, examples },
+    name,
+    description,
+    schema,
+    examples,
     check: (resolved: ResolvedRun<ConfigSchema>) => checkPlaces(resolved),
     plan: (resolved) => plan(resolved, {}),
   };

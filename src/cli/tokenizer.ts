@@ -86,7 +86,12 @@ async function train(config: z.output<typeof trainSchema>): Promise<void> {
   if (!config.overwrite && existsSync(join(out, 'tokenizer.json')))
     throw new UserError(`--out ${out} holds a tokenizer already: name another folder, or replace it with --overwrite.`);
   const trained = await trainBpe(lines(config.files, config.field), {
-    ...{ out, vocabSize, minFrequency, specialTokens, eosToken, pattern },
+    out,
+    vocabSize,
+    minFrequency,
+    specialTokens,
+    eosToken,
+    pattern,
     chatTemplate: config.chatTemplate === undefined ? undefined : await readTemplate(config.chatTemplate),
     progress: consoleProgress(),
   });

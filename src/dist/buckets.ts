@@ -41,7 +41,10 @@ export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts
     const [name, { device, dtype }] = group[0] as readonly [string, Tensor];
     const block = prefixOf(name) === '' ? Number(blockOf(name)?.[1] ?? Number.NaN) : Number.NaN;
     return {
-      ...{ slices, device, dtype, block: Number.isNaN(block) ? null : block },
+      slices,
+      device,
+      dtype,
+      block: Number.isNaN(block) ? null : block,
       length: Math.ceil(length / parts) * parts,
     };
   });

@@ -48,7 +48,13 @@ function write(path: string, rank: number): void {
     for (const [name, bytes, begin, end] of native.groupTrace(group, false))
       spans.push({ name, track: 'collectives', begin, end, bytes });
   const events = spans.map(({ name, track, begin, end, bytes }) => ({
-    ...{ name, cat: track, ph: 'X', pid: rank, tid: track === 'compute' ? 0 : 1, ts: begin, dur: end - begin },
+    name,
+    cat: track,
+    ph: 'X',
+    pid: rank,
+    tid: track === 'compute' ? 0 : 1,
+    ts: begin,
+    dur: end - begin,
     ...(bytes === undefined ? {} : { args: { bytes } }),
   }));
   mkdirSync(path, { recursive: true });

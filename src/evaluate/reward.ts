@@ -102,8 +102,12 @@ export async function evaluateReward(
     const report = summary(type, decided, rows === undefined ? undefined : goldOf(rows));
     const model = owned ? checkpoint : (scorer.model.folder ?? scorer.name);
     const heading = {
-      ...{ model, quant_type: scorer.model.decoder.quantType, type, dataset: name },
-      ...{ examples: examples.length, left_out: dataset.tally.dropped },
+      model,
+      quant_type: scorer.model.decoder.quantType,
+      type,
+      dataset: name,
+      examples: examples.length,
+      left_out: dataset.tally.dropped,
     };
     return Object.defineProperty({ ...heading, ...report }, 'decided', { value: decided }) as never;
   } finally {

@@ -184,7 +184,11 @@ export class AdamW {
   /** Each parameter's state, for an optimiser that deals it over several processes. */
   state(): { name: string; exp_avg: Tensor; exp_avg_sq: Tensor; master: Tensor; steps: number }[] {
     return this.#slots.map(({ name, average, square, master, steps }) => ({
-      ...{ name, exp_avg: average, exp_avg_sq: square, master, steps },
+      name,
+      exp_avg: average,
+      exp_avg_sq: square,
+      master,
+      steps,
     }));
   }
 

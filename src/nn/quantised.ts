@@ -152,7 +152,10 @@ export class QuantisedMatrix {
     const runs = (rows: number) => Math.ceil(blocks(rows) / QUANT_RUN);
     const offset = offsets === null ? 0 : (offsets.numbers()[index] as number);
     return {
-      ...{ outputs, inputs, block, levels },
+      outputs,
+      inputs,
+      block,
+      levels,
       codes: cut(codes, bytes),
       scales: cut(scales, blocks),
       nested: nested === null ? null : { largest: cut(nested, runs), offset },

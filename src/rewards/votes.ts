@@ -33,8 +33,12 @@ export function recordVote(path: string, vote: Vote): void {
   }
   const loser = winner === 0 ? 1 : 0;
   append(path, {
-    ...{ prompt, chosen: responses[winner], rejected: responses[loser] },
-    ...{ chosen_model: models[winner], rejected_model: models[loser], ...about },
+    prompt,
+    chosen: responses[winner],
+    rejected: responses[loser],
+    chosen_model: models[winner],
+    rejected_model: models[loser],
+    ...about,
   });
 }
 

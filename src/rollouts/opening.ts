@@ -91,7 +91,11 @@ export function promptWriter(config: WritingConfig, tokenizer: Tokenizer): Promp
 function listsOf(config: PromptsConfig, tokenizer: Tokenizer, rows?: DatasetSpec): Promise<DatasetPrompts> {
   const { subset, trainPrompts, testPrompts, seed } = config;
   return datasetPrompts(promptWriter(config, tokenizer), {
-    ...{ dataset: rows ?? (config.dataset as string), subset, trainPrompts, testPrompts, seed },
+    dataset: rows ?? (config.dataset as string),
+    subset,
+    trainPrompts,
+    testPrompts,
+    seed,
     evalPrompts: heldOutCount(config),
   });
 }

@@ -62,11 +62,16 @@ export function studioParts(options: StudioOptions): Studio {
   const chat = new ChatModels(jobs, places, device);
   if (options.autoload) chat.load(models, undefined);
   const session: Session = {
-    ...{ version: options.version, root: resolve(options.root), readOnly, startedAt: Date.now() },
+    version: options.version,
+    root: resolve(options.root),
+    readOnly,
+    startedAt: Date.now(),
     hasChat: true,
     hasTrain: above.verbs.length > 0 && processes.available,
     hasWhatIf: above.whatIf !== undefined,
-    ...{ device, attune, models: [...models] },
+    device,
+    attune,
+    models: [...models],
   };
   return {
     routes: [

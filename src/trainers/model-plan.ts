@@ -47,7 +47,14 @@ export async function modelPlan(
   const stored = configQuantType(described);
   const memory = (quantType?: QuantType) =>
     trainingMemory(model, {
-      ...{ dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing },
+      dtype,
+      device,
+      lora,
+      quantType,
+      secondCopy,
+      referenceQuantType,
+      tokens,
+      checkpointing,
     });
   const total = (quantType?: QuantType) => memory(quantType).totalBytes;
   const { spec } = model.decoder;

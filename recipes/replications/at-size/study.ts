@@ -13,8 +13,12 @@ import { type Habits, teacherRows } from '../zero/teacher.ts';
 
 /** 113M parameters in Qwen3's shape; the tokenizer is the tiny model's. */
 const shape = {
-  ...{ hidden_size: 768, intermediate_size: 2048, num_hidden_layers: 18, num_attention_heads: 12 },
-  ...{ num_key_value_heads: 4, head_dim: 64 },
+  hidden_size: 768,
+  intermediate_size: 2048,
+  num_hidden_layers: 18,
+  num_attention_heads: 12,
+  num_key_value_heads: 4,
+  head_dim: 64,
 };
 const careful: Habits = { think: 1, check: 0, carefulSlips: 0 };
 const often: Habits = { think: 0.4, check: 0, hastySlips: 0.7 };
@@ -66,16 +70,20 @@ async function school(lab: Lab, into: string): Promise<void> {
   const trained = await finished(
     trainSft(
       {
-        ...{ ...rest, fromConfig: scratch, tokenizer: model, dataset: rows, maxLength: 320, lr: 5e-4, warmupSteps: 40 },
-        ...{
-          batchSize: 64,
-          gradAccum: 1,
-          maxSteps: 400,
-          epochs: 1,
-          validationSplit: 0,
-          evalSteps: -1,
-          weightDecay: 0.1,
-        },
+        ...rest,
+        fromConfig: scratch,
+        tokenizer: model,
+        dataset: rows,
+        maxLength: 320,
+        lr: 5e-4,
+        warmupSteps: 40,
+        batchSize: 64,
+        gradAccum: 1,
+        maxSteps: 400,
+        epochs: 1,
+        validationSplit: 0,
+        evalSteps: -1,
+        weightDecay: 0.1,
       },
       { ...quiet, cache: false },
     ),

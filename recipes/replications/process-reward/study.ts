@@ -56,8 +56,16 @@ async function compare(lab: Lab): Promise<Values> {
   const own = (await askFolder(lab.model, asked)).flat().map((each) => ({ ...each, prompt: each.problem.prompt }));
   const solutions = new Random('solutions', lab.seed).shuffle([...workedSolutions(lab.seed), ...own]);
   const common = {
-    ...{ batchSize: 32, gradAccum: 1, lr: 1e-3, maxSteps: 280, epochs: 2, maxLength: 384, stripThinking: false },
-    ...{ evalSteps: -1, validationSplit: 0, analysisSamples: 0 },
+    batchSize: 32,
+    gradAccum: 1,
+    lr: 1e-3,
+    maxSteps: 280,
+    epochs: 2,
+    maxLength: 384,
+    stripThinking: false,
+    evalSteps: -1,
+    validationSplit: 0,
+    analysisSamples: 0,
   };
   const without = { ...quiet, cache: false } as const;
   const graded = solutions.map(({ prompt, text, correct }) => ({ prompt, completion: text, correct }));
@@ -131,7 +139,9 @@ function majority(group: readonly Response[]): Response {
 
 function report(outcomes: Outcomes) {
   const names: Record<Way, string> = {
-    ...{ process: 'process reward model', outcome: 'outcome reward model', majority: 'majority' },
+    process: 'process reward model',
+    outcome: 'outcome reward model',
+    majority: 'majority',
     any: 'any of them (pass@n)',
   };
   const at = (way: Way, n: number) => outcomes.curves(condition, way).map((curve) => curve[sizes.indexOf(n)] as number);

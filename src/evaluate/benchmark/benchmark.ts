@@ -78,19 +78,17 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
   const { instruction, system, templateVariables, progress, signal } = options;
   const asking: AskingOptions = {
     style: { chat: prompt === 'chat', instruction, system, templateVariables },
-    ...{
-      shots,
-      shotPool: pool?.questions ?? [],
-      samples,
-      k,
-      maxNewTokens,
-      temperature,
-      topP,
-      stop,
-      seed,
-      progress,
-      signal,
-    },
+    shots,
+    shotPool: pool?.questions ?? [],
+    samples,
+    k,
+    maxNewTokens,
+    temperature,
+    topP,
+    stop,
+    seed,
+    progress,
+    signal,
   };
   const answered: Answered[] = [];
   for (const [i, player] of players.entries())
@@ -99,8 +97,14 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
     );
   const [first, second] = answered as [Answered, Answered?];
   const results: BenchmarkResults = {
-    ...{ suite: suite.name, format: suite.format.name, mode: suite.mode, questions: suite.questions.length },
-    ...{ left_out: leftOut, prompt, shots, shots_from: pool?.from ?? null },
+    suite: suite.name,
+    format: suite.format.name,
+    mode: suite.mode,
+    questions: suite.questions.length,
+    left_out: leftOut,
+    prompt,
+    shots,
+    shots_from: pool?.from ?? null,
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     ...(suite.mode === 'generate' && { max_new_tokens: maxNewTokens }),
     seed,

@@ -72,8 +72,13 @@ function outcomeOf(
   return {
     scores: { acc: score(best?.plain), acc_norm: score(best?.perCharacter), acc_bytes: score(best?.perByte) },
     sample: {
-      ...{ prompt: prompt ?? null, choices, right, logprobs: logprobs ?? null },
-      ...{ chosen: best?.plain ?? null, chosen_norm: best?.perCharacter ?? null, chosen_bytes: best?.perByte ?? null },
+      prompt: prompt ?? null,
+      choices,
+      right,
+      logprobs: logprobs ?? null,
+      chosen: best?.plain ?? null,
+      chosen_norm: best?.perCharacter ?? null,
+      chosen_bytes: best?.perByte ?? null,
     },
   };
 }

@@ -97,7 +97,9 @@ export async function drawBenchmark(results: BenchmarkResults): Promise<Uint8Arr
   const [main = ''] = Object.keys(models[0]?.metrics ?? {});
   const common = { width: 330, height: 220, format: '.0%', share: true, yLabel: 'share of questions' } as const;
   const bar = (label: string, { value, interval }: Figure, group?: string) => ({
-    ...{ label, value, interval },
+    label,
+    value,
+    interval,
     ...(group !== undefined && { group }),
   });
   const nameOf = (i: number) => (models.length > 1 ? names[i] : undefined);

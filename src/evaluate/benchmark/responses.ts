@@ -90,7 +90,10 @@ async function generated(
 }
 
 const responseOf = ({ text = '', finish, ids }: SampledResponse): Response => ({
-  ...{ text: stripThinking(text), whole: text, ended: finish === 'stop', tokens: ids.length },
+  text: stripThinking(text),
+  whole: text,
+  ended: finish === 'stop',
+  tokens: ids.length,
 });
 
 /** Right or wrong by strict and by lenient extraction, apart. */
@@ -121,13 +124,18 @@ function judgeAnswer(
       ),
     );
   const shown = (response: Response) => ({
-    ...{ response: response.whole, strict: ways.strict(response.text), lenient: ways.lenient(response.text) },
-    ...{ ended: response.ended, tokens: response.tokens },
+    response: response.whole,
+    strict: ways.strict(response.text),
+    lenient: ways.lenient(response.text),
+    ended: response.ended,
+    tokens: response.tokens,
   });
   return {
     scores,
     sample: {
-      ...{ answer, ...(subject !== undefined && { subject }), greedy: shown(greedy) },
+      answer,
+      ...(subject !== undefined && { subject }),
+      greedy: shown(greedy),
       ...(sampled.length > 0 && { sampled: sampled.map(shown) }),
     },
   };
@@ -142,12 +150,16 @@ function judgeInstructions({ instructions }: InstructionQuestion, { greedy }: Re
   const parts = checkable.length;
   return {
     scores: {
-      ...{ prompt_strict: all(strict), instruction_strict: share(strict) },
-      ...{ prompt_loose: all(loose), instruction_loose: share(loose) },
+      prompt_strict: all(strict),
+      instruction_strict: share(strict),
+      prompt_loose: all(loose),
+      instruction_loose: share(loose),
     },
     weights: { instruction_strict: parts, instruction_loose: parts },
     sample: {
-      ...{ response: greedy.whole, ended: greedy.ended, tokens: greedy.tokens },
+      response: greedy.whole,
+      ended: greedy.ended,
+      tokens: greedy.tokens,
       instructions: checkable.map(({ id }, i) => ({ id, strict: strict[i], loose: loose[i] })),
     },
   };

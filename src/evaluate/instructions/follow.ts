@@ -11,7 +11,9 @@ import type { Settings } from './settings.ts';
 
 const byLanguage = 'language:response_language';
 const checks: Readonly<Record<string, Check>> = {
-  ...{ ...contentChecks, ...layoutChecks, [byLanguage]: isInLanguage },
+  ...contentChecks,
+  ...layoutChecks,
+  [byLanguage]: isInLanguage,
 };
 
 /** An instruction: the name of its check, and the check's settings. */

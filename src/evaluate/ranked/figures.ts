@@ -79,7 +79,8 @@ export function rankedFigures(items: readonly ScoredItem[], seed = 42): RewardSu
     return [name, figure(places, even ? undefined : weights)] as const;
   });
   return {
-    ...{ items: items.length, responses: items.reduce((sum, { responses }) => sum + responses.length, 0) },
+    items: items.length,
+    responses: items.reduce((sum, { responses }) => sum + responses.length, 0),
     accuracy: figure([...items.keys()]),
     chance: meanOf(items.map(({ right }) => right.filter(Boolean).length / right.length)),
     by_subset: Object.fromEntries(subsets),

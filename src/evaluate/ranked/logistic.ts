@@ -31,8 +31,10 @@ export function fitLogistic(x: readonly number[], right: readonly number[]): Log
     if (Math.abs(a) + Math.abs(b) > 50) return undefined;
     if (Math.abs(da) + Math.abs(db) > 1e-10) continue;
     return {
-      ...{ intercept: a, slope: b / scale },
-      ...{ interceptError: Math.sqrt(bb / determinant), slopeError: Math.sqrt(aa / determinant) / scale },
+      intercept: a,
+      slope: b / scale,
+      interceptError: Math.sqrt(bb / determinant),
+      slopeError: Math.sqrt(aa / determinant) / scale,
     };
   }
   return undefined;

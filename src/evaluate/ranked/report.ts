@@ -85,7 +85,10 @@ async function drawRewardSuite(
   const bar = ([label, { value, interval }]: [string, Figure]) => ({ label, value, interval });
   const { length, position, scored } = results;
   const lengths = Object.entries({
-    ...{ all: results.accuracy, longer: length.right_longer, shorter: length.right_shorter, equal: length.right_equal },
+    all: results.accuracy,
+    longer: length.right_longer,
+    shorter: length.right_shorter,
+    equal: length.right_equal,
   }).filter((entry): entry is [string, Figure] => entry[1] !== null);
   const margins = scored.map(({ scores, right }) => {
     const best = (wanted: boolean) => Math.max(...scores.filter((_, i) => right[i] === wanted));
@@ -94,11 +97,17 @@ async function drawRewardSuite(
   const charts: Chart[] = [
     bars({ ...share, title: 'Accuracy by length of the right one', bars: lengths.map(bar) }),
     histogram({
-      ...{ ...size, title: 'Best right less best wrong score', xLabel: 'margin', rule: 0 },
+      ...size,
+      title: 'Best right less best wrong score',
+      xLabel: 'margin',
+      rule: 0,
       values: { right: margins.filter((margin) => margin > 0), wrong: margins.filter((margin) => margin <= 0) },
     }),
     scatter({
-      ...{ ...size, title: 'Margin against length', xLabel: 'characters more in the right one', yLabel: 'margin' },
+      ...size,
+      title: 'Margin against length',
+      xLabel: 'characters more in the right one',
+      yLabel: 'margin',
       points: scored.slice(0, 1500).map((item, i) => ({ x: lengthDifference(item), y: margins[i] as number })),
     }),
   ];

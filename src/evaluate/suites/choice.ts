@@ -81,8 +81,11 @@ export const mmlu: ChoiceFormat = lettered({
     typeof row.question === 'string' && Array.isArray(parsed(row.choices)) && isPlace(row.answer) && 'subject' in row,
   read: (row) =>
     checked({
-      ...{ kind: 'choice', text: textCell(row, 'question'), choices: textsCell(row, 'choices') },
-      ...{ right: indexCell(row, 'answer'), ...subjectOf(row) },
+      kind: 'choice',
+      text: textCell(row, 'question'),
+      choices: textsCell(row, 'choices'),
+      right: indexCell(row, 'answer'),
+      ...subjectOf(row),
     }),
   description: ({ subject = 'general knowledge' }) =>
     `The following are multiple choice questions (with answers) about ${subject.replaceAll('_', ' ')}.`,

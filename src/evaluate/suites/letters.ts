@@ -11,13 +11,11 @@ const told = /\b(?:answer|choice|option)(?:\s+is)?\s*:?\s*\**\(?([A-Z])\)?(?![A-
 export function asLetters(format: ChoiceFormat): AnswerFormat {
   const source = lettered(format);
   return {
-    ...{
-      name: format.name,
-      kind: 'answer',
-      columns: format.columns,
-      matches: format.matches,
-      stop: ['Question:', '\n\n'],
-    },
+    name: format.name,
+    kind: 'answer',
+    columns: format.columns,
+    matches: format.matches,
+    stop: ['Question:', '\n\n'],
     read: (row) => {
       const question = format.read(row);
       const answer = letters[question.right] as string;

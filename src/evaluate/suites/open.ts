@@ -74,8 +74,14 @@ export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): 
       ? order
       : new Random('benchmark limit', seed).sample(order, limit).sort((a, b) => a - b);
   return {
-    ...{ name, format: chosen, mode: chosen.kind === 'choice' ? 'choice' : 'generate', source, known },
-    ...{ questions: places.map((place) => all[place] as Question), places, all },
+    name,
+    format: chosen,
+    mode: chosen.kind === 'choice' ? 'choice' : 'generate',
+    source,
+    known,
+    questions: places.map((place) => all[place] as Question),
+    places,
+    all,
     ...(subset !== undefined && { subset }),
   };
 }

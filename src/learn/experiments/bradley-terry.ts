@@ -31,24 +31,30 @@ export const bradleyTerry: Experiment = {
     const held = pairs('think', 128, 'test');
     // The trap: wrong but worked out against right but bare.
     const trap = pairs('answer', 128, 'test').map(({ prompt, chosen }, i) => ({
-      ...{ prompt, chosen, rejected: (held[i] as Pair).rejected },
+      prompt,
+      chosen,
+      rejected: (held[i] as Pair).rejected,
     }));
     const train = (name: string, rows: Pair[], evalRows: Pair[]) =>
       recorded(
         lab,
         trainReward(
           {
-            ...{ ...settings(lab, name), type: 'preference' as const, dataset: rows, evalDataset: evalRows },
-            ...{
-              batchSize: 32,
-              gradAccum: 1,
-              lr: 1e-3,
-              maxSteps: 80,
-              epochs: 10,
-              maxLength: 256,
-              stripThinking: false,
-            },
-            ...{ evalSteps: 10, evalNumBatches: 8, evalBatchSize: 16, analysisSamples: 0 },
+            ...settings(lab, name),
+            type: 'preference' as const,
+            dataset: rows,
+            evalDataset: evalRows,
+            batchSize: 32,
+            gradAccum: 1,
+            lr: 1e-3,
+            maxSteps: 80,
+            epochs: 10,
+            maxLength: 256,
+            stripThinking: false,
+            evalSteps: 10,
+            evalNumBatches: 8,
+            evalBatchSize: 16,
+            analysisSamples: 0,
           },
           { ...surroundings(lab), cache: false },
         ),
@@ -72,11 +78,17 @@ export const bradleyTerry: Experiment = {
     return {
       figures: [
         {
-          ...{ title: 'Fair held-out pairs ranked rightly', xLabel: 'step', yLabel: 'accuracy', share: true },
+          title: 'Fair held-out pairs ranked rightly',
+          xLabel: 'step',
+          yLabel: 'accuracy',
+          share: true,
           curves: [fairHeld, biasedHeld],
         },
         {
-          ...{ title: 'Calibration', xLabel: 'σ(difference of scores)', yLabel: 'how often it was right', share: true },
+          title: 'Calibration',
+          xLabel: 'σ(difference of scores)',
+          yLabel: 'how often it was right',
+          share: true,
           curves: [
             { name: 'perfect', x: bins.map(({ said }) => said), y: bins.map(({ said }) => said) },
             { name: 'trained on fair pairs', x: bins.map(({ said }) => said), y: bins.map(({ was }) => was) },

@@ -31,12 +31,10 @@ export const directAlignment: Experiment = {
     return {
       figures: [
         {
-          ...{
-            title: 'Four responses, β = 1',
-            xLabel: 'response',
-            yLabel: 'probability',
-            share: true,
-          },
+          title: 'Four responses, β = 1',
+          xLabel: 'response',
+          yLabel: 'probability',
+          share: true,
           curves: [
             { name: 'reference', x: at, y: [...reference] },
             { name: 'π_ref · e^(R/β) / Z', x: at, y: middle.optimum },
@@ -44,7 +42,9 @@ export const directAlignment: Experiment = {
           ],
         },
         {
-          ...{ title: 'DPO on pairs: log-probabilities', xLabel: 'step', yLabel: 'log π of the whole response' },
+          title: 'DPO on pairs: log-probabilities',
+          xLabel: 'step',
+          yLabel: 'log π of the whole response',
           curves: [trainCurve('chosen', dpo, 'chosen_lp', 4), trainCurve('rejected', dpo, 'rejected_lp', 4)],
         },
       ],
@@ -79,8 +79,17 @@ function train(lab: Lab, loss: string): Promise<Recorded> {
     lab,
     trainPreference(
       {
-        ...{ ...settings(lab, loss), loss, dataset: rows('train', 1280), evalDataset: rows('test', 128) },
-        ...{ batchSize: 16, gradAccum: 1, lr: 5e-5, maxSteps: 60, epochs: 1, maxLength: 256, evalSteps: 10 },
+        ...settings(lab, loss),
+        loss,
+        dataset: rows('train', 1280),
+        evalDataset: rows('test', 128),
+        batchSize: 16,
+        gradAccum: 1,
+        lr: 5e-5,
+        maxSteps: 60,
+        epochs: 1,
+        maxLength: 256,
+        evalSteps: 10,
       },
       { ...surroundings(lab), cache: false },
     ),

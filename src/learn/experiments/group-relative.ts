@@ -25,23 +25,28 @@ export const groupRelative: Experiment = {
     return {
       figures: [
         {
-          ...{
-            title: 'Weight of one token of a wrong response',
-            xLabel: 'length of the response',
-            yLabel: 'share of the gradient',
-          },
+          title: 'Weight of one token of a wrong response',
+          xLabel: 'length of the response',
+          yLabel: 'share of the gradient',
           curves: [sequence, constant],
         },
         {
-          ...{ title: 'Weight of a prompt', xLabel: `right responses of ${groupSize}`, yLabel: 'sum of |advantage|' },
+          title: 'Weight of a prompt',
+          xLabel: `right responses of ${groupSize}`,
+          yLabel: 'sum of |advantage|',
           curves: difficulty,
         },
         {
-          ...{ title: 'Right responses, four passes over each batch', xLabel: 'step', yLabel: 'accuracy', share: true },
+          title: 'Right responses, four passes over each batch',
+          xLabel: 'step',
+          yLabel: 'accuracy',
+          share: true,
           curves: runs.map(([name, run]) => trainCurve(name, run, 'accuracy', 4)),
         },
         {
-          ...{ title: 'Share of tokens that are clipped', xLabel: 'step', yLabel: 'share' },
+          title: 'Share of tokens that are clipped',
+          xLabel: 'step',
+          yLabel: 'share',
           curves: runs.map(([name, run]) => trainCurve(name, run, 'clip_fraction', 4)),
         },
       ],
@@ -79,23 +84,19 @@ function train(lab: Lab, algorithm: string): Promise<Recorded> {
     lab,
     trainPolicy(
       {
-        ...{
-          ...settings(lab, algorithm),
-          task: 'number_sorting:1,spell_backward:1',
-          algorithm,
-          evalSteps: -1,
-          evalNumPrompts: 0,
-        },
-        ...{
-          batchSize: 8,
-          gradAccum: 1,
-          groupSize,
-          lr: 1e-4,
-          maxSteps: steps,
-          maxNewTokens: 64,
-          klCoef: 0,
-          ppoEpochs: 4,
-        },
+        ...settings(lab, algorithm),
+        task: 'number_sorting:1,spell_backward:1',
+        algorithm,
+        evalSteps: -1,
+        evalNumPrompts: 0,
+        batchSize: 8,
+        gradAccum: 1,
+        groupSize,
+        lr: 1e-4,
+        maxSteps: steps,
+        maxNewTokens: 64,
+        klCoef: 0,
+        ppoEpochs: 4,
         saveRollouts: false,
       },
       surroundings(lab),
@@ -130,7 +131,8 @@ function difficultyWeights(): Curve[] {
     return advantages.reduce((sum, value) => sum + Math.abs(value), 0);
   };
   const curve = (name: string, kind: 'group-z' | 'group-centred' | 'leave-one-out') => ({
-    ...{ name, x: rights },
+    name,
+    x: rights,
     y: rights.map((right) => weight(kind, right)),
   });
   return [

@@ -32,7 +32,9 @@ export const klEstimators: Experiment = {
     const sharp = await measure(lab, sharper);
     const fits = [fitted('reverse'), fitted('forward')] as const;
     const density: Figure = {
-      ...{ title: 'One normal distribution fitted to two hills', xLabel: 'x', yLabel: 'density' },
+      title: 'One normal distribution fitted to two hills',
+      xLabel: 'x',
+      yLabel: 'density',
       curves: [
         { name: 'target', x: grid, y: grid.map(target) },
         ...fits.map(({ direction, mean, std }) => ({
@@ -55,11 +57,9 @@ export const klEstimators: Experiment = {
         estimates('Mean of each estimator, flatter policy', flat),
         estimates('Mean of each estimator, sharper policy', sharp),
         {
-          ...{
-            title: 'Spread of one token’s estimate, flatter policy',
-            xLabel: 'exact KL per token',
-            yLabel: 'standard deviation',
-          },
+          title: 'Spread of one token’s estimate, flatter policy',
+          xLabel: 'exact KL per token',
+          yLabel: 'standard deviation',
           curves: estimators.map((k) => curve(k, flat, ({ spread }) => spread[k])),
         },
         density,
@@ -91,11 +91,15 @@ export const klEstimators: Experiment = {
 };
 
 const curve = (name: string, distances: readonly Distance[], y: (at: Distance) => number) => ({
-  ...{ name, x: distances.map(({ exact }) => exact), y: distances.map(y) },
+  name,
+  x: distances.map(({ exact }) => exact),
+  y: distances.map(y),
 });
 
 const estimates = (title: string, distances: readonly Distance[]): Figure => ({
-  ...{ title, xLabel: 'exact KL per token', yLabel: 'estimate' },
+  title,
+  xLabel: 'exact KL per token',
+  yLabel: 'estimate',
   curves: [
     curve('exact', distances, ({ exact }) => exact),
     ...estimators.map((k) => curve(k, distances, ({ mean }) => mean[k])),
@@ -117,7 +121,11 @@ async function measure(lab: Lab, temperatures: readonly number[]): Promise<Dista
     lab.signal?.throwIfAborted();
     const responses = await sampler.generate(
       asked.map((prompt, i) => ({
-        ...{ prompt, samples, temperature, maxNewTokens: 64, stopIds: tokenizer.eosIds },
+        prompt,
+        samples,
+        temperature,
+        maxNewTokens: 64,
+        stopIds: tokenizer.eosIds,
         seed: lab.seed * 1_000_000 + i * samples,
       })),
     );

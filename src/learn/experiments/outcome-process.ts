@@ -14,8 +14,16 @@ export const outcomeProcess: Experiment = {
   async run(lab) {
     const own = (await sampleResponses(lab, lab.model, { tasks, problems: 256, samples: 6, part: 'train' })).flat();
     const common = {
-      ...{ batchSize: 32, gradAccum: 1, lr: 1e-3, maxSteps: 100, epochs: 10, maxLength: 384, stripThinking: false },
-      ...{ evalSteps: -1, validationSplit: 0, analysisSamples: 0 },
+      batchSize: 32,
+      gradAccum: 1,
+      lr: 1e-3,
+      maxSteps: 100,
+      epochs: 10,
+      maxLength: 384,
+      stripThinking: false,
+      evalSteps: -1,
+      validationSplit: 0,
+      analysisSamples: 0,
     };
     const graded = own.map(({ problem, text, correct }) => ({ prompt: problem.prompt, completion: text, correct }));
     const outcome = await recorded(
@@ -54,7 +62,10 @@ export const outcomeProcess: Experiment = {
     return {
       figures: [
         {
-          ...{ title: 'The best of n responses', xLabel: 'n', yLabel: 'right', share: true },
+          title: 'The best of n responses',
+          xLabel: 'n',
+          yLabel: 'right',
+          share: true,
           curves: [{ name: 'any of them (pass@n)', x: sizes, y: any }, ...curves],
         },
       ],

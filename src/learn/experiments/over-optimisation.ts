@@ -33,15 +33,16 @@ export const overOptimisation: Experiment = {
     return {
       figures: [
         {
-          ...{ title: 'What is true (gold)', xLabel: '√KL of the best of n', yLabel: 'right', share: true },
+          title: 'What is true (gold)',
+          xLabel: '√KL of the best of n',
+          yLabel: 'right',
+          share: true,
           curves: [few.gold, many.gold, { name: 'a perfect judge', x: distances, y: any }],
         },
         {
-          ...{
-            title: 'What the reward model says (proxy)',
-            xLabel: '√KL of the best of n',
-            yLabel: 'score, in its own spreads',
-          },
+          title: 'What the reward model says (proxy)',
+          xLabel: '√KL of the best of n',
+          yLabel: 'score, in its own spreads',
           curves: [few.proxy, many.proxy],
         },
       ],
@@ -92,10 +93,19 @@ async function judged(lab: Lab, groups: readonly Response[][], pairs: readonly P
     lab,
     trainReward(
       {
-        ...{ ...settings(lab, `pairs-${pairs.length}`), type: 'preference' as const, stripThinking: false },
+        ...settings(lab, `pairs-${pairs.length}`),
+        type: 'preference' as const,
+        stripThinking: false,
         dataset: [...pairs],
-        ...{ batchSize: 32, gradAccum: 1, lr: 1e-3, maxSteps: 60, epochs: 60, maxLength: 384 },
-        ...{ evalSteps: -1, validationSplit: 0, analysisSamples: 0 },
+        batchSize: 32,
+        gradAccum: 1,
+        lr: 1e-3,
+        maxSteps: 60,
+        epochs: 60,
+        maxLength: 384,
+        evalSteps: -1,
+        validationSplit: 0,
+        analysisSamples: 0,
       },
       { ...surroundings(lab), cache: false },
     ),

@@ -35,16 +35,17 @@ export const policyGradient: Experiment = {
     return {
       figures: [
         {
-          ...{
-            title: `Right responses; every reward is raised by ${offset}`,
-            xLabel: 'step',
-            yLabel: 'accuracy',
-            share: true,
-          },
+          title: `Right responses; every reward is raised by ${offset}`,
+          xLabel: 'step',
+          yLabel: 'accuracy',
+          share: true,
           curves: curves('accuracy', 5),
         },
         {
-          ...{ title: 'Length of the gradient', xLabel: 'step', yLabel: 'norm', yScale: 'log' },
+          title: 'Length of the gradient',
+          xLabel: 'step',
+          yLabel: 'norm',
+          yScale: 'log',
           curves: curves('grad_norm', 5).slice(0, 3),
         },
       ],
@@ -69,9 +70,20 @@ function train(lab: Lab, name: string, more: object): Promise<Recorded> {
     lab,
     trainPolicy(
       {
-        ...{ ...settings(lab, name), task: 'number_sorting:1,spell_backward:1', verifierReward: false, evalSteps: -1 },
-        ...{ batchSize: 8, gradAccum: 1, groupSize: 8, lr: 2e-4, maxSteps: steps, maxNewTokens: 64, klCoef: 0 },
-        ...{ evalNumPrompts: 0, eosPenalty: 0, saveRollouts: false },
+        ...settings(lab, name),
+        task: 'number_sorting:1,spell_backward:1',
+        verifierReward: false,
+        evalSteps: -1,
+        batchSize: 8,
+        gradAccum: 1,
+        groupSize: 8,
+        lr: 2e-4,
+        maxSteps: steps,
+        maxNewTokens: 64,
+        klCoef: 0,
+        evalNumPrompts: 0,
+        eosPenalty: 0,
+        saveRollouts: false,
         ...more,
       },
       {

@@ -31,20 +31,16 @@ export const scale: Experiment = {
     return {
       figures: [
         {
-          ...{
-            title: 'Memory to train, 8,192 tokens at once',
-            xLabel: 'parameters (billions)',
-            yLabel: 'GiB',
-            yScale: 'log',
-          },
+          title: 'Memory to train, 8,192 tokens at once',
+          xLabel: 'parameters (billions)',
+          yLabel: 'GiB',
+          yScale: 'log',
           curves: memory,
         },
         {
-          ...{
-            title: 'Decoding: tokens per second as a multiple of one sequence’s',
-            xLabel: 'sequences at once',
-            yLabel: 'times',
-          },
+          title: 'Decoding: tokens per second as a multiple of one sequence’s',
+          xLabel: 'sequences at once',
+          yLabel: 'times',
           ofThisMachine: true,
           curves: [speed],
         },
@@ -69,9 +65,16 @@ function memoryCurves(): Curve[] {
   const each = Object.values(shapes).map(([layers, width, inner, heads, groups]) => {
     using model = initModel(
       {
-        ...{ model_type: 'qwen3', vocab_size: 151936, hidden_size: width, intermediate_size: inner },
-        ...{ num_hidden_layers: layers, num_attention_heads: heads, num_key_value_heads: groups, head_dim: 128 },
-        ...{ tie_word_embeddings: width <= 2560, max_position_embeddings: 32768 },
+        model_type: 'qwen3',
+        vocab_size: 151936,
+        hidden_size: width,
+        intermediate_size: inner,
+        num_hidden_layers: layers,
+        num_attention_heads: heads,
+        num_key_value_heads: groups,
+        head_dim: 128,
+        tie_word_embeddings: width <= 2560,
+        max_position_embeddings: 32768,
       },
       { device: 'meta', dtype: 'bfloat16' },
     );
@@ -89,8 +92,15 @@ function memoryCurves(): Curve[] {
 /** Tokens per second of a Llama of 15 million parameters with random weights, relative to one sequence. */
 async function decodingSpeed(lab: Lab): Promise<Curve> {
   const shape = {
-    ...{ model_type: 'llama', vocab_size: 32000, hidden_size: 288, intermediate_size: 768, num_hidden_layers: 6 },
-    ...{ num_attention_heads: 6, num_key_value_heads: 6, max_position_embeddings: 256, tie_word_embeddings: true },
+    model_type: 'llama',
+    vocab_size: 32000,
+    hidden_size: 288,
+    intermediate_size: 768,
+    num_hidden_layers: 6,
+    num_attention_heads: 6,
+    num_key_value_heads: 6,
+    max_position_embeddings: 256,
+    tie_word_embeddings: true,
   };
   using model = initModel(shape, { seed: lab.seed });
   const rates: number[] = [];

@@ -21,9 +21,19 @@ export const sft: Experiment = {
         lab,
         trainSft(
           {
-            ...{ ...settings(lab, name), model, maxSteps: steps, epochs: 1000, lr: 3e-3, batchSize: 16, gradAccum: 1 },
-            ...{ dataset: [...chatRows({ tasks, seed: lab.seed, count, part: 'train' })], evalDataset: held },
-            ...{ evalSteps: 10, evalNumBatches: 16, evalBatchSize: 8, maxLength: 256 },
+            ...settings(lab, name),
+            model,
+            maxSteps: steps,
+            epochs: 1000,
+            lr: 3e-3,
+            batchSize: 16,
+            gradAccum: 1,
+            dataset: [...chatRows({ tasks, seed: lab.seed, count, part: 'train' })],
+            evalDataset: held,
+            evalSteps: 10,
+            evalNumBatches: 16,
+            evalBatchSize: 8,
+            maxLength: 256,
           },
           { ...surroundings(lab), cache: false },
         ),
@@ -39,7 +49,9 @@ export const sft: Experiment = {
     return {
       figures: [
         {
-          ...{ title: 'Loss (mean of −log π over the response’s tokens)', xLabel: 'step', yLabel: 'nats per token' },
+          title: 'Loss (mean of −log π over the response’s tokens)',
+          xLabel: 'step',
+          yLabel: 'nats per token',
           curves: [fewTrained, fewHeld, manyTrained, manyHeld],
         },
       ],
@@ -69,9 +81,17 @@ async function untrained(lab: Lab): Promise<string> {
   const folder = join(lab.folder, 'untrained');
   mkdirSync(folder, { recursive: true });
   const shape = {
-    ...{ model_type: 'qwen3', vocab_size: 512, hidden_size: 128, intermediate_size: 384, num_hidden_layers: 4 },
-    ...{ num_attention_heads: 4, num_key_value_heads: 2, head_dim: 32, max_position_embeddings: 1024 },
-    ...{ tie_word_embeddings: true, eos_token_id: 2 },
+    model_type: 'qwen3',
+    vocab_size: 512,
+    hidden_size: 128,
+    intermediate_size: 384,
+    num_hidden_layers: 4,
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    head_dim: 32,
+    max_position_embeddings: 1024,
+    tie_word_embeddings: true,
+    eos_token_id: 2,
   };
   using model = initModel(shape, { seed: lab.seed });
   await saveModel(model, folder);

@@ -16,8 +16,18 @@ export const verifiableRewards: Experiment = {
       lab,
       trainPolicy(
         {
-          ...{ ...settings(lab, 'grpo'), task: tasks, algorithm: 'grpo', evalSteps: -1, evalNumPrompts: 0 },
-          ...{ batchSize: 8, gradAccum: 1, groupSize: 8, lr: 2e-4, maxSteps: 50, maxNewTokens: 96, klCoef: 0 },
+          ...settings(lab, 'grpo'),
+          task: tasks,
+          algorithm: 'grpo',
+          evalSteps: -1,
+          evalNumPrompts: 0,
+          batchSize: 8,
+          gradAccum: 1,
+          groupSize: 8,
+          lr: 2e-4,
+          maxSteps: 50,
+          maxNewTokens: 96,
+          klCoef: 0,
         },
         surroundings(lab),
       ),
@@ -34,12 +44,18 @@ export const verifiableRewards: Experiment = {
     return {
       figures: [
         {
-          ...{ title: 'Right responses in training', xLabel: 'step', yLabel: 'accuracy', share: true },
+          title: 'Right responses in training',
+          xLabel: 'step',
+          yLabel: 'accuracy',
+          share: true,
           curves: [trainCurve('accuracy', run, 'accuracy', 3)],
         },
         { title: 'Length', xLabel: 'step', yLabel: 'tokens', curves: [length] },
         {
-          ...{ title: 'pass@k on held-out problems', xLabel: 'k', yLabel: 'pass@k', share: true },
+          title: 'pass@k on held-out problems',
+          xLabel: 'k',
+          yLabel: 'pass@k',
+          share: true,
           curves: [
             { name: 'before', x: ks, y: passBefore },
             { name: 'after', x: ks, y: passAfter },

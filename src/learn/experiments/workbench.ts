@@ -92,7 +92,10 @@ export async function sampleResponses(
   const groups = await sampler.generate(
     asked.map(({ prompt }, i) => ({
       prompt: tokenizer.encode(chat.prompt([{ role: 'user', content: prompt }])),
-      ...{ samples, temperature, maxNewTokens: 64, stopIds: tokenizer.eosIds },
+      samples,
+      temperature,
+      maxNewTokens: 64,
+      stopIds: tokenizer.eosIds,
       seed: lab.seed * 1_000_000 + i * samples,
     })),
     surroundings(lab),
@@ -100,7 +103,9 @@ export async function sampleResponses(
   return groups.map((group, i) => {
     const problem = asked[i] as Example;
     return group.map(({ text = '', ids }) => ({
-      ...{ problem, text, tokens: ids.length },
+      problem,
+      text,
+      tokens: ids.length,
       correct: task(problem.task).score(text, problem) === 1,
     }));
   });

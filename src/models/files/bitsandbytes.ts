@@ -54,7 +54,10 @@ export function readQuantised(
     offset === null ? null : { largest: read.floats(`${weight}.nested_absmax`, Math.ceil(blocks / QUANT_RUN)), offset };
   if (nested !== null) read.checkMap(`${weight}.nested_quant_map`);
   return {
-    ...{ outputs, inputs, block: state.block, nested },
+    outputs,
+    inputs,
+    block: state.block,
+    nested,
     codes: read.bytes(weight, Math.ceil(count / 2)),
     scales:
       nested === null ? read.floats(`${weight}.absmax`, blocks) : read.expect(`${weight}.absmax`, 'uint8', blocks),

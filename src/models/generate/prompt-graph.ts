@@ -135,8 +135,11 @@ class PromptGraph {
           this.#fractions.narrow(0, FRACTIONS.indexOf(name) * RESPONSES, RESPONSES);
         const hidden = readTokens(this.#decoder, this.#cache, tokens, whole('last'));
         const rule = {
-          ...{ temperature: fraction('temperature'), topP: fraction('topP'), minP: fraction('minP') },
-          ...{ topK: whole('topK'), seeds: whole('seeds') },
+          temperature: fraction('temperature'),
+          topP: fraction('topP'),
+          minP: fraction('minP'),
+          topK: whole('topK'),
+          seeds: whole('seeds'),
         };
         const { ids, logp, kept } = sampleNext(this.#decoder.logits(hidden), rule, whole('counters'));
         for (const [i, values] of [ids, logp, kept].entries()) this.#drawn.select(0, i).copy_(values);

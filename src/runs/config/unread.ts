@@ -68,7 +68,9 @@ export function refusal<S extends ConfigSchema>(
 }
 
 const unreadFault = (name: string, source: string, because: string): Fault => ({
-  ...{ path: shownPath([name], source), source, message: `has no effect here: ${because}.` },
+  path: shownPath([name], source),
+  source,
+  message: `has no effect here: ${because}.`,
 });
 
 const offValues: readonly unknown[] = [undefined, false, 0, -1];

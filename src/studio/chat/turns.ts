@@ -108,8 +108,12 @@ export class Turns {
     if (request.blind && Math.random() < 0.5) order.reverse();
     const { temperature, maxTokens, seed } = { ...usual, ...request.sampling };
     const turn: Turn = {
-      ...{ messages: request.messages, sides: order.map(() => undefined), order, voted: false },
-      ...{ blind: request.blind && slots === 2, settings: { temperature, maxTokens, seed } },
+      messages: request.messages,
+      sides: order.map(() => undefined),
+      order,
+      voted: false,
+      blind: request.blind && slots === 2,
+      settings: { temperature, maxTokens, seed },
     };
     this.#turns.set(request.turn, turn);
     for (const oldest of this.#turns.keys()) {
@@ -162,7 +166,14 @@ async function speak(
   const started = performance.now();
   const { temperature, seed, topP = 1, topK = 0, minP = 0 } = settings;
   const submission = sampler.submit({
-    ...{ prompt, temperature, seed, topP, topK, minP, adapter, signal },
+    prompt,
+    temperature,
+    seed,
+    topP,
+    topK,
+    minP,
+    adapter,
+    signal,
     maxNewTokens: Math.min(room, settings.maxTokens),
     stopIds: tokenizer.eosIds,
   });

@@ -28,7 +28,11 @@ export class JobHandle {
     const { kind, title, commandLine } = begun;
     this.job = {
       id: randomBytes(8).toString('hex'),
-      ...{ kind, title, state: 'running', started: Date.now(), lines: [] },
+      kind,
+      title,
+      state: 'running',
+      started: Date.now(),
+      lines: [],
       ...(commandLine === undefined ? {} : { commandLine }),
     };
     this.cancel = begun.cancel;

@@ -62,12 +62,15 @@ export class Processes implements Disposable {
   ): JobHandle {
     const { file, args: first, env } = this.#launcher();
     const child = spawn(file, [...first, ...args], {
-      ...{ cwd: where(), stdio: ['ignore', 'pipe', 'pipe'] },
+      cwd: where(),
+      stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...env },
     });
     this.#children.add(child);
     const handle = this.#jobs.begin({
-      ...{ kind, title, commandLine: this.shown(args) },
+      kind,
+      title,
+      commandLine: this.shown(args),
       cancel: () => child.kill('SIGTERM'),
     });
     let output = '';
@@ -94,7 +97,9 @@ export class Processes implements Disposable {
     const log = openSync(path, 'ax', 0o600);
     try {
       const child = spawn(file, [...first, ...args], {
-        ...{ cwd: where(), detached: true, stdio: ['ignore', log, log] },
+        cwd: where(),
+        detached: true,
+        stdio: ['ignore', log, log],
         env: { ...process.env, ...env },
       });
       child.unref();

@@ -60,7 +60,9 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
     const modelAgrees = scores === undefined ? undefined : scores[0] > scores[1] === (vote === '1');
     const file = fileOf(path, split);
     const rating = file.add({
-      ...{ index, vote, first },
+      index,
+      vote,
+      first,
       ...(agrees === undefined ? {} : { agrees }),
       ...(modelAgrees === undefined ? {} : { modelAgrees }),
       ...(note === undefined ? {} : { note }),
@@ -80,7 +82,8 @@ export function dataRoutes({ places, jobs, scorer }: DataParts): Route[] {
       const { dataset, split } = asked(query);
       const path = places.find(dataset);
       return queryExamples(await cache.of(path, split), fileOf(path, split).ratings, {
-        ...{ q: query.get('q')?.slice(0, 500), filter: query.get('filter') ?? undefined },
+        q: query.get('q')?.slice(0, 500),
+        filter: query.get('filter') ?? undefined,
         offset: Math.trunc(numberOf(query, 'offset', 0) ?? 0),
         limit: Math.trunc(numberOf(query, 'limit', 1, 200) ?? 50),
       });

@@ -71,7 +71,9 @@ function modelRow(path: string, place: ModelRow['place']): ModelRow | undefined 
   const quantised = config?.quantization_config;
   const isReward = architecture?.endsWith('ForSequenceClassification') ?? false;
   return {
-    ...{ model: shownHere(path), name: shownHere(path), place },
+    model: shownHere(path),
+    name: shownHere(path),
+    place,
     kind: quantised !== undefined ? 'quantised' : adapter !== undefined ? 'adapter' : isReward ? 'reward' : 'base',
     ...(architecture === undefined ? {} : { architecture }),
     ...(adapter?.base_model_name_or_path === undefined ? {} : { base: adapter.base_model_name_or_path }),

@@ -22,8 +22,11 @@ export function stepSummaries(index: RolloutIndex, side: Side): StepSummary[] {
     .all();
   const number = (value: unknown) => (value === null ? null : Number(value));
   const summaries = found.map((row) => ({
-    ...{ step: Number(row.step), count: Number(row.count), meanReward: number(row.mean) },
-    ...{ minReward: number(row.min), maxReward: number(row.max) },
+    step: Number(row.step),
+    count: Number(row.count),
+    meanReward: number(row.mean),
+    minReward: number(row.min),
+    maxReward: number(row.max),
     ...(row.accuracy === null ? {} : { accuracy: Number(row.accuracy) }),
   }));
   kept.set(index, new Map([[key, summaries]]));
@@ -42,7 +45,11 @@ export function promptHistory(index: RolloutIndex, side: Side, promptIndex: numb
   const chosen = ids.filter((_, i) => i % every === 0);
   const texts = index.database.prepare(`select prompt, completion from source.${source} where id = ?`);
   const answers = rowsOf(index, side, chosen).map(({ id, step, reward, correct, length }) => ({
-    ...{ id, step, reward, length, completion: String(texts.get(id)?.completion ?? '') },
+    id,
+    step,
+    reward,
+    length,
+    completion: String(texts.get(id)?.completion ?? ''),
     ...(correct === undefined ? {} : { correct }),
   }));
   const prompt = chosen[0] === undefined ? '' : String(texts.get(chosen[0])?.prompt ?? '');

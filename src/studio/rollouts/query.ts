@@ -49,7 +49,11 @@ function plain(index: RolloutIndex, query: RolloutQuery, side: Side): Found | un
 }
 
 const columns: Record<RolloutSort, string> = {
-  ...{ id: 'r.id', step: 'r.step', reward: 'r.reward', advantage: 'r.advantage', length: 'r.length' },
+  id: 'r.id',
+  step: 'r.step',
+  reward: 'r.reward',
+  advantage: 'r.advantage',
+  length: 'r.length',
   prompt: 'r.prompt_index',
 };
 
@@ -191,9 +195,14 @@ function partsOf(index: RolloutIndex, table: string, list: string): Map<number, 
 function rowOf(row: Record<string, unknown>, { correct, ...parts }: Record<string, number>): RolloutRow {
   const number = (value: unknown) => (value === null || value === undefined ? null : Number(value));
   return {
-    ...{ id: Number(row.id), step: Number(row.step), epoch: Number(row.epoch), promptIndex: Number(row.promptIndex) },
+    id: Number(row.id),
+    step: Number(row.step),
+    epoch: Number(row.epoch),
+    promptIndex: Number(row.promptIndex),
     ...(row.rolloutIndex === undefined ? {} : { rolloutIndex: Number(row.rolloutIndex) }),
-    ...{ prompt: String(row.prompt), completion: String(row.completion), reward: number(row.reward) },
+    prompt: String(row.prompt),
+    completion: String(row.completion),
+    reward: number(row.reward),
     ...(row.advantage === undefined ? {} : { advantage: number(row.advantage) }),
     length: Number(row.lengthTokens ?? row.tokens ?? row.chars),
     ...(correct === undefined ? {} : { correct: correct === 1 }),

@@ -64,10 +64,16 @@ export function queryOf(query: URLSearchParams): RolloutQuery {
   const ending = text('ending');
   const correct = text('correct');
   return {
-    ...{ step: numberOf(query, 'step'), from: numberOf(query, 'from'), to: numberOf(query, 'to') },
-    ...{ minReward: numberOf(query, 'minReward'), maxReward: numberOf(query, 'maxReward') },
-    ...{ minLength: numberOf(query, 'minLength'), maxLength: numberOf(query, 'maxLength') },
-    ...{ q: text('q')?.slice(0, 500), task: text('task'), prompt: numberOf(query, 'prompt') },
+    step: numberOf(query, 'step'),
+    from: numberOf(query, 'from'),
+    to: numberOf(query, 'to'),
+    minReward: numberOf(query, 'minReward'),
+    maxReward: numberOf(query, 'maxReward'),
+    minLength: numberOf(query, 'minLength'),
+    maxLength: numberOf(query, 'maxLength'),
+    q: text('q')?.slice(0, 500),
+    task: text('task'),
+    prompt: numberOf(query, 'prompt'),
     ending: ending === 'ended' || ending === 'cut' ? ending : undefined,
     correct: correct === undefined ? undefined : isYes(correct),
     sort: sorts.find((each) => each === query.get('sort')) ?? 'id',

@@ -73,7 +73,10 @@ function configValues(config: Record<string, unknown>, schema: ConfigSchema | un
 function snapshotRow({ name, path, bytes, quantised }: RunEntry['snapshots'][number]): SnapshotRow {
   const step = /-(\d+)$/.exec(name)?.[1];
   return {
-    ...{ name, bytes, quantised, model: shownHere(path) },
+    name,
+    bytes,
+    quantised,
+    model: shownHere(path),
     modified: lstatSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0,
     ...(step === undefined ? {} : { step: Number(step) }),
   };

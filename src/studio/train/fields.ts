@@ -67,7 +67,11 @@ function trainField(name: string, type: z.ZodType): TrainField {
   const standard = defaultValue(type);
   const picked = picks.find(([pattern]) => pattern.test(name))?.[1];
   return {
-    ...{ name, flag: `--${kebabCase(name)}`, description, required: isRequired(type), advanced: !usual.has(name) },
+    name,
+    flag: `--${kebabCase(name)}`,
+    description,
+    required: isRequired(type),
+    advanced: !usual.has(name),
     type: typeOf(kind),
     ...(standard === undefined ? {} : { default: standard }),
     ...(kind.kind === 'enum' ? { choices: kind.values } : {}),

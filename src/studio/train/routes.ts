@@ -37,7 +37,10 @@ export function trainRoutes(parts: TrainParts): Route[] {
     get('/api/train/commands', () =>
       above.verbs.map(
         ({ name, description, examples = [] }): TrainCommand => ({
-          ...{ name, title: `train ${name}`, description, examples: [...examples] },
+          name,
+          title: `train ${name}`,
+          description,
+          examples: [...examples],
         }),
       ),
     ),

@@ -26,7 +26,9 @@ export async function startTraining(
   const commandLine = parts.processes.shown(args);
   const { child, console: path } = parts.processes.detach(args);
   const handle = parts.jobs.begin({
-    ...{ kind: 'train', title: `train ${verb.name}`, commandLine },
+    kind: 'train',
+    title: `train ${verb.name}`,
+    commandLine,
     cancel: () => child.kill('SIGINT'),
   });
   const lines = new Follower(path, 'start');

@@ -40,7 +40,9 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
     model.trainable(),
     { lr, weightDecay },
     {
-      ...{ world: parts.world ?? soloWorld, shard, base: model.decoder.tensors() },
+      world: parts.world ?? soloWorld,
+      shard,
+      base: model.decoder.tensors(),
     },
   );
   return {

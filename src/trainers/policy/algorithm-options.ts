@@ -61,21 +61,25 @@ export function algorithmOf(config: AlgorithmConfig): { algorithm: PolicyAlgorit
   const { klCoef, klEstimator, klTimesRatio, aggregation, entropyCoef, valueCoef, valueClip, gamma, whiten } = config;
   const { ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative } = config;
   const options = policyOptions(algorithm, {
-    ...{
-      klCoef,
-      klEstimator,
-      klTimesRatio,
-      clipLow,
-      clipHigh,
-      aggregation,
-      entropyCoef,
-      valueCoef,
-      valueClip,
-      gamma,
-      lambda,
-      whiten,
-    },
-    ...{ ppoEpochs, targetKl, adaptiveKl, dropEqualGroups, overlongRamp, tauPositive, tauNegative },
+    klCoef,
+    klEstimator,
+    klTimesRatio,
+    clipLow,
+    clipHigh,
+    aggregation,
+    entropyCoef,
+    valueCoef,
+    valueClip,
+    gamma,
+    lambda,
+    whiten,
+    ppoEpochs,
+    targetKl,
+    adaptiveKl,
+    dropEqualGroups,
+    overlongRamp,
+    tauPositive,
+    tauNegative,
   });
   return { algorithm, options };
 }

@@ -113,8 +113,20 @@ export function startPolicy(
     const run = await startRun('train policy', policySchema, resolved, placed);
     const store = config.saveRollouts && world.isFirst ? await run.rollouts() : undefined;
     const task = new PolicyTask({
-      ...{ config, algorithm, options: algorithmOptions, model, tokenizer, sampler, reference, critic },
-      ...{ prompts, scorer, optimizer, world, plannedSteps: plannedSteps(config, prompts), store },
+      config,
+      algorithm,
+      options: algorithmOptions,
+      model,
+      tokenizer,
+      sampler,
+      reference,
+      critic,
+      prompts,
+      scorer,
+      optimizer,
+      world,
+      plannedSteps: plannedSteps(config, prompts),
+      store,
       dataFingerprint: train.length === 0 ? undefined : promptsFingerprint(train),
       ...(evaluation.length === 0 ? {} : { evaluate }),
     });
@@ -131,7 +143,15 @@ export function startPolicy(
     }
 
     const parts = trainingParts(run, {
-      ...{ schema: policySchema, resolved, options, task, model, tokenizer, judged, label: algorithm.name, world },
+      schema: policySchema,
+      resolved,
+      options,
+      task,
+      model,
+      tokenizer,
+      judged,
+      label: algorithm.name,
+      world,
       after: async () => {
         if (options.run?.curves !== false) await writePolicyReport(run.folder);
       },

@@ -84,7 +84,10 @@ export async function whatIf(folder: string, question: WhatIfQuestion): Promise<
     recorded: { ...recorded.side, logged },
     changed: changed.side,
     rollouts: stored.stored.map(({ id, reward, stored: advantage }, i) => ({
-      ...{ id, reward, recorded: advantage, changed: changed.perRollout[i]?.advantage ?? 0 },
+      id,
+      reward,
+      recorded: advantage,
+      changed: changed.perRollout[i]?.advantage ?? 0,
       ratio: changed.perRollout[i]?.ratio ?? [],
       clipped: changed.perRollout[i]?.clipped ?? [],
       clippedRecorded: recorded.perRollout[i]?.clipped ?? [],

@@ -52,7 +52,9 @@ export function startReward(
   const { progress, signal } = options;
   return setUpTraining(config, async (opened, freed, world) => {
     const { model, tokenizer } = await loadForTraining(config, {
-      ...{ head: rewardHeads[config.type], progress, refuse: refusal(rewardSchema, resolved) },
+      head: rewardHeads[config.type],
+      progress,
+      refuse: refusal(rewardSchema, resolved),
     });
     freed.use(model);
     const data = await rewardTokens(config, tokenizer, options);
@@ -81,7 +83,14 @@ export function startReward(
     const run = await startRun('train reward', rewardSchema, resolved, options.run);
     const report = { run, config, model, tokenizer, validation: heldOut, tally: train.tally, signal };
     return trainingParts(run, {
-      ...{ schema: rewardSchema, resolved, options, task, model, tokenizer, label: 'reward model', world },
+      schema: rewardSchema,
+      resolved,
+      options,
+      task,
+      model,
+      tokenizer,
+      label: 'reward model',
+      world,
       judged: rewardMeasures(config.type),
       after: (result) => writeRewardReport({ ...report, result }),
     });

@@ -130,7 +130,8 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
   const { config } = resolved;
   return setUpTraining(config, async (opened, freed, world) => {
     const { model, tokenizer } = await loadForTraining(config, {
-      ...{ progress: options.progress, refuse: refusal(sftSchema, resolved) },
+      progress: options.progress,
+      refuse: refusal(sftSchema, resolved),
     });
     freed.use(model);
     const data = await sftTokens(config, tokenizer, options);

@@ -20,7 +20,8 @@ const shared = {
     description: "folder for model and results; quantized_TYPE in the model's own, ./quantized_models for hub models",
     group,
   }),
-  ...{ dtype, device },
+  dtype,
+  device,
   json: field(z.boolean().default(false), { description: 'print the results as JSON', group: evaluation }),
 };
 
@@ -35,7 +36,9 @@ export const quantizeRewardSchema = z.object({
   }),
   ...shared,
   dataset,
-  ...{ split, subset, onBadRow },
+  split,
+  subset,
+  onBadRow,
   task: field(z.string().optional(), {
     description: 'problems to generate in place of a dataset',
     group: evaluation,
@@ -67,8 +70,11 @@ export const quantizePolicySchema = z.object({
     description: 'prompts that the original responds to',
     group: evaluation,
   }),
-  ...{ dataset: policy.dataset, subset: policy.subset, task: policy.task },
-  ...{ promptFormat: policy.promptFormat, system: policy.system },
+  dataset: policy.dataset,
+  subset: policy.subset,
+  task: policy.task,
+  promptFormat: policy.promptFormat,
+  system: policy.system,
   maxNewTokens: field(positive().default(512), { description: 'longest answer, in tokens', group: evaluation }),
   temperature: field(z.number().positive().default(1), {
     description: 'of the responses and of the KL',

@@ -61,12 +61,17 @@ export async function quantizePolicy(
   const tokens = responses.reduce((sum, { ids }) => sum + ids.length, 0);
   const measured = (model: Model, seconds: number, written: number): PolicyMeasurement => ({
     ...sizeOf(model),
-    ...{ eval_seconds: seconds, eval_tokens_per_second: tokens / seconds, generated_tokens_per_second: written },
+    eval_seconds: seconds,
+    eval_tokens_per_second: tokens / seconds,
+    generated_tokens_per_second: written,
   });
   const own = measured(original, compared.seconds[0], speed.original);
   const quantized = measured(quantised, compared.seconds[1], speed.quantized);
   const results: QuantizePolicyResults = {
-    ...{ model: config.model, quant_type: config.quantType, original: own, quantized },
+    model: config.model,
+    quant_type: config.quantType,
+    original: own,
+    quantized,
     kl_evaluation: klEvaluation(compared.tokens),
     comparison: {
       size_reduction_pct: 100 * (1 - quantized.size_bytes / own.size_bytes),
@@ -122,7 +127,11 @@ async function sampleResponses(
 ): Promise<PromptedResponse[]> {
   using sampler = new Sampler(model, { tokenizer });
   const requests = prompts.map(({ ids }, i) => ({
-    ...{ prompt: ids, maxNewTokens, temperature, stopIds: tokenizer.eosIds, seed: seed + i },
+    prompt: ids,
+    maxNewTokens,
+    temperature,
+    stopIds: tokenizer.eosIds,
+    seed: seed + i,
   }));
   const written = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();

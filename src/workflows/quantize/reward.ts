@@ -67,7 +67,9 @@ export async function quantizeReward(
     first.ids.subarray(first.cuSeqlens[i], first.cuSeqlens[i + 1]),
   );
   const results: QuantizeRewardResults = {
-    ...{ model: config.checkpoint, type: notes.type, quant_type: config.quantType },
+    model: config.checkpoint,
+    type: notes.type,
+    quant_type: config.quantType,
     ...measured,
     comparison: comparison(measured, scores),
     layers: layerLosses(original, quantised, ids),
