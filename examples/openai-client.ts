@@ -38,10 +38,7 @@ const schema = {
   additionalProperties: false,
 };
 const shaped = await client.chat.completions.create({
-  model,
-  messages,
-  seed: 1,
-  max_completion_tokens: 200,
+  ...{ model, messages, seed: 1, max_completion_tokens: 200 },
   response_format: { type: 'json_schema', json_schema: { name: 'answer', schema, strict: true } },
 });
 console.log('json:', JSON.parse(shaped.choices[0]?.message.content ?? ''));

@@ -21,20 +21,9 @@ const imitateTheBest = definePolicyAlgorithm({
 
 const accuracies: number[] = [];
 for await (const { step, train } of trainPolicy({
-  algorithm: imitateTheBest,
-  model: 'models/tiny',
-  task: 'spell_backward:1',
-  maxSteps: Number(flags.steps),
-  batchSize: 8,
-  gradAccum: 1,
-  lr: 2e-4,
-  maxNewTokens: 64,
-  evalSteps: -1,
-  evalNumPrompts: 0,
-  reportTo: ['none'],
-  outputDir: 'checkpoints/own',
-  saveModel: false,
-  saveRollouts: false,
+  ...{ algorithm: imitateTheBest, model: 'models/tiny', task: 'spell_backward:1', maxSteps: Number(flags.steps) },
+  ...{ batchSize: 8, gradAccum: 1, lr: 2e-4, maxNewTokens: 64, evalSteps: -1, evalNumPrompts: 0, reportTo: ['none'] },
+  ...{ outputDir: 'checkpoints/own', saveModel: false, saveRollouts: false },
 })) {
   accuracies.push(train.accuracy ?? 0);
   console.log(`step ${step}  right ${train.accuracy?.toFixed(2)}`);

@@ -23,18 +23,9 @@ const pairs = (part: 'train' | 'test', count: number) => [
   ...preferenceRows({ tasks: 'number_sorting:1,spell_backward:1', seed: 1, count, part }),
 ];
 for await (const { step, train, eval: held } of trainPreference({
-  loss: exponential,
-  model: 'models/tiny',
-  dataset: pairs('train', 480),
-  evalDataset: pairs('test', 64),
-  batchSize: 16,
-  gradAccum: 1,
-  lr: 1e-4,
-  maxSteps: Number(flags.steps),
-  evalSteps: 10,
-  reportTo: ['none'],
-  outputDir: 'checkpoints/own',
-  saveModel: false,
+  ...{ loss: exponential, model: 'models/tiny', dataset: pairs('train', 480), evalDataset: pairs('test', 64) },
+  ...{ batchSize: 16, gradAccum: 1, lr: 1e-4, maxSteps: Number(flags.steps), evalSteps: 10, reportTo: ['none'] },
+  ...{ outputDir: 'checkpoints/own', saveModel: false },
 })) {
   console.log(`step ${step}  loss ${train.loss.toFixed(3)}`);
   if (held !== undefined) console.log(`held-out pairs ranked rightly: ${held.accuracy}`);

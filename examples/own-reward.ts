@@ -20,21 +20,9 @@ function briefly(batch: readonly RewardItem[]) {
 let last = '';
 for await (const { step, train } of trainPolicy(
   {
-    algorithm: 'rloo',
-    model: 'models/tiny',
-    task: 'spell_backward:1',
-    verifierReward: false,
-    batchSize: 8,
-    gradAccum: 1,
-    lr: 2e-4,
-    maxNewTokens: 64,
-    maxSteps: Number(flags.steps),
-    evalSteps: -1,
-    evalNumPrompts: 0,
-    outputDir: 'checkpoints/own',
-    saveModel: false,
-    saveRollouts: false,
-    reportTo: ['none'],
+    ...{ algorithm: 'rloo', model: 'models/tiny', task: 'spell_backward:1', verifierReward: false },
+    ...{ batchSize: 8, gradAccum: 1, lr: 2e-4, maxNewTokens: 64, maxSteps: Number(flags.steps), evalSteps: -1 },
+    ...{ evalNumPrompts: 0, outputDir: 'checkpoints/own', saveModel: false, saveRollouts: false, reportTo: ['none'] },
   },
   { rewards: [briefly] },
 )) {
