@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -6,28 +7,22 @@ import { bestOfNForm, fitted, leastSquares, rlForm } from '../recipes/replicatio
 import { bestOf, chances, distances, sizes } from '../recipes/replications/over-optimisation/measure.ts';
 import { readOutcomes } from '../recipes/replications/results.ts';
 import { studies } from '../recipes/replications/studies.ts';
+import { type Outcome, Outcomes } from '../recipes/replications/study.ts';
 import { teacherRows } from '../recipes/replications/zero/teacher.ts';
 
 const root = join(import.meta.dirname, '..');
+const atLeastThree = expect.toSatisfy((outcomes: Outcome[]) => outcomes.length >= 3);
 
 describe('docs/replications.md', () => {
   it('is what the results in the repository say', () => {
     expect(readFileSync(join(root, 'docs/replications.md'), 'utf8')).toBe(documentText());
   });
 
-  it.each(studies.map(({ name }) => name))(
-    '%s: every condition has three seeds, unless the page says which lack some',
-    (name) => {
-      const study = studies.find((each) => each.name === name);
-      const outcomes = readOutcomes(join(root, 'recipes/replications'), name);
-      for (const condition of study?.conditions ?? [])
-        expect([condition, outcomes.filter((outcome) => outcome.condition === condition).length]).toEqual([
-          condition,
-          expect.toSatisfy((seeds: number) => seeds >= (study?.incomplete === undefined ? 3 : 1)),
-        ]);
-      expect(existsSync(join(root, `docs/images/replication-${name}.png`))).toBe(true);
-    },
-  );
+  it.each(studies)('$name: every condition has three seeds', ({ name, conditions }) => {
+    const outcomes = new Outcomes(readOutcomes(join(root, 'recipes/replications'), name));
+    for (const condition of conditions) expect([condition, outcomes.of(condition)]).toEqual([condition, atLeastThree]);
+    expect(existsSync(join(root, `docs/images/replication-${name}.png`))).toBe(true);
+  });
 
   it('gives verdicts by what holds', () => {
     const finding = (holds: boolean) => ({ claim: 'c', holds, numbers: '' });
@@ -94,4 +89,32 @@ it('the teacher keeps its habits', () => {
   const corrected = rows.find(({ messages }) => /^check: wrong$/m.test(messages[1]?.content ?? ''))?.messages[1]
     ?.content;
   expect(corrected?.split('check: wrong')[1]).toMatch(/left[\s\S]*<answer>/);
+});
+
+describe('outcomes', () => {
+  it('leave a training that failed out of the numbers, and keep what became of it', () => {
+    const done = { condition: 'a', seconds: 1, values: { right: 0.5 } };
+    const outcomes = new Outcomes([
+      { ...done, seed: 2 },
+      { ...done, seed: 1, values: {}, failed: 'The training has diverged.' },
+    ]);
+    expect(outcomes.numbers('a', 'right')).toEqual([0.5]);
+    expect(outcomes.failed.map(({ seed, failed }) => [seed, failed])).toEqual([[1, 'The training has diverged.']]);
+  });
+});
+
+describe('npm run replicate', () => {
+  const replicate = (...args: string[]) =>
+    spawnSync(process.execPath, [join(root, 'recipes/replications/run.ts'), ...args], { encoding: 'utf8' });
+
+  it.each([
+    [['--sedes', '1'], /Unknown option '--sedes'.*--seeds 4,5,6/s],
+    [['zero', '--seeds', 'one'], /--seeds is a list of whole numbers/],
+    [['nothing'], /No replication "nothing"; there are: over-optimisation/],
+    [['zero', '--job', 'cannot 1'], /zero has no condition "cannot"/],
+  ])('refuses %j', (args, message) => {
+    const { status, stderr } = replicate(...args);
+    expect(stderr).toMatch(message);
+    expect([status, /^ +at /m.test(stderr)]).toEqual([2, false]);
+  });
 });

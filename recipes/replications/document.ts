@@ -81,7 +81,10 @@ function section({ study, outcomes, report }: Reported, i: number): string {
     `[${study.paper.name}](${study.paper.url}). \`npm run replicate -- ${study.name}\`, ${outcomes.all.length} jobs, seeds ${seeds.join(', ')}.`,
     `**Published.** ${study.published}`,
     `**Here.** ${study.ours}`,
-    ...(study.incomplete === undefined ? [] : [`**Incomplete.** ${study.incomplete}`]),
+    ...outcomes.failed.map(
+      ({ condition, seed, failed }) =>
+        `**Failed.** ${condition}, seed ${seed}: ${failed} Another seed stands in for it.`,
+    ),
     `| statement | holds | numbers |\n|---|---|---|\n${report.findings.map(({ claim, holds, numbers }) => `| ${claim} | ${holds ? 'yes' : '**no**'} | ${numbers} |`).join('\n')}`,
     ...(study.reading === '' ? [] : [`**Reading.** ${study.reading}`]),
     `![${study.title}](images/replication-${study.name}.png)`,

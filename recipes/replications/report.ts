@@ -57,10 +57,24 @@ export function gains(outcomes: Outcomes, conditions: readonly string[], gold = 
   );
 }
 
-export const fitsOf = (outcomes: Outcomes, named: readonly (readonly [string, readonly string[]])[], form: Form) =>
-  named.map(([name, conditions]) => ({ name, fit: leastSquares(gains(outcomes, conditions), form) }));
+export interface NamedFit {
+  name: string;
+  fit: Fit;
+  /** The largest d that was measured. */
+  farthest: number;
+}
 
-export function fitTable(fits: readonly { name: string; fit: Fit }[], of: string): Table {
+export const fitsOf = (
+  outcomes: Outcomes,
+  named: readonly (readonly [string, readonly string[]])[],
+  form: Form,
+): NamedFit[] =>
+  named.map(([name, conditions]) => {
+    const points = gains(outcomes, conditions);
+    return { name, fit: leastSquares(points, form), farthest: Math.max(...points.map(({ d }) => d)) };
+  });
+
+export function fitTable(fits: readonly NamedFit[], of: string): Table {
   return {
     head: [of, 'form', 'α (95 %)', 'β (95 %)', 'R²', 'peak at d'],
     rows: fits.map(({ name, fit: each }) => [
@@ -77,13 +91,16 @@ function peak({ form, alpha, beta }: Fit): string {
   return d > 99 ? '> 99' : d.toFixed(1);
 }
 
-/** The fitted curves from 0 to the largest d that was measured. */
-export function fittedChart(labels: ChartLabels, fits: readonly { name: string; fit: Fit }[], largest: number): Chart {
-  const x = Array.from({ length: 41 }, (_, i) => (largest * i) / 40);
+/** The fitted curves, each from 0 to the largest d that was measured for it. */
+export function fittedChart(labels: ChartLabels, fits: readonly NamedFit[]): Chart {
+  const places = Array.from({ length: 41 }, (_, i) => i / 40);
   return lineChart({
     ...size,
     ...labels,
     smooth: false,
-    series: fits.map(({ name, fit: each }) => ({ name, x, y: x.map((d) => fitted(each, d)) })),
+    series: fits.map(({ name, fit: each, farthest }) => {
+      const x = places.map((place) => place * farthest);
+      return { name, x, y: x.map((d) => fitted(each, d)) };
+    }),
   });
 }

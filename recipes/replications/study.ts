@@ -11,7 +11,10 @@ export interface Outcome {
   condition: string;
   seed: number;
   seconds: number;
+  /** Empty where it failed. */
   values: Values;
+  /** What became of a training that did not come to its end. */
+  failed?: string;
   /** Where it was run, if not on the machine of the others; its seconds then do not count. */
   elsewhere?: string;
 }
@@ -24,8 +27,8 @@ export interface Lab {
   /** The model that ships with attune. */
   model: string;
   /**
-   * A folder that several jobs of a study need: found if one of them has made it, otherwise made here. Two processes may make
-   * it at the same time; the first to finish wins.
+   * A folder that several jobs of a study need: found if one of them has made it, otherwise made here. Other processes wait
+   * for the one that makes it.
    */
   shared: (name: string, make: (folder: string) => Promise<void>) => Promise<string>;
 }
@@ -57,8 +60,6 @@ export interface Study {
   published: string;
   /** What we do, and what differs. */
   ours: string;
-  /** Which conditions lack some of their seeds, and why; said on the page. */
-  incomplete?: string;
   /** What we read from the outcome; written once the numbers were there. */
   reading: string;
   conditions: readonly string[];
@@ -69,10 +70,13 @@ export interface Study {
 
 /** The outcomes of a study, asked for by condition. */
 export class Outcomes {
+  /** Those with numbers. */
   readonly all: readonly Outcome[];
+  readonly failed: readonly Outcome[];
 
-  constructor(all: readonly Outcome[]) {
-    this.all = all;
+  constructor(outcomes: readonly Outcome[]) {
+    this.all = outcomes.filter(({ failed }) => failed === undefined);
+    this.failed = outcomes.filter(({ failed }) => failed !== undefined);
   }
 
   of(condition: string): Outcome[] {

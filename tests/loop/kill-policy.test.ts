@@ -31,19 +31,25 @@ function outcome(output: string) {
   };
 }
 
-it(`a policy run ends the same after ${killsWanted} kills`, async () => {
-  const model = await tinyModel(join(folder, 'model'));
-  const argumentsFor = (output: string) => [model, output, String(totalSteps)];
-  const whole = join(folder, 'whole');
-  expect(await life('./policy-child.ts', argumentsFor(whole))).toEqual({ ended: true, errors: '' });
-  const reference = outcome(whole);
-  expect(reference.metrics.map(({ step }) => step)).toEqual(Array.from({ length: totalSteps + 1 }, (_, step) => step));
-  expect(reference.rows.rollouts?.length).toBe(8 * totalSteps);
-  expect(reference).toMatchObject({ leftovers: [] });
+it(
+  `a policy run ends the same after ${killsWanted} kills`,
+  async () => {
+    const model = await tinyModel(join(folder, 'model'));
+    const argumentsFor = (output: string) => [model, output, String(totalSteps)];
+    const whole = join(folder, 'whole');
+    expect(await life('./policy-child.ts', argumentsFor(whole))).toEqual({ ended: true, errors: '' });
+    const reference = outcome(whole);
+    expect(reference.metrics.map(({ step }) => step)).toEqual(
+      Array.from({ length: totalSteps + 1 }, (_, step) => step),
+    );
+    expect(reference.rows.rollouts?.length).toBe(8 * totalSteps);
+    expect(reference).toMatchObject({ leftovers: [] });
 
-  for (let kills = 0, attempt = 0; kills < killsWanted; attempt++) {
-    const output = join(folder, `killed-${attempt}`);
-    kills += await livesToTheEnd('./policy-child.ts', argumentsFor(output), killsWanted - kills, 500);
-    expect(outcome(output)).toEqual(reference);
-  }
-}, 120_000);
+    for (let kills = 0, attempt = 0; kills < killsWanted; attempt++) {
+      const output = join(folder, `killed-${attempt}`);
+      kills += await livesToTheEnd('./policy-child.ts', argumentsFor(output), killsWanted - kills, 500);
+      expect(outcome(output)).toEqual(reference);
+    }
+  },
+  60_000 + 10_000 * killsWanted,
+);

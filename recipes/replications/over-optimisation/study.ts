@@ -87,7 +87,6 @@ function report(outcomes: Outcomes) {
     fittedChart(
       { title: `${way}: gain, fitted`, xLabel: '√KL to the start', yLabel: 'gained over the start' },
       fits[way].filter(({ name }) => byData.includes(name)),
-      dOf(way),
     ),
   );
   const bon = (judge: string) => `best of n: ${judge}`;

@@ -58,9 +58,9 @@ export const overOptimisation: Experiment = {
           numbers: `right at n = 1, at the best n and at n = 64: ${course(few)} with 24 pairs, ${course(many)} with ${own.length}`,
         },
         {
-          claim: 'more data push the turn out, and neither comes near a perfect judge',
+          claim: 'with more data the fall is less deep, and neither comes near a perfect judge',
           holds: last(many) > last(few) && last(many) < (any.at(-1) as number) - 0.2,
-          numbers: `a perfect judge ${percent(any.at(-1) as number)}`,
+          numbers: `at n = 64 ${percent(last(few))} with 24 pairs, ${percent(last(many))} with ${own.length}, a perfect judge ${percent(any.at(-1) as number)}`,
         },
       ],
     };

@@ -17,7 +17,15 @@ interface Labels {
   height?: number;
 }
 
-const sized = ({ title, width = 380, height = 240 }: Labels): Chart => ({ ...(title ? { title } : {}), width, height });
+const defaultWidth = 380;
+const sized = ({ title, width = defaultWidth, height = 240 }: Labels): Chart => ({
+  ...(title ? { title } : {}),
+  ...{ width, height },
+});
+/** A legend below that is no wider than the chart, so that the chart is not drawn small beside it: about 7 px a letter and 40 a sign. */
+const legendOf = (names: readonly string[], { width = defaultWidth }: Labels): Chart => ({
+  columns: Math.max(1, Math.floor(width / (40 + 7 * Math.max(...names.map((name) => name.length))))),
+});
 const quantitative = (field: string, title: string | null, extra: Chart = {}): Chart => ({
   field,
   type: 'quantitative',
@@ -86,7 +94,7 @@ export function lineChart(options: LineOptions): Chart {
     type: 'nominal',
     title: null,
     scale: { domain: names, range: colorsOf(names) },
-    legend: names.length > 1 ? {} : null,
+    legend: names.length > 1 ? legendOf(names, options) : null,
   };
   const x = quantitative('x', options.xLabel ?? 'step', {
     scale: { zero: false, nice: false, ...(options.xMax === undefined ? {} : { domainMax: options.xMax }) },
@@ -158,7 +166,7 @@ export function histogram(options: HistogramOptions): Chart {
         type: 'nominal',
         title: null,
         scale: { domain: names, range: colorsOf(names) },
-        legend: names.length > 1 ? {} : null,
+        legend: names.length > 1 ? legendOf(names, options) : null,
       },
     },
   };
@@ -190,7 +198,13 @@ export function scatter(options: ScatterOptions): Chart {
       y: quantitative('y', options.yLabel ?? null, fitted),
       color:
         groups.length > 0
-          ? { field: 'group', type: 'nominal', title: null, scale: { domain: groups, range: colorsOf(groups) } }
+          ? {
+              field: 'group',
+              type: 'nominal',
+              title: null,
+              scale: { domain: groups, range: colorsOf(groups) },
+              legend: legendOf(groups, options),
+            }
           : { value: colors.plain },
     },
   };
