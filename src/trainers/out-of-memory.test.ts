@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { preferenceRows } from '../../tests/support/preference-rows.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { WorldError } from '../dist/failure.ts';
 import { explainOutOfMemory, isOutOfMemory } from './out-of-memory.ts';
 import { trainPreference } from './preference/preference.ts';
 
@@ -20,6 +21,7 @@ describe('an error of libtorch', () => {
     for (const error of [cuda, cpu, new Error('std::bad_alloc')]) expect(isOutOfMemory(error)).toBe(true);
     expect(isOutOfMemory(new Error('index out of range in self'))).toBe(false);
     expect(isOutOfMemory(explainOutOfMemory(cuda, 'training a step'))).toBe(false);
+    expect(isOutOfMemory(new WorldError(`Rank 1 has ended the run: ${cuda.message}`))).toBe(false);
   });
 
   it('becomes what was being done, what it needed, what is free and the three options that help most', () => {

@@ -3,6 +3,7 @@
  * with what each saves by the memory plan.
  */
 import { freemem } from 'node:os';
+import { WorldError } from '../dist/failure.ts';
 import { AttuneError } from '../errors.ts';
 import type { Device } from '../tensor/index.ts';
 
@@ -22,8 +23,9 @@ export interface MemoryNeeds {
 /** libtorch's words on a GPU and on a CPU, and the C++ library's. */
 const words = /out of memory|can't allocate memory|cannot allocate memory|bad_alloc|not enough memory/i;
 
+/** Whether this process ran out of memory: not what has been explained already, nor another rank's words. */
 export const isOutOfMemory = (error: unknown): error is Error =>
-  error instanceof Error && !(error instanceof OutOfMemory) && words.test(error.message);
+  error instanceof Error && !(error instanceof OutOfMemory || error instanceof WorldError) && words.test(error.message);
 
 /** An out-of-memory error that has been explained. */
 export class OutOfMemory extends AttuneError {
