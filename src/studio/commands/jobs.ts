@@ -72,12 +72,15 @@ export class JobHandle {
   }
 }
 
-/** `train  50%  3/6 steps` as consoles show it. */
+const factors: Readonly<Record<string, number>> = { '': 1, k: 1e3, M: 1e6, G: 1e9 };
+
+/** `train  50%  3/6 steps` and `sampling  20%  20.4k/98.3k tokens`, as consoles show it. */
 function progressIn(line: string): Job['progress'] {
-  const [, label = '', done, total] = /^(.*?)\s+\d+%\s+([\d,.]+)\/([\d,.]+)/.exec(line) ?? [];
-  if (done === undefined || total === undefined) return undefined;
-  const number = (text: string) => Number(text.replaceAll(',', ''));
-  return Number.isFinite(number(done)) ? { label: label.trim(), done: number(done), total: number(total) } : undefined;
+  const found = /^(.*?)\s+\d+%\s+([\d.]+)([kMG]?)\/([\d.]+)([kMG]?)(?:\s|$)/.exec(line);
+  if (found === null) return undefined;
+  const [, label = '', done, doneUnit = '', total, totalUnit = ''] = found;
+  const numbers = [Number(done) * (factors[doneUnit] ?? 1), Number(total) * (factors[totalUnit] ?? 1)] as const;
+  return numbers.every(Number.isFinite) ? { label: label.trim(), done: numbers[0], total: numbers[1] } : undefined;
 }
 
 export class Jobs {
