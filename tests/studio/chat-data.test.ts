@@ -57,7 +57,7 @@ describe('chat', () => {
   });
 
   it('streams a reply piece by piece, scored by the reward model', async () => {
-    expect((await load([tiny], reward)).state).toBe('done');
+    expect(await load([tiny], reward)).toMatchObject({ state: 'done', title: `${tiny}, ${reward}` });
     expect((await client.get('/api/chat/state')).json).toMatchObject({
       slots: [{ model: tiny, name: 'tiny' }],
       rewardModel: reward,

@@ -150,6 +150,8 @@ describe('one rollout', () => {
     const later = await under('step-3');
     expect(Math.max(...later.map(({ ratio = 1 }) => Math.abs(ratio - 1)))).toBeGreaterThan(1e-3);
     expect((await client.get(`${base}/rollouts/9?checkpoint=../../x`)).status).toBe(404);
+    const atOnce = await Promise.all([under('step-1'), under('step-3'), under('step-1')]);
+    expect(atOnce).toEqual([same, later, same]);
   });
 });
 

@@ -56,7 +56,7 @@ export class ChatModels implements Disposable {
     const reward = rewardModel === undefined ? undefined : this.#places.find(rewardModel);
     const handle = this.#jobs.begin({
       kind: 'load',
-      title: [...models, ...(rewardModel ?? [])].join(', ') || 'unload',
+      title: [...models, rewardModel].filter((name) => name !== undefined).join(', ') || 'unload',
     });
     this.#loading = handle;
     void this.#loadAll(handle, models, sources, rewardModel, reward)

@@ -21,6 +21,7 @@ interface Scored {
 export class TokenView implements Disposable {
   #tokenizers = new Map<string, Tokenizer | undefined>();
   #loaded: { path: string; model: Model } | undefined;
+  #last: Promise<unknown> = Promise.resolve();
 
   async tokens(
     run: RunEntry,
@@ -61,8 +62,15 @@ export class TokenView implements Disposable {
     return found;
   }
 
+  /** One after another: there is one model, and a second request may want another one. */
+  #score(run: RunEntry, stored: RolloutTokens, name: string): Promise<Scored> {
+    const scored = this.#last.then(() => this.#scoreNow(run, stored, name));
+    this.#last = scored.catch(() => {});
+    return scored;
+  }
+
   /** The checkpoint stays loaded for the next rollout; another one takes its place. */
-  async #score(run: RunEntry, { promptIds, completionIds }: RolloutTokens, name: string): Promise<Scored> {
+  async #scoreNow(run: RunEntry, { promptIds, completionIds }: RolloutTokens, name: string): Promise<Scored> {
     const snapshot = run.snapshots.find((each) => each.name === name);
     if (snapshot === undefined)
       throw new ApiError(404, `This run has no checkpoint "${name.slice(0, 100)}".`, { code: 'not_found' });
