@@ -101,6 +101,9 @@ describe('the form', () => {
     writeFileSync(join(outside, 'evil.ts'), 'export default () => [];');
     const { faults } = await check({ ...small, rewardModule: join(outside, 'evil.ts'), outputDir: outside });
     expect(faults.map(({ field }) => field).toSorted()).toEqual(['outputDir', 'rewardModule']);
+    writeFileSync(join(outside, 'evil.yaml'), `reward_module: ${join(outside, 'evil.ts')}\n`);
+    const byFile = await check({ ...small, config: join(outside, 'evil.yaml') });
+    expect(byFile.faults.map(({ field }) => field)).toContain('rewardModule');
     removeFolder(outside);
   });
 });

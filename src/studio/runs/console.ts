@@ -40,7 +40,8 @@ export class Follower {
         if (size < this.#at) this.#at = 0;
         const bytes = Buffer.alloc(Math.min(size - this.#at, mostBytes));
         readSync(file, bytes, 0, bytes.length, this.#at);
-        const end = bytes.lastIndexOf(0x0a) + 1;
+        // A line longer than that is given in pieces.
+        const end = bytes.lastIndexOf(0x0a) + 1 || (bytes.length === mostBytes ? mostBytes : 0);
         this.#at += end;
         return bytes
           .toString('utf8', 0, end)

@@ -136,7 +136,8 @@ const code = /^(rewardModule|env|agent)$|Module$/;
 /** Code comes from the studio's folder alone, and a run is written where the studio will find it. */
 function confined(values: Values, resolved: ResolvedRun<ConfigSchema> | undefined, root: Root): FieldFault[] {
   const faults: FieldFault[] = [];
-  for (const [name, value] of Object.entries(values)) {
+  // What is typed, and what a config file or a run to be resumed brings along.
+  for (const [name, value] of Object.entries({ ...values, ...resolved?.config })) {
     if (!code.test(camelCase(name)) || typeof value !== 'string' || !/[./\\]/.test(value)) continue;
     const path = resolve(value);
     if (existsSync(path) && root.find(path) === undefined)
