@@ -60,6 +60,13 @@ describe('fits', () => {
   });
 });
 
+it('the interval of a fit spans what the seeds say, however exact each of them is', () => {
+  const steep = (seed: number, alpha: number) =>
+    Array.from({ length: 60 }, (_, i) => ({ seed, d: 0.05 * (i + 1), gain: alpha * 0.05 * (i + 1) }));
+  const { alphaInterval } = leastSquares([...steep(1, 1), ...steep(2, 3)], bestOfNForm);
+  expect(alphaInterval).toEqual([expect.closeTo(1, 6), expect.closeTo(3, 6)]);
+});
+
 describe('the best of n', () => {
   it('is the mean over all subsets', () => {
     // 2 of 4: the best is drawn in 3 of 6 pairs, the second in 2, the third in 1.

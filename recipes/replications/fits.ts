@@ -40,7 +40,8 @@ export function leastSquares(points: readonly Point[], form: Form, { resamples =
   const seeds = [...new Set(points.map((point) => point.seed))];
   const draws = Array.from({ length: resamples }, () => {
     const drawn = seeds.flatMap(() => {
-      const own = points.filter((point) => point.seed === random.pick(seeds));
+      const chosen = random.pick(seeds);
+      const own = points.filter((point) => point.seed === chosen);
       return own.map(() => random.pick(own));
     });
     return solve(drawn, form);
