@@ -13,6 +13,7 @@ export default defineConfig({
       // One process per test file: native state (threads, RNG, live tensors) and the environment are not shared between them.
       { extends: true, test: { name: 'apart', include: all, exclude: [...shared, 'studio/**/*.test.ts'] } },
     ],
+    setupFiles: ['./tests/support/reader.ts'],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 30_000,

@@ -1,9 +1,14 @@
+import { spelled } from './spelling.ts';
+
 /**
- * The base of attune's own errors. Apart from `UserError`, they are failures of the program or the machine: a command ends
+ * The base of attune's own errors; they name options as their reader spells them. Apart from `UserError`, they are failures of the program or the machine: a command ends
  * with exit code 1.
  */
 export class AttuneError extends Error {
   override name = 'AttuneError';
+  constructor(message?: string, options?: ErrorOptions) {
+    super(message === undefined ? undefined : spelled(message), options);
+  }
 }
 
 /** A mistake that the user can mend: printed without a stack trace, and a command ends with exit code 2. */

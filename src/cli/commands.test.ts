@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
+import { speakTo } from '../spelling.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-commands-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -43,6 +44,11 @@ describe('every command comes from a schema', () => {
     expect(code).toBe(2);
     expect(err).toMatch(/no_such_field: is not a known field\. \(in .*unknown\.yaml\)/);
     expect(err).toMatch(/sead: is not a known field/);
+  });
+
+  it('names options as they are typed', async () => {
+    speakTo('program');
+    expect((await attune('generate', '--top-p', '2')).err).toContain('--top-p');
   });
 
   it('reports all faults at once, required ones and the nearest name among them', async () => {

@@ -6,6 +6,7 @@ import { Command, CommanderError } from 'commander';
 import { devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
+import { speakTo } from '../spelling.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
 import { normalizeArguments } from './options/arguments.ts';
 import { checkVerb } from './options/verbs.ts';
@@ -67,6 +68,7 @@ export async function main(
   argv: string[],
   launcher: { version: string; prepareEngine: EnginePreparer },
 ): Promise<number> {
+  speakTo('command line');
   setEnginePreparer(launcher.prepareEngine);
   surviveClosedOutput();
   const program = new Command('attune')

@@ -11,6 +11,7 @@ import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
+import { spelled } from '../spelling.ts';
 import type { TextTokenizer } from '../text/chat-format.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
 import { Collected, push } from './explore-figures.ts';
@@ -182,7 +183,8 @@ function warningsOf(report: Exploration, leftAside: readonly string[]): string[]
   if (leftAside.length > 0) {
     const shown = leftAside.slice(0, 8).join(', ');
     const more = leftAside.length > 8 ? ` and ${leftAside.length - 8} more` : '';
-    warnings.push(`Not read: ${shown}${more}. Choose with --split and --subset; --split all reads everything.`);
+    const advice = spelled('Choose with --split and --subset; --split all reads everything.');
+    warnings.push(`Not read: ${shown}${more}. ${advice}`);
   }
   const { length_bias: bias } = report.patterns;
   const percent = (value: number) => `${(100 * value).toFixed(1)} %`;

@@ -7,7 +7,6 @@ export * from './config/config.ts';
 export * from './config/dotenv.ts';
 export * from './config/fields.ts';
 export * from './config/secrets.ts';
-export * from './config/spelling.ts';
 export * from './config/training-fields.ts';
 export * from './config/unread.ts';
 export * from './json-files.ts';

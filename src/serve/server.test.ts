@@ -358,7 +358,7 @@ describe('strangers', () => {
   });
 
   it('an address that others reach needs a key, and the key is asked for', async () => {
-    await expect(serve(registry, { host: '0.0.0.0', port: 0 })).rejects.toThrow(/--api-key-env/);
+    await expect(serve(registry, { host: '0.0.0.0', port: 0 })).rejects.toThrow(/API key is needed/);
     await using locked = await serve(registry, { port: 0, apiKey: 'secret' });
     const ask = (key?: string) =>
       fetch(`${locked.url}/v1/models`, { headers: key === undefined ? {} : { Authorization: `Bearer ${key}` } });

@@ -77,7 +77,7 @@ export async function serve(registry: Registry, options: ServeOptions = {}): Pro
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
     throw new UserError(
-      `Others can reach ${host}: set a key in the environment and name its variable with --api-key-env, or stay on 127.0.0.1.`,
+      `Others can reach ${host}: an API key is needed (attune serve --api-key-env NAME takes it from the environment), or stay on 127.0.0.1.`,
     );
   const app = new App(registry, options);
   const server = createServer(timeouts, (request, response) => {

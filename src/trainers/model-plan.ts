@@ -8,6 +8,7 @@ import { cacheBytes, mostSlots } from '../models/generate/cache.ts';
 import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
+import { spelled } from '../spelling.ts';
 import type { Device } from '../tensor/index.ts';
 import { checkQlora, loraOptions, type ModelConfig } from './setup.ts';
 
@@ -92,6 +93,6 @@ export async function withinPositions<Config extends ModelConfig & { maxLength: 
   const positions = await positionsOf(config, progress);
   if (config.maxLength <= positions) return config;
   const note = `${config.fromConfig ?? config.model} has ${positions} positions: --max-length ${config.maxLength} becomes ${positions}`;
-  progress?.start('reading the model').done(note);
+  progress?.start('reading the model').done(spelled(note));
   return { ...config, maxLength: positions };
 }

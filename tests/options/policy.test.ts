@@ -1,4 +1,4 @@
-/** Every option of `attune train policy` does something or is refused; see walk.ts. */
+/** Every option of `attune train policy` does something or is refused; see trainer-walk.ts. */
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
@@ -9,7 +9,7 @@ import { startPolicy, trainPolicy } from '../../src/trainers/policy/policy.ts';
 import { trainReward } from '../../src/trainers/reward/reward.ts';
 import { at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
 import { cadenceProofs, loraProofs, modelProofs, noBestChosen, optimizerProofs, runProofs } from './shared-proofs.ts';
-import { changes, fails, mends, type Options, refused, seen, walk } from './walk.ts';
+import { changes, fails, mends, type Options, refused, seen, walk } from './trainer-walk.ts';
 
 afterAll(removeFiles);
 

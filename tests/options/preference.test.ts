@@ -1,4 +1,4 @@
-/** Every option of `attune train preference` does something or is refused; see walk.ts. */
+/** Every option of `attune train preference` does something or is refused; see trainer-walk.ts. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect } from 'vitest';
@@ -20,7 +20,7 @@ import {
   optimizerProofs,
   runProofs,
 } from './shared-proofs.ts';
-import { changes, fails, mends, refused, seen, walk } from './walk.ts';
+import { changes, fails, mends, refused, seen, walk } from './trainer-walk.ts';
 
 afterAll(removeFiles);
 

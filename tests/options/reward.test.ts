@@ -1,4 +1,4 @@
-/** Every option of `attune train reward` does something or is refused; see walk.ts. */
+/** Every option of `attune train reward` does something or is refused; see trainer-walk.ts. */
 import { afterAll, beforeAll } from 'vitest';
 import { rewardSchema } from '../../src/trainers/reward/config.ts';
 import { startReward, trainReward } from '../../src/trainers/reward/reward.ts';
@@ -15,7 +15,7 @@ import {
   optimizerProofs,
   runProofs,
 } from './shared-proofs.ts';
-import { changes, mends, refused, walk } from './walk.ts';
+import { changes, mends, refused, walk } from './trainer-walk.ts';
 
 afterAll(removeFiles);
 

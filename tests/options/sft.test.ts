@@ -1,4 +1,4 @@
-/** Every option of `attune train sft` does something or is refused; see walk.ts. */
+/** Every option of `attune train sft` does something or is refused; see trainer-walk.ts. */
 import { afterAll, beforeAll, expect } from 'vitest';
 import { sftSchema, startSft, trainSft } from '../../src/trainers/sft/sft.ts';
 import { at, makeModels, questions, removeFiles, reply, writeRows } from './files.ts';
@@ -16,7 +16,7 @@ import {
   optimizerProofs,
   runProofs,
 } from './shared-proofs.ts';
-import { changes, mends, refused, seen, walk } from './walk.ts';
+import { changes, mends, refused, seen, walk } from './trainer-walk.ts';
 
 afterAll(removeFiles);
 

@@ -1,7 +1,7 @@
 /** Proofs for the options that all trainers share; each trainer proves them in runs of its own. */
 import { dirname } from 'node:path';
 import { expect } from 'vitest';
-import { changes, fails, mends, type Options, type Proof, refused, seen } from './walk.ts';
+import { changes, fails, mends, type Options, type Proof, refused, seen } from './trainer-walk.ts';
 
 /** Files of the test that calls: `options.yaml` sets lr 0.5; `other` is another model. */
 type At = (name: string) => string;
@@ -33,7 +33,7 @@ export const runProofs = (
     }),
   ],
   // The command line plans and stops; a program is told to ask for the plan.
-  dryRun: seen(() => expect(train({ dryRun: true })).rejects.toThrow(/dryRun.*command line/)),
+  dryRun: seen(() => expect(train({ dryRun: true })).rejects.toThrow(/dry-run.*command line/)),
   outputDir: seen(async (run) => {
     expect(dirname((await run({ outputDir: at('placed') })).folder)).toBe(at('placed'));
   }),

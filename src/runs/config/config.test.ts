@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it, describe as suite } from 'vitest';
 import { z } from 'zod';
+import { speakTo } from '../../spelling.ts';
 import { ConfigError, describe, resolveConfig, savedConfig } from './config.ts';
 import { loadDotenv } from './dotenv.ts';
 import { field } from './fields.ts';
@@ -161,6 +162,19 @@ suite('faults of options', () => {
       /3 faults:\n.*--lr: expected a finite number, got Infinity\.\n.*--model: is required: expected text\.\n.*--eval-steps: expected a finite number, got -Infinity\./,
     );
     expect(() => resolveConfig(options, { file: {} })).toThrow(/ {2}model: is required/);
+  });
+});
+
+suite('names of options', () => {
+  it('a fault in a file is spelled as files do, whoever reads', () => {
+    const faults = (source: string) => [{ path: '--lora-r', source, message: 'has no effect without --lora-alpha.' }];
+    const inFile = { path: 'lora_r', message: 'has no effect without lora_alpha.' };
+    expect(new ConfigError(faults('rm.yaml')).faults).toMatchObject([inFile]);
+    speakTo('program');
+    expect(new ConfigError(faults('rm.yaml')).faults).toMatchObject([inFile]);
+    const { message } = new ConfigError(faults('command line'));
+    speakTo('command line');
+    expect(message).toBe('The configuration has a fault:\n  loraR: has no effect without loraAlpha.');
   });
 });
 

@@ -11,6 +11,7 @@ import { parseDocument } from 'yaml';
 import type { z } from 'zod';
 import { nearest, UserError } from '../../errors.ts';
 import { expectation } from '../../expectation.ts';
+import { spelled, spelledFor } from '../../spelling.ts';
 import { adviceOn } from './elsewhere.ts';
 import {
   acceptedNames,
@@ -36,7 +37,8 @@ export interface Fault {
 export class ConfigError extends UserError {
   override name = 'ConfigError';
   readonly faults: Fault[];
-  constructor(faults: Fault[]) {
+  constructor(found: readonly Fault[]) {
+    const faults = found.map(spelledFault);
     const lines = faults.map((fault) => `  ${fault.path}: ${fault.message}${origin(fault.source)}`);
     super(`The configuration has ${faults.length === 1 ? 'a fault' : `${faults.length} faults`}:\n${lines.join('\n')}`);
     this.faults = faults;
@@ -44,6 +46,15 @@ export class ConfigError extends UserError {
 }
 
 const commandLine = 'command line';
+/** Where a value comes from that nobody wrote into a file. */
+const unwritten = [commandLine, 'default', 'the checkpoint'];
+
+/** What was written in a file is spelled as files spell it, whoever reads the message. */
+function spelledFault({ path, source, message }: Fault): Fault {
+  const own = unwritten.includes(source) ? spelled : (text: string) => spelledFor('file', text);
+  return { path: own(path), source, message: own(message) };
+}
+
 const origin = (source: string) => (source === commandLine || source === 'default' ? '' : ` (in ${source})`);
 
 export interface ConfigSources {

@@ -11,6 +11,9 @@
  * outermost call, because zod makes a new type at every `.default()`.
  */
 import { z } from 'zod';
+import { camelCase } from '../../spelling.ts';
+
+export { camelCase, kebabCase, snakeCase } from '../../spelling.ts';
 
 export interface FieldMeta {
   description: string;
@@ -132,18 +135,6 @@ function numberFrom(text: string): number | undefined {
 }
 
 /** `lora_r`, `lora-r` and `loraR` are one name. */
-export function camelCase(name: string): string {
-  return name.replace(/[-_]+([a-zA-Z0-9])/g, (_, letter: string) => letter.toUpperCase());
-}
-
-export function snakeCase(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`).replaceAll('-', '_');
-}
-
-export function kebabCase(name: string): string {
-  return snakeCase(name).replaceAll('_', '-');
-}
-
 /** Field names of an object by every accepted camelCase name, aliases included. */
 export function acceptedNames(object: z.ZodObject): Map<string, string> {
   const names = new Map<string, string>();

@@ -14,6 +14,7 @@ import { joinWorld, type World } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
 import { type ConfigSchema, kebabCase, type ResolvedRun, type Run, savedConfig } from '../../runs/index.ts';
+import { spelled } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { type MemoryConfig, memoryNeeds } from '../memory-needs.ts';
 import { explainOutOfMemory, isOutOfMemory } from '../out-of-memory.ts';
@@ -80,7 +81,8 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
   const { schema, resolved, options, task, model, tokenizer, judged, label, after, world } = setup;
   const config = resolved.config as unknown as TrainingConfig;
   checkHeldOut(config, task, resolved.sources);
-  for (const note of [...worldNotes(config, world), ...weightNotes(task)]) options.progress?.start('ranks').done(note);
+  for (const note of [...worldNotes(config, world), ...weightNotes(task)])
+    options.progress?.start('ranks').done(spelled(note));
   run.planned(task.totalSteps);
   return {
     run,

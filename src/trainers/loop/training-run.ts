@@ -41,7 +41,7 @@ export interface TrainingParts {
   after?: (result: TrainResult) => void | Promise<void>;
 }
 
-/** A training that is set up: iterate over its steps, or call `finish`. */
+/** What ends a training. */
 export interface TrainingEnd {
   /** Frees what only training needs. */
   close: () => void | Promise<void>;
@@ -53,7 +53,7 @@ export interface TrainingEnd {
 export class TrainingRun implements AsyncIterable<TrainStep> {
   readonly #parts: TrainingParts;
   readonly #close: TrainingEnd['close'];
-  #explain: TrainingEnd['explain'];
+  readonly #explain: TrainingEnd['explain'];
   #started = false;
   #result: TrainResult | undefined;
 
@@ -62,12 +62,6 @@ export class TrainingRun implements AsyncIterable<TrainStep> {
     this.#parts = parts;
     this.#close = close;
     this.#explain = explain;
-  }
-
-  /** Errors of its steps are reworded by this one as well. */
-  rewordErrors(reword: (error: Error) => Error): void {
-    const explain = this.#explain;
-    this.#explain = async (error) => reword(await explain(error));
   }
 
   /** The run's folder. */

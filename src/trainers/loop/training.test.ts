@@ -13,13 +13,17 @@ import {
   policyOptions,
   segmentsOf,
 } from '../../algorithms/index.ts';
+import { speakTo } from '../../spelling.ts';
 import { liveTensors, tensor } from '../../tensor/index.ts';
 import { trainPolicy } from '../policy/policy.ts';
 import { trainPreference } from '../preference/preference.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-training-'));
 const model = join(folder, 'model');
-beforeAll(() => tinyModel(model));
+beforeAll(() => {
+  speakTo('program');
+  return tinyModel(model);
+});
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const quiet = {

@@ -8,7 +8,6 @@
  * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
 import { AttuneError } from '../../errors.ts';
-import { type ConfigSchema, spelledForProgram } from '../../runs/index.ts';
 import type { TrainResult, TrainStep } from './task.ts';
 import type { TrainingRun } from './training-run.ts';
 
@@ -33,27 +32,17 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
   #opened: Promise<TrainingRun> | undefined;
   #run: TrainingRun | undefined;
   #finished: Promise<TrainingResult> | undefined;
-  readonly #options: readonly string[];
 
-  /** `schema` has the names of the options, as the program that calls spells them in its own code. */
-  constructor(schema: ConfigSchema, start: () => Promise<TrainingRun>) {
-    this.#options = Object.keys(schema.shape);
+  constructor(start: () => Promise<TrainingRun>) {
     this.#start = start;
   }
 
   /** Sets the training up without starting it. Its folder, model and tokenizer exist until it is disposed. */
   open(): Promise<TrainingRun> {
-    const spell = (error: Error) => spelledForProgram(error, this.#options);
-    this.#opened ??= this.#start().then(
-      (run) => {
-        run.rewordErrors(spell);
-        this.#run = run;
-        return run;
-      },
-      (error) => {
-        throw spell(error);
-      },
-    );
+    this.#opened ??= this.#start().then((run) => {
+      this.#run = run;
+      return run;
+    });
     return this.#opened;
   }
 

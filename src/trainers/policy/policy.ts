@@ -60,7 +60,7 @@ export function trainPolicy(
   input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
-  return new Training(policySchema, async () => {
+  return new Training(async () => {
     const { flags, given } = separateRows(input, options);
     if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
     return startPolicy(await resolveRun(policySchema, flags, 'train policy'), { ...options, ...given });

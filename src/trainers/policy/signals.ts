@@ -4,6 +4,7 @@
  *     for (const { message } of signals(run.metrics())) console.log(message);
  */
 import type { MetricRow } from '../../runs/index.ts';
+import { spelled } from '../../spelling.ts';
 
 /** An explanation of a metric that is often misread. */
 export interface Signal {
@@ -243,10 +244,15 @@ const withMetric = (history: History, name: string) =>
 
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const percent = (share: number) => `${Math.round(100 * share)} %`;
-const note = (kind: Signal['kind'], step: number, message: string): Signal => ({ kind, level: 'note', step, message });
+const note = (kind: Signal['kind'], step: number, message: string): Signal => ({
+  kind,
+  level: 'note',
+  step,
+  message: spelled(message),
+});
 const warn = (kind: Signal['kind'], step: number, message: string): Signal => ({
   kind,
   level: 'warning',
   step,
-  message,
+  message: spelled(message),
 });

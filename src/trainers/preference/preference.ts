@@ -45,7 +45,7 @@ export function trainPreference(
   input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},
 ): Training<PreferenceStep> {
-  return new Training(preferenceSchema, async () => {
+  return new Training(async () => {
     const { flags, given } = separateRows(input, options);
     if (typeof flags.loss === 'object') flags.loss = useLoss(flags.loss as PreferenceLoss);
     return startPreference(await resolveRun(preferenceSchema, flags, 'train preference'), { ...options, ...given });

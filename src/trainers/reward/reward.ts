@@ -37,7 +37,7 @@ export type RewardStep = StepOf<'accuracy', 'loss' | 'accuracy'>;
  * Trains a reward model: on pairs, on graded solutions (`type: 'outcome'`), or on labelled steps (`type: 'process'`).
  */
 export function trainReward(input: RewardInput, options: TrainerOptions = {}): Training<RewardStep> {
-  return new Training(rewardSchema, async () => {
+  return new Training(async () => {
     const { flags, given } = separateRows(input, options);
     return startReward(await resolveRun(rewardSchema, flags, 'train reward'), { ...options, ...given });
   });

@@ -119,7 +119,7 @@ export type SftStep = StepOf<'loss', 'loss'>;
 
 /** Supervised fine-tuning on conversations or on plain text. */
 export function trainSft(input: SftInput, options: TrainerOptions = {}): Training<SftStep> {
-  return new Training(sftSchema, async () => {
+  return new Training(async () => {
     const { flags, given } = separateRows(input, options);
     return startSft(await resolveRun(sftSchema, flags, 'train sft'), { ...options, ...given });
   });
