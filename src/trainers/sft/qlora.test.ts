@@ -67,7 +67,7 @@ describe('QLoRA', () => {
 
   it('is refused without adapters, and on weights that are quantised otherwise', async () => {
     await expect(trainSft({ ...options('no', 'int4'), lora: false })).rejects.toThrow(
-      /quantType int4: weights in 4 bits stay as they are; train adapters on them with lora/,
+      /--quant-type int4: weights in 4 bits stay as they are; train adapters on them with --lora/,
     );
     const published = fileURLToPath(new URL('../../models/files/fixtures/bitsandbytes/llama_int8', import.meta.url));
     await expect(trainSft({ ...options('no', 'int4'), model: published, tokenizer: tiny })).rejects.toThrow(
