@@ -30,7 +30,8 @@ beforeAll(async () => {
   await tinyModel(model, { hiddenSize: 16, layers: 1 });
   writeFileSync(at('rows.jsonl'), '{"question": "a", "answer": "b"}\n');
   mkdirSync(at('parts'));
-  for (const part of ['train', 'test']) writeFileSync(at(`parts/${part}.jsonl`), '{"prompt": "a", "chosen": "b", "rejected": "c"}\n');
+  for (const part of ['train', 'test'])
+    writeFileSync(at(`parts/${part}.jsonl`), '{"prompt": "a", "chosen": "b", "rejected": "c"}\n');
   writeFileSync(at('broken.jsonl'), '{"prompt": 7}\n');
 });
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -39,7 +40,12 @@ const asPolicy = async (prompt: string) => {
   using policy = await LanguageModel.open(model);
   const { model: own, tokenizer } = policy;
   const scorer = { name: 'none', score: async () => [] };
-  return evaluatePolicy({ model: own, tokenizer, prompts: [{ messages: [{ role: 'user', content: prompt }] }], scorer });
+  return evaluatePolicy({
+    model: own,
+    tokenizer,
+    prompts: [{ messages: [{ role: 'user', content: prompt }] }],
+    scorer,
+  });
 };
 
 /** A faulty call, and the name that it must hear. */

@@ -33,6 +33,10 @@ const commands = [
   'evaluate policy',
   'evaluate benchmark',
   'preferences build',
+  'quantize reward',
+  'quantize policy',
+  'export merged',
+  'export gguf',
 ].map((command) => command.split(' '));
 
 describe('every command comes from a schema', () => {

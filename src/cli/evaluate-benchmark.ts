@@ -72,9 +72,15 @@ export const evaluateBenchmarkSchema = z.object({
     description: 'tokens of a response; 512, or 1024 for ifeval, when left out',
     group: sampling,
   }),
-  temperature: field(z.number().positive().default(1), { description: 'of sampled responses', group: sampling }),
-  topP: field(z.number().positive().max(1).default(1), { description: 'of sampled responses', group: sampling }),
-  stop: field(z.array(z.string().min(1)).default([]), {
+  temperature: field(z.number().positive().optional(), {
+    description: 'of sampled responses; 1 when left out',
+    group: sampling,
+  }),
+  topP: field(z.number().positive().max(1).optional(), {
+    description: 'of sampled responses; 1 when left out',
+    group: sampling,
+  }),
+  stop: field(z.array(z.string().min(1)).optional(), {
     description: 'more strings that end a response',
     group: sampling,
     variadic: true,

@@ -9,7 +9,7 @@ import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
 import { configuredScorer } from '../rollouts/scorer.ts';
-import { field, resolveConfig, unreadRules, withRules } from '../runs/index.ts';
+import { field, inheritedRules, resolveConfig, withRules } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
@@ -60,18 +60,10 @@ function asPolicy({ numPrompts, samples: _, reference: __, opponent: ___, output
   return resolveConfig(policySchema, { flags: { ...rest, evalNumPrompts: numPrompts, evalSteps: 1 } }).config;
 }
 
-/** A policy run's rules hold here for the options that both have. */
-const inherited = unreadRules(policySchema).map(({ options: names, unread, because }) => ({
-  options: names.filter((name): name is keyof Config & string => name in options.shape),
-  unread: (config: Config) => unread(asPolicy(config) as never),
-  because: (config: Config) =>
-    typeof because === 'string' ? because : (because as (c: unknown) => string)(asPolicy(config)),
-}));
-
 const unsampled = 'nothing is sampled: the greedy response alone is judged (--samples 0)';
 
 export const evaluatePolicySchema = withRules(options, [
-  ...inherited.filter((rule) => rule.options.length > 0),
+  ...inheritedRules(options, policySchema, asPolicy),
   { options: ['topP'], unread: ({ samples }) => samples === 0, because: unsampled },
   {
     options: ['temperature'], // the KL to a reference reads it too

@@ -8,11 +8,11 @@ import { evaluateRewardSuite, knownRankedSuites } from '../evaluate/ranked/rewar
 import { evaluateReward } from '../evaluate/reward.ts';
 import { describeReward, writeRewardEvaluation } from '../evaluate/reward-report.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
-import { stepAggregations } from '../rewards/index.ts';
-import { field } from '../runs/index.ts';
-import { columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
+import { field, withRules } from '../runs/index.ts';
+import { columnOptions, columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
+import { stepsField } from './options/reward-fields.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -29,7 +29,7 @@ const data = z.object(dataFields()).omit({
   tokenBudget: true,
 });
 
-export const evaluateRewardSchema = z.object({
+const options = z.object({
   checkpoint: field(z.string(), {
     description: "a trained reward model's folder or hub name",
     group,
@@ -50,10 +50,7 @@ export const evaluateRewardSchema = z.object({
     group,
     examples: ['chain_sum:1,gcd:1'],
   }),
-  steps: field(z.enum(stepAggregations).default('min'), {
-    description: "how a process model's step scores become one",
-    group,
-  }),
+  steps: stepsField,
   dropTies: field(z.boolean().default(false), {
     description: 'leave out pairs that are equal or were graded equal',
     group: 'Data',
@@ -69,6 +66,21 @@ export const evaluateRewardSchema = z.object({
   device,
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', group),
 });
+
+const reading = ['onBadRow', 'dropTies', 'minResponseChars'] as const;
+
+export const evaluateRewardSchema = withRules(options, [
+  {
+    options: ['split', 'subset', 'columns', ...columnOptions, ...reading],
+    unread: ({ task }) => task !== undefined,
+    because: 'the problems are generated (--task)',
+  },
+  {
+    options: [...reading, 'completionColumn', 'labelColumn', 'messagesColumn', 'textColumn'],
+    unread: ({ suite }) => suite !== undefined,
+    because: 'a ranked set (--suite) is taken whole, and has pairs',
+  },
+]);
 
 export function registerEvaluateReward(evaluate: Command): void {
   registerCommand(evaluate, {
@@ -116,11 +128,6 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
 
 /** A ranked set: does the model score the right response highest? */
 async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string, signal: AbortSignal): Promise<void> {
-  const unread = { 'drop-ties': config.dropTies, 'min-response-chars': config.minResponseChars > 0 };
-  for (const [option, given] of Object.entries(unread))
-    if (given) throw new UserError(`--${option} is for --dataset: a ranked set is taken whole.`);
-  if (config.onBadRow === 'skip')
-    throw new UserError('--on-bad-row skip is for --dataset: a ranked set is taken whole.');
   const device = deviceOf(config.device);
   const { checkpoint: scorer, split, subset, subsetSize: limit, seed, steps, quantType, outputDir } = config;
   const results = await evaluateRewardSuite({

@@ -5,8 +5,9 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
-import { type ConfigSchema, field, resolveConfig } from '../runs/index.ts';
-import { addSchemaOptions, schemaFlags, withArgument } from './options/options.ts';
+import { field } from '../runs/index.ts';
+import { registerCommand } from './options/command.ts';
+import { checkOutputFile, checkOutputFolder } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { print, tell } from './terminal/print.ts';
@@ -16,7 +17,7 @@ const source = {
   adapter: field(z.string().optional(), { description: 'an adapter to put on the model: its folder or hub name' }),
 };
 
-const mergedSchema = z.object({
+export const exportMergedSchema = z.object({
   ...source,
   dtype: field(z.enum(['float32', 'bfloat16', 'float16']).optional(), {
     description: 'of the weights; as stored where left out',
@@ -24,7 +25,7 @@ const mergedSchema = z.object({
   out: field(z.string(), { description: 'the folder to make' }),
 });
 
-const ggufSchema = z.object({
+export const exportGgufSchema = z.object({
   ...source,
   type: field(z.enum(ggufTypes).default('q8_0'), {
     description: 'how matrices are written; vectors are f32 always, and the head of a q4_0 file is q8_0',
@@ -34,44 +35,33 @@ const ggufSchema = z.object({
 
 export function register(program: Command): void {
   const group = program.command('export').description('a model for other programs');
-  verb(group, mergedSchema, {
+  registerCommand(group, {
     name: 'merged',
     description: "one model folder without adapters, in Hugging Face's format, the tokenizer along",
-    example: 'attune export merged --model Qwen/Qwen3-0.6B --adapter checkpoints/dpo/run/final --out ./merged',
-    run: async (config) => {
+    schema: exportMergedSchema,
+    words: ['model'],
+    examples: ['attune export merged --model Qwen/Qwen3-0.6B --adapter checkpoints/dpo/run/final --out ./merged'],
+    async run(config) {
+      checkOutputFolder('--out', config.out);
       const { folder, dtype, tokenizer } = await exportMerged(config, { progress: consoleProgress() });
       print(
         `${shown(folder)}: weights in ${dtype}${tokenizer ? ', tokenizer' : '; no tokenizer was there to go with them'}`,
       );
     },
   });
-  verb(group, ggufSchema, {
+  registerCommand(group, {
     name: 'gguf',
     description: 'a GGUF file for llama.cpp, with a Modelfile for Ollama beside it; read back after writing',
-    example: 'attune export gguf --model models/tiny --type q8_0 --out tiny.gguf',
-    run: async (config) => {
+    schema: exportGgufSchema,
+    words: ['model'],
+    examples: ['attune export gguf --model models/tiny --type q8_0 --out tiny.gguf'],
+    async run(config) {
+      checkOutputFile('--out', config.out);
       const made = await exportGguf(config, { progress: consoleProgress() });
       for (const note of made.notes) tell(`note: ${note}`);
       const size = (made.bytes / 2 ** 20).toFixed(1);
       print(`${shown(made.path)}: ${made.architecture}, ${made.tensors} tensors, ${size} MiB; read back and whole`);
       print(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
     },
-  });
-}
-
-interface Verb<S extends ConfigSchema> {
-  name: string;
-  description: string;
-  example: string;
-  run: (config: z.output<S>) => Promise<void>;
-}
-
-function verb<S extends ConfigSchema>(group: Command, schema: S, { name, description, example, run }: Verb<S>): void {
-  const command = addSchemaOptions(group.command(name).description(description), schema);
-  command.argument('[model]', 'the same as --model');
-  command.addHelpText('after', `\nExample:\n  ${example}`);
-  command.action(async (model?: string) => {
-    const flags = withArgument(schemaFlags(command, schema), 'model', model);
-    await run((await resolveConfig(schema, { flags })).config);
   });
 }

@@ -8,12 +8,13 @@ import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
-import { loadRewardModel, type RewardItem, stepAggregations } from '../rewards/index.ts';
+import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { field } from '../runs/index.ts';
 import { quantTypeField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField } from './options/model-fields.ts';
 import { OutputFile } from './options/outputs.ts';
+import { stepsField } from './options/reward-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { jsonLine, printPart, tell } from './terminal/print.ts';
 
@@ -29,9 +30,7 @@ export const scoreSchema = z.object({
     description: 'where to write; standard output where left out',
     aliases: ['output'],
   }),
-  steps: field(z.enum(stepAggregations).default('min'), {
-    description: "how a process model's step scores become one",
-  }),
+  steps: stepsField,
   normalise: field(z.boolean().default(false), {
     description: 'by mean and spread on the reference set of its training',
   }),

@@ -12,7 +12,7 @@ import { z } from 'zod';
 import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
-import { field } from '../runs/index.ts';
+import { field, withRules } from '../runs/index.ts';
 import { DistinctPrompts } from '../tasks/distinct.ts';
 import { allTasks, corpusKinds, corpusRows, type Example, formatReward, parts, styles, task } from '../tasks/index.ts';
 import { registerCommand } from './options/command.ts';
@@ -40,7 +40,7 @@ export const scoreSchema = z.object({
   json: jsonField,
 });
 
-export const generateSchema = z.object({
+const generateOptions = z.object({
   kind: field(z.enum(corpusKinds), { description: 'what to make' }),
   tasks: field(z.string(), {
     description: 'name[:difficulty][*weight], separated by commas; "all" is every task',
@@ -63,6 +63,26 @@ export const generateSchema = z.object({
     description: 'sft: begin with a system message that asks for the think and answer tags',
   }),
 });
+
+export const generateSchema = withRules(generateOptions, [
+  { options: ['perPrompt'], unread: ({ kind }) => kind !== 'graded', because: 'it is for --kind graded' },
+  { options: ['system'], unread: ({ kind }) => kind !== 'sft', because: 'it is for --kind sft' },
+  {
+    options: ['style'],
+    unread: ({ kind }) => kind === 'steps',
+    because: 'solutions of --kind steps are written step by step',
+  },
+  {
+    options: ['wrongShare'],
+    unread: ({ kind }) => kind === 'preference',
+    because: 'a pair is one right and one wrong solution',
+  },
+  {
+    options: ['testShare'],
+    unread: ({ part }) => part === 'all',
+    because: 'prompts of both parts are taken (--part all)',
+  },
+]);
 
 export function register(program: Command): void {
   const command = program.command('tasks').description('procedural tasks with verifiable answers');

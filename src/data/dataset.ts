@@ -223,7 +223,8 @@ export class Dataset<S extends Shape = Shape> implements AsyncIterable<ExampleOf
     const bad = (file: string, line: number, problem: string) => {
       const message = `${file}:${line}: ${problem}`;
       if (this.#options.onBadRow !== 'skip') {
-        throw new UserError(`${message}. Mend the row, or skip such rows with --on-bad-row skip.`);
+        const end = message.endsWith('?') ? '' : '.';
+        throw new UserError(`${message}${end} Mend the row, or skip such rows with --on-bad-row skip.`);
       }
       tally.rows++;
       tally.bad(message);

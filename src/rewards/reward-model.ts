@@ -53,6 +53,10 @@ export class RewardModelScorer implements RewardScorer {
       maxLength: Math.min(options.maxLength ?? this.notes.maxLength, model.decoder.spec.maxPositions),
       ...(typeof pad === 'number' ? { padId: pad } : {}),
     });
+    if (options.steps !== undefined && this.notes.type !== 'process')
+      throw new UserError(
+        `--steps ${options.steps}: a model of type ${this.notes.type} scores whole responses, not their steps.`,
+      );
     if (options.normalise && !(this.notes.std > 0)) {
       throw new UserError(
         `${model.folder ?? 'This model'} holds no spread of its scores on a reference set, so they cannot be normalised.`,

@@ -107,6 +107,9 @@ const named = ['prompt', 'chosen', 'rejected', 'completion', 'label', 'messages'
 
 type ColumnField = `${(typeof named)[number]}Column`;
 
+/** The options that name a column. */
+export const columnOptions = named.map((role) => `${role}Column` as const);
+
 function columnFields() {
   const entries = named.map((role) => [
     `${role}Column`,

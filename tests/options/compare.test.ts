@@ -1,11 +1,11 @@
 /** Every option of `attune compare` reaches the trainers that it is for, is read by the comparison or is refused; see handed-on.ts. */
 import { expect } from 'vitest';
-import { resolveConfig } from '../../src/runs/index.ts';
+import { resolveInput } from '../../src/runs/index.ts';
 import { compareSchema, methodsOf, policyConfig, preferenceFlags } from '../../src/workflows/compare/config.ts';
 import { checkMethodOptions } from '../../src/workflows/compare/method-options.ts';
 import { reaches, refused, seen, type Tree, walkHandedOn } from './handed-on.ts';
 
-const read = (options: Tree) => resolveConfig(compareSchema, { flags: options }).config;
+const read = (options: Tree) => resolveInput(compareSchema, options);
 
 /** What PPO and DPO are given; an option that all trainers have must reach both. */
 const given = (options: Tree) => {
@@ -25,6 +25,8 @@ const reachesBoth = (value: unknown, other: Tree = {}) => [
 /** Read by the comparison itself; src/workflows/compare/compare.test.ts has runs of it. */
 const parsed = (value: unknown) => seen((name) => expect(read({ [name]: value })).toMatchObject({ [name]: value }));
 
+const adapters = { lora: true };
+
 walkHandedOn('compare', {
   schema: compareSchema,
   derive: given,
@@ -40,7 +42,7 @@ walkHandedOn('compare', {
     outputDir: reachesBoth('./x'),
     runName: parsed('mine'),
     groupSize: reachesBoth(6),
-    preferenceLr: reaches(0.1),
+    preferenceLr: [reaches(0.1), refused(0.1, /trains on pairs/, { methods: ['grpo'] })],
     klCoef: reaches(0.3),
     clipRatio: reaches(0.3),
     entropyCoef: reaches(0.3),
@@ -52,7 +54,7 @@ walkHandedOn('compare', {
     device: reachesBoth('cpu'),
     task: reaches('gcd:1'),
     dataset: reaches('./x.jsonl'),
-    subset: reaches('x'),
+    subset: [reaches('x'), refused('x', /--task/, { task: 'gcd:1' })],
     promptFormat: reachesBoth('raw'),
     promptMaxLength: reachesBoth(99),
     system: reaches('Be good.'),
@@ -60,7 +62,7 @@ walkHandedOn('compare', {
     rewardModule: reaches('./r.ts'),
     rewardWeights: reaches(['verifier=2']),
     verifierReward: reaches(true),
-    formatReward: reaches(true),
+    formatReward: [reaches(true, { task: 'gcd:1' }), refused(true, /not used/)],
     eosPenalty: reaches(2),
     maxNewTokens: reachesBoth(33),
     temperature: reaches(0.5),
@@ -79,12 +81,12 @@ walkHandedOn('compare', {
     shard: reachesBoth('optimizer'),
     lora: reachesBoth(true),
     quantType: reachesBoth('int4'),
-    loraR: reachesBoth(3),
-    loraAlpha: reachesBoth(3),
-    loraDropout: reachesBoth(0.3),
-    loraTargetModules: reachesBoth(['v_proj']),
-    loraBias: reachesBoth('all'),
-    useRslora: reachesBoth(true),
-    useDora: reachesBoth(true),
+    loraR: [...reachesBoth(3, adapters), refused(3, /--lora/)],
+    loraAlpha: reachesBoth(3, adapters),
+    loraDropout: [...reachesBoth(0.3, adapters), refused(0.3, /trains on pairs/, { ...adapters, methods: ['grpo'] })],
+    loraTargetModules: reachesBoth(['v_proj'], adapters),
+    loraBias: reachesBoth('all', adapters),
+    useRslora: reachesBoth(true, adapters),
+    useDora: reachesBoth(true, adapters),
   },
 });

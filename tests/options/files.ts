@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { addLora, loadModel, saveModel } from '../../src/models/index.ts';
 import { setThreads } from '../../src/tensor/index.ts';
+import { trainReward } from '../../src/trainers/reward/reward.ts';
 import { tinyModel } from '../support/tiny-model.ts';
 
 // Many tiny runs: threads would only wait for one another.
@@ -41,5 +42,22 @@ export function templated(name: string, template: string): void {
   writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), chat_template: template }));
 }
 
+/** A reward model that was trained for one step on `model`, in the folder of this name. */
+export async function makeRewardModel(name: string, type: 'preference' | 'process' = 'preference'): Promise<void> {
+  const rows = { preference: pairs, process: stepRows }[type];
+  const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
+  const place = { outputDir: folder, runName: name, validationSplit: 0 };
+  await trainReward(
+    { model: at('model'), type, dataset: rows, ...place, ...short },
+    { cache: false, run: { curves: false } },
+  );
+}
+
 export const questions = Array.from({ length: 16 }, (_, i) => `What is ${i} + ${i % 3}?`);
 export const reply = (i: number) => (i % 2 === 0 ? 'The answer is red' : `blue ${'good '.repeat(i)}`);
+export const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
+export const stepRows = questions.map((prompt, i) => ({
+  prompt,
+  completions: ['red good', 'no', reply(i)],
+  labels: [true, false, i % 2 === 0],
+}));

@@ -4,18 +4,14 @@
  */
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { mends, refused } from './walk.ts';
+
+export { mends, refused };
 
 export type Tree = Record<string, unknown>;
 
 /** Another value changes what the trainers are given, beside these other options. */
 export const reaches = (value: unknown, given: Tree = {}) => ({ kind: 'reaches' as const, value, given });
-/** The value is refused in these words. */
-export const refused = (value: unknown, because: RegExp, given: Tree = {}) => ({
-  kind: 'refused' as const,
-  ...{ value, because, given },
-});
-/** These other options are refused without the value. */
-export const mends = (value: unknown, given: Tree) => ({ kind: 'mends' as const, value, given });
 /** The workflow itself reads it. */
 export const seen = (body: (path: string) => unknown) => ({ kind: 'seen' as const, body });
 
@@ -39,7 +35,7 @@ export function walkHandedOn(what: string, { schema, derive, put, proofs }: Hand
           await proof.body(path);
           continue;
         }
-        const { given } = proof;
+        const given = proof.given as Tree;
         const both = merged(given, put(path, proof.value));
         if (proof.kind === 'reaches') expect(derived(both)).not.toBe(derived(given));
         else if (proof.kind === 'refused') expect(() => derived(both)).toThrow(proof.because);

@@ -8,7 +8,7 @@
 import { describe, expect, it } from 'vitest';
 import type { z } from 'zod';
 import { unreadRules } from '../../src/runs/config/unread.ts';
-import { type ConfigSchema, kebabCase, resolveConfig } from '../../src/runs/index.ts';
+import { type ConfigSchema, kebabCase, resolveConfig, snakeCase } from '../../src/runs/index.ts';
 
 export type Options = Record<string, unknown>;
 /** Functions are called when the tests run. */
@@ -80,7 +80,7 @@ export function walkOptions<S extends ConfigSchema, Outcome>(command: string, sc
       );
       expect(failure?.message).toMatch(proof.because);
       if (proof.kind === 'fails') return void (await outcome(given));
-      expect(failure?.message).toContain(`--${kebabCase(name)}`);
+      expect(failure?.message).toContain(isTree(own[name]) ? `${snakeCase(name)}:` : `--${kebabCase(name)}`);
       for (const rule of rulesAgainst(schema, { ...walked.base(), ...own }, name)) spoken.add(rule);
     }
   };
@@ -102,9 +102,12 @@ export function walkOptions<S extends ConfigSchema, Outcome>(command: string, sc
   });
 }
 
+/** What only a file can hold. */
+export const isTree = (value: unknown) => typeof value === 'object' && value !== null && !Array.isArray(value);
+
 /** The rules that hold against an option in such a run. */
 function rulesAgainst(schema: ConfigSchema, options: Options, name: string): string[] {
-  const texts = Object.entries(options).filter(([, value]) => typeof value !== 'object' || Array.isArray(value));
+  const texts = Object.entries(options).filter(([each, value]) => each === name || !isTree(value));
   const { config } = resolveConfig(schema, { flags: Object.fromEntries(texts) });
   return unreadRules(schema).flatMap((rule, i) =>
     (rule.options as readonly string[]).includes(name) && rule.unread(config as never) ? [`${i} ${name}`] : [],

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { resolveConfig } from '../../runs/config/config.ts';
 import { field } from '../../runs/config/fields.ts';
 import { normalizeArguments } from './arguments.ts';
-import { addSchemaOptions, schemaFlags, withArgument } from './options.ts';
+import { addSchemaOptions, schemaFlags } from './options.ts';
 
 const schema = z.object({
   model: field(z.string(), { description: 'model to start from', group: 'Model', examples: ['Qwen/Qwen3-0.6B'] }),
@@ -91,11 +91,5 @@ describe('outputs', () => {
         expect(config).toEqual({ [own]: 'there' });
       }
     }
-  });
-
-  it('and an argument stands for an option, once', () => {
-    expect(withArgument({ out: 'a' }, 'model', 'm')).toEqual({ out: 'a', model: 'm' });
-    expect(withArgument({ model: 'n' }, 'model', undefined)).toEqual({ model: 'n' });
-    expect(() => withArgument({ model: 'n' }, 'model', 'm')).toThrow(/--model is given twice/);
   });
 });

@@ -51,18 +51,6 @@ export function schemaFlags(command: Command, schema: ConfigSchema): Record<stri
   return flags;
 }
 
-/** Adds a value that may be given as an argument too: `attune export gguf models/tiny`. */
-export function withArgument(
-  flags: Record<string, unknown>,
-  name: string,
-  value: string | undefined,
-): Record<string, unknown> {
-  if (value === undefined) return flags;
-  if (flags[name] !== undefined)
-    throw new UserError(`--${kebabCase(name)} is given twice: as an option and as the argument ${value}.`);
-  return { ...flags, [name]: value };
-}
-
 function isFlag(kind: FieldKind): boolean {
   if (kind.kind === 'object' || kind.kind === 'other') return false;
   return kind.kind !== 'list' || isFlag(fieldKind(kind.element));

@@ -44,7 +44,9 @@ function toMessage(value: unknown, column: string): Message {
   const known = typeof role === 'string' ? roles[role.toLowerCase()] : undefined;
   if (known === undefined) {
     const hint = typeof role === 'string' ? suggestion(role, Object.keys(roles)) : '';
-    throw new RowProblem(`a message in "${column}" has the role ${JSON.stringify(role) ?? 'null'}.${hint}`);
+    throw new RowProblem(
+      `a message in "${column}" has the role ${JSON.stringify(role) ?? 'null'}${hint === '' ? '' : `.${hint}`}`,
+    );
   }
   return { role: known, content: toText(value.content ?? value.value ?? '', column) };
 }

@@ -11,6 +11,7 @@ import { UserError } from '../../errors.ts';
 import { checkVocabulary } from '../../models/files/tokenizer.ts';
 import { type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
+import { kebabCase } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { describeUndecidable, isCheckable } from '../instructions/follow.ts';
 import { openSuite, type Suite, type SuiteOptions } from '../suites/open.ts';
@@ -69,6 +70,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
   const { shots = prompt === 'chat' ? 0 : (suite.known?.shots ?? 0) } = options;
   const pool = shots === 0 ? undefined : await openShotPool(suite, options);
   checkSettings(suite, shots, pool, k);
+  checkRead(options, suite, { prompt, shots, samples });
   const {
     maxNewTokens = suite.format.kind === 'instructions' ? 1024 : 512,
     temperature = 1,
@@ -168,6 +170,27 @@ function withoutUndecidable(suite: Suite): { suite: Suite; leftOut: Record<strin
       ...(kept.length < asked.length && { 'prompts without another instruction': asked.length - kept.length }),
     },
   };
+}
+
+/** Refuses options that these questions, asked in this way, do not read. */
+function checkRead(
+  options: BenchmarkOptions,
+  suite: Suite,
+  { prompt, shots, samples }: { prompt: 'chat' | 'raw'; shots: number; samples: number },
+): void {
+  const isChoice = suite.mode === 'choice';
+  const unread: [boolean, (keyof BenchmarkOptions)[], string][] = [
+    [isChoice, ['maxNewTokens', 'stop', 'samples'], 'choices are compared, and nothing is written'],
+    [samples === 0, ['temperature', 'topP'], 'no responses are sampled; ask for some with --k or --samples'],
+    [prompt === 'raw', ['instruction', 'system', 'templateVariables'], 'prompts are plain text; it is for chats'],
+    [shots === 0, ['shotsFrom'], 'no examples are shown; ask for some with --shots'],
+    [!isChoice, ['choices'], 'the model writes its answers; it is for --mode choice'],
+  ];
+  for (const [holds, names, because] of unread) {
+    const given = names.filter((name) => holds && options[name] !== undefined);
+    if (given.length > 0)
+      throw new UserError(`${given.map((name) => `--${kebabCase(name)}`).join(', ')}: has no effect here: ${because}.`);
+  }
 }
 
 function checkSettings(suite: Suite, shots: number, pool: ShotPool | undefined, k: number): void {

@@ -125,5 +125,6 @@ export function lettered(format: ChoiceFormat): ChoiceFormat {
       `${text.trim()}\n${choices.map((each, i) => `${letters[i]}. ${each}`).join('\n')}\nAnswer:`,
     continuations: ({ choices }) => [...letters.slice(0, choices.length)],
     target: ({ right }) => letters[right] as string,
+    texts: format.texts ?? format,
   };
 }

@@ -105,5 +105,6 @@ function formatFor(format: AnyFormat, { mode, choices }: SuiteOptions): AnyForma
   }
   const asked = format as ChoiceFormat;
   if (mode === 'generate') return asLetters(asked);
-  return choices === 'letters' ? lettered(asked) : asked;
+  if (choices === undefined) return asked;
+  return choices === 'letters' ? lettered(asked) : (asked.texts ?? asked);
 }

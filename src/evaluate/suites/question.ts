@@ -70,4 +70,6 @@ export interface AnswerFormat extends Format<AnswerQuestion> {
 export interface ChoiceFormat extends Format<ChoiceQuestion> {
   /** What each choice adds to the prompt: its text, or its letter. */
   continuations(question: ChoiceQuestion): readonly string[];
+  /** Where letters are compared: the same format with the choices' texts. */
+  texts?: ChoiceFormat;
 }

@@ -57,7 +57,7 @@ function loadFault(error: unknown): string {
   const place = placeOf(error);
   const hint =
     code === 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX'
-      ? ' Types are only stripped, so enums, namespaces and parameter properties cannot be used: write a constant object or a union type.'
+      ? '. Types are only stripped, so enums, namespaces and parameter properties cannot be used: write a constant object or a union type.'
       : '';
   return `${place === undefined ? '' : `${place}: `}${messageOf(error)}${hint}`;
 }

@@ -9,7 +9,7 @@
  * checkpoint saved are never refused. A file may spell out a default, because that changes nothing.
  */
 import type { z } from 'zod';
-import { ConfigError, type Fault, type ResolvedConfig, shownPath } from './config.ts';
+import { ConfigError, type Fault, type ResolvedConfig, resolveConfig, shownPath } from './config.ts';
 import { type ConfigSchema, defaultValue } from './fields.ts';
 
 export interface UnreadRule<Config> {
@@ -28,6 +28,38 @@ export function withRules<S extends ConfigSchema>(schema: S, own: readonly Unrea
 
 /** The rules of a schema. */
 export const unreadRules = (schema: ConfigSchema): readonly UnreadRule<never>[] => rules.get(schema) ?? [];
+
+/** The rules of another schema for the options that both have; `asOther` makes the other's config from this one's. */
+export function inheritedRules<S extends ConfigSchema, Other extends ConfigSchema>(
+  schema: S,
+  other: Other,
+  asOther: (config: z.output<S>) => z.output<Other>,
+): UnreadRule<z.output<S>>[] {
+  return unreadRules(other).flatMap(({ options, unread, because }) => {
+    const names = options.filter((name) => name in schema.shape);
+    if (names.length === 0) return [];
+    return [
+      {
+        options: names as (keyof z.output<S> & string)[],
+        unread: (config) => unread(asOther(config) as never),
+        because: (config) => (typeof because === 'string' ? because : because(asOther(config) as never)),
+      },
+    ];
+  });
+}
+
+/**
+ * The config of a function that takes its options from a program; those that it would not read are refused. Defaults that are
+ * spelled out change nothing, and are not.
+ */
+export function resolveInput<S extends ConfigSchema>(schema: S, input: Record<string, unknown>): z.output<S> {
+  const { config, sources } = resolveConfig(schema, { flags: input });
+  const given = Object.entries(config as Record<string, unknown>).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(defaultValue(schema.shape[name] as z.ZodType)),
+  );
+  refuseUnread(schema, { config, sources: Object.fromEntries(given.map(([name]) => [name, sources[name] as string])) });
+  return config;
+}
 
 /** Throws a `ConfigError` with every option that was given and is not read. */
 export function refuseUnread<S extends ConfigSchema>(schema: S, { config, sources }: ResolvedConfig<S>): void {

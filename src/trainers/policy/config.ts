@@ -236,8 +236,8 @@ export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rew
     );
 }
 
-/** Faults that concern several fields. */
-export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
+/** Prompts come from one place. */
+export function checkPromptSource(config: { task?: string; dataset?: string }, rowsGiven = false): void {
   const hasDataset = rowsGiven || config.dataset !== undefined;
   if (config.task !== undefined && hasDataset)
     throw new UserError('Prompts come from --task or from --dataset, not from both.');
@@ -245,6 +245,11 @@ export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void
     throw new UserError(
       'There are no prompts: name tasks with --task (attune tasks lists them) or a set with --dataset.',
     );
+}
+
+/** Faults that concern several fields. */
+export function checkPolicyConfig(config: PolicyConfig, rowsGiven = false): void {
+  checkPromptSource(config, rowsGiven);
   checkRewardModel(config);
   const { algorithm, options } = algorithmOf(config);
   if (config.refQuantType !== undefined && !usesReference(algorithm, options))

@@ -333,7 +333,7 @@ describe('what is asked for', () => {
     await expect(start({ refQuantType: 'int4', klCoef: 0.1, lora: true })).rejects.toThrow("the policy's own base");
     await expect(start({ dataset: undefined })).rejects.toThrow('There are no prompts');
     await expect(start({ algorithm: 'grop' })).rejects.toThrow('Did you mean "grpo"');
-    await expect(start({ algorithm: 'grpo', gamma: 0.9 })).rejects.toThrow(/^gamma has no effect on grpo/);
+    await expect(start({ algorithm: 'grpo', gamma: 0.9 })).rejects.toThrow(/^--gamma has no effect on grpo/);
     await expect(start({}, { rewards: [] })).rejects.toThrow('There is no reward');
     // The parts of a program's own function are known once it has scored something.
     await expect(train({ rewardWeights: ['evne=1'], maxSteps: 1 })).rejects.toThrow(

@@ -216,7 +216,7 @@ describe('references', () => {
     const refQuantType = 'int8';
     await expect(start({ refQuantType, refModelUpdateFreq: 2 })).rejects.toThrow(/moving reference.*be quantised/);
     await expect(start({ refQuantType, lora: true })).rejects.toThrow(/the policy's own base.*name another model/);
-    await expect(start({ refQuantType, loss: 'simpo' })).rejects.toThrow(/simpo has no reference.*refQuantType/);
+    await expect(start({ refQuantType, loss: 'simpo' })).rejects.toThrow(/simpo has no reference.*--ref-quant-type/);
     await expect(start({ loss: 'dpo', refModel: false })).rejects.toThrow(/dpo compares with a reference.*simpo, orpo/);
     await expect(start({ loss: 'simpo', precomputeRef: true })).rejects.toThrow(/simpo has no reference/);
     await expect(start({ refModelUpdateFreq: 2, precomputeRef: true })).rejects.toThrow(/moving reference/);

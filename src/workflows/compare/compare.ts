@@ -14,7 +14,7 @@ import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../../models/index.
 import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
-import { checkNewRun, claimFolder, resolveConfig } from '../../runs/index.ts';
+import { checkNewRun, claimFolder, resolveConfig, resolveInput } from '../../runs/index.ts';
 import type { TrainingRun } from '../../trainers/loop/training-run.ts';
 import { checkPolicyConfig } from '../../trainers/policy/config.ts';
 import { startPolicy } from '../../trainers/policy/policy.ts';
@@ -54,7 +54,7 @@ export interface CompareOutcome {
 
 /** Trains the same model with several methods and seeds, and compares them. */
 export async function compareMethods(input: CompareInput, options: CompareOptions = {}): Promise<CompareOutcome> {
-  const { config: asked } = resolveConfig(compareSchema, { flags: { ...input } });
+  const asked = resolveInput(compareSchema, { ...input });
   const methods = methodsOf(asked.methods);
   checkMethodOptions(asked, methods);
   checkNewRun(asked);

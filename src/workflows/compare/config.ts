@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { policyAlgorithms, preferenceLosses } from '../../algorithms/index.ts';
 import { suggestion, UserError } from '../../errors.ts';
-import { field, loraFields, optimizerFields, resolveConfig } from '../../runs/index.ts';
+import { field, inheritedRules, loraFields, optimizerFields, resolveConfig, withRules } from '../../runs/index.ts';
 import { modelFields } from '../../trainers/fields.ts';
 import { type PolicyConfig, policySchema } from '../../trainers/policy/config.ts';
 import type { PreferenceConfigInput } from '../../trainers/preference/config.ts';
@@ -13,8 +13,7 @@ const group = 'Comparison';
 const count = () => z.number().int().positive();
 const { epochs: _, ...optimizer } = optimizerFields({ batchSize: 2, lr: 1e-5, gradAccum: 2, maxGradNorm: 1 });
 
-/** The options of `compareMethods`, with descriptions and defaults. */
-export const compareSchema = z.object({
+const options = z.object({
   methods: field(z.array(z.string()).min(1).default(['ppo', 'grpo', 'dpo']), {
     description: 'policy algorithms and preference losses, or "all"',
     group,
@@ -72,9 +71,25 @@ export const compareSchema = z.object({
   ...loraFields(),
 });
 
+const trainsOnPairs = ({ methods }: z.output<typeof options>) =>
+  methodsOf(methods).some(({ kind }) => kind === 'preference');
+
+/** The options of `compareMethods`, with descriptions and defaults. */
+export const compareSchema = withRules(options, [
+  // Policy runs never drop; preference losses do.
+  ...inheritedRules(options, policySchema, (config) => policyConfig(config, pairing, 0)).filter(
+    ({ options: names }) => names.join() !== 'loraDropout',
+  ),
+  {
+    options: ['preferenceLr', 'loraDropout'],
+    unread: (config) => !trainsOnPairs(config),
+    because: 'none of the --methods trains on pairs',
+  },
+]);
+
 /** The options of `compareMethods`, with defaults filled in. */
-export type CompareConfig = z.output<typeof compareSchema>;
-export type CompareInput = z.input<typeof compareSchema>;
+export type CompareConfig = z.output<typeof options>;
+export type CompareInput = z.input<typeof options>;
 
 const kinds = [
   ['policy', policyAlgorithms],
@@ -129,7 +144,7 @@ function shared(config: CompareConfig, method: Method, seed: number) {
 
 function policyFlags(config: CompareConfig, method: Method, seed: number): Record<string, unknown> {
   const own: Record<string, unknown> = { ...shared(config, method, seed), algorithm: method.name };
-  for (const name of Object.keys(compareSchema.shape)) {
+  for (const name of Object.keys(options.shape)) {
     if (name in shape && !(name in own) && !(name in methodOptionFields))
       own[name] = config[name as keyof CompareConfig];
   }

@@ -10,7 +10,6 @@ import { dirname } from 'node:path';
 import { finished } from 'node:stream/promises';
 import type { z } from 'zod';
 import type { DatasetSpec } from '../../data/index.ts';
-import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -20,7 +19,7 @@ import type { PolicyPrompt, PromptWriter } from '../../rollouts/prompts.ts';
 import { rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { TaskPrompts } from '../../rollouts/task-prompts.ts';
-import { resolveConfig } from '../../runs/index.ts';
+import { resolveInput } from '../../runs/index.ts';
 import type { Device } from '../../tensor/index.ts';
 import { type BuildPreferencesConfig, buildPreferencesSchema, checkBuild, type RowKind } from './config.ts';
 import { type GradedSummary, gradedRows } from './graded.ts';
@@ -60,8 +59,8 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
   given: BuildPreferencesInput<Kind>,
   options: BuildPreferencesOptions = {},
 ): Promise<BuiltPreferences<Kind>> {
-  const { config } = resolveConfig(buildPreferencesSchema, { flags: given });
-  checkBuild(config);
+  const config = resolveInput(buildPreferencesSchema, given);
+  checkBuild(config, options.dataset !== undefined);
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);
@@ -98,8 +97,7 @@ async function choosePrompts(
 ): Promise<PolicyPrompt[]> {
   const { task, seed, prompts: count, subset } = config;
   if (task !== undefined) return new TaskPrompts(writer, { tasks: task, seed }).take(count);
-  const dataset = rows ?? config.dataset;
-  if (dataset === undefined) throw new UserError('There are no prompts: name a --task or a --dataset.');
+  const dataset = (rows ?? config.dataset) as DatasetSpec;
   return (await datasetPrompts(writer, { dataset, subset, trainPrompts: count, evalPrompts: 0, seed })).train;
 }
 

@@ -1,8 +1,8 @@
-/** The options of `attune preferences build`; options of another kind are refused by name. */
+/** The options of `attune preferences build`; those of another kind are refused by name. */
 import { z } from 'zod';
 import { UserError } from '../../errors.ts';
-import { field, kebabCase } from '../../runs/index.ts';
-import { checkRewardModel, policySchema } from '../../trainers/policy/config.ts';
+import { field, inheritedRules, resolveConfig, withRules } from '../../runs/index.ts';
+import { checkPromptSource, checkRewardModel, policySchema } from '../../trainers/policy/config.ts';
 
 const positive = () => z.number().int().positive();
 const group = 'Data';
@@ -10,7 +10,7 @@ const group = 'Data';
 const rowKinds = ['pairs', 'graded', 'steps'] as const;
 export type RowKind = (typeof rowKinds)[number];
 
-export const buildPreferencesSchema = policySchema
+const options = policySchema
   .pick({
     model: true,
     tokenizer: true,
@@ -74,28 +74,36 @@ export const buildPreferencesSchema = policySchema
     }),
   });
 
+/** The prompts, rewards and sampling of a policy run that does not train. */
+function asPolicy(config: z.output<typeof options>) {
+  const shared = Object.entries(config).filter(([name, value]) => name in policySchema.shape && value !== undefined);
+  return resolveConfig(policySchema, { flags: Object.fromEntries(shared) }).config;
+}
+
+export const buildPreferencesSchema = withRules(options, [
+  ...inheritedRules(options, policySchema, asPolicy),
+  {
+    options: [
+      ...(['pairs', 'minGap', 'rewardModelPath', 'rmQuantType', 'rewardModule', 'rewardWeights'] as const),
+      ...(['verifierReward', 'formatReward'] as const),
+    ],
+    unread: ({ kind }) => kind !== 'pairs',
+    because: 'what is right is told by the verifier of --task or by known answers; rewards are for --kind pairs',
+  },
+  {
+    options: ['continuations', 'stepThreshold', 'stepSeparator'],
+    unread: ({ kind }) => kind !== 'steps',
+    because: 'it is for --kind steps',
+  },
+]);
+
 /** The options of `buildPreferences`, with defaults filled in. */
 export type BuildPreferencesConfig = z.output<typeof buildPreferencesSchema>;
 
-type Name = keyof BuildPreferencesConfig;
-
-const ofPairs: Name[] = ['pairs', 'minGap', 'rewardModelPath', 'rmQuantType', 'rewardModule', 'rewardWeights'];
-const ofRewards: Name[] = ['verifierReward', 'formatReward'];
-const ofSteps: Name[] = ['continuations', 'stepThreshold', 'stepSeparator'];
-
-/** Faults that concern several fields. */
-export function checkBuild(config: BuildPreferencesConfig): void {
+/** Faults that concern several fields. `rowsGiven`: a program gave the prompts themselves. */
+export function checkBuild(config: BuildPreferencesConfig, rowsGiven: boolean): void {
+  checkPromptSource(config, rowsGiven);
   checkRewardModel(config);
-  const unread =
-    config.kind === 'pairs' ? ofSteps : [...ofPairs, ...ofRewards, ...(config.kind === 'graded' ? ofSteps : [])];
-  const given = unread.filter((name) => config[name] !== undefined && config[name] !== false);
-  if (given.length > 0) {
-    const names = given.map((name) => `--${kebabCase(name)}`).join(', ');
-    const reason = config.kind === 'pairs' ? 'belongs to --kind steps' : `has no effect with --kind ${config.kind}`;
-    const why =
-      config.kind === 'pairs' ? '' : ' Right and wrong are told by the verifier of --task or by known answers.';
-    throw new UserError(`${names} ${reason}.${why}`);
-  }
   if (config.kind === 'pairs' && config.samples < 2)
     throw new UserError('A pair needs two responses: --samples must be 2 or more.');
 }

@@ -1,7 +1,7 @@
 /** The options of `attune quantize reward` and `attune quantize policy`, with their defaults. */
 import { z } from 'zod';
 import { quantTypes } from '../../models/index.ts';
-import { field } from '../../runs/index.ts';
+import { field, withRules } from '../../runs/index.ts';
 import { dataFields, modelFields } from '../../trainers/fields.ts';
 import { policySchema } from '../../trainers/policy/config.ts';
 
@@ -27,8 +27,7 @@ const shared = {
 
 const { dataset, split, subset, onBadRow } = dataFields();
 
-/** The options of `quantizeReward`, with descriptions and defaults. */
-export const quantizeRewardSchema = z.object({
+const rewardOptions = z.object({
   checkpoint: field(z.string(), {
     description: "a trained reward model's folder or hub name",
     group,
@@ -56,10 +55,18 @@ export const quantizeRewardSchema = z.object({
   seed: field(z.number().int().min(0).default(1234), { description: 'of the sample', group: evaluation }),
 });
 
+/** The options of `quantizeReward`, with descriptions and defaults. */
+export const quantizeRewardSchema = withRules(rewardOptions, [
+  {
+    options: ['split', 'subset', 'onBadRow'],
+    unread: ({ dataset }) => dataset === undefined,
+    because: 'there is no --dataset that it would be read from',
+  },
+]);
+
 const policy = policySchema.shape;
 
-/** The options of `quantizePolicy`, with descriptions and defaults. */
-export const quantizePolicySchema = z.object({
+const policyOptions = z.object({
   model: field(z.string(), {
     description: "a policy's folder or hub name (org/name[@revision])",
     group,
@@ -86,6 +93,15 @@ export const quantizePolicySchema = z.object({
   }),
   seed: field(z.number().int().min(0).default(42), { description: 'of the prompts and responses', group: evaluation }),
 });
+
+/** The options of `quantizePolicy`, with descriptions and defaults. */
+export const quantizePolicySchema = withRules(policyOptions, [
+  {
+    options: ['subset'],
+    unread: ({ dataset }) => dataset === undefined,
+    because: 'there is no --dataset that it would be a part of',
+  },
+]);
 
 export type QuantizeRewardConfig = z.output<typeof quantizeRewardSchema>;
 export type QuantizePolicyConfig = z.output<typeof quantizePolicySchema>;

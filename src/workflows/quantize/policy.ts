@@ -19,10 +19,10 @@ import {
 } from '../../models/index.ts';
 import { heldOutPrompts } from '../../rollouts/opening.ts';
 import type { PolicyPrompt } from '../../rollouts/prompts.ts';
-import { resolveConfig } from '../../runs/index.ts';
+import { resolveConfig, resolveInput } from '../../runs/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
-import { policySchema } from '../../trainers/policy/config.ts';
+import { checkPromptSource, policySchema } from '../../trainers/policy/config.ts';
 import { type QuantizePolicyConfig, quantizePolicySchema } from './config.ts';
 import { divergences, meanPerToken, predictingRows, type TokenDivergence } from './divergence.ts';
 import { outputFolder, trainedWith, writeOutput } from './folder.ts';
@@ -43,7 +43,7 @@ export async function quantizePolicy(
   input: z.input<typeof quantizePolicySchema>,
   options: QuantizeOptions = {},
 ): Promise<{ results: QuantizePolicyResults; folder: string; report: string }> {
-  const { config } = resolveConfig(quantizePolicySchema, { flags: input });
+  const config = resolveInput(quantizePolicySchema, input);
   const { progress } = options;
   const folder = outputFolder(config.model, config.quantType, config.outputDir);
   const device = deviceOf(config.device);
@@ -105,6 +105,7 @@ async function promptsOf(config: QuantizePolicyConfig, tokenizer: Tokenizer): Pr
     dataset === undefined && task === undefined ? { ...asked, ...pick(trained, ['dataset', 'subset', 'task']) } : asked;
   if (data.dataset === undefined && data.task === undefined)
     throw new UserError(`${config.model} does not say what it was trained on: name prompts with --dataset, or --task.`);
+  checkPromptSource(data);
   const given = Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined));
   const { config: policy } = resolveConfig(policySchema, {
     flags: { ...given, evalNumPrompts: numPrompts, evalSteps: 1 },

@@ -11,7 +11,7 @@ import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf, type Model, withoutDropout } from '../../models/index.ts';
 import { correlation } from '../../rewards/error-analysis.ts';
 import { loadRewardModel, type RewardNotes, type RewardType } from '../../rewards/index.ts';
-import { resolveConfig } from '../../runs/index.ts';
+import { resolveConfig, resolveInput } from '../../runs/index.ts';
 import { type CorpusKind, corpusRows } from '../../tasks/index.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -45,7 +45,7 @@ export async function quantizeReward(
   input: z.input<typeof quantizeRewardSchema>,
   options: QuantizeOptions = {},
 ): Promise<{ results: QuantizeRewardResults; folder: string; report: string }> {
-  const { config } = resolveConfig(quantizeRewardSchema, { flags: input });
+  const config = resolveInput(quantizeRewardSchema, input);
   const { progress, signal } = options;
   const folder = outputFolder(config.checkpoint, config.quantType, config.outputDir);
   const device = deviceOf(config.device);

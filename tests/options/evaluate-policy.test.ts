@@ -2,9 +2,8 @@
 import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll } from 'vitest';
 import { evaluatePolicySchema } from '../../src/cli/evaluate-policy.ts';
-import { trainReward } from '../../src/trainers/reward/reward.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
-import { at, makeModels, questions, removeFiles, reply, templated, writeRows } from './files.ts';
+import { at, makeModels, makeRewardModel, questions, removeFiles, templated, writeRows } from './files.ts';
 
 afterAll(removeFiles);
 beforeAll(async () => {
@@ -23,13 +22,10 @@ beforeAll(async () => {
     at('by-vowels.mjs'),
     'export default (items) => items.map(({ response }) => response.split("e").length);',
   );
-  const pairs = questions.map((prompt, i) => ({ prompt, chosen: reply(i), rejected: 'no' }));
-  const short = { maxSteps: 1, analysisSamples: 0, evalSteps: -1, saveSteps: -1, reportTo: ['none' as const] };
-  const made = { model: at('model'), dataset: pairs, outputDir: at('rm'), runName: 'rm', validationSplit: 0, ...short };
-  await trainReward(made, { cache: false, run: { curves: false } });
+  await makeRewardModel('rm');
 });
 
-const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm/rm') });
+const byModel = () => ({ rewardModule: undefined, rewardModelPath: at('rm') });
 const task = { task: 'spell_backward:1', dataset: undefined };
 
 walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
@@ -57,7 +53,7 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     promptMaxLength: fails(1, /--prompt-max-length/),
     promptFormat: changes('raw', () => ({ model: at('chatting') })),
     system: changes('Be good.'),
-    rewardModelPath: changes(() => at('rm/rm')),
+    rewardModelPath: changes(() => at('rm')),
     rmQuantType: [changes('int4', byModel), fails('int4', /there is no reward model/)],
     rewardModule: changes(() => at('by-vowels.mjs')),
     rewardWeights: changes(['by-length=3']),
