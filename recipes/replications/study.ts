@@ -2,6 +2,7 @@
  * What a replication is: jobs of one condition and one seed each, which give a few numbers, and a report over all of them.
  * Everything that a reader needs to judge it (what was published, what differs here) stands beside the code that runs it.
  */
+import { meanOf } from '../../src/algorithms/index.ts';
 import type { Chart } from '../../src/runs/plots/charts.ts';
 
 /** What a job measured: numbers, and curves as lists. Small enough to be kept in the repository. */
@@ -91,5 +92,12 @@ export class Outcomes {
   /** One curve per seed. */
   curves(condition: string, name: string): number[][] {
     return this.of(condition).map(({ values }) => values[name] as number[]);
+  }
+
+  /** The curves of a condition for a chart, over the mean of `over` at each of their places. */
+  line(condition: string, name: string, over = 'd'): { name: string; x: number[]; runs: number[][] } {
+    const places = this.curves(condition, over);
+    const x = (places[0] ?? []).map((_, i) => meanOf(places.map((run) => run[i] as number)));
+    return { name: condition, x, runs: this.curves(condition, name) };
   }
 }

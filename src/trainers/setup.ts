@@ -215,14 +215,20 @@ export interface GivenData {
   evalDataset?: DatasetSpec;
 }
 
+/** What to train on; asked for before the model is loaded, which may be a long download. */
+export function sourceOf(config: { dataset?: string }, given: GivenData = {}): DatasetSpec {
+  const source = given.dataset ?? config.dataset;
+  if (source === undefined) throw new UserError('There is no data to train on: name some with --dataset.');
+  return source;
+}
+
 /** Training and held-out examples; `validation` is undefined if nothing is held out. */
 export async function openForTraining<S extends Shape>(
   config: DataConfig,
   options: { given?: GivenData; progress?: Progress } & DatasetOptions<S>,
 ): Promise<{ train: Dataset<S>; validation: Dataset<S> | undefined }> {
   const { given = {}, progress, ...reading } = options;
-  const source = given.dataset ?? config.dataset;
-  if (source === undefined) throw new UserError('There is no data to train on: name some with --dataset.');
+  const source = sourceOf(config, given);
   const shared: DatasetOptions<S> = {
     ...reading,
     columns: columnsOf(config),

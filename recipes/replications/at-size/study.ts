@@ -94,13 +94,7 @@ async function school(lab: Lab, into: string): Promise<void> {
 function report(outcomes: Outcomes) {
   const conditions = [bon(few), bon(many), rl(few), rl(many)];
   const curves = (condition: string, name: string) => outcomes.curves(condition, name);
-  const meanCurve = (runs: readonly number[][]) =>
-    (runs[0] ?? []).map((_, i) => meanOf(runs.map((run) => run[i] as number)));
-  const line = (condition: string, name: string) => ({
-    name: condition,
-    x: meanCurve(curves(condition, 'd')),
-    runs: curves(condition, name),
-  });
+  const line = (condition: string, name: string) => outcomes.line(condition, name);
   const firsts = (condition: string, name: string) => curves(condition, name).map(([first]) => first as number);
   const lasts = (condition: string, name: string) => curves(condition, name).map((curve) => curve.at(-1) as number);
   const best = (condition: string) => curves(condition, 'gold').map((curve) => Math.max(...curve));

@@ -120,13 +120,7 @@ function report(outcomes: Outcomes) {
     rlForm,
   );
   const curves = (condition: string, name: string) => outcomes.curves(condition, name);
-  const meanCurve = (runs: readonly number[][]) =>
-    (runs[0] ?? []).map((_, i) => meanOf(runs.map((run) => run[i] as number)));
-  const line = (condition: string, name: string) => ({
-    name: condition,
-    x: meanCurve(curves(condition, 'd')),
-    runs: curves(condition, name),
-  });
+  const line = (condition: string, name: string) => outcomes.line(condition, name);
   const best = (condition: string) => curves(condition, 'gold').map((curve) => Math.max(...curve));
   const last = (condition: string, name: string) => curves(condition, name).map((curve) => curve.at(-1) as number);
   const fall = (condition: string) => meanOf(best(condition)) - meanOf(last(condition, 'gold'));

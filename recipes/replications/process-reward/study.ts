@@ -1,8 +1,15 @@
 /** Lightman et al. 2023: the best of n by a process reward model, by an outcome reward model and by majority. */
 import { meanOf } from '../../../src/algorithms/index.ts';
-import { loadRewardModel, trainReward } from '../../../src/index.ts';
+import { trainReward } from '../../../src/index.ts';
+import {
+  bestBy,
+  type JudgedResponse,
+  labelledSteps,
+  majority,
+  scoresOf,
+} from '../../../src/learn/experiments/best-of-n.ts';
 import { Random } from '../../../src/random.ts';
-import { type Example, mixture, respond, type StepLabel, taggedAnswer, task } from '../../../src/tasks/index.ts';
+import { mixture, respond, task } from '../../../src/tasks/index.ts';
 import { askFolder, finished, quiet, type Response, settings } from '../policies.ts';
 import { chartOf, percent, share } from '../report.ts';
 import type { Lab, Outcomes, Study, Values } from '../study.ts';
@@ -32,12 +39,7 @@ export const processReward: Study = {
   report,
 };
 
-interface Judged {
-  prompt: string;
-  text: string;
-  correct: boolean;
-  problem: Example;
-}
+type Judged = JudgedResponse & { prompt: string };
 
 /** Solutions that the task works out, every second one with a slip. */
 function workedSolutions(seed: number): Judged[] {
@@ -77,7 +79,7 @@ async function compare(lab: Lab): Promise<Values> {
     trainReward({ ...settings(lab, 'process'), ...common, type: 'process', dataset: stepwise }, without),
   );
   const groups = await askFolder(lab.model, { tasks, problems: 48, samples: most, seed: 100 + lab.seed });
-  const [byOutcome, byProcess] = [await scored(outcome, groups), await scored(process, groups)];
+  const [byOutcome, byProcess] = [await scoresOf(outcome, groups), await scoresOf(process, groups)];
   const pick: Record<Way, (group: readonly Response[], of: number, from: number) => boolean> = {
     process: (group, i, from) => bestBy(group, byProcess[i]?.slice(from) ?? []).correct,
     outcome: (group, i, from) => bestBy(group, byOutcome[i]?.slice(from) ?? []).correct,
@@ -95,46 +97,6 @@ async function compare(lab: Lab): Promise<Values> {
       ),
     );
   return Object.fromEntries(ways.map((way) => [way, curve(way)]));
-}
-
-/** Every line of a response with its label: right as long as it is what the known solution says at that place. */
-function labelledSteps({ problem, text, correct }: Judged): { text: string; label: StepLabel }[] {
-  const known = task(problem.task)
-    .solution(problem)
-    .steps.map((step) => step.text);
-  let wrong = false;
-  let at = 0;
-  return text
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => {
-      const content = line.replaceAll(/<\/?(think|answer)>/g, '').trim();
-      if (line.includes('<answer>')) return { text: line, label: correct ? 1 : -1 };
-      if (content !== '') wrong ||= content !== known[at++];
-      return { text: line, label: wrong ? -1 : 1 };
-    });
-}
-
-async function scored(checkpoint: string, groups: readonly Response[][]): Promise<number[][]> {
-  using scorer = await loadRewardModel(checkpoint);
-  const scores = await scorer.score(
-    groups.flat().map(({ problem, text }) => ({ prompt: problem.prompt, response: text })),
-  );
-  return groups.map((group) => scores.splice(0, group.length));
-}
-
-function bestBy(group: readonly Response[], scores: readonly number[]): Response {
-  const seen = scores.slice(0, group.length);
-  return group[seen.indexOf(Math.max(...seen))] as Response;
-}
-
-/** The first response whose answer is the commonest one. */
-function majority(group: readonly Response[]): Response {
-  const answers = group.map(({ text }) => taggedAnswer(text) ?? text);
-  const votes = new Map<string, number>();
-  for (const answer of answers) votes.set(answer, (votes.get(answer) ?? 0) + 1);
-  const most = Math.max(...votes.values());
-  return group[answers.findIndex((answer) => votes.get(answer) === most)] as Response;
 }
 
 function report(outcomes: Outcomes) {

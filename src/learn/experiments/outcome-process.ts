@@ -1,9 +1,8 @@
 /** Chapter 3. The best of n responses, picked by an outcome reward model, by a process reward model and by majority. */
 import { meanOf } from '../../algorithms/index.ts';
-import { loadRewardModel } from '../../rewards/index.ts';
-import { type StepLabel, taggedAnswer, task } from '../../tasks/index.ts';
 import { trainReward } from '../../trainers/reward/reward.ts';
-import type { Experiment, Lab } from './experiment.ts';
+import { bestBy, labelledSteps, majority, scoresOf } from './best-of-n.ts';
+import type { Experiment } from './experiment.ts';
 import { percent, type Response, recorded, sampleResponses, settings, surroundings } from './workbench.ts';
 
 const tasks = 'number_sorting:1-2,spell_backward:1-2';
@@ -42,8 +41,8 @@ export const outcomeProcess: Experiment = {
       ),
     );
     const groups = await sampleResponses(lab, lab.model, { tasks, problems: 64, samples: Math.max(...sizes) });
-    const byOutcome = await scored(lab, outcome.checkpoint, groups);
-    const byProcess = await scored(lab, process.checkpoint, groups);
+    const byOutcome = await scoresOf(outcome.checkpoint, groups, lab);
+    const byProcess = await scoresOf(process.checkpoint, groups, lab);
     const ways: [string, (group: readonly Response[], i: number) => Response][] = [
       ['outcome reward model', (group, i) => bestBy(group, byOutcome[i] as number[])],
       ['process reward model', (group, i) => bestBy(group, byProcess[i] as number[])],
@@ -79,42 +78,3 @@ export const outcomeProcess: Experiment = {
     };
   },
 };
-
-/** Every line of a response with its label: right as long as it is what the known solution says at that place. */
-function labelledSteps({ problem, text, correct }: Response): { text: string; label: StepLabel }[] {
-  const known = task(problem.task)
-    .solution(problem)
-    .steps.map((step) => step.text);
-  let wrong = false;
-  let at = 0;
-  return text
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => {
-      const content = line.replaceAll(/<\/?(think|answer)>/g, '').trim();
-      if (line.includes('<answer>')) return { text: line, label: correct ? 1 : -1 };
-      if (content === '') return { text: line, label: wrong ? -1 : 1 };
-      wrong ||= content !== known[at++];
-      return { text: line, label: wrong ? -1 : 1 };
-    });
-}
-
-async function scored(lab: Lab, checkpoint: string, groups: readonly Response[][]): Promise<number[][]> {
-  using scorer = await loadRewardModel(checkpoint);
-  const items = groups.flat().map(({ problem, text }) => ({ prompt: problem.prompt, response: text }));
-  const scores = await scorer.score(items, lab.signal === undefined ? {} : { signal: lab.signal });
-  return groups.map((group) => scores.splice(0, group.length));
-}
-
-function bestBy(group: readonly Response[], scores: readonly number[]): Response {
-  const seen = scores.slice(0, group.length);
-  return group[seen.indexOf(Math.max(...seen))] as Response;
-}
-
-/** The first response whose answer is the commonest one. */
-function majority(group: readonly Response[]): Response {
-  const answers = group.map(({ text }) => taggedAnswer(text) ?? text);
-  const votes = (answer: string) => answers.filter((other) => other === answer).length;
-  const most = Math.max(...answers.map(votes));
-  return group[answers.findIndex((answer) => votes(answer) === most)] as Response;
-}

@@ -8,8 +8,9 @@
  * end; to use it afterwards, open the run: `using run = await trainReward({ … }).open()`.
  */
 import { AttuneError } from '../../errors.ts';
+import { type ConfigSchema, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import type { TrainResult, TrainStep } from './task.ts';
-import type { TrainingRun } from './training-run.ts';
+import { separateRows, type TrainerOptions, type TrainingRun } from './training-run.ts';
 
 /** Metrics by name: those that every run of this kind has, and others that it logs. */
 export type Measured<Name extends string> = { readonly [name in Name]: number } & Readonly<Record<string, number>>;
@@ -78,4 +79,26 @@ export class Training<Step extends TrainStep = TrainStep> implements PromiseLike
     const result = await run.finish();
     return { ...result, folder: run.folder };
   }
+}
+
+/** A trainer as programs call it: by its config, in which datasets may be rows in memory. */
+export interface ProgramTrainer<S extends ConfigSchema, Options extends TrainerOptions> {
+  command: string;
+  schema: S;
+  start: (resolved: ResolvedRun<S>, options: Options) => Promise<TrainingRun>;
+  /** Turns what a program gives as a value into what the config names. */
+  named?: (flags: Record<string, unknown>) => void;
+}
+
+/** The training that a program asks for. */
+export function trainingOf<Step extends TrainStep, S extends ConfigSchema, Options extends TrainerOptions>(
+  { command, schema, start, named }: ProgramTrainer<S, Options>,
+  input: object,
+  options: Options,
+): Training<Step> {
+  return new Training(async () => {
+    const { flags, given } = separateRows(input, options);
+    named?.(flags);
+    return start(await resolveRun(schema, flags, command), { ...options, ...given });
+  });
 }

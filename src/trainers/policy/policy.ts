@@ -19,14 +19,14 @@ import { storedEvaluation } from '../../rollouts/records.ts';
 import { type RolloutSampler, rolloutSeeds } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { meanTokenKl } from '../../rollouts/token-kl.ts';
-import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { evalName, type Judged, unknownMetric } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { prefixed } from '../loop/metric-names.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
-import { type StepOf, Training } from '../loop/training.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
+import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { openReference } from '../reference/open.ts';
 import { loadForTraining } from '../setup.ts';
 import { algorithmOf } from './algorithm-options.ts';
@@ -60,11 +60,11 @@ export function trainPolicy(
   input: Omit<ProgramConfig<PolicyInput>, 'algorithm'> & { algorithm?: string | PolicyAlgorithm },
   options: PolicyTrainerOptions = {},
 ): Training<PolicyStep> {
-  return new Training(async () => {
-    const { flags, given } = separateRows(input, options);
-    if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
-    return startPolicy(await resolveRun(policySchema, flags, 'train policy'), { ...options, ...given });
-  });
+  return trainingOf({ command: 'train policy', schema: policySchema, start: startPolicy, named }, input, options);
+}
+
+function named(flags: Record<string, unknown>): void {
+  if (typeof flags.algorithm === 'object') flags.algorithm = useAlgorithm(flags.algorithm as PolicyAlgorithm);
 }
 
 /** The same from a resolved config. */

@@ -60,7 +60,7 @@ function firstLoss(history: History): Signal | undefined {
   return note(
     'first-loss',
     first.step,
-    `The loss of ${loss.toExponential(1)} at the first step is as it should be: advantages have mean 0 within a group and the ` +
+    `The loss of ${loss.toExponential(1)} at the first step is as it should be: advantages have mean 0 and the ` +
       'ratio is 1, so the value is about 0 while its gradient is not. The loss of a policy does not tell whether it ' +
       'learns; the reward and the held-out accuracy do.',
   );

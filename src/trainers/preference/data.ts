@@ -6,7 +6,7 @@ import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
 import { withinPositions } from '../model-plan.ts';
-import { openForTraining } from '../setup.ts';
+import { openForTraining, sourceOf } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
 /** The tokens of both parts, in the shape that the loss takes: pairs, or single responses with a label. */
@@ -16,6 +16,7 @@ export async function openPreferences(
   options: TrainerOptions,
 ): Promise<TokenSets> {
   const { progress, signal, cache } = options;
+  sourceOf(asked, options);
   const config = await withinPositions(asked, progress);
   const tokenizer = await loadTokenizer(config, progress);
   const parts = await openForTraining(config, {

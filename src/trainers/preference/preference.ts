@@ -11,15 +11,15 @@ import type { World } from '../../dist/world.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { Random } from '../../random.ts';
-import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { StepBatches, type StepState } from '../batches/step-batches.ts';
 import type { TokenSets } from '../batches/token-sets.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
 import type { TrainTask } from '../loop/task.ts';
-import { type StepOf, Training } from '../loop/training.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
+import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { wholeWeights } from '../loop/whole-weights.ts';
 import { type ReferenceTable, referenceTable } from '../reference/cache.ts';
 import { openReference } from '../reference/open.ts';
@@ -45,11 +45,15 @@ export function trainPreference(
   input: Omit<ProgramConfig<PreferenceConfigInput>, 'loss'> & { loss?: string | PreferenceLoss },
   options: PreferenceTrainerOptions = {},
 ): Training<PreferenceStep> {
-  return new Training(async () => {
-    const { flags, given } = separateRows(input, options);
-    if (typeof flags.loss === 'object') flags.loss = useLoss(flags.loss as PreferenceLoss);
-    return startPreference(await resolveRun(preferenceSchema, flags, 'train preference'), { ...options, ...given });
-  });
+  return trainingOf(
+    { command: 'train preference', schema: preferenceSchema, start: startPreference, named },
+    input,
+    options,
+  );
+}
+
+function named(flags: Record<string, unknown>): void {
+  if (typeof flags.loss === 'object') flags.loss = useLoss(flags.loss as PreferenceLoss);
 }
 
 /** The same from a resolved config. */

@@ -9,7 +9,7 @@ import type { Dataset, Shape, TokenStore } from '../../data/index.ts';
 import type { Model } from '../../models/index.ts';
 import type { RewardNotes, RewardType } from '../../rewards/index.ts';
 import { rewardHeads } from '../../rewards/reward-notes.ts';
-import { type ResolvedRun, refusal, resolveRun } from '../../runs/index.ts';
+import { type ResolvedRun, refusal } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { batchTask } from '../batches/batch-task.ts';
 import { allBatches } from '../batches/eval-sample.ts';
@@ -19,10 +19,10 @@ import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { Judged } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
-import { type StepOf, Training } from '../loop/training.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
+import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { withinPositions } from '../model-plan.ts';
-import { loadForTraining, openForTraining } from '../setup.ts';
+import { loadForTraining, openForTraining, sourceOf } from '../setup.ts';
 import { type RewardConfig, rewardSchema } from './config.ts';
 import { referenceScores, rewardEvaluation } from './evaluation.ts';
 import { writeRewardReport } from './report.ts';
@@ -37,10 +37,7 @@ export type RewardStep = StepOf<'accuracy', 'loss' | 'accuracy'>;
  * Trains a reward model: on pairs, on graded solutions (`type: 'outcome'`), or on labelled steps (`type: 'process'`).
  */
 export function trainReward(input: RewardInput, options: TrainerOptions = {}): Training<RewardStep> {
-  return new Training(async () => {
-    const { flags, given } = separateRows(input, options);
-    return startReward(await resolveRun(rewardSchema, flags, 'train reward'), { ...options, ...given });
-  });
+  return trainingOf({ command: 'train reward', schema: rewardSchema, start: startReward }, input, options);
 }
 
 /** The same from a resolved config. */
@@ -51,6 +48,7 @@ export function startReward(
   const { config } = resolved;
   const { progress, signal } = options;
   return setUpTraining(config, async (opened, freed, world) => {
+    sourceOf(config, options);
     const { model, tokenizer } = await loadForTraining(config, {
       head: rewardHeads[config.type],
       progress,

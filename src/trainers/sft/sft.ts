@@ -29,11 +29,11 @@ import { dataFields, modelFields } from '../fields.ts';
 import type { Judged } from '../loop/best.ts';
 import { startRun } from '../loop/config.ts';
 import { setUpTraining, trainingParts } from '../loop/set-up.ts';
-import { type StepOf, Training } from '../loop/training.ts';
-import { type ProgramConfig, separateRows, type TrainerOptions, type TrainingRun } from '../loop/training-run.ts';
+import { type StepOf, type Training, trainingOf } from '../loop/training.ts';
+import type { ProgramConfig, TrainerOptions, TrainingRun } from '../loop/training-run.ts';
 import { withinPositions } from '../model-plan.ts';
 import { bestRules, cadenceRules, dataRules, loraRules } from '../rules.ts';
-import { loadForTraining, openForTraining } from '../setup.ts';
+import { loadForTraining, openForTraining, sourceOf } from '../setup.ts';
 
 const group = 'SFT';
 
@@ -119,16 +119,14 @@ export type SftStep = StepOf<'loss', 'loss'>;
 
 /** Supervised fine-tuning on conversations or on plain text. */
 export function trainSft(input: SftInput, options: TrainerOptions = {}): Training<SftStep> {
-  return new Training(async () => {
-    const { flags, given } = separateRows(input, options);
-    return startSft(await resolveRun(sftSchema, flags, 'train sft'), { ...options, ...given });
-  });
+  return trainingOf({ command: 'train sft', schema: sftSchema, start: startSft }, input, options);
 }
 
 /** The same from a resolved config. */
 export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: TrainerOptions = {}): Promise<TrainingRun> {
   const { config } = resolved;
   return setUpTraining(config, async (opened, freed, world) => {
+    sourceOf(config, options);
     const { model, tokenizer } = await loadForTraining(config, {
       progress: options.progress,
       refuse: refusal(sftSchema, resolved),
