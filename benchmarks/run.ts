@@ -4,6 +4,7 @@
  */
 import { readdirSync } from 'node:fs';
 import { nearest } from '../src/errors.ts';
+import { speakTo } from '../src/spelling.ts';
 
 /** One line of results: what was measured, and its figures. */
 export interface Reading {
@@ -13,6 +14,7 @@ export interface Reading {
 
 export type Benchmark = (args: string[]) => AsyncIterable<Reading> | Promise<void>;
 
+speakTo('command line');
 const [name, ...args] = process.argv.slice(2).filter((arg, index) => !(index === 0 && arg === '--'));
 // .js in the bundle
 const extension = import.meta.filename.slice(-3);

@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util';
 import { duration } from '../../src/cli/terminal/console.ts';
 import { AttuneError, UserError } from '../../src/index.ts';
 import { grid, toPng } from '../../src/runs/plots/plots.ts';
+import { speakTo } from '../../src/spelling.ts';
 import { writeDocument } from './document.ts';
 import { addOutcome, readOutcomes } from './results.ts';
 import { sharedFolder } from './shared-folder.ts';
@@ -22,6 +23,7 @@ npm run replicate -- NAME              runs all jobs of one, prints its findings
 --docs             writes docs/replications.md from the results in the repository`;
 
 const root = join(import.meta.dirname, '../..');
+speakTo('command line');
 
 interface Flags {
   results: string;

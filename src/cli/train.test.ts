@@ -19,6 +19,11 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const run = ['--output-dir', join(folder, 'rm'), '--log-dir', join(folder, 'logs'), '--report-to', 'none'];
 
+it.each(['sft', 'reward', 'preference'])('train %s asks for data before it looks for a model', async (kind) => {
+  const { code, err } = await attune('train', kind, '--model', './nowhere');
+  expect([code, err]).toEqual([2, expect.stringContaining('There is no data to train on: name some with --dataset')]);
+});
+
 it('shows what a training would do, and does nothing', async () => {
   const { code, out } = await attune('train', 'reward', '--model', model, '--dataset', pairs, '--lr=3e-4', '--dry_run');
   expect(code).toBe(0);
