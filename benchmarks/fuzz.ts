@@ -1,10 +1,11 @@
 /**
- * Does any call through `aten` end the process? `npm run bench -- fuzz [--calls 1000000] [--seed 1] [--rounds 20]` calls every
- * operator of the registry with random arguments (src/tensor/fuzz.test-support.ts), some rounds per process. An operator that
- * ends its process is written down with the seed that does it, and the rest goes on without it. Exit code 1 where one did.
+ * Does any call through `aten` end the process, or never come back? `npm run bench -- fuzz [--calls 1000000] [--seed 1]
+ * [--rounds 100] [--only 'pool|conv']` calls every operator of the registry (or those that a regular expression names) with random
+ * arguments (src/tensor/fuzz.test-support.ts), some rounds per process. An operator that ends its process, or one call of which
+ * takes too long, is written down with the seed that does it, and the rest goes on without it. Exit code 1 where one did.
  */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -22,11 +23,49 @@ interface Report {
   mebibytes: number[];
 }
 
+/** How long one call may take: seconds of processor time, since a busy machine is no fault; and of any time, for one that sleeps. */
+const LONGEST_CALL = { processor: 30, wall: 1800 };
+
+/** Kills the process when one call takes too long. Each call writes another line into the log. */
+class Watch {
+  late = false;
+  readonly #clock: NodeJS.Timeout;
+  #call = '';
+  #since = { processor: 0, wall: 0 };
+
+  constructor(child: ChildProcess, log: string) {
+    this.#clock = setInterval(() => {
+      const call = existsSync(log) ? readFileSync(log, 'utf8') : '';
+      const now = { processor: processorSeconds(child.pid as number), wall: performance.now() / 1000 };
+      if (call !== this.#call) [this.#call, this.#since] = [call, now];
+      const { processor, wall } = this.#since;
+      if (now.processor - processor < LONGEST_CALL.processor && now.wall - wall < LONGEST_CALL.wall) return;
+      this.late = true;
+      child.kill('SIGKILL');
+    }, 2000);
+  }
+
+  stop(): void {
+    clearInterval(this.#clock);
+  }
+}
+
+/** Processor time of a process in seconds, in its own code and in the kernel's; 0 once it has ended. */
+function processorSeconds(pid: number): number {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+    return (Number(fields[11]) + Number(fields[12])) / 100; // utime and stime, in hundredths
+  } catch {
+    return 0;
+  }
+}
+
 /** What one process found, or the operator, seed and number of calls at which it ended. */
 async function round(
   seed: number,
   rounds: number,
   without: string[],
+  only: string,
 ): Promise<Report | { crash: string; seed: number; calls: number; late: boolean }> {
   const folder = mkdtempSync(join(tmpdir(), 'attune-fuzz-'));
   const log = join(folder, 'log');
@@ -34,26 +73,21 @@ async function round(
   try {
     const child = spawn(
       process.execPath,
-      ['--no-warnings', program, String(seed), log, String(rounds), without.join()],
+      ['--no-warnings', program, String(seed), log, String(rounds), without.join(), only],
       {
         stdio: ['ignore', 'pipe', 'ignore'],
       },
     );
-    // an operator that never comes back is a fault too; a machine that has no time for this one is none
-    let late = false;
-    const clock = setTimeout(() => {
-      late = true;
-      child.kill('SIGKILL');
-    }, 60_000 * rounds);
+    const watch = new Watch(child, log);
     let output = '';
     child.stdout.setEncoding('utf8').on('data', (text) => {
       output += text;
     });
     const status = await new Promise((resolve) => child.on('close', (code) => resolve(code)));
-    clearTimeout(clock);
+    watch.stop();
     if (status === 0) return JSON.parse(output) as Report;
     const [crash = '?', at = '0', calls = '0'] = readFileSync(log, 'utf8').trim().split(' ');
-    return { crash, seed: Number(at), calls: Number(calls), late };
+    return { crash, seed: Number(at), calls: Number(calls), late: watch.late };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -65,7 +99,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     options: {
       calls: { type: 'string', default: '1000000' },
       seed: { type: 'string', default: '1' },
-      rounds: { type: 'string', default: '20' },
+      rounds: { type: 'string', default: '100' },
+      only: { type: 'string', default: '' },
     },
   });
   const rounds = Number(values.rounds);
@@ -74,7 +109,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   let calls = 0;
   let succeeded = 0;
   for (let seed = Number(values.seed); calls < Number(values.calls); seed += rounds) {
-    const found = await round(seed, rounds, crashed);
+    const found = await round(seed, rounds, crashed, values.only);
     calls += found.calls;
     if ('crash' in found) {
       crashed.push(found.crash);
