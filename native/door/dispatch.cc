@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "door/calls.h"
+#include "door/endless.h"
 #include "door/generators.h"
 #include "door/handles.h"
 #include "door/in_step.h"
@@ -17,6 +18,8 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
+using SizeCheck = void (*)(c10::IntArrayRef);
+
 struct Argument {
   std::string name;
   TypeKind kind = TypeKind::NoneType;  // of the value, or of a list's elements
@@ -24,6 +27,7 @@ struct Argument {
   bool list = false, optional = false, optionalElements = false, kwargOnly = false;
   int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all elements; else 0
   bool written = false;  // the operator changes it
+  SizeCheck check = nullptr;  // of a list of integers that libtorch does not check (endless.h)
   std::string type;  // as the schema writes it
   std::shared_ptr<IValue> fallback;  // the schema's default
   c10::TypePtr elementType;
@@ -40,6 +44,14 @@ struct Operator {
 std::deque<Operator>& operators() {
   static auto* list = new std::deque<Operator>();
   return *list;
+}
+
+/** The check for an argument of this name. Kernel sizes and dilations belong to convolution, pooling and their relatives. */
+SizeCheck checkFor(const c10::FunctionSchema& schema, const std::string& name) {
+  if (name == "output_size") return checkOutputSize;
+  const bool windowed = schema.argumentIndexWithName("kernel_size").has_value() || schema.argumentIndexWithName("dilation").has_value();
+  const bool side = name == "kernel_size" || name == "stride" || name == "padding" || name == "dilation" || name == "output_padding";
+  return windowed && side ? checkWindow : nullptr;
 }
 
 Argument describe(const c10::Argument& source) {
@@ -105,9 +117,15 @@ int64_t enumerationValue(TypeKind kind, napi_env env, napi_value value) {
   return static_cast<int64_t>(dtypeFromName(name));
 }
 
+const at::Tensor& operand(napi_env env, napi_value value) {
+  const at::Tensor& tensor = toTensor(env, value);
+  checkRowsOf(tensor);
+  return tensor;
+}
+
 IValue single(napi_env env, napi_value value, const Argument& argument) {
   switch (argument.kind) {
-    case TypeKind::TensorType: return IValue(toTensor(env, value));
+    case TypeKind::TensorType: return IValue(operand(env, value));
     case TypeKind::IntType:
     case TypeKind::SymIntType:
       if (argument.named != TypeKind::NoneType) return IValue(enumerationValue(argument.named, env, value));
@@ -154,9 +172,13 @@ IValue list(napi_env env, napi_value value, const Argument& argument) {
     return IValue(std::move(out));
   }
   switch (argument.kind) {
-    case TypeKind::TensorType: return typedList<at::Tensor>(env, items, [](napi_env e, napi_value v) { return toTensor(e, v); });
+    case TypeKind::TensorType: return typedList<at::Tensor>(env, items, operand);
     case TypeKind::IntType:
-    case TypeKind::SymIntType: return typedList<int64_t>(env, items, toInt);
+    case TypeKind::SymIntType: {
+      IValue numbers = typedList<int64_t>(env, items, toInt);
+      if (argument.check != nullptr) argument.check(numbers.toIntVector());
+      return numbers;
+    }
     case TypeKind::FloatType: return typedList<double>(env, items, toDouble);
     case TypeKind::BoolType: return typedList<bool>(env, items, toBool);
     default: {
@@ -220,7 +242,8 @@ napi_value resolve(napi_env env, Args& args) {
   const auto& schema = handle->schema();
   std::vector<napi_value> arguments, returns;
   for (const auto& source : schema.arguments()) {
-    const Argument argument = describe(source);
+    Argument argument = describe(source);
+    argument.check = checkFor(schema, argument.name);
     arguments.push_back(
         object(env, {
                         {"name", fromString(env, argument.name)},

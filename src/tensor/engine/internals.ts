@@ -15,14 +15,26 @@ const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
 const INTERNAL: readonly [RegExp, string][] = [
   [/^_/, 'its own code has checked'],
   [/_backward/, 'the forward has checked'],
+  [/_forward$/, 'the public operator has checked'],
   [/^(mkldnn|cudnn|miopen)_|_mkldnn/, 'the public operator has checked when it chooses this backend'],
+  [
+    /^(slow_conv|thnn_conv|conv_depthwise3d|convolution_overrideable|native_channel_shuffle)/,
+    'the public operator has checked when it chooses this backend',
+  ],
   [/^(quantized|fbgemm)_/, 'its makers of packed weights have made'],
-  [/^(native_batch_norm|batch_norm_update_stats|choose_qparams_optimized)$/, 'its own code has checked'],
+  [
+    /^(native_batch_norm|batch_norm_(update_stats|stats|elemt|gather_stats)|choose_qparams)/,
+    'its own code has checked',
+  ],
   // These take sizes, strides, scales or samples of one argument for those of another (libtorch 1.13 to 2.x).
   [/^(histogramdd|rrelu_with_noise|embedding_bag|segment_reduce)/, 'its Python side has checked'],
   [/^(upsample_|fractional_max_pool|fused_moving_avg)/, 'its Python side has checked'],
   [/^(lstm|gru|rnn_tanh|rnn_relu|sparse_(csr|csc|bsr|bsc|compressed)_tensor)$/, 'its Python side has checked'],
-  [/^lu_unpack$/, 'its own code has made'], // pivots of any value are followed, some for ever
+  // Sparse tensors are built and multiplied by their lists of indices, whatever these say.
+  [/^(sspaddmm|hspmm|smm|sparse_sampled_addmm|to_sparse_(csr|csc|bsr|bsc))$/, 'its Python side has checked'],
+  [/^(sparse_resize|resize_as_sparse|copy_sparse_to_sparse)/, 'its own code has made'],
+  [/^(lu_unpack|linalg_ldl_solve)$/, 'its own code has made'], // pivots of any value are followed, some for ever
+  [/^ctc_loss$/, 'its caller has checked'], // labels of any value are places in memory
   [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
   // Another tensor's memory with any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],
@@ -46,6 +58,10 @@ const INSTEAD: Readonly<Record<string, string>> = {
   embedding_bag: 'embedding',
   max_pool1d: 'max_pool1d_with_indices',
   lu_unpack: 'linalg_lu',
+  linalg_ldl_solve: 'linalg_solve',
+  native_channel_shuffle: 'channel_shuffle',
+  conv_depthwise3d: 'conv3d',
+  thnn_conv2d: 'conv2d',
 };
 
 function baseName(name: string): string {
@@ -76,7 +92,7 @@ export function refuseInternal(name: string): void {
 }
 
 function advice(base: string): string {
-  const bare = base.replace(/^_+/, '');
+  const bare = base.replace(/^_+/, '').replace(/_forward$/, '');
   const forward = bare.replace(/_(double_)?backward.*$/, '');
   const instead = INSTEAD[base] ?? forward;
   if (isInternal(instead) || native.overloads(`aten::${baseName(instead)}`).length === 0) return '';
