@@ -2,6 +2,7 @@
 // figures mean is decided by the launcher (src/dist/launch.ts).
 #include "dist/beat.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -69,9 +71,21 @@ void beat(int pipe) {
   }
 }
 
-// beatStart(pipe): once per process.
+/** Whether an open file is a pipe or a socket, as the launcher makes, and not one of the process's own three. */
+bool isPipe(int64_t file) {
+  struct stat about;
+  if (file <= STDERR_FILENO || file > std::numeric_limits<int>::max() || fstat(static_cast<int>(file), &about) != 0) return false;
+  return S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode);
+}
+
+// beatStart(pipe): once per process, into the pipe that the launcher names in the environment. Lines in any other file would harm it.
 napi_value beatStart(napi_env env, Args& args) {
-  std::thread(beat, static_cast<int>(toInt(env, args[0]))).detach();
+  static std::atomic<bool> started{false};
+  const int64_t pipe = toInt(env, args[0]);
+  const char* named = std::getenv("ATTUNE_BEAT_FD");
+  if (named == nullptr || std::to_string(pipe) != named || !isPipe(pipe)) throw ArgumentError("this is not the launcher's pipe");
+  if (started.exchange(true)) throw ArgumentError("this process tells its launcher already");
+  std::thread(beat, static_cast<int>(pipe)).detach();
   return undefined(env);
 }
 

@@ -6,6 +6,7 @@
 
 #include "dist/stores.h"
 #include "door/calls.h"
+#include "door/readable.h"
 
 namespace attune {
 namespace {
@@ -80,7 +81,7 @@ struct Call {
 Call callOf(napi_env env, Args& args) {
   Group& group = groupAt(toInt(env, args[0]));
   std::vector<at::Tensor> tensors;
-  for (napi_value handle : elements(env, args[2])) tensors.push_back(toTensor(env, handle));
+  for (napi_value handle : elements(env, args[2])) tensors.push_back(toReadable(env, handle));
   return {group, collectiveTask(group, toString(env, args[1]), std::move(tensors), static_cast<int>(toInt(env, args[3])))};
 }
 

@@ -4,38 +4,87 @@
 
 #include <ATen/ATen.h>
 
-#include "door/handles.h"
+#include <mutex>
+#include <unordered_map>
+
+#include "door/readable.h"
 
 namespace attune {
 namespace {
 
-void releaseOwner(void* owner) { delete static_cast<at::Tensor*>(owner); }
+/** How many parameters each storage lends memory to. Its own must stay where it is as long as one does. */
+class Loans {
+ public:
+  void begin(c10::StorageImpl* lender) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_[lender]++;
+  }
+  void end(c10::StorageImpl* lender) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto loan = counts_.find(lender);
+    if (--loan->second == 0) counts_.erase(loan);
+  }
+  bool any(c10::StorageImpl* lender) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return counts_.count(lender) != 0;
+  }
+
+ private:
+  std::mutex mutex_;  // autograd's threads free tensors too
+  std::unordered_map<c10::StorageImpl*, int> counts_;
+};
+
+Loans& loans() {
+  static auto* all = new Loans();
+  return *all;
+}
+
+/** Ends a loan. A lent storage holds the lender's storage, whatever becomes of the lender's tensors. */
+void endLoan(void* held) {
+  auto* lender = static_cast<c10::Storage*>(held);
+  loans().end(lender->unsafeGetStorageImpl());
+  delete lender;
+}
+
+void checkPlain(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) throw ArgumentError("memory comes and goes for dense tensors only");
+}
 
 /** The parameter's storage, made its own first where it is a part of another (a mapped file, a view). */
 c10::StorageImpl* ownStorage(at::Tensor parameter) {
   const auto bytes = static_cast<size_t>(parameter.numel()) * parameter.element_size();
   // Dropped storages have no bytes and are the parameter's own already.
   const size_t held = parameter.storage().nbytes();
-  if (parameter.storage_offset() != 0 || !parameter.is_contiguous() || (held != 0 && held != bytes))
+  if (parameter.storage_offset() != 0 || !parameter.is_contiguous() || (held != 0 && held != bytes)) {
+    if (held == 0) throw ArgumentError("this is a part of a tensor whose memory was taken away");
     parameter.set_data(parameter.detach().clone(at::MemoryFormat::Contiguous));
-  return parameter.storage().unsafeGetStorageImpl();
+  }
+  c10::StorageImpl* storage = parameter.storage().unsafeGetStorageImpl();
+  if (loans().any(storage)) throw ArgumentError("this tensor's memory is lent to another one");
+  return storage;
 }
 
 // storageLend(parameter, buffer, byteOffset): the parameter's memory is that part of the buffer, which stays alive for it.
 napi_value storageLend(napi_env env, Args& args) {
   const at::Tensor parameter = toTensor(env, args[0]);
-  const at::Tensor buffer = toTensor(env, args[1]);
+  const at::Tensor buffer = toReadable(env, args[1]);
   const int64_t offset = toInt(env, args[2]);
-  const int64_t bytes = parameter.numel() * static_cast<int64_t>(parameter.element_size());
-  const int64_t available = buffer.numel() * static_cast<int64_t>(buffer.element_size());
+  checkPlain(parameter);
+  checkPlain(buffer);
+  const auto each = static_cast<int64_t>(parameter.element_size());
+  const auto available = static_cast<int64_t>(buffer.numel() * buffer.element_size());
   if (!buffer.is_contiguous() || buffer.device() != parameter.device())
     throw ArgumentError("a parameter's buffer is contiguous and on its device");
-  if (offset < 0 || offset + bytes > available || offset % static_cast<int64_t>(parameter.element_size()) != 0)
+  if (offset < 0 || offset > available || parameter.numel() > (available - offset) / each || offset % each != 0)
     throw ArgumentError("the parameter does not lie in the buffer");
+  const int64_t bytes = parameter.numel() * each;
   c10::StorageImpl* storage = ownStorage(parameter);
-  auto* owner = new at::Tensor(buffer);
+  c10::StorageImpl* lender = buffer.storage().unsafeGetStorageImpl();
+  if (storage == lender) throw ArgumentError("a tensor cannot lend memory to itself");
+  lender->set_resizable(false);
+  loans().begin(lender);
   void* at = static_cast<char*>(buffer.data_ptr()) + offset;
-  storage->set_data_ptr(c10::DataPtr(at, owner, releaseOwner, buffer.device()));
+  storage->set_data_ptr(c10::DataPtr(at, new c10::Storage(buffer.storage()), endLoan, buffer.device()));
   storage->set_nbytes(static_cast<size_t>(bytes));
   // Whoever keeps results of the old values (the sampler's cache) looks at the count of writes.
   parameter.unsafeGetTensorImpl()->bump_version();
@@ -45,6 +94,7 @@ napi_value storageLend(napi_env env, Args& args) {
 // storageDrop(parameter): frees the parameter's memory and keeps its shape. Until memory is lent to it, nothing may read it.
 napi_value storageDrop(napi_env env, Args& args) {
   const at::Tensor parameter = toTensor(env, args[0]);
+  checkPlain(parameter);
   c10::StorageImpl* storage = ownStorage(parameter);
   storage->set_data_ptr(c10::DataPtr(nullptr, parameter.device()));
   storage->set_nbytes(0);

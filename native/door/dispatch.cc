@@ -9,8 +9,8 @@
 #include "door/calls.h"
 #include "door/endless.h"
 #include "door/generators.h"
-#include "door/handles.h"
 #include "door/in_step.h"
+#include "door/readable.h"
 
 namespace attune {
 namespace {
@@ -118,7 +118,7 @@ int64_t enumerationValue(TypeKind kind, napi_env env, napi_value value) {
 }
 
 const at::Tensor& operand(napi_env env, napi_value value) {
-  const at::Tensor& tensor = toTensor(env, value);
+  const at::Tensor& tensor = toReadable(env, value);
   checkRowsOf(tensor);
   return tensor;
 }

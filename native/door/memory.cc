@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "door/calls.h"
-#include "door/handles.h"
+#include "door/readable.h"
 
 namespace attune {
 namespace {
@@ -75,7 +75,7 @@ napi_value fromBytes(napi_env env, Args& args) {
 napi_value bytesOf(napi_env env, Args& args) {
   at::NoGradGuard guard;
   const NativeCall working;
-  at::Tensor tensor = toTensor(env, args[0]).detach();
+  at::Tensor tensor = toReadable(env, args[0]).detach();
   if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
   // Lazy conjugates, negatives and zeros have other bytes in memory than their values.
   if (tensor._is_zerotensor()) tensor = tensor.clone();
@@ -89,7 +89,7 @@ napi_value bytesOf(napi_env env, Args& args) {
 
 napi_value item(napi_env env, Args& args) {
   const NativeCall working;
-  return fromScalar(env, toTensor(env, args[0]).item());
+  return fromScalar(env, toReadable(env, args[0]).item());
 }
 
 // [dtype, device, ...shape]

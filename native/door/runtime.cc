@@ -13,7 +13,7 @@
 #include <unordered_map>
 
 #include "door/generators.h"
-#include "door/handles.h"
+#include "door/readable.h"
 
 namespace attune {
 namespace {
@@ -64,7 +64,7 @@ napi_value rngState(napi_env env, Args& args) {
 
 napi_value setRngState(napi_env env, Args& args) {
   at::Generator generator = defaultGenerator(env, args[0]);
-  const at::Tensor& state = toTensor(env, args[1]);
+  const at::Tensor& state = toReadable(env, args[1]);
   if (state.scalar_type() != at::kByte || !state.device().is_cpu() || !state.is_contiguous())
     throw ArgumentError("a generator's state is a contiguous uint8 tensor on the CPU");
   std::lock_guard<std::mutex> lock(generator.mutex());

@@ -35,6 +35,7 @@ const INTERNAL: readonly [RegExp, string][] = [
   [/^(sparse_resize|resize_as_sparse|copy_sparse_to_sparse)/, 'its own code has made'],
   [/^(lu_unpack|linalg_ldl_solve)$/, 'its own code has made'], // pivots of any value are followed, some for ever
   [/^ctc_loss$/, 'its caller has checked'], // labels of any value are places in memory
+  [/^gradient$/, 'its Python side has checked'], // a spacing for each dimension, however few are given
   [/^max_pool1d$/, 'its own code has checked'], // kernel and dilation multiplied past 64 bits
   // Another tensor's memory with any size, stride and offset.
   [/^set_?$/, 'its own code has checked'],

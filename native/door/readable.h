@@ -1,0 +1,11 @@
+// Tensors whose memory is there. A sharded parameter keeps its handle and shape while its memory is taken away (dist/storage.cc), and
+// libtorch's kernels read through its null pointer.
+#pragma once
+#include "door/handles.h"
+
+namespace attune {
+
+/** The tensor, for whoever reads or writes its elements. Throws where its memory was taken away. */
+const at::Tensor& toReadable(napi_env env, napi_value value);
+
+}  // namespace attune
