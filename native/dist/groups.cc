@@ -6,7 +6,7 @@
 
 #include "dist/stores.h"
 #include "door/calls.h"
-#include "door/readable.h"
+#include "door/checks/readable.h"
 
 namespace attune {
 namespace {

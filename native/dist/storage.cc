@@ -7,7 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "door/readable.h"
+#include "door/checks/readable.h"
 
 namespace attune {
 namespace {

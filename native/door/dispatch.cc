@@ -7,10 +7,10 @@
 #include <deque>
 
 #include "door/calls.h"
-#include "door/endless.h"
+#include "door/checks/endless.h"
+#include "door/checks/in_step.h"
+#include "door/checks/readable.h"
 #include "door/generators.h"
-#include "door/in_step.h"
-#include "door/readable.h"
 
 namespace attune {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "door/calls.h"
-#include "door/readable.h"
+#include "door/checks/readable.h"
 
 namespace attune {
 namespace {

@@ -12,8 +12,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "door/checks/readable.h"
 #include "door/generators.h"
-#include "door/readable.h"
 
 namespace attune {
 namespace {

@@ -8,7 +8,7 @@
 import { TensorError } from './error.ts';
 import { native } from './native.ts';
 
-/** Internal by name but allowed: native/door/in_step.cc checks what libtorch does not. */
+/** Internal by name but allowed: native/door/checks/in_step.cc checks what libtorch does not. */
 const CHECKED = /^(_foreach_\w+|_fused_adamw_|_fused_rms_norm)$/;
 
 /** Internal operators by base name, or by whole name, each with the reason why libtorch does not check its arguments (for the message). */

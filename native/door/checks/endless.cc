@@ -1,4 +1,4 @@
-#include "door/endless.h"
+#include "door/checks/endless.h"
 
 #include <sstream>
 

@@ -1,7 +1,7 @@
 // Checks that libtorch leaves out in its operators over lists of tensors. All of them index every list by the length of the first,
 // and not all compare the lengths. The fused optimisers also index the memory of the tensors at one place of the lists by the size of
 // the first of them, whatever the shapes and strides of the others, and read one float of each step count.
-#include "door/in_step.h"
+#include "door/checks/in_step.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "door/readable.h"
+#include "door/checks/readable.h"
 
 #include <ATen/ATen.h>
 
