@@ -12,6 +12,7 @@ import { Random } from '../src/random.ts';
 import { schemaSql } from '../src/runs/store/schema.ts';
 import { startStudio } from '../src/studio/index.ts';
 import { packageRoot } from '../src/tensor/engine/native.ts';
+import { signals } from '../src/trainers/policy/signals.ts';
 import type { Reading } from './run.ts';
 import { firstPaints } from './studio/first-paint.ts';
 
@@ -19,6 +20,9 @@ const words =
   'sort these numbers in ascending order answer with one word the sum of first then carry over ten left right because so that we get which is larger smaller equal count letters backward'.split(
     ' ',
   );
+
+/** Rollouts whose tokens are stored: their KL is worked out for the index. */
+const withTokens = 100_000;
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values } = parseArgs({
@@ -53,7 +57,13 @@ function makeRollouts(path: string, count: number): void {
   const fact = database.prepare(
     'insert into rollout_facts(rollout_id, task, ended, length_tokens) values (?, ?, ?, ?)',
   );
+  const tokens = database.prepare(
+    'insert into rollout_tokens(rollout_id, prompt_ids, completion_ids, logprobs, ref_logprobs) values (?, ?, ?, ?, ?)',
+  );
   const random = new Random('bench studio');
+  const noTokens = new Uint8Array(0);
+  const bytes = (numbers: Int32Array | Float32Array) => new Uint8Array(numbers.buffer);
+  const logprobs = (length: number) => Float32Array.from({ length }, () => -random.float());
   const text = (length: number) => Array.from({ length }, () => words[random.int(0, words.length - 1)]).join(' ');
   database.exec('begin');
   let prompt = '';
@@ -75,6 +85,10 @@ function makeRollouts(path: string, count: number): void {
     );
     part.run(id, Number(reward > 0.5));
     fact.run(id, group % 3 === 0 ? 'gcd' : 'chain_sum', Number(id % 50 !== 0), length);
+    if (id <= withTokens) {
+      const [own, other] = [bytes(logprobs(length)), bytes(logprobs(length))];
+      tokens.run(id, noTokens, bytes(new Int32Array(length)), own, other);
+    }
   }
   database.exec('commit');
 }
@@ -111,7 +125,10 @@ async function makeMetrics(folder: string, count: number): Promise<void> {
 
 async function* answers(root: string): AsyncGenerator<Reading> {
   const page = join(packageRoot, 'dist', 'studio-page');
-  await using studio = await startStudio({ root, port: 0, version: 'bench', cache: join(root, 'cache'), page });
+  await using studio = await startStudio({
+    ...{ root, port: 0, version: 'bench', cache: join(root, 'cache'), page },
+    above: { verbs: [], signals },
+  });
   const cookie = (await fetch(studio.newUrl())).headers.get('set-cookie')?.split(';')[0] ?? '';
   const ask = async (path: string) => {
     const answer = await fetch(`${studio.url}/api${path}`, { headers: { cookie } });
@@ -139,6 +156,8 @@ async function* answers(root: string): AsyncGenerator<Reading> {
   const filters: [string, string][] = [
     ['reward over 0.9', 'minReward=0.9'],
     ['reward, best first', 'sort=reward&dir=desc'],
+    ['advantage, best first', 'sort=advantage&dir=desc'],
+    ['KL of 100,000, highest first', 'sort=kl&dir=desc'],
     ['cut off, long, newest first', 'ending=cut&minLength=30&sort=step&dir=desc'],
     ['wrong, of one task, by length', 'correct=0&task=gcd&sort=length'],
     ['steps 500–600, reward under 0.2', 'from=500&to=600&maxReward=0.2'],

@@ -40,6 +40,7 @@ const targets = {
   replicate: { engine: true, command: ['--conditions=attune-source', 'recipes/replications/run.ts'] },
   setup: { engine: true, page: true },
   docs: { command: ['scripts/api-docs.ts'] },
+  pictures: { engine: true, page: true, command: ['scripts/pictures.ts'] },
   build: { command: ['scripts/compile.mjs'] },
   bundle: { command: ['scripts/bundle.mjs'] },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },

@@ -108,7 +108,7 @@ export function whatTrainingOffers(): Above {
       offered(verb as unknown as TrainVerb<ConfigSchema>),
     ),
     launcher: { file: process.execPath, args: [...process.execArgv, process.argv[1] ?? ''] },
-    signals: (rows) => signals(rows),
+    signals,
     whatIf,
     inspect: async (model) => {
       const facts = await inspectModel(model);

@@ -11,6 +11,7 @@ export * from './config/training-fields.ts';
 export * from './config/unread.ts';
 export * from './json-files.ts';
 export * from './lock.ts';
+export * from './metrics/columns.ts';
 export * from './metrics/metrics.ts';
 export { TensorBoardMetrics, TensorBoardWriter } from './metrics/tensorboard.ts';
 export * from './open-run.ts';

@@ -88,6 +88,10 @@ export function labelOf(name: string): string {
   return known[bare] ?? bare.replaceAll('_', ' ').replace(/\bkl\b/, 'KL');
 }
 
+/** Of a preference or reward run accuracy is the share of pairs in which the chosen response wins, not of right answers. */
+export const labelFor = (kind: string, name: string) =>
+  `${(kind === 'preference' || kind === 'reward') && bareName(name) === 'accuracy' ? 'pair ' : ''}${labelOf(name)}`;
+
 const units: [RegExp, string][] = [
   [/per_second$/, 'tokens/s'],
   [/seconds$|^step_time$/, 's'],

@@ -4,10 +4,18 @@ import { ago, bytes, count, duration, exact, moment, percent, short } from '../f
 
 type Given = number | null | undefined;
 
-export function Num({ value, kind = 'short' }: { value: Given; kind?: 'short' | 'percent' | 'count' }) {
+interface NumProps {
+  value: Given;
+  kind?: 'short' | 'percent' | 'count';
+  /** What is smaller is rounding, and shown as 0. */
+  least?: number;
+}
+
+export function Num({ value: given, kind = 'short', least = 0 }: NumProps) {
+  const value = typeof given === 'number' && Math.abs(given) < least ? 0 : given;
   const text = kind === 'percent' ? percent(value) : kind === 'count' ? count(value) : short(value);
   return (
-    <span class="number" title={exact(value)}>
+    <span class="number" title={exact(given)}>
       {text}
     </span>
   );

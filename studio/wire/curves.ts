@@ -2,7 +2,7 @@
  * The metrics of runs as curves: down-sampled by the server, read again in more detail where a zoom asks for it, and
  * continued row by row while a run is watched.
  */
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { MetricAxis, MetricPoint, MetricsAnswer } from '../../src/studio/api.ts';
 import { get, reconnections } from './requests.ts';
 
@@ -72,8 +72,8 @@ export function useCurves({ ids, names, axis, zoom, every }: Asked): Curves {
   // Small runs are read whole: a zoom asks for nothing.
   const window = thinned ? zoom : undefined;
   const key = [ids.join(), names?.join(), axis, window?.join(), asked, reconnections.value].join('|');
-  // `key` stands for what is asked.
-  useEffect(() => {
+  // `key` stands for what is asked; asked before the page is drawn, not after.
+  useLayoutEffect(() => {
     const abort = new AbortController();
     const read = async () => {
       const one = async (id: string) => {
@@ -98,7 +98,7 @@ export function useCurves({ ids, names, axis, zoom, every }: Asked): Curves {
         if (!abort.signal.aborted) setError(failure as Error);
       }
     };
-    const start = setTimeout(read, window ? 150 : 0);
+    const start = window ? setTimeout(read, 150) : void read();
     const clock =
       every === undefined ? undefined : setInterval(() => document.visibilityState === 'visible' && read(), every);
     return () => {

@@ -5,7 +5,7 @@
  *     const runs = useResource<RunRow[]>('runs', {}, { every: 5000 });
  *     if (runs.data === undefined) return <Waiting error={runs.error} />;
  */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { address, get, reconnections, type Values } from './requests.ts';
 
 export interface Resource<T> {
@@ -34,7 +34,8 @@ export function useResource<T>(path: string, query: Values = {}, options: Resour
   const first = useRef(true);
   const turn = reconnections.value;
   // `url` stands for the query; `asked` and `turn` ask again.
-  useEffect(() => {
+  // Asked before the page is drawn, not after.
+  useLayoutEffect(() => {
     if (!when) return;
     const abort = new AbortController();
     const read = async () => {
@@ -53,9 +54,8 @@ export function useResource<T>(path: string, query: Values = {}, options: Resour
       }
       if (!abort.signal.aborted) setLoading(false);
     };
-    const wait = first.current ? 0 : delay;
+    const start = first.current || delay === 0 ? void read() : setTimeout(read, delay);
     first.current = false;
-    const start = setTimeout(read, wait);
     const clock =
       every === undefined ? undefined : setInterval(() => document.visibilityState === 'visible' && read(), every);
     return () => {

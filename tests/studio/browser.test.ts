@@ -9,6 +9,7 @@ import { aroundCases } from './browser/around.cases.ts';
 import { chatCases } from './browser/chat.cases.ts';
 import { rolloutCases } from './browser/rollouts.cases.ts';
 import { runCases } from './browser/runs.cases.ts';
+import { shiftCases } from './browser/shift.cases.ts';
 import { strangerCases } from './browser/strangers.cases.ts';
 import { trainingCases } from './browser/training.cases.ts';
 import { World } from './browser/world.ts';
@@ -29,6 +30,7 @@ describe.skipIf(path === undefined)(path === undefined ? missing : 'in a browser
   rolloutCases(shared);
   chatCases(shared);
   trainingCases(shared);
+  shiftCases(shared);
   aroundCases(shared);
   strangerCases(shared);
 

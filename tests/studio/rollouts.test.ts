@@ -49,7 +49,7 @@ describe('the table', () => {
       total: 24,
       lengthUnit: 'tokens',
       indexed: 1,
-      has: { correct: true, ending: true, tokens: true },
+      has: { correct: true, ending: true, tokens: true, kl: true },
     });
     expect(all.tasks).toEqual(['number_sorting', 'spell_backward']);
     expect(all.rows.map(({ id }) => id)).toEqual(ids('select id from rollouts order by id'));
@@ -72,8 +72,31 @@ describe('the table', () => {
         'select rollout_id as id from rollout_tokens where length(completion_ids) / 4 >= 8 order by length(completion_ids), 1',
       ),
     );
+    const byAdvantage = await ask('sort=advantage&dir=desc&limit=7');
+    expect(byAdvantage.rows.map(({ id }) => id)).toEqual(
+      ids('select id from rollouts order by advantage desc, id desc limit 7'),
+    );
     expect((await ask('ending=cut')).total + (await ask('ending=ended')).total).toBe(24);
     expect((await ask('task=spell_backward')).rows.every(({ prompt }) => prompt.startsWith('Spell'))).toBe(true);
+  });
+
+  it('sorts by the KL of a response, the mean over its tokens', async () => {
+    const stored = database.prepare('select rollout_id as id, logprobs, ref_logprobs from rollout_tokens').all();
+    const floats = (bytes: unknown) => Array.from(new Float32Array((bytes as Uint8Array).slice().buffer));
+    const kls = stored.map(({ id, logprobs, ref_logprobs: references }) => {
+      const other = floats(references);
+      const terms = floats(logprobs).map((own, t) => Math.exp((other[t] ?? 0) - own) - 1 - ((other[t] ?? 0) - own));
+      return { id, kl: terms.reduce((sum, term) => sum + term, 0) / terms.length };
+    });
+    for (const dir of ['asc', 'desc'] as const) {
+      const { rows } = await ask(`sort=kl&dir=${dir}&limit=500`);
+      expect(rows.length).toBe(24);
+      for (const { id, kl } of rows) expect(kl).toBeCloseTo(kls.find((each) => each.id === id)?.kl ?? -1, 6);
+      const sign = dir === 'asc' ? 1 : -1;
+      for (const [i, { kl = 0 }] of rows.slice(1).entries())
+        expect(sign * kl).toBeGreaterThanOrEqual(sign * (rows[i]?.kl ?? 0));
+    }
+    expect((await ask('sort=kl&limit=1&eval=1')).rows[0]).not.toHaveProperty('kl');
   });
 
   it('searches the text, whatever signs it has', async () => {

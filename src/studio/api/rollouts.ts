@@ -28,7 +28,7 @@ export interface RolloutQuery {
   /** Responses to held-out prompts. */
   eval?: boolean;
 }
-export type RolloutSort = 'id' | 'step' | 'reward' | 'advantage' | 'length' | 'prompt';
+export type RolloutSort = 'id' | 'step' | 'reward' | 'advantage' | 'kl' | 'length' | 'prompt';
 /** ended: it stopped by itself. cut: it reached the length limit. Known where tokens are stored. */
 export type RolloutEnding = 'ended' | 'cut';
 
@@ -39,8 +39,8 @@ export interface RolloutsAnswer {
   lengthUnit: 'tokens' | 'characters';
   /** Tasks that occur in this run, for the filter. */
   tasks: string[];
-  /** Whether correctness, endings and tokens are known, so that their filters make sense. */
-  has: { correct: boolean; ending: boolean; tokens: boolean };
+  /** Whether correctness, endings, tokens and the KL to the reference are known, so that their filters make sense. */
+  has: { correct: boolean; ending: boolean; tokens: boolean; kl: boolean };
   /** Share of the rows that the full-text index holds; below 1 it is still being built, and `q` misses the rest. */
   indexed: number;
 }
@@ -57,6 +57,8 @@ export interface RolloutRow {
   completion: string;
   reward: number | null;
   advantage?: number | null;
+  /** Mean k3 estimate of the KL to the reference over its tokens, in nats; where tokens and a reference are stored. */
+  kl?: number;
   length: number;
   correct?: boolean;
   ending?: RolloutEnding;

@@ -43,6 +43,11 @@ export interface RunRow {
   parent?: string;
   /** A small curve for the table: at most 40 values of `metric.name`. */
   spark?: number[];
+  /** Warnings among the signals; absent until its metrics have been looked through, and where no signals are known. */
+  warnings?: number;
+  /** Runs with the same value differ in nothing but their seed. */
+  setup: string;
+  seed?: number;
 }
 
 /** GET /api/runs/:id */
@@ -100,6 +105,8 @@ export interface SignalNote {
   /** note: normal, although it may not look so. warning: something to act on. */
   level: 'note' | 'warning';
   step: number;
+  /** The last step before what it tells of. */
+  before?: number;
   message: string;
   /** The metrics it is about. */
   metrics: string[];

@@ -2,7 +2,7 @@
  * What the studio is handed from the layers above it: it knows of training only what run folders say, and of commands
  * only their schemas and how to call them.
  */
-import type { ConfigSchema, MetricRow, ResolvedRun } from '../../runs/index.ts';
+import type { ConfigSchema, MetricColumns, ResolvedRun } from '../../runs/index.ts';
 import type { WhatIfAnswer, WhatIfRequest } from '../api/rollouts.ts';
 import type { SignalNote } from '../api/runs.ts';
 
@@ -30,7 +30,7 @@ export interface Above {
   verbs: readonly TrainVerb[];
   launcher?: Launcher;
   /** Explanations of metrics that are often misread. */
-  signals?(rows: readonly MetricRow[]): Omit<SignalNote, 'metrics'>[];
+  signals?(metrics: MetricColumns): Omit<SignalNote, 'metrics'>[];
   /** A stored step under another algorithm or option. */
   whatIf?(folder: string, request: WhatIfRequest): Promise<WhatIfAnswer>;
   /** What `attune inspect` says of a model. */

@@ -20,7 +20,7 @@ export const tablesOf = (side: Side) =>
       };
 
 /** Another number makes old indexes be built again. */
-export const indexVersion = 2;
+export const indexVersion = 3;
 
 export const indexSql = sides
   .map(tablesOf)
@@ -28,11 +28,12 @@ export const indexSql = sides
     ({ rows, words }) => `
 create table if not exists ${rows}(
   id integer primary key, step integer not null, prompt_index integer not null, reward real, advantage real,
-  length integer not null, correct integer, ended integer, task text);
+  length integer not null, correct integer, ended integer, task text, kl real);
 create index if not exists ${rows}_step on ${rows}(step, reward, correct);
 create index if not exists ${rows}_reward on ${rows}(reward);
 create index if not exists ${rows}_advantage on ${rows}(advantage);
 create index if not exists ${rows}_length on ${rows}(length);
+create index if not exists ${rows}_kl on ${rows}(kl);
 create index if not exists ${rows}_prompt on ${rows}(prompt_index, step);
 create index if not exists ${rows}_rare on ${rows}(ended, correct, step);
 create virtual table if not exists ${words} using fts5(prompt, completion, content='', tokenize='unicode61');`,

@@ -8,6 +8,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { parentPort, workerData } from 'node:worker_threads';
 import { type IndexState, indexSql, indexVersion, type Side, sides, tablesOf } from './index-schema.ts';
+import { addMeanKl } from './mean-kl.ts';
 
 const { source, index } = workerData as { source: string; index: string };
 /** Rows of one transaction: a reader of the index waits at most for one. */
@@ -15,6 +16,7 @@ const piece = 20_000;
 
 const database = new DatabaseSync(index, { timeout: 30_000 });
 database.exec('pragma journal_mode = wal; pragma synchronous = off; pragma cache_size = -65536;');
+addMeanKl(database);
 if (Number(database.prepare('pragma user_version').get()?.user_version) !== indexVersion) clear();
 database.exec(indexSql);
 database.exec(`attach '${pathToFileURL(source).href.replaceAll("'", "''")}?mode=ro' as source`);
@@ -63,9 +65,9 @@ function addRows(side: Side, after: number, to: number): void {
   const length = `coalesce(${[fact ? 'f.length_tokens' : '', tokens ? 'length(t.completion_ids) / 4' : '', 'length(r.completion)'].filter(Boolean).join(', ')})`;
   database
     .prepare(
-      `insert into ${rows}(id, step, prompt_index, reward, advantage, length, correct, ended, task)
+      `insert into ${rows}(id, step, prompt_index, reward, advantage, length, correct, ended, task, kl)
        select r.id, r.step, r.prompt_index, r.reward, ${advantage}, ${fact || tokens ? length : 'length(r.completion)'},
-         p.value, ${fact ? 'f.ended, f.task' : 'null, null'}
+         p.value, ${fact ? 'f.ended, f.task' : 'null, null'}, ${tokens ? 'mean_kl(t.logprobs, t.ref_logprobs)' : 'null'}
        from source.${from} r
        left join source.${parts} p on p.rollout_id = r.id and p.name = 'correct'
        ${fact ? `left join source.${facts} f on f.rollout_id = r.id` : ''}

@@ -54,6 +54,7 @@ const columns: Record<RolloutSort, string> = {
   reward: 'r.reward',
   advantage: 'r.advantage',
   length: 'r.length',
+  kl: 'r.kl',
   prompt: 'r.prompt_index',
 };
 
@@ -164,7 +165,7 @@ export function rowsOf(index: RolloutIndex, side: Side, ids: readonly number[]):
       `select r.id, r.step, r.epoch, r.prompt_index as promptIndex, ${own} r.reward, length(r.completion) as chars,
          substr(r.prompt, 1, ${shownChars}) as prompt, substr(r.completion, 1, ${shownChars}) as completion
          ${fact ? ', f.task, f.ended, f.length_tokens as lengthTokens' : ''}
-         ${tokens ? ', length(t.completion_ids) / 4 as tokens' : ''}
+         ${tokens ? ', length(t.completion_ids) / 4 as tokens, mean_kl(t.logprobs, t.ref_logprobs) as kl' : ''}
        from source.${source} r
        ${fact ? `left join source.${facts} f on f.rollout_id = r.id` : ''}
        ${tokens ? 'left join source.rollout_tokens t on t.rollout_id = r.id' : ''}
@@ -205,6 +206,7 @@ function rowOf(row: Record<string, unknown>, { correct, ...parts }: Record<strin
     reward: number(row.reward),
     ...(row.advantage === undefined ? {} : { advantage: number(row.advantage) }),
     length: Number(row.lengthTokens ?? row.tokens ?? row.chars),
+    ...(typeof row.kl === 'number' ? { kl: row.kl } : {}),
     ...(correct === undefined ? {} : { correct: correct === 1 }),
     ...(typeof row.ended === 'number' ? { ending: row.ended === 1 ? 'ended' : 'cut' } : {}),
     ...(typeof row.task === 'string' ? { task: row.task } : {}),
@@ -234,5 +236,8 @@ function whatIsKnown(index: RolloutIndex, side: Side): RolloutsAnswer['has'] {
     correct: isThere(index, `select 1 from source.${parts} where rollout_id = ${first} and name = 'correct'`),
     ending: tablesIn(index).has(facts) && isThere(index, `select 1 from source.${facts}`),
     tokens: side === 'train' && isThere(index, 'select 1 from source.rollout_tokens'),
+    kl:
+      side === 'train' &&
+      isThere(index, `select 1 from source.rollout_tokens where rollout_id = ${first} and ref_logprobs is not null`),
   };
 }

@@ -13,6 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { type IndexState, indexSql, type Side } from './index-schema.ts';
+import { addMeanKl } from './mean-kl.ts';
 
 /** How long an answer waits for the index: a small database is indexed whole in that time, a large one goes on later. */
 const patience = { smallBytes: 16 << 20, smallMs: 5000, largeMs: 50 };
@@ -41,6 +42,7 @@ export class RolloutIndex implements Disposable {
     const script = new URL(`./index-worker.${extension}`, import.meta.url);
     this.database = new DatabaseSync(index, { timeout: 10_000 });
     this.database.exec('pragma journal_mode = wal; pragma synchronous = off; pragma mmap_size = 1073741824;');
+    addMeanKl(this.database);
     this.database.exec(indexSql);
     this.database.exec(`attach '${pathToFileURL(this.path).href.replaceAll("'", "''")}?mode=ro' as source`);
     this.#worker = new Worker(script, { workerData: { source: this.path, index } });

@@ -56,7 +56,7 @@ function databaseOf(catalogue: Catalogue, run: RunEntry): string {
   return path;
 }
 
-const sorts: readonly RolloutSort[] = ['id', 'step', 'reward', 'advantage', 'length', 'prompt'];
+const sorts: readonly RolloutSort[] = ['id', 'step', 'reward', 'advantage', 'kl', 'length', 'prompt'];
 const isYes = (text: string | null) => text === '1' || text === 'true';
 
 export function queryOf(query: URLSearchParams): RolloutQuery {

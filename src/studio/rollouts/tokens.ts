@@ -11,6 +11,7 @@ import { ApiError } from '../../serve/api-error.ts';
 import { noGrad, scope } from '../../tensor/index.ts';
 import { Tokenizer } from '../../text/index.ts';
 import type { RolloutDetail, RolloutToken } from '../api/rollouts.ts';
+import { k3 } from './mean-kl.ts';
 
 /** Log-probs and entropies of a response under a checkpoint. */
 interface Scored {
@@ -108,8 +109,7 @@ function tokenOf(
   const token: RolloutToken = { id: stored.completionIds[t] as number, text, logprob, advantage };
   if (refLogprob !== undefined) {
     token.refLogprob = refLogprob;
-    // k3 (Schulman 2020): exp(d) − 1 − d with d = log-prob of the reference − log-prob of the policy.
-    token.kl = Math.expm1(refLogprob - logprob) - (refLogprob - logprob);
+    token.kl = k3(logprob, refLogprob);
   }
   if (value !== undefined) token.value = value;
   if (scored !== undefined) {

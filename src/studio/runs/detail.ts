@@ -2,16 +2,8 @@
 import { existsSync, lstatSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RunEntry } from '../../runs/catalogue/entry.ts';
-import {
-  type ConfigSchema,
-  defaultValue,
-  fieldMeta,
-  type MetricRow,
-  openRun,
-  snakeCase,
-  trainerStateName,
-} from '../../runs/index.ts';
-import type { ConfigValue, RunDetail, SignalNote, SnapshotRow } from '../api/runs.ts';
+import { type ConfigSchema, defaultValue, fieldMeta, openRun, snakeCase, trainerStateName } from '../../runs/index.ts';
+import type { ConfigValue, RunDetail, SnapshotRow } from '../api/runs.ts';
 import { commandLine, quoted } from '../commands/command-line.ts';
 import type { Above } from '../commands/verbs.ts';
 import { shownHere } from '../http/shown.ts';
@@ -19,11 +11,13 @@ import type { Catalogue } from './catalogue.ts';
 import type { MetricTable } from './metric-table.ts';
 import { optional, runRow } from './row.ts';
 import { orderedNames } from './series.ts';
+import type { SignalNotes } from './signal-notes.ts';
 
 export function runDetail(
   catalogue: Catalogue,
   entry: RunEntry,
   table: MetricTable,
+  notes: SignalNotes,
   above: Above,
   attune: string,
 ): RunDetail {
@@ -33,10 +27,10 @@ export function runDetail(
   const canResume = verb !== undefined && entry.state !== 'running' && entry.state !== 'finished' && isSaved(entry);
   const command = info?.command ?? `train ${entry.kind}`;
   return {
-    ...runRow(catalogue, entry),
+    ...runRow(catalogue, entry, notes),
     config: configValues(config, verb?.schema),
     snapshots: entry.snapshots.map((snapshot) => snapshotRow(snapshot)),
-    signals: signalNotes(entry, table, above),
+    signals: notes.of(entry, table),
     ...optional({ reason: info?.reason, process: info?.process }),
     ...(info?.ended === undefined ? {} : { ended: Date.parse(info.ended) }),
     commandLine: verb === undefined ? `${attune} ${command}` : commandLine(attune, command, verb.schema, config),
@@ -80,25 +74,6 @@ function snapshotRow({ name, path, bytes, quantised }: RunEntry['snapshots'][num
     modified: lstatSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0,
     ...(step === undefined ? {} : { step: Number(step) }),
   };
-}
-
-/** The metrics that each explanation is about. */
-const about: Readonly<Record<string, string[]>> = {
-  'first-loss': ['train/policy_loss', 'train/first_policy_loss', 'train/loss'],
-  'falling-reward': ['train/score', 'train/reward'],
-  'equal-groups': ['train/zero_spread', 'train/zero_spread_right', 'train/zero_spread_wrong', 'train/accuracy'],
-  'kl-drift': ['train/kl'],
-  'entropy-collapse': ['train/entropy'],
-  'length-growth': ['train/length_mean'],
-  'cut-off': ['train/ended', 'train/length_max'],
-  truncated: ['train/cut_mass'],
-  'over-optimised': ['train/reward', 'eval/accuracy', 'eval/kl'],
-};
-
-function signalNotes({ kind }: RunEntry, table: MetricTable, above: Above): SignalNote[] {
-  if (above.signals === undefined || kind !== 'policy') return [];
-  const rows = table.from(0) as MetricRow[];
-  return above.signals(rows).map((note) => ({ ...note, metrics: about[note.kind] ?? [] }));
 }
 
 function filesOf(folder: string): RunDetail['files'] {

@@ -8,6 +8,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { MetricColumns } from '../../runs/index.ts';
 import type { MetricPoint } from '../api/runs.ts';
 import { RowLayouts } from './row-layouts.ts';
 
@@ -48,6 +49,24 @@ export class MetricTable {
   }
   column(name: string): Column | undefined {
     return this.#columns.get(name);
+  }
+
+  /** The columns with their steps, without what is not finite. */
+  columns(): MetricColumns {
+    return {
+      names: this.names,
+      column: (name) => {
+        const { rows, values } = this.#columns.get(name) ?? { rows: [], values: [] };
+        const [steps, finiteValues]: [number[], number[]] = [[], []];
+        for (let i = 0; i < rows.length; i++) {
+          const value = values[i] as number;
+          if (!Number.isFinite(value)) continue;
+          steps.push(this.steps[rows[i] as number] as number);
+          finiteValues.push(value);
+        }
+        return { steps, values: finiteValues };
+      },
+    };
   }
 
   /** Newest value of every metric. */

@@ -16,6 +16,7 @@ import { streamEvents } from './events.ts';
 import { finite, type MetricTables } from './metric-table.ts';
 import { runRow } from './row.ts';
 import { metricSeries } from './series.ts';
+import { SignalNotes } from './signal-notes.ts';
 
 export interface RunParts {
   catalogue: Catalogue;
@@ -30,9 +31,12 @@ export function runRoutes({ catalogue, tables, above, processes, attune }: RunPa
   const runOf = ({ params }: Asked) => catalogue.find(params.id as string);
   const tableOf = (asked: Asked) => tables.of(join(runOf(asked).path, 'metrics.jsonl'));
   const removals = new Removals(catalogue);
+  const notes = new SignalNotes(above, tables);
   return [
-    get('/api/runs', () => catalogue.all().map((entry) => runRow(catalogue, entry))),
-    get('/api/runs/:id', async (asked) => runDetail(catalogue, runOf(asked), await tableOf(asked), above, attune)),
+    get('/api/runs', () => catalogue.all().map((entry) => runRow(catalogue, entry, notes))),
+    get('/api/runs/:id', async (asked) =>
+      runDetail(catalogue, runOf(asked), await tableOf(asked), notes, above, attune),
+    ),
     get('/api/runs/:id/metrics', async (asked) => metricSeries(await tableOf(asked), metricQuery(asked.query))),
     get('/api/runs/:id/events', (asked) => streamEvents(catalogue, tables, asked)),
     get('/api/runs/:id/console', (asked) =>

@@ -1,4 +1,5 @@
 /** One run as a row of the list. */
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -7,6 +8,7 @@ import { openRun, readJson } from '../../runs/index.ts';
 import type { RunRow } from '../api/runs.ts';
 import { type Catalogue, updatedAt } from './catalogue.ts';
 import { glimpse, sparkOf } from './glimpse.ts';
+import type { SignalNotes } from './signal-notes.ts';
 
 interface Config {
   algorithm?: string;
@@ -15,6 +17,7 @@ interface Config {
   dataset?: string;
   task?: string;
   model?: string;
+  seed?: number;
 }
 
 interface Info {
@@ -22,7 +25,7 @@ interface Info {
   cwd?: string;
 }
 
-export function runRow(catalogue: Catalogue, entry: RunEntry): RunRow {
+export function runRow(catalogue: Catalogue, entry: RunEntry, notes: SignalNotes): RunRow {
   const config = readJson<Config>(join(entry.path, 'config.json')) ?? {};
   const info = readJson<Info>(join(entry.path, 'run.json')) ?? {};
   const { last, rows, firstTime, lastTime } = glimpse(join(entry.path, 'metrics.jsonl'));
@@ -50,7 +53,23 @@ export function runRow(catalogue: Catalogue, entry: RunEntry): RunRow {
     hasTokens: entry.rollouts && hasTokens(entry.path),
     tags: entry.tags,
     ...(spark.length > 1 ? { spark } : {}),
+    ...optional({ warnings: notes.warnings(entry), seed: config.seed }),
+    setup: setupOf(entry.kind, config),
   };
+}
+
+/** What does not change what is trained: the seed, names and places of output, what is logged and saved. */
+const besides = /^(seed|run_name|output_dir|log_dir|rollouts_dir|report_to|resume_from|log_.*|save_.*)$/;
+
+/** A hash of the settings that make the run: runs that share it differ in nothing but their seed. */
+function setupOf(kind: string, config: object): string {
+  const own = Object.entries(config)
+    .filter(([name]) => !besides.test(name))
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+  return createHash('sha1')
+    .update(JSON.stringify([kind, own]))
+    .digest('hex')
+    .slice(0, 12);
 }
 
 /** Without the fields that are undefined. */

@@ -7,7 +7,7 @@
  * This file sets a run up; a step is in task.ts. Dropout is off: the trainer must compute the same probabilities as the
  * sampler.
  */
-import { type PolicyAlgorithm, useAlgorithm, usesReference } from '../../algorithms/index.ts';
+import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
@@ -139,6 +139,8 @@ export function startPolicy(
       // How far the policy is from the reference on prompts that it is not trained on: over-optimisation shows here first.
       const scoring = { temperature: config.temperature, microBatchTokens: config.microBatchTokens };
       if (reference !== null) metrics.kl = await meanTokenKl(model, reference, greedy, scoring);
+      // What an error bar of their means needs.
+      Object.assign(metrics, { examples: greedy.length, reward_std: stdOf(greedy.map(({ score }) => score)) });
       return withOtherNames(metrics);
     }
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { Random } from '../../random.ts';
 import type { MetricRow } from '../../runs/index.ts';
 import { newSignals, signals } from './signals.ts';
 
@@ -65,7 +66,48 @@ describe('signals', () => {
 
   it('tells the fall of a reward from its best, not from a low start', () => {
     const rows = course(60, { ...healthy, 'train/score': (t) => (t < 0.3 ? 0.25 : t < 0.6 ? 0.72 : 0.1) });
-    expect(signals(rows)[0]?.message).toMatch(/^The reward has fallen from 0.72 to 0.10/);
+    expect(signals(rows)[0]?.message).toMatch(/^The reward has fallen from 0.72 around step \d+ to 0.10/);
+  });
+
+  describe('a reward that rose and then fell', () => {
+    const falls = (rows: MetricRow[]) => signals(rows).find(({ kind }) => kind === 'falling-reward');
+    const withScores = (n: number, at: (done: number) => number) => course(n, { ...healthy, 'train/score': at });
+
+    it('is seen although it ends above its start, with the step before the fall', () => {
+      const rows = withScores(60, (t) => (t < 0.6 ? 0.2 + t : 0.4));
+      expect(falls(rows)).toMatchObject({ level: 'warning', step: 60, before: 36 });
+    });
+
+    it('is seen where it fell at once', () => {
+      const rows = course(40, healthy).map((row) => ({ ...row, 'train/score': [0, 0.69, 0.11, 0.05][row.step] ?? 0 }));
+      expect(falls(rows)?.message).toMatch(/^The reward has fallen from 0.11 around step 8 to 0/);
+    });
+
+    it('is not told of where it came back, or fell by little', () => {
+      expect(falls(withScores(80, (t) => (t < 0.4 ? 0.7 : t < 0.6 ? 0.1 : 0.7)))).toBeUndefined();
+      expect(falls(withScores(80, (t) => (t < 0.5 ? 0.2 + t : 0.62)))).toBeUndefined();
+    });
+
+    /** Whether it fires at any step of such a run, as a training looks at it while it goes on. */
+    const everFalls = (seed: number, n: number, noise: number, at: (done: number) => number) => {
+      const random = new Random('falling reward', seed);
+      // Box and Muller (1958)
+      const normal = () => Math.sqrt(-2 * Math.log(1 - random.float())) * Math.cos(2 * Math.PI * random.float());
+      const rows = withScores(n, (t) => at(t) + noise * normal());
+      return rows.some((_, i) => i % 4 === 0 && falls(rows.slice(0, i + 1)) !== undefined);
+    };
+    const seeds = Array.from({ length: 10 }, (_, i) => i);
+
+    it('is told from noise around a level, or around a rise', () => {
+      for (const noise of [0.02, 0.1, 0.25])
+        for (const course of [() => 0.75, (t: number) => 0.75 + t])
+          expect(seeds.filter((seed) => everFalls(seed, 100, noise, course))).toEqual([]);
+    });
+
+    it('is seen through noise', () => {
+      const collapse = (t: number) => (t < 0.5 ? 0.3 + t : 0.35);
+      expect(seeds.filter((seed) => !everFalls(seed, 120, 0.1, collapse))).toEqual([]);
+    });
   });
 
   it('sees a KL that runs away, not one that is small or steady', () => {

@@ -3,7 +3,17 @@
  *
  *     for (const { message } of signals(run.metrics())) console.log(message);
  */
-import type { MetricRow } from '../../runs/index.ts';
+import { columnsOf, type MetricColumn, type MetricColumns, type MetricRow } from '../../runs/index.ts';
+import {
+  best,
+  earliest,
+  lastWindow,
+  rangeOfMeans,
+  recent,
+  type WindowMean,
+  windowSteps,
+  windows,
+} from '../../runs/metrics/windows.ts';
 import { spelled } from '../../spelling.ts';
 
 /** An explanation of a metric that is often misread. */
@@ -21,27 +31,25 @@ export interface Signal {
   /** `note`: normal, although it may not look so. `warning`: something to act on. */
   level: 'note' | 'warning';
   step: number;
+  /** The last step before what it tells of: its rollouts show the policy as it was. */
+  before?: number;
   message: string;
 }
 
-type History = readonly MetricRow[];
-
-/** Means are taken over this many steps, so that a single step does not trigger a signal. */
-const window = 8;
-
 /** Signals in the metrics of a policy run so far. */
-export function signals(history: History): Signal[] {
-  return rules.flatMap((rule) => rule(history) ?? []);
+export function signals(history: readonly MetricRow[] | MetricColumns): Signal[] {
+  const columns = 'column' in history ? history : columnsOf(history);
+  return rules.flatMap((rule) => rule(columns) ?? []);
 }
 
 /** Signals of a kind not reported before; `told` remembers them. */
-export function newSignals(history: History, told: Set<Signal['kind']>): Signal[] {
+export function newSignals(history: readonly MetricRow[], told: Set<Signal['kind']>): Signal[] {
   const fresh = signals(history).filter(({ kind }) => !told.has(kind));
   for (const { kind } of fresh) told.add(kind);
   return fresh;
 }
 
-const rules: ((history: History) => Signal | undefined)[] = [
+const rules: ((history: MetricColumns) => Signal | undefined)[] = [
   firstLoss,
   fallingReward,
   equalGroups,
@@ -53,39 +61,40 @@ const rules: ((history: History) => Signal | undefined)[] = [
   overOptimised,
 ];
 
-function firstLoss(history: History): Signal | undefined {
-  const first = history.find((row) => row['train/policy_loss'] !== undefined);
-  const loss = first?.['train/first_policy_loss'] ?? first?.['train/policy_loss'];
-  if (first === undefined || loss === undefined || first.step !== 1 || Math.abs(loss) > 0.05) return undefined;
+function firstLoss(history: MetricColumns): Signal | undefined {
+  const { steps, values } = history.column('train/policy_loss');
+  const [loss = values[0]] = history.column('train/first_policy_loss').values;
+  if (loss === undefined || steps[0] !== 1 || Math.abs(loss) > 0.05) return undefined;
   return note(
     'first-loss',
-    first.step,
+    1,
     `The loss of ${loss.toExponential(1)} at the first step is as it should be: advantages have mean 0 and the ` +
       'ratio is 1, so the value is about 0 while its gradient is not. The loss of a policy does not tell whether it ' +
       'learns; the reward and the held-out accuracy do.',
   );
 }
 
-function fallingReward(history: History): Signal | undefined {
-  const start = earliest(history, 'train/score');
-  const now = recent(history, 'train/score');
-  if (start === undefined || now === undefined || now.step < 2 * window) return undefined;
-  if (!isBelow(now.mean, start)) return undefined;
-  // From the best of the run: against a low start a collapse would look small.
-  const from = Math.max(start, best(history, 'train/score') ?? start);
+function fallingReward(history: MetricColumns): Signal | undefined {
+  const now = recent(history.column('train/score'));
+  const top = best(history.column('train/score'), { apart: windowSteps });
+  if (now === undefined || top === undefined || now.step < 2 * windowSteps) return undefined;
+  // Against the best so far, which may be the start: a run that rose and then collapsed can still end above its start.
+  if (!isBelow(now.mean, top.mean, rangeOfMeans(history.column('train/score')))) return undefined;
   return warn(
     'falling-reward',
     now.step,
-    `The reward has fallen from ${from.toPrecision(2)} to ${now.mean.toPrecision(2)}. Each update should raise it a little, so the updates are ` +
-      'too large: try a third of the --lr, or more responses per step. Small models are no exception.',
+    `The reward has fallen from ${top.mean.toPrecision(2)} around step ${top.step} to ${now.mean.toPrecision(2)}. Each update should raise it a ` +
+      'little, so the updates are too large: go back to a checkpoint from before the fall, and try a third of the --lr or ' +
+      'more responses per step. Small models are no exception. Where --curriculum has made the prompts harder, a fall is normal.',
+    top.step,
   );
 }
 
-function equalGroups(history: History): Signal | undefined {
-  const share = recent(history, 'train/zero_spread');
+function equalGroups(history: MetricColumns): Signal | undefined {
+  const share = recent(history.column('train/zero_spread'));
   if (share === undefined || share.mean < 0.5) return undefined;
-  const right = recent(history, 'train/zero_spread_right')?.mean;
-  const wrong = recent(history, 'train/zero_spread_wrong')?.mean;
+  const right = recent(history.column('train/zero_spread_right'))?.mean;
+  const wrong = recent(history.column('train/zero_spread_wrong'))?.mean;
   const split =
     right === undefined || wrong === undefined
       ? ''
@@ -99,22 +108,22 @@ function equalGroups(history: History): Signal | undefined {
 }
 
 /** Only groups that are all right or all wrong tell easy prompts from hard ones. */
-function equalGroupsAdvice(history: History, equal: number, right: number, wrong: number): string {
+function equalGroupsAdvice(history: MetricColumns, equal: number, right: number, wrong: number): string {
   if (Math.max(right, wrong) < 0.5 * equal)
     return 'Make the reward finer, the prompts more varied or the groups larger';
   if (right >= wrong) return 'The prompts are too easy by now: raise the difficulty (--curriculum)';
-  const now = recent(history, 'train/accuracy')?.mean;
-  const before = best(history, 'train/accuracy');
-  const hasFallen = now !== undefined && before !== undefined && isBelow(now, before);
+  const now = recent(history.column('train/accuracy'))?.mean;
+  const before = best(history.column('train/accuracy'));
+  const hasFallen = now !== undefined && before !== undefined && isBelow(now, before.mean);
   // Prompts that the same run could answer are not too hard.
   if (hasFallen || fallingReward(history) !== undefined)
     return 'The policy did better on such prompts earlier in this run: go back to the best checkpoint and try a third of the --lr';
   return 'The prompts are too hard: lower the difficulty or start from a better model';
 }
 
-function klDrift(history: History): Signal | undefined {
-  const now = recent(history, 'train/kl');
-  const before = recent(history, 'train/kl', window);
+function klDrift(history: MetricColumns): Signal | undefined {
+  const now = recent(history.column('train/kl'));
+  const before = recent(history.column('train/kl'), windowSteps);
   if (now === undefined || before === undefined || now.mean < 0.1 || now.mean < 2 * before.mean) return undefined;
   return warn(
     'kl-drift',
@@ -122,14 +131,16 @@ function klDrift(history: History): Signal | undefined {
     `The KL to the reference has grown to ${now.mean.toPrecision(2)} nats per token, from ${before.mean.toPrecision(2)} a few ` +
       'steps ago: the policy is leaving the text that the reference (and a reward model) knows. A higher --kl-coef or a ' +
       'lower --lr holds it back; against a verifier some drift is normal.',
+    before.step,
   );
 }
 
-function entropyCollapse(history: History): Signal | undefined {
-  const start = earliest(history, 'train/entropy');
-  const now = recent(history, 'train/entropy');
-  if (start === undefined || now === undefined || now.step < 2 * window || now.mean > 0.25 * start) return undefined;
-  const accuracy = recent(history, 'train/accuracy')?.mean ?? 0;
+function entropyCollapse(history: MetricColumns): Signal | undefined {
+  const start = earliest(history.column('train/entropy'));
+  const now = recent(history.column('train/entropy'));
+  if (start === undefined || now === undefined || now.step < 2 * windowSteps || now.mean > 0.25 * start)
+    return undefined;
+  const accuracy = recent(history.column('train/accuracy'))?.mean ?? 0;
   if (accuracy > 0.9) return undefined;
   return warn(
     'entropy-collapse',
@@ -137,24 +148,27 @@ function entropyCollapse(history: History): Signal | undefined {
     `The entropy has fallen from ${start.toPrecision(2)} to ${now.mean.toPrecision(2)} nats per token: the policy says nearly the ` +
       'same thing every time, so groups have no spread and there is little left to learn from. Try --entropy-coef, a ' +
       'higher --clip-high, a higher temperature or a lower --lr.',
+    lastWindow(history.column('train/entropy'), (mean) => mean > 0.5 * start),
   );
 }
 
-function lengthGrowth(history: History): Signal | undefined {
-  const start = earliest(history, 'train/length_mean');
-  const now = recent(history, 'train/length_mean');
-  if (start === undefined || now === undefined || now.step < 2 * window || now.mean < 1.5 * start) return undefined;
+function lengthGrowth(history: MetricColumns): Signal | undefined {
+  const start = earliest(history.column('train/length_mean'));
+  const now = recent(history.column('train/length_mean'));
+  if (start === undefined || now === undefined || now.step < 2 * windowSteps || now.mean < 1.5 * start)
+    return undefined;
   return warn(
     'length-growth',
     now.step,
     `Responses have grown from ${start.toFixed(0)} to ${now.mean.toFixed(0)} tokens. If accuracy grew with them it is thinking; if ` +
       'not, length itself is being rewarded: by a reward model that likes it, or by a mean over each sequence, which ' +
       'makes a long wrong answer cheap (--aggregation constant or token).',
+    lastWindow(history.column('train/length_mean'), (mean) => mean < 1.2 * start),
   );
 }
 
-function cutOff(history: History): Signal | undefined {
-  const ended = recent(history, 'train/ended');
+function cutOff(history: MetricColumns): Signal | undefined {
+  const ended = recent(history.column('train/ended'));
   if (ended === undefined || ended.mean > 0.5) return undefined;
   return warn(
     'cut-off',
@@ -165,29 +179,30 @@ function cutOff(history: History): Signal | undefined {
 }
 
 /** Ratios and gradients are taken over the whole vocabulary, so a truncated sampler is not quite the policy that is trained. */
-function truncated(history: History): Signal | undefined {
-  const row = history.find((candidate) => (candidate['train/cut_mass'] ?? 0) > 0);
-  const cut = row?.['train/cut_mass'];
-  if (row === undefined || cut === undefined) return undefined;
+function truncated(history: MetricColumns): Signal | undefined {
+  const { steps, values } = history.column('train/cut_mass');
+  const first = values.findIndex((value) => value > 0);
+  const [step, cut] = [steps[first], values[first]];
+  if (step === undefined || cut === undefined) return undefined;
   const message =
     `--top-p, --top-k or --min-p cut away ${(100 * cut).toPrecision(2)} % of the probability at a token on average. ` +
     'Responses then come from another distribution than the one that is trained: what is cut is never tried, and so never ' +
     'unlearnt. Sample from the whole distribution (--top-p 1 --top-k 0 --min-p 0), or take ratios against the truncated one ' +
     '(--truncated-ratio).';
-  return cut < 0.01 ? note('truncated', row.step, message) : warn('truncated', row.step, message);
+  return cut < 0.01 ? note('truncated', step, message) : warn('truncated', step, message);
 }
 
 /**
  * Uses held-out prompts if they are evaluated, because the policy was not trained on them. A reward that comes from the
  * verifier itself differs from accuracy only by chance and by partial credit.
  */
-function overOptimised(history: History): Signal | undefined {
-  const parts = Object.keys(history.at(-1) ?? {}).filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));
+function overOptimised(history: MetricColumns): Signal | undefined {
+  const parts = history.names.filter((name) => /^train\/reward_(?!std$|mean$)/.test(name));
   if (parts.length > 0 && parts.every((name) => name.startsWith('train/reward_verifier'))) return undefined;
-  const held = history.filter((row) => row['eval/reward'] !== undefined && row['eval/accuracy'] !== undefined);
-  const [prefix, rows, size] = held.length >= 3 ? (['eval', held, 1] as const) : (['train', history, window] as const);
-  const reward = change(rows, `${prefix}/${prefix === 'eval' ? 'reward' : 'score'}`, size);
-  const accuracy = change(rows, `${prefix}/accuracy`, size);
+  const held = ['eval/reward', 'eval/accuracy'].map((name) => history.column(name));
+  const isHeld = held.every(({ values }) => values.length >= 3);
+  const [rewards, accuracies] = isHeld ? held : ['train/score', 'train/accuracy'].map((name) => history.column(name));
+  const [reward, accuracy] = [rewards, accuracies].map((column) => column && change(column, isHeld ? 1 : windowSteps));
   if (reward === undefined || accuracy === undefined || reward.by <= 0.02 || accuracy.fromBest >= -0.05)
     return undefined;
   return warn(
@@ -196,53 +211,28 @@ function overOptimised(history: History): Signal | undefined {
     `The reward is still rising while the verifier's accuracy has fallen to ${percent(accuracy.now)} from ` +
       `${percent(accuracy.now - accuracy.fromBest)}: the policy has found what the reward likes instead of what is right. Keep the ` +
       'checkpoint from before, raise --kl-coef, or train the reward model on what the policy writes now.',
+    accuracy.bestStep,
   );
 }
 
-/** The mean of the newest window, or of one that ends `back` steps earlier. */
-function recent(history: History, name: string, back = 0): { mean: number; step: number } | undefined {
-  const rows = withMetric(history, name);
-  const end = rows.length - back;
-  if (end < window) return undefined;
-  const taken = rows.slice(end - window, end);
-  return { mean: mean(taken.map(({ value }) => value)), step: taken.at(-1)?.step ?? 0 };
+/** Lower by a fifth and 0.05, and by more than chance would have it. */
+const isBelow = (now: number, before: number, chance = 0) =>
+  now <= before - Math.max(0.05, 0.2 * Math.abs(before), chance);
+
+/** How a metric moved between the first and the last windows, and against its best. */
+function change(column: MetricColumn, size: number) {
+  if (column.values.length < Math.max(3, 2 * size)) return undefined;
+  const means = windows(column, size);
+  const [first, now, top] = [means[0], means.at(-1), best(column, { size })] as [WindowMean, WindowMean, WindowMean];
+  return {
+    now: now.mean,
+    step: now.step,
+    by: now.mean - first.mean,
+    fromBest: now.mean - top.mean,
+    bestStep: top.step,
+  };
 }
 
-function earliest(history: History, name: string): number | undefined {
-  const rows = withMetric(history, name).slice(0, window);
-  return rows.length < window ? undefined : mean(rows.map(({ value }) => value));
-}
-
-/** The highest mean of any window. */
-function best(history: History, name: string): number | undefined {
-  const values = withMetric(history, name).map(({ value }) => value);
-  if (values.length < window) return undefined;
-  return Math.max(...Array.from({ length: values.length - window + 1 }, (_, i) => mean(values.slice(i, i + window))));
-}
-
-/** Lower by more than chance would have it. */
-const isBelow = (now: number, before: number) => now <= before - Math.max(0.05, 0.2 * Math.abs(before));
-
-/** How a metric moved between the first and the last `size` values, and against its best such mean. */
-function change(history: History, name: string, size: number) {
-  const rows = withMetric(history, name);
-  if (rows.length < Math.max(3, 2 * size)) return undefined;
-  const means = Array.from({ length: rows.length - size + 1 }, (_, i) =>
-    mean(rows.slice(i, i + size).map(({ value }) => value)),
-  );
-  const now = means.at(-1) as number;
-  const best = Math.max(...means);
-  const atBest = means.indexOf(best);
-  return { now, by: now - (means[0] as number), fromBest: now - best, atBest, step: rows.at(-1)?.step ?? 0 };
-}
-
-const withMetric = (history: History, name: string) =>
-  history.flatMap((row) => {
-    const value = row[name];
-    return value === undefined || !Number.isFinite(value) ? [] : [{ step: row.step, value }];
-  });
-
-const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const percent = (share: number) => `${Math.round(100 * share)} %`;
 const note = (kind: Signal['kind'], step: number, message: string): Signal => ({
   kind,
@@ -250,9 +240,10 @@ const note = (kind: Signal['kind'], step: number, message: string): Signal => ({
   step,
   message: spelled(message),
 });
-const warn = (kind: Signal['kind'], step: number, message: string): Signal => ({
+const warn = (kind: Signal['kind'], step: number, message: string, before?: number): Signal => ({
   kind,
   level: 'warning',
   step,
+  ...(before === undefined ? {} : { before }),
   message: spelled(message),
 });

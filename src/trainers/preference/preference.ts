@@ -246,7 +246,9 @@ function preferenceTask(parts: TaskParts): Task {
         metrics: { tokens_per_second: (1000 * tokens) / (performance.now() - started) },
       };
     },
-    ...(held.length === 0 ? {} : { evaluate: () => objective.evaluate(held) }),
+    ...(held.length === 0
+      ? {}
+      : { evaluate: async () => ({ ...(await objective.evaluate(held)), examples: held.length }) }),
     saveModel: (folder) => saveForTraining(model, tokenizer, folder),
     loadModel: (folder) => restoreForTraining(model, folder),
     saveExtras: (folder) => reference?.save(folder),

@@ -29,8 +29,15 @@ export async function rewardEvaluation(
 ): Promise<Evaluation> {
   if (config.type === 'outcome') return outcomeEvaluation(config, model, objective, store);
   const { evalBatchSize: batchSize, evalNumBatches: batches, evalSeed: seed } = config;
-  return async () => evaluateBatches(model, objective, await evalSample(store, { batchSize, batches, seed }));
+  return async () => {
+    const sample = await evalSample(store, { batchSize, batches, seed });
+    const metrics = await evaluateBatches(model, objective, sample);
+    // A process reward model is right or wrong at a step, of which an example has several.
+    return config.type === 'process' ? metrics : { ...metrics, examples: countOf(sample) };
+  };
 }
+
+const countOf = (batches: readonly Batch[]) => batches.reduce((sum, { examples }) => sum + examples, 0);
 
 /** Solutions of one problem are drawn together, so that they can be ranked. */
 async function outcomeEvaluation(
@@ -56,7 +63,8 @@ async function outcomeEvaluation(
       auc: areaUnderCurve(groups.flat()),
     };
     const known = Object.entries(ranked).filter((entry): entry is [string, number] => entry[1] !== undefined);
-    return { ...(await evaluateBatches(model, objective, batches)), ...Object.fromEntries(known) };
+    const metrics = await evaluateBatches(model, objective, batches);
+    return { ...metrics, ...Object.fromEntries(known), examples: countOf(batches) };
   };
 }
 

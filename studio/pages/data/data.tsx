@@ -3,6 +3,7 @@ import { useRef } from 'preact/hooks';
 import type { DataList, DatasetRow } from '../../../src/studio/api.ts';
 import { useKeys } from '../../app/keys.ts';
 import { go, href, route, setQuery } from '../../app/router.ts';
+import { isSmall } from '../../app/theme.ts';
 import { Size, Time } from '../../parts/figures.tsx';
 import { Command, Empty, Waiting } from '../../parts/page-parts.tsx';
 import { type Column, Table } from '../../parts/table.tsx';
@@ -17,6 +18,8 @@ export default function Data() {
   const dataset = route.value.path[1];
   return dataset === undefined ? <Datasets /> : <Dataset key={dataset} dataset={dataset} />;
 }
+
+const rowHeight = 50;
 
 function Datasets() {
   const list = useResource<DataList>('data');
@@ -67,13 +70,13 @@ function Datasets() {
       ) : (
         <Table
           label="Datasets"
-          columns={columns}
+          columns={isSmall.value ? smallColumns : columns}
           total={rows.length}
           rowAt={(i) => rows[i]}
           keyOf={({ dataset }) => dataset}
-          rowHeight={44}
-          height={`min(${37 + 44 * Math.max(2, rows.length)}px, calc(100dvh - 150px))`}
-          minWidth={620}
+          rowHeight={rowHeight}
+          height={`min(${37 + rowHeight * Math.max(2, rows.length)}px, calc(100dvh - 150px))`}
+          minWidth={isSmall.value ? 300 : 620}
           onOpen={({ dataset }) => go(['data', dataset])}
         >
           <p class="empty">None of these. Open takes what is typed as a file or as a dataset of the hub.</p>
@@ -82,6 +85,24 @@ function Datasets() {
     </div>
   );
 }
+
+/** On a phone a dataset is two lines: its name, and what is known of it. */
+const smallColumns: Column<DatasetRow>[] = [
+  {
+    title: 'Dataset',
+    width: 'minmax(0, 1fr)',
+    cell: (row) => (
+      <div class="dataset-lines">
+        <b class="cut" title={row.dataset}>
+          {row.name}
+        </b>
+        <div class="small muted cut">
+          {[row.source, row.shape].filter(Boolean).join(', ')} · <Size value={row.bytes} /> · <Time at={row.modified} />
+        </div>
+      </div>
+    ),
+  },
+];
 
 const columns: Column<DatasetRow>[] = [
   {

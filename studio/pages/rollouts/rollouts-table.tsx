@@ -60,6 +60,22 @@ export function RolloutsTable({ rollouts, open, isEval, isNarrow: isSplit }: Rol
             sort: 'advantage',
             cell: (row) => <Num value={row.advantage} />,
           },
+          ...(answer.has.kl
+            ? ([
+                {
+                  title: (
+                    <>
+                      KL
+                      <Explain term="kl" />
+                    </>
+                  ),
+                  width: '92px',
+                  right: true,
+                  sort: 'kl',
+                  cell: (row) => <Num value={row.kl} least={1e-6} />,
+                },
+              ] satisfies Column<RolloutRow, RolloutSort>[])
+            : []),
         ] satisfies Column<RolloutRow, RolloutSort>[])),
     ...(isNarrow
       ? []

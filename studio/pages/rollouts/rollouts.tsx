@@ -88,10 +88,11 @@ function RunRollouts({ run, runs }: { run: RunRow; runs: readonly RunRow[] }) {
           />
         </div>
         <div class="row tight">
-          {total > seen.value && seen.value > 0 && (
+          {live && (
+            // It has its place before there is something new, so that nothing moves when there is.
             <button
               type="button"
-              class="button slim"
+              class={total > seen.value && seen.value > 0 ? 'button slim fresh' : 'button slim fresh none'}
               onClick={() => {
                 seen.value = total;
               }}

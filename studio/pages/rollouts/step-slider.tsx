@@ -37,14 +37,11 @@ export function StepSlider({ steps, step, isEval, canWhatIf }: StepSliderProps) 
               What if …
             </button>
           )}
-          <button
-            type="button"
-            class="button slim"
-            disabled={step === undefined}
-            onClick={() => setQuery({ step: undefined })}
-          >
-            All steps
-          </button>
+          {step !== undefined && (
+            <button type="button" class="button slim" onClick={() => setQuery({ step: undefined })}>
+              All steps
+            </button>
+          )}
         </span>
       </div>
       <div class={here ? 'step-track' : 'step-track idle'}>

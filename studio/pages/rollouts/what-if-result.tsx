@@ -74,6 +74,12 @@ export function WhatIfResult({ answer, rollout }: { answer: WhatIfAnswer; rollou
           </tbody>
         </table>
       </div>
+      {answer.checkpoint === undefined && (
+        <p class="small muted">
+          At the sampler’s own weights every ratio is 1 and nothing is clipped, whatever is changed: choose a checkpoint
+          to see both.
+        </p>
+      )}
       {answer.notes.map((note) => (
         <p key={note} class="small muted">
           {note}
@@ -108,7 +114,6 @@ function Pair({ name, term, a, b, kind = 'short', logged, isGiven = false }: Pai
       <th scope="row">
         {name}
         <Explain term={term} />
-        {isGiven && <div class="small">equal by construction at ratio 1: choose a checkpoint</div>}
       </th>
       <td class="number">
         <Num value={a} kind={kind} />

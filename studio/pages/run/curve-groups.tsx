@@ -1,10 +1,11 @@
 /** The run's curves by group. A click on a point goes to that step's rollouts. */
-import { useMemo } from 'preact/hooks';
+import { useMemo, useRef } from 'preact/hooks';
 import type { RunDetail } from '../../../src/studio/api.ts';
 import { go } from '../../app/router.ts';
 import {
   colorOf,
   isConstant,
+  labelFor,
   labelOf,
   type Panel,
   panelsOf,
@@ -18,6 +19,7 @@ import type { ChartSeries } from '../../parts/chart/series.ts';
 import type { ChartView } from '../../parts/chart/view.ts';
 import { Empty, Waiting } from '../../parts/page-parts.tsx';
 import type { Curve } from '../../wire/curves.ts';
+import { type DrawnGroup, keepPlaces } from './curve-places.ts';
 
 interface CurveGroupsProps {
   run: RunDetail;
@@ -27,7 +29,9 @@ interface CurveGroupsProps {
 }
 
 export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
-  const groups = useMemo(() => drawnGroups(curves), [curves]);
+  const places = useRef(new Map<string, string>());
+  const groups = useMemo(() => keepPlaces(drawnGroups(curves, places.current), places.current), [curves]);
+  const same = groups.flatMap((group) => group.same);
   if (!curves) return <Waiting error={error} />;
   if (groups.length === 0)
     return (
@@ -38,18 +42,17 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
   return (
     <div class="stack">
       <ChartControls view={view} />
-      {groups.map(({ title, panels, same }, i) => (
+      {groups.map(({ title, panels }, i) => (
         <section key={title} class="chart-group">
           <div class="row">
             <h2>{title}</h2>
             {i === 0 && run.hasRollouts && <span class="small muted">Click a point to see that step’s rollouts.</span>}
-            {same.length > 0 && <span class="small muted">{same.join('; ')}</span>}
           </div>
           <div class="charts">
             {panels.map((panel) => (
               <Chart
                 key={panel.title}
-                title={labelOf(panel.title)}
+                title={labelFor(run.kind, panel.title)}
                 term={panel.title}
                 series={panel.series}
                 shareTop={shareTopOf(panel.title)}
@@ -61,25 +64,25 @@ export function CurveGroups({ run, curves, error, view }: CurveGroupsProps) {
           </div>
         </section>
       ))}
+      {same.length > 0 && <p class="small muted">Not drawn twice: {same.join('; ')}.</p>}
     </div>
   );
 }
 
-interface DrawnGroup {
-  title: string;
-  panels: (Panel & { series: ChartSeries[] })[];
-  /** Metrics left out because they are others by a second name: the score is the reward where nothing is taken off. */
-  same: string[];
-}
-
-function drawnGroups(curves: ReadonlyMap<string, Curve> | undefined): DrawnGroup[] {
+/** Without constants and second names, unless they have been drawn before (`places`). */
+function drawnGroups(
+  curves: ReadonlyMap<string, Curve> | undefined,
+  places: ReadonlyMap<string, string>,
+): DrawnGroup<Panel & { series: ChartSeries[] }>[] {
   const named = panelsOf([...(curves?.keys() ?? [])]);
   const seen = new Map<string, string>();
   return named.flatMap(({ title, panels }) => {
     const same: string[] = [];
     const drawn = panels.flatMap((panel) => {
       const series = seriesOf(panel, curves);
-      if (series.length === 0 || isConstant(series.map(({ y }) => y))) return [];
+      if (series.length === 0) return [];
+      if (places.has(panel.title)) return [{ ...panel, series }];
+      if (isConstant(series.map(({ y }) => y))) return [];
       const contents = series.map(({ color, y }) => color + JSON.stringify(y));
       const twin = contents.every((content) => seen.has(content)) ? seen.get(contents[0] as string) : undefined;
       if (twin !== undefined) {

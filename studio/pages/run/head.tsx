@@ -1,6 +1,6 @@
 /** The run's name and state, what can be done with it, and its headline. */
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import type { ResumeAnswer, RunDetail, StopAnswer } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
 import { toast, toastFailure } from '../../app/toasts.ts';
@@ -20,7 +20,9 @@ interface HeadProps {
 }
 
 export function RunHead({ run, curves, onChange }: HeadProps) {
-  const headline = curves && headlineOf(curves);
+  const headline = curves && headlineOf(curves, run.kind);
+  // Whoever watches a run sees nothing move, at its end neither: what it had while it went on keeps its place.
+  const live = useRef(run.state === 'running').current;
   return (
     <header class="run-head">
       <div class="spread">
@@ -36,7 +38,7 @@ export function RunHead({ run, curves, onChange }: HeadProps) {
             </span>
           ))}
         </div>
-        <Actions run={run} onChange={onChange} />
+        <Actions run={run} live={live} onChange={onChange} />
       </div>
       {run.reason && (
         <p class="signal warning" role="alert">
@@ -45,27 +47,27 @@ export function RunHead({ run, curves, onChange }: HeadProps) {
         </p>
       )}
       <div class="card run-card">
-        <p class="headline">
+        <p class={live ? 'headline live' : 'headline'}>
           {headline ? (
             <>
               <strong class={headline.metric.startsWith('eval/') ? 'held-out' : 'training'}>
-                {headline.first} → {headline.last}
+                {`${headline.first} → ${headline.last}`}
               </strong>{' '}
-              {headline.meaning}
-              {headline.best && `, ${headline.best}`}
+              <span class="meaning">{[headline.meaning, headline.best].filter(Boolean).join(', ')}</span>
+              {headline.certainty && <span class="certainty">{headline.certainty}</span>}
               <Explain term={headline.metric} />
             </>
           ) : (
             <span class="muted">{curves ? 'No two values yet to compare.' : '\u00a0'}</span>
           )}
         </p>
-        <Facts run={run} />
+        <Facts run={run} live={live} />
       </div>
     </header>
   );
 }
 
-function Facts({ run }: { run: RunDetail }) {
+function Facts({ run, live }: { run: RunDetail; live: boolean }) {
   const left = secondsLeft(run);
   const facts: [string, preact.ComponentChildren][] = [
     ['Method', run.method ? `${run.kind} · ${run.method}` : run.kind],
@@ -75,13 +77,13 @@ function Facts({ run }: { run: RunDetail }) {
       : []),
     ['Step', run.totalSteps ? `${count(run.step)} of ${count(run.totalSteps)}` : count(run.step)],
     ['Time', <Took key="took" seconds={run.seconds} />],
-    ...(left === undefined ? [] : ([['Left', `about ${duration(left)}`]] as [string, string][])),
     ['Size', <Size key="size" value={run.bytes} />],
     ['Updated', <Time key="time" at={run.updated} />],
+    ...(live ? ([['Left', left === undefined ? '–' : duration(left)]] as [string, string][]) : []),
   ];
   return (
     <>
-      {run.state === 'running' && run.totalSteps !== undefined && (
+      {(live || run.state === 'running') && run.totalSteps !== undefined && (
         <div
           class="progress"
           role="progressbar"
@@ -92,9 +94,9 @@ function Facts({ run }: { run: RunDetail }) {
           <div style={{ width: `${Math.min(100, (100 * run.step) / run.totalSteps)}%` }} />
         </div>
       )}
-      <dl class="facts">
+      <dl class={live ? 'facts live' : 'facts'}>
         {facts.map(([name, value]) => (
-          <div key={name} class={name === 'Size' || name === 'Model' ? 'wide-only' : undefined}>
+          <div key={name} class={{ Size: 'wide-only', Model: 'wide-only', Data: 'fact-data' }[name]}>
             <dt>{name}</dt>
             <dd class="wrap">{value}</dd>
           </div>
@@ -112,12 +114,16 @@ function Facts({ run }: { run: RunDetail }) {
   );
 }
 
+/** A link that leads nowhere yet keeps its place. */
+const offered = (to: string | undefined, why: string) =>
+  to === undefined ? { 'aria-disabled': true, title: why } : { href: to };
+
 function secondsLeft({ state, seconds, step, totalSteps }: RunDetail): number | undefined {
   if (state !== 'running' || !seconds || !totalSteps || step < 2) return undefined;
   return (seconds / (step - 1)) * (totalSteps - step);
 }
 
-function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
+function Actions({ run, live, onChange }: { run: RunDetail; live: boolean; onChange: () => void }) {
   const deleting = useSignal(false);
   const asked = useSignal<'stop' | 'resume' | undefined>(undefined);
   // What was asked for takes a few seconds to show: a step to finish, a process to start.
@@ -159,18 +165,23 @@ function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
       <a class="button" href={href(['runs'], { with: run.id })} title="Lay other runs over this one">
         <Icon name="runs" /> Compare
       </a>
-      {newest && session.value?.hasChat && (
-        <a class="button" href={href(['chat'], { model: newest.model })}>
+      {session.value?.hasChat && (newest || live) && (
+        <a class="button" {...offered(newest && href(['chat'], { model: newest.model }), 'No checkpoint is saved yet')}>
           <Icon name="chat" /> Chat
         </a>
       )}
-      {run.hasReport && (
-        <a class="button" href={`/api/runs/${run.id}/report`} target="_blank" rel="noopener">
+      {(run.hasReport || live) && (
+        <a
+          class="button"
+          target="_blank"
+          rel="noopener"
+          {...offered(run.hasReport ? `/api/runs/${run.id}/report` : undefined, 'It is written at the end')}
+        >
           Report
         </a>
       )}
       {canChange && run.canStop && (
-        <button type="button" class="button" disabled={asked.value !== undefined} onClick={stop}>
+        <button type="button" class="button end" disabled={asked.value !== undefined} onClick={stop}>
           <Icon name="stop" /> {asked.value === 'stop' ? 'Stopping …' : 'Stop'}
         </button>
       )}
@@ -182,7 +193,7 @@ function Actions({ run, onChange }: { run: RunDetail; onChange: () => void }) {
       {canChange && run.state !== 'running' && (
         <button
           type="button"
-          class="button danger"
+          class="button danger end"
           onClick={() => {
             deleting.value = true;
           }}

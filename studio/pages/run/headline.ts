@@ -1,6 +1,7 @@
 /** What a run changed, in the figure that says most. The same order as the run's report. */
 import { percent, short } from '../../format/numbers.ts';
 import type { Curve } from '../../wire/curves.ts';
+import { certaintyOf } from './certainty.ts';
 
 export interface Headline {
   first: string;
@@ -9,6 +10,8 @@ export interface Headline {
   metric: string;
   /** "best 72 % at step 10", where neither end is the best. */
   best?: string;
+  /** How far the ends may be off by chance, where it is known. */
+  certainty?: string;
 }
 
 const figures: [metric: string, meaning: string][] = [
@@ -21,9 +24,16 @@ const figures: [metric: string, meaning: string][] = [
   ['train/loss', 'training loss'],
 ];
 
+/** Where accuracy is not of answers: the order of a pair; of a reward model also a graded solution or step. */
+const meanings: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  preference: { 'eval/accuracy': 'of held-out pairs ranked right', 'train/accuracy': 'of training pairs ranked right' },
+  reward: { 'eval/accuracy': 'of held-out judgements right', 'train/accuracy': 'of training judgements right' },
+};
+
 /** The first steps of training are averaged, because a single batch is noise; held-out values stand for themselves. */
-export function headlineOf(curves: ReadonlyMap<string, Curve>): Headline | undefined {
-  for (const [metric, meaning] of figures) {
+export function headlineOf(curves: ReadonlyMap<string, Curve>, kind = 'policy'): Headline | undefined {
+  for (const [metric, plain] of figures) {
+    const meaning = meanings[kind]?.[metric] ?? plain;
     const { y = [], step = [] } = curves.get(metric) ?? {};
     const known = y.flatMap((value, i) => (value === null ? [] : [{ value, step: step[i] ?? 0 }]));
     const values = known.map(({ value }) => value);
@@ -40,7 +50,12 @@ export function headlineOf(curves: ReadonlyMap<string, Curve>): Headline | undef
       string,
     ];
     const isEnd = best === first || best === last;
-    return { first, last, meaning, metric, ...(isEnd ? {} : { best: `best ${best} at step ${at}` }) };
+    const certainty = certaintyOf(curves, metric, [known.slice(0, window), known.slice(-window)]);
+    return {
+      ...{ first, last, meaning, metric },
+      ...(isEnd ? {} : { best: `best ${best} at step ${at}` }),
+      ...(certainty === undefined ? {} : { certainty }),
+    };
   }
   return undefined;
 }

@@ -105,7 +105,7 @@ export default function RunPage({ id }: { id: string }) {
             }}
           >
             {title}
-            {name === 'checkpoints' && <span class="muted"> {run.data?.snapshots.length}</span>}
+            {name === 'checkpoints' && <span class="muted tab-count">{run.data?.snapshots.length}</span>}
           </a>
         ))}
       </nav>

@@ -1,24 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { RunRow } from '../../../src/studio/api.ts';
+import { run } from './filter.test-support.ts';
 import { filterRuns, type RunFilter, resultOf } from './filter.ts';
 
-const run = (name: string, more: Partial<RunRow> = {}): RunRow => ({
-  id: name,
-  name,
-  path: `grpo/${name}`,
-  kind: 'policy',
-  state: 'finished',
-  step: 1,
-  last: {},
-  bytes: 10,
-  created: 0,
-  updated: 0,
-  checkpoints: 0,
-  hasRollouts: false,
-  hasTokens: false,
-  tags: [],
-  ...more,
-});
 const all = [
   run('a-10', { method: 'grpo', metric: { name: 'eval/accuracy', value: 0.5 }, tags: ['keep'] }),
   run('a-2', { method: 'ppo', model: 'Qwen/Qwen3-0.6B', state: 'running' }),
@@ -44,6 +28,16 @@ describe('the list of runs', () => {
       { name: 'train/kl', value: 0.1 },
       undefined,
     ]);
+  });
+
+  it('keeps runs that go on in their places, whichever wrote last', () => {
+    const runs = [
+      run('old', { state: 'running', created: 1, updated: 9 }),
+      run('new', { state: 'running', created: 2, updated: 8 }),
+      run('done', { created: 3, updated: 10 }),
+    ];
+    const filter = { text: '', kind: '', state: '', sort: 'updated', dir: 'desc' } as const;
+    expect(filterRuns(runs, filter).map(({ name }) => name)).toEqual(['new', 'old', 'done']);
   });
 
   it('is sorted with numbers as numbers, and the unknown last', () => {

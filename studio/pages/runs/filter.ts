@@ -60,6 +60,9 @@ function sortValue(run: RunRow, sort: RunSort, metric?: string): string | number
       return run.base ?? run.model;
     case 'kind':
       return `${run.kind} ${run.method ?? ''}`;
+    case 'updated':
+      // Those that go on are all new, in the order of their starts: by the moment of their last row they would change places.
+      return run.state === 'running' ? Number.MAX_SAFE_INTEGER : run.updated;
     default:
       return run[sort];
   }

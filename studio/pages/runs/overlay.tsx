@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import type { RunRow } from '../../../src/studio/api.ts';
+import { kept } from '../../app/kept.ts';
 import { go } from '../../app/router.ts';
 import { isConstant, labelOf, panelsOf, shareTopOf, sideOf, unitOf } from '../../format/metrics.ts';
 import { Chart } from '../../parts/chart/chart.tsx';
@@ -11,6 +12,10 @@ import { useChartView } from '../../parts/chart/view.ts';
 import { Waiting } from '../../parts/page-parts.tsx';
 import { type RunCurves, useCurves } from '../../wire/curves.ts';
 import { runColor } from './run-color.ts';
+import { meanCurve, type SeedGroup, seedGroups } from './seeds.ts';
+
+/** Kept over reloads: whoever compares seeds compares them again. */
+const joined = kept('mean-of-seeds', true);
 
 export function Overlay({ runs }: { runs: readonly RunRow[] }) {
   const view = useChartView('overlay');
@@ -20,6 +25,10 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
   const group = groups.find(({ title }) => title === open.value) ?? first;
   const names = (group?.panels ?? []).flatMap((panel) => panel.names).sort(heldOutFirst);
   const ids = runs.map(({ id }) => id);
+  const grouped = seedGroups(runs);
+  const hasSeeds = grouped.length < runs.length;
+  const isGrouped = hasSeeds && joined.value;
+  const drawn = isGrouped ? grouped : runs.map((run): SeedGroup => ({ runs: [run], name: run.name }));
   const live = runs.some(({ state }) => state === 'running');
   const curves = useCurves({
     ids,
@@ -29,9 +38,9 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
     every: live ? 4000 : undefined,
   });
   const panels = useMemo(
-    () => names.map((name) => ({ name, series: seriesOf(name, runs, curves.runs) })),
+    () => names.map((name) => ({ name, series: seriesOf(name, drawn, curves.runs) })),
     // Names and runs are made anew at every drawing.
-    [curves.runs, names.join(), ids.join()],
+    [curves.runs, names.join(), ids.join(), isGrouped],
   );
   const openStep = (step: number, id: string | undefined) => {
     const run = runs.find((each) => each.id === id);
@@ -56,7 +65,24 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
             </button>
           ))}
         </div>
-        <ChartControls view={view} />
+        <div class="row">
+          {hasSeeds && (
+            <label
+              class="check"
+              title="Runs that differ only by their seed as one line: their mean, and its standard error as a band"
+            >
+              <input
+                type="checkbox"
+                checked={joined.value}
+                onChange={(event) => {
+                  joined.value = event.currentTarget.checked;
+                }}
+              />
+              Mean of seeds
+            </label>
+          )}
+          <ChartControls view={view} />
+        </div>
       </div>
       {!curves.runs ? (
         <Waiting error={curves.error} />
@@ -82,10 +108,12 @@ export function Overlay({ runs }: { runs: readonly RunRow[] }) {
   );
 }
 
-function seriesOf(name: string, runs: readonly RunRow[], read: Map<string, RunCurves> | undefined): ChartSeries[] {
-  return runs.flatMap((run, i) => {
-    const curve = read?.get(run.id)?.curves.get(name);
-    return curve && curve.x.length > 0 ? [{ id: run.id, label: run.name, color: runColor(i), ...curve }] : [];
+/** A click on the mean of several seeds leads to the first of them. */
+function seriesOf(name: string, groups: readonly SeedGroup[], read: Map<string, RunCurves> | undefined): ChartSeries[] {
+  return groups.flatMap(({ runs, name: label }, i) => {
+    const curves = runs.flatMap(({ id }) => read?.get(id)?.curves.get(name) ?? []).filter(({ x }) => x.length > 0);
+    const curve = curves.length > 1 ? meanCurve(curves) : curves[0];
+    return curve ? [{ id: runs[0]?.id ?? '', label, color: runColor(i), ...curve }] : [];
   });
 }
 

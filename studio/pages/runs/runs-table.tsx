@@ -2,10 +2,11 @@
 import type { RunRow } from '../../../src/studio/api.ts';
 import { go, href } from '../../app/router.ts';
 import { isSmall } from '../../app/theme.ts';
-import { bareName, colorOf, isShare, labelOf, sideOf } from '../../format/metrics.ts';
+import { colorOf, isShare, labelFor, sideOf } from '../../format/metrics.ts';
 import { shortModel } from '../../format/models.ts';
 import { count } from '../../format/numbers.ts';
 import { Num, Size, State, Time } from '../../parts/figures.tsx';
+import { Icon } from '../../parts/icons.tsx';
 import { Spark } from '../../parts/page-parts.tsx';
 import { type Column, Table } from '../../parts/table.tsx';
 import { type RunSort, resultOf } from './filter.ts';
@@ -48,10 +49,13 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, metric, onSort, i
           title: 'Result',
           width: 'minmax(230px, 1.5fr)',
           sort: 'metric',
-          cell: (run) => <Result run={metric ? { kind: run.kind, metric: resultOf(run, metric) } : run} />,
+          cell: (run) => (
+            <Result run={metric ? { kind: run.kind, last: run.last, metric: resultOf(run, metric) } : run} />
+          ),
         },
-        { title: 'Size', width: '88px', right: true, sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
-        { title: 'Updated', width: '110px', right: true, sort: 'updated', cell: (run) => <Time at={run.updated} /> },
+        // From the left: text that grows from the right would move.
+        { title: 'Size', width: '88px', sort: 'bytes', cell: (run) => <Size value={run.bytes} /> },
+        { title: 'Updated', width: '110px', sort: 'updated', cell: (run) => <Time at={run.updated} /> },
       ];
   const needed = 35 + rowHeight * Math.max(3, rows.length) + 2;
   return (
@@ -78,8 +82,8 @@ export function RunsTable({ rows, chosen, onChoose, sort, dir, metric, onSort, i
 /** A phone is for watching: choosing and comparing needs room. */
 const smallColumns: Column<RunRow, RunSort>[] = [
   { title: 'Name', width: 'minmax(110px, 1fr)', sort: 'name', cell: (run) => <Name run={run} /> },
-  { title: 'State', width: '112px', sort: 'state', cell: (run) => <Progress run={run} /> },
-  { title: 'Result', width: '112px', sort: 'metric', cell: (run) => <Result run={{ ...run, spark: undefined }} /> },
+  { title: 'State', width: '110px', sort: 'state', cell: (run) => <Progress run={run} /> },
+  { title: 'Result', width: '126px', sort: 'metric', cell: (run) => <Result run={{ ...run, spark: undefined }} /> },
 ];
 
 function Tick({ run, chosen, onToggle }: { run: RunRow; chosen: boolean; onToggle: (id: string) => void }) {
@@ -124,10 +128,12 @@ function Progress({ run }: { run: RunRow }) {
   const share = run.totalSteps ? Math.min(1, run.step / run.totalSteps) : undefined;
   return (
     <div class="two-lines">
-      <State state={run.state} />
+      <div class="row tight nowrap">
+        <State state={run.state} />
+        <Warnings of={run.warnings} />
+      </div>
       <div class="small muted number">
-        step {count(run.step)}
-        {run.totalSteps !== undefined && run.totalSteps !== run.step && ` of ${count(run.totalSteps)}`}
+        {`step ${count(run.step)}${run.totalSteps === undefined || run.totalSteps === run.step ? '' : ` of ${count(run.totalSteps)}`}`}
       </div>
       {run.state === 'running' && share !== undefined && (
         <div class="progress">
@@ -138,29 +144,37 @@ function Progress({ run }: { run: RunRow }) {
   );
 }
 
-interface ResultProps {
-  run: { kind: string; metric?: RunRow['metric'] | undefined; spark?: number[] | undefined };
+function Warnings({ of: n }: { of: number | undefined }) {
+  if (!n) return null;
+  const title = `${n === 1 ? '1 warning' : `${n} warnings`}: open the run to read what its numbers say`;
+  return (
+    <span class="warnings" role="img" aria-label={n === 1 ? '1 warning' : `${n} warnings`} title={title}>
+      <Icon name="warning" />
+      {n}
+    </span>
+  );
 }
 
-/** Of a preference or reward run it is the share of pairs in which the chosen response wins, not of right answers. */
-const resultName = (kind: string, metric: string) =>
-  `${(kind === 'preference' || kind === 'reward') && bareName(metric) === 'accuracy' ? 'pair ' : ''}${labelOf(metric)}`;
+interface ResultProps {
+  run: { kind: string; metric?: RunRow['metric'] | undefined; spark?: number[] | undefined; last: RunRow['last'] };
+}
 
-function Result({ run: { kind, metric, spark } }: ResultProps) {
+function Result({ run: { kind, metric, spark, last } }: ResultProps) {
   if (!metric) return <span class="muted">–</span>;
+  const name = labelFor(kind, metric.name);
+  const n = metric.name.startsWith('eval/') ? last['eval/examples'] : undefined;
   return (
     <div class="run-result">
       <div class="two-lines">
         <b>
           <Num value={metric.value} kind={isShare(metric.name) ? 'percent' : 'short'} />
         </b>
-        <div class="small muted cut">
-          {resultName(kind, metric.name)}, {sideOf(metric.name)}
-        </div>
+        {n ? <span class="small muted">{`n = ${count(n)}`}</span> : null}
+        <div class="small muted cut">{isSmall.value ? name : `${name}, ${sideOf(metric.name)}`}</div>
       </div>
       {spark && (
         <span style={{ color: `var(${colorOf(metric.name)})` }}>
-          <Spark values={spark} label={`${resultName(kind, metric.name)} over the run`} />
+          <Spark values={spark} label={`${name} over the run`} />
         </span>
       )}
     </div>

@@ -9,6 +9,7 @@ import { theme } from '../../app/theme.ts';
 import { exact, percent, short } from '../../format/numbers.ts';
 import { Explain } from '../explain.tsx';
 import { axisText, dataOf, optionsOf } from './drawing.ts';
+import { useSeen } from './seen.ts';
 import { align, type ChartSeries, rangeOf, stepAt, valueAt } from './series.ts';
 import { type Trim, trimOf } from './trim.ts';
 import type { ChartView } from './view.ts';
@@ -27,6 +28,9 @@ export interface ChartProps {
   onPick?: ((step: number, series: ChartSeries) => void) | undefined;
 }
 
+/** Nothing is drawn yet. */
+const none = align([], 0, false);
+
 export function Chart({ title, term, series, shareTop, unit, tall = false, view, onPick }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | undefined>(undefined);
@@ -34,8 +38,9 @@ export function Chart({ title, term, series, shareTop, unit, tall = false, view,
   const [smoothing, log, zoom, axis] = [view.smoothing.value, view.log.value, view.zoom.value, view.axis.value];
   const trimmed = view.trimmed.value;
   const share = shareTop !== undefined;
-  const aligned = useMemo(() => align(series, smoothing, log), [series, smoothing, log]);
-  const trim = useMemo(() => (log ? undefined : trimOf(series, trimmed)), [series, trimmed, log]);
+  const seen = useSeen(box);
+  const aligned = useMemo(() => (seen ? align(series, smoothing, log) : none), [series, smoothing, log, seen]);
+  const trim = useMemo(() => (log || !seen ? undefined : trimOf(series, trimmed)), [series, trimmed, log, seen]);
   const newestTrim = useRef(trim);
   newestTrim.current = trim;
   const newest = useRef(aligned);
@@ -50,7 +55,7 @@ export function Chart({ title, term, series, shareTop, unit, tall = false, view,
 
   // What the drawing itself depends on; data and zoom only move it.
   const shape = JSON.stringify([
-    series.map(({ color, dash, x }) => [color, dash, x.length <= 25]),
+    series.map(({ color, dash, x, band }) => [color, dash, x.length <= 25, band !== undefined]),
     smoothing > 0,
     log,
     trimmed,
@@ -62,7 +67,7 @@ export function Chart({ title, term, series, shareTop, unit, tall = false, view,
   // `shape` stands for them.
   useLayoutEffect(() => {
     const element = box.current;
-    if (!element) return;
+    if (!element || !seen) return;
     const drawing = {
       series,
       shareTop,
@@ -88,7 +93,7 @@ export function Chart({ title, term, series, shareTop, unit, tall = false, view,
       made.destroy();
       chart.current = undefined;
     };
-  }, [shape, view]);
+  }, [shape, view, seen]);
   // A zoom draws the same data anew.
   useEffect(() => chart.current?.setData(dataOf(aligned)), [aligned, zoom]);
 

@@ -34,6 +34,8 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
   const log = view.log.peek();
   const line = { font, stroke: color('--muted'), grid: { stroke: color('--grid'), width: 1 }, ticks: { show: false } };
   const isSmooth = view.smoothing.peek() > 0;
+  const banded = series.filter(({ band }) => band !== undefined);
+  const edge = { width: 0, spanGaps: true, points: { show: false } };
   return {
     width,
     height,
@@ -89,7 +91,13 @@ export function optionsOf(drawing: Drawing, width: number, height: number): uPlo
         points: { show: each.x.length <= 25, size: 5, fill: color(each.color) },
         ...(each.dash ? { dash: [6, 4] } : {}),
       })),
+      ...banded.flatMap(() => [edge, edge]),
     ],
+    // After x, the recorded and the smoothed lines come the ends of the bands, high before low.
+    bands: banded.map((each, i) => {
+      const high = 1 + 2 * series.length + 2 * i;
+      return { series: [high, high + 1], fill: faint(color(each.color), 0.18) };
+    }),
     cursor: cursorOf(drawing),
     hooks: {
       ready: [(chart) => drawing.onPick && pickOnClick(chart, drawing)],
@@ -153,7 +161,7 @@ function everyStep(_: uPlot, __: number, low: number, high: number, step: number
   return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (___, i) => (first + i) * step);
 }
 
-export const dataOf = ({ x, raw, smooth }: Aligned) => [x, ...raw, ...smooth] as uPlot.AlignedData;
+export const dataOf = ({ x, raw, smooth, bands }: Aligned) => [x, ...raw, ...smooth, ...bands] as uPlot.AlignedData;
 
 const wide = (low: number, high: number) => (low === high ? [low - 0.5, high + 0.5] : [low, high]);
 

@@ -12,6 +12,8 @@ export interface ChartSeries {
   /** The training step of each point. */
   step: readonly number[];
   dash?: boolean;
+  /** Drawn as an area around the line. */
+  band?: { low: readonly (number | null)[]; high: readonly (number | null)[] };
 }
 
 export interface Aligned {
@@ -22,6 +24,8 @@ export interface Aligned {
   raw: (number | null | undefined)[][];
   /** Of each series the smoothed values. */
   smooth: (number | null | undefined)[][];
+  /** High and low ends of the bands, of the series that have one, smoothed as their lines are. */
+  bands: (number | null | undefined)[][];
 }
 
 /** On a logarithmic scale values of 0 and below are left out. */
@@ -38,11 +42,14 @@ export function align(series: readonly ChartSeries[], smoothing: number, log: bo
     }
     return row;
   };
+  const smoothly = (each: ChartSeries, values: readonly (number | null)[]) =>
+    spread(each, smoothed(each.x, values, each.x.length > 12 ? smoothing : 0));
   return {
     x,
     step: x.map((at) => steps.get(at) as number),
     raw: series.map((each) => spread(each, each.y)),
-    smooth: series.map((each) => spread(each, smoothed(each.x, each.y, each.x.length > 12 ? smoothing : 0))),
+    smooth: series.map((each) => smoothly(each, each.y)),
+    bands: series.flatMap((each) => (each.band ? [smoothly(each, each.band.high), smoothly(each, each.band.low)] : [])),
   };
 }
 
