@@ -50,7 +50,7 @@ function cutMassOf(sampled: readonly Rollout[]): Record<string, number> {
 }
 
 /** Names under which the same numbers are known elsewhere; they are written beside ours. */
-const otherNames: Record<string, string> = {
+export const otherNames: Readonly<Record<string, string>> = {
   reward: 'reward_mean',
   kl: 'kl_div',
   length_mean: 'completion_length_avg',

@@ -3,6 +3,7 @@ import { join, relative } from 'node:path';
 import type { Command } from 'commander';
 import { readPlace } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
+import { otherNames } from '../../rollouts/metrics.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
@@ -123,9 +124,13 @@ async function followTraining(start: (options: TrainerOptions) => Promise<Traini
   return run.result?.ended === 'interrupted' ? 130 : 0;
 }
 
+/** The measures of an evaluation in one line; those with two names appear once. */
 export function evaluationLine(step: number, metrics: Record<string, number>): string {
+  const twins = Object.entries(otherNames).flatMap(([ours, other]) =>
+    `eval/${ours}` in metrics ? [`eval/${other}`] : [],
+  );
   const values = Object.entries(metrics)
-    .filter(([name]) => name.startsWith('eval/'))
+    .filter(([name]) => name.startsWith('eval/') && !twins.includes(name))
     .map(([name, value]) => `${name.slice(5)} ${short(value)}`);
   return `step ${step}  held-out: ${values.join('  ')}`;
 }

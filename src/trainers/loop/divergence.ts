@@ -25,8 +25,9 @@ export const endsDiverged = ({ diverging = 0, skipped, skippedInRow, step }: Loo
 
 export function divergedError({ firstLoss, skipped, step }: LoopState, lr: number): AttuneError {
   const began = firstLoss === undefined ? '' : ` The loss began at ${firstLoss.toPrecision(3)}.`;
+  const left = skipped === 0 ? '' : ` ${skipped} updates were left out because a number was not finite.`;
   return new AttuneError(
-    `The training has diverged by step ${step}.${began} ${skipped} updates were left out because a number was not finite. ` +
+    `The training has diverged by step ${step}.${began}${left} ` +
       `Try a lower learning rate (this was ${lr}), a longer warm-up or a smaller --max-grad-norm.`,
   );
 }
