@@ -1,5 +1,5 @@
 /** Every option of `attune evaluate benchmark` does something or is refused; see command-walk.ts. */
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, vi } from 'vitest';
 import { evaluateBenchmarkSchema } from '../../src/cli/evaluate-benchmark.ts';
 import { changes, fails, refused, walkCommand } from './command-walk.ts';
 import { at, makeModels, questions, removeFiles, templated, writeRows } from './files.ts';
@@ -7,6 +7,12 @@ import { at, makeModels, questions, removeFiles, templated, writeRows } from './
 const answers = questions.slice(0, 4).map((question, i) => ({ question, answer: String(i) }));
 const choices = questions.slice(0, 4).map((question, i) => ({
   ...{ question, choices: ['red', 'blue', 'good'], answer: i % 3, subject: 'sums' },
+}));
+
+// Pictures take most of such a run, and no option is about them.
+vi.mock('../../src/runs/plots/plots.ts', async (whole) => ({
+  ...(await whole<object>()),
+  toPng: async () => new Uint8Array(),
 }));
 
 afterAll(removeFiles);

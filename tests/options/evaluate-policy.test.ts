@@ -1,9 +1,15 @@
 /** Every option of `attune evaluate policy` does something or is refused; see command-walk.ts. */
 import { writeFileSync } from 'node:fs';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, vi } from 'vitest';
 import { evaluatePolicySchema } from '../../src/cli/evaluate-policy.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
 import { at, makeModels, makeRewardModel, questions, removeFiles, templated, writeRows } from './files.ts';
+
+// Pictures take most of such a run, and no option is about them.
+vi.mock('../../src/runs/plots/plots.ts', async (whole) => ({
+  ...(await whole<object>()),
+  toPng: async () => new Uint8Array(),
+}));
 
 afterAll(removeFiles);
 beforeAll(async () => {

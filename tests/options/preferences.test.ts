@@ -10,6 +10,7 @@ afterAll(removeFiles);
 beforeAll(async () => {
   await makeModels();
   await makeRewardModel('rm');
+  await makeRewardModel('prm', 'process');
   templated('chatting', '{% for m in messages %}good {{ m.role }} {{ m.content }} {{ tone }} good{% endfor %}');
   const answers = questions.map((prompt, i) => ({ prompt, answer: String(i) }));
   writeRows('answers.jsonl', answers);
@@ -19,7 +20,6 @@ beforeAll(async () => {
     questions.map((prompt) => ({ prompt })),
   );
   writeFileSync(at('by-length.mjs'), 'export default (items) => items.map(({ response }) => response.length);');
-  writeFileSync(at('by-e.mjs'), 'export default (items) => items.map(({ response }) => response.split("e").length);');
   writeFileSync(
     at('slow.mjs'),
     'export default async (items) => { await new Promise((done) => setTimeout(done, 200)); return items.map((_, i) => i); };',
@@ -28,8 +28,8 @@ beforeAll(async () => {
 });
 
 const task = { task: 'spell_backward:1', dataset: undefined };
-const byModule = (name = 'by-length') => ({ rewardModule: at(`${name}.mjs`) });
-const byTask = { ...task, rewardModule: undefined };
+const byModule = (name: string) => ({ rewardModule: at(`${name}.mjs`) });
+const byTask = { ...task, rewardModelPath: undefined };
 const graded = { ...byTask, kind: 'graded' };
 /** Long enough for a response to hold the separator. */
 const steps = { ...byTask, kind: 'steps', continuations: 1, samples: 1, maxNewTokens: 200 };
@@ -57,7 +57,7 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
   output: 'output',
   ending: '.jsonl',
   base: () => ({
-    ...{ model: at('model'), dataset: at('answers.jsonl'), ...byModule(), dtype: 'float32' },
+    ...{ model: at('model'), dataset: at('answers.jsonl'), rewardModelPath: at('rm'), dtype: 'float32' },
     ...{ prompts: 3, samples: 3, maxNewTokens: 6 },
   }),
   proofs: {
@@ -75,14 +75,14 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
     promptFormat: changes('raw', () => ({ model: at('chatting') })),
     system: changes('Be good.', () => ({ model: at('chatting') })),
     templateVariables: changes({ tone: 'red' }, () => ({ model: at('chatting') })),
-    rewardModelPath: [changes(() => at('rm'), { rewardModule: undefined, verifierReward: true }), ofPairs('x')],
+    rewardModelPath: [changes(() => at('prm')), ofPairs('x')],
     rmQuantType: [
-      changes('int4', () => ({ rewardModule: undefined, rewardModelPath: at('rm') })),
-      fails('int4', /there is no reward model/),
+      changes('int4'),
+      fails('int4', /there is no reward model/, { rewardModelPath: undefined }),
       ofPairs('int4'),
     ],
-    rewardModule: [changes(() => at('by-e.mjs')), ofPairs('x')],
-    rewardWeights: [changes(['by-length=3']), ofPairs(['x=1'])],
+    rewardModule: [changes(() => at('by-length.mjs')), ofPairs('x')],
+    rewardWeights: [changes(['reward_model=-1']), ofPairs(['x=1'])],
     verifierReward: [fails(true, /known answer/, () => ({ dataset: at('prompts.jsonl') })), ofPairs(true)],
     // What it adds to the verifier's score: src/rewards/scorers.test.ts.
     formatReward: [refused(true, /verifier/), ofPairs(true)],

@@ -1,8 +1,14 @@
 /** Every option of `attune quantize` does something or is refused; see command-walk.ts. */
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, vi } from 'vitest';
 import { quantizePolicySchema, quantizeRewardSchema } from '../../src/workflows/quantize/config.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
 import { at, makeModels, makeRewardModel, pairs, questions, removeFiles, templated, writeRows } from './files.ts';
+
+// Pictures take most of such a run, and no option is about them.
+vi.mock('../../src/runs/plots/plots.ts', async (whole) => ({
+  ...(await whole<object>()),
+  toPng: async () => new Uint8Array(),
+}));
 
 afterAll(removeFiles);
 beforeAll(async () => {

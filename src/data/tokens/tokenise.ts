@@ -124,7 +124,7 @@ function allDropped(name: string, dropped: Tally, options: TokeniseOptions): Use
   const tooLong = dropped.dropped['too long'] ?? 0;
   if (tooLong > 0) {
     return new UserError(
-      `${name}: all ${tooLong} examples are longer than ${options.maxLength} tokens. Raise --max-length.`,
+      `${name}: all ${tooLong} examples are longer than ${options.maxLength} tokens. Raise --max-length (no further than the model has positions), or take shorter ones.`,
     );
   }
   return new UserError(`${name}: no example gave any tokens.`);
