@@ -34,37 +34,27 @@ uint64_t bytesMoved() {
   return sum;
 }
 
-struct MainThread {
-  /** Whether it runs or waits for a core; not where it sleeps. */
-  bool runs = true;
-  double cpuSeconds = 0;
-};
-
 /** What Linux says of the main thread: a machine that has no core for it must not make it look hung. */
-MainThread mainThread() {
+void readThread(Progress& out) {
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/stat");
   std::string line;
   std::getline(file, line);
   // The fields after the name, which is in parentheses: the state is the first, the times in user and system mode the 12th and 13th.
   std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
-  MainThread out;
   std::string field;
   for (int i = 1; i <= 13 && fields >> field; i++) {
     if (i == 1) out.runs = field == "R";
     if (i >= 12) out.cpuSeconds += std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
   }
-  return out;
 }
 
 void beat(int pipe) {
   for (;;) {
-    const bool busy = nativeDepth.load(std::memory_order_relaxed) > 0;
-    const uint64_t done = turns.load(std::memory_order_relaxed) + nativeCalls.load(std::memory_order_relaxed) + bytesMoved();
-    const MainThread thread = mainThread();
+    const Progress at = readProgress();
     char line[160];
     const int length =
-        std::snprintf(line, sizeof line, "{\"done\":%llu,\"native\":%s,\"runs\":%s,\"cpu\":%.2f}\n", static_cast<unsigned long long>(done),
-                      busy ? "true" : "false", thread.runs ? "true" : "false", thread.cpuSeconds);
+        std::snprintf(line, sizeof line, "{\"done\":%llu,\"native\":%s,\"runs\":%s,\"cpu\":%.2f}\n",
+                      static_cast<unsigned long long>(at.done), at.isNative ? "true" : "false", at.runs ? "true" : "false", at.cpuSeconds);
     // Without the launcher nobody would end this rank if another one died.
     if (write(pipe, line, static_cast<size_t>(length)) < 0 && errno == EPIPE) _exit(1);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -96,6 +86,14 @@ napi_value beatTurn(napi_env env, Args&) {
 }
 
 }  // namespace
+
+Progress readProgress() {
+  Progress out;
+  out.isNative = nativeDepth.load(std::memory_order_relaxed) > 0;
+  out.done = turns.load(std::memory_order_relaxed) + nativeCalls.load(std::memory_order_relaxed) + bytesMoved();
+  readThread(out);
+  return out;
+}
 
 std::vector<Export> beatExports() { return {{"beatStart", door<beatStart>}, {"beatTurn", door<beatTurn>}}; }
 

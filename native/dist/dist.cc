@@ -6,6 +6,7 @@
 #ifdef ATTUNE_C10D
 #include "dist/groups.h"
 #include "dist/stores.h"
+#include "dist/watch.h"
 #endif
 
 namespace attune {
@@ -33,7 +34,7 @@ std::vector<Export> distExports() {
   for (const auto& each : beatExports()) all.push_back(each);
   all.push_back({"distInfo", door<distInfo>});
 #ifdef ATTUNE_C10D
-  for (const auto& list : {storeExports(), groupExports()}) all.insert(all.end(), list.begin(), list.end());
+  for (const auto& list : {storeExports(), groupExports(), watchExports()}) all.insert(all.end(), list.begin(), list.end());
 #endif
   return all;
 }

@@ -27,7 +27,8 @@ StorePointer opened(StoreEntry& entry) {
   return entry.store;
 }
 
-// storeTcp(host, port, isServer, timeoutMs): a promise of the store's number. Port 0 lets the server choose one (`storePort`).
+// storeTcp(host, port, isServer, timeoutMs, prefix): a promise of the store's number. Port 0 lets the server choose one (`storePort`).
+// All keys begin with the prefix.
 napi_value storeTcp(napi_env env, Args& args) {
   const std::string host = toString(env, args[0]);
   c10d::TCPStoreOptions options;
@@ -35,10 +36,12 @@ napi_value storeTcp(napi_env env, Args& args) {
   options.isServer = toBool(env, args[2]);
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(toInt(env, args[3]));
+  const std::string prefix = toString(env, args[4]);
   const int64_t id = newEntry(env);
   StoreEntry* entry = entries().at(id).get();
   return entry->lane->submit(env, [=]() {
     entry->store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    if (!prefix.empty()) entry->store = c10::make_intrusive<c10d::PrefixStore>(prefix, entry->store);
     return Answer::of(static_cast<double>(id));
   });
 }

@@ -25,12 +25,15 @@ export interface Bucket {
 /** `model.layers.7.mlp.up_proj.weight` belongs to block 7; what is in no block shares one bucket. */
 const blockOf = (name: string) => /(?:^|\.)(?:layers|h|blocks|block|layer)\.(\d+)\./.exec(name);
 
+/** Elements from which a parameter in no block (an embedding, a head) is a bucket by itself: its gradient then travels as it is. */
+const large = 1 << 20;
+
 /** The buckets of named parameters, in their order. Lengths are multiples of `parts`. */
 export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts: number): Bucket[] {
-  const groups = Map.groupBy(
-    parameters,
-    ([name, { device, dtype }]) => `${device} ${dtype} ${prefixOf(name)}${blockOf(name)?.[0] ?? ''}`,
-  );
+  const groups = Map.groupBy(parameters, ([name, { device, dtype, numel }]) => {
+    const block = blockOf(name)?.[0] ?? (numel >= large && numel % parts === 0 ? name : '');
+    return `${device} ${dtype} ${prefixOf(name)}${block}`;
+  });
   return [...groups.values()].map((group) => {
     let length = 0;
     const slices = group.map(([name, parameter]): Slice => {
@@ -53,7 +56,10 @@ export function bucketsOf(parameters: Iterable<readonly [string, Tensor]>, parts
 /** A critic's blocks are not the policy's. */
 const prefixOf = (name: string) => (name.startsWith('value_backbone.') ? 'value ' : '');
 
-/** The bucket's gradients end to end in f32; zeros where a parameter has none. Freed by the caller. */
+/**
+ * The bucket's gradients end to end in f32; zeros where a parameter has none. Freed by the caller. A single parameter's may be
+ * its gradient itself: whoever calls this takes the gradients away from their parameters.
+ */
 export function flattened({ slices, length, device }: Bucket): Tensor {
   return scope(() =>
     noGrad(() => {
@@ -64,7 +70,7 @@ export function flattened({ slices, length, device }: Bucket): Tensor {
       });
       const used = slices.reduce((sum, { size }) => sum + size, 0);
       if (used < length) parts.push(zeros([length - used], options));
-      return keep(parts.length === 1 ? (parts[0] as Tensor).clone() : cat(parts, 0));
+      return keep(parts.length === 1 ? (parts[0] as Tensor) : cat(parts, 0));
     }),
   );
 }

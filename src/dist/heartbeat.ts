@@ -1,12 +1,28 @@
 /**
- * A rank's signs of life: a native thread writes a line twice a second, whatever JavaScript's thread does, and tells how far
- * that one is (native/dist/beat.cc). `attune launch` decides what a hang is (launch.ts).
+ * A rank's signs of life: a native thread gives one twice a second, whatever JavaScript's thread does, and tells how far that one
+ * is. `attune launch` reads them from a pipe (native/dist/beat.cc, launch.ts). Ranks that somebody else started leave them in their
+ * store and watch one another (native/dist/watch.cc).
  */
 import { native } from '../tensor/engine/native.ts';
+import type { Place } from './place.ts';
+
+type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Begins to beat, where a launcher listens. */
-export function startBeating(env: Readonly<Record<string, string | undefined>> = process.env): void {
+export function startBeating(env: Environment = process.env): void {
   if (env.ATTUNE_BEAT_FD === undefined) return;
   native.beatStart(Number(env.ATTUNE_BEAT_FD));
+  countTurns();
+}
+
+/** Begins to watch the other ranks, where no launcher does: one that hangs for `seconds` ends all; 0 = never. */
+export function startWatching({ host, port, prefix, rank, size }: Place, seconds: number, env: Environment): void {
+  if (env.ATTUNE_BEAT_FD !== undefined || seconds === 0) return;
+  native.watchStart(host, port, prefix, rank, size, seconds);
+  process.on('exit', () => native.watchStop());
+  countTurns();
+}
+
+function countTurns(): void {
   setInterval(() => native.beatTurn(), 250).unref();
 }

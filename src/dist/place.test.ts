@@ -13,8 +13,9 @@ describe('readPlace', () => {
     const env = { RANK: '5', WORLD_SIZE: '8', LOCAL_RANK: '1', LOCAL_WORLD_SIZE: '4', ...master };
     expect(readPlace({ ...env, TORCHELASTIC_RUN_ID: 'a', TORCHELASTIC_USE_AGENT_STORE: 'True' })).toEqual({
       ...{ rank: 5, size: 8, localRank: 1, localSize: 4, host: 'node0', port: 1234, runId: 'a' },
-      ...{ hasStore: true, startedBy: 'torchrun' },
+      ...{ hasStore: true, startedBy: 'torchrun', prefix: '' },
     });
+    expect(readPlace({ ...env, TORCHELASTIC_RESTART_COUNT: '2' })).toMatchObject({ prefix: 'restart-2/' });
     expect(readPlace({ ...env, ATTUNE_LAUNCH: 'id' })).toMatchObject({ runId: 'id', startedBy: 'attune launch' });
   });
 

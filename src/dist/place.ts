@@ -21,6 +21,8 @@ export interface Place {
   runId: string;
   /** torchrun's agent already runs the store; rank 0 only connects. */
   hasStore: boolean;
+  /** Put before all keys of a store that outlives its ranks: what they left there before torchrun started them anew does not count. */
+  prefix: string;
   startedBy: 'torchrun' | 'attune launch' | 'slurm' | 'kubernetes';
 }
 
@@ -49,6 +51,7 @@ function fromTorchrun(env: Environment): Place | undefined {
     ...masterOf(env),
     runId: env.TORCHELASTIC_RUN_ID ?? env.ATTUNE_LAUNCH ?? 'none',
     hasStore: env.TORCHELASTIC_USE_AGENT_STORE === 'True',
+    prefix: (env.TORCHELASTIC_RESTART_COUNT ?? '0') === '0' ? '' : `restart-${env.TORCHELASTIC_RESTART_COUNT}/`,
     startedBy: own ? 'attune launch' : perNode ? 'kubernetes' : 'torchrun',
   };
 }
@@ -82,6 +85,7 @@ function fromSlurm(env: Environment): Place | undefined {
     port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : count(env, 'MASTER_PORT'),
     runId: `slurm-${job}`,
     hasStore: false,
+    prefix: '',
     startedBy: 'slurm',
   };
 }

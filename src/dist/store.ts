@@ -20,9 +20,9 @@ export class SharedStore {
   }
 
   /** Connects to the store of rank 0, which serves it. */
-  static async tcp({ host, port, rank, hasStore, runId }: Place, timeoutMs: number): Promise<SharedStore> {
+  static async tcp({ host, port, rank, hasStore, runId, prefix }: Place, timeoutMs: number): Promise<SharedStore> {
     const isServer = rank === 0 && !hasStore;
-    const id = await native.storeTcp(host, port, isServer, timeoutMs).catch((error: Error) => {
+    const id = await native.storeTcp(host, port, isServer, timeoutMs, prefix).catch((error: Error) => {
       throw new WorldError(unreachable(error, { host, port, rank, isServer, timeoutMs }));
     });
     const store = new SharedStore(id);

@@ -59,7 +59,7 @@ try {
   seen.refused = (error as Error).message;
 }
 
-// A world over a file has the same calls; in it, the last rank stays away from a collective of one second.
+// A world over a file has the same calls; in it, the last rank stays away from a collective of two seconds.
 const path = process.argv[2] as string;
 const store = await SharedStore.file(path, size);
 const filed = await SharedWorld.open(store, { rank, size, localSize: size, host: '127.0.0.1' }, { timeoutMs: 20_000 });
@@ -70,10 +70,11 @@ const brief = await Group.make({
   name: 'brief',
   rank,
   size,
-  timeoutMs: 1000,
+  timeoutMs: 2000,
   host: '127.0.0.1',
 });
 const ping = own(1);
+await filed.meet('before the brief group');
 await brief.allReduce(ping);
 const ticks: number[] = [];
 const clock = setInterval(() => ticks.push(performance.now()), 20);

@@ -44,7 +44,7 @@ it.each([2, 4])(
       expect(seen.aborted).toContain(`Rank ${size - 1} has ended the run: the disk is full`);
     }
   },
-  120_000,
+  600_000,
 );
 
 it('does not mix two launches that meet at one address', async () => {
@@ -56,18 +56,27 @@ it('does not mix two launches that meet at one address', async () => {
         WORLD_SIZE: '2',
         MASTER_PORT: String(port),
         TORCHELASTIC_RUN_ID: runId,
-        ATTUNE_DIST_START: '20',
+        REFUSED: join(folder, 'refused'),
       }),
     ),
   );
   expect(texts[1]?.[0]).toContain('belongs to another launch (a, and this is b)');
-}, 60_000);
+}, 600_000);
 
+/** Rank 0 serves its store until rank 1 has been refused. */
 const connect = `
+import { existsSync, writeFileSync } from 'node:fs';
 const { SharedStore } = await import(${JSON.stringify(join(import.meta.dirname, 'store.ts'))});
 const { readPlace } = await import(${JSON.stringify(join(import.meta.dirname, 'place.ts'))});
 const place = readPlace(process.env);
-await SharedStore.tcp(place, 20000).then((store) => new Promise((done) => setTimeout(done, 3000)), (error) => console.log(error.message));
+const wasRefused = () => existsSync(process.env.REFUSED);
+try {
+  await SharedStore.tcp(place, 300_000);
+  while (place.rank === 0 && !wasRefused()) await new Promise((done) => setTimeout(done, 20));
+} catch (error) {
+  console.log(error.message);
+}
+if (place.rank === 1) writeFileSync(process.env.REFUSED, '');
 process.exit(0);
 `;
 

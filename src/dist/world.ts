@@ -11,6 +11,7 @@ import { native } from '../tensor/engine/native.ts';
 import { type Device, keep, scope, type Tensor, tensor, zeros } from '../tensor/index.ts';
 import { WorldError } from './failure.ts';
 import { Group } from './group.ts';
+import { startWatching } from './heartbeat.ts';
 import { type Place, readPlace } from './place.ts';
 import { checkDistributed, SharedStore } from './store.ts';
 
@@ -63,7 +64,9 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   const timeoutMs = 1000 * seconds(env.ATTUNE_DIST_TIMEOUT, 600);
   const startMs = 1000 * seconds(env.ATTUNE_DIST_START, 300);
   const store = await SharedStore.tcp(place, startMs);
-  return SharedWorld.open(store, place, { timeoutMs, startMs });
+  const world = await SharedWorld.open(store, place, { timeoutMs, startMs });
+  startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
+  return world;
 }
 
 const seconds = (text: string | undefined, otherwise: number) =>

@@ -53,4 +53,4 @@ it('evaluates and compares in two ranks as in one', async () => {
   }
   // One folder for the comparison, written by the first rank.
   expect(readdirSync(join(folder, 'together'))).toHaveLength(1);
-}, 240_000);
+}, 900_000);

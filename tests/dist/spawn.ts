@@ -12,7 +12,8 @@ export async function spawnRanks(
     Array.from({ length: size }, (_, rank) => {
       const place = { RANK: `${rank}`, WORLD_SIZE: `${size}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${size}` };
       const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
-      return output(args, { ...process.env, ...place, ...meeting, ...more });
+      // A machine with too much to do must not make a rank look hung.
+      return output(args, { ...process.env, ...place, ...meeting, ATTUNE_DIST_HANG: '0', ...more });
     }),
   );
 }

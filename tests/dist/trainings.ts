@@ -123,6 +123,7 @@ const sft: Start = ({ model, output }, config) =>
 export const trainings: Record<string, Start> = {
   sft,
   'sft with LoRA and dropout': (place, config) => sft(place, { lora: true, loraR: 2, loraDropout: 0.2, ...config }),
+  'sft with QLoRA': (place, config) => sft(place, { lora: true, loraR: 2, quantType: 'int4', ...config }),
   'sft with checkpointing': (place, config) => sft(place, { gradientCheckpointing: true, ...config }),
   ...Object.fromEntries(
     (['preference', 'outcome', 'process'] as const).map((type) => [`reward ${type}`, reward(type)]),

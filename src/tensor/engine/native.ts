@@ -122,7 +122,10 @@ export interface Native {
 
   /** c10d (native/dist); without it, `distInfo` alone is there. */
   distInfo(): { c10d: boolean; nccl: boolean };
-  storeTcp(host: string, port: number, isServer: boolean, timeoutMs: number): Promise<number>;
+  storeTcp(host: string, port: number, isServer: boolean, timeoutMs: number, prefix: string): Promise<number>;
+  /** Ranks that watch one another (native/dist/watch.cc). */
+  watchStart(host: string, port: number, prefix: string, rank: number, size: number, seconds: number): void;
+  watchStop(): void;
   storeFile(path: string, ranks: number): Promise<number>;
   storePort(store: number): number | null;
   storeSet(store: number, key: string, value: string): Promise<void>;
