@@ -48,6 +48,12 @@ const shared = {
   lrSchedule: 'constant' as const,
   seed: 7,
 };
+/** Leaves out what is said of an evaluation that a training's own options turn off. */
+function withoutUnread<Config extends object>(config: Config): Config {
+  if (!('evalSteps' in config) || config.evalSteps !== -1) return config;
+  const unread = ['evalBatchSize', 'evalNumBatches', 'evalNumPrompts', 'evalSamples'];
+  return Object.fromEntries(Object.entries(config).filter(([name]) => !unread.includes(name))) as Config;
+}
 const options = { cache: false, run: { curves: false } } as const;
 
 const even = (items: readonly RewardItem[]) =>
@@ -59,7 +65,7 @@ const policy =
   (algorithm: string): Start =>
   ({ model, output }, config) =>
     trainPolicy(
-      {
+      withoutUnread({
         ...{ model, outputDir: output, algorithm, dataset: colours.map((prompt) => ({ prompt })), promptFormat: 'raw' },
         ...{
           ...shared,
@@ -75,7 +81,7 @@ const policy =
           topP: 1,
         },
         ...config,
-      },
+      }),
       { ...options, rewards: [even] },
     ).open();
 
@@ -83,10 +89,10 @@ const preference =
   (loss: string, unpaired: boolean): Start =>
   ({ model, output }, config) =>
     trainPreference(
-      {
+      withoutUnread({
         ...{ model, outputDir: output, loss, dataset: unpaired ? labelled() : rows('preference', 10) },
         ...{ ...shared, ...data, evalNumBatches: undefined, maxLength: 128, ...config },
-      } as never,
+      }) as never,
       options,
     ).open();
 
@@ -101,7 +107,7 @@ const reward =
   ({ model, output }, config) => {
     const corpus = { preference: 'preference', outcome: 'graded', process: 'steps' } as const;
     return trainReward(
-      {
+      withoutUnread({
         ...{
           model,
           outputDir: output,
@@ -111,13 +117,16 @@ const reward =
           analysisSamples: 0,
         },
         ...{ ...shared, ...data, ...config },
-      },
+      }),
       options,
     ).open();
   };
 
 const sft: Start = ({ model, output }, config) =>
-  trainSft({ model, outputDir: output, dataset: rows('sft', 10), ...shared, ...data, ...config }, options).open();
+  trainSft(
+    withoutUnread({ model, outputDir: output, dataset: rows('sft', 10), ...shared, ...data, ...config }),
+    options,
+  ).open();
 
 /** Every training by name. */
 export const trainings: Record<string, Start> = {
