@@ -1,7 +1,8 @@
 /**
- * `npm run bench -- dist [--ranks 2] [--steps 4]`: the same training by one process of one thread and by several, a reward
- * model's step and a GRPO step on the 15M shape; how much of a step its collectives take, and how much of the exchange of
- * gradients is hidden behind backward, by the trace of rank 0 (`--trace folder` keeps it); and what a world of one costs.
+ * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 4] [--rounds 1]`: the same training by one process of one thread and by
+ * several, a reward model's step and a GRPO step on the 15M shape, in turn. `ceiling` is what the machine gives: as many processes
+ * at once that have nothing to do with each other, each with the whole training. Also how much of a step its collectives take, and
+ * how much of the exchange of gradients is hidden behind backward, by the trace of rank 0 (`--trace folder` keeps it).
  */
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -10,12 +11,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { freePort } from '../src/dist/launch.ts';
-import { joinWorld, soloWorld } from '../src/dist/world.ts';
+import { joinWorld } from '../src/dist/world.ts';
 import { initModel, saveModel } from '../src/models/index.ts';
-import { AdamW } from '../src/nn/index.ts';
 import { Random } from '../src/random.ts';
-import { keep, zeros } from '../src/tensor/index.ts';
-import { GradientSums } from '../src/trainers/loop/update.ts';
 import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { trainReward } from '../src/trainers/reward/reward.ts';
 import type { Reading } from './run.ts';
@@ -40,7 +38,7 @@ async function train(kind: string, folder: string, steps: number): Promise<Timed
   const shared = {
     model: join(folder, 'model'),
     tokenizer,
-    outputDir: join(folder, 'runs'),
+    outputDir: join(folder, 'runs', process.env.MASTER_PORT as string),
     maxSteps: steps + 1,
     dtype: 'float32' as const,
     evalSteps: -1,
@@ -87,18 +85,23 @@ async function train(kind: string, folder: string, steps: number): Promise<Timed
   return { steps: measured, collectives: busy / measured.reduce((sum, time) => sum + time, 0) };
 }
 
-async function together(
-  ranks: number,
-  kind: string,
-  folder: string,
-  steps: number,
-  more: Record<string, string> = {},
-): Promise<Timed> {
+interface Started {
+  kind: string;
+  folder: string;
+  steps: number;
+  ranks: number;
+  /** Where every rank writes when it computed and exchanged. */
+  trace?: string;
+}
+
+/** All ranks of one world, at once. */
+async function together({ kind, folder, steps, ranks, trace }: Started): Promise<Timed[]> {
   const port = String(await freePort());
   const texts = await Promise.all(
     Array.from({ length: ranks }, (_, rank) => {
       const place = { RANK: `${rank}`, WORLD_SIZE: `${ranks}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${ranks}` };
       const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
+      const more = trace === undefined ? {} : { ATTUNE_DIST_TRACE: trace };
       const child = spawn(process.execPath, [import.meta.filename, 'rank', kind, folder, String(steps)], {
         env: { ...process.env, ...place, ...meeting, ...more },
         stdio: ['ignore', 'pipe', 'inherit'],
@@ -110,15 +113,20 @@ async function together(
       return new Promise<string>((resolve) => child.on('close', () => resolve(said)));
     }),
   );
-  return JSON.parse(texts[0] as string) as Timed;
+  return texts.map((text) => JSON.parse(text) as Timed);
 }
 
+const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const meanStep = (ranks: readonly Timed[]) => mean(ranks.flatMap(({ steps }) => steps));
+
 export async function* run(args: string[]): AsyncGenerator<Reading> {
-  const { values } = parseArgs({
+  const { values, positionals } = parseArgs({
     args,
+    allowPositionals: true,
     options: {
       ranks: { type: 'string', default: '2' },
       steps: { type: 'string', default: '4' },
+      rounds: { type: 'string', default: '1' },
       trace: { type: 'string' },
     },
   });
@@ -127,22 +135,29 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   using model = initModel(LLAMA_15M, { seed: 0 });
   saveModel(model, join(folder, 'model'));
   const ranks = Number(values.ranks);
-  const mean = (times: readonly number[]) => times.reduce((sum, time) => sum + time, 0) / times.length;
-  for (const kind of ['reward', 'grpo']) {
-    const one = await together(1, kind, folder, Number(values.steps));
-    const many = await together(ranks, kind, folder, Number(values.steps));
-    const traces = join(values.trace ?? folder, `trace-${kind}`);
-    await together(ranks, kind, folder, Number(values.steps), { ATTUNE_DIST_TRACE: traces });
+  for (const kind of positionals.length > 0 ? positionals : ['reward', 'grpo']) {
+    const work = { kind, folder, steps: Number(values.steps) };
+    const [one, apart, many] = [[], [], []] as [Timed[], Timed[], Timed[]];
+    for (let round = 0; round < Number(values.rounds); round++) {
+      one.push(...(await together({ ...work, ranks: 1 })));
+      const alone = Array.from({ length: ranks }, () => together({ ...work, ranks: 1 }));
+      apart.push(...(await Promise.all(alone)).flat());
+      many.push(...(await together({ ...work, ranks })));
+    }
+    const trace = join(values.trace ?? folder, `trace-${kind}`);
+    await together({ ...work, ranks, trace });
+    const [timesAsFast, ceiling] = [meanStep(one) / meanStep(many), (ranks * meanStep(one)) / meanStep(apart)];
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
-      one_s: mean(one.steps),
-      many_s: mean(many.steps),
-      times_as_fast: mean(one.steps) / mean(many.steps),
-      collectives_share: many.collectives,
-      hidden_share: hiddenShare(join(traces, 'rank-0.json')),
+      one_s: meanStep(one),
+      many_s: meanStep(many),
+      times_as_fast: timesAsFast,
+      ceiling,
+      share_of_ceiling: timesAsFast / ceiling,
+      collectives_share: mean(many.map(({ collectives }) => collectives)),
+      hidden_share: hiddenShare(join(trace, 'rank-0.json')),
     };
   }
-  yield { name: 'a world of one', us_per_update: await costOfOne() };
   rmSync(folder, { recursive: true });
 }
 
@@ -164,17 +179,6 @@ function hiddenShare(path: string): number {
     Math.max(0, Math.min(a.ts + a.dur, b.ts + b.dur) - Math.max(a.ts, b.ts));
   const hidden = exchanged.reduce((sum, one) => sum + computing.reduce((all, other) => all + common(one, other), 0), 0);
   return hidden / exchanged.reduce((sum, { dur }) => sum + dur, 0);
-}
-
-/** Microseconds that dealing, seeding and summing add to an update of four micro-batches that compute nothing. */
-async function costOfOne(): Promise<number> {
-  const optimizer = new AdamW([['w', keep(zeros([1]).requiresGrad_())]], { lr: 0 });
-  const gradients = new GradientSums({ optimizer, world: soloWorld, exact: false, seed: 1 });
-  const work = { batches: [1, 2, 3, 4], backward: () => ({ loss: 0 }), cost: () => 1, key: [1, 0], check: () => {} };
-  for (let i = 0; i < 200; i++) await gradients.run(work);
-  const begun = performance.now();
-  for (let i = 0; i < 1000; i++) await gradients.run(work);
-  return performance.now() - begun;
 }
 
 if (process.argv[2] === 'rank') {
