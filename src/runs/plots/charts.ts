@@ -86,7 +86,7 @@ export function lineChart(options: LineOptions): Chart {
         : options.share
           ? { scale: { domain: [0, 1] } }
           : fitted),
-      axis: { tickCount: 6, ...(tiny ? { format: '.2~e' } : {}) },
+      axis: { tickCount: 6, ...(tiny ? { format: '.2~e', labelExpr: "datum.value === 0 ? '0' : datum.label" } : {}) },
     });
   const few = options.series.every((series) => series.x.length <= 25);
   const color = {

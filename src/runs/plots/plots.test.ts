@@ -214,6 +214,22 @@ describe('curves', () => {
     expect(encoding?.y?.scale).toEqual({ domain: [0, 1] });
   });
 
+  it('draw the same numbers once, under the name that comes first', () => {
+    const twice = rows.map((row) => ({
+      ...row,
+      'train/other_loss': row['train/loss'],
+      'train/score': -row['train/loss'],
+    }));
+    expect(curveCharts(twice).map(({ title }) => title)).toEqual(['loss', 'accuracy', 'score']);
+  });
+
+  it('write 0 as 0 among tiny numbers', async () => {
+    const svg = await toSvg(lineChart({ title: 'kl', series: [{ name: 'train', x: [1, 2, 3], y: [0, 2e-7, 8e-7] }] }));
+    expect(svg).toContain('>8e-7<');
+    expect(svg).toContain('>0<');
+    expect(svg).not.toContain('>0e+0<');
+  });
+
   it('survive control characters in names', async () => {
     const odd = 'bell\u0007 and escape\u001b';
     const chart = lineChart({ title: odd, series: [{ name: odd, x: [1, 2], y: [1, 2] }] });

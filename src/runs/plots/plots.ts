@@ -107,6 +107,7 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
   return [...panels]
     .filter(([, series]) => !isConstant([...series.values()].map(({ y }) => y)))
     .sort(([a], [b]) => rank(a) - rank(b))
+    .filter(([, series], i, all) => !all.slice(0, i).some(([, earlier]) => repeats(series, earlier)))
     .slice(0, mostPanels)
     .map(([title, series]) =>
       lineChart({
@@ -119,7 +120,11 @@ export function curveCharts(rows: readonly MetricRow[]): Chart[] {
     );
 }
 
-type Panel = ReadonlyMap<string, { y: readonly number[] }>;
+type Panel = ReadonlyMap<string, { x: readonly number[]; y: readonly number[] }>;
+
+/** Whether all curves of a panel are in an earlier one: with one reward, its own curve is that of the sum. */
+const repeats = (panel: Panel, earlier: Panel) =>
+  [...panel].every(([name, points]) => JSON.stringify(points) === JSON.stringify(earlier.get(name)));
 
 const within = (series: Panel, low: number, high: number) =>
   [...series.values()].every(({ y }) => y.every((value) => !(value < low || value > high)));
