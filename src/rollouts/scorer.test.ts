@@ -1,0 +1,29 @@
+import { expect, it } from 'vitest';
+import { task } from '../tasks/index.ts';
+import { configuredScorer } from './scorer.ts';
+
+const example = task('gcd').generate(4, 1);
+const config = {
+  task: 'gcd:1',
+  formatReward: false,
+  rewardTimeout: 60,
+  onRewardError: 'stop' as const,
+  dtype: 'float32' as const,
+};
+const total = async (rewardWeights: string[]) => {
+  const scorer = await configuredScorer({ ...config, rewardWeights }, { device: 'cpu', prompts: [] });
+  const response = `<answer>${example.answer}</answer>`;
+  return (await scorer.score([{ prompt: example.prompt, response, example }]))[0];
+};
+
+it('a part has the weight that is named for it, not that times the weight of its reward', async () => {
+  // The answer is right, and has two of four tags, each once: its form is 0.75 · 2/4.
+  expect(await total(['verifier=2', 'format=0.3'])).toBeCloseTo(2 + 0.3 * 0.375, 12);
+  expect(await total(['verifier=2'])).toBe(2);
+});
+
+it('a weight for a reward that is not there is refused', async () => {
+  await expect(total(['verifer=2'])).rejects.toThrow(
+    '--reward-weights: there is no reward "verifer". Did you mean "verifier"?',
+  );
+});
