@@ -184,7 +184,8 @@ function culprit(failed: readonly Rank[]): Rank {
 }
 
 function described({ rank, child, ended, errors }: Rank): Failure {
-  const last = errors.filter((line) => line.trim() !== '').at(-1);
+  // Hints in parentheses follow the error.
+  const last = errors.filter((line) => /^\s*[^\s(]/.test(line)).at(-1);
   const how =
     ended?.signal === 'SIGKILL'
       ? 'was killed (SIGKILL: by somebody, or by the system for want of memory)'
@@ -192,7 +193,7 @@ function described({ rank, child, ended, errors }: Rank): Failure {
         ? "ran out of memory: JavaScript's heap is full (NODE_OPTIONS=--max-old-space-size=… makes it larger)"
         : ended?.signal
           ? `was ended by ${ended.signal}`
-          : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.replace(/^attune: /, '')}`}`;
+          : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.trim().replace(/^attune: |\.$/g, '')}`}`;
   return { code: ended?.code ?? 1, failure: `rank ${rank} (process ${child.pid}) ${how}` };
 }
 
