@@ -45,14 +45,16 @@ export async function makeWorld(root: string): Promise<World> {
     if (existsSync(join(root, kind, name, 'final'))) continue;
     const places = ['--output-dir', join(root, kind), '--log-dir', join(root, 'logs'), '--run-name', name];
     console.log(`training ${name} …`);
-    await attune(['train', kind, '--model', tiny, ...options, ...places], root);
+    const given = options.map((word) => (word === 'pairs.jsonl' ? pairs : word));
+    await attune(['train', kind, '--model', 'models/tiny', ...given, ...places]);
   }
   return { root, pairs };
 }
 
-function attune(args: readonly string[], cwd: string): Promise<void> {
+/** From the repository's folder: the pages then show the model as people name it. */
+function attune(args: readonly string[]): Promise<void> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [program, ...args], { cwd, stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn(process.execPath, [program, ...args], { cwd: repository, stdio: ['ignore', 'ignore', 'pipe'] });
     let errors = '';
     child.stderr.setEncoding('utf8').on('data', (text) => {
       errors = (errors + text).slice(-4000);

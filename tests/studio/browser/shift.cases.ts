@@ -17,6 +17,8 @@ class Live implements Disposable {
   readonly name: string;
   readonly folder: string;
   readonly steps = 60;
+  /** The newest. */
+  step = 0;
   #lock: Disposable;
 
   constructor(root: string, name: string) {
@@ -55,6 +57,7 @@ class Live implements Disposable {
         writeFileSync(join(this.folder, `step-${step}`, 'trainer_state.json'), '{}');
       }
     }
+    this.step = to;
     this.#tell('running', to);
   }
 
@@ -84,14 +87,22 @@ const observe = `
         name(node) + ' ' + [a.x, a.y, a.width, a.height] + ' → ' + [b.x, b.y, b.width, b.height]).join('; '));
   }).observe({ type: 'layout-shift' });`;
 
+const wideSize = { width: 1280, height: 900 };
+const phoneSize = { width: 390, height: 844 };
+
+interface Watched {
+  page: Page;
+  /** Movements count from now on. */
+  begin(): Promise<void>;
+  /** There were none. */
+  end(): Promise<void>;
+}
+
 export function shiftCases(shared: () => World): void {
-  /** A page whose movements are counted from the moment that `begin` is called. */
-  const watched = async (phone: boolean): Promise<{ page: Page; begin(): Promise<void>; end(): Promise<void> }> => {
+  const watched = async (viewport = wideSize): Promise<Watched> => {
     const { browser, client } = shared();
-    const context = await browser.newContext({
-      viewport: phone ? { width: 390, height: 844 } : { width: 1280, height: 900 },
-    });
-    context.setDefaultTimeout(30_000);
+    const context = await browser.newContext({ viewport });
+    context.setDefaultTimeout(90_000);
     await context.addInitScript(observe);
     const page = await context.newPage();
     await page.goto(client.studio.newUrl());
@@ -109,74 +120,46 @@ export function shiftCases(shared: () => World): void {
   };
 
   describe('nothing moves', () => {
-    it.each(['wide', 'phone'])(
-      'on a run that goes on, to its end, %s',
-      async (width) => {
-        const { root, client } = shared();
-        using run = new Live(root, `watched ${width}`);
-        run.write(1, 3);
-        const id = await idOf(shared(), run.name);
-        const { page, begin, end } = await watched(width === 'phone');
+    /** Two runs, because one that wrote last must not jump above the other; four pages at once, because each has to wait. */
+    it('while a run goes on: on its page, to its end, on a phone, in the list of runs, in its rollouts', async () => {
+      const { root, client } = shared();
+      using run = new Live(root, 'watched');
+      using other = new Live(root, 'beside it');
+      for (const each of [run, other]) each.write(1, 3);
+      const id = await idOf(shared(), run.name);
+      await idOf(shared(), other.name);
+      const [wide, phone, list, rollouts] = await Promise.all([watched(), watched(phoneSize), watched(), watched()]);
+      for (const { page } of [wide, phone]) {
         await page.goto(`${client.studio.url}/#/runs/${id}`);
         await page.locator('.chart canvas').first().waitFor();
-        await begin();
-        for (let step = 4; step <= run.steps; step += 8) {
-          run.write(step, Math.min(run.steps, step + 7));
-          await page.getByText(`${Math.min(run.steps, step + 7)} of ${run.steps}`).waitFor();
-        }
-        // The signals follow the rows a few seconds behind.
-        await page.getByRole('button', { name: /new: show/ }).waitFor();
-        run.finish();
-        await page.locator('.state.finished').waitFor();
-        await end();
-      },
-      120_000,
-    );
-
-    it('in the list of runs while two go on', async () => {
-      const { root } = shared();
-      using first = new Live(root, 'list one');
-      using second = new Live(root, 'list two');
-      for (const run of [first, second]) run.write(1, 3);
-      await idOf(shared(), second.name);
-      const { page, begin, end } = await watched(false);
-      for (const run of [first, second])
-        await page.getByRole('row', { name: run.name }).getByText('step 3 of 60').waitFor();
-      await begin();
-      for (const [run, to] of [
-        [first, 20],
-        [second, 40],
-        [first, 55],
-      ] as const) {
-        run.write(run === second ? 4 : to === 20 ? 4 : 21, to);
-        await page.getByRole('row', { name: run.name }).getByText(`step ${to} of 60`).waitFor();
       }
-      await page
-        .getByRole('row', { name: first.name })
+      await rollouts.page.goto(`${client.studio.url}/#/rollouts/${id}`);
+      await rollouts.page.getByText('24 found').waitFor();
+      await rollouts.page.locator('.table-row:not(.blank)').first().waitFor();
+      const row = (name: string) => list.page.getByRole('row', { name });
+      for (const { name } of [run, other]) await row(name).getByText('step 3 of 60').waitFor();
+      for (const { begin } of [wide, phone, list, rollouts]) await begin();
+      for (const to of [9, 40, 60]) {
+        for (const each of [other, run]) each.write(each.step + 1, to);
+        for (const { page } of [wide, phone]) await page.getByText(`${to} of ${run.steps}`).waitFor();
+      }
+      // The signals follow the rows a few seconds behind.
+      for (const { page } of [wide, phone]) await page.getByRole('button', { name: /new: show/ }).waitFor();
+      await rollouts.page.getByRole('button', { name: '456 new: show' }).waitFor();
+      await row(run.name)
         .getByLabel(/warning/)
         .waitFor();
-      await end();
-    }, 120_000);
-
-    it('in the rollouts of a run that goes on', async () => {
-      const { root, client } = shared();
-      using run = new Live(root, 'rollouts live');
-      run.write(1, 3);
-      const { page, begin, end } = await watched(false);
-      await page.goto(`${client.studio.url}/#/rollouts/${await idOf(shared(), run.name)}`);
-      await page.getByText('24 found').waitFor();
-      await page.locator('.table-row:not(.blank)').first().waitFor();
-      await begin();
-      run.write(4, 30);
-      await page.getByRole('button', { name: '216 new: show' }).waitFor();
-      await end();
-    }, 120_000);
+      for (const { end } of [list, rollouts]) await end();
+      run.finish();
+      for (const { page } of [wide, phone]) await page.locator('.state.finished').waitFor();
+      for (const { end } of [wide, phone]) await end();
+    }, 300_000);
 
     it.each(['wide', 'phone'])(
       'in a chat while two replies stream, %s',
       async (width) => {
         const { client } = shared();
-        const { page, begin, end } = await watched(width === 'phone');
+        const { page, begin, end } = await watched(width === 'phone' ? phoneSize : wideSize);
         await client.post('/api/chat/load', { slots: [tiny, join(shared().root, 'grpo', 'first', 'step-1')] });
         await shared().until<{ loading?: object; slots: object[] }>(
           '/api/chat/state',
@@ -190,7 +173,7 @@ export function shiftCases(shared: () => World): void {
         await page.getByRole('group', { name: 'Which reply is better?' }).waitFor();
         await end();
       },
-      120_000,
+      300_000,
     );
   });
 }
