@@ -12,6 +12,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
+import { speakTo } from '../src/spelling.ts';
 import { startStudio } from '../src/studio/index.ts';
 import { browserPath } from './chromium.ts';
 import { contactSheet } from './pictures/contact-sheet.ts';
@@ -42,6 +43,8 @@ async function main(): Promise<void> {
   mkdirSync(out, { recursive: true });
   const root = values.runs === undefined ? mkdtempSync(join(tmpdir(), 'attune-pictures-')) : resolve(values.runs);
   try {
+    // Options are named as `attune studio` names them.
+    speakTo('command line');
     const world = await makeWorld(root);
     await using studio = await startStudio(studioOptions(root));
     const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });

@@ -1,5 +1,6 @@
 /** The pages that are pictured, and what is done on each before its picture is taken. */
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
 import type { RolloutsAnswer, RunRow, StepSummary, StepsAnswer } from '../../src/studio/api.ts';
 import type { RunningStudio } from '../../src/studio/server.ts';
@@ -24,6 +25,8 @@ export async function pagesOf(studio: RunningStudio, { root, pairs }: World): Pr
   const idOf = (name: string) => runs.find((run) => run.name === name)?.id ?? '';
   const id = idOf('arithmetic');
   const seeds = [1, 2, 3].map((seed) => idOf(`sorting-seed-${seed}`));
+  // Filters and summaries wait for the index of the rollouts.
+  while (((await ask(`runs/${id}/rollouts?limit=1`)) as RolloutsAnswer).indexed < 1) await sleep(200);
   // The step of the middle that was most undecided, and a wrong answer of a group in which others were right.
   const { steps } = (await ask(`runs/${id}/steps`)) as StepsAnswer;
   const middle = steps.filter(({ step }) => step >= 30 && step <= 60);

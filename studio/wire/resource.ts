@@ -13,6 +13,8 @@ export interface Resource<T> {
   error: Error | undefined;
   /** A request is under way; `data` may be of the one before. */
   loading: boolean;
+  /** `data` is of this very query, not of the one before. */
+  isCurrent: boolean;
   reload: () => void;
 }
 
@@ -66,5 +68,11 @@ export function useResource<T>(path: string, query: Values = {}, options: Resour
   }, [url, when, every, asked, turn]);
   // Data of another path (another run) is not shown under this one's name; of another query it is, until the new comes.
   const fitting = state.path === path ? state : { data: undefined, error: undefined };
-  return { data: fitting.data, error: fitting.error, loading, reload: () => setAsked((n) => n + 1) };
+  return {
+    data: fitting.data,
+    error: fitting.error,
+    loading,
+    isCurrent: state.url === url,
+    reload: () => setAsked((n) => n + 1),
+  };
 }

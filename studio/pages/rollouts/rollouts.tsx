@@ -47,7 +47,8 @@ function RunRollouts({ run, runs }: { run: RunRow; runs: readonly RunRow[] }) {
   const step = query.step === undefined ? undefined : Number(query.step);
   useEffect(() => {
     const known = steps.data?.steps.map((each) => each.step);
-    if (step === undefined || !known || known.length === 0 || known.includes(step)) return;
+    // The steps of held-out responses are others than those of training: what is still on screen may be of the other side.
+    if (!steps.isCurrent || step === undefined || !known || known.length === 0 || known.includes(step)) return;
     setQuery({ step: nearestStep(known, step) });
   }, [step, steps.data]);
   useEffect(() => {

@@ -82,6 +82,9 @@ export function rolloutCases(shared: () => World): void {
 
     it('recomputes a step under Dr. GRPO: advantages without the division by the deviation', async () => {
       const { page, go, idOf } = bound(shared());
+      // Held-out responses are of other steps (0 and 3): step 2 must not become one of theirs on the way.
+      await go(`rollouts/${await idOf('first')}?eval=1`);
+      await page.getByText('4 found').waitFor();
       await go(`rollouts/${await idOf('first')}?step=2`);
       await page.getByRole('button', { name: 'What if …' }).click();
       await page.getByText('recorded: grpo').waitFor();
