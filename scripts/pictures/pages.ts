@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Page } from 'playwright-core';
-import type { RolloutsAnswer, RunRow, StepSummary, StepsAnswer } from '../../src/studio/api.ts';
+import type { RolloutsAnswer, RunRow } from '../../src/studio/api.ts';
 import type { RunningStudio } from '../../src/studio/server.ts';
 import type { Look } from './taking.ts';
 import { tiny, type World } from './world.ts';
@@ -27,13 +27,9 @@ export async function pagesOf(studio: RunningStudio, { root, pairs }: World): Pr
   const seeds = [1, 2, 3].map((seed) => idOf(`sorting-seed-${seed}`));
   // Filters and summaries wait for the index of the rollouts.
   while (((await ask(`runs/${id}/rollouts?limit=1`)) as RolloutsAnswer).indexed < 1) await sleep(200);
-  // The step of the middle that was most undecided, and a wrong answer of a group in which others were right.
-  const { steps } = (await ask(`runs/${id}/steps`)) as StepsAnswer;
-  const middle = steps.filter(({ step }) => step >= 30 && step <= 60);
-  const undecided = ({ accuracy = 0 }: StepSummary) => Math.abs(accuracy - 0.5);
-  const step = middle.sort((a, b) => undecided(a) - undecided(b))[0]?.step ?? 1;
-  const wrong = (await ask(`runs/${id}/rollouts?step=${step}&correct=0&sort=advantage`)) as RolloutsAnswer;
-  const rollout = wrong.rows.find(({ advantage }) => advantage !== 0)?.id ?? 1;
+  // The wrong answer of the middle that its group told the most: others of it were right.
+  const wrong = (await ask(`runs/${id}/rollouts?from=30&to=60&correct=0&sort=advantage&limit=1`)) as RolloutsAnswer;
+  const { id: rollout, step } = wrong.rows[0] ?? { id: 1, step: 1 };
   const data = `data/${encodeURIComponent(pairs)}`;
   const final = join(root, 'policy', 'arithmetic', 'final');
   return [

@@ -22,6 +22,9 @@ it('leads from other signals to the step before them', () => {
   expect(written(placesOf(signal('cut-off'), reward))).toEqual(['80']);
 });
 
+it('leaves out a best that ends after the fall', () =>
+  expect(written(placesOf(signal('falling-reward', 70), reward))[0]).toBe('50 (before it fell most)'));
+
 it('names a step once', () =>
   expect(written(placesOf(signal('falling-reward', 50), reward))).toEqual([
     '50 (before it fell most)',

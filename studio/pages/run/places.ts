@@ -11,7 +11,10 @@ export interface Place {
 export function placesOf({ kind, step, before }: SignalNote, reward: Curve | undefined): Place[] {
   const fall = kind === 'falling-reward' && reward ? steepestFall(reward) : undefined;
   const all: Place[] = [
-    ...(before === undefined ? [] : [{ step: before, what: fall === undefined ? '(before it)' : '(at its best)' }]),
+    // A window that holds the fall itself has no step before it.
+    ...(before === undefined || (fall && before >= fall.step)
+      ? []
+      : [{ step: before, what: fall === undefined ? '(before it)' : '(at its best)' }]),
     ...(fall === undefined ? [] : [{ step: fall.before, what: '(before it fell most)' }]),
     ...(fall === undefined ? [] : [{ step: fall.step, what: '(where it fell most)' }]),
     { step, what: before === undefined ? '' : '(now)' },
