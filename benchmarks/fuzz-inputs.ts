@@ -1,5 +1,5 @@
 /**
- * Damaged inputs of every kind, in processes with a limit on time and memory:
+ * Damaged inputs of every kind, in processes with a limit on processor time and memory:
  * `npm run bench -- fuzz-inputs [--cases 10000] [--kinds parquet,hub] [--seed 0] [--processes 1]`.
  * Each must be read or be refused with an error for people. Anything else is printed with its kind and seed, which make
  * the same input again (`--kinds hub --seed 17 --cases 1`).
@@ -8,6 +8,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { cases } from './fuzz/cases.ts';
+import { isLate, now } from './fuzz/clock.ts';
 import type { Outcome, Trial } from './fuzz/process.ts';
 import type { Reading } from './run.ts';
 
@@ -57,9 +58,9 @@ async function work(queue: Iterator<Trial>, figures: Map<string, Figures>): Prom
     const trial = next.value;
     const figure = figures.get(trial.kind) as Figures;
     child ??= await started();
-    const begin = performance.now();
+    const begin = now(child.pid as number);
     const outcome = await tried(child, trial);
-    const seconds = (performance.now() - begin) / 1000;
+    const seconds = Math.max(0, now(child.pid as number).processor - begin.processor);
     figure.cases++;
     figure.slowestSeconds = Math.max(figure.slowestSeconds, Math.round(seconds * 100) / 100);
     if (typeof outcome === 'string') {
@@ -101,11 +102,15 @@ function started(): Promise<ChildProcess> {
 function tried(child: ChildProcess, trial: Trial): Promise<Outcome | 'crashes' | 'hangs'> {
   return new Promise((resolve) => {
     const end = (result: Outcome | 'crashes' | 'hangs') => {
-      clearTimeout(timer);
+      clearInterval(timer);
       child.removeAllListeners();
       resolve(result);
     };
-    const timer = setTimeout(() => end('hangs'), LIMIT_SECONDS * 1000);
+    const pid = child.pid as number;
+    const begin = now(pid);
+    const timer = setInterval(() => {
+      if (isLate(pid, begin, LIMIT_SECONDS)) end('hangs');
+    }, 500);
     child.once('message', (outcome: Outcome) => end(outcome));
     child.once('exit', () => end('crashes'));
     child.send(trial, () => {});

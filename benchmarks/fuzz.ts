@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { libtorchVersion } from '../src/tensor/index.ts';
+import { isLate, now } from './fuzz/clock.ts';
 import type { Reading } from './run.ts';
 
 interface Report {
@@ -23,8 +24,8 @@ interface Report {
   mebibytes: number[];
 }
 
-/** How long one call may take: seconds of processor time, since a busy machine is no fault; and of any time, for one that sleeps. */
-const LONGEST_CALL = { processor: 30, wall: 1800 };
+/** Processor time that one call may take. */
+const LIMIT_SECONDS = 30;
 
 /** Kills the process when one call takes too long. Each call writes another line into the log. */
 class Watch {
@@ -36,10 +37,9 @@ class Watch {
   constructor(child: ChildProcess, log: string) {
     this.#clock = setInterval(() => {
       const call = existsSync(log) ? readFileSync(log, 'utf8') : '';
-      const now = { processor: processorSeconds(child.pid as number), wall: performance.now() / 1000 };
-      if (call !== this.#call) [this.#call, this.#since] = [call, now];
-      const { processor, wall } = this.#since;
-      if (now.processor - processor < LONGEST_CALL.processor && now.wall - wall < LONGEST_CALL.wall) return;
+      const pid = child.pid as number;
+      if (call !== this.#call) [this.#call, this.#since] = [call, now(pid)];
+      if (!isLate(pid, this.#since, LIMIT_SECONDS)) return;
       this.late = true;
       child.kill('SIGKILL');
     }, 2000);
@@ -47,16 +47,6 @@ class Watch {
 
   stop(): void {
     clearInterval(this.#clock);
-  }
-}
-
-/** Processor time of a process in seconds, in its own code and in the kernel's; 0 once it has ended. */
-function processorSeconds(pid: number): number {
-  try {
-    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    return (Number(fields[11]) + Number(fields[12])) / 100; // utime and stime, in hundredths
-  } catch {
-    return 0;
   }
 }
 
