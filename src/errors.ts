@@ -1,8 +1,8 @@
 import { spelled } from './spelling.ts';
 
 /**
- * The base of attune's own errors; they name options as their reader spells them. Apart from `UserError`, they are failures of the program or the machine: a command ends
- * with exit code 1.
+ * The base of attune's own errors; they name options as their reader spells them. Apart from `UserError`, they are failures of
+ * the program or the machine: a command ends with exit code 1.
  */
 export class AttuneError extends Error {
   override name = 'AttuneError';
