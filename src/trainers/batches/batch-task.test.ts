@@ -178,7 +178,7 @@ describe('a run that goes on', () => {
   it('refuses data that are not those of the checkpoint, unless told', async () => {
     const first = await train({ batchSize: 8, maxSteps: 2, runName: 'changed' });
     const changed = { resumeFrom: first.folder, dataset: pairs.slice(0, 30), maxSteps: 3 };
-    await expect(train(changed)).rejects.toThrow(/not those that this run was trained on.*allowChangedData/);
+    await expect(train(changed)).rejects.toThrow(/not those that this run was trained on.*--allow-changed-data/);
     expect((await train({ ...changed, allowChangedData: true })).steps.map(({ step }) => step)).toEqual([3]);
   });
 });
