@@ -1,9 +1,10 @@
 import { defineConfig } from 'vitest/config';
 
 /** Tests of functions that leave nothing behind in their process: they share one, which loads the engine once (0.8 s). */
-const shared = ['algorithms', 'data', 'evaluate', 'models', 'nn', 'rollouts', 'tasks', 'text'].map(
-  (folder) => `src/${folder}/**/*.test.ts`,
-);
+const plain = ['algorithms', 'data', 'evaluate', 'learn', 'models', 'nn', 'rollouts', 'tasks', 'text'];
+const shared = [...plain, 'runs/config', 'runs/metrics', 'studio/commands']
+  .map((folder) => `src/${folder}/**/*.test.ts`)
+  .concat('src/*.test.ts');
 const all = ['src/**/*.test.ts', 'studio/**/*.test.ts', 'tests/**/*.test.ts'];
 
 export default defineConfig({

@@ -114,14 +114,9 @@ describe('npm run replicate', () => {
   const replicate = (...args: string[]) =>
     spawnSync(process.execPath, [join(root, 'recipes/replications/run.ts'), ...args], { encoding: 'utf8' });
 
-  it.each([
-    [['--sedes', '1'], /Unknown option '--sedes'.*--seeds 4,5,6/s],
-    [['zero', '--seeds', 'one'], /--seeds is a list of whole numbers/],
-    [['nothing'], /No replication "nothing"; there are: over-optimisation/],
-    [['zero', '--job', 'cannot 1'], /zero has no condition "cannot"/],
-  ])('refuses %j', (args, message) => {
-    const { status, stderr } = replicate(...args);
-    expect(stderr).toMatch(message);
+  it('refuses an option that there is not, and tells those that there are', () => {
+    const { status, stderr } = replicate('--sedes', '1');
+    expect(stderr).toMatch(/Unknown option '--sedes'.*--seeds 4,5,6/s);
     expect([status, /^ +at /m.test(stderr)]).toEqual([2, false]);
   });
 });

@@ -30,9 +30,9 @@ const policy = await evaluatePolicy({
 });
 
 const player = { model, tokenizer };
-const asked = { model: player, prompt: 'raw' as const, shots: 0, seed: 3, maxNewTokens: 5 };
+const asked = { model: player, prompt: 'raw' as const, shots: 0, seed: 3 };
 const written = await evaluateBenchmark({
-  ...{ ...asked, k: 2 },
+  ...{ ...asked, k: 2, maxNewTokens: 5 },
   suite: colours.map((question, i) => ({ question, answer: String(i) })),
 });
 const chosen = await evaluateBenchmark({

@@ -6,7 +6,6 @@
  */
 import { type Command, Option } from 'commander';
 import type { z } from 'zod';
-import { UserError } from '../../errors.ts';
 import {
   aliasesOf,
   type ConfigSchema,

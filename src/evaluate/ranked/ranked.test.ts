@@ -181,7 +181,10 @@ it('is a command; its accuracy is that of the public score function', async () =
   expect(readFileSync(join(out, 'reward_suite_items.jsonl'), 'utf8').trim().split('\n')).toHaveLength(30);
   expect(readFileSync(join(out, 'reward_suite.png')).subarray(1, 4).toString()).toBe('PNG');
   const refused = await attune(...run, '--drop-ties');
-  expect([refused.code, refused.err]).toEqual([2, expect.stringContaining('--drop-ties is for --dataset')]);
+  expect([refused.code, refused.err]).toEqual([
+    2,
+    expect.stringContaining('--drop-ties: has no effect here: a ranked set'),
+  ]);
   const both = await attune(...run, '--task', 'gcd:1');
   expect([both.code, both.err]).toEqual([2, expect.stringContaining('--suite for a ranked set')]);
 });

@@ -11,7 +11,6 @@
  * outermost call, because zod makes a new type at every `.default()`.
  */
 import { z } from 'zod';
-import { camelCase } from '../../spelling.ts';
 
 export { camelCase, kebabCase, snakeCase } from '../../spelling.ts';
 

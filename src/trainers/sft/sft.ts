@@ -15,7 +15,6 @@ import {
   optimizerFields,
   type ResolvedRun,
   refusal,
-  resolveRun,
   runFields,
   withRules,
 } from '../../runs/index.ts';
