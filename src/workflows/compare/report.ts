@@ -160,5 +160,7 @@ function responsesSideBySide(runs: readonly MethodRun[]) {
   }));
 }
 
-const shown = ({ mean, std }: Figure) => (std > 0 ? `${short(mean)} ± ${short(std, 2)}` : short(mean));
+/** A spread that rounding alone explains is none. */
+const shown = ({ mean, std }: Figure) =>
+  std > 1e-9 * Math.abs(mean) ? `${short(mean)} ± ${short(std, 2)}` : short(mean);
 const short = (value: number, digits = 3) => String(Number(value.toPrecision(digits)));
