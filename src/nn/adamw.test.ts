@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
 import {
+  aten,
   findOperator,
   liveTensors,
   noGrad,
@@ -261,4 +262,92 @@ it('learns: a line through points', () => {
     });
   }
   close(w, [3, -1], 2);
+});
+
+describe('our own kernel for f32 on CPUs', () => {
+  const lr = 0.01;
+  const [beta1, beta2, eps, decay] = [0.9, 0.95, 1e-8, 0.1];
+  const settings = (steps: number) => [lr, beta1, beta2, decay, eps, steps] as const;
+  const run = (steps: number, [p, g, m, v]: Tensor[]) =>
+    noGrad(() => aten('attune::adamw_', [p], [g], [m], [v], ...settings(steps)));
+  const copies = (tensors: Tensor[]) => tensors.map((each) => each.clone());
+
+  it('gives the numbers of the formula in f64, in whole blocks and in the rest of one', () => {
+    scope(() => {
+      seed(3);
+      const size = 200;
+      const [p, g] = [randn([size]), randn([size])];
+      const [m, v] = [randn([size]).mul(0.1), randn([size]).square()];
+      const [p0, g0, m0, v0] = [p, g, m, v].map((each) => each.numbers()) as number[][];
+      run(7, [p, g, m, v]);
+      const expected = (p0 as number[]).map((weight, i) => {
+        const gradient = g0?.[i] as number;
+        const average = beta1 * (m0?.[i] as number) + (1 - beta1) * gradient;
+        const square = beta2 * (v0?.[i] as number) + (1 - beta2) * gradient ** 2;
+        const step = average / (1 - beta1 ** 7) / (Math.sqrt(square / (1 - beta2 ** 7)) + eps);
+        return { weight: weight - lr * decay * weight - lr * step, average, square };
+      });
+      close(
+        p,
+        expected.map(({ weight }) => weight),
+      );
+      close(
+        m,
+        expected.map(({ average }) => average),
+      );
+      close(
+        v,
+        expected.map(({ square }) => square),
+        5,
+      );
+    });
+  });
+
+  it('gives an element the same bits wherever it lies', () => {
+    scope(() => {
+      seed(4);
+      const size = 1000;
+      const whole = [randn([size]), randn([size]), randn([size]), randn([size]).square()];
+      const dealt = copies(whole);
+      run(3, whole);
+      for (const [from, to] of [
+        [0, 1],
+        [1, 334],
+        [334, 1000],
+      ] as const)
+        run(
+          3,
+          dealt.map((each) => each.narrow(0, from, to - from)),
+        );
+      for (const [i, each] of whole.entries()) expect(dealt[i]?.numbers()).toEqual(each.numbers());
+    });
+  });
+
+  it('updates tensors that are not contiguous, and counts as a write', () => {
+    scope(() => {
+      seed(5);
+      const plain = [randn([8, 5]), randn([8, 5]), randn([8, 5]), randn([8, 5]).square()];
+      const turned = plain.map((each) => each.transpose(0, 1).contiguous().transpose(0, 1));
+      const writes = (each: Tensor) => aten<number>('attune::count_writes', [each]);
+      const before = [...plain, ...turned].map(writes);
+      run(1, plain);
+      run(1, turned);
+      for (const [i, each] of plain.entries()) expect(turned[i]?.numbers()).toEqual(each.numbers());
+      const after = [...plain, ...turned].map(writes);
+      for (const i of [0, 2, 3, 4, 6, 7]) expect(after[i]).toBeGreaterThan(before[i] as number);
+    });
+  });
+
+  it('refuses what it cannot update', () => {
+    scope(() => {
+      const four = () => [ones([4]), ones([4]), ones([4]), ones([4])];
+      const [p, g, m, v] = four() as [Tensor, Tensor, Tensor, Tensor];
+      expect(() => run(1, [p, ones([5]), m, v])).toThrow(/shape/);
+      expect(() => run(1, [p, g.to('float64'), m, v])).toThrow(/f32/);
+      expect(() => run(0, [p, g, m, v])).toThrow(/from 1/);
+      expect(() => aten('attune::adamw_', [p], [g, g], [m], [v], ...settings(1))).toThrow(/length/);
+      const trained = ones([4]).requiresGrad_();
+      expect(() => aten('attune::adamw_', [trained], [g], [m], [v], ...settings(1))).toThrow(/without gradient/);
+    });
+  });
 });

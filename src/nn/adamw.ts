@@ -4,7 +4,8 @@
  *   m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·λ·θ − lr·m̂/(√v̂ + ε)
  *
  * Parameters in bf16 or f16 have an f32 master copy: an update of 1e-6 relative to a weight is far below bf16's 2⁻⁸ and
- * would vanish otherwise. libtorch's fused kernel is used where it has one, its foreach operators elsewhere.
+ * would vanish otherwise. libtorch's fused kernel is used where it has one, our own for f32 on CPUs where it has none, its foreach
+ * operators elsewhere.
  */
 import { UserError } from '../errors.ts';
 import {
@@ -30,7 +31,7 @@ export interface AdamWOptions {
   weightDecay?: number;
   /** Which parameters decay; by default matrices do and vectors (biases, norms) do not. */
   decays?: (name: string, parameter: Tensor) => boolean;
-  /** libtorch's one-kernel update; by default wherever it runs. */
+  /** The update in one kernel; by default wherever there is one. */
   fused?: boolean;
 }
 
@@ -136,6 +137,9 @@ export class AdamW {
       const step = tensor(first.steps, { device: first.master.device });
       const steps = masters.map(() => step);
       fusedUpdate(masters, gradients, averages, squares, steps, this.lr, this.#betas, first.decay, this.#eps);
+    } else if (this.#fused && masters.every(isPlainFloat) && gradients.every(isPlainFloat)) {
+      const { decay, steps } = first;
+      aten('attune::adamw_', masters, gradients, averages, squares, this.lr, ...this.#betas, decay, this.#eps, steps);
     } else {
       this.#foreach(masters, gradients, averages, squares, first);
     }
@@ -301,6 +305,9 @@ function fusedUpdate(
 ): void {
   aten('_fused_adamw_', masters, gradients, averages, squares, [], steps, lr, ...betas, decay, eps, false, false);
 }
+
+/** What our own kernel takes. */
+const isPlainFloat = ({ dtype, device }: Tensor) => dtype === 'float32' && device === 'cpu';
 
 const fusedDevices = new Map<string, boolean>();
 
