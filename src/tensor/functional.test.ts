@@ -43,6 +43,48 @@ function whole(
 
 const spread = (a: Tensor, b: Tensor) => a.to('float64').sub(b.to('float64')).abs().max().item();
 
+describe('linear', () => {
+  const sizes = [1, 2, 5, 16, 47, 128, 200].flatMap((rows) => [
+    [rows, 32, 6],
+    [rows, 97, 40],
+  ]);
+
+  it.each(sizes)('%i rows of %i by %i: the same bits whether or not a gradient is wanted', (rows, inputs, outputs) => {
+    seed(rows);
+    const [x, weight, bias] = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])];
+    const wanted = (tensor: Tensor) => tensor.clone().requiresGrad_();
+    for (const given of [null, bias]) {
+      const plain = linear(x, weight, given).tolist();
+      expect(linear(wanted(x), weight, given).tolist()).toEqual(plain);
+      expect(linear(x, wanted(weight), given).tolist()).toEqual(plain);
+      if (given !== null) expect(linear(x, weight, wanted(given)).tolist()).toEqual(plain);
+      expect(noGrad(() => linear(wanted(x), wanted(weight), given)).tolist()).toEqual(plain);
+    }
+  });
+
+  it.each(sizes)('%i rows of %i by %i: has the gradient of the product', (rows, inputs, outputs) => {
+    seed(rows + 1);
+    const leaves = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])].map((t) => t.requiresGrad_());
+    const [x, weight, bias] = leaves as [Tensor, Tensor, Tensor];
+    const by = randn([rows, outputs]);
+    const ours = gradients([linear(x, weight, bias).mul(by).sum()], leaves);
+    const wide = leaves.map((t) => t.detach().to('float64').requiresGrad_()) as [Tensor, Tensor, Tensor];
+    const theirs = gradients([wide[0].matmul(wide[1].t()).add(wide[2]).mul(by.to('float64')).sum()], wide);
+    for (const [i, gradient] of ours.entries())
+      expect(
+        gradient
+          .to('float64')
+          .sub(theirs[i] as Tensor)
+          .abs()
+          .max()
+          .item(),
+      ).toBeLessThan(1e-4);
+    // Only what is asked for.
+    expect(gradients([linear(x, weight.detach()).sum()], [x])[0]?.shape).toEqual([rows, inputs]);
+    expect(gradients([linear(x.detach(), weight).sum()], [weight])[0]?.shape).toEqual([outputs, inputs]);
+  });
+});
+
 describe('linearLogprob', () => {
   it('gives the numbers that PyTorch gives', () => {
     const hidden = sines(0, [4, 3]).requiresGrad_();
