@@ -72,7 +72,7 @@ describe('linear', () => {
     const theirs = gradients([wide[0].matmul(wide[1].t()).add(wide[2]).mul(by.to('float64')).sum()], wide);
     for (const [i, gradient] of ours.entries())
       expect(
-        gradient
+        (gradient as Tensor)
           .to('float64')
           .sub(theirs[i] as Tensor)
           .abs()
