@@ -1,4 +1,4 @@
-// Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The sums of 16 rows and four
+// Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The sums of a group of rows and a few
 // columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched meanwhile. At 16 rows
 // this reaches 37 of a Neoverse-N1 core's 40 GFLOP/s; with columns as lanes it was 33.
 #include "cpu/skinny_product.h"
@@ -8,18 +8,19 @@
 #include <algorithm>
 #include <memory>
 
+#include "cpu/intrinsics.h"
 #include "cpu/skinny_tile.h"
 #include "cpu/vectors.h"
 
 namespace attune {
 namespace {
 
-constexpr int64_t kGroup = 16;  // rows processed together
+constexpr int64_t kGroup = kWidth == 16 ? 32 : 16;  // rows processed together
 constexpr int64_t kBlock = 16;  // columns whose weights stay in the L1 cache while all groups of rows use them
 constexpr int kMost = kGroup / kWidth;
 
-// Enough independent sums to hide the latency of a multiply-add.
-constexpr int columnsFor(int vectors) { return vectors == 1 ? 8 : 4; }
+// Enough independent sums to hide the latency of a multiply-add, and as many as the registers hold.
+constexpr int columnsFor(int vectors) { return vectors == 1 || kWidth == 16 ? 8 : 4; }
 
 // Transposes a 4×4 matrix.
 inline void transpose(Quad (&q)[4]) {
@@ -30,6 +31,17 @@ inline void transpose(Quad (&q)[4]) {
   q[2] = __builtin_shuffle(a, c, Lanes{2, 3, 6, 7});
   q[3] = __builtin_shuffle(b, d, Lanes{2, 3, 6, 7});
 }
+
+// Four weights of a column: ARM multiplies with one lane of a register, x86 with a number in memory.
+#if defined(__aarch64__)
+constexpr int kTileCache = 3;  // where the weights of the next tile are asked for: in the L1 cache
+using Four = Quad;
+inline Four four(const float* from) { return *reinterpret_cast<const Quad*>(from); }
+#else
+constexpr int kTileCache = 2;  // in the L2 cache: eight columns would push x out of the L1 cache
+using Four = const float*;
+inline Four four(const float* from) { return from; }
+#endif
 
 inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from); }
 inline void put(float* to, const Quad& q) { *reinterpret_cast<Quad*>(to) = q; }
@@ -59,10 +71,10 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
       for (int c = 0; c < COLUMNS; c++)
         for (int v = 0; v < VECTORS; v++) sums[c][v] = load(values[c] + v * kWidth);
     for (; i + 4 <= k; i += 4) {
-      Quad weights[COLUMNS];
-      for (int c = 0; c < COLUMNS; c++) weights[c] = quad(w + c * k + i);
+      Four weights[COLUMNS];
+      for (int c = 0; c < COLUMNS; c++) weights[c] = four(w + c * k + i);
       if constexpr (COLUMNS >= 4)
-        for (int line = 0; line < COLUMNS / 4; line++) __builtin_prefetch(next + i * COLUMNS + line * 16);
+        for (int line = 0; line < COLUMNS / 4; line++) __builtin_prefetch(next + i * COLUMNS + line * 16, 0, kTileCache);
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++)
         for (int c = 0; c < COLUMNS; c++)
@@ -111,6 +123,53 @@ constexpr int64_t kFew = 4;
 constexpr int64_t kFew = kBlock;
 #endif
 
+#if defined(__AVX512F__)
+// The weights of 16 columns at four inputs: a vector of all columns for each input.
+inline void fourInputs(const float* w, int64_t k, Vector (&at)[4]) {
+  __m512 rows[4];  // columns g, g + 4, g + 8 and g + 12
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; g++) {
+    const auto part = [&](int block) { return _mm_loadu_ps(w + (g + 4 * block) * k); };
+    const __m512 first = _mm512_insertf32x4(_mm512_castps128_ps512(part(0)), part(1), 1);
+    rows[g] = _mm512_insertf32x4(_mm512_insertf32x4(first, part(2), 2), part(3), 3);
+  }
+  const __m512 a = _mm512_unpacklo_ps(rows[0], rows[1]), b = _mm512_unpackhi_ps(rows[0], rows[1]);
+  const __m512 c = _mm512_unpacklo_ps(rows[2], rows[3]), d = _mm512_unpackhi_ps(rows[2], rows[3]);
+  at[0] = (Vector)_mm512_shuffle_ps(a, c, 0x44);
+  at[1] = (Vector)_mm512_shuffle_ps(a, c, 0xEE);
+  at[2] = (Vector)_mm512_shuffle_ps(b, d, 0x44);
+  at[3] = (Vector)_mm512_shuffle_ps(b, d, 0xEE);
+}
+
+// One or two rows, with 16 columns as the lanes. Each sum is added in the same order as elsewhere, so the result is the same to the bit. The
+// weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache.
+template <int ROWS>
+void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
+  const float* next = p.w + (column + kFew) * p.k;
+  const int64_t k = p.k;
+  const float *x = p.x + row * k, *w = p.w + column * k;
+  Vector sums[ROWS] = {};
+  int64_t i = 0;
+  for (; i + 4 <= k; i += 4) {
+    for (int line = 0; line < 4; line++) __builtin_prefetch(next + i * kFew + line * 16, 0, 2);
+    Vector at[4];
+    fourInputs(w + i, k, at);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+      for (int r = 0; r < ROWS; r++) sums[r] += at[j] * x[r * k + i + j];
+  }
+  for (; i < k; i++) {
+    Vector at;
+    for (int c = 0; c < kWidth; c++) at[c] = w[c * k + i];
+    for (int r = 0; r < ROWS; r++) sums[r] += at * x[r * k + i];
+  }
+  for (int r = 0; r < ROWS; r++) {
+    float* to = p.y + (row + r) * p.n + column;
+    const Vector out = p.bias == nullptr ? sums[r] : sums[r] + load(p.bias + column);
+    store(to, p.add ? load(to) + out : out);
+  }
+}
+#else
 // One or two rows. Four columns are the lanes here, because most lanes of rows would be empty. Each sum is added in the same order as
 // elsewhere, so the result is the same to the bit. The weights of the next columns are asked for in the L2 cache, which takes more requests at
 // once than the L1 cache.
@@ -146,6 +205,7 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
       put(to, p.add ? quad(to) + out : out);
     }
 }
+#endif
 
 // Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.
 template <int VECTORS>

@@ -1,11 +1,9 @@
 // Explicit f32 vectors, for loops that the compiler does not vectorise well by itself: maxima, exponentials, products in registers.
 // They use GCC's vector extensions, so that one source serves ARM and x86.
 #pragma once
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 #include <cstdint>
+
+#include "cpu/intrinsics.h"
 
 namespace attune {
 

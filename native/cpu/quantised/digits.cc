@@ -12,9 +12,8 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kLanes = kGroup / 4;
 // Codes of 4 bits are unpacked in runs of so many bytes: the even inputs of a run come before its odd ones.
-constexpr int64_t kRunBytes = kGroup == 16 ? 16 : 32;
+constexpr int64_t kRunBytes = 16;
 
 constexpr float kMost = 8355584.0f;  // largest fixed-point number, a little less than 127·(256² + 256 + 1)
 
@@ -53,27 +52,12 @@ void pairInputs(const int32_t* from, int32_t* to) {
     }
 }
 
-// Takes off what the weights' bias adds to the three sums of a block: those of a code's one digit, or of a level's three.
-void writeStarts(const int8_t* digits, int64_t groups, bool four, int32_t* to) {
-  for (int64_t lane = 0; lane < kLanes; lane++) {
-    int32_t before = 0;
-    for (int64_t d = 0; d < kDigits; d++) {
-      int32_t sum = 0;
-      for (int64_t g = 0; g < groups; g++)
-        for (int64_t i = 0; i < 4; i++) sum += digits[(g * kDigits + d) * kGroup + lane * 4 + i];
-      to[d * kLanes + lane] = -kWeightBias * (sum + before);
-      if (four) before += sum;
-    }
-  }
-}
-
-float writeBlock(const float* x, int64_t count, bool four, int8_t* to, int32_t* starts) {
+float writeBlock(const float* x, int64_t count, bool four, int8_t* to) {
   int32_t numbers[kBlock8] = {}, paired[kBlock4];
   const float unit = toFixedPoint(x, count, numbers);
   if (four) pairInputs(numbers, paired);
   const int64_t groups = piecesOf(count, kGroup);
   for (int64_t g = 0; g < groups; g++) writeDigits((four ? paired : numbers) + g * kGroup, kGroup, to + g * kGroup * kDigits);
-  if (kWeightBias != 0) writeStarts(to, groups, four, starts);
   return unit;
 }
 
@@ -83,14 +67,12 @@ Digits::Digits(const float* x, int64_t m, int64_t k, bool four) {
   const int64_t size = four ? kBlock4 : kBlock8;
   blocks = piecesOf(k, size);
   stride = piecesOf(k, kGroup) * kGroup * kDigits;
-  startSize = kWeightBias == 0 ? 0 : kLanes * kDigits;
   digits.reset(new int8_t[m * stride]);
   units.reset(new float[m * blocks]);
-  starts.reset(new int32_t[m * blocks * startSize]);
   at::parallel_for(0, m * blocks, std::max<int64_t>(1, 16384 / size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t row = i / blocks, first = i % blocks * size, count = std::min(size, k - first);
-      units[i] = writeBlock(x + row * k + first, count, four, digits.get() + row * stride + first * kDigits, starts.get() + i * startSize);
+      units[i] = writeBlock(x + row * k + first, count, four, digits.get() + row * stride + first * kDigits);
     }
   });
 }

@@ -16,8 +16,6 @@ struct Digits {
   int64_t blocks, stride;  // stride: bytes of a row
   std::unique_ptr<int8_t[]> digits;
   std::unique_ptr<float[]> units;  // [m, blocks], what 1 in a block's sums stands for
-  int64_t startSize;
-  std::unique_ptr<int32_t[]> starts;  // [m, blocks, startSize], what a block's sums begin with to take off what the weights' bias adds
 
   Digits(const float* x, int64_t m, int64_t k, bool four);
 };

@@ -32,8 +32,6 @@ template <int ROWS, int COLUMNS>
 struct Tile {
   int64_t k, blocks;
   const int8_t* x[ROWS];
-  const int32_t* starts[ROWS];
-  int64_t startSize;
   const void* codes[COLUMNS];
   const float* scales[ROWS][COLUMNS];
   const void* next;  // codes to prefetch
@@ -43,11 +41,11 @@ template <int ROWS, int COLUMNS>
 using Totals = Floats[ROWS][COLUMNS];
 
 template <int ROWS, int COLUMNS>
-inline void begin(const Tile<ROWS, COLUMNS>& tile, int64_t b, ThreeSums (&sums)[ROWS][COLUMNS]) {
+inline void begin(ThreeSums (&sums)[ROWS][COLUMNS]) {
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) sums[r][c].begin(tile.starts[r] + b * tile.startSize);
+    for (int c = 0; c < COLUMNS; c++) sums[r][c].begin();
 }
 
 template <int ROWS, int COLUMNS>
@@ -63,7 +61,7 @@ inline void addGroup8(const int8_t* const (&x)[ROWS], int64_t i, const Bytes (&w
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++) {
     const int8_t* own = x[r] + i * kDigits;
-    const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
+    const Bytes x0 = loadBytes(own), x1 = loadBytes(own + kGroup), x2 = loadBytes(own + 2 * kGroup);
 #pragma GCC unroll 8
     for (int c = 0; c < COLUMNS; c++) {
       sums[r][c].first = dot(sums[r][c].first, w[c], x0);
@@ -79,16 +77,14 @@ __attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<RO
   const auto codesAt = [&](int c, int64_t i) { return static_cast<const int8_t*>(tile.codes[c]) + i; };
   for (int64_t b = 0; b < tile.blocks; b++) {
     ThreeSums sums[ROWS][COLUMNS];
-    begin(tile, b, sums);
+    begin(sums);
     const int64_t last = std::min(tile.k, (b + 1) * kBlock8);
     int64_t i = b * kBlock8;
     for (; i + kGroup <= last; i += kGroup) {
       Bytes w[COLUMNS];
 #pragma GCC unroll 8
-      for (int c = 0; c < COLUMNS; c++) w[c] = loadWeights(codesAt(c, i));
-#pragma GCC unroll 4
-      for (int64_t line = 0; line < kGroup / 16; line++)
-        if (COLUMNS == 4 || (COLUMNS == 2 && (i / 16 + line) % 2 == 0)) prefetch(tile.next, (i / 16 + line) * COLUMNS / 4);
+      for (int c = 0; c < COLUMNS; c++) w[c] = loadBytes(codesAt(c, i));
+      if (COLUMNS == 4 || (COLUMNS == 2 && i / kGroup % 2 == 0)) prefetch(tile.next, i / kGroup * COLUMNS / 4);
       addGroup8(tile.x, i, w, sums);
     }
     if (i < last) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
@@ -97,7 +93,7 @@ __attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<RO
       for (int c = 0; c < COLUMNS; c++) {
         int8_t rest[kGroup] = {};
         std::copy_n(codesAt(c, i), last - i, rest);
-        w[c] = loadWeights(rest);
+        w[c] = loadBytes(rest);
       }
       addGroup8(tile.x, i, w, sums);
     }
@@ -109,7 +105,7 @@ __attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<RO
 template <int ROWS, int COLUMNS, typename Weight>
 inline void addBlock4(const Tile<ROWS, COLUMNS>& tile, int64_t b, const Weight& weight, Totals<ROWS, COLUMNS>& totals) {
   ThreeSums sums[ROWS][COLUMNS];
-  begin(tile, b, sums);
+  begin(sums);
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups4; g++) {
     const int64_t at = (b * kGroups4 + g) * kDigits * kGroup;
@@ -119,7 +115,7 @@ inline void addBlock4(const Tile<ROWS, COLUMNS>& tile, int64_t b, const Weight& 
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
         const int8_t* own = tile.x[r] + at;
-        const Bytes x0 = loadDigits(own), x1 = loadDigits(own + kGroup), x2 = loadDigits(own + 2 * kGroup);
+        const Bytes x0 = loadBytes(own), x1 = loadBytes(own + kGroup), x2 = loadBytes(own + 2 * kGroup);
         ThreeSums& to = sums[r][c];
         to.first = dot(to.first, w0, x0);
         to.second = dot(dot(to.second, w0, x1), w1, x0);
@@ -151,7 +147,8 @@ __attribute__((noinline)) void oneRow4(const Tile<1, COLUMNS>& given, const Leve
 #pragma GCC unroll 4
     for (int c = 0; c < COLUMNS; c++) splitBlock(tile.codes[c], b, split[c]);
     if (COLUMNS == 2) prefetch(tile.next, b);
-    addBlock4<1, COLUMNS>(tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, totals);
+    addBlock4<1, COLUMNS>(
+        tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, totals);
   }
 }
 
@@ -161,7 +158,7 @@ __attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<RO
   const Tile<ROWS, COLUMNS> tile = given;
   const auto weightIn = [&](int64_t b) {
     return [=](int c, int digit, int g) {
-      return loadDigits(static_cast<const int8_t*>(tile.codes[c]) + (b * kDigits + digit) * kBlock4 + g * kGroup);
+      return loadBytes(static_cast<const int8_t*>(tile.codes[c]) + (b * kDigits + digit) * kBlock4 + g * kGroup);
     };
   };
   for (int64_t b = 0; b < tile.blocks; b++) addBlock4<ROWS, COLUMNS>(tile, b, weightIn(b), totals);
@@ -255,7 +252,6 @@ class Columns {
     Tile<ROWS, COLUMNS> tile;
     tile.k = k;
     tile.blocks = x.blocks;
-    tile.startSize = x.startSize;
     float last[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
       const QuantisedColumn& of = own[column + c - first];
@@ -269,7 +265,6 @@ class Columns {
     }
     for (int r = 0; r < ROWS; r++) {
       tile.x[r] = x.digits.get() + (row + r) * x.stride;
-      tile.starts[r] = x.starts.get() + (row + r) * x.blocks * x.startSize;
       for (int c = 0; c < COLUMNS; c++) tile.scales[r][c] = scalesOf(row + r, column + c, scales.data() + (r * COLUMNS + c) * x.blocks);
     }
     // the columns after these follow them in memory, but for the end of a part
@@ -296,8 +291,7 @@ void digitsProduct(const QuantisedProduct& p) {
   const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
   at::parallel_for(0, tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
     Columns columns(p, x, levels.get());
-    for (int64_t task = first; task < last; task++)
-      columns.multiply(task * kColumns, std::min(p.w.outputs, (task + 1) * kColumns));
+    for (int64_t task = first; task < last; task++) columns.multiply(task * kColumns, std::min(p.w.outputs, (task + 1) * kColumns));
   });
 }
 
