@@ -113,6 +113,21 @@ describe('Batches', () => {
     }
   });
 
+  it('counts the batches of many epochs as one by one, and without going through them where all have the same number', () => {
+    for (const options of [
+      { batchSize: 7 },
+      { batchSize: 7, dropLast: true },
+      { batchSize: 6, lengthAware: true },
+      { tokenBudget: 40, lengthAware: true },
+    ]) {
+      const batches = new Batches(store(20), { ...options, seed: 9 });
+      const singly = [2, 3, 4, 5].map((epoch) => batches.count(epoch));
+      expect(batches.countEpochs(2, 6)).toBe(singly.reduce((sum, count) => sum + count));
+      expect(batches.countEpochs(6, 6)).toBe(0);
+    }
+    expect(new Batches(store(20), { batchSize: 7 }).countEpochs(1, 1e12)).toBe(3 * (1e12 - 1));
+  });
+
   it('goes on with batches of another size from the very next example', async () => {
     const settings = { epochs: 2, seed: 9 };
     const whole = (await order({ ...settings, batchSize: 1 })).flat();

@@ -94,13 +94,19 @@ export class Batches implements AsyncIterable<Batch> {
     return this.#planOf(epoch, 0).starts[batches] as number;
   }
 
+  /** Batches of the whole epochs from one to before another. Only a token budget makes epochs of different numbers. */
+  countEpochs(from: number, to: number): number {
+    if (to <= from) return 0;
+    if (this.#options.tokenBudget === undefined) return (to - from) * this.count(from);
+    let sum = 0;
+    for (let epoch = from; epoch < to; epoch++) sum += this.count(epoch);
+    return sum;
+  }
+
   /** Batches of all epochs together. */
   total(): number {
-    const { epochs = 1, tokenBudget } = this.#options;
-    if (tokenBudget === undefined || !Number.isFinite(epochs)) return this.count() * epochs;
-    let sum = 0;
-    for (let epoch = 0; epoch < epochs; epoch++) sum += this.count(epoch);
-    return sum;
+    const { epochs = 1 } = this.#options;
+    return Number.isFinite(epochs) ? this.countEpochs(0, epochs) : epochs;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {

@@ -101,9 +101,7 @@ function microBatchesFrom(batches: Batches, { epoch, examples }: BatchState, epo
     const after = batches.count(whole, end);
     return Math.max(0, batches.count(whole, examples) - after);
   }
-  let count = inLast + batches.count(epoch, examples);
-  for (let next = epoch + 1; next < whole; next++) count += batches.count(next);
-  return count;
+  return inLast + batches.count(epoch, examples) + batches.countEpochs(epoch + 1, whole);
 }
 
 /** A batch as tensors on the device. */
