@@ -7,6 +7,7 @@ import './look/shell.css';
 import './look/controls.css';
 import './look/parts.css';
 import './look/table.css';
+import './look/stacked.css';
 import './look/charts.css';
 import { startKeys } from './app/keys.ts';
 import { page, startRouter } from './app/router.ts';

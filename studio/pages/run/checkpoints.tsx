@@ -18,7 +18,7 @@ export function Checkpoints({ run, onChange }: { run: RunDetail; onChange: () =>
     );
   return (
     <div class="card flush scroll-x">
-      <table class="plain-table">
+      <table class="plain-table stacked">
         <thead>
           <tr>
             <th>checkpoint</th>
@@ -47,13 +47,13 @@ export function Checkpoints({ run, onChange }: { run: RunDetail; onChange: () =>
               <td>
                 <Time at={snapshot.modified} />
               </td>
-              <td>
+              <td class="long">
                 <span class="row tight nowrap">
                   <code class="wrap">{snapshot.model}</code>
                   <CopyButton text={snapshot.model} label="path" />
                 </span>
               </td>
-              <td>
+              <td class="long">
                 <div class="row tight end nowrap">
                   {session.value?.hasChat && (
                     <a class="button slim" href={href(['chat'], { model: snapshot.model })}>

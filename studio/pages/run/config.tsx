@@ -34,7 +34,7 @@ export function Config({ run }: { run: RunDetail }) {
           <h2>Versions and files</h2>
         </summary>
         <div class="card flush scroll-x">
-          <table class="plain-table">
+          <table class="plain-table stacked">
             <tbody>
               {Object.entries(run.versions).map(([name, value]) => (
                 <tr key={name}>
@@ -62,7 +62,7 @@ function Options({ values, withDefault = false }: { values: readonly ConfigValue
   if (values.length === 0) return <p class="muted">None.</p>;
   return (
     <div class="card flush scroll-x">
-      <table class="plain-table options">
+      <table class="plain-table options stacked">
         <thead>
           <tr>
             <th>option</th>
@@ -78,8 +78,12 @@ function Options({ values, withDefault = false }: { values: readonly ConfigValue
                 {name}
               </th>
               <td class="mono wrap">{written(value)}</td>
-              {withDefault && <td class="mono wrap muted">{written(usual)}</td>}
-              <td class="muted">{description}</td>
+              {withDefault && (
+                <td class="mono wrap muted" data-column="default">
+                  {written(usual)}
+                </td>
+              )}
+              <td class="muted long">{description}</td>
             </tr>
           ))}
         </tbody>

@@ -9,6 +9,27 @@ import { tiny, type World } from './world.ts';
 const known = relative(process.cwd(), tiny);
 const page = join(import.meta.dirname, '../../../dist/studio-page');
 
+/** Texts of tabs and tables that stand outside of the window's width, or upon another. */
+const misplacedTexts = `(() => {
+  const boxes = [];
+  for (const place of document.querySelectorAll('.tabs, .plain-table')) {
+    const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const text = texts.currentNode;
+      if (text.data.trim() === '' || text.parentElement.closest('.hidden-visually, .stacked thead')) continue;
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      for (const { left, right, top, bottom } of range.getClientRects())
+        boxes.push({ text: text.data, left: left + 1, right: right - 1, top: top + 2, bottom: bottom - 2 });
+    }
+  }
+  if (boxes.length < 20) return ['only ' + boxes.length + ' texts'];
+  const outside = boxes.filter(({ left, right }) => left < 0 || right > innerWidth);
+  const onAnother = boxes.filter((a, i) => boxes.some((b, j) =>
+    j < i && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom));
+  return [...outside, ...onAnother].map(({ text }) => text);
+})()`;
+
 export function aroundCases(shared: () => World): void {
   describe('everywhere', () => {
     it('is walked through by keys alone, which ? lists', async () => {
@@ -80,7 +101,7 @@ export function aroundCases(shared: () => World): void {
     it('is no wider than a phone, with what leads to the pages in sight', async () => {
       const { client, browser, root, idOf } = { ...shared(), ...bound(shared()) };
       const context = await browser.newContext({
-        ...{ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: 'dark' },
+        ...{ viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true, colorScheme: 'dark' },
       });
       const phone = await context.newPage();
       await phone.goto(client.studio.newUrl());
@@ -98,9 +119,16 @@ export function aroundCases(shared: () => World): void {
         await phone.goto(`${client.studio.url}/#/${place}`);
         await phone.locator(seen).first().waitFor();
         const width = Number(await phone.evaluate('document.documentElement.scrollWidth'));
-        expect([place, width]).toEqual([place, 390]);
+        expect([place, width]).toEqual([place, 375]);
         const nav = await phone.getByRole('navigation', { name: 'Pages' }).boundingBox();
-        expect([place, Math.round((nav?.y ?? 0) + (nav?.height ?? 0)) <= 844]).toEqual([place, true]);
+        expect([place, Math.round((nav?.y ?? 0) + (nav?.height ?? 0)) <= 812]).toEqual([place, true]);
+      }
+      // Options and checkpoints are read without scrolling their tables sideways.
+      for (const [tab, seen] of Object.entries({ config: '.options', checkpoints: '.plain-table .danger' })) {
+        await phone.goto(`${client.studio.url}/#/runs/${id}?tab=${tab}`);
+        await phone.locator(seen).first().waitFor();
+        for (const folded of await phone.locator('main details > summary').all()) await folded.click();
+        expect([tab, await phone.evaluate(misplacedTexts)]).toEqual([tab, []]);
       }
       // A field that is there but too narrow to type into.
       await phone.goto(`${client.studio.url}/#/data/${pairs}?tab=examples`);
