@@ -1,79 +1,115 @@
 /**
- * Decoding from 8 and 4 bits: `npm run bench -- quantised [--batches 1,16] [--tokens 24] [--repeats 3] [--no-peer]`. On the CPU a Llama
- * of 316M parameters in f32, int8 and int4, beside llama.cpp with the same weights in f32, q8_0 and q4_0 in one run. With
- * `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64 responses. Random weights.
+ * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,int8,int4] [--batches 1,16] [--tokens 24]
+ * [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, int8 and int4, beside llama.cpp with the same weights in f32, q8_0 and q4_0;
+ * all take their rounds in turn. With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
+ * responses. Random weights.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { initModel, saveModel, weightBytes } from '../src/models/index.ts';
+import { parseArgs } from 'node:util';
+import { initModel, type Model, saveModel, weightBytes } from '../src/models/index.ts';
 import { threads } from '../src/tensor/index.ts';
 import { cudaReadings } from './quantised/cuda.ts';
-import { decodeRate } from './quantised/decoding.ts';
-import { addTokenizer, llamaRates } from './quantised/llama-cpp.ts';
+import { DecodeClock, ourDecoding } from './quantised/decoding.ts';
+import { addTokenizer, type LlamaModel, openLlama } from './quantised/llama-cpp.ts';
 import type { Reading } from './run.ts';
-import { LLAMA_316M as shape } from './shapes.ts';
+import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './shapes.ts';
 
 const kinds = [
   { name: 'f32', quantType: undefined, gguf: 'f32' },
   { name: 'int8', quantType: 'int8', gguf: 'q8_0' },
   { name: 'int4', quantType: 'int4', gguf: 'q4_0' },
 ] as const;
+const shapes = { '15m': LLAMA_15M, '316m': LLAMA_316M, '1b': LLAMA_1B };
+
+/** One kind of weights at one batch size, in both programs. */
+interface Case {
+  kind: string;
+  batch: number;
+  ours: DecodeClock;
+  peer: DecodeClock | null;
+}
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
-  const option = (name: string, fallback: string) => {
-    const at = args.indexOf(`--${name}`);
-    return at < 0 ? fallback : (args[at + 1] ?? fallback);
-  };
-  const repeats = Number(option('repeats', '3'));
-  const batches = option('batches', '1,16').split(',').map(Number);
-  if (option('device', 'cpu').startsWith('cuda')) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      device: { type: 'string', default: 'cpu' },
+      shape: { type: 'string', default: '316m' },
+      kinds: { type: 'string', default: 'f32,int8,int4' },
+      batches: { type: 'string', default: '1,16' },
+      tokens: { type: 'string', default: '24' },
+      repeats: { type: 'string', default: '3' },
+      'no-peer': { type: 'boolean', default: false },
+    },
+  });
+  const batches = values.batches.split(',').map(Number);
+  const [tokens, repeats] = [Number(values.tokens), Number(values.repeats)];
+  if (values.device.startsWith('cuda')) {
     yield* cudaReadings(repeats, batches);
     return;
   }
-  const works = batches.map((batch) => ({ batch, tokens: Number(option('tokens', '24')), repeats }));
-  const ours = new Map<string, number[]>();
+  const shape = shapes[values.shape as keyof typeof shapes];
+  if (shape === undefined) throw new Error(`no shape ${values.shape}: ${Object.keys(shapes).join(', ')}`);
   const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-'));
+  const models = new Map<string, Model>();
+  const peers = new Map<string, LlamaModel>();
+  const peer = values['no-peer'] ? { missing: 'not asked' } : await peerOrNot();
   try {
-    const peer = args.includes('--no-peer') ? { missing: 'not asked' } : await peerOrNot();
-    for (const { name, quantType, gguf } of kinds) {
-      const rates: number[] = [];
-      const model = initModel(shape, { seed: 0, ...(quantType && { quantType }) });
-      for (const work of works) rates.push(await decodeRate(model, shape.vocab_size, work));
-      const bytes = weightBytes(model, 'float32', quantType);
-      if (name === 'f32' && 'llama' in peer) {
-        saveModel(model, folder);
-        addTokenizer(folder, shape.vocab_size);
+    const cases: Case[] = [];
+    for (const { name, quantType, gguf } of kinds.filter((kind) => values.kinds.split(',').includes(kind.name))) {
+      if ('llama' in peer) {
+        if (peers.size === 0) {
+          using plain = initModel(shape, { seed: 0 });
+          saveModel(plain, folder);
+          addTokenizer(folder, shape.vocab_size);
+        }
+        const file = { folder, type: gguf, vocabulary: shape.vocab_size, threads: threads() };
+        peers.set(name, await openLlama(peer.llama, file));
       }
-      model.dispose();
-      ours.set(name, rates);
-      const theirs =
-        'llama' in peer
-          ? await llamaRates(
-              peer.llama,
-              { folder, type: gguf, vocabulary: shape.vocab_size, threads: threads() },
-              works,
-            )
-          : null;
-      for (const [i, { batch }] of works.entries()) {
-        const rate = rates[i] as number;
-        yield {
-          name: `${name}, batch ${batch}`,
-          tokensPerSecond: round(rate),
-          weightsMiB: Math.round(bytes / 2 ** 20),
-          ofF32: round(rate / (ours.get('f32')?.[i] as number)),
-          ...(theirs === null
-            ? { llamaCpp: 'none' }
-            : {
-                llamaCpp: round(theirs.rates[i] as number),
-                llamaCppMiB: Math.round(theirs.bytes / 2 ** 20),
-                ofLlamaCpp: round(rate / (theirs.rates[i] as number)),
-              }),
-        };
+      const model = initModel(shape, { seed: 0, ...(quantType && { quantType }) });
+      models.set(name, model);
+      for (const batch of batches) {
+        const work = { batch, tokens };
+        const theirs = await peers.get(name)?.decoding(batch);
+        cases.push({
+          kind: name,
+          batch,
+          ours: new DecodeClock(work, ourDecoding(model, shape.vocab_size, batch)),
+          peer: theirs === undefined ? null : new DecodeClock(work, theirs),
+        });
       }
     }
-    if ('llama' in peer) await peer.llama.dispose();
+    const clocks = cases.flatMap(({ ours, peer }) => (peer === null ? [ours] : [ours, peer]));
+    for (const clock of clocks) await clock.warmUp();
+    for (let round = 0; round < repeats; round++) for (const clock of clocks) await clock.round();
+    for (const { kind, batch, ours, peer } of cases) {
+      const rate = ours.tokensPerSecond;
+      const plain = cases.find((other) => other.kind === 'f32' && other.batch === batch);
+      const bytes = weightBytes(
+        models.get(kind) as Model,
+        'float32',
+        kinds.find(({ name }) => name === kind)?.quantType,
+      );
+      yield {
+        name: `${kind}, batch ${batch}`,
+        tokensPerSecond: round(rate),
+        weightsMiB: mebibytes(bytes),
+        ...(plain && { ofF32: round(rate / plain.ours.tokensPerSecond) }),
+        ...(peer === null
+          ? { llamaCpp: 'none' }
+          : {
+              llamaCpp: round(peer.tokensPerSecond),
+              llamaCppMiB: mebibytes((peers.get(kind) as LlamaModel).bytes),
+              ofLlamaCpp: round(rate / peer.tokensPerSecond),
+            }),
+      };
+    }
   } finally {
+    for (const model of models.values()) model.dispose();
+    for (const model of peers.values()) await model.dispose();
+    if ('llama' in peer) await peer.llama.dispose();
     rmSync(folder, { recursive: true, force: true });
   }
 }
@@ -87,3 +123,4 @@ async function peerOrNot() {
 }
 
 const round = (value: number) => Math.round(value * 100) / 100;
+const mebibytes = (bytes: number) => Math.round(bytes / 2 ** 20);

@@ -51,6 +51,16 @@ export const LLAMA_316M = {
   num_key_value_heads: 8,
 };
 
+/** A Llama of a billion parameters. */
+export const LLAMA_1B = {
+  ...LLAMA_15M,
+  hidden_size: 2048,
+  intermediate_size: 8192,
+  num_hidden_layers: 16,
+  num_attention_heads: 32,
+  num_key_value_heads: 8,
+};
+
 /** Qwen3-8B's own shape. */
 export const QWEN3_8B = {
   ...QWEN3_06B,

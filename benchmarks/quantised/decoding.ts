@@ -1,4 +1,4 @@
-/** Tokens a second of decoding alone: the time of many new tokens less that of few, the fastest of some repeats. */
+/** Tokens a second of decoding alone: the time of many new tokens less that of few, the fastest of some rounds. */
 import { type Model, Sampler } from '../../src/models/index.ts';
 import { synchronize } from '../../src/tensor/index.ts';
 import { randomIds } from '../shapes.ts';
@@ -6,18 +6,45 @@ import { randomIds } from '../shapes.ts';
 export interface DecodeWork {
   batch: number;
   tokens: number;
-  repeats: number;
 }
 
 export const PROMPT = 8;
 
-export async function decodeRate(
-  model: Model,
-  vocabulary: number,
-  { batch, tokens, repeats }: DecodeWork,
-): Promise<number> {
-  using sampler = new Sampler(model, { slots: batch });
-  const time = async (maxNewTokens: number) => {
+/** A program that decodes `tokens` of each sequence and says how many milliseconds it took. */
+export type TimedDecoding = (tokens: number) => Promise<number>;
+
+/** What one program takes for one work. Rounds of several programs can be taken in turn, so that a slow minute of the machine meets all. */
+export class DecodeClock {
+  readonly #work: DecodeWork;
+  readonly #time: TimedDecoding;
+  #short = Number.POSITIVE_INFINITY;
+  #long = Number.POSITIVE_INFINITY;
+  static readonly #few = 2;
+
+  constructor(work: DecodeWork, time: TimedDecoding) {
+    this.#work = work;
+    this.#time = time;
+  }
+
+  async warmUp(): Promise<void> {
+    await this.#time(DecodeClock.#few);
+  }
+
+  async round(): Promise<void> {
+    this.#short = Math.min(this.#short, await this.#time(DecodeClock.#few));
+    this.#long = Math.min(this.#long, await this.#time(DecodeClock.#few + this.#work.tokens));
+  }
+
+  /** NaN where few tokens took longer than many, as on a busy machine: that is no reading. */
+  get tokensPerSecond(): number {
+    const { batch, tokens } = this.#work;
+    return this.#long > this.#short ? (batch * tokens * 1000) / (this.#long - this.#short) : Number.NaN;
+  }
+}
+
+export function ourDecoding(model: Model, vocabulary: number, batch: number): TimedDecoding {
+  return async (maxNewTokens) => {
+    using sampler = new Sampler(model, { slots: batch });
     const start = performance.now();
     await sampler.generate(
       Array.from({ length: batch }, (_, i) => ({
@@ -30,21 +57,15 @@ export async function decodeRate(
     if (model.device !== 'cpu') synchronize();
     return performance.now() - start;
   };
-  return await rateOf(time, { batch, tokens, repeats });
 }
 
-/** The rate of a program that takes `time(n)` milliseconds for n tokens of each sequence. */
-export async function rateOf(
-  time: (tokens: number) => Promise<number>,
-  { batch, tokens, repeats }: DecodeWork,
+export async function decodeRate(
+  model: Model,
+  vocabulary: number,
+  { repeats, ...work }: DecodeWork & { repeats: number },
 ): Promise<number> {
-  const few = 2;
-  await time(few);
-  let [short, long] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-  for (let i = 0; i < repeats; i++) {
-    short = Math.min(short, await time(few));
-    long = Math.min(long, await time(few + tokens));
-  }
-  // On a busy machine a few tokens can take longer than many: that is no reading.
-  return long > short ? (batch * tokens * 1000) / (long - short) : Number.NaN;
+  const clock = new DecodeClock(work, ourDecoding(model, vocabulary, work.batch));
+  await clock.warmUp();
+  for (let i = 0; i < repeats; i++) await clock.round();
+  return clock.tokensPerSecond;
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { exportGguf, type GgufType } from '../../src/models/index.ts';
 import type { Llama } from '../../tests/llama-cpp/llama-cpp.ts';
 import { randomIds } from '../shapes.ts';
-import { type DecodeWork, PROMPT, rateOf } from './decoding.ts';
+import { PROMPT, type TimedDecoding } from './decoding.ts';
 
 /** Names for every id: a model of random weights has no words. */
 export function addTokenizer(folder: string, vocabulary: number): void {
@@ -21,40 +21,44 @@ export function addTokenizer(folder: string, vocabulary: number): void {
   writeFileSync(join(folder, 'tokenizer_config.json'), JSON.stringify({ bos_token: 't0', eos_token: 't1' }));
 }
 
-export async function llamaRates(
+export interface LlamaModel {
+  bytes: number;
+  decoding(batch: number): Promise<TimedDecoding>;
+  dispose(): Promise<void>;
+}
+
+export async function openLlama(
   llama: Llama,
   { folder, type, vocabulary, threads }: { folder: string; type: GgufType; vocabulary: number; threads: number },
-  works: readonly DecodeWork[],
-): Promise<{ bytes: number; rates: number[] }> {
+): Promise<LlamaModel> {
   const { path, bytes } = await exportGguf({ model: folder, type, out: join(folder, `${type}.gguf`) });
   const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
-  const rates: number[] = [];
-  for (const work of works) {
-    const context = await model.createContext({
-      contextSize: 256,
-      batchSize: 256,
-      sequences: work.batch,
-      threads,
-      flashAttention: false,
-      experimentalKvCacheKeyType: 'F32',
-      experimentalKvCacheValueType: 'F32',
-    });
-    const sequences = Array.from({ length: work.batch }, () => context.getSequence());
-    const time = async (tokens: number) => {
-      for (const sequence of sequences) await sequence.clearHistory();
-      const start = performance.now();
-      await Promise.all(
-        sequences.map(async (sequence, i) => {
-          let written = 0;
-          const prompt = randomIds(PROMPT, vocabulary, i);
-          for await (const _ of sequence.evaluate(prompt, { temperature: 0 })) if (++written >= tokens) break;
-        }),
-      );
-      return performance.now() - start;
-    };
-    rates.push(await rateOf(time, work));
-    await context.dispose();
-  }
-  await model.dispose();
-  return { bytes, rates };
+  return {
+    bytes,
+    dispose: () => model.dispose(),
+    async decoding(batch) {
+      const context = await model.createContext({
+        contextSize: 256,
+        batchSize: 256,
+        sequences: batch,
+        threads,
+        flashAttention: false,
+        experimentalKvCacheKeyType: 'F32',
+        experimentalKvCacheValueType: 'F32',
+      });
+      const sequences = Array.from({ length: batch }, () => context.getSequence());
+      return async (tokens) => {
+        for (const sequence of sequences) await sequence.clearHistory();
+        const start = performance.now();
+        await Promise.all(
+          sequences.map(async (sequence, i) => {
+            let written = 0;
+            const prompt = randomIds(PROMPT, vocabulary, i);
+            for await (const _ of sequence.evaluate(prompt, { temperature: 0 })) if (++written >= tokens) break;
+          }),
+        );
+        return performance.now() - start;
+      };
+    },
+  };
 }
