@@ -3,6 +3,8 @@
  * gives readings; they are printed as JSON lines and, at the end, as a table.
  */
 import { readdirSync } from 'node:fs';
+// @ts-expect-error plain JavaScript that runs before any types are installed
+import { asksForHelp, openingComment, sayingMistakes } from '../scripts/help.mjs';
 import { nearest } from '../src/errors.ts';
 import { speakTo } from '../src/spelling.ts';
 
@@ -22,13 +24,23 @@ const known = readdirSync(import.meta.dirname)
   .filter((file) => file.endsWith(extension) && file !== `run${extension}`)
   .map((file) => file.slice(0, -3));
 
-if (name === undefined || !known.includes(name)) {
+const list = `npm run bench -- <name>; there are: ${known.join(', ')}`;
+
+if (name !== undefined && asksForHelp([name])) {
+  console.log(`${list}\nnpm run bench -- <name> --help says what one measures, and its options`);
+} else if (name === undefined || !known.includes(name)) {
   const near = name === undefined ? undefined : nearest(name, known);
   if (name !== undefined)
     console.error(`No benchmark "${name}".${near === undefined ? '' : ` Did you mean "${near}"?`}`);
-  console.error(`npm run bench -- <name>; there are: ${known.join(', ')}`);
+  console.error(list);
   process.exitCode = 2;
+} else if (asksForHelp(args)) {
+  console.log(openingComment(`${import.meta.dirname}/${name}${extension}`));
 } else {
+  await sayingMistakes(() => measure(name, args));
+}
+
+async function measure(name: string, args: string[]): Promise<void> {
   const { run } = (await import(`./${name}${extension}`)) as { run: Benchmark };
   const running = run(args);
   if (Symbol.asyncIterator in running) {

@@ -20,6 +20,7 @@ import {
 import { basename, dirname, join, relative } from 'node:path';
 import { parseArgs } from 'node:util';
 import { compile } from './compile.mjs';
+import { sayingMistakes } from './help.mjs';
 import { cacheFolder } from './libtorch.mjs';
 import { packageRoot as root } from './native.mjs';
 import { ensurePage, pageFolder } from './page.mjs';
@@ -28,8 +29,9 @@ const LIMIT_MIB = 45;
 const bundle = join(root, 'bundle');
 const app = join(bundle, 'app');
 
-const { values } = parseArgs({ options: { arch: { type: 'string', default: process.arch } } });
-const { arch } = values;
+const given = await sayingMistakes(() => parseArgs({ options: { arch: { type: 'string', default: process.arch } } }));
+if (given === undefined) process.exit();
+const { arch } = given.values;
 if (arch !== 'x64' && arch !== 'arm64') {
   console.error(`--arch ${arch}: x64 or arm64`);
   process.exit(2);
@@ -48,7 +50,7 @@ for (const fixtures of ['src/nn/fixtures', 'tests/models/fixtures'])
   cpSync(join(root, fixtures), join(app, fixtures), { recursive: true }); // what they compare with
 for (const part of ['assets', 'bin', 'docs/learn', 'models', 'native', 'package.json', 'LICENSE', 'README.md'])
   cpSync(join(root, part), join(app, part), { recursive: true });
-for (const script of ['build-files.mjs', 'build-plan.mjs', 'libtorch.mjs', 'native.mjs', 'node24.mjs'])
+for (const script of ['build-files.mjs', 'build-plan.mjs', 'help.mjs', 'libtorch.mjs', 'native.mjs', 'node24.mjs'])
   cpSync(join(root, 'scripts', script), join(app, 'scripts', script));
 
 // The peers that benchmarks run beside us, and the recipes.

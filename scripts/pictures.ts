@@ -4,6 +4,7 @@
  *     npm run pictures                          # into outputs/pictures; those of the docs into docs/images too
  *     npm run pictures -- --all                 # and a contact sheet per page, all its themes and widths side by side
  *     npm run pictures -- --out DIR --runs DIR  # --runs keeps the runs, so that a second call need not train them
+ *     npm run pictures -- --only run            # those whose names begin so
  *
  * It needs a Chromium on this machine (or CHROME_PATH).
  */
@@ -15,6 +16,7 @@ import { chromium } from 'playwright-core';
 import { speakTo } from '../src/spelling.ts';
 import { startStudio } from '../src/studio/index.ts';
 import { browserPath } from './chromium.ts';
+import { sayingMistakes } from './help.mjs';
 import { contactSheet } from './pictures/contact-sheet.ts';
 import { pagesOf } from './pictures/pages.ts';
 import { looks, type Taken, takePictures } from './pictures/taking.ts';
@@ -64,4 +66,4 @@ async function main(): Promise<void> {
   }
 }
 
-await main();
+await sayingMistakes(main);

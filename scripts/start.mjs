@@ -9,6 +9,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
+import { asksForHelp, openingComment } from './help.mjs';
 import {
   APT_PACKAGES,
   BuildError,
@@ -24,6 +25,7 @@ import { ensurePage } from './page.mjs';
 /** Something the person has to do before this can go on. */
 class Stop extends Error {}
 
+/** `help`: what `--help` prints, or the file whose opening comment it prints; other targets have a --help of their own. */
 const targets = {
   test: { engine: true, page: true, command: ['node_modules/vitest/vitest.mjs', 'run'] },
   demo: { engine: true, atUser: true, command: ['bin/attune.mjs', 'demo'] },
@@ -35,18 +37,29 @@ const targets = {
     sanitize: true,
     command: ['node_modules/vitest/vitest.mjs', 'run'],
     default: ['src/tensor', 'src/nn'],
+    help: `npm run sanitize                 the tests of src/tensor and src/nn with the addon under AddressSanitizer and UBSan
+npm run sanitize -- src/models   those of another folder; paths and options are those of npm test`,
   },
-  recipe: { engine: true, atUser: true, command: ['--conditions=attune-source'] },
+  recipe: {
+    engine: true,
+    atUser: true,
+    command: ['--conditions=attune-source'],
+    help: `npm run recipe -- mine.ts [its options]   a program of your own in this folder or below, from the sources`,
+  },
   replicate: { engine: true, command: ['--conditions=attune-source', 'recipes/replications/run.ts'] },
-  setup: { engine: true, page: true },
-  docs: { command: ['scripts/api-docs.ts'] },
-  pictures: { engine: true, page: true, command: ['scripts/pictures.ts'] },
-  build: { command: ['scripts/compile.mjs'] },
-  bundle: { command: ['scripts/bundle.mjs'] },
+  setup: {
+    engine: true,
+    page: true,
+    help: `npm run setup   installs what is missing (packages, Node 24, libtorch), builds the addon and the studio's page`,
+  },
+  docs: { command: ['scripts/api-docs.ts'], help: 'scripts/api-docs.ts' },
+  pictures: { engine: true, page: true, command: ['scripts/pictures.ts'], help: 'scripts/pictures.ts' },
+  build: { command: ['scripts/compile.mjs'], help: 'scripts/compile.mjs' },
+  bundle: { command: ['scripts/bundle.mjs'], help: 'scripts/bundle.mjs' },
   lint: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '.'] },
   format: { command: ['node_modules/@biomejs/biome/bin/biome', 'check', '--write', '.'] },
-  'format-native': { work: formatNative },
-  typecheck: { work: typecheck },
+  'format-native': { work: formatNative, help: 'npm run format-native   clang-format over native/ (.clang-format)' },
+  typecheck: { work: typecheck, help: `npm run typecheck   tsc over the sources, then over the studio's page` },
 };
 
 /** One line per step: with a clock that runs on a terminal, printed once begun and once done elsewhere. */
@@ -175,14 +188,28 @@ function runQuietly(command, args, env) {
   });
 }
 
+/** What a target says of itself where it is asked; undefined where it has an answer of its own. */
+function help({ help: own, programs }, args) {
+  if (!asksForHelp(args)) return undefined;
+  if (programs) {
+    const [name] = args;
+    return name.startsWith('-') ? programList(programs) : openingComment(join(root, program(programs, name)));
+  }
+  // The options of somebody's own program are that program's.
+  if (own === undefined || !asksForHelp(args.slice(0, 1))) return undefined;
+  return own.startsWith('scripts/') ? openingComment(join(root, own)) : own;
+}
+
+function programList(folder) {
+  const known = readdirSync(join(root, folder)).filter((each) => each.endsWith('.ts') && !each.endsWith('.test.ts'));
+  return `${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}. A program of your own: npm run recipe -- mine.ts`;
+}
+
 /** The file of a program by its name: `grpo` → examples/grpo.ts. */
 function program(folder, name) {
   const file = join(folder, `${name}.ts`);
   if (name !== undefined && existsSync(join(root, file))) return file;
-  const known = readdirSync(join(root, folder)).filter((each) => each.endsWith('.ts') && !each.endsWith('.test.ts'));
-  throw new Stop(
-    `${folder} has: ${known.map((each) => each.slice(0, -3)).join(', ')}. A program of your own: npm run recipe -- mine.ts`,
-  );
+  throw new Stop(programList(folder));
 }
 
 /**
@@ -208,6 +235,11 @@ function sanitizerEnvironment() {
 async function main([name, ...args]) {
   const target = targets[name];
   if (!target) throw new Stop(`unknown target "${name ?? ''}": one of ${Object.keys(targets).join(', ')}`);
+  const answer = help(target, args);
+  if (answer !== undefined) {
+    console.log(answer);
+    return 0;
+  }
   if (target.programs) args.unshift(program(target.programs, args.shift()));
   await installPackages();
   const node = modernNode(root);
