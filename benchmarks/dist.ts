@@ -1,28 +1,33 @@
 /**
- * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 4] [--rounds 1]`: the same training by one process of one thread and by
- * several, a reward model's step and a GRPO step on the 15M shape, in turn. `ceiling` is what the machine gives: as many processes
- * at once that have nothing to do with each other, each with the whole training. Also how much of a step its collectives take, and
- * how much of the exchange of gradients is hidden behind backward, by the trace of rank 0 (`--trace folder` keeps it).
+ * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 8]`: the same training by one process of one thread and by several, a
+ * reward model's step and a GRPO step on the 15M shape. `ceiling` is what the machine gives: as many processes at once that have
+ * nothing to do with each other, each with the whole training. All processes live side by side and take turns, a step each, so that
+ * a machine whose speed changes from minute to minute is as fast for one as for the others; the readings are medians over the turns.
+ * Also how much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of
+ * rank 0 (`--trace folder` keeps it).
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { freePort } from '../src/dist/launch.ts';
 import { joinWorld } from '../src/dist/world.ts';
 import { initModel, saveModel } from '../src/models/index.ts';
 import { Random } from '../src/random.ts';
+import type { TrainStep } from '../src/trainers/loop/task.ts';
 import { trainPolicy } from '../src/trainers/policy/policy.ts';
 import { trainReward } from '../src/trainers/reward/reward.ts';
 import type { Reading } from './run.ts';
 import { LLAMA_15M } from './shapes.ts';
 
-interface Timed {
-  /** Seconds of each step but the first. */
-  steps: number[];
-  /** Share of those in which a collective ran on this rank. */
+/** What a process says of each of its steps. */
+interface Step {
+  seconds: number;
+  /** Seconds of it in which a collective ran on this rank. */
   collectives: number;
 }
 
@@ -33,13 +38,14 @@ const text = (key: string | number, length: number) => {
   return Array.from({ length }, () => random.pick(words)).join(' ');
 };
 
-async function train(kind: string, folder: string, steps: number): Promise<Timed> {
+/** Trains, a step for each line that it is given, and says how long it took. */
+async function train(kind: string, folder: string, steps: number): Promise<void> {
   const world = await joinWorld();
   const shared = {
     model: join(folder, 'model'),
     tokenizer,
     outputDir: join(folder, 'runs', process.env.MASTER_PORT as string),
-    maxSteps: steps + 1,
+    maxSteps: steps,
     dtype: 'float32' as const,
     evalSteps: -1,
     saveSteps: -1,
@@ -74,50 +80,79 @@ async function train(kind: string, folder: string, steps: number): Promise<Timed
           { ...options, rewards: [(items) => items.map(({ response }) => response.length % 7)] },
         ).open();
   const group = world.groupFor('cpu');
-  const times: number[] = [];
-  let before = 0;
-  for await (const { metrics } of run) {
-    times.push(metrics['train/step_time'] as number);
-    if (times.length === 1) before = group?.busySeconds ?? 0;
+  const turns = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+  const training = run[Symbol.asyncIterator]();
+  for (let step = 0; step < steps; step++) {
+    await turns.next();
+    const before = group?.busySeconds ?? 0;
+    const { value } = await training.next();
+    const { metrics } = value as TrainStep;
+    const collectives = (group?.busySeconds ?? 0) - before;
+    console.log(JSON.stringify({ seconds: metrics['train/step_time'], collectives } as Step));
   }
-  const measured = times.slice(1);
-  const busy = (group?.busySeconds ?? 0) - before;
-  return { steps: measured, collectives: busy / measured.reduce((sum, time) => sum + time, 0) };
 }
 
-interface Started {
-  kind: string;
-  folder: string;
-  steps: number;
-  ranks: number;
-  /** Where every rank writes when it computed and exchanged. */
-  trace?: string;
+/** A process that trains a step whenever it is told to. */
+class Trainer {
+  readonly #child: ChildProcess;
+  readonly #said: AsyncIterator<string>;
+
+  constructor(work: { kind: string; folder: string; steps: number }, env: Record<string, string>) {
+    const args = [import.meta.filename, 'rank', work.kind, work.folder, String(work.steps)];
+    this.#child = spawn(process.execPath, [...process.execArgv, ...args], {
+      env: { ...process.env, ...env },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
+    this.#said = lines[Symbol.asyncIterator]();
+  }
+
+  async step(): Promise<Step> {
+    this.#child.stdin?.write('step\n');
+    const { value, done } = await this.#said.next();
+    if (done) throw new Error('a process of the benchmark has ended early');
+    return JSON.parse(value) as Step;
+  }
+
+  async end(): Promise<void> {
+    if (this.#child.exitCode === null) await once(this.#child, 'close');
+  }
 }
 
-/** All ranks of one world, at once. */
-async function together({ kind, folder, steps, ranks, trace }: Started): Promise<Timed[]> {
+/** All ranks of one world. */
+async function worldOf(work: { kind: string; folder: string; steps: number }, ranks: number, trace?: string) {
   const port = String(await freePort());
-  const texts = await Promise.all(
-    Array.from({ length: ranks }, (_, rank) => {
-      const place = { RANK: `${rank}`, WORLD_SIZE: `${ranks}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${ranks}` };
-      const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
-      const more = trace === undefined ? {} : { ATTUNE_DIST_TRACE: trace };
-      const child = spawn(process.execPath, [import.meta.filename, 'rank', kind, folder, String(steps)], {
-        env: { ...process.env, ...place, ...meeting, ...more },
-        stdio: ['ignore', 'pipe', 'inherit'],
-      });
-      let said = '';
-      child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
-        said += chunk;
-      });
-      return new Promise<string>((resolve) => child.on('close', () => resolve(said)));
-    }),
-  );
-  return texts.map((text) => JSON.parse(text) as Timed);
+  const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
+  const more: Record<string, string> = trace === undefined ? {} : { ATTUNE_DIST_TRACE: trace };
+  return Array.from({ length: ranks }, (_, rank) => {
+    const place = { RANK: `${rank}`, WORLD_SIZE: `${ranks}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${ranks}` };
+    return new Trainer(work, { ...place, ...meeting, ...more });
+  });
 }
 
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
-const meanStep = (ranks: readonly Timed[]) => mean(ranks.flatMap(({ steps }) => steps));
+const median = (values: readonly number[]) => {
+  const sorted = values.toSorted((a, b) => a - b);
+  const middle = (sorted.length - 1) / 2;
+  return ((sorted[Math.floor(middle)] as number) + (sorted[Math.ceil(middle)] as number)) / 2;
+};
+
+/** A step of all these processes at once, as the mean of theirs. */
+async function stepOf(trainers: readonly Trainer[]): Promise<Step> {
+  const steps = await Promise.all(trainers.map((trainer) => trainer.step()));
+  return {
+    seconds: mean(steps.map(({ seconds }) => seconds)),
+    collectives: mean(steps.map((step) => step.collectives)),
+  };
+}
+
+/** Seconds of a step by one process, by processes apart, and by ranks together. */
+interface Turn {
+  one: number;
+  apart: number;
+  many: number;
+  collectives: number;
+}
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values, positionals } = parseArgs({
@@ -125,8 +160,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     allowPositionals: true,
     options: {
       ranks: { type: 'string', default: '2' },
-      steps: { type: 'string', default: '4' },
-      rounds: { type: 'string', default: '1' },
+      steps: { type: 'string', default: '8' },
       trace: { type: 'string' },
     },
   });
@@ -136,25 +170,33 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   saveModel(model, join(folder, 'model'));
   const ranks = Number(values.ranks);
   for (const kind of positionals.length > 0 ? positionals : ['reward', 'grpo']) {
-    const work = { kind, folder, steps: Number(values.steps) };
-    const [one, apart, many] = [[], [], []] as [Timed[], Timed[], Timed[]];
-    for (let round = 0; round < Number(values.rounds); round++) {
-      one.push(...(await together({ ...work, ranks: 1 })));
-      const alone = Array.from({ length: ranks }, () => together({ ...work, ranks: 1 }));
-      apart.push(...(await Promise.all(alone)).flat());
-      many.push(...(await together({ ...work, ranks })));
-    }
+    // The first turn warms up.
+    const work = { kind, folder, steps: Number(values.steps) + 1 };
     const trace = join(values.trace ?? folder, `trace-${kind}`);
-    await together({ ...work, ranks, trace });
-    const [timesAsFast, ceiling] = [meanStep(one) / meanStep(many), (ranks * meanStep(one)) / meanStep(apart)];
+    const one = await worldOf(work, 1);
+    const apart = (await Promise.all(Array.from({ length: ranks }, () => worldOf(work, 1)))).flat();
+    const many = await worldOf(work, ranks, trace);
+    const turns: Turn[] = [];
+    for (let turn = 0; turn < work.steps; turn++) {
+      const [alone, separate, together] = [await stepOf(one), await stepOf(apart), await stepOf(many)];
+      if (turn > 0)
+        turns.push({
+          one: alone.seconds,
+          apart: separate.seconds,
+          many: together.seconds,
+          collectives: together.collectives,
+        });
+    }
+    await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
+    const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
-      one_s: meanStep(one),
-      many_s: meanStep(many),
-      times_as_fast: timesAsFast,
-      ceiling,
-      share_of_ceiling: timesAsFast / ceiling,
-      collectives_share: mean(many.map(({ collectives }) => collectives)),
+      one_s: over((turn) => turn.one),
+      many_s: over((turn) => turn.many),
+      times_as_fast: over((turn) => turn.one / turn.many),
+      ceiling: over((turn) => (ranks * turn.one) / turn.apart),
+      share_of_ceiling: over((turn) => turn.apart / ranks / turn.many),
+      collectives_share: over((turn) => turn.collectives / turn.many),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
     };
   }
@@ -183,6 +225,6 @@ function hiddenShare(path: string): number {
 
 if (process.argv[2] === 'rank') {
   const [, , , kind, folder, steps] = process.argv as string[];
-  console.log(JSON.stringify(await train(kind as string, folder as string, Number(steps))));
+  await train(kind as string, folder as string, Number(steps));
   process.exit(0);
 }
