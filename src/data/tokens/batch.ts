@@ -75,3 +75,32 @@ export function packBatch(records: readonly TokenRecord[]): Batch {
   }
   return batch;
 }
+
+/** The records that a batch was packed from. */
+export function recordsOf(batch: Batch): TokenRecord[] {
+  const { examples, sequences } = batch;
+  return Array.from({ length: examples }, (_, i) => ({
+    sequences: Array.from({ length: sequences / examples }, (_, side) => sequenceOf(batch, side * examples + i)),
+    example: batch.exampleIndices[i] as number,
+    label: batch.labels[i] === 1,
+    margin: batch.margins[i] as number,
+    group: batch.groups[i] as number,
+    source: batch.sources[i] as number,
+  }));
+}
+
+function sequenceOf(batch: Batch, index: number): TokenRecord['sequences'][number] {
+  const [begin, end] = [batch.cuSeqlens[index] as number, batch.cuSeqlens[index + 1] as number];
+  const mask = batch.lossMask.subarray(begin, end);
+  const spans: number[] = [];
+  for (let i = 0; i <= mask.length; i++) if ((mask[i] ?? 0) !== (mask[i - 1] ?? 0)) spans.push(i);
+  const marks: number[] = [];
+  for (const [step, position] of batch.stepPositions.entries())
+    if (position >= begin && position < end) marks.push(position - begin, batch.stepLabels[step] as number);
+  return {
+    ids: batch.ids.subarray(begin, end),
+    promptLength: batch.promptLengths[index] as number,
+    spans: Int32Array.from(spans),
+    marks: Int32Array.from(marks),
+  };
+}

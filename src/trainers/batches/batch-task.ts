@@ -1,6 +1,7 @@
 /** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
 import type { Batch } from '../../data/index.ts';
+import { evenBatches } from '../../data/tokens/even.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { makeOptimizer, type Shard, type WorldAdamW } from '../../dist/shard/optimizer.ts';
 import { joinWorld, soloWorld, type World } from '../../dist/world.ts';
@@ -55,7 +56,7 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
     dataFingerprint: parts.dataFingerprint,
     async step(_number, { update }) {
       const started = performance.now();
-      const batches = await steps.next();
+      const batches = evenBatches(await steps.next());
       const { epoch } = steps;
       const totals = objective.totals(batches);
       await update(
