@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "dist/groups.h"
+#include "dist/zero_blocks.h"
 
 namespace attune {
 namespace {
@@ -111,11 +112,50 @@ void allToAll(Group& group, at::Tensor& output, at::Tensor& input) {
   await(group, group.backend->alltoall_base(output, input, even, even));
 }
 
-void allReduce(Group& group, Tensors tensors, c10d::ReduceOp::RedOpType operation) {
+void backendAllReduce(Group& group, Tensors tensors, c10d::ReduceOp::RedOpType operation) {
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
   options.timeout = group.timeout;
   await(group, group.backend->allreduce(tensors, options));
+}
+
+/** Smaller sums are not worth two meetings of the ranks. */
+constexpr int64_t kSharedFrom = 1 << 14;
+/** Smaller sums are not worth asking where they are zero. */
+constexpr int64_t kSparseFrom = 1 << 20;
+
+/** The sum of f32 tensors on CPUs. */
+void addUp(Group& group, const at::Tensor& tensor) {
+  if (group.memory != nullptr && tensor.numel() >= kSharedFrom)
+    group.memory->addUp(tensor.data_ptr<float>(), tensor.numel(), [&group]() { await(group, group.backend->barrier()); });
+  else
+    backendAllReduce(group, {tensor}, c10d::ReduceOp::SUM);
+}
+
+/** The same bits as `addUp`, without those blocks that are zero on every rank. */
+void addUpSparse(Group& group, const at::Tensor& tensor) {
+  NonZeroBlocks blocks(tensor.data_ptr<float>(), tensor.numel());
+  auto& mask = blocks.mask();
+  backendAllReduce(group, {at::from_blob(mask.data(), {static_cast<int64_t>(mask.size())}, at::kByte)}, c10d::ReduceOp::MAX);
+  const int64_t count = blocks.packedCount();
+  if (count > tensor.numel() / 2) {
+    addUp(group, tensor);
+  } else if (count > 0) {
+    const at::Tensor packed = at::empty({count}, tensor.options());
+    blocks.pack(packed.data_ptr<float>());
+    addUp(group, packed);
+    blocks.unpack(packed.data_ptr<float>());
+  }
+}
+
+void allReduce(Group& group, Tensors tensors, c10d::ReduceOp::RedOpType operation) {
+  const at::Tensor& tensor = tensors[0];
+  if (operation != c10d::ReduceOp::SUM || group.nccl || !tensor.device().is_cpu() || tensor.scalar_type() != at::kFloat)
+    backendAllReduce(group, tensors, operation);
+  else if (tensor.numel() < kSparseFrom)
+    addUp(group, tensor);
+  else
+    addUpSparse(group, tensor);
 }
 
 void broadcast(Group& group, Tensors tensors, int root) {

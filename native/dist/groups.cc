@@ -47,8 +47,26 @@ c10::intrusive_ptr<Backend> makeNccl([[maybe_unused]] const StorePointer& store,
 #endif
 }
 
-// groupMake(store, backend, name, rank, size, timeoutMs, host): a promise of the group's number. `host` is this machine's
-// address for Gloo; empty for the one that its own name stands for.
+/** The memory that all ranks share, if every one of them sees that of all others. */
+std::unique_ptr<SharedMemory> openMemory(Group& group) {
+  const auto key = [](int rank) { return "memory/" + std::to_string(rank); };
+  SharedMemory::Letters letters;
+  letters.leave = [&](const std::string& text) { group.store->set(key(group.rank), std::vector<uint8_t>(text.begin(), text.end())); };
+  letters.from = [&](int rank) {
+    const auto text = group.store->get(key(rank));
+    return std::string(text.begin(), text.end());
+  };
+  auto memory = SharedMemory::open(group.rank, group.size, letters);
+  std::vector<at::Tensor> blind{at::full({1}, memory ? 0 : 1, at::kInt)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MAX;
+  options.timeout = group.timeout;
+  group.backend->allreduce(blind, options)->wait(group.timeout);
+  return blind[0].item<int>() == 0 ? std::move(memory) : nullptr;
+}
+
+// groupMake(store, backend, name, rank, size, timeoutMs, host, oneMachine): a promise of the group's number. `host` is this machine's
+// address for Gloo; empty for the one that its own name stands for. `oneMachine`: all ranks are on this machine.
 napi_value groupMake(napi_env env, Args& args) {
   StoreEntry& entry = storeAt(toInt(env, args[0]));
   const std::string backend = toString(env, args[1]);
@@ -58,16 +76,18 @@ napi_value groupMake(napi_env env, Args& args) {
   group->size = static_cast<int>(toInt(env, args[4]));
   group->timeout = std::chrono::milliseconds(toInt(env, args[5]));
   const std::string host = toString(env, args[6]);
+  const bool oneMachine = toBool(env, args[7]);
   if (backend != "gloo" && backend != "nccl") throw ArgumentError("a group's backend is gloo or nccl");
   group->nccl = backend == "nccl";
   group->lane = std::make_unique<Lane>(env, "attune collectives");
   Group* made = group.get();
   const int64_t id = nextGroup++;
   groups().emplace(id, std::move(group));
-  return made->lane->submit(env, [made, &entry, host, id]() {
+  return made->lane->submit(env, [made, &entry, host, oneMachine, id]() {
     if (!entry.store) throw ArgumentError("the store is not open");
     made->store = c10::make_intrusive<c10d::PrefixStore>("group/" + made->name, entry.store);
     made->backend = made->nccl ? makeNccl(made->store, *made) : makeGloo(made->store, *made, host);
+    if (oneMachine && !made->nccl && made->size > 1) made->memory = openMemory(*made);
     return Answer::of(static_cast<double>(id));
   });
 }
@@ -136,6 +156,9 @@ napi_value groupTrace(napi_env env, Args& args) {
 
 napi_value groupSeconds(napi_env env, Args& args) { return fromDouble(env, groupAt(toInt(env, args[0])).busySeconds.load()); }
 
+// groupMemory(group): whether its ranks add up in memory that they share.
+napi_value groupMemory(napi_env env, Args& args) { return fromBool(env, groupAt(toInt(env, args[0])).memory != nullptr); }
+
 }  // namespace
 
 Group& groupAt(int64_t id) {
@@ -147,7 +170,7 @@ Group& groupAt(int64_t id) {
 std::vector<Export> groupExports() {
   return {{"groupMake", door<groupMake>},      {"groupRun", door<groupRun>},     {"groupStart", door<groupStart>},
           {"groupJoin", door<groupJoin>},      {"groupFlush", door<groupFlush>}, {"groupTrace", door<groupTrace>},
-          {"groupSeconds", door<groupSeconds>}};
+          {"groupSeconds", door<groupSeconds>}, {"groupMemory", door<groupMemory>}};
 }
 
 }  // namespace attune

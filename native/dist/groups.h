@@ -2,6 +2,7 @@
 #pragma once
 #include "dist/c10d.h"
 #include "dist/lane.h"
+#include "dist/shared_memory.h"
 
 namespace attune {
 
@@ -14,6 +15,8 @@ struct Group {
   /** A client of its own: it tells how far each rank is, for messages. */
   StorePointer store;
   c10::intrusive_ptr<Backend> backend;
+  /** Of ranks that are all on one machine and see one another's memory; null otherwise. */
+  std::unique_ptr<SharedMemory> memory;
   /** Collectives begun so far. Touched on the lane's thread only. */
   int64_t begun = 0;
   /** Seconds that collectives took on the lane's thread, in all. */

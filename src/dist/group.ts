@@ -51,11 +51,13 @@ export class Group implements Collectives {
     timeoutMs: number;
     /** This machine's address, where all ranks are on it. */
     host?: string;
+    /** Whether all ranks are on this machine: large sums are then made in memory that they share. */
+    oneMachine?: boolean;
     /** Puts an error into words that the whole world knows. */
     explain?: (error: Error) => Promise<Error>;
   }): Promise<Group> {
-    const { store, backend, name, rank, size, timeoutMs, host = '', explain } = options;
-    const id = await native.groupMake(store, backend, name, rank, size, timeoutMs, host);
+    const { store, backend, name, rank, size, timeoutMs, host = '', oneMachine = false, explain } = options;
+    const id = await native.groupMake(store, backend, name, rank, size, timeoutMs, host, oneMachine);
     traceGroup(id, rank);
     return new Group(id, explain ?? (async ({ message }) => new WorldError(message)));
   }
@@ -115,6 +117,11 @@ export class Group implements Collectives {
     } catch (error) {
       throw new WorldError((error as Error).message);
     }
+  }
+
+  /** Whether large sums are made in memory that all ranks share. */
+  get sharesMemory(): boolean {
+    return native.groupMemory(this.#id);
   }
 
   /** Seconds in which collectives ran on the group's thread. */

@@ -1,7 +1,7 @@
 /** One rank of world.test.ts: tries everything that a world offers and prints what it saw as one line of JSON. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Random } from '../random.ts';
-import { keep, type Tensor, tensor, zeros } from '../tensor/index.ts';
+import { aten, keep, randn, scope, seed as seedEngine, type Tensor, tensor, zeros } from '../tensor/index.ts';
 import { Group } from './group.ts';
 import { SharedStore } from './store.ts';
 import { joinWorld, SharedWorld } from './world.ts';
@@ -33,6 +33,45 @@ const swapped = keep(zeros([size]));
 await group.allToAll(swapped, keep(tensor(Array.from({ length: size }, (_, to) => 10 * rank + to))));
 seen.swapped = numbers(swapped);
 await group.barrier();
+
+// Large sums, held against the ranks' numbers gathered and added from the first to the last, bit for bit.
+seen.memory = group.sharesMemory;
+const bits = (values: Tensor) => aten<Tensor>('view.dtype', values, 'int32');
+async function sumsRight(given: Tensor): Promise<boolean> {
+  const all = keep(zeros([size * given.numel]));
+  await group?.allGather(all, given);
+  await group?.allReduce(given);
+  return scope(() => {
+    const expected = all.narrow(0, 0, given.numel).clone();
+    for (let from = 1; from < size; from++) expected.add_(all.narrow(0, from * given.numel, given.numel));
+    return aten<boolean>('equal', bits(given), bits(expected));
+  });
+}
+seedEngine(100 + rank);
+const sparse = keep(zeros([3_000_001]));
+sparse.narrow(0, 700_000 + 1000 * rank, 2000).copy_(randn([2000]));
+sparse.narrow(0, 3_000_000, 1).fill_(rank + 1);
+sparse.narrow(0, 40_000, 300).fill_(-0); // on rank 0 alone the others' are +0
+if (rank > 0) sparse.narrow(0, 40_000, 300).zero_();
+seen.large = {
+  few: await sumsRight(keep(randn([16_391]))),
+  more: await sumsRight(keep(randn([1_048_581]))),
+  // More than a window of the shared memory.
+  most: await sumsRight(keep(randn([5_000_003]))),
+  sparse: await sumsRight(sparse),
+  zero: await sumsRight(keep(zeros([2_000_000]))),
+};
+// Sums of many sizes one right after another: none may touch what others still read of the one before.
+const queued = Array.from({ length: 60 }, (_, i) => {
+  const given = keep(zeros([i % 3 === 0 ? 4_300_000 : 20_000 + 30_011 * (i % 7)])).fill_((i + 1) * (rank + 1));
+  return { given, ticket: group.start('all_reduce', given) };
+});
+seen.queued = queued.map(({ given, ticket }) => {
+  group.join(ticket);
+  const ends = scope(() => [given.min().item(), given.max().item()]);
+  given.dispose();
+  return ends;
+});
 seen.objects = await world.gather({ rank, text: 'é'.repeat(rank), bytes: new Uint8Array([rank]) });
 seen.shared = await world.share(rank === 0 ? { from: 0 } : { from: -1 });
 seen.any = [await world.any(false), await world.any(rank === size - 1)];

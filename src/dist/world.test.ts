@@ -11,10 +11,15 @@ const folder = mkdtempSync(join(tmpdir(), 'attune-world-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 const script = join(import.meta.dirname, 'world.test-support.ts');
 
-it.each([2, 4])(
-  '%i ranks: every collective, objects, order, time limits',
-  async (size) => {
-    const texts = await spawnRanks(size, [script, join(folder, `store-${size}`)]);
+it.each([
+  [2, true],
+  [4, true],
+  [2, false],
+])(
+  '%i ranks, memory shared: %s: every collective, objects, order, time limits',
+  async (size, memory) => {
+    const more = { ATTUNE_DIST_MEMORY: memory ? '1' : '0' };
+    const texts = await spawnRanks(size, [script, join(folder, `store-${size}-${memory}`)], more);
     const ranks = Array.from({ length: size }, (_, rank) => rank);
     const total = (of: (rank: number) => number) => ranks.reduce((sum, rank) => sum + of(rank), 0);
     for (const [rank, text] of texts.entries()) {
@@ -26,6 +31,10 @@ it.each([2, 4])(
       expect(seen.gathered).toEqual(ranks.flatMap((r) => [r, 0 - r]));
       expect(seen.scattered).toEqual([2 * rank, 2 * rank + 1].map((i) => i * total((r) => r + 1)));
       expect(seen.swapped).toEqual(ranks.map((from) => 10 * from + rank));
+      expect(seen.memory).toBe(memory);
+      expect(seen.large).toEqual({ few: true, more: true, most: true, sparse: true, zero: true });
+      const sums = Array.from({ length: 60 }, (_, i) => (i + 1) * total((r) => r + 1));
+      expect(seen.queued).toEqual(sums.map((each) => [each, each]));
       expect(seen.objects).toEqual(ranks.map((r) => ({ rank: r, text: 'é'.repeat(r), bytes: { 0: r } })));
       expect(seen.shared).toEqual({ from: 0 });
       expect(seen.any).toEqual([false, true]);

@@ -107,7 +107,8 @@ export class SharedWorld implements World {
     await store.barrier('start', rank, size, startMs);
     const explain = (error: Error) => reasonOf(store, error);
     const host = localSize === size && isLoopback(place.host) ? '127.0.0.1' : undefined;
-    const shared = { store: store.id, rank, size, timeoutMs, host, explain };
+    const oneMachine = localSize === size && process.env.ATTUNE_DIST_MEMORY !== '0';
+    const shared = { store: store.id, rank, size, timeoutMs, host, oneMachine, explain };
     const control = await Group.make({ ...shared, backend: 'gloo', name: 'world' });
     // NCCL wants a GPU for each rank.
     const useNccl =

@@ -139,11 +139,13 @@ export interface Native {
     size: number,
     timeoutMs: number,
     host: string,
+    oneMachine: boolean,
   ): Promise<number>;
   groupRun(group: number, operation: string, tensors: number[], root: number): Promise<void>;
   groupStart(group: number, operation: string, tensors: number[], root: number): number;
   groupJoin(ticket: number): void;
   groupFlush(group: number): Promise<void>;
+  groupMemory(group: number): boolean;
   groupSeconds(group: number): number;
   /** Operation, bytes, begin and end (microseconds, monotonic) of the collectives since the last call. */
   groupTrace(group: number, on: boolean): [string, number, number, number][];
