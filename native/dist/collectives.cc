@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "dist/groups.h"
-#include "dist/zero_blocks.h"
+#include "dist/sums/zero_blocks.h"
 
 namespace attune {
 namespace {

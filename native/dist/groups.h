@@ -2,7 +2,7 @@
 #pragma once
 #include "dist/c10d.h"
 #include "dist/lane.h"
-#include "dist/shared_memory.h"
+#include "dist/sums/shared_memory.h"
 
 namespace attune {
 

@@ -1,4 +1,4 @@
-#include "dist/zero_blocks.h"
+#include "dist/sums/zero_blocks.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "dist/shared_memory.h"
+#include "dist/sums/shared_memory.h"
 
 #include <algorithm>
 #include <atomic>
