@@ -5,6 +5,7 @@
 
 #include "dist/dist.h"
 #include "door/door.h"
+#include "door/frame.h"
 
 namespace {
 napi_env owner = nullptr;
@@ -19,7 +20,12 @@ NAPI_MODULE_INIT() {
   // libtorch gives every error a stack trace, which takes milliseconds (7 ms on libtorch 1.13) and which no message of ours shows.
   c10::SetStackTraceFetcher(std::function<std::string()>([] { return std::string(); }));
   napi_add_env_cleanup_hook(
-      env, [](void*) { owner = nullptr; }, nullptr);
+      env,
+      [](void*) {
+        owner = nullptr;
+        attune::forgetFrame();
+      },
+      nullptr);
   for (const auto& list : {attune::dispatchExports(), attune::memoryExports(), attune::mappingExports(), attune::autogradExports(),
                            attune::runtimeExports(), attune::cudaExports(), attune::distExports()}) {
     for (const auto& entry : list) {

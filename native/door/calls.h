@@ -8,15 +8,18 @@ namespace attune {
 inline std::atomic<int> nativeDepth{0};
 inline std::atomic<uint64_t> nativeCalls{0};
 
-/** Marks a call that may take long. */
+/** Marks a call that may take long. JavaScript's thread alone counts, so that no locked addition is needed. */
 struct NativeCall {
   NativeCall() {
-    nativeCalls.fetch_add(1, std::memory_order_relaxed);
-    nativeDepth.fetch_add(1, std::memory_order_relaxed);
+    nativeCalls.store(nativeCalls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    add(1);
   }
-  ~NativeCall() { nativeDepth.fetch_sub(1, std::memory_order_relaxed); }
+  ~NativeCall() { add(-1); }
   NativeCall(const NativeCall&) = delete;
   NativeCall& operator=(const NativeCall&) = delete;
+
+ private:
+  static void add(int change) { nativeDepth.store(nativeDepth.load(std::memory_order_relaxed) + change, std::memory_order_relaxed); }
 };
 
 }  // namespace attune

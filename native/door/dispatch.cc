@@ -1,15 +1,18 @@
 // Every ATen operator through one door. `resolve` looks an operator up in the c10 dispatcher and reads its schema once;
 // `call` converts the arguments by that schema, fills in defaults, calls the operator boxed and wraps what it returns.
+// `callDirect` is the shorter way for plain arguments of operators with a common signature (direct.h).
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
 #include <deque>
 
+#include "door/argument.h"
 #include "door/calls.h"
 #include "door/checks/endless.h"
 #include "door/checks/in_step.h"
 #include "door/checks/readable.h"
+#include "door/direct.h"
 #include "door/generators.h"
 
 namespace attune {
@@ -18,26 +21,12 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
-using SizeCheck = void (*)(c10::IntArrayRef);
-
-struct Argument {
-  std::string name;
-  TypeKind kind = TypeKind::NoneType;  // of the value, or of a list's elements
-  TypeKind named = TypeKind::NoneType;  // dtype, layout or memory format: an int in the schema, a name in JavaScript
-  bool list = false, optional = false, optionalElements = false, kwargOnly = false;
-  int32_t length = 0;  // of a fixed-size list such as int[2], which also takes one number for all elements; else 0
-  bool written = false;  // the operator changes it
-  SizeCheck check = nullptr;  // of a list of integers that libtorch does not check (endless.h)
-  std::string type;  // as the schema writes it
-  std::shared_ptr<IValue> fallback;  // the schema's default
-  c10::TypePtr elementType;
-};
-
 struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
   bool inStep = false;  // walks through several lists of tensors in step (in_step.h)
+  std::unique_ptr<const DirectCall> direct = nullptr;  // null: boxed only
 };
 
 // A deque, because references must stay valid when a getter of the caller resolves another operator during a call.
@@ -238,7 +227,7 @@ napi_value resolve(napi_env env, Args& args) {
   const std::string name = toString(env, args[0]), overload = toString(env, args[1]);
   auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
   if (!handle.has_value()) return null(env);
-  Operator op{*handle, {}, {}, false};
+  Operator op{*handle, {}, {}};
   const auto& schema = handle->schema();
   std::vector<napi_value> arguments, returns;
   for (const auto& source : schema.arguments()) {
@@ -270,11 +259,14 @@ napi_value resolve(napi_env env, Args& args) {
     returns.push_back(object(env, {{"type", fromString(env, source.type()->str())}, {"argument", fromInt(env, from)}}));
   }
   op.inStep = walksInStep(name);
+  if (!op.inStep) op.direct = directCall(*handle, op.arguments);
+  const bool direct = op.direct != nullptr;
   operators().push_back(std::move(op));
   std::ostringstream text;
   text << schema;
   return object(env, {{"id", fromInt(env, static_cast<int64_t>(operators().size()) - 1)},
                       {"schema", fromString(env, text.str())},
+                      {"direct", fromBool(env, direct)},
                       {"arguments", arrayOf(env, arguments)},
                       {"returns", arrayOf(env, returns)}});
 }
@@ -309,6 +301,33 @@ napi_value call(napi_env env, Args& args) {
   return run(env, stack, op);
 }
 
+double* frame = nullptr;
+
+// useFrame(Float64Array): where the arguments of `callDirect` will be. It is kept alive by a reference.
+napi_value useFrame(napi_env env, Args& args) {
+  napi_typedarray_type type;
+  size_t length = 0;
+  void* data = nullptr;
+  ok(env, napi_get_typedarray_info(env, args[0], &type, &length, &data, nullptr, nullptr), "expected a Float64Array");
+  if (type != napi_float64_array || length != kFrameLength)
+    throw ArgumentError("expected a Float64Array of " + std::to_string(kFrameLength));
+  napi_ref reference;
+  ok(env, napi_create_reference(env, args[0], 1, &reference), "cannot hold the frame");
+  frame = static_cast<double*>(data);
+  return undefined(env);
+}
+
+// Calls the operator of the frame with the arguments there; the frame's first double says what came of it.
+napi_value callDirect(napi_env env) {
+  if (frame == nullptr) throw ArgumentError("there is no frame");
+  const double id = frame[0];
+  if (!(id >= 0 && id < static_cast<double>(operators().size()))) throw ArgumentError("not an operator");
+  const Operator& op = operators()[static_cast<size_t>(id)];
+  if (op.direct != nullptr) return op.direct->run(env, frame, op.arguments);
+  frame[0] = static_cast<double>(Outcome::declined);
+  return nullptr;
+}
+
 napi_value overloads(napi_env env, Args& args) {
   const std::string name = toString(env, args[0]);
   std::vector<napi_value> out;
@@ -320,6 +339,15 @@ napi_value overloads(napi_env env, Args& args) {
 
 }  // namespace
 
-std::vector<Export> dispatchExports() { return {{"resolve", door<resolve>}, {"call", door<call>}, {"overloads", door<overloads>}}; }
+void forgetFrame() { frame = nullptr; }
+
+std::vector<Export> dispatchExports() {
+  return {{"resolve", door<resolve>},
+          {"call", door<call>},
+          {"useFrame", door<useFrame>},
+          {"callDirect", doorWithout<callDirect>},
+          {"dtypeCodes", doorWithout<dtypeNumbers>},
+          {"overloads", door<overloads>}};
+}
 
 }  // namespace attune

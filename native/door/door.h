@@ -54,11 +54,10 @@ std::string plainMessage(const c10::Error& error);
 extern std::atomic<bool> fileTorn;
 [[noreturn]] void throwTorn();
 
-template <Body body>
-napi_value door(napi_env env, napi_callback_info info) {
+template <typename Work>
+napi_value guarded(napi_env env, Work work) {
   try {
-    Args args(env, info);
-    napi_value result = body(env, args);
+    napi_value result = work();
     if (fileTorn.load(std::memory_order_relaxed)) throwTorn();
     return result;
   } catch (const PendingException&) {
@@ -72,6 +71,20 @@ napi_value door(napi_env env, napi_callback_info info) {
     napi_throw_error(env, "ATTUNE_NATIVE", "unknown native error");
   }
   return nullptr;
+}
+
+template <Body body>
+napi_value door(napi_env env, napi_callback_info info) {
+  return guarded(env, [&] {
+    Args args(env, info);
+    return body(env, args);
+  });
+}
+
+/** For a function that takes no arguments from Node-API. */
+template <napi_value (*body)(napi_env)>
+napi_value doorWithout(napi_env env, napi_callback_info) {
+  return guarded(env, [&] { return body(env); });
 }
 
 struct Export {

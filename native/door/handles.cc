@@ -9,6 +9,7 @@ namespace {
 constexpr int kIndexBits = 22;
 constexpr int64_t kIndexMask = (int64_t{1} << kIndexBits) - 1;
 constexpr int64_t kGenerations = int64_t{1} << (53 - kIndexBits);  // JavaScript's numbers hold integers of 53 bits
+constexpr auto kHandles = static_cast<double>(kGenerations << kIndexBits);
 
 struct Slot {
   at::Tensor tensor;
@@ -17,14 +18,10 @@ struct Slot {
 };
 
 // Never destroyed: at process exit libtorch's own statics may already be gone.
-std::vector<Slot>& slots() {
-  static auto* table = new std::vector<Slot>();
-  return *table;
-}
-std::vector<int64_t>& freeSlots() {
-  static auto* list = new std::vector<int64_t>();
-  return *list;
-}
+std::vector<Slot>* const table = new std::vector<Slot>();
+std::vector<int64_t>* const unused = new std::vector<int64_t>();
+std::vector<Slot>& slots() { return *table; }
+std::vector<int64_t>& freeSlots() { return *unused; }
 size_t live = 0;
 int64_t booked = 0;
 
@@ -60,6 +57,15 @@ int64_t keep(at::Tensor tensor) {
 
 const at::Tensor& tensorAt(int64_t handle) { return slotAt(handle).tensor; }
 
+const at::Tensor* findTensor(double number) {
+  if (!(number >= 0 && number < kHandles)) return nullptr;
+  const auto handle = static_cast<int64_t>(number);
+  const auto index = static_cast<size_t>(handle & kIndexMask);
+  if (static_cast<double>(handle) != number || index >= slots().size()) return nullptr;
+  const Slot& slot = slots()[index];
+  return slot.tensor.defined() && slot.generation == handle >> kIndexBits ? &slot.tensor : nullptr;
+}
+
 void release(int64_t handle) {
   Slot& slot = slotAt(handle);
   booked -= slot.bytes;
@@ -91,7 +97,7 @@ int64_t toHandle(napi_env env, napi_value value) {
 }
 
 int64_t handleOf(double number) {
-  if (!(number >= 0 && number < static_cast<double>(kGenerations << kIndexBits)) || number != std::floor(number))
+  if (!(number >= 0 && number < kHandles) || number != std::floor(number))
     throw ArgumentError("not a tensor handle");
   return static_cast<int64_t>(number);
 }

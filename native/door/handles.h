@@ -9,6 +9,8 @@ namespace attune {
 
 int64_t keep(at::Tensor tensor);
 const at::Tensor& tensorAt(int64_t handle);
+/** The tensor, or null where the number is not the handle of one that is alive. */
+const at::Tensor* findTensor(double handle);
 void release(int64_t handle);
 
 size_t liveTensors();

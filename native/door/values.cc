@@ -82,13 +82,15 @@ std::string toString(napi_env env, napi_value value) {
 
 // An integral JavaScript number becomes an integer scalar, so that integer tensors keep their dtype in `x.add(1)`. For
 // floating-point tensors it makes no difference.
+c10::Scalar scalarOf(double number) {
+  const bool integral = number == std::floor(number) && std::fabs(number) <= 9007199254740992.0;
+  if (integral && !(number == 0 && std::signbit(number))) return c10::Scalar(static_cast<int64_t>(number));
+  return c10::Scalar(number);
+}
+
 c10::Scalar toScalar(napi_env env, napi_value value) {
   double number = 0;
-  if (napi_get_value_double(env, value, &number) == napi_ok) {
-    const bool integral = number == std::floor(number) && std::fabs(number) <= 9007199254740992.0;
-    if (integral && !(number == 0 && std::signbit(number))) return c10::Scalar(static_cast<int64_t>(number));
-    return c10::Scalar(number);
-  }
+  if (napi_get_value_double(env, value, &number) == napi_ok) return scalarOf(number);
   switch (typeOf(env, value)) {
     case napi_boolean: return c10::Scalar(toBool(env, value));
     case napi_bigint: return c10::Scalar(fromBigint(env, value));
@@ -229,6 +231,12 @@ const char* dtypeName(c10::ScalarType type) {
   for (const auto& entry : kTypes)
     if (type == entry.type) return entry.name;
   return c10::toString(type);
+}
+
+napi_value dtypeNumbers(napi_env env) {
+  std::vector<std::pair<const char*, napi_value>> fields;
+  for (const auto& entry : kTypes) fields.emplace_back(entry.name, fromInt(env, static_cast<int64_t>(entry.type)));
+  return object(env, fields);
 }
 
 int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) {

@@ -15,6 +15,8 @@ double toDouble(napi_env env, napi_value value);
 bool toBool(napi_env env, napi_value value);
 std::string toString(napi_env env, napi_value value);
 c10::Scalar toScalar(napi_env env, napi_value value);
+/** An integral number as an integer, any other as a double. */
+c10::Scalar scalarOf(double number);
 bool isNullish(napi_env env, napi_value value);
 bool isArray(napi_env env, napi_value value);
 napi_valuetype typeOf(napi_env env, napi_value value);
@@ -33,6 +35,8 @@ napi_value object(napi_env env, const std::vector<std::pair<const char*, napi_va
 
 c10::ScalarType dtypeFromName(const std::string& name);
 const char* dtypeName(c10::ScalarType type);
+/** {name: number} of the dtypes that have a name of PyTorch. */
+napi_value dtypeNumbers(napi_env env);
 /** The bytes of a contiguous tensor; throws on overflow of 63 bits. */
 int64_t checkedBytes(const std::vector<int64_t>& shape, c10::ScalarType dtype);
 

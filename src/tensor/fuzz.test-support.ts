@@ -4,16 +4,19 @@
  * come from the operator's own name and the seed, so that another operator in the list changes nothing for the rest. The
  * name of the operator is written down before each call, so that a crash has a name.
  *
- *     node src/tensor/fuzz.test-support.ts <seed> <log> [rounds: seed, seed + 1, …] [operators to leave out, by commas] [those to call, a regular expression]
+ * With `compare` as the last argument, the operators that can be called directly (frame.ts) are called again boxed, with the same
+ * arguments: what comes back, or the refusal, has to be the same.
+ *
+ *     node src/tensor/fuzz.test-support.ts <seed> <log> [rounds: seed, seed + 1, …] [operators to leave out, by commas] [those to call, a regular expression] [compare]
  */
 import { openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { DType } from './engine/dtype.ts';
 import { type ArgumentInfo, native } from './engine/native.ts';
-import { generator, liveTensors, noGrad, scope, setThreads, Tensor, TensorError, tensor } from './index.ts';
-import { invoke, type Operator, operator } from './operator.ts';
+import { generator, liveTensors, noGrad, scope, seed, setThreads, Tensor, TensorError, tensor } from './index.ts';
+import { invoke, invokeBoxed, type Operator, operator } from './operator.ts';
 
-const [seedText, log, roundsText = '1', without = '', alone = ''] = process.argv.slice(2) as [
+const [seedText, log, roundsText = '1', without = '', alone = '', mode = ''] = process.argv.slice(2) as [
   string,
   string,
   ...string[],
@@ -203,20 +206,59 @@ for (const name of native.overloads('').sort()) {
 }
 const mebibytes: number[] = [];
 for (let round = 0; round < Number(roundsText); round++) {
-  for (const op of operators) call(op, Number(seedText) + round);
+  for (const op of operators) {
+    if (mode !== 'compare') call(op, Number(seedText) + round);
+    else if (op.direct) compare(op, Number(seedText) + round);
+  }
   mebibytes.push(Math.round(process.memoryUsage.rss() / 2 ** 20));
 }
 const left = liveTensors() - before;
 console.log(JSON.stringify({ calls, succeeded, refused, unexpected: [...unexpected], left, mebibytes }));
 
-function call(op: Operator, seed: number): void {
+/** The arguments that belong to an operator and a seed; the name of the operator is written down. */
+function argumentsFor(op: Operator, number: number): unknown[] {
+  startFrom(`${number} ${op.name}`);
+  common = random() < 0.5 ? pick(FLOATS) : null;
+  const args = op.arguments.map((info) => argument(op, info));
+  line.fill(' ').write(`${op.name} ${number} ${calls}`);
+  writeSync(file, line, 0, line.length, 0);
+  return args;
+}
+
+/** One way and the other, each with tensors of its own. */
+function compare(op: Operator, number: number): void {
   calls++;
-  startFrom(`${seed} ${op.name}`);
+  const [direct, boxed] = [invoke, invokeBoxed].map((way) =>
+    scope(() => {
+      const args = argumentsFor(op, number);
+      seed(number);
+      try {
+        const result = random() < 0.5 ? noGrad(() => way(op, args)) : way(op, args);
+        return `${describe(result)} from ${describe(args)}`;
+      } catch (error) {
+        return String(error);
+      }
+    }),
+  ) as [string, string];
+  if (!direct.startsWith('TensorError')) succeeded++;
+  if (direct !== boxed) unexpected.add(`${op.name} ${number}: direct ${direct}, boxed ${boxed}`);
+}
+
+/** All that can be seen of a value: a tensor's dtype, shape, need of gradients and elements. */
+function describe(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(describe).join(', ')}]`;
+  if (!(value instanceof Tensor)) return typeof value === 'object' ? String(value && 'object') : String(value);
+  try {
+    return `${value} ${value.requiresGrad ? 'with grad' : ''} ${value.numel > 10_000 ? '' : value.numbers()}`;
+  } catch (error) {
+    return `${value}: ${error}`;
+  }
+}
+
+function call(op: Operator, number: number): void {
+  calls++;
   scope(() => {
-    common = random() < 0.5 ? pick(FLOATS) : null;
-    const args = op.arguments.map((info) => argument(op, info));
-    line.fill(' ').write(`${op.name} ${seed} ${calls}`);
-    writeSync(file, line, 0, line.length, 0);
+    const args = argumentsFor(op, number);
     const body = () => read(invoke(op, args));
     try {
       if (random() < 0.5) noGrad(body);

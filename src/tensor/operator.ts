@@ -8,6 +8,7 @@ import { Generator } from './engine/generator.ts';
 import { isInternal, refuseInternal } from './engine/internals.ts';
 import type { ArgumentInfo, OperatorInfo } from './engine/native.ts';
 import { native } from './engine/native.ts';
+import { DECLINED, NULL, outcome, writeCall } from './frame.ts';
 import { Tensor } from './tensor.ts';
 
 export { TensorError };
@@ -16,6 +17,8 @@ export interface Operator {
   readonly name: string;
   readonly id: number;
   readonly schema: string;
+  /** It can be called with plain arguments in the frame (frame.ts). */
+  readonly direct: boolean;
   readonly arguments: readonly ArgumentInfo[];
   readonly returns: readonly { type: string; argument: number }[];
   /** The arguments that the operator writes to. */
@@ -77,6 +80,21 @@ export function operator(name: string): Operator {
 
 /** Calls an operator with arguments by position. */
 export function invoke(op: Operator, args: readonly unknown[]): unknown {
+  if (!op.direct || !writeCall(op.id, args)) return invokeBoxed(op, args);
+  let returned: unknown;
+  try {
+    returned = native.callDirect();
+  } catch (error) {
+    throw explain(op, args, error as Error);
+  }
+  const result = outcome();
+  if (result >= 0) return new Tensor(result);
+  if (result === NULL) return null;
+  return result === DECLINED ? invokeBoxed(op, args) : unwrap(op, args, returned);
+}
+
+/** Calls an operator with arguments by position, of any kind. */
+export function invokeBoxed(op: Operator, args: readonly unknown[]): unknown {
   const raw = rawArguments(op, args);
   let result: unknown;
   try {

@@ -5,6 +5,9 @@
 
 namespace attune {
 
+/** Whether an operator can read the tensor's elements: its memory was not taken away. */
+bool hasMemory(const at::Tensor& tensor);
+
 /** The tensor, for whoever reads or writes its elements. Throws where its memory was taken away. */
 const at::Tensor& toReadable(napi_env env, napi_value value);
 

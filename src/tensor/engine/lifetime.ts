@@ -80,12 +80,15 @@ export function scope<T>(body: () => T): T {
   return result as T;
 }
 
+/** Filled anew by each scope that ends; kept, because making a typed array costs as much as a small operator. */
+let handles = new Float64Array(1024);
+
 function release(made: Disposable[], depth: number, survivors: Set<Disposable>): void {
-  const handles = new Float64Array(made.length);
+  if (made.length > handles.length) handles = new Float64Array(2 * made.length);
   let count = 0;
   for (const tensor of made) {
     // moved out by keep(), freed by hand, or returned
-    if (tensor.scopeDepth !== depth || tensor.handle < 0 || survivors.has(tensor)) continue;
+    if (tensor.scopeDepth !== depth || tensor.handle < 0 || (survivors.size > 0 && survivors.has(tensor))) continue;
     handles[count++] = tensor.handle;
     tensor.handle = -1;
   }

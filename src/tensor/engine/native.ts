@@ -25,6 +25,8 @@ export interface ArgumentInfo {
 export interface OperatorInfo {
   id: number;
   schema: string;
+  /** Its signature is one of those that `callDirect` knows. */
+  direct: boolean;
   arguments: ArgumentInfo[];
   /** `argument` ≥ 0: the return is that argument itself (in-place and out= operators). */
   returns: { type: string; argument: number }[];
@@ -52,6 +54,10 @@ type Bytes = ArrayBufferView | ArrayBuffer;
 export interface Native {
   resolve(name: string, overload: string): OperatorInfo | null;
   call(id: number, ...args: unknown[]): unknown;
+  /** Operators called with their arguments in shared memory (native/door/frame.h). */
+  useFrame(frame: Float64Array): void;
+  callDirect(): unknown;
+  dtypeCodes(): Record<string, number>;
   overloads(name: string): string[];
 
   fromBytes(data: Bytes, dtype: string, shape: readonly number[]): number;
