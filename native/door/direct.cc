@@ -150,7 +150,8 @@ using InUse = Signatures<
     T(Number, Number, Number, Type, Memory, Place, Pinned),
     // layers
     T(In, In, InOrNone), T(In, In, double), T(In, In, In, bool), T(In, double, bool), T(In, Ints, InOrNone, InOrNone, double, bool),
-    T(In, Sizes, InOrNone, InOrNone, double, bool), Pair(In, In, In, double, Int)>;
+    T(In, Sizes, InOrNone, InOrNone, double, bool), Pair(In, In, In, double, Int),
+    T(In, In, In, Ints, double, Int, InOrNone, double, Ints)>;
 
 /** The direct call for one signature, where the schema has it and libtorch has registered the operator with it. */
 template <typename F>
@@ -174,7 +175,7 @@ std::unique_ptr<const DirectCall> firstOf(Signatures<F...>, const c10::OperatorH
 
 std::unique_ptr<const DirectCall> directCall(const c10::OperatorHandle& handle, const std::vector<Argument>& arguments) {
   for (const Argument& argument : arguments)
-    if (argument.check != nullptr) return nullptr;  // the boxed call checks
+    if (argument.list && argument.check != nullptr) return nullptr;  // the boxed call checks
   return firstOf(InUse(), handle, arguments);
 }
 

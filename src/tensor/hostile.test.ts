@@ -108,14 +108,17 @@ describe('messages', () => {
 
   it('a getter that resolves other operators, or frees the tensor in use, does no harm', () => {
     const victim = ones([2]);
+    let frees = false;
     const shape = Object.defineProperty([0], 0, {
       get() {
         for (const name of native.overloads('').slice(0, 500)) native.resolve(...(split(name) as [string, string]));
-        victim.dispose();
+        if (frees) victim.dispose();
         return 2;
       },
     });
     expect(aten('view', victim, shape).shape).toEqual([2]);
+    frees = true;
+    expect(() => aten('view', victim, shape)).toThrow(/already freed/);
     expect(victim.isFreed).toBe(true);
   });
 });
@@ -327,6 +330,22 @@ describe('fuzz', () => {
     },
     120_000,
   );
+
+  it('the direct way to an operator gives what the boxed one gives, refusals included', () => {
+    const log = join(folder, 'log-compare');
+    const result = runFile('src/tensor/fuzz.test-support', '1', log, '10', '', '', 'compare');
+    expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}`).toBeNull();
+    const report = JSON.parse(result.stdout) as {
+      calls: number;
+      succeeded: number;
+      unexpected: string[];
+      left: number;
+    };
+    expect(report.unexpected).toEqual([]);
+    expect(report.calls).toBeGreaterThan(5000);
+    expect(report.succeeded).toBeGreaterThan(1500);
+    expect(report.left).toBe(0);
+  }, 120_000);
 });
 
 describe('other threads', () => {
