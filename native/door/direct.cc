@@ -70,8 +70,7 @@ class Direct<R(P...)> final : public DirectCall {
   explicit Direct(const c10::OperatorHandle& handle) : handle_(handle.typed<R(P...)>()) {}
 
   static bool fits(const c10::FunctionSchema& schema, const std::vector<Argument>& arguments) {
-    return arguments.size() == sizeof...(P) && Returned<R>::fits(schema.returns()) &&
-           fitsEach(arguments, std::index_sequence_for<P...>());
+    return arguments.size() == sizeof...(P) && Returned<R>::fits(schema.returns()) && fitsEach(arguments, std::index_sequence_for<P...>());
   }
 
   napi_value run(napi_env env, double* frame, const std::vector<Argument>& arguments) const override {
@@ -136,8 +135,8 @@ using InUse = Signatures<
     T(In, Number, IntsOrNone, bool, Type), T(In, bool), T(In, IntsOrNone, bool, bool), Pair(In, Int, bool), Pair(In, Int, Int, bool, bool),
     Pair(In, Size, Int, bool, bool),
     // shape
-    T(In, Int), T(In, Int, Int), T(In, Int, Size), T(In, Size, Size), T(In, Ints), T(In, Sizes), T(In, Sizes, bool),
-    T(In, Int, Int, Int), T(In, Int, Size, Size), T(In, Int, Maybe<Size>, Maybe<Size>, Size), T(In, Int, Maybe<Int>, Maybe<Int>),
+    T(In, Int), T(In, Int, Int), T(In, Int, Size), T(In, Size, Size), T(In, Ints), T(In, Sizes), T(In, Sizes, bool), T(In, Int, Int, Int),
+    T(In, Int, Size, Size), T(In, Int, Maybe<Size>, Maybe<Size>, Size), T(In, Int, Maybe<Int>, Maybe<Int>),
     T(In, Size, Maybe<Int>, Maybe<Size>), T(In, Sizes, Sizes), Tensors(In, Int), Tensors(In, Int, Int), Tensors(In, Size, Int),
     Tensors(In, Ints, Int), Tensors(In, Sizes, Int), T(at::TensorList, Int), T(const at::ITensorListRef&, Int),
     // picking

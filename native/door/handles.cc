@@ -97,8 +97,7 @@ int64_t toHandle(napi_env env, napi_value value) {
 }
 
 int64_t handleOf(double number) {
-  if (!(number >= 0 && number < kHandles) || number != std::floor(number))
-    throw ArgumentError("not a tensor handle");
+  if (!(number >= 0 && number < kHandles) || number != std::floor(number)) throw ArgumentError("not a tensor handle");
   return static_cast<int64_t>(number);
 }
 
