@@ -5,7 +5,7 @@
 
 #include "dist/dist.h"
 #include "door/door.h"
-#include "door/frame.h"
+#include "door/direct/frame.h"
 
 namespace {
 napi_env owner = nullptr;

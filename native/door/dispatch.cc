@@ -12,7 +12,7 @@
 #include "door/checks/endless.h"
 #include "door/checks/in_step.h"
 #include "door/checks/readable.h"
-#include "door/direct.h"
+#include "door/direct/direct.h"
 #include "door/generators.h"
 
 namespace attune {

@@ -1,5 +1,5 @@
 /**
- * Arguments of operators in memory that the addon reads (native/door/frame.h), which spares one Node-API call for each. An
+ * Arguments of operators in memory that the addon reads (native/door/direct/frame.h), which spares one Node-API call for each. An
  * operator with a common signature (`direct`) is called this way when its arguments are numbers, booleans, tensors, lists of these,
  * dtypes and devices. Everything else goes through `native.call`, which also words the errors.
  */

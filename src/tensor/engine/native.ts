@@ -54,7 +54,7 @@ type Bytes = ArrayBufferView | ArrayBuffer;
 export interface Native {
   resolve(name: string, overload: string): OperatorInfo | null;
   call(id: number, ...args: unknown[]): unknown;
-  /** Operators called with their arguments in shared memory (native/door/frame.h). */
+  /** Operators called with their arguments in shared memory (native/door/direct/frame.h). */
   useFrame(frame: Float64Array): void;
   callDirect(): unknown;
   dtypeCodes(): Record<string, number>;

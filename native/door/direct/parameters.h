@@ -18,7 +18,7 @@
 
 #include "door/argument.h"
 #include "door/checks/readable.h"
-#include "door/frame.h"
+#include "door/direct/frame.h"
 
 namespace attune {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "door/argument.h"
-#include "door/frame.h"
+#include "door/direct/frame.h"
 
 namespace attune {
 

@@ -1,9 +1,9 @@
-#include "door/direct.h"
+#include "door/direct/direct.h"
 
 #include <tuple>
 
 #include "door/calls.h"
-#include "door/parameters.h"
+#include "door/direct/parameters.h"
 
 namespace attune {
 namespace {
