@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "dist/dist.h"
-#include "door/door.h"
 #include "door/direct/frame.h"
+#include "door/door.h"
 
 namespace {
 napi_env owner = nullptr;
