@@ -245,6 +245,8 @@ async function main([name, ...args]) {
   const node = modernNode(root);
   if (!node) throw new Stop(NO_NODE);
   const env = { ...process.env, PATH: [dirname(node), process.env.PATH].join(delimiter) };
+  // What Node compiled once is read again by every later process: half a second less at each start from the sources.
+  env.NODE_COMPILE_CACHE ??= join(root, 'node_modules/.compile-cache');
   if (target.engine) {
     await installLibtorch();
     if (target.sanitize) env.ATTUNE_SANITIZE = '1';

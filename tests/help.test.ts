@@ -36,7 +36,7 @@ describe('--help', () => {
   });
 });
 
-it.each([['scripts/pictures.ts'], ['scripts/bundle.mjs'], ['benchmarks/run.ts', 'data']])(
+it.each([['scripts/bundle.mjs'], ['benchmarks/run.ts', 'data']])(
   'an option that there is not is named: %s',
   (...program) => {
     const { status, stderr } = run(...program, '--colour');

@@ -9,8 +9,8 @@ let project: string;
 const installed = () => join(project, 'node_modules/attune');
 
 function run(command: string, args: string[], cwd: string): string {
-  // The addon of the repository must not stand in for the package's own.
-  const { ATTUNE_ADDON: _, ...env } = process.env;
+  // The addon of the repository must not stand in for the package's own; what is compiled in a folder of a moment is not kept.
+  const { ATTUNE_ADDON: _, NODE_COMPILE_CACHE: __, ...env } = process.env;
   return execFileSync(command, args, { cwd, env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 }
 
