@@ -3,8 +3,9 @@
  * reward model's step and a GRPO step on the 15M shape. `ceiling` is what the machine gives: as many processes at once that have
  * nothing to do with each other, each with the whole training. All processes live side by side and take turns, a step each, so that
  * a machine whose speed changes from minute to minute is as fast for one as for the others; the readings are medians over the turns.
- * Also how much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of
- * rank 0 (`--trace folder` keeps it).
+ * `by_processor` is the processor's seconds of one process over those of the busiest rank: what cores that nobody disturbs would give
+ * if no rank ever waited. Also how much of a step its collectives take, and how much of the exchange of gradients is hidden behind
+ * backward, by the trace of rank 0 (`--trace folder` keeps it).
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -29,6 +30,8 @@ interface Step {
   seconds: number;
   /** Seconds of it in which a collective ran on this rank. */
   collectives: number;
+  /** Seconds of the processor, of all threads of the process. */
+  processor: number;
 }
 
 const tokenizer = fileURLToPath(new URL('../models/tiny', import.meta.url));
@@ -85,10 +88,14 @@ async function train(kind: string, folder: string, steps: number): Promise<void>
   for (let step = 0; step < steps; step++) {
     await turns.next();
     const before = group?.busySeconds ?? 0;
+    const used = process.cpuUsage();
     const { value } = await training.next();
     const { metrics } = value as TrainStep;
     const collectives = (group?.busySeconds ?? 0) - before;
-    console.log(JSON.stringify({ seconds: metrics['train/step_time'], collectives } as Step));
+    const { user, system } = process.cpuUsage(used);
+    console.log(
+      JSON.stringify({ seconds: metrics['train/step_time'], collectives, processor: (user + system) / 1e6 } as Step),
+    );
   }
 }
 
@@ -137,21 +144,21 @@ const median = (values: readonly number[]) => {
   return ((sorted[Math.floor(middle)] as number) + (sorted[Math.ceil(middle)] as number)) / 2;
 };
 
-/** A step of all these processes at once, as the mean of theirs. */
+/** A step of all these processes at once: the mean of theirs, and the processor's seconds of the busiest. */
 async function stepOf(trainers: readonly Trainer[]): Promise<Step> {
   const steps = await Promise.all(trainers.map((trainer) => trainer.step()));
   return {
     seconds: mean(steps.map(({ seconds }) => seconds)),
-    collectives: mean(steps.map((step) => step.collectives)),
+    collectives: mean(steps.map(({ collectives }) => collectives)),
+    processor: Math.max(...steps.map(({ processor }) => processor)),
   };
 }
 
-/** Seconds of a step by one process, by processes apart, and by ranks together. */
+/** A step by one process, by processes apart, and by ranks together. */
 interface Turn {
-  one: number;
-  apart: number;
-  many: number;
-  collectives: number;
+  one: Step;
+  apart: Step;
+  many: Step;
 }
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
@@ -179,24 +186,19 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     const turns: Turn[] = [];
     for (let turn = 0; turn < work.steps; turn++) {
       const [alone, separate, together] = [await stepOf(one), await stepOf(apart), await stepOf(many)];
-      if (turn > 0)
-        turns.push({
-          one: alone.seconds,
-          apart: separate.seconds,
-          many: together.seconds,
-          collectives: together.collectives,
-        });
+      if (turn > 0) turns.push({ one: alone, apart: separate, many: together });
     }
     await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
     const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
-      one_s: over((turn) => turn.one),
-      many_s: over((turn) => turn.many),
-      times_as_fast: over((turn) => turn.one / turn.many),
-      ceiling: over((turn) => (ranks * turn.one) / turn.apart),
-      share_of_ceiling: over((turn) => turn.apart / ranks / turn.many),
-      collectives_share: over((turn) => turn.collectives / turn.many),
+      one_s: over(({ one }) => one.seconds),
+      many_s: over(({ many }) => many.seconds),
+      times_as_fast: over(({ one, many }) => one.seconds / many.seconds),
+      ceiling: over(({ one, apart }) => (ranks * one.seconds) / apart.seconds),
+      share_of_ceiling: over(({ apart, many }) => apart.seconds / ranks / many.seconds),
+      by_processor: over(({ one, many }) => one.processor / many.processor),
+      collectives_share: over(({ many }) => many.collectives / many.seconds),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
     };
   }
