@@ -12,6 +12,7 @@
 #include "door/checks/endless.h"
 #include "door/checks/in_step.h"
 #include "door/checks/readable.h"
+#include "door/checks/repeats.h"
 #include "door/direct/direct.h"
 #include "door/generators.h"
 
@@ -21,11 +22,13 @@ namespace {
 using c10::IValue;
 using c10::TypeKind;
 
+using StackCheck = void (*)(const c10::FunctionSchema&, const torch::jit::Stack&);
+
 struct Operator {
   c10::OperatorHandle handle;
   std::vector<Argument> arguments;
   std::vector<int> returnsArgument;  // per return: the argument it is (in-place and out= ops), or -1
-  bool inStep = false;  // walks through several lists of tensors in step (in_step.h)
+  StackCheck check = nullptr;  // of all arguments together
   std::unique_ptr<const DirectCall> direct = nullptr;  // null: boxed only
 };
 
@@ -258,8 +261,8 @@ napi_value resolve(napi_env env, Args& args) {
     op.returnsArgument.push_back(from);
     returns.push_back(object(env, {{"type", fromString(env, source.type()->str())}, {"argument", fromInt(env, from)}}));
   }
-  op.inStep = walksInStep(name);
-  if (!op.inStep) op.direct = directCall(*handle, op.arguments);
+  op.check = walksInStep(name) ? checkInStep : takesRepeats(schema) ? checkRepeats : nullptr;
+  if (op.check == nullptr) op.direct = directCall(*handle, op.arguments);
   const bool direct = op.direct != nullptr;
   operators().push_back(std::move(op));
   std::ostringstream text;
@@ -280,7 +283,7 @@ const Operator& operatorAt(napi_env env, napi_value value) {
 // Calls the operator. One result is returned as it is, several as an array. A result that is one of the arguments (in-place and out=
 // operators) is returned as undefined: the caller already holds it.
 napi_value run(napi_env env, torch::jit::Stack& stack, const Operator& op) {
-  if (op.inStep) checkInStep(op.handle.schema(), stack);
+  if (op.check != nullptr) op.check(op.handle.schema(), stack);
   const std::vector<int>& returns = op.returnsArgument;
   const NativeCall working;
   op.handle.callBoxed(&stack);

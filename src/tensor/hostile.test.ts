@@ -284,6 +284,20 @@ describe('operators that libtorch walks out of bounds in', () => {
   ])('refuses %s', (name) => expect(() => aten(name)).toThrow(/internal to libtorch/));
 });
 
+describe('counts of repetitions', () => {
+  const counts = tensor([0n, 3n, -3n]);
+  it.each<[string, () => unknown]>([
+    ['alone', () => aten('repeat_interleave.Tensor', counts)],
+    ['with the size that they come to', () => aten('repeat_interleave.Tensor', counts, 0)],
+    ['of rows', () => aten('repeat_interleave.self_Tensor', ones([3, 2]), counts, 0)],
+  ])('negative ones are refused: %s', (_, body) => expect(body).toThrow(/"repeats" holds a negative number/));
+
+  it('others are taken', () => {
+    expect(aten<Tensor>('repeat_interleave.Tensor', tensor([2n, 0n, 1n])).tolist()).toEqual([0, 0, 2]);
+    expect(aten<Tensor>('repeat_interleave.self_Tensor', ones([2, 2]), tensor([3n, 1n]), 0).shape).toEqual([4, 2]);
+  });
+});
+
 describe('sizes that take no memory and no end of time', () => {
   it.each<[string, () => unknown]>([
     ['an output of 10^15 rows of nothing', () => aten('adaptive_max_pool2d', ones([1, 1, 3, 3]), [1e15, 0])],
