@@ -92,13 +92,13 @@ describe('a tolerated module', () => {
     });
 
   it('loses one time limit to a hang, not one for each sample', async () => {
-    const { scorer, failures } = await told('export default () => new Promise(() => {});', { timeLimitMs: 200 });
+    const { scorer, failures } = await told('export default () => new Promise(() => {});', { timeLimitMs: 500 });
     const started = performance.now();
     expect(await scorer.score(Array.from({ length: 20 }, () => ({ prompt: '', response: '' })))).toEqual(
       new Array(20).fill(0),
     );
-    expect(performance.now() - started).toBeLessThan(2_000);
-    expect(failures).toEqual([expect.stringMatching(/20 samples, which get 0; the first: .*longer than 0.2 s/)]);
+    expect(performance.now() - started).toBeLessThan(9_000);
+    expect(failures).toEqual([expect.stringMatching(/20 samples, which get 0; the first: .*longer than 0.5 s/)]);
     scorer.dispose?.();
   });
 
