@@ -52,12 +52,12 @@ export class GradientSums {
 
   /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
   async run<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
-    const { world, exact } = this.#options;
+    const { exact } = this.#options;
     const dealt = this.#weights !== null;
     const metrics =
       exact || dealt
         ? await this.#inRounds(work)
-        : world.size === 1
+        : this.#isAlone
           ? await this.#alone(work)
           : await this.#together(work);
     // A checkpoint must not tell which micro-batches its rank had.
@@ -153,8 +153,8 @@ export class GradientSums {
 
   /** Runs a backward pass with somebody told of its blocks, where there are other ranks to send something to. */
   #watched(pass: OverlappedPass | ShardedPass, compute: () => void): void {
-    const { decoder, world } = this.#options;
-    if (decoder === undefined || world.size === 1) {
+    const { decoder } = this.#options;
+    if (decoder === undefined || this.#isAlone) {
       compute();
       return;
     }
@@ -171,6 +171,12 @@ export class GradientSums {
     const { optimizer } = this.#options;
     if (optimizer instanceof ShardedAdamW) optimizer.takeGradients(exchange.takeParts(), present);
     else await exchange.giveBack(present);
+  }
+
+  /** Whether nothing is exchanged. An optimiser that is dealt exchanges in a world of one, too (tests/cuda/dist.test.ts). */
+  get #isAlone(): boolean {
+    const { world, optimizer } = this.#options;
+    return world.size === 1 && !(optimizer instanceof ShardedAdamW);
   }
 
   get #weights() {
