@@ -10,6 +10,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <optional>
 #endif
 
 namespace attune {
@@ -38,8 +40,19 @@ napi_value cudaDevice(napi_env env, Args& args) {
                       {"multiprocessors", fromInt(env, properties->multiProcessorCount)}});
 }
 
+/**
+ * Whether a graph is being captured, one at a time in the whole process. The driver then refuses to wait, to free memory and to
+ * destroy graphs, and a refusal of its own spoils the capture: so we refuse first.
+ */
+bool capturing = false;
+
+void refuseDuringCapture(const char* what) {
+  if (capturing) throw ArgumentError(std::string(what) + " while a graph is being captured: end the capture first");
+}
+
 napi_value cudaSynchronize(napi_env env, Args& args) {
   c10::cuda::CUDAGuard guard(deviceIndex(env, args[0]));
+  refuseDuringCapture("a device cannot be waited for");
   const NativeCall working;
   c10::cuda::device_synchronize();
   return undefined(env);
@@ -60,6 +73,7 @@ napi_value cudaResetPeak(napi_env env, Args& args) {
 }
 
 napi_value cudaEmptyCache(napi_env env, Args&) {
+  refuseDuringCapture("cached memory cannot be given back");
   c10::cuda::CUDACachingAllocator::emptyCache();
   return undefined(env);
 }
@@ -110,9 +124,14 @@ napi_value cudaStreamWait(napi_env env, Args& args) {
   return undefined(env);
 }
 
-/** A graph with its device, which must be the current one during capture. */
+/** made → (graphBegin) capturing → (graphEnd) ready. What libtorch could not begin or end is failed for good. */
+enum class Stage { made, capturing, ready, failed };
+
+/** A graph with its device, which must be the current one during capture, and the stream that was captured. */
 struct DeviceGraph {
   c10::DeviceIndex device;
+  Stage stage = Stage::made;
+  std::optional<c10::cuda::CUDAStream> stream;
   at::cuda::CUDAGraph graph;
   explicit DeviceGraph(c10::DeviceIndex index) : device(index) {}
 };
@@ -133,35 +152,66 @@ napi_value graphMake(napi_env env, Args& args) {
   return fromInt(env, static_cast<int64_t>(graphs().size()) - 1);
 }
 
-// graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool.
+/** Runs the beginning or the end of a capture. A graph that fails in it is `failed`, otherwise at `next`. */
+template <typename Work>
+void step(DeviceGraph& graph, Stage next, Work work) {
+  graph.stage = Stage::failed;
+  capturing = false;
+  work();
+  graph.stage = next;
+  capturing = next == Stage::capturing;
+}
+
+// graphBegin(graph, shareWith | −1): graphs that never run at the same time may share one memory pool. Everything that libtorch
+// would refuse is refused here first: it registers the graph with the random generator before it looks, so that a refused begin
+// would leave a generator that takes itself for captured, or a graph whose destructor throws and ends the process.
 napi_value graphBegin(napi_env env, Args& args) {
-  auto& [device, graph] = graphAt(env, args[0]);
-  const c10::cuda::CUDAGuard guard(device);
-  const int64_t share = toInt(env, args[1]);
-  if (share >= 0)
-    graph.capture_begin(graphAt(env, args[1]).graph.pool());
-  else
-    graph.capture_begin();
+  DeviceGraph& graph = graphAt(env, args[0]);
+  DeviceGraph* share = toInt(env, args[1]) == -1 ? nullptr : &graphAt(env, args[1]);
+  refuseDuringCapture("another capture cannot begin");
+  if (graph.stage != Stage::made) throw ArgumentError("a graph is captured once: make another one");
+  if (share != nullptr && share->stage != Stage::ready) throw ArgumentError("the graph to share memory with is not captured yet");
+  if (share != nullptr && share->device != graph.device) throw ArgumentError("the graph to share memory with is of another device");
+  const auto stream = c10::cuda::getCurrentCUDAStream(graph.device);
+  if (stream == c10::cuda::getDefaultCUDAStream(graph.device))
+    throw ArgumentError("the default stream cannot be captured: use another stream first");
+  const c10::cuda::CUDAGuard guard(graph.device);
+  step(graph, Stage::capturing, [&] {
+    if (share != nullptr)
+      graph.graph.capture_begin(share->graph.pool());
+    else
+      graph.graph.capture_begin();
+  });
+  graph.stream = stream;
   return undefined(env);
 }
 
+// Ends the capture whatever stream is current now. If what was queued cannot be captured, the graph is of no use, and another one
+// can be captured.
 napi_value graphEnd(napi_env env, Args& args) {
-  auto& [device, graph] = graphAt(env, args[0]);
-  const c10::cuda::CUDAGuard guard(device);
-  graph.capture_end();
+  DeviceGraph& graph = graphAt(env, args[0]);
+  if (graph.stage != Stage::capturing) throw ArgumentError("the graph is not being captured: its capture cannot end");
+  const c10::cuda::CUDAStreamGuard guard(*graph.stream);
+  step(graph, Stage::ready, [&] { graph.graph.capture_end(); });
   return undefined(env);
 }
 
 napi_value graphReplay(napi_env env, Args& args) {
-  auto& [device, graph] = graphAt(env, args[0]);
-  const c10::cuda::CUDAGuard guard(device);
-  graph.replay();
+  DeviceGraph& graph = graphAt(env, args[0]);
+  if (graph.stage != Stage::ready) throw ArgumentError("the graph has not been captured: it cannot be replayed");
+  refuseDuringCapture("a graph cannot be replayed");
+  const c10::cuda::CUDAGuard guard(graph.device);
+  graph.graph.replay();
   return undefined(env);
 }
 
 napi_value graphFree(napi_env env, Args& args) {
-  graphAt(env, args[0]);
-  graphs()[toInt(env, args[0])].reset();
+  DeviceGraph& graph = graphAt(env, args[0]);
+  if (graph.stage == Stage::capturing || graph.stage == Stage::ready) refuseDuringCapture("a captured graph cannot be freed");
+  auto& place = graphs()[toInt(env, args[0])];
+  // The allocator and the generator may still point to a graph that failed, and its destructor may throw: it is never destroyed.
+  if (graph.stage == Stage::failed) (void)place.release();
+  place.reset();
   return undefined(env);
 }
 

@@ -1,8 +1,13 @@
-/** Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. */
-import { mkdtempSync, rmSync } from 'node:fs';
+/**
+ * Run by hostile.test.ts in a process of its own: every function of the addon, called with every kind of garbage. The name of
+ * the last one is left in the file that is given.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { native } from './engine/native.ts';
+
+const [log] = process.argv.slice(2);
 
 // A store may be made of a file of any name: it lands here.
 const folder = mkdtempSync(join(tmpdir(), 'attune-garbage-'));
@@ -85,6 +90,7 @@ const left = new Set(['setThreads', 'free', 'freeAll', 'setWarnings']);
 const takers = ['storageDrop', 'storageLend'];
 const others = Object.keys(native).filter((key) => !left.has(key) && !takers.includes(key));
 for (const name of [...others, ...takers, ...others]) {
+  if (log !== undefined) writeFileSync(log, name);
   const call = native[name as keyof typeof native] as (...args: unknown[]) => unknown;
   for (let i = 0; i < 300; i++) {
     const args = Array.from({ length: Math.floor(random() * 7) }, pick);

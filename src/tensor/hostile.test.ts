@@ -250,8 +250,9 @@ describe('the addon itself', () => {
   });
 
   it('every function takes every kind of garbage', () => {
-    const result = runFile('src/tensor/garbage.test-support');
-    expect(result.signal).toBeNull();
+    const log = join(folder, 'log-garbage');
+    const result = runFile('src/tensor/garbage.test-support', log);
+    expect(result.signal, `crashed in ${readFileSync(log, 'utf8')}: ${result.stderr}`).toBeNull();
     expect(result.stderr).toBe('');
     expect(JSON.parse(result.stdout)).toMatchObject({ crashed: false, sane: true });
   }, 120_000);
@@ -324,7 +325,7 @@ describe('fuzz', () => {
     (seed) => {
       const log = join(folder, `log-${seed}`);
       const result = runFile('src/tensor/fuzz.test-support', String(seed), log);
-      expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}`).toBeNull();
+      expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}: ${result.stderr}`).toBeNull();
       expect(result.stderr).toBe('');
       const report = JSON.parse(result.stdout) as {
         calls: number;
@@ -348,7 +349,7 @@ describe('fuzz', () => {
   it('the direct way to an operator gives what the boxed one gives, refusals included', () => {
     const log = join(folder, 'log-compare');
     const result = runFile('src/tensor/fuzz.test-support', '1', log, '10', '', '', 'compare');
-    expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}`).toBeNull();
+    expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}: ${result.stderr}`).toBeNull();
     const report = JSON.parse(result.stdout) as {
       calls: number;
       succeeded: number;
@@ -365,14 +366,14 @@ describe('fuzz', () => {
 describe('other threads', () => {
   it('a worker is told that the engine is taken', () => {
     const result = runFile('src/tensor/worker.test-support', 'taken');
-    expect(result.signal).toBeNull();
+    expect(result.signal, result.stderr).toBeNull();
     const refused = expect.stringMatching(/one thread only/);
     expect(JSON.parse(result.stdout)).toEqual({ workers: [refused, refused], own: 2 });
   }, 120_000);
 
   it('a worker may have it, and leaves it to the next', () => {
     const result = runFile('src/tensor/worker.test-support');
-    expect(result.signal).toBeNull();
+    expect(result.signal, result.stderr).toBeNull();
     expect(JSON.parse(result.stdout)).toEqual({ workers: [2, 2], own: 2 });
   }, 120_000);
 });
@@ -391,7 +392,7 @@ it('a mapped file that another program cuts short is an error, not the end of th
     });
     console.log(JSON.stringify({ tried, after: ones([2]).sum().item() }));
   `);
-  expect(result.signal).toBeNull();
+  expect(result.signal, result.stderr).toBeNull();
   const { tried, after } = JSON.parse(result.stdout) as { tried: string[]; after: number };
   expect(tried[0]).toMatch(/^TensorError: sum: a file that is mapped into memory was cut short/);
   expect(tried[1]).toMatch(/cut short/);

@@ -54,8 +54,11 @@ export class Stream {
     try {
       return body();
     } finally {
-      native.cudaStreamWait(DEFAULT_STREAM, device);
-      native.cudaUseStream(DEFAULT_STREAM, device);
+      try {
+        native.cudaStreamWait(DEFAULT_STREAM, device);
+      } finally {
+        native.cudaUseStream(DEFAULT_STREAM, device);
+      }
     }
   }
 }
