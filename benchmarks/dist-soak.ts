@@ -1,7 +1,8 @@
 /**
- * `npm run bench -- dist-soak [--kills 40] [--ranks 2]`: a training whose ranks are killed (SIGKILL, any rank, at random moments)
+ * `npm run bench -- dist-soak [--kills 40] [--ranks 2] [--plain]`: a training whose ranks are killed (SIGKILL, any rank, at random moments)
  * until so many have been, each time going on from the last checkpoint; the final weights must be those of a training that
- * nobody disturbed, bit for bit.
+ * nobody disturbed, bit for bit. With `--exact`; or, with `--plain`, without it on a wider model whose gradients are added up in
+ * memory that the ranks share, which gives the same bits for the same number of ranks.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -23,12 +24,13 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     options: {
       kills: { type: 'string', default: '40' },
       ranks: { type: 'string', default: '2' },
+      plain: { type: 'boolean', default: false },
       seed: { type: 'string', default: '1' },
     },
   });
   const [kills, ranks] = [Number(values.kills), Number(values.ranks)];
   const folder = mkdtempSync(join(tmpdir(), 'attune-dist-soak-'));
-  const model = await tinyModel(join(folder, 'model'));
+  const model = await tinyModel(join(folder, 'model'), { hiddenSize: values.plain ? 128 : 32 });
   const dataset = join(folder, 'chats.jsonl');
   writeFileSync(
     dataset,
@@ -48,7 +50,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
           '--',
           'train',
           'sft',
-          '--exact',
+          ...(values.plain ? [] : ['--exact']),
         ],
         ...['--model', model, '--dataset', dataset, '--output-dir', folder, '--run-name', runName, '--batch-size', '2'],
         ...[
@@ -99,7 +101,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const weights = (name: string) => readFileSync(join(folder, name, 'final/model.safetensors'));
   const same = exit === 0 && weights('disturbed').equals(weights('undisturbed'));
   yield {
-    name: `${killed} kills of ${ranks} ranks`,
+    name: `${killed} kills of ${ranks} ranks${values.plain ? ', plain' : ''}`,
     exit_code: String(exit),
     same_weights: String(same),
     restarts: said.split('restart ').length - 1,
