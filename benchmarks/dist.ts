@@ -3,6 +3,8 @@
  * reward model's step and a GRPO step on the 15M shape. `ceiling` is what the machine gives: as many processes at once that have
  * nothing to do with each other, each with the whole training. All processes live side by side and take turns, a step each, so that
  * a machine whose speed changes from minute to minute is as fast for one as for the others; the readings are medians over the turns.
+ * `fastest` compares the fastest turn of one process with the fastest of the ranks: on a shared host, what others leave of it only
+ * ever makes a turn longer.
  * `by_processor` is the processor's seconds of one process over those of the busiest rank: what cores that nobody disturbs would give
  * if no rank ever waited. Also how much of a step its collectives take, and how much of the exchange of gradients is hidden behind
  * backward, by the trace of rank 0 (`--trace folder` keeps it).
@@ -28,6 +30,8 @@ import { LLAMA_15M } from './shapes.ts';
 /** What a process says of each of its steps. */
 interface Step {
   seconds: number;
+  /** Tokens of its micro-batches, by which steps are compared with others of the same training. */
+  tokens: number;
   /** Seconds of it in which a collective ran on this rank. */
   collectives: number;
   /** Seconds of the processor, of all threads of the process. */
@@ -93,9 +97,9 @@ async function train(kind: string, folder: string, steps: number): Promise<void>
     const { metrics } = value as TrainStep;
     const collectives = (group?.busySeconds ?? 0) - before;
     const { user, system } = process.cpuUsage(used);
-    console.log(
-      JSON.stringify({ seconds: metrics['train/step_time'], collectives, processor: (user + system) / 1e6 } as Step),
-    );
+    const tokens = metrics['train/tokens'] ?? 1;
+    const processor = (user + system) / 1e6;
+    console.log(JSON.stringify({ seconds: metrics['train/step_time'], tokens, collectives, processor } as Step));
   }
 }
 
@@ -149,6 +153,7 @@ async function stepOf(trainers: readonly Trainer[]): Promise<Step> {
   const steps = await Promise.all(trainers.map((trainer) => trainer.step()));
   return {
     seconds: mean(steps.map(({ seconds }) => seconds)),
+    tokens: (steps[0] as Step).tokens,
     collectives: mean(steps.map(({ collectives }) => collectives)),
     processor: Math.max(...steps.map(({ processor }) => processor)),
   };
@@ -190,11 +195,13 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     }
     await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
     const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
+    const fastest = (of: (turn: Turn) => Step) => Math.min(...turns.map((turn) => of(turn).seconds / of(turn).tokens));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
       one_s: over(({ one }) => one.seconds),
       many_s: over(({ many }) => many.seconds),
       times_as_fast: over(({ one, many }) => one.seconds / many.seconds),
+      fastest: fastest(({ one }) => one) / fastest(({ many }) => many),
       ceiling: over(({ one, apart }) => (ranks * one.seconds) / apart.seconds),
       share_of_ceiling: over(({ apart, many }) => apart.seconds / ranks / many.seconds),
       by_processor: over(({ one, many }) => one.processor / many.processor),

@@ -29,7 +29,7 @@ interface Sent {
   ticket: number;
 }
 
-/** Buckets on their way at a time: each is there a second time in f32. */
+/** Buckets on their way at a time, where each is there a second time: a rank that is further than its neighbour waits for it. */
 const mostOnTheWay = 2;
 
 export class Exchange {
@@ -56,7 +56,7 @@ export class Exchange {
 
   /**
    * Takes a bucket's gradients from the parameters and hands them to the group. Every rank begins all in one order. Waits by
-   * blocking where too many are on their way.
+   * blocking where too many are on their way, for the memory that they take.
    */
   begin(index: number, ranks = this.#world.size): void {
     const bucket = this.buckets[index] as Bucket;
@@ -71,7 +71,8 @@ export class Exchange {
       flat.dispose();
       return;
     }
-    this.#settleDownTo(mostOnTheWay - 1);
+    // The sums of f32 gradients take their place and need no memory of their own.
+    if (this.#kind !== 'whole' || bucket.dtype !== 'float32') this.#settleDownTo(mostOnTheWay - 1);
     this.#sent.push({ index, flat, ranks, ...this.#send(group, flat) });
   }
 

@@ -81,13 +81,14 @@ export class SharedStore {
     { timeoutMs, what, missing }: { timeoutMs: number; what: string; missing?: () => Promise<string> },
   ): Promise<T> {
     const begun = performance.now();
-    for (let pause = 1; ; pause = Math.min(20, pause * 1.5)) {
+    for (;;) {
       const value = await ask();
       if (value !== undefined) return value;
       await this.throwIfAborted();
-      if (performance.now() - begun > timeoutMs)
+      const waited = performance.now() - begun;
+      if (waited > timeoutMs)
         throw new WorldError(`Waited ${timeoutMs / 1000} s for ${what}. ${(await missing?.()) ?? ''}`.trimEnd());
-      await sleep(pause);
+      await sleep(pauseAfter(waited));
     }
   }
 
@@ -106,6 +107,9 @@ export class SharedStore {
     if (aborted !== undefined) throw new WorldError(`Rank ${aborted.rank} has ended the run: ${aborted.reason}`);
   }
 }
+
+/** Milliseconds until the store is asked again: a twentieth of what was waited so far, so that little is lost at the end. */
+export const pauseAfter = (waitedMs: number): number => Math.min(20, Math.max(1, waitedMs / 20));
 
 function unreachable(
   error: Error,
