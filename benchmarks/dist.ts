@@ -1,13 +1,17 @@
 /**
- * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 8]`: the same training by one process of one thread and by several, a
- * reward model's step and a GRPO step on the 15M shape. `ceiling` is what the machine gives: as many processes at once that have
- * nothing to do with each other, each with the whole training. All processes live side by side and take turns, a step each, so that
+ * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 8] [--cores 0,1]`: the same training by one process of one thread and by
+ * several, a reward model's step and a GRPO step on the 15M shape. All processes live side by side and take turns, a step each, so that
  * a machine whose speed changes from minute to minute is as fast for one as for the others; the readings are medians over the turns.
- * `fastest` compares the fastest turn of one process with the fastest of the ranks: on a shared host, what others leave of it only
- * ever makes a turn longer.
- * `by_processor` is the processor's seconds of one process over those of the busiest rank: what cores that nobody disturbs would give
- * if no rank ever waited. Also how much of a step its collectives take, and how much of the exchange of gradients is hidden behind
- * backward, by the trace of rank 0 (`--trace folder` keeps it).
+ *
+ * With `--cores` every process stays on one core: ranks on one each, and one process after another on each of them. The cores of a
+ * shared host differ in speed from second to second, by a half and more, and ranks that share a step end with the slower one:
+ * `against_slower` is one process on the slower core over the ranks, `times_as_fast` the mean of one process on each over the ranks.
+ *
+ * `ceiling` is what the machine gives: as many processes at once that have nothing to do with each other, each with the whole
+ * training, until the last of them ends; `share_of_ceiling` is how much of that the ranks have. `by_processor` is the processor's
+ * seconds of one process over those of the busiest rank: what cores that nobody disturbs would give if no rank ever waited. Also how
+ * much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of rank 0
+ * (`--trace folder` keeps it).
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -30,8 +34,6 @@ import { LLAMA_15M } from './shapes.ts';
 /** What a process says of each of its steps. */
 interface Step {
   seconds: number;
-  /** Tokens of its micro-batches, by which steps are compared with others of the same training. */
-  tokens: number;
   /** Seconds of it in which a collective ran on this rank. */
   collectives: number;
   /** Seconds of the processor, of all threads of the process. */
@@ -97,20 +99,27 @@ async function train(kind: string, folder: string, steps: number): Promise<void>
     const { metrics } = value as TrainStep;
     const collectives = (group?.busySeconds ?? 0) - before;
     const { user, system } = process.cpuUsage(used);
-    const tokens = metrics['train/tokens'] ?? 1;
     const processor = (user + system) / 1e6;
-    console.log(JSON.stringify({ seconds: metrics['train/step_time'], tokens, collectives, processor } as Step));
+    console.log(JSON.stringify({ seconds: metrics['train/step_time'], collectives, processor } as Step));
   }
 }
 
-/** A process that trains a step whenever it is told to. */
+interface Work {
+  kind: string;
+  folder: string;
+  steps: number;
+}
+
+/** A process that trains a step whenever it is told to; on one core, where one is given. */
 class Trainer {
   readonly #child: ChildProcess;
   readonly #said: AsyncIterator<string>;
 
-  constructor(work: { kind: string; folder: string; steps: number }, env: Record<string, string>) {
+  constructor(work: Work, env: Record<string, string>, core: string | undefined) {
     const args = [import.meta.filename, 'rank', work.kind, work.folder, String(work.steps)];
-    this.#child = spawn(process.execPath, [...process.execArgv, ...args], {
+    const pinned = core === undefined ? [] : ['taskset', '-c', core];
+    const [command, ...rest] = [...pinned, process.execPath, ...process.execArgv, ...args];
+    this.#child = spawn(command as string, rest, {
       env: { ...process.env, ...env },
       stdio: ['pipe', 'pipe', 'inherit'],
     });
@@ -130,14 +139,14 @@ class Trainer {
   }
 }
 
-/** All ranks of one world. */
-async function worldOf(work: { kind: string; folder: string; steps: number }, ranks: number, trace?: string) {
+/** All ranks of one world, on a core each where those are given. */
+async function worldOf(work: Work, ranks: number, cores: readonly (string | undefined)[], trace?: string) {
   const port = String(await freePort());
   const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
   const more: Record<string, string> = trace === undefined ? {} : { ATTUNE_DIST_TRACE: trace };
   return Array.from({ length: ranks }, (_, rank) => {
     const place = { RANK: `${rank}`, WORLD_SIZE: `${ranks}`, LOCAL_RANK: `${rank}`, LOCAL_WORLD_SIZE: `${ranks}` };
-    return new Trainer(work, { ...place, ...meeting, ...more });
+    return new Trainer(work, { ...place, ...meeting, ...more }, cores[rank]);
   });
 }
 
@@ -148,23 +157,24 @@ const median = (values: readonly number[]) => {
   return ((sorted[Math.floor(middle)] as number) + (sorted[Math.ceil(middle)] as number)) / 2;
 };
 
-/** A step of all these processes at once: the mean of theirs, and the processor's seconds of the busiest. */
-async function stepOf(trainers: readonly Trainer[]): Promise<Step> {
-  const steps = await Promise.all(trainers.map((trainer) => trainer.step()));
-  return {
-    seconds: mean(steps.map(({ seconds }) => seconds)),
-    tokens: (steps[0] as Step).tokens,
-    collectives: mean(steps.map(({ collectives }) => collectives)),
-    processor: Math.max(...steps.map(({ processor }) => processor)),
-  };
+/** A step of all these processes at once. */
+const together = (trainers: readonly Trainer[]) => Promise.all(trainers.map((trainer) => trainer.step()));
+
+async function inTurn(trainers: readonly Trainer[]): Promise<Step[]> {
+  const steps: Step[] = [];
+  for (const trainer of trainers) steps.push(await trainer.step());
+  return steps;
 }
 
-/** A step by one process, by processes apart, and by ranks together. */
+/** A step by one process (on each core), by processes apart, and by ranks together. */
 interface Turn {
-  one: Step;
-  apart: Step;
-  many: Step;
+  one: Step[];
+  apart: Step[];
+  many: Step[];
 }
+
+const seconds = (steps: readonly Step[]) => steps.map((step) => step.seconds);
+const processor = (steps: readonly Step[]) => steps.map((step) => step.processor);
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const { values, positionals } = parseArgs({
@@ -173,6 +183,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     options: {
       ranks: { type: 'string', default: '2' },
       steps: { type: 'string', default: '8' },
+      cores: { type: 'string' },
       trace: { type: 'string' },
     },
   });
@@ -185,27 +196,34 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     // The first turn warms up.
     const work = { kind, folder, steps: Number(values.steps) + 1 };
     const trace = join(values.trace ?? folder, `trace-${kind}`);
-    const one = await worldOf(work, 1);
-    const apart = (await Promise.all(Array.from({ length: ranks }, () => worldOf(work, 1)))).flat();
-    const many = await worldOf(work, ranks, trace);
+    const cores: (string | undefined)[] = values.cores?.split(',') ?? [undefined];
+    const alone = async (count: number) =>
+      (await Promise.all(Array.from({ length: count }, (_, i) => worldOf(work, 1, [cores[i % cores.length]])))).flat();
+    const one = await alone(cores.length);
+    const apart = await alone(ranks);
+    const many = await worldOf(
+      work,
+      ranks,
+      Array.from({ length: ranks }, (_, rank) => cores[rank % cores.length]),
+      trace,
+    );
     const turns: Turn[] = [];
     for (let turn = 0; turn < work.steps; turn++) {
-      const [alone, separate, together] = [await stepOf(one), await stepOf(apart), await stepOf(many)];
-      if (turn > 0) turns.push({ one: alone, apart: separate, many: together });
+      const steps = { one: await inTurn(one), apart: await together(apart), many: await together(many) };
+      if (turn > 0) turns.push(steps);
     }
     await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
     const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
-    const fastest = (of: (turn: Turn) => Step) => Math.min(...turns.map((turn) => of(turn).seconds / of(turn).tokens));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
-      one_s: over(({ one }) => one.seconds),
-      many_s: over(({ many }) => many.seconds),
-      times_as_fast: over(({ one, many }) => one.seconds / many.seconds),
-      fastest: fastest(({ one }) => one) / fastest(({ many }) => many),
-      ceiling: over(({ one, apart }) => (ranks * one.seconds) / apart.seconds),
-      share_of_ceiling: over(({ apart, many }) => apart.seconds / ranks / many.seconds),
-      by_processor: over(({ one, many }) => one.processor / many.processor),
-      collectives_share: over(({ many }) => many.collectives / many.seconds),
+      one_s: over(({ one }) => mean(seconds(one))),
+      many_s: over(({ many }) => mean(seconds(many))),
+      times_as_fast: over(({ one, many }) => mean(seconds(one)) / mean(seconds(many))),
+      against_slower: over(({ one, many }) => Math.max(...seconds(one)) / mean(seconds(many))),
+      ceiling: over(({ one, apart }) => (ranks * mean(seconds(one))) / Math.max(...seconds(apart))),
+      share_of_ceiling: over(({ apart, many }) => Math.max(...seconds(apart)) / ranks / mean(seconds(many))),
+      by_processor: over(({ one, many }) => Math.max(...processor(one)) / Math.max(...processor(many))),
+      collectives_share: over(({ many }) => mean(many.map(({ collectives }) => collectives)) / mean(seconds(many))),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
     };
   }
