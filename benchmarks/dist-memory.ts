@@ -1,7 +1,8 @@
 /**
  * `npm run bench -- dist-memory [--blocks 36] [--ranks 2] [--shard full] [--lora] [--device cuda] [--steps 2]`: training steps of
  * Qwen3-8B's shape (or of some of its blocks) with random weights, and the peak of memory that each rank takes beside what the
- * cost model of docs/distributed.md predicts. Several ranks may share one GPU (Gloo).
+ * cost model of docs/distributed.md predicts. `start_gib` is the peak before the first micro-batch: a model is loaded whole before it
+ * is dealt. Several ranks may share one GPU (Gloo).
  */
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync, writeSync } from 'node:fs';
@@ -53,9 +54,11 @@ interface Measured {
   rank: number;
   parameters: number;
   trained: number;
-  /** Elements of the largest block, and of what is in none. */
+  /** Elements of the largest block, of what is in none, and of the largest tensor. */
   block: number;
   rest: number;
+  large: number;
+  startBytes: number;
   peakBytes: number;
   losses: number[];
   secondsPerStep: number;
@@ -98,34 +101,51 @@ async function measure(values: Values, folder: string): Promise<void> {
     parameters: decoder.parameterCount(),
     trained: count(run.model.trainable()),
     block: Math.max(...blocks),
+    large: Math.max(...Array.from(decoder.tensors(), ([, { numel }]) => numel)),
   };
   const rest = sizes.parameters - blocks.reduce((sum, size) => sum + size, 0);
-  if (onGpu) native.cudaResetPeak(0);
+  const peak = () => (onGpu ? native.cudaMemory(0).peak : 0);
+  let startBytes = 0;
+  // The peak counts from the first micro-batch on, when weights that are dealt are no longer whole.
+  const backward = decoder.backward.bind(decoder);
+  decoder.backward = (...args) => {
+    if (startBytes === 0) {
+      startBytes = peak();
+      if (onGpu) native.cudaResetPeak(0);
+    }
+    return backward(...args);
+  };
   const losses: number[] = [];
   for await (const { metrics } of run) {
     losses.push(metrics['train/loss'] as number);
     if (losses.length < Number(values.steps)) continue;
-    const peakBytes = onGpu ? native.cudaMemory(0).peak : 0;
     const secondsPerStep = metrics['train/step_time'] as number;
-    const measured: Measured = { rank: world.rank, ...sizes, rest, peakBytes, losses, secondsPerStep };
+    const bytes = { startBytes, peakBytes: peak() };
+    const measured: Measured = { rank: world.rank, ...sizes, rest, ...bytes, losses, secondsPerStep };
     // Here and now: a training that goes on to its end, or is left, gathers and saves the whole model.
     writeSync(1, `${JSON.stringify(measured)}\n`);
     process.exit(0);
   }
 }
 
-/** Bytes of weights, gradients and state on each rank (docs/distributed.md); activations come on top. */
-function predicted({ shard, lora }: Values, ranks: number, { parameters, trained, block, rest }: Measured): number {
-  // Adapters are f32: no masters.
+/** Bytes of weights, gradients and state on each rank (docs/distributed.md) with Gloo; activations come on top. */
+function predicted({ shard, lora }: Values, ranks: number, { parameters, trained, ...sizes }: Measured): number {
+  const { block, rest, large } = sizes;
+  // Adapters are f32: no masters, and their buckets are small.
   const state = (lora ? 8 : 12) * trained;
   const gradients = (lora ? 4 : 2) * trained;
-  if (shard === 'none' || ranks === 1) return 2 * parameters + gradients + state;
-  if (shard === 'optimizer') return 2 * parameters + gradients + state / ranks;
-  const weights = (2 * parameters) / ranks + 2 * rest + 2 * 2 * block;
-  if (lora) return weights + gradients + state / ranks;
-  // Sums in f32; and on their way, in bf16 and in f32 with the part that is received: two blocks, or in the end what is in none.
-  const travelling = Math.max(2 * block + 2 * 4 * (1 + 1 / ranks) * block, 4 * (1 + 1 / ranks) * rest);
-  return weights + 2 * rest + (4 * trained) / ranks + travelling + state / ranks;
+  const isFull = shard === 'full' && ranks > 1;
+  const isDealt = shard !== 'none' && ranks > 1;
+  const weights = isFull ? (2 * parameters) / ranks + 2 * rest : 2 * parameters;
+  if (lora) return weights + (isFull ? 4 * block : 0) + gradients + (isDealt ? state / ranks : state);
+  if (ranks === 1) return weights + gradients + state;
+  if (!isDealt) return weights + gradients + state + 2 * large;
+  // The embedding travels last: in f32, and once more where Gloo receives what is added up.
+  const sums = (4 * trained) / ranks;
+  const travelling = 8 * large;
+  if (!isFull) return weights + state / ranks + Math.max(gradients, sums + travelling);
+  // Before that two blocks of weights, one's gradients, and three blocks in f32.
+  return weights + state / ranks + sums + Math.max(18 * block, travelling);
 }
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
@@ -154,6 +174,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     const measured = JSON.parse(text) as Measured;
     yield {
       name: `--shard ${values.shard}${values.lora ? ' --lora' : ''}, ${(measured.parameters / 1e9).toFixed(2)}B, rank ${measured.rank} of ${ranks}`,
+      start_gib: measured.startBytes / GiB,
       peak_gib: measured.peakBytes / GiB,
       predicted_gib: predicted(values, ranks, measured) / GiB,
       s_per_step: measured.secondsPerStep,

@@ -5,40 +5,38 @@ import { Exchange, type ExchangeKind } from './exchange.ts';
 import type { Group } from './group.ts';
 import type { World } from './world.ts';
 
-/** A world of two whose collectives give back what they are given; it notes which of them were waited for by blocking. */
-function worldOfTwo() {
-  const joined: number[] = [];
-  let tickets = 0;
+/** How many buckets were on their way when each one was begun: of five blocks, then of an embedding. */
+async function onTheWay(dtype: DType, kind: ExchangeKind): Promise<number[]> {
+  const beside: number[] = [];
+  let joined = 0;
   const group = {
-    start: () => tickets++,
-    join: (ticket: number) => joined.push(ticket),
+    start: () => beside.push(beside.length - joined),
+    join: () => joined++,
     flush: async () => {},
   } as unknown as Group;
-  return { world: { rank: 0, size: 2, groupFor: () => group } as unknown as World, joined };
-}
-
-async function exchanged(dtype: DType, kind: ExchangeKind): Promise<{ during: number; after: number }> {
-  const { world, joined } = worldOfTwo();
-  const parameters = Array.from({ length: 5 }, (_, i): [string, Tensor] => [
-    `model.layers.${i}.weight`,
+  const world = { rank: 0, size: 2, groupFor: () => group } as unknown as World;
+  const blocks = Array.from({ length: 5 }, (_, i): [string, Tensor] => [
+    `layers.${i}.weight`,
     keep(zeros([4], { dtype })),
   ]);
-  const exchange = new Exchange(bucketsOf(parameters, 2), world, kind);
+  const parameters: [string, Tensor][] = [...blocks, ['embed_tokens.weight', keep(zeros([1 << 20], { dtype }))]];
   scope(() => {
-    for (const [, parameter] of parameters) parameter.grad = ones([4], { dtype });
+    for (const [, parameter] of parameters) parameter.grad = ones([...parameter.shape], { dtype });
   });
+  const exchange = new Exchange(bucketsOf(parameters, 2), world, kind);
   for (const index of exchange.order) exchange.begin(index);
-  const during = joined.length;
   await exchange.settle();
+  expect(joined).toBe(6);
   exchange.dispose();
   for (const [, parameter] of parameters) parameter.dispose();
-  return { during, after: joined.length };
+  return beside;
 }
 
-it('waits within backward only where buckets on their way take memory of their own', async () => {
+it('waits for earlier buckets only where those on their way take memory of their own', async () => {
   const before = liveTensors();
-  expect(await exchanged('float32', 'whole')).toEqual({ during: 0, after: 5 });
-  expect(await exchanged('bfloat16', 'whole')).toEqual({ during: 3, after: 5 });
-  expect(await exchanged('float32', 'part')).toEqual({ during: 3, after: 5 });
+  expect(await onTheWay('float32', 'whole')).toEqual([0, 1, 2, 3, 4, 5]);
+  // A block travels beside one other, the embedding alone.
+  expect(await onTheWay('bfloat16', 'whole')).toEqual([0, 1, 1, 1, 1, 0]);
+  expect(await onTheWay('float32', 'part')).toEqual([0, 1, 1, 1, 1, 0]);
   expect(liveTensors()).toBe(before);
 });

@@ -63,17 +63,25 @@ export class Exchange {
     scope(() => {
       for (const { name, parameter } of bucket.slices) if (parameter.grad !== null) this.present.add(name);
     });
+    const group = this.#world.groupFor(bucket.device);
+    if (group !== null) this.#makeRoomFor(bucket);
     const flat = flattened(bucket);
     for (const { parameter } of bucket.slices) parameter.grad = null;
-    const group = this.#world.groupFor(bucket.device);
     if (group === null) {
       this.#add(index, flat);
       flat.dispose();
       return;
     }
-    // The sums of f32 gradients take their place and need no memory of their own.
-    if (this.#kind !== 'whole' || bucket.dtype !== 'float32') this.#settleDownTo(mostOnTheWay - 1);
     this.#sent.push({ index, flat, ranks, ...this.#send(group, flat) });
+  }
+
+  /**
+   * Waits until a bucket may travel beside those on their way. The sums of f32 gradients take their place and need no memory of
+   * their own. What is in no block comes last, when nothing is left to compute beside it, and may be far larger than a block.
+   */
+  #makeRoomFor({ block, dtype }: Bucket): void {
+    if (this.#kind === 'whole' && dtype === 'float32') return;
+    this.#settleDownTo(block === null ? 0 : mostOnTheWay - 1);
   }
 
   #send(group: Group, flat: Tensor): Pick<Sent, 'received' | 'ticket'> {

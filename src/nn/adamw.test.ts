@@ -206,6 +206,28 @@ describe('its state', () => {
   });
 });
 
+describe.each([true, false])('gradients converted in parts, fused: %s', (fused) => {
+  it('gives the bits of one conversion, whatever the parts', () => {
+    const shapes = { embedding: [7, 5], vector: [11], small: [2, 2] };
+    const trained = (convertedAtOnce?: number) =>
+      scope(() => {
+        const named = Object.entries(shapes).map(([name, shape], i): [string, Tensor] => [
+          name,
+          sines(i, shape).to('bfloat16').requiresGrad_(),
+        ]);
+        using optimiser = new AdamW(named, { lr: 0.1, weightDecay: 0.1, fused, convertedAtOnce });
+        for (let t = 0; t < 3; t++) {
+          for (const [i, [, parameter]] of named.entries())
+            parameter.grad = sines(10 * t + i, [...parameter.shape]).to('bfloat16');
+          optimiser.step();
+        }
+        return named.map(([, parameter]) => parameter.numbers());
+      });
+    const whole = trained();
+    for (const most of [1, 4, 12, 30]) expect(trained(most)).toEqual(whole);
+  });
+});
+
 describe('wrong use', () => {
   it.each([
     [{ lr: -1 }],

@@ -33,6 +33,8 @@ export interface AdamWOptions {
   decays?: (name: string, parameter: Tensor) => boolean;
   /** The update in one kernel; by default wherever there is one. */
   fused?: boolean;
+  /** Elements of half-precision gradients that are converted to f32 at a time: the copies of all would be as large as the masters. */
+  convertedAtOnce?: number;
 }
 
 interface Slot {
@@ -56,6 +58,7 @@ export class AdamW {
   readonly #betas: readonly [number, number];
   readonly #eps: number;
   readonly #fused: boolean;
+  readonly #convertedAtOnce: number;
   readonly #slots: Slot[];
   #steps = 0;
 
@@ -76,6 +79,7 @@ export class AdamW {
     this.#betas = betas;
     this.#eps = eps;
     this.#fused = options.fused ?? true;
+    this.#convertedAtOnce = options.convertedAtOnce ?? 1 << 26;
     const seen = new Set<Tensor>();
     this.#slots = noGrad(() =>
       Array.from(parameters, ([name, parameter]) => {
@@ -110,7 +114,7 @@ export class AdamW {
     this.#steps++;
     scope(() =>
       noGrad(() => {
-        const groups = new Map<string, { slot: Slot; gradient: Tensor }[]>();
+        const groups = new Map<string, Graded[]>();
         for (const slot of this.#slots) {
           const gradient = slot.parameter.grad;
           if (gradient === null) continue;
@@ -120,12 +124,13 @@ export class AdamW {
           group.push({ slot, gradient });
           groups.set(key, group);
         }
-        for (const group of groups.values()) for (const part of inParts(group)) scope(() => this.#update(part));
+        for (const group of groups.values())
+          for (const part of inParts(group, this.#convertedAtOnce)) scope(() => this.#update(part));
       }),
     );
   }
 
-  #update(group: { slot: Slot; gradient: Tensor }[]): void {
+  #update(group: Graded[]): void {
     const first = (group[0] as { slot: Slot }).slot;
     const masters = group.map(({ slot }) => slot.master);
     const averages = group.map(({ slot }) => slot.average);
@@ -253,17 +258,20 @@ export class AdamW {
   }
 }
 
-/** Elements whose gradients are converted to the master's dtype at a time: the copies of all would be as large as the masters. */
-const convertedAtOnce = 1 << 26;
+/** A parameter's state, and its gradient. */
+interface Graded {
+  slot: Slot;
+  gradient: Tensor;
+}
 
 /** One part where nothing is converted: one call of the kernel for all. */
-function inParts(group: { slot: Slot; gradient: Tensor }[]): { slot: Slot; gradient: Tensor }[][] {
+function inParts(group: Graded[], most: number): Graded[][] {
   if (group.every(({ slot, gradient }) => gradient.dtype === slot.master.dtype)) return [group];
-  const parts: (typeof group)[] = [];
+  const parts: Graded[][] = [];
   let elements = Number.POSITIVE_INFINITY;
-  for (const each of group) {
+  for (const each of group.flatMap((whole) => inRows(whole, most))) {
     const { numel } = each.gradient;
-    if (elements + numel > convertedAtOnce) {
+    if (elements + numel > most) {
       parts.push([]);
       elements = 0;
     }
@@ -271,6 +279,28 @@ function inParts(group: { slot: Slot; gradient: Tensor }[]): { slot: Slot; gradi
     elements += numel;
   }
   return parts;
+}
+
+/** A parameter larger than a part, such as an embedding, in groups of its rows. */
+function inRows(whole: Graded, most: number): Graded[] {
+  const { slot, gradient } = whole;
+  const [rows = 1] = gradient.shape;
+  if (gradient.numel <= most || rows === 1 || slot.master === slot.parameter) return [whole];
+  const each = Math.max(1, Math.floor(most / (gradient.numel / rows)));
+  return Array.from({ length: Math.ceil(rows / each) }, (_, i) => {
+    const part = (values: Tensor) => values.narrow(0, i * each, Math.min(each, rows - i * each));
+    const { parameter, master, average, square } = slot;
+    return {
+      slot: {
+        ...slot,
+        parameter: part(parameter.detach()),
+        master: part(master),
+        average: part(average),
+        square: part(square),
+      },
+      gradient: part(gradient),
+    };
+  });
 }
 
 function isCount(value: unknown): value is number {

@@ -27,7 +27,6 @@ interface Job {
 /** A training of a few steps; rank 0 prints its losses and the memory at its peak. */
 async function train({ label, folder, config }: Job): Promise<void> {
   const world = await joinWorld();
-  if (cudaCount() > 0) resetPeakMemory();
   using run = await trainSft(
     {
       dataset: [...corpusRows('sft', { tasks: 'chain_sum:2', count: 64, seed: 3 })] as never,
@@ -45,6 +44,7 @@ async function train({ label, folder, config }: Job): Promise<void> {
     } as never,
     { cache: false, run: { curves: false } },
   ).open();
+  if (cudaCount() > 0) resetPeakMemory();
   const losses: number[] = [];
   const begun = performance.now();
   for await (const { metrics } of run) losses.push(metrics['train/loss'] as number);
@@ -68,7 +68,9 @@ async function ranks(size: number, jobs: readonly Job[]): Promise<void> {
         env: { ...process.env, ...place, ...meeting, ...own },
         stdio: 'inherit',
       });
-      return new Promise((resolve) => child.on('close', resolve));
+      return new Promise<void>((resolve, reject) =>
+        child.on('close', (code) => (code === 0 ? resolve() : reject(new Error(`rank ${rank} ended with ${code}`)))),
+      );
     }),
   );
 }
