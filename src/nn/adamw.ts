@@ -4,8 +4,9 @@
  *   m ← β₁m + (1−β₁)g,  v ← β₂v + (1−β₂)g²,  θ ← θ − lr·λ·θ − lr·m̂/(√v̂ + ε)
  *
  * Parameters in bf16 or f16 have an f32 master copy: an update of 1e-6 relative to a weight is far below bf16's 2⁻⁸ and
- * would vanish otherwise. libtorch's fused kernel is used where it has one, our own for f32 on CPUs where it has none, its foreach
- * operators elsewhere.
+ * would vanish otherwise. On CPUs f32 is updated by our own kernel, whose bits do not depend on where an element stands: parameters
+ * that are dealt over processes get the bits of whole ones. libtorch's fused kernel is used elsewhere where it has one (its own for
+ * CPUs rounds the last elements of a tensor in another way), and its foreach operators where it has none.
  */
 import { UserError } from '../errors.ts';
 import {
@@ -138,13 +139,13 @@ export class AdamW {
     const gradients = group.map(({ slot, gradient }) =>
       gradient.dtype === slot.master.dtype ? gradient : gradient.to(slot.master.dtype),
     );
-    if (this.#fused && fusedRuns(first.master)) {
+    if (this.#fused && masters.every(isPlainFloat) && gradients.every(isPlainFloat)) {
+      const { decay, steps } = first;
+      aten('attune::adamw_', masters, gradients, averages, squares, this.lr, ...this.#betas, decay, this.#eps, steps);
+    } else if (this.#fused && fusedRuns(first.master)) {
       const step = tensor(first.steps, { device: first.master.device });
       const steps = masters.map(() => step);
       fusedUpdate(masters, gradients, averages, squares, steps, this.lr, this.#betas, first.decay, this.#eps);
-    } else if (this.#fused && masters.every(isPlainFloat) && gradients.every(isPlainFloat)) {
-      const { decay, steps } = first;
-      aten('attune::adamw_', masters, gradients, averages, squares, this.lr, ...this.#betas, decay, this.#eps, steps);
     } else {
       this.#foreach(masters, gradients, averages, squares, first);
     }
