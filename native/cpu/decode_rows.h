@@ -1,5 +1,7 @@
 // Attention of a decoding step on the CPU: each row's new k and v are written to its slot of the cache, and its queries attend to
-// everything in the slot. The RMS norm and the rotation of q and k are done on the way where they are wanted.
+// everything in the slot. The RMS norm and the rotation of q and k are done on the way where they are wanted. The cache lies in
+// blocks: position p of a slot is at table[p / block]·block + p % block. Rows may share a slot, several tokens of one sequence: all
+// keys and values are then written first, and a row sees what lies before its own position.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -11,10 +13,12 @@ namespace attune {
 
 template <typename T>
 struct DecodeRows {
-  int64_t rows, heads, groups, size, length;
+  int64_t rows, heads, groups, size;
   const T *q, *k, *v;  // of the first row
   int64_t qStride, kvStride;  // from row to row
-  T *keys, *values;  // [slots, length, groups, size]
+  T *keys, *values;  // [blocks, block, groups, size]
+  const int32_t* tables;  // [slots, tableWidth]: the blocks of each slot
+  int64_t block, tableWidth;
   const int64_t *slots, *positions;  // per row
   float scale;
   int64_t window = 0;  // 0: all
@@ -88,25 +92,43 @@ inline void addValue(float w, const T* v, int64_t size, float* sum) {
   for (; i < size; i++) sum[i] += w * static_cast<float>(v[i]);
 }
 
+// Calls body(t, count, place) for each run of neighbouring places of a slot's positions [begin, end); t counts from `begin`.
+template <typename Body>
+inline void eachRun(const int32_t* table, int64_t block, int64_t begin, int64_t end, Body body) {
+  for (int64_t p = begin; p < end;) {
+    const int64_t count = std::min(block - p % block, end - p);
+    body(p - begin, count, table[p / block] * block + p % block);
+    p += count;
+  }
+}
+
 struct DecodeScratch {
+  int64_t longest;  // positions that a row attends to, at most
   std::vector<float> scores, sums;
   std::vector<int64_t> places;
 };
+
+// Writes k and v of groups [first, last) of one row to the cache.
+template <typename T>
+void writeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup) {
+  const int64_t size = in.size, position = in.positions[row];
+  const int64_t place = in.tables[in.slots[row] * in.tableWidth + position / in.block] * in.block + position % in.block;
+  for (int64_t group = firstGroup; group < lastGroup; group++) {
+    const int64_t at = (place * in.groups + group) * size;
+    prepareHead(in, row, in.k + row * in.kvStride + group * size, in.kWeight, in.keys + at);
+    std::copy_n(in.v + row * in.kvStride + group * size, size, in.values + at);
+  }
+}
 
 // The heads of groups [first, last) of one row. The loop goes position by position with all heads at each, the order in which
 // the cache lies in memory. A step is bound by reading the cache: in order it reads 18 GB/s on a Neoverse-N1, four positions at a
 // time 9 GB/s, with or without prefetching.
 template <typename T>
-void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
+void attendRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
                DecodeScratch& scratch) {
   const int64_t size = in.size, share = in.heads / in.groups, stride = in.groups * size, position = in.positions[row];
-  const int64_t firstHead = firstGroup * share, heads = (lastGroup - firstGroup) * share;
-  T *keys = in.keys + in.slots[row] * in.length * stride, *values = in.values + in.slots[row] * in.length * stride;
-  for (int64_t group = firstGroup; group < lastGroup; group++) {
-    const int64_t at = position * stride + group * size;
-    prepareHead(in, row, in.k + row * in.kvStride + group * size, in.kWeight, keys + at);
-    std::copy_n(in.v + row * in.kvStride + group * size, size, values + at);
-  }
+  const int64_t firstHead = firstGroup * share, heads = (lastGroup - firstGroup) * share, longest = scratch.longest;
+  const int32_t* table = in.tables + in.slots[row] * in.tableWidth;
   for (int64_t h = 0; h < heads; h++)
     prepareHead(in, row, in.q + row * in.qStride + (firstHead + h) * size, in.qWeight, queries.data() + h * size);
 
@@ -114,17 +136,17 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
   float *scores = scratch.scores.data(), *sums = scratch.sums.data();
   int64_t* places = scratch.places.data();  // where each head's group begins within a position; saves a division in the loops
   for (int64_t h = 0; h < heads; h++) places[h] = h / share * size;
-  const T *seenKeys = keys + begin * stride + firstGroup * size, *seenValues = values + begin * stride + firstGroup * size;
-  for (int64_t t = 0; t < count; t++) {
-    int64_t h = 0;
-    for (; h + 4 <= heads; h += 4)
-      headDots<4>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
-    for (; h < heads; h++)
-      headDots<1>(queries.data() + h * size, seenKeys + t * stride, places + h, size, scores + h * in.length + t, in.length);
-  }
+  eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
+    const T* keys = in.keys + place * stride + firstGroup * size;
+    for (const int64_t end = t + run; t < end; t++, keys += stride) {
+      int64_t h = 0;
+      for (; h + 4 <= heads; h += 4) headDots<4>(queries.data() + h * size, keys, places + h, size, scores + h * longest + t, longest);
+      for (; h < heads; h++) headDots<1>(queries.data() + h * size, keys, places + h, size, scores + h * longest + t, longest);
+    }
+  });
 
   for (int64_t h = 0; h < heads; h++) {
-    float* own = scores + h * in.length;
+    float* own = scores + h * longest;
     const float* bias = in.bias == nullptr ? nullptr : in.bias + (firstHead + h) * in.biasLength + begin;
     for (int64_t t = 0; t < count; t++) own[t] *= in.scale;
     if (bias != nullptr)
@@ -134,18 +156,36 @@ void decodeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
   }
 
   std::fill_n(sums, heads * size, 0.0f);
-  for (int64_t t = 0; t < count; t++)
-    for (int64_t h = 0; h < heads; h++) addValue(scores[h * in.length + t], seenValues + t * stride + places[h], size, sums + h * size);
+  eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
+    const T* values = in.values + place * stride + firstGroup * size;
+    for (const int64_t end = t + run; t < end; t++, values += stride)
+      for (int64_t h = 0; h < heads; h++) addValue(scores[h * longest + t], values + places[h], size, sums + h * size);
+  });
   T* out = in.out + (row * in.heads + firstHead) * size;
   for (int64_t i = 0; i < heads * size; i++) out[i] = static_cast<T>(sums[i]);
 }
 
-/** Checks that slots and positions are within the cache; contiguous int64 tensors on the CPU. */
-inline void checkPlaces(const at::Tensor& slots, const at::Tensor& positions, int64_t slotCount, int64_t length) {
+/** Checks that slots and positions, and the blocks that hold them, are within the cache; contiguous tensors on the CPU. */
+inline void checkPlaces(const at::Tensor& keys, const at::Tensor& tables, const at::Tensor& slots, const at::Tensor& positions) {
+  const int64_t blocks = keys.size(0), block = keys.size(1), width = tables.size(1);
   const int64_t *slot = slots.data_ptr<int64_t>(), *position = positions.data_ptr<int64_t>();
-  for (int64_t i = 0; i < slots.size(0); i++)
-    TORCH_CHECK(slot[i] >= 0 && slot[i] < slotCount && position[i] >= 0 && position[i] < length,
+  for (int64_t i = 0; i < slots.size(0); i++) {
+    TORCH_CHECK(slot[i] >= 0 && slot[i] < tables.size(0) && position[i] >= 0 && position[i] < width * block,
                 "a slot or position lies outside the cache");
+    const int32_t* table = tables.data_ptr<int32_t>() + slot[i] * width;
+    TORCH_CHECK(std::all_of(table, table + position[i] / block + 1, [&](int32_t at) { return at >= 0 && at < blocks; }),
+                "a block lies outside the cache");
+  }
+}
+
+/** Whether two rows have the same slot. */
+inline bool sharesSlots(const int64_t* slots, int64_t rows) {
+  std::vector<bool> seen(*std::max_element(slots, slots + rows) + 1);
+  for (int64_t i = 0; i < rows; i++) {
+    if (seen[slots[i]]) return true;
+    seen[slots[i]] = true;
+  }
+  return false;
 }
 
 // One parallel task is a row, or some of a row's groups where there are fewer rows than threads.
@@ -153,13 +193,20 @@ template <typename T>
 void decodeRows(const DecodeRows<T>& in) {
   if (in.rows == 0) return;
   const int64_t parts = std::min<int64_t>(in.groups, (at::get_num_threads() + in.rows - 1) / in.rows);
+  const int64_t longest = *std::max_element(in.positions, in.positions + in.rows) + 1;
+  const bool writeFirst = sharesSlots(in.slots, in.rows);
+  if (writeFirst)
+    at::parallel_for(0, in.rows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; row++) writeRow(in, row, 0, in.groups);
+    });
   at::parallel_for(0, in.rows * parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t most = (in.groups + parts - 1) / parts * (in.heads / in.groups);
     std::vector<T> queries(most * in.size);
-    DecodeScratch scratch{std::vector<float>(most * in.length), std::vector<float>(most * in.size), std::vector<int64_t>(most)};
+    DecodeScratch scratch{longest, std::vector<float>(most * longest), std::vector<float>(most * in.size), std::vector<int64_t>(most)};
     for (int64_t task = begin; task < end; task++) {
-      const int64_t row = task / parts, part = task % parts;
-      decodeRow(in, row, part * in.groups / parts, (part + 1) * in.groups / parts, queries, scratch);
+      const int64_t row = task / parts, first = task % parts * in.groups / parts, last = (task % parts + 1) * in.groups / parts;
+      if (!writeFirst) writeRow(in, row, first, last);
+      attendRow(in, row, first, last, queries, scratch);
     }
   });
 }

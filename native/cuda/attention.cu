@@ -22,8 +22,9 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
 
   const int position = static_cast<int>(a.positions[row]);
   const int64_t angles = a.ofStep ? position : row;
-  const int64_t place = a.slots[row] * a.length * stride + group * D;
-  T *keys = static_cast<T*>(a.keys) + place, *values = static_cast<T*>(a.values) + place;
+  const int32_t* table = tableOf(a, row);
+  const int64_t newest = place(table, position) * stride;
+  T *keys = static_cast<T*>(a.keys) + group * D, *values = static_cast<T*>(a.values) + group * D;
   if (warp == 0) {
     Head<T, D> q(a, angles, a.qWeight, true);
     q.prepare(static_cast<const T*>(a.q) + row * a.qStride + head * D, scratch[0]);
@@ -31,11 +32,11 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   } else if (warp == 1) {
     Head<T, D> k(a, angles, a.kWeight, true);
     k.prepare(static_cast<const T*>(a.k) + row * a.kvStride + group * D, scratch[1]);
-    k.store([&](int d, float x) { keys[position * stride + d] = narrow<T>(x); });  // the heads of a group all write the same values
+    k.store([&](int d, float x) { keys[newest + d] = narrow<T>(x); });  // the heads of a group all write the same values
   } else if (warp == 2) {
     Head<T, D> v(a, angles, nullptr, false);
     v.prepare(static_cast<const T*>(a.v) + row * a.kvStride + group * D, scratch[2]);
-    v.store([&](int d, float x) { values[position * stride + d] = narrow<T>(x); });
+    v.store([&](int d, float x) { values[newest + d] = narrow<T>(x); });
   }
   __syncthreads();
 
@@ -48,8 +49,9 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
     const int t = start + team;
     const bool inside = t <= position;
     Run<T, E> key, value;
-    key.load(keys + (inside ? t : position) * stride + lane * E);
-    value.load(values + (inside ? t : position) * stride + lane * E);
+    const int64_t at = place(table, inside ? t : position) * stride + lane * E;
+    key.load(keys + at);
+    value.load(values + at);
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < E; i++) dot += q[i] * key[i];

@@ -30,25 +30,30 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
 
   const int position = static_cast<int>(a.positions[row]);
   const int64_t angles = a.ofStep ? position : row;
-  const int begin = (a.window > 0 && position - a.window + 1 > 0 ? static_cast<int>(position - a.window + 1) : 0) + warp * kTile;
-  const int64_t place = a.slots[row] * a.length * stride + group * D;
-  T *keys = static_cast<T*>(a.keys) + place, *values = static_cast<T*>(a.values) + place;
+  const int first = a.window > 0 && position - a.window + 1 > 0 ? static_cast<int>(position - a.window + 1) : 0;
+  const int begin = first / kTile * kTile + warp * kTile;  // a tile lies within a block of the cache
+  const int32_t* table = tableOf(a, row);
+  T *keys = static_cast<T*>(a.keys) + group * D, *values = static_cast<T*>(a.values) + group * D;
+  const auto tileAt = [&](int start) { return start <= position ? place(table, start) : 0; };
+  int tile = tileAt(begin);  // where the next tile lies: known before its keys are asked for
   uint4 low[kSteps], high[kSteps];  // of keys g and g + 8 of a tile: eight dimensions of each 32
   Run<T, kOwn> value[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9: an eighth of the dimensions
   const auto ask = [&](int start) {
-    const auto slice = [&](int key, int step) {
-      return key <= position ? *reinterpret_cast<const uint4*>(keys + key * stride + step * 32 + t * 8) : uint4{};
+    const T *key = keys + (tile + g) * stride + t * 8, *from = values + (tile + 2 * t) * stride + g * kOwn;
+    const auto slice = [&](int more, int step) {
+      return start + g + more <= position ? *reinterpret_cast<const uint4*>(key + more * stride + step * 32) : uint4{};
     };
 #pragma unroll
-    for (int step = 0; step < kSteps; step++) low[step] = slice(start + g, step), high[step] = slice(start + g + 8, step);
+    for (int step = 0; step < kSteps; step++) low[step] = slice(0, step), high[step] = slice(8, step);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int key = start + 2 * t + i % 2 + i / 2 * 8;
-      if (key <= position)
-        value[i].load(values + key * stride + g * kOwn);
+      const int more = i % 2 + i / 2 * 8;
+      if (start + 2 * t + more <= position)
+        value[i].load(from + more * stride);
       else
         value[i].clear();
     }
+    tile = tileAt(start + kTile * kWarps);
   };
   const bool ahead = begin + kTile <= position;  // the whole first tile was in the cache before this step
   if (ahead) ask(begin);
@@ -61,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
       one.store([&](int d, float x) { queries[which][d] = narrow<T>(x); });
     } else {
       const bool isK = which == heads;
-      T* to = (isK ? keys : values) + position * stride;  // the blocks of a group all write the same values
+      T* to = (isK ? keys : values) + place(table, position) * stride;  // the blocks of a group all write the same values
       one.prepare(static_cast<const T*>(isK ? a.k : a.v) + row * a.kvStride + group * D, scratch[warp]);
       one.store([&](int d, float x) { to[d] = narrow<T>(x); });
     }
@@ -97,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attentionMmaKernel(
       const int key = start + g + j / 2 * 8, which = 2 * t + j % 2;
       score[j] =
           score[j] * a.scale + (a.bias == nullptr || which >= heads || key > position ? 0.0f : a.bias[(head + which) * a.biasLength + key]);
-      if (key > position) score[j] = -INFINITY;
+      if (key > position || key < first) score[j] = -INFINITY;
     }
     float fade[2];
 #pragma unroll

@@ -1,9 +1,22 @@
-// One head of a new token's q, k or v, by one warp: normed, rotated and rounded to the model's dtype.
+// What the kernels of attention share: where a position of a row lies in the cache, and one head of a new token's q, k or v.
 #pragma once
 #include "cuda/numbers.cuh"
 
 namespace attune {
 
+// Keys and values lie in blocks of kCacheBlock positions; a slot's table names the blocks of its positions in order. Every kernel
+// that reads or writes the cache finds its place here.
+
+/** The blocks of a row's positions. */
+__device__ inline const int32_t* tableOf(const AttentionArgs& a, int64_t row) { return a.tables + a.slots[row] * a.tableWidth; }
+
+/** The position as an index into [blocks · kCacheBlock, groups, size]. */
+__device__ inline int place(const int32_t* table, int position) {
+  return table[position / kCacheBlock] * kCacheBlock + position % kCacheBlock;
+}
+__device__ inline int place(const AttentionArgs& a, int64_t row, int position) { return place(tableOf(a, row), position); }
+
+/** One head of q, k or v, by one warp: normed, rotated and rounded to the model's dtype. */
 template <typename T, int D>
 struct Head {
   static constexpr int kEach = (D + 31) / 32;

@@ -20,7 +20,8 @@ bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
 enum class AttentionOf { Projection, Step };
 at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);
 at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
-                               const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window, const at::Tensor& bias);
+                               const at::Tensor& tables, const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window,
+                               const at::Tensor& bias);
 struct FewRowsProduct {
   const at::Tensor &x, &weight, &bias, &norm;  // bias and norm may be undefined
   double eps;

@@ -32,11 +32,14 @@ void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr(
 float* floats(const Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
 
 // The arguments about cache and rows that both forms of decoding attention share.
-AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions, double scale, int64_t window) {
+AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& tables, const Tensor& slots, const Tensor& positions, double scale,
+                            int64_t window) {
+  TORCH_CHECK(keys.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
   AttentionArgs args{};
   args.keys = keys.data_ptr();
   args.values = values.data_ptr();
-  args.length = keys.size(1);
+  args.tables = tables.data_ptr<int32_t>();
+  args.tableWidth = tables.size(1);
   args.groups = keys.size(2);
   args.size = keys.size(3);
   args.slots = slots.data_ptr<int64_t>();
@@ -85,7 +88,7 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, A
   const Launch launch(in.qkv);
   const int64_t rows = in.qkv.size(0), size = keys.size(3), itemSize = in.qkv.element_size();
   Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
-  AttentionArgs args = attentionOver(keys, values, in.slots, in.positions, in.scale, in.window);
+  AttentionArgs args = attentionOver(keys, values, in.tables, in.slots, in.positions, in.scale, in.window);
   const char* q = static_cast<const char*>(in.qkv.data_ptr());
   const char* k = q + in.heads * size * itemSize;
   args.q = q;
@@ -108,11 +111,11 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, A
   return out;
 }
 
-Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
-                           const Tensor& positions, double scale, int64_t window, const Tensor& bias) {
+Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& tables,
+                           const Tensor& slots, const Tensor& positions, double scale, int64_t window, const Tensor& bias) {
   const Launch launch(q);
   Tensor out = at::empty_like(q);
-  AttentionArgs args = attentionOver(keys, values, slots, positions, scale, window);
+  AttentionArgs args = attentionOver(keys, values, tables, slots, positions, scale, window);
   args.q = q.data_ptr();
   args.k = k.data_ptr();
   args.v = v.data_ptr();

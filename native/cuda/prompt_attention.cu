@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(32 * kFewWarps) prepareKernel(PromptAttentionA
   const T* from = isQ ? static_cast<const T*>(a.q) + row * a.qStride : static_cast<const T*>(isK ? a.k : a.v) + row * a.kvStride;
   one.prepare(from + head * D, scratch[warp]);
   T* to = isQ ? static_cast<T*>(p.queries) + (row * heads + head) * D
-              : static_cast<T*>(isK ? a.keys : a.values) + ((a.slots[row] * a.length + a.positions[row]) * groups + head) * D;
+              : static_cast<T*>(isK ? a.keys : a.values) + (place(a, row, static_cast<int>(a.positions[row])) * groups + head) * D;
   one.store([&](int d, float x) { to[d] = narrow<T>(x); });
 }
 
@@ -82,28 +82,32 @@ __global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs 
       const int row = (2 * t + j) / H;
       own[j] = row >= from && row < to && (2 * t + j) % H < heads ? static_cast<int>(a.positions[firstRow + row]) : -1;
     }
-    const int window = static_cast<int>(a.window), firstKey = window > 0 ? max(0, earliest - window + 1) : 0;
+    const int window = static_cast<int>(a.window), firstKey = window > 0 ? max(0, earliest - window + 1) / kTile * kTile : 0;
     const int turns = kTile * kWarps * static_cast<int>(p.splits);
     const int each = (latest + 1 - firstKey + turns - 1) / turns * kTile * kWarps;
     const int begin = firstKey + static_cast<int>(blockIdx.z) * each, end = min(latest + 1, begin + each);
-    const int64_t place = slot * a.length * stride + group * D;
-    const T *keys = static_cast<const T*>(a.keys) + place, *values = static_cast<const T*>(a.values) + place;
+    const int32_t* table = tableOf(a, firstRow + from);
+    const T *keys = static_cast<const T*>(a.keys) + group * D, *values = static_cast<const T*>(a.values) + group * D;
+    const auto tileAt = [&](int start) { return start < end ? place(table, start) : 0; };  // a tile lies within a block of the cache
+    int tile = tileAt(begin + warp * kTile);  // where the next tile lies: known before its keys are asked for
     uint4 low[kSteps], high[kSteps];  // of keys g and g + 8 of a tile: eight dimensions of each 32
     Run<T, kOwn> value[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9: an eighth of the dimensions
     const auto ask = [&](int start) {
-      const auto slice = [&](int key, int step) {
-        return key < end ? *reinterpret_cast<const uint4*>(keys + key * stride + step * 32 + t * 8) : uint4{};
+      const T *key = keys + (tile + g) * stride + t * 8, *from = values + (tile + 2 * t) * stride + g * kOwn;
+      const auto slice = [&](int more, int step) {
+        return start + g + more < end ? *reinterpret_cast<const uint4*>(key + more * stride + step * 32) : uint4{};
       };
 #pragma unroll
-      for (int step = 0; step < kSteps; step++) low[step] = slice(start + g, step), high[step] = slice(start + g + 8, step);
+      for (int step = 0; step < kSteps; step++) low[step] = slice(0, step), high[step] = slice(8, step);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        const int key = start + 2 * t + i % 2 + i / 2 * 8;
-        if (key < end)
-          value[i].load(values + key * stride + g * kOwn);
+        const int more = i % 2 + i / 2 * 8;
+        if (start + 2 * t + more < end)
+          value[i].load(from + more * stride);
         else
           value[i].clear();
       }
+      tile = tileAt(start + kTile * kWarps);
     };
     if (begin + warp * kTile < end) ask(begin + warp * kTile);
     for (int start = begin + warp * kTile; start < end; start += kTile * kWarps) {
@@ -189,8 +193,7 @@ __global__ void __launch_bounds__(32 * kFewWarps) combineKernel(PromptAttentionA
   for (int64_t part = 0; part < p.splits; part++) whole += p.totals[part * all + at] * faded(p.peaks[part * all + at], top);
   for (int d = threadIdx.x % 32; d < D; d += 32) {
     float result = 0;
-    for (int64_t part = 0; part < p.splits; part++)
-      result += p.sums[(part * all + at) * D + d] * faded(p.peaks[part * all + at], top);
+    for (int64_t part = 0; part < p.splits; part++) result += p.sums[(part * all + at) * D + d] * faded(p.peaks[part * all + at], top);
     static_cast<T*>(p.rows.out)[at * D + d] = narrow<T>(result / whole);
   }
 }
@@ -201,7 +204,8 @@ void attend(const PromptAttentionArgs& p, cudaStream_t stream) {
   const auto blocks = [](int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); };
   const int64_t share = a.heads / a.groups;
   const auto launch = [&](auto kernel, int64_t most) {
-    const dim3 grid(blocks(a.rows, kColumns / most), static_cast<unsigned>(a.groups) * blocks(share, most), static_cast<unsigned>(p.splits));
+    const dim3 grid(blocks(a.rows, kColumns / most), static_cast<unsigned>(a.groups) * blocks(share, most),
+                    static_cast<unsigned>(p.splits));
     launchInRow(kernel, grid, kThreads, 1, stream, p);
   };
   const dim3 heads(static_cast<unsigned>(a.rows), blocks(a.heads + 2 * a.groups, kFewWarps));

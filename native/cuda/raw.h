@@ -6,6 +6,9 @@
 
 namespace attune {
 
+/** Positions of a block of the cache. */
+constexpr int kCacheBlock = 64;
+
 enum class Kind : int { Float32, Float16, BFloat16 };
 
 struct RopeArgs {
@@ -22,10 +25,11 @@ struct AttentionArgs {
   int64_t qStride, kvStride;  // from row to row
   const void *qWeight, *kWeight;  // [size] or null: no norm
   const float *cosines, *sines;  // [rows, half], or of a step one row per position; or null: no turn
-  void *keys, *values, *out;
+  void *keys, *values, *out;  // keys and values: [blocks, kCacheBlock, groups, size]
+  const int32_t* tables;  // [slots, tableWidth]: the blocks of each slot (head.cuh)
   const int64_t *slots, *positions;
   const float* bias;  // [heads, biasLength] or null
-  int64_t biasLength, rows, heads, groups, size, half, length, window;
+  int64_t biasLength, rows, heads, groups, size, half, tableWidth, window;
   float scale, eps;
   bool interleaved;
   bool ofStep;  // everything but q, k and v was written before the previous kernel began

@@ -4,7 +4,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { readConfig } from '../models/files/decoder.ts';
 import { baseOfAdapter } from '../models/files/tokenizer.ts';
-import { cacheBytes, mostSlots } from '../models/generate/cache.ts';
+import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache.ts';
 import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
@@ -62,7 +62,7 @@ export async function modelPlan(
   return {
     positions: spec.maxPositions,
     cacheBytes: (responses, length, slots = mostSlots(spec, length, { dtype, device })) =>
-      cacheBytes(spec, { slots: Math.min(slots, responses), length }, { dtype, device }),
+      cacheBytes(spec, { blocks: Math.min(slots, responses) * blocksFor(length) }, { dtype, device }),
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
     memory: memory(config.quantType ?? stored ?? undefined),
     choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },

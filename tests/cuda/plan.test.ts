@@ -1,6 +1,7 @@
 /** A decoding step by the native plan, in the dtype that has kernels on the device, against the CPU's in f32. */
 import { describe, expect, it } from 'vitest';
 import { aten, type DType, integers, ones, randn, scope, seed, type Tensor } from '../../src/tensor/index.ts';
+import { scatteredTables } from './blocks.ts';
 import { device, gap, hasCuda } from './device.ts';
 
 const shapes = [
@@ -20,7 +21,8 @@ describe(`a plan of one layer on ${device}`, () => {
       const indices = Array.from({ length: rows }, (_, i) => i);
       const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
       const vector = (count: number) => randn([count]).mul(0.1);
-      const table = randn([length, half]);
+      const angles = randn([5 * 64, half]);
+      const tables = scatteredTables(rows, 5); // of blocks of 64
       const weights: Record<string, Tensor> = {
         embedding: randn([rows, width]),
         finalNorm: ones([width]),
@@ -33,8 +35,8 @@ describe(`a plan of one layer on ${device}`, () => {
         'layers.0.up.weight': matrix(2 * inner, width),
         'layers.0.up.bias': vector(2 * inner),
         'layers.0.down.weight': matrix(width, inner),
-        'layers.0.keys': randn([rows, length, groups, size]),
-        'layers.0.values': randn([rows, length, groups, size]),
+        'layers.0.keys': randn([rows * 5, 64, groups, size]),
+        'layers.0.values': randn([rows * 5, 64, groups, size]),
       };
       if (norm) {
         weights['layers.0.qNorm'] = vector(size).add(1);
@@ -47,7 +49,11 @@ describe(`a plan of one layer on ${device}`, () => {
       const on = (place: string, type: DType) => {
         // the same numbers on both sides: those that bf16 holds
         const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
-        const tensors: Record<string, Tensor> = { cos: table.cos().to(place), sin: table.sin().to(place) };
+        const tensors: Record<string, Tensor> = {
+          cos: angles.cos().to(place),
+          sin: angles.sin().to(place),
+          tables: tables.to(place),
+        };
         for (const [name, value] of Object.entries(weights)) tensors[name] = put(value);
         const parts = [Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)];
         const plan = aten<number>('attune::decode_plan', ...parts);

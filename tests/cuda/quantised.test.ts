@@ -81,7 +81,12 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
     };
     const dtype: DType = hasCuda ? 'bfloat16' : 'float32';
     using model = initModel(shape, { seed: 1, device, dtype, quantType: type });
-    const cacheOf = () => new KvCache(model.decoder.spec, { slots: 20, length: 16 }, { dtype, device });
+    const cacheOf = () => {
+      const cache = new KvCache(model.decoder.spec, { slots: 20, length: 16, blocks: 20 }, { dtype, device });
+      for (let slot = 0; slot < 20; slot++) cache.setTable(slot, [19 - slot]);
+      cache.upload();
+      return cache;
+    };
     const caches = [cacheOf(), cacheOf()] as const;
     const plan = DecodePlan.of(model.decoder, caches[0]) as DecodePlan;
     scope(() =>

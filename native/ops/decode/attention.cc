@@ -1,5 +1,7 @@
-// attune::decode_attention(q[B, H, D], k[B, G, D], v[B, G, D], keys[S, L, G, D], values[S, L, G, D], slots[B], positions[B], …)
+// attune::decode_attention(q[B, H, D], k[B, G, D], v[B, G, D], keys[N, L, G, D], values[N, L, G, D], tables[S, W], slots[B],
+//                          positions[B], …)
 //
+// The cache lies in N blocks of L positions: position p of a slot is p % L of the block tables[slot, p / L].
 // One new token per row: its k and v are written to its slot of the cache at its position, and its query attends to the slot up to
 // that position. Rows are independent, so a row's result does not depend on the others in the batch.
 #include <ATen/ATen.h>
@@ -8,6 +10,7 @@
 
 #include "cpu/decode_rows.h"
 #include "cuda/kernels.h"
+#include "ops/decode/fused.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -16,15 +19,21 @@ namespace {
 using at::Tensor;
 
 struct Sizes {
-  int64_t rows, heads, groups, size, slots, length;
+  int64_t rows, heads, groups, size, length;
 };
 
 // With ATen operators, for devices without a kernel of ours: each slot's whole cache, with positions that are not seen masked out.
-Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& slots,
-                      const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
-  keys.index_put_({slots, positions}, k);
-  values.index_put_({slots, positions}, v);
-  const Tensor cachedKeys = keys.index_select(0, slots), cachedValues = values.index_select(0, slots);  // [B, L, G, D]
+Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& tables,
+                      const Tensor& slots, const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
+  const Tensor blocks = tables.index_select(0, slots).to(at::kLong);  // [B, W]
+  const Tensor own = blocks.gather(1, positions.floor_divide(keys.size(1)).unsqueeze(1)).squeeze(1);
+  const Tensor within = positions.remainder(keys.size(1));
+  keys.index_put_({own, within}, k);
+  values.index_put_({own, within}, v);
+  const auto seen = [&](const Tensor& cache) {  // [B, W·L, G, D]
+    return cache.index_select(0, blocks.flatten()).view({n.rows, n.length, n.groups, n.size});
+  };
+  const Tensor cachedKeys = seen(keys), cachedValues = seen(values);
   const Tensor grouped = q.view({n.rows, n.groups, n.heads / n.groups, n.size});
   Tensor scores = at::matmul(grouped, cachedKeys.permute({0, 2, 3, 1})).to(at::kFloat) * scale;  // [B, G, share, L]
   if (bias.defined()) scores = scores + bias.narrow(1, 0, n.length).view({1, n.groups, n.heads / n.groups, n.length});
@@ -37,14 +46,15 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor&
   return at::matmul(weights, cachedValues.permute({0, 2, 1, 3})).reshape({n.rows, n.heads, n.size});
 }
 
-Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor keys, Tensor values, const Tensor& slots,
-                       const Tensor& positions, double scale, int64_t window, const Optional<Tensor>& given) {
-  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && keys.dim() == 4, "expected q [B, H, D], k and v [B, G, D], caches [S, L, G, D]");
-  const Sizes n{q.size(0), q.size(1), k.size(1), q.size(2), keys.size(0), keys.size(1)};
+Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor keys, Tensor values, const Tensor& tables,
+                       const Tensor& slots, const Tensor& positions, double scale, int64_t window, const Optional<Tensor>& given) {
+  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && keys.dim() == 4, "expected q [B, H, D], k and v [B, G, D], caches [N, L, G, D]");
+  checkTables(tables);
+  const Sizes n{q.size(0), q.size(1), k.size(1), q.size(2), tables.size(1) * keys.size(1)};
   TORCH_CHECK(k.sizes() == v.sizes() && k.size(0) == n.rows && k.size(2) == n.size, "q, k and v do not fit together");
   TORCH_CHECK(keys.sizes() == values.sizes() && keys.size(2) == n.groups && keys.size(3) == n.size, "the caches do not fit k and v");
   TORCH_CHECK(keys.is_contiguous() && values.is_contiguous(), "the caches are contiguous");
-  for (const Tensor* tensor : {&k, &v, static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
+  for (const Tensor* tensor : {&k, &v, static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &tables, &slots, &positions})
     TORCH_CHECK(tensor->device() == q.device(), "all inputs are on one device");
   TORCH_CHECK(n.groups > 0 && n.heads % n.groups == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(slots.dim() == 1 && slots.sizes() == positions.sizes() && slots.size(0) == n.rows, "one slot and position per row");
@@ -61,21 +71,22 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   if (!q.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS
     if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type()))
-      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, slots.contiguous(), positions.contiguous(),
-                                 scale, window, bias);
+      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, tables, slots.contiguous(),
+                                 positions.contiguous(), scale, window, bias);
 #endif
-    return decodeComposed(q.contiguous(), k, v, keys, values, slots, positions, bias, n, scale, window);
+    return decodeComposed(q.contiguous(), k, v, keys, values, tables, slots, positions, bias, n, scale, window);
   }
   const Tensor rowSlots = slots.contiguous(), rowPositions = positions.contiguous();
-  checkPlaces(rowSlots, rowPositions, n.slots, n.length);
+  checkPlaces(keys, tables, rowSlots, rowPositions);
   Tensor out = at::empty({n.rows, n.heads, n.size}, q.options());
   const Tensor queries = q.contiguous(), newKeys = k.contiguous(), newValues = v.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.scalar_type(), "decode_attention", [&] {
     DecodeRows<scalar_t> in;
-    in.rows = n.rows, in.heads = n.heads, in.groups = n.groups, in.size = n.size, in.length = n.length;
+    in.rows = n.rows, in.heads = n.heads, in.groups = n.groups, in.size = n.size;
     in.q = queries.data_ptr<scalar_t>(), in.k = newKeys.data_ptr<scalar_t>(), in.v = newValues.data_ptr<scalar_t>();
     in.qStride = n.heads * n.size, in.kvStride = n.groups * n.size;
     in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
+    in.tables = tables.data_ptr<int32_t>(), in.block = keys.size(1), in.tableWidth = tables.size(1);
     in.slots = rowSlots.data_ptr<int64_t>(), in.positions = rowPositions.data_ptr<int64_t>();
     in.scale = static_cast<float>(scale), in.window = window;
     if (bias.defined()) in.bias = bias.data_ptr<float>(), in.biasLength = bias.size(1);
@@ -90,8 +101,7 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "decode_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor slots, Tensor positions, float scale, int "
-      "window=0, "
-      "Tensor? bias=None) -> Tensor");
+      "decode_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, "
+      "float scale, int window=0, Tensor? bias=None) -> Tensor");
   library.impl("decode_attention", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeAttention));
 }

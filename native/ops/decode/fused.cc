@@ -1,5 +1,5 @@
-// attune::decode_fused(qkv[B, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, slots, positions, heads,
-//                      scale, window) -> [B, H, D]
+// attune::decode_fused(qkv[B, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, tables, slots, positions,
+//                      heads, scale, window) -> [B, H, D]
 //
 // Attention of a decoding step, starting from the fused projection: norm and rotation of q and k, writing k and v to the cache,
 // attention. It is one kernel on CUDA and one pass over the rows on the CPU, instead of nine operators. The plan's step
@@ -23,10 +23,11 @@ Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values)
   Tensor out = at::empty({rows, given.heads, size}, given.qkv.options());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, given.qkv.scalar_type(), "decode_fused", [&] {
     DecodeRows<scalar_t> in;
-    in.rows = rows, in.heads = given.heads, in.groups = groups, in.size = size, in.length = keys.size(1);
+    in.rows = rows, in.heads = given.heads, in.groups = groups, in.size = size;
     in.q = given.qkv.data_ptr<scalar_t>(), in.k = in.q + in.heads * size, in.v = in.k + groups * size;
     in.qStride = in.kvStride = given.qkv.size(1);
     in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
+    in.tables = given.tables.data_ptr<int32_t>(), in.block = keys.size(1), in.tableWidth = given.tables.size(1);
     in.slots = given.slots.data_ptr<int64_t>(), in.positions = given.positions.data_ptr<int64_t>();
     in.scale = static_cast<float>(given.scale), in.window = given.window;
     if (given.qWeight.defined()) in.qWeight = given.qWeight.data_ptr<scalar_t>();
@@ -38,6 +39,10 @@ Tensor decodeFusedCpu(const FusedAttention& given, Tensor& keys, Tensor& values)
     decodeRows(in);
   });
   return out;
+}
+
+void checkTables(const Tensor& tables) {
+  TORCH_CHECK(tables.dim() == 2 && tables.scalar_type() == at::kInt && tables.is_contiguous(), "expected tables [S, W], int32");
 }
 
 namespace {
@@ -54,7 +59,7 @@ void checkFused(const FusedAttention& given, const Tensor& keys) {
     TORCH_CHECK(half == 0 || (angles->defined() && angles->scalar_type() == at::kFloat && angles->size(1) == half && 2 * half <= size &&
                               angles->device() == x.device()),
                 "cos and sin are float32 and at most half a head wide");
-  if (x.device().is_cpu()) checkPlaces(given.slots, given.positions, keys.size(0), keys.size(1));
+  if (x.device().is_cpu()) checkPlaces(keys, given.tables, given.slots, given.positions);
 }
 
 bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
@@ -68,15 +73,16 @@ bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
 
 Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps,
                    const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values,
-                   const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
-  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [B, (H + 2G)·D], caches [S, L, G, D]");
+                   const Tensor& tables, const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
+  checkTables(tables);
+  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [B, (H + 2G)·D], caches [N, L, G, D]");
   TORCH_CHECK(qkv.size(1) == (heads + 2 * keys.size(2)) * keys.size(3), "the projection does not fit the heads and the cache");
   TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type(),
               "contiguous caches of qkv's dtype");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.size(0) == qkv.size(0) &&
                   positions.size(0) == qkv.size(0),
               "one int64 slot and position per row");
-  for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions})
+  for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &tables, &slots, &positions})
     TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
   TORCH_CHECK(decodeFusedFits(qkv, keys.size(3)), "there is no such kernel for this device, dtype or head size");
   const auto whole = [](const Optional<Tensor>& tensor) {
@@ -88,6 +94,7 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   given.kWeight = whole(kWeight);
   given.cosines = whole(cosines);
   given.sines = whole(sines);
+  given.tables = tables;
   given.slots = slots.contiguous();
   given.positions = positions.contiguous();
   given.eps = eps;
@@ -115,6 +122,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "decode_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "
       "keys, "
-      "Tensor(b!) values, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
+      "Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
   library.impl("decode_fused", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFused));
 }

@@ -6,13 +6,16 @@ namespace attune {
 
 /** Contiguous tensors; the norms' weights, cos and sin may be undefined. */
 struct FusedAttention {
-  at::Tensor qkv, qWeight, kWeight, cosines, sines, slots, positions;
+  at::Tensor qkv, qWeight, kWeight, cosines, sines, tables, slots, positions;
   double eps = 0;
   bool interleaved = false;
   int64_t heads = 0;
   double scale = 1;
   int64_t window = 0;
 };
+
+/** Checks the table of the cache's blocks, [slots, blocks of a slot at most]. */
+void checkTables(const at::Tensor& tables);
 
 /** [B, H, D]. */
 at::Tensor decodeFusedCpu(const FusedAttention& given, at::Tensor& keys, at::Tensor& values);

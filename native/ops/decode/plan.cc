@@ -12,6 +12,7 @@
 
 #include "cpu/skinny_product.h"
 #include "cuda/kernels.h"
+#include "ops/decode/fused.h"
 
 namespace attune {
 namespace {
@@ -74,6 +75,7 @@ DecodePlan planOf(Parts parts) {
   plan.embedding = parts.tensor("embedding");
   plan.finalNorm = parts.tensor("finalNorm");
   plan.head = parts.linear("head");
+  plan.tables = parts.tensor("tables");
   plan.cosines = parts.optional("cos");
   plan.sines = parts.optional("sin");
   plan.eps = parts.number("eps");
@@ -114,7 +116,7 @@ void checkMatrix(const Linear& linear, int64_t outputs, int64_t inputs, const ch
 void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
   const int64_t width = plan.width(), groups = plan.groups(), size = plan.headSize();
   TORCH_CHECK(layer.keys.sizes() == layer.values.sizes() && layer.keys.sizes() == plan.layers.front().keys.sizes(),
-              "expected caches [S, L, G, D] of one size");
+              "expected caches [N, L, G, D] of one size");
   TORCH_CHECK(layer.attentionNorm.numel() == width && layer.mlpNorm.numel() == width, "a norm has one number per input");
   for (const Tensor* norm : {&layer.qNorm, &layer.kNorm})
     TORCH_CHECK(!norm->defined() || norm->numel() == size, "a norm's weight does not fit a head");
@@ -127,7 +129,8 @@ void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
 }
 
 void check(const DecodePlan& plan) {
-  TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().keys.dim() == 4, "expected an embedding [V, E] and caches [S, L, G, D]");
+  TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().keys.dim() == 4, "expected an embedding [V, E] and caches [N, L, G, D]");
+  checkTables(plan.tables);
   TORCH_CHECK(plan.groups() > 0 && plan.heads > 0 && plan.heads % plan.groups() == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(plan.finalNorm.numel() == plan.width(), "a norm has one number per input");
   TORCH_CHECK(isMatrix(plan.head), "the plan's head does not fit");
@@ -158,7 +161,7 @@ bool isUniform(const DecodePlan& plan) {
   const auto bothFit = [&](const Linear& linear) {
     return fits(linear.bias) && (linear.quantised ? quantisedFits(*linear.quantised) : fits(linear.weight));
   };
-  for (const Tensor* table : {&plan.cosines, &plan.sines})
+  for (const Tensor* table : {&plan.cosines, &plan.sines, &plan.tables})
     if (table->defined() && (!table->is_contiguous() || table->device() != plan.embedding.device())) return false;
   return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) &&
          std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {

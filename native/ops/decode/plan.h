@@ -26,7 +26,7 @@ struct LayerPlan {
   at::Tensor attentionNorm, mlpNorm;
   at::Tensor qNorm, kNorm;  // of a head; may be undefined
   Linear qkv, out, up, down;
-  at::Tensor keys, values;  // [slots, length, kv heads, head size]
+  at::Tensor keys, values;  // [blocks, positions of a block, kv heads, head size]
   double scale = 1;  // of the scores
   int64_t window = 0;  // positions that attention sees; 0: all
 };
@@ -36,14 +36,14 @@ struct DecodePlan {
   std::vector<LayerPlan> layers;
   at::Tensor finalNorm;
   Linear head;
+  at::Tensor tables;  // [slots, blocks of a slot at most]: the blocks of each slot's positions
   at::Tensor cosines, sines;  // [positions, half a head or less]; undefined: no rotary positions
   double eps = 0, headEps = 0, finalEps = 0;
   int64_t heads = 0;
   bool interleaved = false;
 
   int64_t width() const { return embedding.size(1); }
-  int64_t slots() const { return layers.front().keys.size(0); }
-  int64_t length() const { return layers.front().keys.size(1); }
+  int64_t length() const { return tables.size(1) * layers.front().keys.size(1); }
   int64_t groups() const { return layers.front().keys.size(2); }
   int64_t headSize() const { return layers.front().keys.size(3); }
 

@@ -1,5 +1,5 @@
-// attune::prompt_fused(qkv[N, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, slots, positions, heads,
-//                      scale, window) -> [N, H, D]
+// attune::prompt_fused(qkv[N, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, tables, slots, positions,
+//                      heads, scale, window) -> [N, H, D]
 //
 // Attention of prompts' tokens, each a row with its slot and position: what decode_fused gives for them one after the other, in the
 // order of their positions. The rows of a prompt are neighbours, so that a kernel reads a key once for several of them. Without
@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include "ops/decode/fused.h"
 #include "ops/optional.h"
 #ifdef ATTUNE_KERNELS
 #include <c10/cuda/CUDAException.h>
@@ -34,8 +35,8 @@ bool kernelFits(const Tensor& x, int64_t headSize) {
 int64_t splitsFor(int64_t rows) { return rows <= 64 ? 3 : rows <= 128 ? 2 : 1; }
 
 Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWeight, double eps, const Tensor& cosines, const Tensor& sines,
-                    bool interleaved, Tensor& keys, Tensor& values, const Tensor& slots, const Tensor& positions, int64_t heads,
-                    double scale, int64_t window) {
+                    bool interleaved, Tensor& keys, Tensor& values, const Tensor& tables, const Tensor& slots, const Tensor& positions,
+                    int64_t heads, double scale, int64_t window) {
   const c10::cuda::CUDAGuard guard(qkv.device());
   const int64_t rows = qkv.size(0), groups = keys.size(2), size = keys.size(3), splits = splitsFor(rows);
   const auto pointer = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
@@ -58,13 +59,14 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
   a.keys = keys.data_ptr();
   a.values = values.data_ptr();
   a.out = out.data_ptr();
+  a.tables = tables.data_ptr<int32_t>();
+  a.tableWidth = tables.size(1);
   a.slots = slots.data_ptr<int64_t>();
   a.positions = positions.data_ptr<int64_t>();
   a.rows = rows;
   a.heads = heads;
   a.groups = groups;
   a.size = size;
-  a.length = keys.size(1);
   a.window = window;
   a.scale = static_cast<float>(scale);
   a.eps = static_cast<float>(eps);
@@ -91,8 +93,8 @@ bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_
 
 Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps,
                    const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values,
-                   const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
-  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [N, (H + 2G)·D], caches [S, L, G, D]");
+                   const Tensor& tables, const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
+  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [N, (H + 2G)·D], caches [N, L, G, D]");
   TORCH_CHECK(qkv.size(1) == (heads + 2 * keys.size(2)) * keys.size(3), "the projection does not fit the heads and the cache");
   const auto row = [](const Optional<Tensor>& tensor, int64_t i) {
     return tensor.has_value() && tensor->defined() ? Optional<Tensor>(tensor->narrow(0, i, 1)) : Optional<Tensor>();
@@ -103,6 +105,8 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
       return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
     };
     const Tensor q = whole(qWeight), k = whole(kWeight), cos = whole(cosines), sin = whole(sines);
+    checkTables(tables);
+    TORCH_CHECK(keys.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
     TORCH_CHECK(keys.size(2) > 0 && heads % keys.size(2) == 0, "query heads are a multiple of kv heads");
     TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type() &&
                     values.scalar_type() == qkv.scalar_type(),
@@ -118,18 +122,31 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
       TORCH_CHECK(!angles->defined() || (angles->scalar_type() == at::kFloat && angles->dim() == 2 && angles->size(0) == qkv.size(0) &&
                                          angles->size(1) == cos.size(1) && 2 * angles->size(1) <= keys.size(3)),
                   "cos and sin are float32, one row per token, at most half a head wide");
-    for (const Tensor* tensor : {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &slots, &positions, &q, &k, &cos,
-                                 &sin})
+    for (const Tensor* tensor :
+         {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &tables, &slots, &positions, &q, &k, &cos, &sin})
       TORCH_CHECK(!tensor->defined() || tensor->device() == qkv.device(), "all inputs are on one device");
-    return promptKernel(qkv.contiguous(), q, k, eps, cos, sin, interleaved, keys, values, slots.contiguous(), positions.contiguous(), heads,
-                        scale, window);
+    return promptKernel(qkv.contiguous(), q, k, eps, cos, sin, interleaved, keys, values, tables, slots.contiguous(),
+                        positions.contiguous(), heads, scale, window);
   }
 #endif
   static const auto one = c10::Dispatcher::singleton().findSchemaOrThrow("attune::decode_fused", "");
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < qkv.size(0); i++) {
-    torch::jit::Stack stack{qkv.narrow(0, i, 1), qWeight, kWeight, eps, row(cosines, i), row(sines, i), interleaved, keys, values,
-                            slots.narrow(0, i, 1), positions.narrow(0, i, 1), heads, scale, window};
+    torch::jit::Stack stack{qkv.narrow(0, i, 1),
+                            qWeight,
+                            kWeight,
+                            eps,
+                            row(cosines, i),
+                            row(sines, i),
+                            interleaved,
+                            keys,
+                            values,
+                            tables,
+                            slots.narrow(0, i, 1),
+                            positions.narrow(0, i, 1),
+                            heads,
+                            scale,
+                            window};
     one.callBoxed(&stack);
     rows.push_back(stack.back().toTensor());
   }
@@ -145,6 +162,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "prompt_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "
       "keys, "
-      "Tensor(b!) values, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
+      "Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
   library.impl("prompt_fused", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::promptFused));
 }

@@ -43,13 +43,14 @@ void checkRows(const DecodePlan& plan, const Rows& rows) {
   const int64_t* ids = rows.ids.data_ptr<int64_t>();
   for (int64_t i = 0; i < rows.count(); i++)
     TORCH_CHECK(ids[i] >= 0 && ids[i] < plan.embedding.size(0), "id ", ids[i], " lies outside the embedding");
-  checkPlaces(rows.slots, rows.positions, plan.slots(), plan.length());
+  checkPlaces(plan.layers.front().keys, plan.tables, rows.slots, rows.positions);
 }
 
 FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const Rows& rows) {
   FusedAttention attention;
   attention.qWeight = layer.qNorm;
   attention.kWeight = layer.kNorm;
+  attention.tables = plan.tables;
   attention.slots = rows.slots;
   attention.positions = rows.positions;
   attention.eps = plan.headEps;

@@ -4,7 +4,7 @@
  */
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import type { CacheSize, KvCache } from './cache.ts';
+import { blocksFor, type CacheSize, type KvCache } from './cache.ts';
 import type { Engine, PromptRows } from './engine.ts';
 import { longestMatch, type Match, type Prefix, Prefixes, prefixLength } from './prefixes.ts';
 import { FairQueue } from './queue.ts';
@@ -75,7 +75,14 @@ export class Admission {
   /** Makes the cache at least this large. Call it only while no row is in a slot. */
   makeRoom(size: CacheSize): void {
     if (!this.#engine.makeRoom(size)) return;
-    const { slots } = this.#engine.cache as KvCache;
+    const cache = this.#engine.cache as KvCache;
+    const { slots } = cache;
+    const width = blocksFor(cache.length);
+    for (let slot = 0; slot < slots; slot++)
+      cache.setTable(
+        slot,
+        Array.from({ length: width }, (_, i) => slot * width + i),
+      );
     this.#prefixes.clear();
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
   }
@@ -144,7 +151,10 @@ export class Admission {
       const slot = goesOn ? prefix.slot : (this.#free.pop() ?? this.#prefixes.evict(prefix));
       // no other slot is left: use the prefix's own
       if (slot === undefined) this.#prefixes.take(prefix.slot);
-      else if (!goesOn) cache.copy(prefix.slot, [slot], length);
+      else if (!goesOn) {
+        const count = blocksFor(length);
+        cache.copyBlocks(cache.table(prefix.slot).slice(0, count), cache.table(slot).slice(0, count));
+      }
       lead.slot = slot ?? prefix.slot;
       from = length;
     } else {

@@ -1,6 +1,7 @@
 /**
- * The cache of keys and values: one slot per sequence, `length` positions each, allocated once. On CUDA there is a spare slot:
- * a captured graph always runs all rows, and idle rows write their keys there.
+ * The cache of keys and values, allocated once: blocks of 64 positions, and for each slot (a sequence that is being written) a
+ * table of its blocks. Position p of a slot is position p % 64 of block table[p / 64]; native/cuda/head.cuh has the same rule.
+ * On CUDA there are a spare slot and a spare block: a captured graph always runs all rows, and idle rows write their keys there.
  */
 import { freemem } from 'node:os';
 import { UserError } from '../../errors.ts';
@@ -13,54 +14,112 @@ import {
   keep,
   scope,
   type Tensor,
+  tensor,
   zeros,
 } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 
+/** Positions of a block. */
+export const BLOCK = 64;
+
+/** The blocks that so many positions take. */
+export const blocksFor = (positions: number): number => Math.ceil(positions / BLOCK);
+
 export interface CacheSize {
+  /** Sequences that are written at the same time. */
   slots: number;
-  /** Tokens per slot, prompt included. */
+  /** Most tokens of a sequence, prompt included. */
   length: number;
+  /** Blocks for all sequences together. */
+  blocks: number;
 }
 
 export class KvCache {
   readonly slots: number;
+  /** Most positions of a slot. */
   readonly length: number;
-  /** Per layer, [slots (one more on CUDA), length, kvHeads, headDim]. */
+  readonly blocks: number;
+  /** Per layer, [blocks (one more on CUDA), BLOCK, kvHeads, headDim]. */
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
+  /** The blocks of each slot as native code reads them, [slots (one more on CUDA), blocks of a slot at most], int32. */
+  readonly tables: Tensor;
+  readonly #held: (readonly number[])[];
+  #changed = true;
 
   constructor(spec: DecoderSpec, size: CacheSize, options: { dtype: DType; device: Device }) {
-    const shape = [slotsHeld(size.slots, options.device), size.length, spec.attention.kvHeads, spec.attention.headDim];
+    const spare = spares(options.device);
+    const shape = [size.blocks + spare, BLOCK, spec.attention.kvHeads, spec.attention.headDim];
     const make = () => Array.from({ length: spec.layers }, () => keep(zeros(shape, options)));
+    const width = blocksFor(size.length);
     this.slots = size.slots;
-    this.length = size.length;
+    this.blocks = size.blocks;
+    this.length = width * BLOCK;
     this.keys = make();
     this.values = make();
+    this.tables = keep(zeros([size.slots + spare, width], { dtype: 'int32', device: options.device }));
+    this.#held = Array.from({ length: size.slots }, () => []);
   }
 
-  /** Copies the first `count` positions of a slot into other slots. */
-  copy(from: number, to: readonly number[], count: number): void {
-    if (count === 0) return;
-    for (const tensor of [...this.keys, ...this.values]) {
-      scope(() => {
-        const source = tensor.select(0, from).narrow(0, 0, count);
-        for (const slot of to) tensor.select(0, slot).narrow(0, 0, count).copy_(source);
-      });
-    }
+  /** The blocks of a slot, in the order of its positions. */
+  table(slot: number): readonly number[] {
+    return this.#held[slot] as readonly number[];
+  }
+
+  setTable(slot: number, blocks: readonly number[]): void {
+    this.#held[slot] = blocks;
+    this.#changed = true;
+  }
+
+  /** A position of a slot as an index into all positions of the cache. */
+  place(slot: number, position: number): number {
+    return (this.table(slot)[Math.floor(position / BLOCK)] as number) * BLOCK + (position % BLOCK);
+  }
+
+  /** Brings the changed tables to the device, behind the steps that were started. Entries without a block name the spare one. */
+  upload(): void {
+    if (!this.#changed) return;
+    this.#changed = false;
+    const [rows, width] = [this.tables.size(0), this.tables.size(1)];
+    const all = new Int32Array(rows * width);
+    if (rows > this.slots) all.fill(this.blocks);
+    for (const [slot, blocks] of this.#held.entries()) all.set(blocks, slot * width);
+    scope(() => this.tables.copy_(tensor(all, { shape: [rows, width] }), true));
+  }
+
+  /** Copies whole blocks, each of `from` to the one of `to` at the same place in the list. */
+  copyBlocks(from: readonly number[], to: readonly number[]): void {
+    if (from.length === 0) return;
+    scope(() => {
+      const whole = (values: readonly number[]) =>
+        tensor(
+          BigInt64Array.from(values, (value) => BigInt(value)),
+          { device: this.tables.device },
+        );
+      const [source, target] = [whole(from), whole(to)];
+      for (const each of [...this.keys, ...this.values])
+        scope(() => each.indexCopy_(0, target, each.indexSelect(0, source)));
+    });
   }
 
   dispose(): void {
-    for (const tensor of [...this.keys, ...this.values]) tensor.dispose();
+    for (const each of [...this.keys, ...this.values, this.tables]) each.dispose();
   }
 }
 
-const slotsHeld = (slots: number, device: Device): number => (device === 'cpu' ? slots : slots + 1);
+/** Spare slots and blocks. */
+const spares = (device: Device): number => (device === 'cpu' ? 0 : 1);
 
-export function cacheBytes(spec: DecoderSpec, size: CacheSize, options: { dtype: DType; device: Device }): number {
-  const { kvHeads, headDim } = spec.attention;
-  const positions = slotsHeld(size.slots, options.device) * size.length;
-  return 2 * spec.layers * positions * kvHeads * headDim * dtypeBytes[options.dtype];
+export function cacheBytes(
+  spec: DecoderSpec,
+  { blocks }: { blocks: number },
+  options: { dtype: DType; device: Device },
+): number {
+  return (blocks + spares(options.device)) * blockBytes(spec, options.dtype);
+}
+
+function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, dtype: DType): number {
+  return 2 * layers * BLOCK * kvHeads * headDim * dtypeBytes[dtype];
 }
 
 /**
@@ -95,6 +154,6 @@ const CPU_SLOTS = 32;
 /** Slots of a sampler that was not given a number, for sequences of this length. */
 export function mostSlots(spec: DecoderSpec, length: number, options: { dtype: DType; device: Device }): number {
   if (options.device !== 'cpu') return DEFAULT_SLOTS;
-  const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { slots: 1, length }, options));
+  const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { blocks: blocksFor(length) }, options));
   return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
 }

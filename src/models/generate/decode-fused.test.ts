@@ -54,10 +54,16 @@ describe('attune::decode_fused', () => {
       seed(3);
       scope(() => {
         const { heads, groups, size, half, positions } = c;
-        const [rows, length, scale] = [positions.length, 20, 0.3];
+        const [rows, scale] = [positions.length, 0.3];
         const slots = positions.map((_, i) => (i * 3) % 11);
         const qkv = randn([rows, (heads + 2 * groups) * size]);
-        const [keys, values] = [randn([11, length, groups, size]), randn([11, length, groups, size])];
+        // blocks of 4 positions, those of a slot in no order
+        const blockOf = (slot: number, i: number) => ((slot * 5 + i) * 7) % 55;
+        const tables = tensor(
+          Int32Array.from({ length: 55 }, (_, i) => blockOf(Math.floor(i / 5), i % 5)),
+          { shape: [11, 5] },
+        );
+        const [keys, values] = [randn([55, 4, groups, size]), randn([55, 4, groups, size])];
         const [cos, sin] = [randn([rows, Math.max(1, half)]), randn([rows, Math.max(1, half)])];
         const [qw, kw] = [randn([size]), randn([size])];
         const [before, beforeValues] = [keys.numbers(), values.numbers()];
@@ -73,6 +79,7 @@ describe('attune::decode_fused', () => {
             c.interleaved,
             k,
             v,
+            tables,
             pick(whole(slots)),
             pick(whole(positions)),
             heads,
@@ -93,7 +100,8 @@ describe('attune::decode_fused', () => {
           const first = c.window > 0 ? Math.max(0, position - c.window + 1) : 0;
           for (let h = 0; h < heads; h++) {
             const g = Math.floor(h / (heads / groups));
-            const cached = (from: number[], t: number) => take(from, (at(slots, row) * length + t) * groups + g);
+            const place = (t: number) => blockOf(at(slots, row), Math.floor(t / 4)) * 4 + (t % 4);
+            const cached = (from: number[], t: number) => take(from, place(t) * groups + g);
             const key = (t: number) => (t === position ? ready(heads + g, kw) : cached(before, t));
             const value = (t: number) => (t === position ? take(own, heads + groups + g) : cached(beforeValues, t));
             const places = Array.from({ length: position + 1 - first }, (_, i) => first + i);
@@ -117,7 +125,14 @@ describe('attune::decode_fused', () => {
   it('refuses what does not fit', () => {
     scope(() => {
       const cache = () => zeros([2, 4, 2, 8]);
-      const call = (qkv: Tensor, slots: number[], positions: number[], cos: Tensor | null = null) =>
+      const good = tensor(Int32Array.of(1, 0), { shape: [2, 1] });
+      const call = (
+        qkv: Tensor,
+        slots: number[],
+        positions: number[],
+        cos: Tensor | null = null,
+        tables: Tensor = good,
+      ) =>
         aten(
           'attune::decode_fused',
           qkv,
@@ -129,6 +144,7 @@ describe('attune::decode_fused', () => {
           false,
           cache(),
           cache(),
+          tables,
           whole(slots),
           whole(positions),
           4,
@@ -140,6 +156,9 @@ describe('attune::decode_fused', () => {
       expect(() => call(zeros([1, 64]), [2], [0])).toThrow(/outside the cache/);
       expect(() => call(zeros([1, 64]), [0], [4])).toThrow(/outside the cache/);
       expect(() => call(zeros([1, 60]), [0], [0])).toThrow(/does not fit/);
+      const beyond = tensor(Int32Array.of(1, 2), { shape: [2, 1] });
+      expect(() => call(zeros([1, 64]), [1], [0], null, beyond)).toThrow(/a block lies outside the cache/);
+      expect(() => call(zeros([1, 64]), [0], [0], null, good.to('int64'))).toThrow(/expected tables/);
       expect(() => call(zeros([1, 64]), [0], [0], zeros([1, 5]))).toThrow(/half a head/);
     });
   });

@@ -11,23 +11,24 @@ import { applyNorm } from '../decoder/norm.ts';
 import type { KvCache } from './cache.ts';
 import type { StepRows } from './plan.ts';
 
-/** A prompt and the cache slots of its samples. */
+/** A prompt and the slot that it is read into. */
 export interface PrefillItem {
   prompt: ArrayLike<number>;
-  slots: readonly number[];
+  slot: number;
 }
 
-/** Runs each prompt once, fills the slots of its samples, and returns the hidden state of each prompt's last token. */
+/** Runs the prompts, fills their slots, and returns the hidden state of each prompt's last token. */
 export function prefill(decoder: Decoder, cache: KvCache, items: readonly PrefillItem[]): Tensor {
   const device = decoder.device;
   const batch = packSequences(
     items.map((item) => item.prompt),
     device,
   );
-  const { from, to } = cacheRows(items, batch.starts, cache.length);
-  const source = tensor(from, { device });
-  const target = tensor(to, { device });
-  const store = (slots: Tensor, rows: Tensor) => slots.flatten(0, 1).indexCopy_(0, target, rows.indexSelect(0, source));
+  const places = items.flatMap(({ prompt, slot }) =>
+    Array.from({ length: prompt.length }, (_, token) => BigInt(cache.place(slot, token))),
+  );
+  const target = tensor(BigInt64Array.from(places), { device });
+  const store = (blocks: Tensor, rows: Tensor) => blocks.flatten(0, 1).indexCopy_(0, target, rows);
   const pass = decoder.pass(batch);
   const { attend } = pass;
   const filling: Pass = {
@@ -48,27 +49,6 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
   return applyNorm(decoder.weights.finalNorm, decoder.blocks(x, { ...filling, only: last }, layers.slice(-1)));
 }
 
-/** Which packed row goes to which row of the cache: every token of a prompt to the slot of each of its samples. */
-function cacheRows(
-  items: readonly PrefillItem[],
-  starts: readonly number[],
-  length: number,
-): { from: BigInt64Array; to: BigInt64Array } {
-  const count = items.reduce((sum, item) => sum + item.prompt.length * item.slots.length, 0);
-  const from = new BigInt64Array(count);
-  const to = new BigInt64Array(count);
-  let at = 0;
-  items.forEach((item, i) => {
-    for (const slot of item.slots) {
-      for (let token = 0; token < item.prompt.length; token++) {
-        from[at] = BigInt((starts[i] as number) + token);
-        to[at++] = BigInt(slot * length + token);
-      }
-    }
-  });
-  return { from, to };
-}
-
 /** A prompt whose first tokens are already in its slot. */
 export interface ContinuedPrompt {
   prompt: ArrayLike<number>;
@@ -77,7 +57,7 @@ export interface ContinuedPrompt {
   from: number;
 }
 
-/** Tokens of prompts as rows of one pass: each with its place in its sequence, its slot, and its row of the whole cache. */
+/** Tokens of prompts as rows of one pass: each with its place in its sequence, its slot, and its place in the cache. */
 export interface PromptTokens<Values> {
   ids: Values;
   positions: Values;
@@ -88,7 +68,7 @@ export interface PromptTokens<Values> {
 /** The tokens of the prompts that are not in the cache, and which of them are the prompts' last. */
 export function tokensLeft(
   items: readonly ContinuedPrompt[],
-  length: number,
+  cache: KvCache,
 ): PromptTokens<number[]> & { last: number[] } {
   const tokens = { ids: [], positions: [], slots: [], targets: [], last: [] } as ReturnType<typeof tokensLeft>;
   for (const { prompt, slot, from } of items) {
@@ -96,7 +76,7 @@ export function tokensLeft(
       tokens.ids.push(prompt[place] as number);
       tokens.positions.push(place);
       tokens.slots.push(slot);
-      tokens.targets.push(slot * length + place);
+      tokens.targets.push(cache.place(slot, place));
     }
     tokens.last.push(tokens.ids.length - 1);
   }
@@ -106,7 +86,7 @@ export function tokensLeft(
 /** Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
   const { device } = decoder;
-  const { ids, positions, slots, targets, last } = tokensLeft(items, cache.length);
+  const { ids, positions, slots, targets, last } = tokensLeft(items, cache);
   const whole = (values: readonly number[]) =>
     tensor(
       BigInt64Array.from(values, (value) => BigInt(value)),
@@ -163,6 +143,7 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
         v,
         cache.keys[layer],
         cache.values[layer],
+        cache.tables,
         slots,
         positions,
         decoder.attentionScale(layer),
@@ -200,6 +181,7 @@ function fusedAttention(
       rope?.interleaved ?? false,
       cache.keys[index],
       cache.values[index],
+      cache.tables,
       slots,
       positions,
       attention.heads,

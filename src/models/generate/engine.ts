@@ -5,7 +5,7 @@
 import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { type CacheSize, cacheBytes, KvCache } from './cache.ts';
+import { blocksFor, type CacheSize, cacheBytes, KvCache } from './cache.ts';
 import { continuePrompts, prefill } from './decoding.ts';
 import { GraphDecoder } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
@@ -57,7 +57,13 @@ export class Engine {
 
   /** Makes the cache at least this large. Returns true where it was replaced: the contents of the old one are lost. */
   makeRoom(size: CacheSize): boolean {
-    if (this.#cache !== null && this.#cache.slots >= size.slots && this.#cache.length >= size.length) return false;
+    if (
+      this.#cache !== null &&
+      this.#cache.slots >= size.slots &&
+      this.#cache.length >= size.length &&
+      this.#cache.blocks >= size.blocks
+    )
+      return false;
     this.dispose();
     const { decoder } = this.#model;
     this.#cache = new KvCache(decoder.spec, size, { dtype: decoder.dtype, device: decoder.device });
@@ -109,6 +115,7 @@ export class Engine {
 
   /** Reads the prompts into the slots of their rows and draws each row's first token. */
   readPrompts(groups: readonly PromptRows[]): void {
+    this.#cache?.upload();
     const { decoder } = this.#model;
     const cache = this.#cache as KvCache;
     const part = (some: readonly PromptOfRows[], hiddenOf: () => Tensor) => {
@@ -143,19 +150,10 @@ export class Engine {
       return;
     }
     const fresh = items.filter(({ from }) => from === 0);
-    part(fresh, () =>
-      prefill(
-        decoder,
-        cache,
-        fresh.map(({ prompt, rows }) => ({ prompt, slots: rows.map((row) => row.slot) })),
-      ),
-    );
+    part(fresh, () => prefill(decoder, cache, fresh));
     const begun = items.filter(({ from }) => from > 0);
-    part(begun, () => {
-      const hidden = continuePrompts(decoder, cache, begun);
-      copyPrompts(cache, begun);
-      return hidden;
-    });
+    part(begun, () => continuePrompts(decoder, cache, begun));
+    copyPrompts(cache, items);
   }
 
   /** The captured pass that reads these prompts; null where there is none. */
@@ -186,6 +184,7 @@ export class Engine {
    * to the active adapter.
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
+    this.#cache?.upload();
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#stepTogether(rows);
@@ -268,13 +267,12 @@ export class Engine {
 
 /** A prompt is read into its first row's slot; the other rows get a copy. */
 function copyPrompts(cache: KvCache, items: readonly PromptOfRows[]): void {
-  for (const { prompt, slot, rows } of items)
-    if (rows.length > 1)
-      cache.copy(
-        slot,
-        rows.slice(1).map((row) => row.slot),
-        prompt.length,
-      );
+  const blocks = (slot: number, { prompt }: PromptOfRows) => cache.table(slot).slice(0, blocksFor(prompt.length));
+  const copies = items.flatMap((item) => item.rows.slice(1).map((row) => ({ item, row })));
+  cache.copyBlocks(
+    copies.flatMap(({ item }) => blocks(item.slot, item)),
+    copies.flatMap(({ item, row }) => blocks(row.slot, item)),
+  );
 }
 
 /** Applies a row's repetition penalty and its allowed tokens to its logits, in place. */

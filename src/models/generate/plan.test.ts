@@ -19,8 +19,13 @@ const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const spread = (a: readonly number[], b: readonly number[]) =>
   Math.max(...a.map((value, i) => Math.abs(value - (b[i] as number))));
 
-const cacheOf = (model: Model) =>
-  new KvCache(model.decoder.spec, { slots: 5, length: 16 }, { dtype: 'float32', device: 'cpu' });
+/** Five slots of one block each, which are not in the order of the slots. */
+function cacheOf({ decoder: { spec, dtype } }: Model): KvCache {
+  const cache = new KvCache(spec, { slots: 5, length: 16, blocks: 6 }, { dtype, device: 'cpu' });
+  for (let slot = 0; slot < 5; slot++) cache.setTable(slot, [5 - slot]);
+  cache.upload();
+  return cache;
+}
 
 const plain = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
 
@@ -110,7 +115,7 @@ describe('DecodePlan', () => {
     using half = initModel(qwen3, { seed: 1, dtype: 'bfloat16' });
     const cache = cacheOf(model);
     expect(DecodePlan.of(other.decoder, cache)).toBeNull();
-    const narrow = new KvCache(half.decoder.spec, { slots: 1, length: 16 }, { dtype: 'bfloat16', device: 'cpu' });
+    const narrow = cacheOf(half);
     expect(DecodePlan.of(half.decoder, narrow)).toBeNull();
     const plan = DecodePlan.of(model.decoder, cache) as DecodePlan;
     expect([plan.takes(0), plan.takes(128), plan.takes(129), plan.takes(-1)]).toEqual([true, true, false, false]);
@@ -171,7 +176,7 @@ describe('attune::decode_plan', () => {
           tensors['head.bias'] = bias;
         }),
       ];
-      const [without, with_] = [bare, biased].map((plan) => logits(plan, [39], [15], [4]).numbers()) as [
+      const [without, with_] = [bare, biased].map((plan) => logits(plan, [39], [63], [4]).numbers()) as [
         number[],
         number[],
       ];
@@ -180,7 +185,7 @@ describe('attune::decode_plan', () => {
       const refused: [number[], number[], number[], RegExp][] = [
         [[40], [0], [0], /id 40 lies outside the embedding/],
         [[-1], [0], [0], /id -1 lies outside the embedding/],
-        [[0], [16], [0], /outside the cache/],
+        [[0], [64], [0], /outside the cache/],
         [[0], [-1], [0], /outside the cache/],
         [[0], [0], [5], /outside the cache/],
         [[0], [0, 1], [0], /one int64 id, position and slot per row/],

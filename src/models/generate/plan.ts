@@ -112,6 +112,7 @@ export function planParts(
     finalNorm: weights.finalNorm.weight,
     'head.weight': decoder.headWeight,
     'head.bias': weights.head?.bias,
+    tables: cache.tables,
     cos: rope?.cos,
     sin: rope?.sin,
   };

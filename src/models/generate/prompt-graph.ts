@@ -5,7 +5,7 @@
  */
 import { Graph, keep, noGrad, Stream, scope, synchronize, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { KvCache } from './cache.ts';
+import { BLOCK, type KvCache } from './cache.ts';
 import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
 import type { Row } from './row.ts';
 import { type Drawn, sampleNext } from './sampling.ts';
@@ -95,13 +95,13 @@ class PromptGraph {
   }
 
   #upload(items: readonly PromptOfRows[]): void {
-    const { length, slots } = this.#cache;
+    const { blocks, slots } = this.#cache;
     const size = this.#size;
-    const { last, ...left } = tokensLeft(items, length);
+    const { last, ...left } = tokensLeft(items, this.#cache);
     const whole = new BigInt64Array(this.#whole.numel);
     const fractions = new Float32Array(this.#fractions.numel);
-    whole.fill(BigInt(slots), 2 * size, 3 * size); // the spare slot, its first position
-    whole.fill(BigInt(slots * length), 3 * size, 4 * size);
+    whole.fill(BigInt(slots), 2 * size, 3 * size); // the spare slot, the first position of the spare block
+    whole.fill(BigInt(blocks * BLOCK), 3 * size, 4 * size);
     [left.ids, left.positions, left.slots, left.targets].forEach((values, part) => {
       for (let i = 0; i < values.length; i++) whole[part * size + i] = BigInt(values[i] as number);
     });

@@ -150,7 +150,7 @@ describe('Sampler', () => {
     using sampler = new Sampler(model, { slots: 3, maxLength: 16 });
     const { spec } = model.decoder;
     const plan = sampler.plan([{ prompt: PROMPT, maxNewTokens: 8 }]);
-    expect(plan.bytes).toBe(2 * spec.layers * 3 * 16 * spec.attention.kvHeads * spec.attention.headDim * 4);
+    expect(plan.bytes).toBe(2 * spec.layers * 3 * 64 * spec.attention.kvHeads * spec.attention.headDim * 4);
     await sampler.generate([{ prompt: PROMPT, maxNewTokens: 8 }]);
     expect(sampler.cacheBytes).toBe(plan.bytes);
     await expect(sampler.generate([{ prompt: PROMPT, maxNewTokens: 12 }])).rejects.toThrow(/needs 17 places/);

@@ -18,7 +18,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import { type CacheSize, cacheBytes, checkFits, mostSlots } from './cache.ts';
+import { blocksFor, type CacheSize, cacheBytes, checkFits, mostSlots } from './cache.ts';
 import { Engine } from './engine.ts';
 import {
   type GenerationRequest,
@@ -116,9 +116,10 @@ export class Sampler {
     if (requests.some((request) => request.prompt.length === 0))
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
-    const bytes = cacheBytes(decoder.spec, { slots, length }, decoder);
-    checkFits({ slots, length }, bytes, decoder.device, this.cacheBytes);
-    return { slots, length, bytes };
+    const size = { slots, length, blocks: slots * blocksFor(length) };
+    const bytes = cacheBytes(decoder.spec, size, decoder);
+    checkFits(size, bytes, decoder.device, this.cacheBytes);
+    return { ...size, bytes };
   }
 
   /** Bytes of the current cache. */
