@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,25 @@ inline Vector floats(const Whole& whole) { return (Vector)_mm256_cvtepi32_ps((__
 
 constexpr int64_t kColumns = 16;  // outputs of one parallel task
 constexpr int kRows = kWidth == 16 ? 8 : 4;  // as many rows of x as leave registers for two columns
-constexpr int kAlone = 8;  // columns that a single row is multiplied with together
+
+// The block maxima of a task's columns; none of 8 bits.
+struct Peaks {
+  int64_t blocks;  // of a column
+  std::vector<float> values;
+
+  explicit Peaks(const QuantisedProduct& p) : blocks(p.w.four ? p.w.inputs / p.w.block : 0), values(kColumns * blocks) {}
+  const float* of(int64_t column) const { return values.data() + column % kColumns * blocks; }
+  void read(const QuantisedProduct& p, int64_t begin, int64_t end) {
+    for (int64_t column = begin; column < end; column++) {
+      const QuantisedColumn own = columnOf(p.w, column);
+      blockScales(*own.part, own.row * blocks, blocks, values.data() + column % kColumns * blocks);
+      // those of the next task, which would otherwise be waited for
+      const int64_t bytes = own.part->nested == nullptr ? sizeof(float) : 1;
+      const char* next = static_cast<const char*>(own.part->scales) + (own.row + kColumns) * blocks * bytes;
+      for (int64_t line = 0; line < blocks * bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
+    }
+  }
+};
 
 // The weights of a column come in chunks that share what is needed to decode them: the whole column of 8 bits, a block of 4 bits.
 struct Int8Column {
@@ -59,12 +78,13 @@ struct Int8Column {
   };
   static constexpr int64_t kStep = kWidth, kStepBytes = kWidth;
   static constexpr bool kWholeSteps = false;
+  static constexpr int kAlone = 8;  // columns that a single row is multiplied with together
   static int64_t chunkSize(const QuantisedProduct& p) { return p.w.inputs; }
 
   const int8_t* codes;
   float scale;
 
-  Int8Column(const QuantisedProduct& p, int64_t column, const float*) {
+  Int8Column(const QuantisedProduct& p, int64_t column, const Peaks&) {
     const QuantisedColumn own = columnOf(p.w, column);
     codes = own.codes8(p.w.inputs);
     scale = own.scale8();
@@ -85,19 +105,45 @@ struct LevelTable {
 #endif
 };
 
+// The codes of a step, and which of its inputs lies where in the vectors that they become.
+#if defined(__AVX512F__)
+// 64 codes are eight numbers of 32 bits, held in both halves of a register. A shift brings the code of an odd input to the end of a number in
+// the lower half and that of an even input in the upper half. The lookup reads the last four bits, so nothing else has to be cleared.
+struct FourBitStep {
+  static constexpr int kVectors = 4;
+  Whole codes;
+  explicit FourBitStep(const uint8_t* from)
+      : codes((Whole)_mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))) {}
+  Vector weights(int v, const LevelTable& table) const {
+    const __m512i shifts = _mm512_mask_set1_epi32(_mm512_set1_epi32(8 * v), 0xFF00, 8 * v + 4);
+    return table[(Whole)_mm512_srlv_epi32((__m512i)codes, shifts)];
+  }
+  static int64_t inputAt(int64_t v, int64_t lane) { return lane < 8 ? 8 * lane + 2 * v + 1 : 8 * (lane - 8) + 2 * v; }
+};
+#else
+struct FourBitStep {
+  static constexpr int kVectors = 2;
+  Whole both;
+  explicit FourBitStep(const uint8_t* from) : both(unsignedBytes(from)) {}
+  Vector weights(int v, const LevelTable& table) const { return table[v == 0 ? both >> 4 : both & 15]; }
+  static int64_t inputAt(int64_t v, int64_t lane) { return 2 * lane + v; }
+};
+#endif
+
 struct FourBitColumn {
+  static constexpr int64_t kStep = FourBitStep::kVectors * kWidth, kStepBytes = kStep / 2;
+  static constexpr bool kWholeSteps = true;
+  static constexpr int kAlone = kWidth == 16 ? 4 : 8;
   struct Chunk {
     const uint8_t* codes;
     LevelTable table;
-    /** Those of even inputs, then those of odd ones; blocks are whole steps. */
-    void load(int64_t i, Vector (&w)[2], int64_t) const {
-      const Whole both = unsignedBytes(codes + i / 2);
-      w[0] = table[both >> 4];
-      w[1] = table[both & 15];
+    /** Blocks are whole steps. */
+    void load(int64_t i, Vector (&w)[FourBitStep::kVectors], int64_t) const {
+      const FourBitStep step(codes + i / 2);
+#pragma GCC unroll 4
+      for (int v = 0; v < FourBitStep::kVectors; v++) w[v] = step.weights(v, table);
     }
   };
-  static constexpr int64_t kStep = 2 * kWidth, kStepBytes = kWidth;
-  static constexpr bool kWholeSteps = true;
   static int64_t chunkSize(const QuantisedProduct& p) { return p.w.block; }
 
   const uint8_t* codes;
@@ -105,16 +151,16 @@ struct FourBitColumn {
   int64_t blockBytes;
   float scale = 1;
 
-  FourBitColumn(const QuantisedProduct& p, int64_t column, const float* peaks)
+  FourBitColumn(const QuantisedProduct& p, int64_t column, const Peaks& all)
       : codes(columnOf(p.w, column).codes4(p.w.inputs)),
-        peaks(peaks + column % kColumns * (p.w.inputs / p.w.block)),
+        peaks(all.of(column)),
         levels(p.w.levels),
         blockBytes(p.w.block / 2) {}
   Chunk chunk(int64_t index) const { return {codes + index * blockBytes, LevelTable(levels, peaks[index])}; }
 };
 
 // Rows of x as the tiles read them: those that share a tile side by side, a vector of each, and padded with zeros. Rows that lie k apart would
-// fall onto the same lines of the L1 cache. In codes of 4 bits the even inputs of a step come before the odd ones, as the codes are unpacked.
+// fall onto the same lines of the L1 cache. With codes of 4 bits the inputs of a step come in the order in which the codes are unpacked.
 class PackedRows {
  public:
   PackedRows(const QuantisedProduct& p, int64_t step) : length(piecesOf(p.w.inputs, step) * step), room(p.m * length + kLine) {
@@ -140,11 +186,9 @@ class PackedRows {
       float* to = start + first * length + r * kWidth;
       int64_t i = 0;
       if (p.w.four)
-        for (; i < k; i += 2 * kWidth, to += 2 * next)
-          for (int64_t lane = 0; lane < kWidth; lane++) {
-            to[lane] = x[i + 2 * lane];
-            to[next + lane] = x[i + 2 * lane + 1];
-          }
+        for (; i < k; i += FourBitColumn::kStep)
+          for (int64_t v = 0; v < FourBitStep::kVectors; v++, to += next)
+            for (int64_t lane = 0; lane < kWidth; lane++) to[lane] = x[i + FourBitStep::inputAt(v, lane)];
       for (; i + kWidth <= k; i += kWidth, to += next) store(to, load(x + i));
       if (i < k) std::copy_n(x + i, k - i, to);
     }
@@ -152,7 +196,7 @@ class PackedRows {
 };
 
 template <typename Column, int ROWS, int COLUMNS, size_t... INDEX>
-void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column, const float* peaks, std::index_sequence<INDEX...>) {
+void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column, const Peaks& peaks, std::index_sequence<INDEX...>) {
   constexpr int64_t kStep = Column::kStep, kBytes = COLUMNS * Column::kStepBytes;
   const int64_t k = p.w.inputs, size = Column::chunkSize(p);
   const Column own[COLUMNS] = {Column(p, column + static_cast<int64_t>(INDEX), peaks)...};
@@ -164,7 +208,7 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
     for (int c = 0; c < COLUMNS; c++) {
       Vector w[kStep / kWidth];
       parts[c].load(i, w, count);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int v = 0; v < kStep / kWidth; v++)
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) sums[r][c] = fused(load(x + (v * ROWS + r) * kWidth), w[v], sums[r][c]);
@@ -175,7 +219,7 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
     const typename Column::Chunk parts[COLUMNS] = {own[INDEX].chunk(chunk)...};
     int64_t i = 0;
     for (; i + kStep <= size; i += kStep) {
-      if (COLUMNS == kAlone)
+      if (ROWS == 1 && COLUMNS == Column::kAlone)
 #pragma GCC unroll 2
         for (int64_t line = 0; line < kBytes / 64; line++, next += 64) __builtin_prefetch(next, 0, 2);
       add(parts, i, kStep);
@@ -183,14 +227,57 @@ void tile(const QuantisedProduct& p, const float* x, int64_t row, int64_t column
     if (!Column::kWholeSteps && i < size) add(parts, i, size - i);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < ROWS; r++)
+  for (int r = 0; r < ROWS; r++) {
+    float all[COLUMNS];
+    int c = 0;
+#pragma GCC unroll 2
+    for (; c + 4 <= COLUMNS; c += 4) {
+      const Quad four = totals(sums[r][c], sums[r][c + 1], sums[r][c + 2], sums[r][c + 3]);
+      std::memcpy(all + c, &four, sizeof(four));
+    }
+#pragma GCC unroll 2
+    for (; c < COLUMNS; c++) all[c] = total(sums[r][c]);
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, total(sums[r][c]) * own[c].scale);
+    for (c = 0; c < COLUMNS; c++) p.put(row + r, column + c, all[c] * own[c].scale);
+  }
 }
 
+#if defined(__AVX512F__)
+// What tile<FourBitColumn, 1, 4> computes, to the bit, for blocks of one step: with nothing else in the loop, which is limited by instructions.
+void fourColumns(const QuantisedProduct& p, const float* x, int64_t row, int64_t column, const Peaks& peaks) {
+  constexpr int kFour = FourBitColumn::kAlone, kBytes = FourBitColumn::kStepBytes;
+  static_assert(kFour == 4 && kBytes == 32);
+  const uint8_t* codes[kFour];
+#pragma GCC unroll 4
+  for (int c = 0; c < kFour; c++) codes[c] = columnOf(p.w, column + c).codes4(p.w.inputs);
+  const char* next = reinterpret_cast<const char*>(codes[kFour - 1]) + p.w.inputs / 2;
+  const float *peak = peaks.of(column), *end = peak + peaks.blocks;
+  Vector sums[kFour] = {};
+  for (int64_t at = 0; peak < end; peak++, at += kBytes, next += 2 * 64, x += FourBitColumn::kStep) {
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + 64, 0, 2);
+#pragma GCC unroll 4
+    for (int c = 0; c < kFour; c++) {
+      const FourBitStep step(codes[c] + at);
+      const LevelTable table(p.w.levels, peak[c * peaks.blocks]);
+#pragma GCC unroll 4
+      for (int v = 0; v < FourBitStep::kVectors; v++) sums[c] = fused(load(x + v * kWidth), step.weights(v, table), sums[c]);
+    }
+  }
+  const Quad all = totals(sums[0], sums[1], sums[2], sums[3]);
+#pragma GCC unroll 4
+  for (int c = 0; c < kFour; c++) p.put(row, column + c, all[c]);
+}
+#endif
+
 template <typename Column, int ROWS, int COLUMNS>
-void columns(const QuantisedProduct& p, const float* x, int64_t row, int64_t begin, int64_t end, const float* peaks) {
+void columns(const QuantisedProduct& p, const float* x, int64_t row, int64_t begin, int64_t end, const Peaks& peaks) {
   int64_t column = begin;
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<Column, FourBitColumn> && ROWS == 1)
+    if (p.w.block == Column::kStep)
+      for (; column + COLUMNS <= end; column += COLUMNS) fourColumns(p, x, row, column, peaks);
+#endif
   for (; column + COLUMNS <= end; column += COLUMNS)
     tile<Column, ROWS, COLUMNS>(p, x, row, column, peaks, std::make_index_sequence<COLUMNS>());
   for (; column < end; column++) tile<Column, ROWS, 1>(p, x, row, column, peaks, std::make_index_sequence<1>());
@@ -198,22 +285,17 @@ void columns(const QuantisedProduct& p, const float* x, int64_t row, int64_t beg
 
 template <typename Column>
 void product(const QuantisedProduct& p) {
-  const int64_t k = p.w.inputs, blocks = p.w.four ? k / p.w.block : 0;
-  const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * k * kColumns;
+  const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
   const PackedRows x(p, Column::kStep);
   at::parallel_for(0, tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
-    std::vector<float> peaks(kColumns * blocks);
+    Peaks peaks(p);
     for (int64_t task = first; task < last; task++) {
       const int64_t begin = task * kColumns, end = std::min(p.w.outputs, begin + kColumns);
-      if (p.w.four)
-        for (int64_t column = begin; column < end; column++) {
-          const QuantisedColumn own = columnOf(p.w, column);
-          blockScales(*own.part, own.row * blocks, blocks, peaks.data() + column % kColumns * blocks);
-        }
+      if (p.w.four) peaks.read(p, begin, end);
       int64_t row = 0;
-      for (; row + kRows <= p.m; row += kRows) columns<Column, kRows, 2>(p, x.from(row), row, begin, end, peaks.data());
-      for (; row + 2 <= p.m; row += 2) columns<Column, 2, 4>(p, x.from(row), row, begin, end, peaks.data());
-      if (row < p.m) columns<Column, 1, kAlone>(p, x.from(row), row, begin, end, peaks.data());
+      for (; row + kRows <= p.m; row += kRows) columns<Column, kRows, 2>(p, x.from(row), row, begin, end, peaks);
+      for (; row + 2 <= p.m; row += 2) columns<Column, 2, 4>(p, x.from(row), row, begin, end, peaks);
+      if (row < p.m) columns<Column, 1, Column::kAlone>(p, x.from(row), row, begin, end, peaks);
     }
   });
 }
