@@ -32,6 +32,9 @@ export const QWEN3_06B = {
   dtype: 'bfloat16',
 };
 
+/** Qwen3-1.7B's. */
+export const QWEN3_17B = { ...QWEN3_06B, hidden_size: 2048, intermediate_size: 6144 };
+
 /** Qwen3-4B's. */
 export const QWEN3_4B = {
   ...QWEN3_06B,
