@@ -61,8 +61,9 @@ export class Decoder {
   watcher: PassWatcher | null = null;
   /** @internal Whether its weights are there: those that several processes share are whole only at times. */
   residence: { readonly isWhole: boolean; makeWhole(): Promise<boolean> } | null = null;
-  /** @internal Grows when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
+  /** @internal Changes when adapters are put on, taken off or merged. A captured CUDA graph or a decode plan is valid for one value only. */
   arrangement = 0;
+  #newestArrangement = 0;
   #rope: { cos: Tensor; sin: Tensor; count: number } | null = null;
   #bias: Tensor | null = null;
 
@@ -259,6 +260,12 @@ export class Decoder {
   }
 
   /** @internal Every matrix of the blocks with its adapter. */
+  /** @internal A number that no arrangement of this decoder had before. */
+  newArrangement(): number {
+    this.#newestArrangement++;
+    return this.#newestArrangement;
+  }
+
   *projections(): Iterable<Projection> {
     for (const layer of this.layers) yield* layer.projections;
   }

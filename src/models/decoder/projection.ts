@@ -18,6 +18,8 @@ export interface ProjectionAdapter {
   /** Whether it draws random numbers (dropout is on), so that repeating the forward needs the generator's state. */
   readonly random: boolean;
   isTrained(): boolean;
+  /** The whole matrix with the change in it, in float32; null where it changes more than the matrix. */
+  changedWeight(): Tensor | null;
 }
 
 export class Projection {

@@ -138,7 +138,7 @@ export function checkFits(size: CacheSize, bytes: number, device: Device, held: 
   );
 }
 
-function freeBytes(device: Device): number {
+export function freeBytes(device: Device): number {
   if (!device.startsWith('cuda')) return device === 'cpu' ? freemem() : Number.POSITIVE_INFINITY;
   const { reserved, allocated } = cudaMemory(device);
   const gpus = engineInfo().devices.filter((each) => 'freeBytes' in each);

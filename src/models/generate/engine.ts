@@ -3,9 +3,10 @@
  * adapter. The sampler decides which rows there are, and when.
  */
 import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { blocksFor, type CacheSize, cacheBytes, KvCache } from './cache.ts';
+import { blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from './cache.ts';
 import { continuePrompts, prefill } from './decoding.ts';
 import { GraphDecoder } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
@@ -36,6 +37,7 @@ export class Engine {
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
   #prompts: PromptGraphs | null = null;
+  #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   readonly #service: boolean;
   #rows: RowTensors | null = null;
 
@@ -101,6 +103,22 @@ export class Engine {
       adapter,
       () => `${adapter ?? ''}:${aten<number>('attune::count_writes', this.#allWeights())}`,
     );
+  }
+
+  /** The copies of adapted matrices that decoding uses; null where there are no adapters, or none that can be merged. */
+  #mergedNow(): MergedWeights | null {
+    const { decoder } = this.#model;
+    if (this.#merged?.arrangement !== decoder.arrangement) {
+      this.#merged?.copies?.dispose();
+      const state = () => aten<number>('attune::count_writes', this.#allWeights());
+      this.#merged = {
+        copies: MergedWeights.of(decoder, state, freeBytes(decoder.device)),
+        arrangement: decoder.arrangement,
+      };
+    }
+    const { copies } = this.#merged;
+    copies?.refresh();
+    return copies;
   }
 
   /** Gathered again only where the model was put together anew: this is asked between all bursts of tokens. */
@@ -185,6 +203,7 @@ export class Engine {
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
     this.#cache?.upload();
+    if (options.graphs) this.#mergedNow(); // adapters that take turns are not merged
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#stepTogether(rows);
@@ -230,7 +249,7 @@ export class Engine {
       this.#graph.dispose();
       this.#graph = null;
     }
-    this.#graph ??= new GraphDecoder(decoder, this.#cache);
+    this.#graph ??= new GraphDecoder(decoder, this.#cache, () => this.#mergedNow());
     return this.#graph;
   }
 
@@ -257,6 +276,8 @@ export class Engine {
     this.#graph?.dispose();
     this.#prompts?.dispose();
     this.#cache?.dispose();
+    this.#merged?.copies?.dispose();
+    this.#merged = null;
     this.#graph = null;
     this.#prompts = null;
     this.#stepper = null;

@@ -17,6 +17,7 @@ import {
   zeros,
 } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
+import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache.ts';
 import type { Row } from './row.ts';
 import type { RuleTensors } from './sampling.ts';
@@ -55,12 +56,12 @@ export class GraphDecoder {
   readonly #tables: Tensor[];
   #graph: Graph | null = null;
 
-  constructor(decoder: Decoder, cache: KvCache) {
+  constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
     const { device } = decoder;
     const { slots } = cache;
     this.arrangement = decoder.arrangement;
     this.#decoder = decoder;
-    this.#stepper = new Stepper(decoder, cache);
+    this.#stepper = new Stepper(decoder, cache, merged);
     this.#stream = new Stream(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);

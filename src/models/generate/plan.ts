@@ -2,11 +2,12 @@
  * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
  * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
  * attention and before a gated SiLU MLP) with plain or quantised matrices: on the CPU in f32, on CUDA in bf16 for a few rows.
- * Everything else (adapters, other families) takes the general path (decoding.ts).
+ * Adapters are taken with merged copies of their matrices (merged.ts). Everything else takes the general path (decoding.ts).
  */
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer } from '../decoder/layer.ts';
+import type { MergedWeights } from '../decoder/merged.ts';
 import type { Projection } from '../decoder/projection.ts';
 import type { KvCache } from './cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
@@ -29,9 +30,9 @@ export class DecodePlan {
   }
 
   /** A plan for this model, or null where native code does not support it. Valid for one `Decoder.arrangement`. */
-  static of(decoder: Decoder, cache: KvCache): DecodePlan | null {
-    if (!isPlain(decoder)) return null;
-    const { tensors, settings } = planParts(decoder, cache);
+  static of(decoder: Decoder, cache: KvCache, merged: MergedWeights | null = null): DecodePlan | null {
+    if (!isPlain(decoder, merged)) return null;
+    const { tensors, settings } = planParts(decoder, cache, merged);
     const number = aten<number>(
       'attune::decode_plan',
       ...[Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)],
@@ -83,27 +84,28 @@ export class DecodePlan {
   }
 }
 
-/** Whether every block is of the commonest kind, without adapters. */
-function isPlain({ spec, weights, layers }: Decoder): boolean {
+/** Whether every block is of the commonest kind, its adapters merged. */
+function isPlain({ spec, weights, layers }: Decoder, merged: MergedWeights | null): boolean {
   const { attention, mlp, norm, normPlace, parallel, positions } = spec;
   if (!weights.lm || weights.positions !== null || weights.embeddingNorm !== null) return false;
   if (weights.finalNorm.kind !== 'rms' || norm.kind !== 'rms') return false;
   if (normPlace !== 'pre' || parallel !== false || !mlp.gated || mlp.activation !== 'silu') return false;
   if (attention.layout !== 'blocked' || positions.kind === 'alibi' || attention.qkNorm?.over === 'all') return false;
   const eps = layers[0]?.weights.attentionNorm?.eps;
-  return layers.every((layer) => isPlainLayer(layer, eps));
+  return layers.every((layer) => isPlainLayer(layer, eps, merged));
 }
 
-function isPlainLayer({ weights, projections }: Layer, eps: number | undefined): boolean {
+function isPlainLayer({ weights, projections }: Layer, eps: number | undefined, merged: MergedWeights | null): boolean {
   const { attentionNorm, mlpNorm } = weights;
   if (eps === undefined || attentionNorm?.eps !== eps || mlpNorm?.eps !== eps) return false;
-  return projections.every(({ adapter }) => adapter === null);
+  return projections.every((each) => each.adapter === null || merged?.weightOf(each));
 }
 
 /** The parts of a plan, under the names that native/ops/decode/plan.cc expects. */
 export function planParts(
   decoder: Decoder,
   cache: KvCache,
+  merged: MergedWeights | null = null,
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
@@ -127,8 +129,9 @@ export function planParts(
   for (const { index, weights: own } of layers) {
     const at = `layers.${index}.`;
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
-    for (const [name, { weight, quantised, bias }] of Object.entries(matrices)) {
-      tensors[`${at}${name}.weight`] = weight;
+    for (const [name, matrix] of Object.entries(matrices)) {
+      const { weight, quantised, bias } = matrix;
+      tensors[`${at}${name}.weight`] = merged?.weightOf(matrix) ?? weight;
       tensors[`${at}${name}.bias`] = bias;
       if (quantised === null) continue;
       for (const [part, tensor] of quantised.tensors()) tensors[`${at}${name}.${part}`] = tensor;

@@ -4,6 +4,7 @@
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
+import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache.ts';
 import { generalLogits } from './decoding.ts';
 import { DecodePlan, type StepRows } from './plan.ts';
@@ -13,11 +14,14 @@ import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './s
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
+  readonly #merged: () => MergedWeights | null;
   #held: { plan: DecodePlan | null; arrangement: number } | null = null;
 
-  constructor(decoder: Decoder, cache: KvCache) {
+  /** `merged`: the copies of adapted matrices for the decoder's present arrangement. */
+  constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
     this.#decoder = decoder;
     this.#cache = cache;
+    this.#merged = merged;
   }
 
   /** The next token of each row. */
@@ -43,7 +47,7 @@ export class Stepper {
     const { arrangement } = this.#decoder;
     if (this.#held?.arrangement !== arrangement) {
       this.dispose();
-      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache), arrangement };
+      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#merged()), arrangement };
     }
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;

@@ -77,6 +77,8 @@ export class Adapters {
   readonly #model: AdaptedModel;
   readonly #byName = new Map<string, Adapter>();
   readonly #baseTensors = new Map<Slot, Tensor>();
+  /** The decoder's arrangement with each adapter, and with none. */
+  readonly #arrangements = new Map<Adapter | null, number>();
   #baseHead: ScoreHead | null;
   #active: Adapter | null = null;
   #merged = false;
@@ -131,10 +133,13 @@ export class Adapters {
     const next = name === null ? null : this.get(name);
     if (next === this.#active) return;
     this.#checkUnmerged();
+    const { decoder } = this.#model;
+    this.#arrangements.set(this.#active, decoder.arrangement);
     if (this.#active !== null) this.#putOff(this.#active);
     if (next !== null) this.#putOn(next);
     this.#active = next;
-    this.#model.decoder.arrangement++;
+    // The same tensors again have their old number: what was captured with them stays valid.
+    decoder.arrangement = this.#arrangements.get(next) ?? decoder.newArrangement();
     this.#model.head = next?.head ?? this.#baseHead;
   }
 
@@ -168,7 +173,8 @@ export class Adapters {
       lora.merge();
       lora.projection.adapter = null;
     }
-    this.#model.decoder.arrangement++;
+    this.#arrangements.clear();
+    decoder.arrangement = decoder.newArrangement();
     this.#merged = true;
   }
 
@@ -178,7 +184,8 @@ export class Adapters {
       lora.unmerge();
       lora.projection.adapter = lora;
     }
-    this.#model.decoder.arrangement++;
+    const { decoder } = this.#model;
+    decoder.arrangement = decoder.newArrangement();
     this.#merged = false;
   }
 
@@ -195,6 +202,7 @@ export class Adapters {
     }
     for (const adapter of this.#byName.values()) adapter.dispose();
     this.#byName.clear();
+    this.#arrangements.clear();
     this.#active = null;
     this.#merged = false;
   }

@@ -128,6 +128,24 @@ export class ProjectionLora implements ProjectionAdapter {
     return this.projection.weightOf(part.part).to('float32').add(change(part));
   }
 
+  changedWeight(): Tensor | null {
+    if (this.projection.quantised !== null || this.parts.some((part) => part.bias !== null)) return null;
+    const { parts } = this.projection;
+    return joined(
+      parts.map((_, i) => {
+        const part = this.parts.find((candidate) => candidate.part === i);
+        return part === undefined ? this.projection.weightOf(i).to('float32') : this.#scaled(part);
+      }),
+    );
+  }
+
+  /** What merging writes: W + s·BA, with DoRA's lengths where it has them. */
+  #scaled(part: LoraPart): Tensor {
+    const changed = this.#changed(part);
+    if (part.magnitude === null) return changed;
+    return changed.mul(part.magnitude.div(rowNorm(changed)).unsqueeze(1));
+  }
+
   /** DoRA starts from the base: the magnitudes are the lengths of the base's rows. */
   startMagnitudes(): void {
     noGrad(() =>
