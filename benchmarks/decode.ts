@@ -66,7 +66,6 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const device = values.device === 'cuda' ? 'cuda:0' : values.device;
   const tokens = Number(values.tokens ?? (cuda ? 512 : 64));
   const names = (values.cases ?? (cuda ? GPU_CASES : '15m:1,15m:16')).split(',');
-  let held: { shape: string; model: Model } | null = null;
   for (const name of names) {
     const [what = '', count = ''] = name.split(':');
     const kind = kinds.includes(what) ? what : '';
@@ -75,24 +74,13 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       throw new Error(
         `no case "${name}"; a case is one of ${[...Object.keys(shapes), ...kinds].join(', ')} and a number, as in 0.6b:16`,
       );
-    const key = kind === 'lora' ? 'lora' : shape;
-    if (held?.shape !== key) {
-      held?.model[Symbol.dispose]();
-      if (cuda) emptyCache();
-      held = { shape: key, model: initModel(shapes[shape], { seed: 0, device }) };
-      if (kind === 'lora') addLora(held.model, { r: 16 });
-    }
+    if (cuda) emptyCache();
+    using model = initModel(shapes[shape], { seed: 0, device });
+    if (kind === 'lora') addLora(model, { r: 16 });
     const work = workOf(kind, Number(count), tokens, cuda ? 128 : 32, shapes[shape].vocab_size);
-    yield {
-      name,
-      ...(await measured(held.model, work, {
-        cuda,
-        repeats: Number(values.repeats),
-        slots: Number(values.slots ?? 0),
-      })),
-    };
+    const settings = { cuda, repeats: Number(values.repeats), slots: Number(values.slots ?? 0) };
+    yield { name, ...(await measured(model, work, settings)) };
   }
-  held?.model[Symbol.dispose]();
 }
 
 async function measured(
