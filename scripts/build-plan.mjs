@@ -45,12 +45,14 @@ export function planBuild(root, build, libtorch, env) {
   const compilers = {
     // Built where it runs, so for this CPU's own vector instructions (`cpuKind` keeps a shared cache honest).
     // OpenMP in at::parallel_for's inline part; the run time is the one that libtorch itself loads (see `link`).
-    cc: [
+    // What includes cpu/fused.h says where a product is fused with a sum, and the compiler does it nowhere else.
+    cc: (saysFused) => [
       compiler(env),
       ...(sanitizing(env) ? ['-O1', '-g', '-fno-omit-frame-pointer', ...SANITIZE] : ['-O3']),
       '-march=native',
       '-fno-math-errno',
       '-fno-trapping-math',
+      ...(saysFused ? ['-ffp-contract=off'] : []),
       '-fPIC',
       '-fopenmp',
       '-Wall',
@@ -93,8 +95,9 @@ export function planBuild(root, build, libtorch, env) {
   const nodeApi = nodeApiHeaders(root);
   const objects = sources.map((source) => {
     const inDist = dirname(source) === join(folder, 'dist');
-    const command = source.endsWith('.cu') ? compilers.cu : [...compilers.cc, ...(inDist ? distributed : [])];
     const headers = headersOf(source, folder);
+    const cc = compilers.cc(headers.includes(join(folder, 'cpu/fused.h')));
+    const command = source.endsWith('.cu') ? compilers.cu : [...cc, ...(inDist ? distributed : [])];
     const texts = [source, ...headers].map((path) => readFileSync(path));
     const name = `${basename(source)}-${digest(...base, ...command, ...texts)}.o`;
     // Includes are written from native/: "door/handles.h".

@@ -208,10 +208,18 @@ exit 0
 
   it('writes compile_commands.json for editors', async () => {
     const toy = toyPackage();
+    file('package/native/cpu/c.cc', '#include "cpu/fused.h"\nint c;');
+    file('package/native/cpu/fused.h', '');
     await toy.build();
     const commands = JSON.parse(readFileSync(join(folder, 'package/build/compile_commands.json'), 'utf8'));
-    expect(commands.map((each: { file: string }) => each.file.split('/').at(-1))).toEqual(['a.cc', 'b.cc']);
+    expect(commands.map((each: { file: string }) => each.file.split('/').at(-1))).toEqual(['a.cc', 'b.cc', 'c.cc']);
     expect(commands[0].arguments).toContain(`-I${join(folder, 'package/native')}`);
+    // If the compiler fused as it likes, a product's rows would depend on their neighbours.
+    expect(commands.map((each: { arguments: string[] }) => each.arguments.includes('-ffp-contract=off'))).toEqual([
+      false,
+      false,
+      true,
+    ]);
   });
 
   it('refuses a header that the compiler read and the key does not have', async () => {

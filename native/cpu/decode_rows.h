@@ -69,7 +69,7 @@ inline void headDots(const T* q, const T* k, const int64_t* places, int64_t size
   int64_t i = 0;
 #pragma GCC unroll 4
   for (; i + kWidth <= size; i += kWidth)
-    for (int h = 0; h < HEADS; h++) sums[h] += widened(queries[h] + i) * widened(keys[h] + i);
+    for (int h = 0; h < HEADS; h++) sums[h] = fused(widened(queries[h] + i), widened(keys[h] + i), sums[h]);
   float out[HEADS];
   if constexpr (HEADS == 4) {
     const Quad four = totals(sums[0], sums[1], sums[2], sums[3]);
@@ -78,7 +78,8 @@ inline void headDots(const T* q, const T* k, const int64_t* places, int64_t size
     out[0] = total(sums[0]);
   }
   for (int h = 0; h < HEADS; h++) {
-    for (int64_t rest = i; rest < size; rest++) out[h] += static_cast<float>(queries[h][rest]) * static_cast<float>(keys[h][rest]);
+    for (int64_t rest = i; rest < size; rest++)
+      out[h] = fused(static_cast<float>(queries[h][rest]), static_cast<float>(keys[h][rest]), out[h]);
     scores[h * stride] = out[h];
   }
 }
@@ -88,8 +89,8 @@ template <typename T>
 inline void addValue(float w, const T* v, int64_t size, float* sum) {
   int64_t i = 0;
 #pragma GCC unroll 4
-  for (; i + kWidth <= size; i += kWidth) store(sum + i, load(sum + i) + w * widened(v + i));
-  for (; i < size; i++) sum[i] += w * static_cast<float>(v[i]);
+  for (; i + kWidth <= size; i += kWidth) store(sum + i, fused(widened(v + i), w, load(sum + i)));
+  for (; i < size; i++) sum[i] = fused(w, static_cast<float>(v[i]), sum[i]);
 }
 
 // Calls body(t, count, place) for each run of neighbouring places of a slot's positions [begin, end); t counts from `begin`.

@@ -25,13 +25,13 @@ Statistics statisticsOf(const float* z, int64_t size, float peak, float inverse)
     for (int j = 0; j < 2; j++) {
       const Vector distance = (load(z + i + j * kWidth) - peak) * inverse, w = exponential(distance);
       sums[j] += w;
-      products[j] += w * distance;
+      products[j] = fused(w, distance, products[j]);
     }
   Statistics out{total(sums[0] + sums[1]), total(products[0] + products[1])};
   for (; i < size; i++) {
     const float distance = (z[i] - peak) * inverse, w = exponential(all(distance))[0];
     out.sum += w;
-    out.weighted += w * distance;
+    out.weighted = fused(w, distance, out.weighted);
   }
   return out;
 }
@@ -67,8 +67,8 @@ void gradientCpu(float* logits, const RowGradient& in, int64_t rows, int64_t siz
       const float g = counted && forLogp != nullptr ? forLogp[row] : 0.0f, h = forEntropy == nullptr ? 0.0f : forEntropy[row];
       const float shift = lse[row], rest = entropy[row], scale = static_cast<float>(in.inverse);
       const auto gradient = [&](const Vector& logit) {
-        const Vector logProbability = logit * scale - shift;
-        return -scale * exponential(logProbability) * (g + h * (logProbability + rest));
+        const Vector logProbability = fused(logit, scale, all(-shift));
+        return -scale * exponential(logProbability) * fused(logProbability + rest, h, all(g));
       };
       int64_t i = 0;
       for (; i + kWidth <= size; i += kWidth) store(z + i, gradient(load(z + i)));

@@ -29,7 +29,7 @@ inline void registerTile(const float* a, int64_t aStride, const float* b, int64_
     for (int v = 0; v < Vectors; v++) right[v] = load(b + k * bStride + v * kWidth);
     for (int r = 0; r < Rows; r++) {
       const float left = Transposed ? a[k * aStride + r] : a[r * aStride + k];
-      for (int v = 0; v < Vectors; v++) sum[r][v] += left * right[v];
+      for (int v = 0; v < Vectors; v++) sum[r][v] = fused(right[v], left, sum[r][v]);
     }
   }
   for (int r = 0; r < Rows; r++) {

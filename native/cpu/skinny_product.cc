@@ -78,11 +78,11 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++)
         for (int c = 0; c < COLUMNS; c++)
-          for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + (i + j) * lanes + v * kWidth) * weights[c][j];
+          for (int v = 0; v < VECTORS; v++) sums[c][v] = fused(load(x + (i + j) * lanes + v * kWidth), weights[c][j], sums[c][v]);
     }
     for (; i < k; i++)
       for (int c = 0; c < COLUMNS; c++)
-        for (int v = 0; v < VECTORS; v++) sums[c][v] += load(x + i * lanes + v * kWidth) * w[c * k + i];
+        for (int v = 0; v < VECTORS; v++) sums[c][v] = fused(load(x + i * lanes + v * kWidth), w[c * k + i], sums[c][v]);
     for (int c = 0; c < COLUMNS; c++)
       for (int v = 0; v < VECTORS; v++) store(values[c] + v * kWidth, sums[c][v]);
   }
@@ -156,12 +156,12 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
     fourInputs(w + i, k, at);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
-      for (int r = 0; r < ROWS; r++) sums[r] += at[j] * x[r * k + i + j];
+      for (int r = 0; r < ROWS; r++) sums[r] = fused(at[j], x[r * k + i + j], sums[r]);
   }
   for (; i < k; i++) {
     Vector at;
     for (int c = 0; c < kWidth; c++) at[c] = w[c * k + i];
-    for (int r = 0; r < ROWS; r++) sums[r] += at * x[r * k + i];
+    for (int r = 0; r < ROWS; r++) sums[r] = fused(at, x[r * k + i], sums[r]);
   }
   for (int r = 0; r < ROWS; r++) {
     float* to = p.y + (row + r) * p.n + column;
@@ -189,14 +189,14 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
       transpose(part);
       for (int r = 0; r < ROWS; r++) {
         const Quad inputs = quad(x + r * k + i);
-        for (int j = 0; j < 4; j++) sums[r][q] += part[j] * inputs[j];
+        for (int j = 0; j < 4; j++) sums[r][q] = fused(part[j], inputs[j], sums[r][q]);
       }
     }
   }
   for (; i < k; i++)
     for (int q = 0; q < quads; q++) {
       const float* at = w + q * 4 * k + i;
-      for (int r = 0; r < ROWS; r++) sums[r][q] += Quad{at[0], at[k], at[2 * k], at[3 * k]} * x[r * k + i];
+      for (int r = 0; r < ROWS; r++) sums[r][q] = fused(Quad{at[0], at[k], at[2 * k], at[3 * k]}, x[r * k + i], sums[r][q]);
     }
   for (int r = 0; r < ROWS; r++)
     for (int q = 0; q < quads; q++) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "cpu/fused.h"
 #include "cpu/intrinsics.h"
 
 namespace attune {
@@ -20,9 +21,35 @@ typedef uint32_t Bits __attribute__((vector_size(kWidth * sizeof(uint32_t)), ali
 typedef float Quad __attribute__((vector_size(4 * sizeof(float)), aligned(4), may_alias));
 typedef int32_t Lanes __attribute__((vector_size(4 * sizeof(int32_t))));
 
-inline Vector all(float value) { return Vector{} + value; }
+inline Vector all(float value) { return value - Vector{}; }  // not a sum: −0 + 0 is 0
 inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
 inline void store(float* to, const Vector& v) { *reinterpret_cast<Vector*>(to) = v; }
+
+// a·b + sum, lane by lane (fused.h).
+inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
+#if !defined(ATTUNE_FUSES)
+  return a * b + sum;
+#elif defined(__AVX512F__)
+  return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+  return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__x86_64__)
+  return (Vector)_mm_fmadd_ps((__m128)a, (__m128)b, (__m128)sum);
+#else
+  return (Vector)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#endif
+}
+inline Vector fused(const Vector& a, float b, const Vector& sum) { return fused(a, all(b), sum); }
+
+#if defined(__AVX2__)  // where a Quad is no Vector
+inline Quad fused(const Quad& a, float b, const Quad& sum) {
+#if defined(ATTUNE_FUSES)
+  return (Quad)_mm_fmadd_ps((__m128)a, _mm_set1_ps(b), (__m128)sum);
+#else
+  return a * b + sum;
+#endif
+}
+#endif
 
 inline Quad fold(const Vector& v) {
   Quad sum = {v[0], v[1], v[2], v[3]};
@@ -73,11 +100,12 @@ inline float largest(const float* values, int64_t size) {
  */
 inline Vector exponential(const Vector& x) {
   // adding 1.5·2²³ rounds to an integer and leaves that in the low bits
-  const Vector shifted = x * 1.44269504088896341f + 12582912.0f;
+  const Vector shifted = fused(x, 1.44269504088896341f, all(12582912.0f));
   const Vector k = shifted - 12582912.0f;
-  const Vector r = (x - k * 0.693359375f) - k * -2.12194440e-4f, square = r * r;
-  const Vector low = 1.6666519642e-1f * r + 4.9999994040e-1f, high = 1.3814446284e-3f * square + (8.3687910810e-3f * r + 4.1668396443e-2f);
-  const Vector p = (high * square + low) * square + (r + 1.0f);
+  const Vector r = fused(k, 2.12194440e-4f, fused(k, -0.693359375f, x)), square = r * r;
+  const Vector low = fused(r, 1.6666519642e-1f, all(4.9999994040e-1f));
+  const Vector high = fused(square, 1.3814446284e-3f, fused(r, 8.3687910810e-3f, all(4.1668396443e-2f)));
+  const Vector p = fused(fused(high, square, low), square, r + 1.0f);
   // Those bits are added to the exponent of p, which is between √½ and √2. The sum wraps around for negative k: unsigned, where that is defined.
   return (Vector)(((Bits)p + ((Bits)shifted << 23)) & ~(Bits)(x < -87.0f));
 }

@@ -1,5 +1,5 @@
 /** linear_logprob against the whole computation: numbers of PyTorch 2.13, log_softmax + gather + entropy, differences. */
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { logprobChunk } from './functional.ts';
 import {
   dropout,
@@ -15,9 +15,11 @@ import {
   rmsNorm,
   scope,
   seed,
+  setThreads,
   type Tensor,
   TensorError,
   tensor,
+  threads,
   where,
   zeros,
 } from './index.ts';
@@ -351,9 +353,8 @@ describe('the others', () => {
 });
 
 describe('linear', () => {
-  // `npm run sanitize` compiles with -O1, where the compiler does not fuse all products with their sums: a row then agrees
-  // with the same row alone only to rounding.
-  const unfused = process.env.ATTUNE_SANITIZE === '1';
+  const ownThreads = threads();
+  afterEach(() => setThreads(ownThreads));
 
   it('is x·weightᵀ + bias for any number of rows, inputs and outputs, a row as if it were alone', () => {
     seed(1);
@@ -373,8 +374,14 @@ describe('linear', () => {
         for (const rows of [...Array.from({ length: 18 }, (_, i) => i + 1), 31, 48, 49, 100, 128, 129, 130]) {
           const result = linear(all.narrow(0, 0, rows), weight, bias);
           expect(spread(result, exact.narrow(0, 0, rows))).toBeLessThan(2e-6 * inputs + 1e-5);
-          if (rows <= 48 && !unfused) expect(result.numbers()).toEqual(alone.slice(0, rows * outputs));
+          if (rows <= 48) expect(result.numbers()).toEqual(alone.slice(0, rows * outputs));
         }
+        for (const count of [1, 3, 16]) {
+          setThreads(count);
+          for (const rows of [1, 2, 7, 17, 48])
+            expect(linear(all.narrow(0, 0, rows), weight, bias).numbers()).toEqual(alone.slice(0, rows * outputs));
+        }
+        setThreads(ownThreads);
       });
     }
   });

@@ -19,20 +19,13 @@ namespace {
 
 typedef int32_t Whole __attribute__((vector_size(kWidth * sizeof(int32_t)), aligned(4), may_alias));
 
-// Intrinsics replace GCC's vector extensions in two places. GCC converts bytes one by one, and for some CPUs it does not always fuse a
-// multiplication with the addition after it, so that the same sum would differ between tile shapes.
+// Intrinsics replace GCC's vector extensions here: GCC converts bytes one by one.
 #if defined(__AVX512F__)
-inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
-  return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
-}
 inline __m128i sixteen(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 inline Whole signedBytes(const void* from) { return (Whole)_mm512_cvtepi8_epi32(sixteen(from)); }
 inline Whole unsignedBytes(const void* from) { return (Whole)_mm512_cvtepu8_epi32(sixteen(from)); }
 inline Vector floats(const Whole& whole) { return (Vector)_mm512_cvtepi32_ps((__m512i)whole); }
 #else
-inline Vector fused(const Vector& a, const Vector& b, const Vector& sum) {
-  return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-}
 inline __m128i eight(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
 inline Whole signedBytes(const void* from) { return (Whole)_mm256_cvtepi8_epi32(eight(from)); }
 inline Whole unsignedBytes(const void* from) { return (Whole)_mm256_cvtepu8_epi32(eight(from)); }

@@ -55,7 +55,7 @@ void blockScales(const QuantisedPart& part, int64_t first, int64_t count, float*
       _mm512_storeu_ps(out + i, _mm512_fmadd_ps(levels, _mm512_set1_ps(largest), _mm512_set1_ps(part.offset)));
     }
 #endif
-    for (; i < end; i++) out[i] = map[codes[i]] * largest + part.offset;
+    for (; i < end; i++) out[i] = fused(map[codes[i]], largest, part.offset);
   }
 }
 

@@ -1,6 +1,7 @@
 // y[M, N] = x[M, K]·Ŵᵀ + bias for few rows of f32 and a quantised matrix, all contiguous: the product of a decoding step, which
 // reads the codes once and never makes the plain matrix.
 #pragma once
+#include "cpu/fused.h"  // so that no product before `put` is fused with its sums
 #include "cpu/quantised/rows.h"
 
 namespace attune {
@@ -13,8 +14,7 @@ struct QuantisedProduct {
   int64_t m;
   bool add = false;  // add to what y holds
 
-  // Not inline: the compiler would fuse the addition with the caller's multiplication in some tile shapes and not in others.
-  __attribute__((noinline)) void put(int64_t row, int64_t column, float value) const {
+  void put(int64_t row, int64_t column, float value) const {
     float& to = y[row * w.outputs + column];
     if (bias != nullptr) value += bias[column];
     to = add ? to + value : value;

@@ -99,7 +99,7 @@ inline uint8_t nearestScale(const float* map, float value) {
 
 inline float blockScale(const QuantisedPart& part, int64_t block) {
   if (part.nested == nullptr) return static_cast<const float*>(part.scales)[block];
-  return dynamicMap()[static_cast<const uint8_t*>(part.scales)[block]] * part.nested[block / kNestedRun] + part.offset;
+  return fused(dynamicMap()[static_cast<const uint8_t*>(part.scales)[block]], part.nested[block / kNestedRun], part.offset);
 }
 
 // Dequantises `count` weights of the flattened part, beginning with `first`. Either end may lie inside a byte or a block.

@@ -1,6 +1,6 @@
 /** Decoding's attention from the fused projection on, against sums written out in f64. */
-import { describe, expect, it } from 'vitest';
-import { aten, randn, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
+import { afterEach, describe, expect, it } from 'vitest';
+import { aten, randn, scope, seed, setThreads, type Tensor, tensor, threads, zeros } from '../../tensor/index.ts';
 
 const whole = (values: number[]) => tensor(BigInt64Array.from(values, BigInt));
 const at = (values: ArrayLike<number>, i: number) => values[i] as number;
@@ -30,6 +30,9 @@ function prepared(head: number[], weight: number[] | null, cos: number[], sin: n
   }
   return out;
 }
+
+const ownThreads = threads();
+afterEach(() => setThreads(ownThreads));
 
 describe('attune::decode_fused', () => {
   const plain: Case = {
@@ -113,9 +116,12 @@ describe('attune::decode_fused', () => {
             );
             expect(spread(out.select(0, row).select(0, h).numbers(), expected)).toBeLessThan(2e-5);
           }
-          // the same to the bit without the other rows
-          const alone = call((t) => t.narrow(0, row, 1), aloneKeys, aloneValues);
-          expect(alone.numbers()).toEqual(out.narrow(0, row, 1).numbers());
+          // the same to the bit without the other rows, however the heads are shared out among threads
+          for (const count of [1, 3, 16]) {
+            setThreads(count);
+            const alone = call((t) => t.narrow(0, row, 1), aloneKeys, aloneValues);
+            expect(alone.numbers()).toEqual(out.narrow(0, row, 1).numbers());
+          }
         }
         expect(aloneKeys.numbers()).toEqual(keys.numbers());
       });
