@@ -7,8 +7,8 @@
  * shared host differ in speed from second to second, by a half and more, and ranks that share a step end with the slower one:
  * `against_slower` is one process on the slower core over the ranks, `times_as_fast` the mean of one process on each over the ranks.
  *
- * `ceiling` is what the machine gives: as many processes at once that have nothing to do with each other, each with the whole
- * training, until the last of them ends; `share_of_ceiling` is how much of that the ranks have. `by_processor` is the processor's
+ * `ceiling` is what the machine gives: as many processes at once that have nothing to do with each other, each with a rank's share of
+ * the work, until the last of them ends; `share_of_ceiling` is how much of that the ranks have. `by_processor` is the processor's
  * seconds of one process over those of the busiest rank: what cores that nobody disturbs would give if no rank ever waited. Also how
  * much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of rank 0
  * (`--trace folder` keeps it).
@@ -40,6 +40,14 @@ interface Step {
   processor: number;
 }
 
+interface Work {
+  kind: string;
+  folder: string;
+  steps: number;
+  /** Trains with this part of the step: 2 for a half. */
+  share: number;
+}
+
 const tokenizer = fileURLToPath(new URL('../models/tiny', import.meta.url));
 const words = ['red', 'blue', 'seven', 'answer', 'because', 'sum', 'the', 'of'];
 const text = (key: string | number, length: number) => {
@@ -48,7 +56,7 @@ const text = (key: string | number, length: number) => {
 };
 
 /** Trains, a step for each line that it is given, and says how long it took. */
-async function train(kind: string, folder: string, steps: number): Promise<void> {
+async function train({ kind, folder, steps, share }: Work): Promise<void> {
   const world = await joinWorld();
   const shared = {
     model: join(folder, 'model'),
@@ -60,7 +68,7 @@ async function train(kind: string, folder: string, steps: number): Promise<void>
     saveSteps: -1,
     saveModel: false,
     reportTo: ['none' as const],
-    gradAccum: 4,
+    gradAccum: 4 / share,
     lr: 1e-5,
   };
   const options = { cache: false, run: { curves: false } } as const;
@@ -104,19 +112,13 @@ async function train(kind: string, folder: string, steps: number): Promise<void>
   }
 }
 
-interface Work {
-  kind: string;
-  folder: string;
-  steps: number;
-}
-
 /** A process that trains a step whenever it is told to; on one core, where one is given. */
 class Trainer {
   readonly #child: ChildProcess;
   readonly #said: AsyncIterator<string>;
 
   constructor(work: Work, env: Record<string, string>, core: string | undefined) {
-    const args = [import.meta.filename, 'rank', work.kind, work.folder, String(work.steps)];
+    const args = [import.meta.filename, 'rank', JSON.stringify(work)];
     const pinned = core === undefined ? [] : ['taskset', '-c', core];
     const [command, ...rest] = [...pinned, process.execPath, ...process.execArgv, ...args];
     this.#child = spawn(command as string, rest, {
@@ -194,13 +196,15 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const ranks = Number(values.ranks);
   for (const kind of positionals.length > 0 ? positionals : ['reward', 'grpo']) {
     // The first turn warms up.
-    const work = { kind, folder, steps: Number(values.steps) + 1 };
+    const work = { kind, folder, steps: Number(values.steps) + 1, share: 1 };
     const trace = join(values.trace ?? folder, `trace-${kind}`);
     const cores: (string | undefined)[] = values.cores?.split(',') ?? [undefined];
-    const alone = async (count: number) =>
-      (await Promise.all(Array.from({ length: count }, (_, i) => worldOf(work, 1, [cores[i % cores.length]])))).flat();
-    const one = await alone(cores.length);
-    const apart = await alone(ranks);
+    const alone = async (count: number, share: number) => {
+      const worlds = Array.from({ length: count }, (_, i) => worldOf({ ...work, share }, 1, [cores[i % cores.length]]));
+      return (await Promise.all(worlds)).flat();
+    };
+    const one = await alone(cores.length, 1);
+    const apart = await alone(ranks, ranks);
     const many = await worldOf(
       work,
       ranks,
@@ -220,8 +224,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       many_s: over(({ many }) => mean(seconds(many))),
       times_as_fast: over(({ one, many }) => mean(seconds(one)) / mean(seconds(many))),
       against_slower: over(({ one, many }) => Math.max(...seconds(one)) / mean(seconds(many))),
-      ceiling: over(({ one, apart }) => (ranks * mean(seconds(one))) / Math.max(...seconds(apart))),
-      share_of_ceiling: over(({ apart, many }) => Math.max(...seconds(apart)) / ranks / mean(seconds(many))),
+      ceiling: over(({ one, apart }) => mean(seconds(one)) / Math.max(...seconds(apart))),
+      share_of_ceiling: over(({ apart, many }) => Math.max(...seconds(apart)) / mean(seconds(many))),
       by_processor: over(({ one, many }) => Math.max(...processor(one)) / Math.max(...processor(many))),
       collectives_share: over(({ many }) => mean(many.map(({ collectives }) => collectives)) / mean(seconds(many))),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
@@ -251,7 +255,6 @@ function hiddenShare(path: string): number {
 }
 
 if (process.argv[2] === 'rank') {
-  const [, , , kind, folder, steps] = process.argv as string[];
-  await train(kind as string, folder as string, Number(steps));
+  await train(JSON.parse(process.argv[3] as string) as Work);
   process.exit(0);
 }
