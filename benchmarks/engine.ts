@@ -215,7 +215,7 @@ function attention(setting: Setting): number {
   const dtype: DType = setting.device.startsWith('cuda') ? 'bfloat16' : 'float32';
   const model = new Blocks(4, dim, 4, { device: setting.device, dtype });
   const starts = Array.from({ length: sequences + 1 }, (_, i) => i * length);
-  const batch = packedBatch(new BigInt64Array(sequences * length), starts, setting.device);
+  const batch = packedBatch(new Int32Array(sequences * length), starts, setting.device);
   const x = randn([sequences * length, dim], setting).to(dtype);
   return trainingStep(setting, model, () => {
     const out = model.blocks.reduce((h, block) => block.forward(h, batch), x);

@@ -5,7 +5,7 @@
  *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
  */
 import { UserError } from '../../errors.ts';
-import { type Device, type Tensor, tensor } from '../../tensor/index.ts';
+import { type Device, integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 /** Sequences laid end to end without padding, as tensors: the input of a decoder. */
 export interface PackedBatch {
@@ -44,20 +44,23 @@ export function packSequences(
     total += sequence.length;
     starts.push(total);
   }
-  const ids = new BigInt64Array(total);
+  const ids = new Float64Array(total);
   let at = 0;
-  for (const sequence of sequences) for (let i = 0; i < sequence.length; i++) ids[at++] = BigInt(sequence[i] as number);
+  for (const sequence of sequences) {
+    ids.set(sequence, at);
+    at += sequence.length;
+  }
   return packedBatch(ids, starts, device, prefixes);
 }
 
 /** A batch from ids that already lie end to end. */
 export function packedBatch(
-  ids: BigInt64Array,
+  ids: ArrayLike<number>,
   starts: readonly number[],
   device: Device = 'cpu',
   prefixes?: readonly number[],
 ): PackedBatch {
-  const positions = new BigInt64Array(ids.length);
+  const positions = new Int32Array(ids.length);
   let longest = 0;
   for (let s = 0; s + 1 < starts.length; s++) {
     const start = starts[s] as number;
@@ -65,11 +68,11 @@ export function packedBatch(
     const prefix = prefixes?.[s] ?? -1;
     const before = prefix < 0 ? 0 : (starts[prefix + 1] as number) - (starts[prefix] as number);
     longest = Math.max(longest, before + end - start);
-    for (let i = start; i < end; i++) positions[i] = BigInt(before + i - start);
+    for (let i = start; i < end; i++) positions[i] = before + i - start;
   }
   const batch: PackedBatch = {
-    ids: tensor(ids, { device }),
-    positions: tensor(positions, { device }),
+    ids: integers(ids, { device }),
+    positions: integers(positions, { device }),
     starts,
     longest,
     ...(prefixes === undefined ? {} : { prefixes }),

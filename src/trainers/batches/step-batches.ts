@@ -106,5 +106,5 @@ function microBatchesFrom(batches: Batches, { epoch, examples }: BatchState, epo
 
 /** A batch as tensors on the device. */
 export function onDevice(batch: Batch, device: Device): PackedBatch {
-  return packedBatch(BigInt64Array.from(batch.ids, BigInt), Array.from(batch.cuSeqlens), device);
+  return packedBatch(batch.ids, Array.from(batch.cuSeqlens), device);
 }
