@@ -15,6 +15,8 @@ export interface ProjectionPart {
 export interface ProjectionAdapter {
   /** `output` is the projection's own result for `input`. Where no gradient is recorded it may be changed in place. */
   apply(input: Tensor, output: Tensor): Tensor;
+  /** The changed result with its gradient by one operator, where there is one for it; else null. */
+  applyAtOnce(input: Tensor): Tensor | null;
   /** Whether it draws random numbers (dropout is on), so that repeating the forward needs the generator's state. */
   readonly random: boolean;
   isTrained(): boolean;
@@ -52,6 +54,8 @@ export class Projection {
   }
 
   forward(input: Tensor): Tensor {
+    const atOnce = this.adapter?.applyAtOnce(input) ?? null;
+    if (atOnce !== null) return atOnce;
     const output = this.product(input, this.bias);
     return this.adapter === null ? output : this.adapter.apply(input, output);
   }
