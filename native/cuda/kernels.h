@@ -2,8 +2,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "ops/adamw.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/sample_rows.h"
+#include "ops/heads.h"
 #include "ops/logprob_rows.h"
 
 namespace attune {
@@ -12,6 +14,37 @@ namespace attune {
 at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines, bool interleaved, float direction);
 at::Tensor cudaSwiglu(const at::Tensor& x);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
+
+/** Whether the norm kernels take rows of this tensor's last size. */
+bool cudaNormFits(const at::Tensor& x);
+struct Normed {
+  at::Tensor sum, y;
+};
+/** The norm of x + added, and that sum; of x where `added` is undefined, and then `sum` is x. */
+Normed cudaNorm(const at::Tensor& x, const at::Tensor& added, const at::Tensor& weight, double eps);
+struct NormGradients {
+  at::Tensor x, weight;  // the weight's is undefined where it is not wanted
+};
+/** `past`: ∂L/∂x by the way past the norm, or undefined. */
+NormGradients cudaNormBackward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& past, double eps,
+                               bool wantWeight);
+
+/** Whether the kernels of heads take these. */
+bool cudaHeadsFit(const SplitHeads& given);
+/** q and k. */
+std::pair<at::Tensor, at::Tensor> cudaHeads(const SplitHeads& given);
+struct HeadGradients {
+  at::Tensor qkv, qWeight, kWeight;
+};
+/** Gradients of q, k and v may be undefined; those of the weights are where they are not wanted. */
+HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool wantWeights);
+
+/** One AdamW update of f32 masters, and of their half-precision copies where `parameters` is not empty; all on one device. */
+void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
+                at::TensorList parameters, const AdamWRule& rule);
+/** The sum of squares of all tensors, f64; they are of one dtype and on one device. */
+at::Tensor cudaSquares(at::TensorList tensors);
+
 bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
 /**
  * Step: the previous kernel is the `cudaProduct` that writes qkv and nothing else that is given here, and cos and sin are the whole

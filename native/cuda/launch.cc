@@ -1,35 +1,12 @@
 // Launches the kernels of the .cu files on tensors.
 #ifdef ATTUNE_KERNELS
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include "cuda/kernels.h"
-#include "cuda/raw.h"
+#include "cuda/launching.h"
 
 namespace attune {
 namespace {
 
 using at::Tensor;
-
-Kind kindOf(const Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat: return Kind::Float32;
-    case at::kHalf: return Kind::Float16;
-    case at::kBFloat16: return Kind::BFloat16;
-    default: TORCH_CHECK(false, "this kernel takes float32, float16 or bfloat16");
-  }
-}
-
-struct Launch {
-  c10::cuda::CUDAGuard guard;
-  cudaStream_t stream;
-  explicit Launch(const Tensor& on) : guard(on.device()), stream(c10::cuda::getCurrentCUDAStream().stream()) {}
-};
-
-void* pointer(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
-float* floats(const Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }
 
 // The arguments about cache and rows that both forms of decoding attention share.
 AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& tables, const Tensor& slots, const Tensor& positions, double scale,

@@ -50,10 +50,15 @@ struct Run {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) pieces[i] = reinterpret_cast<const Piece*>(from)[i];
   }
+  __device__ void store(T* to) const {
+#pragma unroll
+    for (int i = 0; i < kPieces; i++) reinterpret_cast<Piece*>(to)[i] = pieces[i];
+  }
   __device__ void clear() {
 #pragma unroll
     for (int i = 0; i < kPieces; i++) pieces[i] = Piece{};
   }
+  __device__ void set(int i, float x) { reinterpret_cast<T*>(pieces)[i] = narrow<T>(x); }
   __device__ float operator[](int i) const { return wide(reinterpret_cast<const T*>(pieces)[i]); }
   /** The numbers as 32-bit registers. */
   __device__ const unsigned* words() const { return reinterpret_cast<const unsigned*>(pieces); }

@@ -1,5 +1,6 @@
 // attune::adamw_(masters, gradients, averages, squares, …): one AdamW update of f32 tensors on the CPU in a single pass over their
 // memory. libtorch's foreach operators (1.13 has no other on CPUs) make nine, and memory is all that an update waits for.
+// attune::adamw_masters_: the same with gradients and parameters in half precision, in one launch on CUDA.
 //
 // An element's result depends on its own values alone, never on where it lies: a rank that updates a part of a tensor gets the bits
 // of one that updates the whole.
@@ -10,6 +11,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "cuda/kernels.h"
+#include "ops/adamw.h"
 
 namespace attune {
 namespace {
@@ -19,18 +24,9 @@ using at::Tensor;
 constexpr int64_t kBlock = 64;  // elements that go through the one loop together
 constexpr int64_t kGrain = 1 << 14;
 
-struct Update {
-  float shrink;  // 1 − lr·λ
-  float beta1, fresh1;  // β₁ and 1 − β₁
-  float beta2, fresh2;
-  float correction2;  // 1 / √(1 − β₂ᵗ)
-  float eps;
-  float rate;  // lr / (1 − β₁ᵗ)
-};
-
 // Not inlined, so that all elements go through the same instructions.
 __attribute__((noinline)) void updateBlock(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
-                                           const Update& u) {
+                                           const AdamWRule& u) {
 #pragma omp simd
   for (int64_t i = 0; i < kBlock; i++) {
     const float gradient = g[i];
@@ -42,7 +38,7 @@ __attribute__((noinline)) void updateBlock(float* __restrict p, const float* __r
   }
 }
 
-void update(float* p, const float* g, float* m, float* v, int64_t size, const Update& u) {
+void update(float* p, const float* g, float* m, float* v, int64_t size, const AdamWRule& u) {
   int64_t i = 0;
   for (; i + kBlock <= size; i += kBlock) updateBlock(p + i, g + i, m + i, v + i, u);
   if (i == size) return;
@@ -59,7 +55,7 @@ void check(const Tensor& tensor, const Tensor& like) {
   TORCH_CHECK(tensor.sizes() == like.sizes(), "attune::adamw_: gradients and moments have their parameter's shape");
 }
 
-void updateOne(const Tensor& master, const Tensor& gradient, const Tensor& average, const Tensor& square, const Update& u) {
+void updateOne(const Tensor& master, const Tensor& gradient, const Tensor& average, const Tensor& square, const AdamWRule& u) {
   const Tensor written[3] = {master, average, square};
   Tensor dense[3];
   for (int i = 0; i < 3; i++) dense[i] = written[i].contiguous();
@@ -75,21 +71,102 @@ void updateOne(const Tensor& master, const Tensor& gradient, const Tensor& avera
   }
 }
 
+AdamWRule ruleOf(double lr, double beta1, double beta2, double decay, double eps, int64_t steps, double scale) {
+  TORCH_CHECK(steps > 0, "attune::adamw_: updates are counted from 1");
+  const auto f32 = [](double value) { return static_cast<float>(value); };
+  const double count = static_cast<double>(steps);
+  return {f32(1 - lr * decay), f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(1 / std::sqrt(1 - std::pow(beta2, count))),
+          f32(eps), f32(lr / (1 - std::pow(beta1, count))), f32(scale)};
+}
+
 void adamw(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares, double lr, double beta1,
            double beta2, double decay, double eps, int64_t steps) {
   TORCH_CHECK(masters.size() == gradients.size() && masters.size() == averages.size() && masters.size() == squares.size(),
               "attune::adamw_: the lists differ in length");
-  TORCH_CHECK(steps > 0, "attune::adamw_: updates are counted from 1");
   for (size_t i = 0; i < masters.size(); i++) {
     TORCH_CHECK(!at::GradMode::is_enabled() || !masters[i].requires_grad(), "attune::adamw_ updates without gradient");
     for (const Tensor& tensor : {masters[i], gradients[i], averages[i], squares[i]}) check(tensor, masters[i]);
   }
-  const auto f32 = [](double value) { return static_cast<float>(value); };
-  const double count = static_cast<double>(steps);
-  const Update u{f32(1 - lr * decay), f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(1 / std::sqrt(1 - std::pow(beta2, count))),
-                 f32(eps), f32(lr / (1 - std::pow(beta1, count)))};
+  const AdamWRule u = ruleOf(lr, beta1, beta2, decay, eps, steps, 1);
   const at::NoGradGuard guard;
   for (size_t i = 0; i < masters.size(); i++) updateOne(masters[i], gradients[i], averages[i], squares[i], u);
+}
+
+bool isHalfOrFloat(const Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+void checkMasters(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
+                  at::TensorList parameters) {
+  const size_t count = masters.size();
+  TORCH_CHECK(gradients.size() == count && averages.size() == count && squares.size() == count &&
+                  (parameters.empty() || parameters.size() == count),
+              "attune::adamw_masters_: the lists differ in length");
+  for (size_t i = 0; i < count; i++) {
+    const Tensor& master = masters[i];
+    TORCH_CHECK(!at::GradMode::is_enabled() || !master.requires_grad(), "attune::adamw_masters_ updates without gradient");
+    for (const Tensor& state : {master, averages[i], squares[i]})
+      TORCH_CHECK(state.scalar_type() == at::kFloat && state.sizes() == master.sizes() && state.device() == masters[0].device(),
+                  "attune::adamw_masters_: masters and moments are f32 tensors of one shape on one device");
+    TORCH_CHECK(isHalfOrFloat(gradients[i]) && gradients[i].scalar_type() == gradients[0].scalar_type() &&
+                    gradients[i].sizes() == master.sizes() && gradients[i].device() == masters[0].device(),
+                "attune::adamw_masters_: gradients have their master's shape and device, and one dtype");
+    if (!parameters.empty())
+      TORCH_CHECK(isHalfOrFloat(parameters[i]) && parameters[i].scalar_type() == parameters[0].scalar_type() &&
+                      parameters[i].sizes() == master.sizes() && parameters[i].device() == masters[0].device(),
+                  "attune::adamw_masters_: parameters have their master's shape and device, and one dtype");
+  }
+}
+
+#ifdef ATTUNE_KERNELS
+void updateOnCuda(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
+                  at::TensorList parameters, const AdamWRule& rule) {
+  const at::TensorList written[] = {masters, averages, squares, parameters};
+  std::vector<Tensor> dense[4];
+  for (int list = 0; list < 4; list++)
+    for (const Tensor& tensor : written[list]) dense[list].push_back(tensor.contiguous());
+  cudaUpdate(dense[0], gradients, dense[1], dense[2], dense[3], rule);
+  for (int list = 0; list < 4; list++)
+    for (size_t i = 0; i < dense[list].size(); i++) {
+      const Tensor& tensor = written[list][i];
+      if (!tensor.is_same(dense[list][i])) tensor.copy_(dense[list][i]);
+      // Whoever keeps results of the old values looks at the count of writes.
+      else if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    }
+}
+#endif
+
+// The update of f32 masters from gradients of any precision, times `scale`; `parameters` are the masters' copies in the model's dtype,
+// or none. One launch on CUDA.
+void adamwMasters(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
+                  at::TensorList parameters, double lr, double beta1, double beta2, double decay, double eps, int64_t steps, double scale) {
+  checkMasters(masters, gradients, averages, squares, parameters);
+  const AdamWRule rule = ruleOf(lr, beta1, beta2, decay, eps, steps, scale);
+  const at::NoGradGuard guard;
+#ifdef ATTUNE_KERNELS
+  if (!masters.empty() && masters[0].is_cuda()) return updateOnCuda(masters, gradients, averages, squares, parameters, rule);
+#endif
+  for (size_t i = 0; i < masters.size(); i++) {
+    TORCH_CHECK(masters[i].device().is_cpu(), "attune::adamw_masters_: there is no kernel for this device");
+    updateOne(masters[i], gradients[i].to(at::kFloat).mul(scale), averages[i], squares[i], rule);
+    if (!parameters.empty()) parameters[i].copy_(masters[i]);
+  }
+}
+
+// Σ x² of all numbers of all tensors, f64. Of one tensor it is added in f32 first.
+Tensor sumOfSquares(at::TensorList tensors) {
+  TORCH_CHECK(!tensors.empty(), "attune::sum_of_squares: there are no tensors");
+  for (const Tensor& tensor : tensors)
+    TORCH_CHECK(isHalfOrFloat(tensor) && tensor.scalar_type() == tensors[0].scalar_type() && tensor.device() == tensors[0].device(),
+                "attune::sum_of_squares: the tensors are f32, f16 or bf16, of one dtype and on one device");
+  const at::NoGradGuard guard;
+#ifdef ATTUNE_KERNELS
+  if (tensors[0].is_cuda()) return cudaSquares(tensors);
+#endif
+  Tensor sum = at::zeros({}, tensors[0].options().dtype(at::kDouble));
+  for (const Tensor& tensor : tensors) sum.add_(tensor.detach().to(at::kFloat).square().sum().to(at::kDouble));
+  return sum;
 }
 
 }  // namespace
@@ -100,4 +177,10 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
       "adamw_(Tensor(a!)[] masters, Tensor[] gradients, Tensor(b!)[] averages, Tensor(c!)[] squares, float lr, float beta1, float beta2, "
       "float decay, float eps, int steps) -> ()");
   library.impl("adamw_", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::adamw));
+  library.def(
+      "adamw_masters_(Tensor(a!)[] masters, Tensor[] gradients, Tensor(b!)[] averages, Tensor(c!)[] squares, Tensor(d!)[] parameters, "
+      "float lr, float beta1, float beta2, float decay, float eps, int steps, float scale=1.0) -> ()");
+  library.impl("adamw_masters_", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::adamwMasters));
+  library.def("sum_of_squares(Tensor[] tensors) -> Tensor");
+  library.impl("sum_of_squares", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::sumOfSquares));
 }

@@ -1,5 +1,6 @@
 // attune::rms_norm(x[…, D], weight[D], eps): y = x/√(mean x² + ε)·weight, the mean in f32 (Zhang & Sennrich 2019).
-// One pass forward and one backward on the CPU; on CUDA libtorch's fused kernel is used instead (src/tensor/functional.ts).
+// attune::add_rms_norm(x, added?, weight, eps) -> (x + added, its norm): a block adds to its residual and goes on with the norm of it.
+// Without `added` the sum is x: on CUDA backward then adds what comes by the way past the norm in the same pass.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -7,7 +8,11 @@
 #include <torch/library.h>
 
 #include "cpu/kernels.h"
+#include "cpu/precise_products.h"
 #include "cpu/rows.h"
+#include "cuda/kernels.h"
+#include "ops/functions.h"
+#include "ops/optional.h"
 
 namespace attune {
 namespace {
@@ -95,15 +100,77 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
   }
 };
 
-Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
+#ifdef ATTUNE_KERNELS
+class AddRmsNormCuda : public torch::autograd::Function<AddRmsNormCuda> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
+                                                const Optional<Tensor>& added, double eps) {
+    const auto [sum, y] = cudaNorm(x, added.has_value() ? *added : Tensor(), weight, eps);
+    context->save_for_backward({sum, weight});
+    context->set_materialize_grads(false);
+    context->saved_data["adds"] = added.has_value();
+    context->saved_data["eps"] = eps;
+    return {sum, y};
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "attune::add_rms_norm cannot be differentiated twice");
+    const Tensor &past = incoming[0], &gradient = incoming[1];
+    // a gradient for what was not given would be an error
+    const auto forAdded = [&](const Tensor& dx) { return context->saved_data["adds"].toBool() ? dx : Tensor(); };
+    if (!gradient.defined()) return {past, Tensor(), forAdded(past), Tensor()};
+    const auto saved = context->get_saved_variables();
+    const auto found =
+        cudaNormBackward(saved[0], saved[1], gradient, past, context->saved_data["eps"].toDouble(), context->needs_input_grad(1));
+    return {found.x, found.weight, forAdded(found.x), Tensor()};
+  }
+};
+#endif
+
+// The same with ATen's operators, for devices and dtypes without a kernel of ours.
+Tensor composed(const Tensor& x, const Tensor& weight, double eps) {
+  const Tensor wide = isHalf(x) ? x.to(at::kFloat) : x;
+  return wide.mul(wide.square().mean(-1, true).add(eps).rsqrt()).to(x.scalar_type()).mul(weight);
+}
+
+void check(const Tensor& x, const Tensor& weight) {
   TORCH_CHECK(x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1), "expected x [..., D] and weight [D]");
   TORCH_CHECK(x.scalar_type() == weight.scalar_type(), "x and weight differ in dtype");
-  TORCH_CHECK(x.device().is_cpu() && weight.device().is_cpu(), "attune::rms_norm runs on the CPU");
-  if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad())) return RmsNorm::apply(x, weight.contiguous(), eps);
-  return normed(x.contiguous(), weight.contiguous(), eps, Tensor());
+  TORCH_CHECK(x.device() == weight.device(), "x and weight are on different devices");
+  TORCH_CHECK(at::isFloatingType(x.scalar_type()), "rms_norm takes floating-point numbers");
+}
+
+std::tuple<Tensor, Tensor> addRmsNorm(const Tensor& x, const Optional<Tensor>& given, const Tensor& weight, double eps) {
+  const Tensor added = given.has_value() ? *given : Tensor();
+  check(x, weight);
+  TORCH_CHECK(!added.defined() || (added.sizes() == x.sizes() && added.scalar_type() == x.scalar_type() && added.device() == x.device()),
+              "x and what is added to it differ in shape, dtype or device");
+#ifdef ATTUNE_KERNELS
+  if (cudaNormFits(x)) {
+    const bool differentiated =
+        at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (added.defined() && added.requires_grad()));
+    if (differentiated) {
+      const auto out = AddRmsNormCuda::apply(x, weight, added.defined() ? Optional<Tensor>(added) : Optional<Tensor>(), eps);
+      return {out[0], out[1]};
+    }
+    const auto [sum, y] = cudaNorm(x, added, weight, eps);
+    return {sum, y};
+  }
+#endif
+  const Tensor sum = added.defined() ? x.add(added) : x;
+  return {sum, rmsNorm(sum, weight, eps)};
 }
 
 }  // namespace
+
+Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
+  check(x, weight);
+#ifdef ATTUNE_KERNELS
+  if (cudaNormFits(x)) return std::get<1>(addRmsNorm(x, Optional<Tensor>(), weight, eps));
+#endif
+  if (!x.device().is_cpu() || x.scalar_type() == at::kDouble) return composed(x, weight, eps);
+  if (at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad())) return RmsNorm::apply(x, weight.contiguous(), eps);
+  return normed(x.contiguous(), weight.contiguous(), eps, Tensor());
+}
 
 void rmsNormRows(const float* x, const float* weight, float* y, int64_t rows, int64_t size, float eps) {
   forwardRows<float>(x, weight, y, nullptr, rows, size, eps);
@@ -114,4 +181,6 @@ void rmsNormRows(const float* x, const float* weight, float* y, int64_t rows, in
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   library.impl("rms_norm", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::rmsNorm));
+  library.def("add_rms_norm(Tensor x, Tensor? added, Tensor weight, float eps) -> (Tensor, Tensor)");
+  library.impl("add_rms_norm", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::addRmsNorm));
 }

@@ -7,6 +7,7 @@
 
 #include "cpu/kernels.h"
 #include "cuda/kernels.h"
+#include "ops/functions.h"
 
 namespace attune {
 namespace {
@@ -76,6 +77,8 @@ class Rope : public torch::autograd::Function<Rope> {
   }
 };
 
+}  // namespace
+
 Tensor rope(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool interleaved) {
   TORCH_CHECK(x.dim() == 3 && cosines.dim() == 2 && sines.sizes() == cosines.sizes(), "expected x [N, H, D], cos and sin [N, R/2]");
   TORCH_CHECK(cosines.size(0) == x.size(0), "one row of cos and sin per token");
@@ -85,7 +88,6 @@ Tensor rope(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool in
   return Rope::apply(x, cosines.contiguous(), sines.contiguous(), interleaved);
 }
 
-}  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

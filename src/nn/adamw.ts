@@ -5,14 +5,16 @@
  *
  * Parameters in bf16 or f16 have an f32 master copy: an update of 1e-6 relative to a weight is far below bf16's 2⁻⁸ and
  * would vanish otherwise. On CPUs f32 is updated by our own kernel, whose bits do not depend on where an element stands: parameters
- * that are dealt over processes get the bits of whole ones. libtorch's fused kernel is used elsewhere where it has one (its own for
- * CPUs rounds the last elements of a tensor in another way), and its foreach operators where it has none.
+ * that are dealt over processes get the bits of whole ones. On CUDA our own kernel updates all parameters in one launch
+ * (native/ops/adamw.cc). Elsewhere libtorch's fused kernel is used where it has one (its own for CPUs rounds the last elements of a
+ * tensor in another way), and its foreach operators where it has none.
  */
 import { UserError } from '../errors.ts';
 import {
   aten,
   empty,
   findOperator,
+  hasCudaKernels,
   isFloating,
   keep,
   noGrad,
@@ -109,9 +111,13 @@ export class AdamW {
   get steps(): number {
     return this.#steps;
   }
+  /** Whether `step` scales gradients as it reads them, so that clipping needs no pass of its own. */
+  get scalesGradients(): boolean {
+    return this.#fused && this.#slots.length > 0 && this.#slots.every(({ master }) => hasOwnKernel(master));
+  }
 
-  /** Updates every parameter that has a gradient; the others stay as they are. */
-  step(): void {
+  /** Updates every parameter that has a gradient, times `scale`; the others stay as they are. */
+  step(scale = 1): void {
     this.#steps++;
     scope(() =>
       noGrad(() => {
@@ -120,15 +126,36 @@ export class AdamW {
           const gradient = slot.parameter.grad;
           if (gradient === null) continue;
           slot.steps++;
-          const key = `${slot.steps} ${slot.decay} ${slot.master.dtype} ${slot.master.device}`;
+          const dtypes = `${slot.master.dtype} ${slot.parameter.dtype} ${gradient.dtype}`;
+          const key = `${slot.steps} ${slot.decay} ${dtypes} ${slot.master.device}`;
           const group = groups.get(key) ?? [];
           group.push({ slot, gradient });
           groups.set(key, group);
         }
-        for (const group of groups.values())
-          for (const part of inParts(group, this.#convertedAtOnce)) scope(() => this.#update(part));
+        for (const group of groups.values()) this.#updateGroup(group, scale);
       }),
     );
+  }
+
+  #updateGroup(group: Graded[], scale: number): void {
+    const first = (group[0] as Graded).slot;
+    if (this.#fused && hasOwnKernel(first.master)) {
+      const { decay, steps, master, parameter } = first;
+      const lists = (['master', 'average', 'square'] as const).map((kind) => group.map(({ slot }) => slot[kind]));
+      const [masters, averages, squares] = lists as [Tensor[], Tensor[], Tensor[]];
+      const gradients = group.map(({ gradient }) => gradient);
+      const copies = master === parameter ? [] : group.map(({ slot }) => slot.parameter);
+      const rule = [this.lr, ...this.#betas, decay, this.#eps, steps, scale];
+      aten('attune::adamw_masters_', masters, gradients, averages, squares, copies, ...rule);
+      return;
+    }
+    if (scale !== 1)
+      aten(
+        '_foreach_mul_.Scalar',
+        group.map(({ gradient }) => gradient),
+        scale,
+      );
+    for (const part of inParts(group, this.#convertedAtOnce)) scope(() => this.#update(part));
   }
 
   #update(group: Graded[]): void {
@@ -337,7 +364,10 @@ function fusedUpdate(
   aten('_fused_adamw_', masters, gradients, averages, squares, [], steps, lr, ...betas, decay, eps, false, false);
 }
 
-/** What our own kernel takes. */
+/** Whether `attune::adamw_masters_` has a kernel for masters like this one. */
+const hasOwnKernel = ({ dtype, device }: Tensor) => dtype === 'float32' && device !== 'cpu' && hasCudaKernels();
+
+/** What our own kernel of the CPU takes. */
 const isPlainFloat = ({ dtype, device }: Tensor) => dtype === 'float32' && device === 'cpu';
 
 const fusedDevices = new Map<string, boolean>();

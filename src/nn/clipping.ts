@@ -1,5 +1,5 @@
 /** Gradient clipping by the norm of all gradients together (Pascanu et al. 2013). */
-import { aten, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
+import { aten, hasCudaKernels, noGrad, scope, stack, type Tensor } from '../tensor/index.ts';
 
 /** The Euclidean norm of all gradients together. Each tensor is summed in f32, the sum of them in f64. */
 export function gradNorm(parameters: Iterable<Tensor>): number {
@@ -7,6 +7,8 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
     noGrad(() => {
       const gradients = gradientsOf(parameters);
       if (gradients.length === 0) return 0;
+      if (hasCudaKernels() && gradients.every(({ device, dtype }) => device !== 'cpu' && dtype !== 'float64'))
+        return Math.sqrt(squaresOnDevice(gradients));
       // bf16 gradients are squared and summed in f32, f64 ones in f64
       const norms = gradients.map((gradient) => {
         const dtype = gradient.dtype === 'float64' ? 'float64' : 'float32';
@@ -19,13 +21,31 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
   );
 }
 
+/** One launch for all gradients of a dtype and device. */
+function squaresOnDevice(gradients: readonly Tensor[]): number {
+  const groups = new Map<string, Tensor[]>();
+  for (const gradient of gradients) {
+    const key = `${gradient.dtype} ${gradient.device}`;
+    const group = groups.get(key) ?? [];
+    group.push(gradient);
+    groups.set(key, group);
+  }
+  let sum = 0;
+  for (const group of groups.values()) sum += aten<Tensor>('attune::sum_of_squares', group).item();
+  return sum;
+}
+
+/** The factor that brings a gradient of this norm to at most `maxNorm` (0 = never). */
+export function clipFactor(norm: number, maxNorm: number): number {
+  return maxNorm > 0 && norm > maxNorm && Number.isFinite(norm) ? maxNorm / (norm + 1e-6) : 1;
+}
+
 /** Scales all gradients so that their norm is at most `maxNorm` (0 = never), and returns the norm they had. */
 export function clipGradNorm(parameters: Iterable<Tensor>, maxNorm: number): number {
   const list = [...parameters];
   const norm = gradNorm(list);
-  if (maxNorm > 0 && norm > maxNorm && Number.isFinite(norm)) {
-    scope(() => noGrad(() => aten('_foreach_mul_.Scalar', gradientsOf(list), maxNorm / (norm + 1e-6))));
-  }
+  const factor = clipFactor(norm, maxNorm);
+  if (factor !== 1) scope(() => noGrad(() => aten('_foreach_mul_.Scalar', gradientsOf(list), factor)));
   return norm;
 }
 

@@ -2,6 +2,7 @@
 import './conversions.ts';
 import './methods.ts';
 import { aten, findOperator } from './operator.ts';
+import { hasCudaKernels } from './runtime.ts';
 import type { Tensor } from './tensor.ts';
 
 /** x·weightᵀ + bias, with weight [out, in] (native/ops/linear.cc). */
@@ -22,13 +23,26 @@ export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null,
 /** x / √(mean x² + ε) · weight, the mean in f32 (Zhang & Sennrich, 2019; rounding as in Llama). */
 export function rmsNorm(x: Tensor, weight: Tensor, eps: number): Tensor {
   // attune::rms_norm computes in f32, which is too coarse for float64.
-  if (x.device === 'cpu' && x.dtype !== 'float64') return aten('attune::rms_norm', x, weight, eps);
+  if (x.dtype !== 'float64' && x.dtype === weight.dtype && (x.device === 'cpu' || hasCudaKernels()))
+    return aten('attune::rms_norm', x, weight, eps);
   if (findOperator('_fused_rms_norm') !== null)
     return aten<[Tensor, Tensor]>('_fused_rms_norm', x, [x.size(-1)], weight, eps)[0];
   const wide = x.dtype === 'float32' || x.dtype === 'float64' ? x : x.to('float32');
   const scale = wide.square().mean(-1, true).add(eps).rsqrt();
   const normed = wide.mul(scale);
   return (normed.dtype === x.dtype ? normed : normed.to(x.dtype)).mul(weight);
+}
+
+/** x + added, or x where that is null, and its `rmsNorm`: one pass over the memory on CUDA (native/ops/rms_norm.cc). */
+export function addRmsNorm(
+  x: Tensor,
+  added: Tensor | null,
+  weight: Tensor,
+  eps: number,
+): [sum: Tensor, normed: Tensor] {
+  if (x.device === 'cpu' || hasCudaKernels()) return aten('attune::add_rms_norm', x, added, weight, eps);
+  const sum = added === null ? x : x.add(added);
+  return [sum, rmsNorm(sum, weight, eps)];
 }
 
 /** In training, sets each element to 0 with probability `p` and scales the rest by 1/(1 − p). */

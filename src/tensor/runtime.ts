@@ -63,6 +63,14 @@ export function engineInfo(): EngineInfo {
   return { libtorch, cuda: cuda && count > 0, kernels, devices, threads: native.threads(), config };
 }
 
+let kernels: boolean | undefined;
+
+/** Whether the CUDA kernels of native/cuda are compiled in. */
+export function hasCudaKernels(): boolean {
+  kernels ??= native.info().kernels;
+  return kernels;
+}
+
 /** The first GPU where there is one, else the CPU. */
 export function defaultDevice(): Device {
   return native.cudaCount() > 0 ? 'cuda:0' : 'cpu';

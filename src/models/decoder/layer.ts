@@ -4,7 +4,7 @@
  */
 import { aten, dropout, type Tensor } from '../../tensor/index.ts';
 import type { DecoderSpec, MlpSpec } from '../families/spec.ts';
-import { applyNorm, type Norm, normParameters } from './norm.ts';
+import { addNorm, applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
 
 /** What all layers of one forward share. */
@@ -75,18 +75,21 @@ export class Layer {
     if (pass.inPlace && spec.normPlace === 'pre' && spec.parallel === false) return this.#forward_(input, pass);
     const wanted = (rows: Tensor) => (pass.only === undefined ? rows : rows.indexSelect(0, pass.only));
     const after = spec.normPlace === 'post';
-    const normedInput = after ? input : normOr(attentionNorm, input);
+    const [residual, normedInput] = after ? [input, input] : addNorm(attentionNorm, input, null);
     const attention = out.forward(wanted(this.#attended(normedInput, pass)));
     const attended = this.#drop(attention, pass, spec.dropout.attentionOutput);
-    const x = wanted(input);
+    const x = wanted(residual);
     const normed = wanted(normedInput);
     if (spec.parallel !== false) {
       const second = spec.parallel === 'two-norms' ? normOr(mlpNorm, x) : normed;
       return x.add(attended).add(this.#drop(this.#mlp(second), pass));
     }
     const normedResidual = spec.normPlace === 'pre-residual';
-    const middle = (normedResidual ? normed : x).add(after ? normOr(attentionNorm, attended) : attended);
-    const inner = after ? middle : normOr(mlpNorm, middle);
+    const [middle, inner] = addNorm(
+      after ? null : mlpNorm,
+      normedResidual ? normed : x,
+      after ? normOr(attentionNorm, attended) : attended,
+    );
     const result = this.#drop(this.#mlp(inner), pass);
     return (normedResidual ? inner : middle).add(after ? normOr(mlpNorm, result) : result);
   }
@@ -107,6 +110,28 @@ export class Layer {
   }
 
   #attend(qkv: Tensor, pass: Pass): Tensor {
+    const [q, k, v] = this.#splitsPlainly() ? this.#heads(qkv, pass) : this.#splitAndTurn(qkv, pass);
+    return pass.attend(this.index, q, k, v);
+  }
+
+  /** Whether `attune::split_heads` knows the layout and the norms. */
+  #splitsPlainly(): boolean {
+    const { layout, qkNorm } = this.spec.attention;
+    const { qNorm, kNorm } = this.weights;
+    if (layout === 'grouped') return false;
+    if (qNorm === null || kNorm === null) return true;
+    return qkNorm?.over === 'head' && qNorm.kind === 'rms' && kNorm.kind === 'rms' && qNorm.eps === kNorm.eps;
+  }
+
+  #heads(qkv: Tensor, { rope }: Pass): [Tensor, Tensor, Tensor] {
+    const { heads, kvHeads } = this.spec.attention;
+    const { qNorm, kNorm } = this.weights;
+    const [q, k] = qNorm === null || kNorm === null ? [null, null] : [qNorm.weight, kNorm.weight];
+    const angles = rope === null ? [null, null, false] : [rope.cos, rope.sin, rope.interleaved];
+    return aten('attune::split_heads', qkv, heads, kvHeads, q, k, qNorm?.eps ?? 0, ...angles);
+  }
+
+  #splitAndTurn(qkv: Tensor, pass: Pass): [Tensor, Tensor, Tensor] {
     let [q, k, v] = this.#split(qkv);
     [q, k] = this.#normQk(q, k);
     if (pass.rope !== null) {
@@ -114,7 +139,7 @@ export class Layer {
       q = aten('attune::rope', q, cos, sin, interleaved);
       k = aten('attune::rope', k, cos, sin, interleaved);
     }
-    return pass.attend(this.index, q, k, v);
+    return [q, k, v];
   }
 
   /** The fused projection's output as q, k and v of [tokens, heads, headDim]. */

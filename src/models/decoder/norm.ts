@@ -1,5 +1,5 @@
 /** A layer norm or RMS norm of a decoder, with its weights named as in the checkpoint. */
-import { layerNorm, rmsNorm, type Tensor } from '../../tensor/index.ts';
+import { addRmsNorm, layerNorm, rmsNorm, type Tensor } from '../../tensor/index.ts';
 
 export interface Norm {
   name: string;
@@ -11,6 +11,17 @@ export interface Norm {
 
 export function applyNorm(norm: Norm, x: Tensor): Tensor {
   return norm.kind === 'rms' ? rmsNorm(x, norm.weight, norm.eps) : layerNorm(x, norm.weight, norm.bias, norm.eps);
+}
+
+/**
+ * x + added (x where that is null) and its norm, as a block's residual goes on beside the norm of it. Whoever uses x afterwards has to
+ * use the sum returned here, so that backward adds both ways in one pass.
+ */
+export function addNorm(norm: Norm | null, x: Tensor, added: Tensor | null): [sum: Tensor, normed: Tensor] {
+  if (norm?.kind === 'rms' && norm.weight.dtype === x.dtype && x.dtype !== 'float64')
+    return addRmsNorm(x, added, norm.weight, norm.eps);
+  const sum = added === null ? x : x.add(added);
+  return [sum, norm === null ? sum : applyNorm(norm, sum)];
 }
 
 export function* normParameters(norm: Norm): Iterable<[string, Tensor]> {

@@ -294,10 +294,10 @@ class Loop {
     const { maxGradNorm = 0 } = this.#options;
     optimizer.zeroGrad();
     const summed = await this.#gradients.run(work);
-    const norm = await this.#gradients.clip(maxGradNorm);
+    const { norm, scale } = await this.#gradients.clip(maxGradNorm);
     const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
     if (finite) {
-      await optimizer.step();
+      await optimizer.step(scale);
       this.#updatesApplied++;
       this.state.skippedInRow = 0;
     } else {

@@ -81,7 +81,10 @@ export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | '
     readonly bytes: { whole: number; inUpdate: number };
     makeWhole(): Promise<boolean>;
   } | null;
-  step(): void | Promise<void>;
+  /** Updates the parameters; a `scale` other than 1 is given only to an optimiser that `scalesGradients`. */
+  step(scale?: number): void | Promise<void>;
+  /** Whether `step` scales gradients as it reads them. */
+  readonly scalesGradients?: boolean;
   save(path: string | undefined): void | Promise<void>;
 }
 

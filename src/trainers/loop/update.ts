@@ -13,7 +13,7 @@ import { ShardedPass } from '../../dist/shard/sharded-pass.ts';
 import { traced } from '../../dist/trace.ts';
 import type { World } from '../../dist/world.ts';
 import type { Decoder } from '../../models/index.ts';
-import { clipGradNorm } from '../../nn/index.ts';
+import { clipFactor, clipGradNorm, gradNorm } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
 import { noGrad, scope, seed as seedEngine } from '../../tensor/index.ts';
 import type { BatchMetrics, Optimizer } from './task.ts';
@@ -198,13 +198,18 @@ export class GradientSums {
     return this.#buckets;
   }
 
-  /** Scales the update's gradient to at most `maxNorm` (0 = never) and returns the norm that it had. */
-  async clip(maxNorm: number): Promise<number> {
+  /**
+   * Scales the update's gradient to at most `maxNorm` (0 = never). Returns the norm that it had, and the factor that is left to the
+   * optimiser's step.
+   */
+  async clip(maxNorm: number): Promise<{ norm: number; scale: number }> {
     const { optimizer, exact } = this.#options;
-    if (optimizer instanceof ShardedAdamW) return optimizer.clip(maxNorm);
+    if (optimizer instanceof ShardedAdamW) return { norm: await optimizer.clip(maxNorm), scale: 1 };
     const { parameters } = optimizer;
-    if (!exact) return clipGradNorm(parameters, maxNorm);
-    return clipTo(parameters, Math.sqrt(noGrad(() => squaresOf(parameters))), maxNorm);
+    if (exact) return { norm: clipTo(parameters, Math.sqrt(noGrad(() => squaresOf(parameters))), maxNorm), scale: 1 };
+    if (!optimizer.scalesGradients) return { norm: clipGradNorm(parameters, maxNorm), scale: 1 };
+    const norm = gradNorm(parameters);
+    return { norm, scale: clipFactor(norm, maxNorm) };
   }
 
   /** Dropout depends on the step and the micro-batch, and not on the rank. */
