@@ -7,7 +7,7 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
     noGrad(() => {
       const gradients = gradientsOf(parameters);
       if (gradients.length === 0) return 0;
-      if (hasCudaKernels() && gradients.every(({ device, dtype }) => device !== 'cpu' && dtype !== 'float64'))
+      if (hasCudaKernels() && gradients.every(({ device, dtype }) => device.startsWith('cuda') && dtype !== 'float64'))
         return Math.sqrt(squaresOnDevice(gradients));
       // bf16 gradients are squared and summed in f32, f64 ones in f64
       const norms = gradients.map((gradient) => {
