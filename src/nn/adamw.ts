@@ -365,7 +365,8 @@ function fusedUpdate(
 }
 
 /** Whether `attune::adamw_masters_` has a kernel for masters like this one. */
-const hasOwnKernel = ({ dtype, device }: Tensor) => dtype === 'float32' && device.startsWith('cuda') && hasCudaKernels();
+const hasOwnKernel = ({ dtype, device }: Tensor) =>
+  dtype === 'float32' && device.startsWith('cuda') && hasCudaKernels();
 
 /** What our own kernel of the CPU takes. */
 const isPlainFloat = ({ dtype, device }: Tensor) => dtype === 'float32' && device === 'cpu';
