@@ -2,10 +2,10 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "ops/adamw.h"
+#include "ops/training/adamw.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/sample_rows.h"
-#include "ops/heads.h"
+#include "ops/training/heads.h"
 #include "ops/logprob_rows.h"
 
 namespace attune {

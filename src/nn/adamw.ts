@@ -6,7 +6,7 @@
  * Parameters in bf16 or f16 have an f32 master copy: an update of 1e-6 relative to a weight is far below bf16's 2⁻⁸ and
  * would vanish otherwise. On CPUs f32 is updated by our own kernel, whose bits do not depend on where an element stands: parameters
  * that are dealt over processes get the bits of whole ones. On CUDA our own kernel updates all parameters in one launch
- * (native/ops/adamw.cc). Elsewhere libtorch's fused kernel is used where it has one (its own for CPUs rounds the last elements of a
+ * (native/ops/training/adamw.cc). Elsewhere libtorch's fused kernel is used where it has one (its own for CPUs rounds the last elements of a
  * tensor in another way), and its foreach operators where it has none.
  */
 import { UserError } from '../errors.ts';

@@ -9,7 +9,7 @@
 
 #include "cuda/kernels.h"
 #include "ops/functions.h"
-#include "ops/heads.h"
+#include "ops/training/heads.h"
 #include "ops/optional.h"
 
 namespace attune {

@@ -1,7 +1,7 @@
 // RMS norm of rows, forward and backward, each one pass over the memory. A row is held in the registers of `blockDim.x` threads, four
 // pieces of 16 bytes each; a block has `blockDim.y` rows at a time.
-#include "cuda/columns.cuh"
-#include "cuda/training.h"
+#include "cuda/training/columns.cuh"
+#include "cuda/training/kernels.h"
 
 namespace attune {
 namespace {

@@ -1,8 +1,8 @@
-// Launches the kernels of a training step (training.h) on tensors.
+// Launches the kernels of a training step (kernels.h of this folder) on tensors.
 #ifdef ATTUNE_KERNELS
 #include "cuda/kernels.h"
 #include "cuda/launching.h"
-#include "cuda/training.h"
+#include "cuda/training/kernels.h"
 
 #include <vector>
 

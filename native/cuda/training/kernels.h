@@ -61,7 +61,7 @@ struct UpdatedTensor {
   int64_t size;
 };
 
-/** The constants of an AdamW update (ops/adamw.cc). */
+/** The constants of an AdamW update (ops/training/adamw.cc). */
 struct UpdateRule {
   float shrink, beta1, fresh1, beta2, fresh2, correction2, eps, rate;
   float scale;  // of the gradient

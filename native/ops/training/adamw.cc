@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cuda/kernels.h"
-#include "ops/adamw.h"
+#include "ops/training/adamw.h"
 
 namespace attune {
 namespace {

@@ -1,7 +1,7 @@
 // AdamW over many tensors in one launch, and the sum of their gradients' squares. The launch's arguments list the tensors; a block finds
 // its own by the number of its first block. An element's result depends on its own values alone.
 #include "cuda/numbers.cuh"
-#include "cuda/training.h"
+#include "cuda/training/kernels.h"
 
 namespace attune {
 namespace {
@@ -50,7 +50,7 @@ struct Element {
   float master, average, square;
 };
 
-/** As updateBlock in ops/adamw.cc. Every rounding is written out: the compiler may not fuse them in one place and not in another. */
+/** As updateBlock in ops/training/adamw.cc. Every rounding is written out: the compiler may not fuse them in one place and not in another. */
 __device__ inline Element updated(const Element& old, float given, const UpdateRule& u) {
   const float gradient = __fmul_rn(given, u.scale);
   const float average = __fmaf_rn(gradient, u.fresh1, __fmul_rn(old.average, u.beta1));
