@@ -90,8 +90,8 @@ async function losses(shard: Shard, dtype: DType): Promise<number[]> {
   for (let step = 0; step < 4; step++) {
     optimizer.zeroGrad();
     const { loss } = await gradients.run({ batches, backward, cost: () => 1, key: [step, 0], check: () => {} });
-    await gradients.clip(1);
-    await optimizer.step();
+    const { scale } = await gradients.clip(1);
+    await optimizer.step(scale);
     found.push(loss as number);
   }
   if (optimizer instanceof ShardedAdamW) await optimizer.weights?.makeWhole();

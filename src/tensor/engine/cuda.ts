@@ -1,6 +1,6 @@
 /** CUDA devices, streams and graphs. On a build without CUDA `cudaCount()` is 0 and the rest throws an error that says so. */
 import type { Device } from './dtype.ts';
-import { attempt } from './error.ts';
+import { attempt, TensorError } from './error.ts';
 import { type CudaMemory, native } from './native.ts';
 
 /** A CUDA device by its number or its name; `cuda` alone is the first. */
@@ -71,6 +71,7 @@ export class Stream {
  *     input.copy_(next); graph.replay(); out…
  */
 export class Graph {
+  static #isCapturing = false;
   readonly #id: number;
   #freed = false;
   private constructor(id: number) {
@@ -82,6 +83,11 @@ export class Graph {
    * not run at the same time.
    */
   static capture(body: () => void, options: { pool?: Graph; warmups?: number; stream?: Stream } = {}): Graph {
+    if (Graph.#isCapturing)
+      throw new TensorError(
+        'Graph',
+        'a graph cannot be captured while a graph is being captured: end the capture first',
+      );
     const stream = options.stream ?? new Stream();
     const graph = new Graph(attempt('Graph', () => native.graphMake(stream.device)));
     try {
@@ -97,9 +103,11 @@ export class Graph {
     for (let i = 0; i < (options.warmups ?? 2); i++) body();
     native.cudaSynchronize(device);
     native.graphBegin(this.#id, options.pool === undefined ? -1 : options.pool.#id);
+    Graph.#isCapturing = true;
     try {
       body();
     } finally {
+      Graph.#isCapturing = false;
       native.graphEnd(this.#id);
     }
   }
