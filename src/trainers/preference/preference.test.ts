@@ -59,6 +59,12 @@ async function train(given: Given, options: PreferenceTrainerOptions & { stopAft
 const plainMetrics = (step: TrainStep) =>
   Object.fromEntries(Object.entries(step.metrics).filter(([name]) => !/time|per_second/.test(name)));
 
+/** Which share of the weights differs by more than `bound`. */
+function shareOver(bound: number, a: Map<string, number[]>, b: Map<string, number[]>): number {
+  const gaps = [...a].flatMap(([name, values]) => values.map((value, i) => Math.abs(value - (b.get(name)?.[i] ?? 0))));
+  return gaps.filter((gap) => !(gap <= bound)).length / gaps.length;
+}
+
 function largestDifference(a: Map<string, number[]>, b: Map<string, number[]>): number {
   expect([...a.keys()]).toEqual([...b.keys()]);
   let most = 0;
@@ -86,7 +92,9 @@ describe('a step', () => {
   it.each(['dpo', 'kto', 'orpo'])('of %s does not depend on how it is split', async (loss) => {
     const whole = await train({ loss, batchSize: 8, gradAccum: 1 });
     const split = await train({ loss, batchSize: 1, gradAccum: 8 });
-    expect(largestDifference(whole.weights, split.weights)).toBeLessThan(2e-5);
+    // AdamW divides by a gradient's own size: where that is rounding alone, a weight may differ by a part of an update (3e-3).
+    expect(largestDifference(whole.weights, split.weights)).toBeLessThan(3e-4);
+    expect(shareOver(1e-6, whole.weights, split.weights)).toBeLessThan(1e-3);
     for (const [i, step] of whole.steps.entries())
       expect(split.steps[i]?.metrics['train/loss']).toBeCloseTo(step.metrics['train/loss'] as number, 4);
   });
