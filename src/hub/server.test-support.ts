@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 
 type Files = Record<string, string | Buffer>;
 
@@ -109,6 +109,12 @@ export async function startHub(repos: Record<string, Files>, large = /safetensor
   };
 
   const servers = [createServer(handle('hub')), createServer(handle('cdn'))];
+  const open = new Set<Socket>();
+  for (const server of servers)
+    server.on('connection', (socket) => {
+      open.add(socket);
+      socket.on('close', () => open.delete(socket));
+    });
   const [endpoint, cdn] = await Promise.all(
     servers.map(async (server) => {
       await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
@@ -118,10 +124,10 @@ export async function startHub(repos: Record<string, Files>, large = /safetensor
   hub.endpoint = endpoint as string;
   cdnUrl = cdn as string;
   hub.close = async () => {
-    for (const server of servers) {
-      server.closeAllConnections();
-      await new Promise((closed) => server.close(closed));
-    }
+    // First no new connection, then an end to every one there is: once, a server that was asked the other way round never closed.
+    const closed = servers.map((server) => new Promise((done) => server.close(done)));
+    for (const socket of open) socket.destroy();
+    await Promise.all(closed);
   };
   return hub;
 }
