@@ -9,11 +9,12 @@ const shared = [...plain, 'runs/config', 'runs/metrics', 'studio/commands']
   .concat('src/*.test.ts', 'studio/**/*.test.ts');
 /**
  * Tests of whole commands and trainings share processes too, but not with those above: they leave tensors to the garbage
- * collector. Those that count live tensors themselves stay apart.
+ * collector. Those that count live tensors themselves or replace modules stay apart.
  */
-const together = ['cli', 'rewards', 'runs', 'trainers', 'workflows']
-  .flatMap((folder) => globSync(`src/${folder}/**/*.test.ts`, { cwd: import.meta.dirname }))
-  .filter((file) => !readFileSync(join(import.meta.dirname, file), 'utf8').includes('liveTensors'));
+const folders = ['src/cli', 'src/dist', 'src/rewards', 'src/runs', 'src/trainers', 'src/workflows', 'tests/options'];
+const together = folders
+  .flatMap((folder) => globSync(`${folder}/**/*.test.ts`, { cwd: import.meta.dirname }))
+  .filter((file) => !/liveTensors|vi\.mock/.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const all = ['src/**/*.test.ts', 'studio/**/*.test.ts', 'tests/**/*.test.ts'];
 
 export default defineConfig({

@@ -24,6 +24,7 @@ const size = { hiddenSize: 16, layers: 1 };
 
 /** `model`, `other` (other weights), `bare` (no tokenizer), `biased` (with biases), `adapted` (with an adapter), `options.yaml`. */
 export async function makeModels(): Promise<void> {
+  mkdirSync(folder, { recursive: true }); // another file's tests may have ended with removing it
   await tinyModel(at('model'), size);
   await tinyModel(at('other'), { ...size, seed: 2 });
   await tinyModel(at('biased'), { ...size, config: { model_type: 'qwen2', architectures: ['Qwen2ForCausalLM'] } });
