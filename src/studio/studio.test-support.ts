@@ -23,13 +23,16 @@ export interface Sent {
   body?: unknown;
 }
 
+/** A connection for each request: one that is kept may be closed by the server in the moment in which it is used again. */
+const agent = false;
+
 /** A request byte for byte as given: fetch would normalise paths and forbid some headers. */
 export function send(port: number, path: string, { method = 'GET', headers = {}, body }: Sent = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const text = body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body);
     const asked = request(
       {
-        ...{ host: '127.0.0.1', port, method, path },
+        ...{ host: '127.0.0.1', port, method, path, agent },
         headers: {
           ...(text === undefined
             ? {}
@@ -95,7 +98,7 @@ export class Client {
     return new Promise((resolve, reject) => {
       const asked: ClientRequest = request(
         {
-          ...{ host: '127.0.0.1', port: this.studio.port, path, method: sent.method ?? 'GET' },
+          ...{ host: '127.0.0.1', port: this.studio.port, path, method: sent.method ?? 'GET', agent },
           headers: {
             cookie: this.cookie,
             ...(text === undefined ? {} : { 'content-type': 'application/json', 'x-attune-studio': '1' }),
