@@ -13,7 +13,7 @@ const tasks = ['src/tasks', 'src/tasks/problems', 'src/tasks/parts'];
 const algorithms = ['src/algorithms', 'src/algorithms/policy', 'src/algorithms/preference'];
 const models = [
   'src/models',
-  ...['families', 'decoder', 'lora', 'files', 'generate', 'text', 'export', 'export/gguf'].map(
+  ...['families', 'decoder', 'lora', 'files', 'generate', 'generate/cache', 'text', 'export', 'export/gguf'].map(
     (room) => `src/models/${room}`,
   ),
 ];
@@ -59,7 +59,15 @@ const allowed: Record<string, string[]> = {
   'src/models/decoder': ['src/models/families', ...engine],
   'src/models/lora': ['src/models/decoder', 'src/models/families', ...engine],
   'src/models': ['src/models/decoder', 'src/models/families', 'src/models/lora', ...engine],
-  'src/models/generate': ['src/models', 'src/models/decoder', 'src/models/families', ...engine, ...text],
+  'src/models/generate/cache': ['src/models/families', ...engine],
+  'src/models/generate': [
+    'src/models',
+    'src/models/generate/cache',
+    'src/models/decoder',
+    'src/models/families',
+    ...engine,
+    ...text,
+  ],
   'src/models/files': [
     'src/hub',
     'src/models',

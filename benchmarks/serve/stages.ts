@@ -4,7 +4,7 @@
  */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { Admission } from '../../src/models/generate/admission.ts';
-import { KvCache } from '../../src/models/generate/cache.ts';
+import { KvCache } from '../../src/models/generate/cache/cache.ts';
 import { Engine } from '../../src/models/generate/engine.ts';
 import { Sampler } from '../../src/models/index.ts';
 import { EventStream } from '../../src/serve/http.ts';
@@ -30,7 +30,7 @@ const wrapped: [string, object, string][] = [
   ['submit', Sampler.prototype, 'submit'],
   ['weights', Engine.prototype, 'weightsNow'],
   ['slots', Admission.prototype, 'admit'],
-  ['copy', KvCache.prototype, 'copy'],
+  ['copy', KvCache.prototype, 'copyBlocks'],
   ['prompt', Engine.prototype, 'readPrompts'],
   ['replay', Graph.prototype, 'replay'],
   ['steps', Engine.prototype, 'step'],

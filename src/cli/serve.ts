@@ -30,6 +30,9 @@ const schema = z.object({
     description: "tokens of a prompt and its response together; the model's own, up to 4096 on a CPU and 8192 on a GPU",
   }),
   slots: field(z.number().int().min(1).optional(), { description: 'responses written at the same time' }),
+  cacheGib: field(z.number().positive().optional(), {
+    description: "most GiB of each model's cache; by default room for all slots at --max-tokens",
+  }),
   device: field(z.string().default('auto'), {
     description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
   }),
@@ -65,13 +68,14 @@ Examples:
 
 async function run(models: readonly string[], config: z.output<typeof schema>): Promise<void> {
   const device = deviceOf(config.device);
-  const { quantType, maxQueue, maxTokens, slots } = config;
+  const { quantType, maxQueue, maxTokens, slots, cacheGib } = config;
   using registry = new Registry({
     device,
     dtype: dtypeOf(config.dtype, device),
     ...(quantType === undefined ? {} : { quantType }),
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(slots === undefined ? {} : { slots }),
+    ...(cacheGib === undefined ? {} : { maxCacheBytes: cacheGib * 2 ** 30 }),
     maxQueue,
     progress: consoleProgress(),
   });

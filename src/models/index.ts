@@ -39,6 +39,7 @@ export {
   WeightsChangedError,
 } from './generate/request.ts';
 export {
+  type CacheUse,
   createSampler,
   type GenerateOptions,
   type PromptCounts,

@@ -23,6 +23,8 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   /** Responses that may wait before the server answers that it is full. */
   maxQueue?: number;
   slots?: number;
+  /** Most bytes of a sampler's cache; by default room for all slots at their longest. */
+  maxCacheBytes?: number;
   /** Most tokens of a sequence; by default the model's positions, at most 4096 on a CPU and 8192 on a GPU. */
   maxTokens?: number;
 }
@@ -71,6 +73,7 @@ export class Registry {
         maxLength: maxTokens,
         reusePrefixes: true,
         ...(this.#options.slots === undefined ? {} : { slots: this.#options.slots }),
+        ...(this.#options.maxCacheBytes === undefined ? {} : { maxCacheBytes: this.#options.maxCacheBytes }),
         ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),
       }),
     );

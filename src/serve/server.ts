@@ -290,6 +290,9 @@ class App {
     return {
       responses_waiting: sum(({ waiting }) => waiting),
       cache_bytes: sum(({ cacheBytes }) => cacheBytes),
+      cache_blocks: sum(({ cacheUse }) => cacheUse.blocks),
+      cache_blocks_used: sum(({ cacheUse }) => cacheUse.used),
+      preemptions: sum(({ cacheUse }) => cacheUse.preemptions),
       prompt_tokens_computed: sum(({ promptTokens }) => promptTokens.computed),
       prompt_tokens_reused: sum(({ promptTokens }) => promptTokens.reused),
     };

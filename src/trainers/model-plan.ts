@@ -4,7 +4,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { readConfig } from '../models/files/decoder.ts';
 import { baseOfAdapter } from '../models/files/tokenizer.ts';
-import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache.ts';
+import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
 import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';

@@ -3,6 +3,7 @@
  * so that its steps are not captured: what it says must not change. Neither must it beside a request that is not captured.
  */
 import { describe, expect, it } from 'vitest';
+import { cacheBytes } from '../../src/models/generate/cache/cache.ts';
 import {
   type GenerationRequest,
   initModel,
@@ -116,6 +117,27 @@ describe.each(places)('decoding without the host on %s', (place) => {
     const second = await sampler.generate(requests);
     expect(second.map(([reply]) => reply?.ids)).toEqual(first.map(([reply]) => reply?.ids));
     expect(liveTensors()).toBe(held);
+  });
+
+  it('says the same within a small cache, where rows are preempted and go on', async () => {
+    using made = model(place, 'float32');
+    const { spec } = made.decoder;
+    // the longest sequences take 4 blocks; six of them are written at the same time
+    const long = Array.from({ length: 6 }, (_, i) => ({
+      prompt: Array.from({ length: [3, 64, 70][i % 3] as number }, (_, j) => (i * 17 + j * 5 + 3) % 120),
+      maxNewTokens: 150 + i,
+      samples: i === 2 ? 2 : 1,
+      temperature: i % 2 === 0 ? 0 : 0.9,
+      seed: i,
+      stopIds: [],
+    }));
+    using roomy = new Sampler(made, { slots: 7 });
+    const expected = (await roomy.generate(long)).flat();
+    expect(roomy.cacheUse).toMatchObject({ used: 0, preemptions: 0 });
+    using tight = new Sampler(made, { slots: 7, maxCacheBytes: cacheBytes(spec, { blocks: 11 }, made.decoder) });
+    sameReplies((await tight.generate(long)).flat(), expected, 1e-4);
+    expect(tight.cacheUse).toMatchObject({ blocks: 11, used: 0 });
+    expect(tight.cacheUse.preemptions).toBeGreaterThan(0);
   });
 
   it('gives the CPU’s greedy tokens', async () => {

@@ -1,6 +1,6 @@
 /** Quantised weights. The codes come from the CPU: both devices hold the same, so that even 4 bits must agree to rounding. */
 import { describe, expect, it } from 'vitest';
-import { KvCache } from '../../src/models/generate/cache.ts';
+import { KvCache } from '../../src/models/generate/cache/cache.ts';
 import { generalLogits } from '../../src/models/generate/decoding.ts';
 import { DecodePlan } from '../../src/models/generate/plan.ts';
 import { initModel, quantTypes } from '../../src/models/index.ts';

@@ -1,12 +1,14 @@
 /**
- * Which request gets which slot: the queue of waiting requests, the free slots, and the slots of finished sequences that may
- * serve as prefixes. Every slot has room for a whole sequence, so a response that has started is never preempted.
+ * Which request enters when: the queue of waiting requests, and the rows that were preempted. A row enters where there are a slot
+ * and blocks for its prompt and some of its response. Rows get further blocks as they grow; where these run out, the youngest rows
+ * are preempted: they give up their blocks and enter again, before new requests, when there is room.
  */
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { blocksFor, type CacheSize, type KvCache } from './cache.ts';
+import { BLOCK, blocksFor, type CacheSize, type KvCache } from './cache/cache.ts';
+import { longestMatch, type Match, prefixLength } from './cache/prefixes.ts';
+import { Room } from './cache/room.ts';
 import type { Engine, PromptRows } from './engine.ts';
-import { longestMatch, type Match, type Prefix, Prefixes, prefixLength } from './prefixes.ts';
 import { FairQueue } from './queue.ts';
 import type { GenerationRequest } from './request.ts';
 import type { Row } from './row.ts';
@@ -15,7 +17,7 @@ import type { Submitted } from './submission.ts';
 /** Most prompt tokens of one prefill: bounds its memory. */
 const PREFILL_TOKENS = 16384;
 
-/** A slot is taken over if this many of its tokens are lost at most: they cost less to compute again than all others to copy. */
+/** A prefix is taken over, not shared, if this many of its tokens are lost at most: it is a conversation that goes on. */
 const FEW_TOKENS = 64;
 
 /** The requests of one adapter that were admitted in one go. */
@@ -25,14 +27,23 @@ export interface Admitted {
   submissions: Submitted[];
 }
 
+/** A row that gave up its blocks. */
+interface Preempted {
+  row: Row;
+  submission: Submitted;
+}
+
 export class Admission {
   readonly #engine: Engine;
   readonly #reuse: boolean;
   readonly #queue = new FairQueue<Submitted>();
-  readonly #prefixes = new Prefixes();
-  #free: number[] = [];
+  #preempted: Preempted[] = [];
+  #room: Room | null = null;
+  #admitted = 0;
   /** Prompt tokens so far: computed, and reused from the cache. */
   readonly promptTokens = { computed: 0, reused: 0 };
+  /** How often a row was preempted so far. */
+  preemptions = 0;
 
   constructor(model: Model, engine: Engine, reusePrefixes: boolean) {
     const { positions } = model.decoder.spec;
@@ -43,18 +54,22 @@ export class Admission {
 
   /** Responses that wait for a slot. */
   get waiting(): number {
-    let count = 0;
+    let count = this.#preempted.length;
     for (const submission of this.#queue) count += submission.waiting.length;
     return count;
   }
   get isEmpty(): boolean {
-    return this.#queue.first === undefined;
+    return this.#queue.first === undefined && this.#preempted.length === 0;
   }
   get submissions(): Submitted[] {
     return [...this.#queue];
   }
   get requests(): GenerationRequest[] {
     return this.submissions.map((submission) => submission.request);
+  }
+  /** Blocks of the cache that are held, by rows or as prefixes. */
+  get usedBlocks(): number {
+    return this.#room?.usedBlocks ?? 0;
   }
 
   enter(client: unknown, submission: Submitted): void {
@@ -63,6 +78,7 @@ export class Admission {
 
   /** Removes requests that were cancelled or have failed. */
   dropCancelled(): void {
+    this.#preempted = this.#preempted.filter(({ row }) => row.finish === null);
     this.#queue.keepOnly((submission) => {
       if (!submission.cancelled && !submission.settled) return true;
       for (const row of submission.waiting) row.finish ??= 'cancelled';
@@ -74,104 +90,154 @@ export class Admission {
 
   /** Makes the cache at least this large. Call it only while no row is in a slot. */
   makeRoom(size: CacheSize): void {
-    if (!this.#engine.makeRoom(size)) return;
-    const cache = this.#engine.cache as KvCache;
-    const { slots } = cache;
-    const width = blocksFor(cache.length);
-    for (let slot = 0; slot < slots; slot++)
-      cache.setTable(
-        slot,
-        Array.from({ length: width }, (_, i) => slot * width + i),
-      );
-    this.#prefixes.clear();
-    this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+    if (this.#engine.makeRoom(size)) this.#room = new Room(this.#engine.cache as KvCache);
   }
 
-  /** Frees the slot of a finished row. Its sequence is kept as a prefix where `weights` is known. */
+  /** Frees the slot of a row that is done. Its sequence is kept as a prefix where `weights` is known. */
   release(row: Row, weights: string | null): void {
-    if (this.#reuse && weights !== null) this.#prefixes.keep(prefixOf(row, weights));
-    else this.#free.push(row.slot);
+    this.#room?.end(row, this.#reuse ? weights : null);
   }
 
   /**
-   * Fills free slots. The samples of a prompt enter together where they fit, so that the prompt is read once; a group larger
-   * than all slots enters in portions. A request longer than the cache waits until no row is in a slot; then the cache grows.
+   * Gives every row in a slot the blocks of its next `steps` tokens, the oldest rows first. Where blocks run out, the youngest
+   * row is preempted. Returns false, with nothing preempted, where that is needed and not allowed.
+   */
+  reserve(inFlight: readonly Submitted[], steps: number, mayPreempt: boolean): boolean {
+    const room = this.#room as Room;
+    const rows = inFlight
+      .flatMap((submission) => submission.rows.filter(isActive).map((row) => ({ row, submission })))
+      .sort((a, b) => a.row.order - b.row.order);
+    for (const { row } of rows) {
+      const positions = Math.min(row.position + steps, row.mostPositions);
+      while (row.slot >= 0 && !room.free(room.lacking(row, positions))) {
+        if (!mayPreempt) return false;
+        const youngest = rows.pop() as Preempted;
+        room.end(youngest.row, null);
+        this.#preempted.push(youngest);
+        this.preemptions++;
+        this.#engine.forgetRows();
+      }
+      if (row.slot < 0) break;
+      room.grow(row, positions);
+    }
+    return true;
+  }
+
+  /**
+   * Fills free slots: preempted rows first, oldest first, then requests in their turn. The samples of a prompt enter together
+   * where they fit, so that the prompt is read once; a group that never fits enters in portions. A request that is larger than
+   * the cache waits until no row is in a slot; then the cache grows.
    */
   admit(inFlight: readonly Submitted[], weightsOf: (adapter: string | null) => string): Admitted[] {
     const cache = this.#engine.cache as KvCache;
     const admitted = new Map<string | null, Admitted>();
+    const busy = inFlight.flatMap((submission) => submission.rows.filter(isActive));
+    const read = new Set(busy); // rows that enter now are not in the cache yet: others cannot begin with what they have
     let tokens = 0;
-    for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
-      const { request, waiting, adapter } = next;
-      const available = this.#free.length + this.#prefixes.size;
-      if (available === 0 || request.prompt.length + request.maxNewTokens > cache.length) break;
-      if (waiting.length > available && waiting.length <= cache.slots) break;
-      const match = this.#reuse ? this.#match(next, weightsOf(adapter), inFlight) : null;
-      const left = request.prompt.length - (match?.length ?? 0);
-      if (tokens > 0 && tokens + left > PREFILL_TOKENS) break;
-      weightsOf(adapter);
-      const rows = waiting.splice(0, available);
-      if (waiting.length === 0) this.#queue.shift();
-      const from = this.#place(rows, match, cache);
-      tokens += request.prompt.length - from;
-      this.promptTokens.computed += request.prompt.length - from;
-      this.promptTokens.reused += from;
+    this.#preempted = this.#preempted.filter(({ row }) => row.finish === null);
+    const enter = (submission: Submitted, rows: readonly Row[], whole: boolean): number => {
+      const { adapter } = submission;
+      const match = this.#match(submission, rows, weightsOf(adapter), inFlight, read);
+      const length = submission.request.prompt.length;
+      if (tokens > 0 && tokens + length - (match?.length ?? 0) > PREFILL_TOKENS) return 0;
+      const group =
+        this.#place(rows, match, busy, whole) ?? (busy.length === 0 ? this.#place(rows, null, busy, whole) : null);
+      if (group === null) return 0;
+      busy.push(...group.rows);
+      tokens += length - group.from;
       const own = admitted.get(adapter) ?? { adapter, groups: [], submissions: [] };
-      own.groups.push({ rows, from });
-      own.submissions.push(next);
+      own.groups.push(group);
+      own.submissions.push(submission);
       admitted.set(adapter, own);
+      return group.rows.length;
+    };
+    while (this.#preempted.length > 0) {
+      this.#preempted.sort((a, b) => a.row.order - b.row.order);
+      const { submission } = this.#preempted[0] as Preempted;
+      const rows = this.#preempted.filter((each) => each.submission === submission).map(({ row }) => row);
+      const count = enter(submission, rows, false);
+      this.#preempted = this.#preempted.filter(({ row }) => row.slot < 0);
+      if (count < rows.length) return [...admitted.values()];
+    }
+    for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
+      const { request, waiting } = next;
+      const most = request.prompt.length + request.maxNewTokens;
+      if (most > cache.length || blocksFor(most) > cache.blocks) break;
+      const count = enter(next, waiting, true);
+      for (const row of waiting.splice(0, count)) row.order = this.#admitted++;
+      if (waiting.length > 0) break;
+      this.#queue.shift();
     }
     return [...admitted.values()];
   }
 
   /**
-   * The longest beginning of the prompt that is in a slot, of a finished sequence or of one being written. Sequences of other
-   * adapters do not match: their keys and values differ.
+   * The longest beginning of the prompt that is in the cache: of a row that goes on, with a row of its own request; else, where
+   * prefixes are reused, of a finished sequence or of one being written. Sequences of other adapters do not match: their keys and
+   * values differ.
    */
-  #match({ request, adapter }: Submitted, weights: string, inFlight: readonly Submitted[]): Match | null {
-    const written: Prefix[] = inFlight
+  #match(
+    submission: Submitted,
+    rows: readonly Row[],
+    weights: string,
+    inFlight: readonly Submitted[],
+    read: ReadonlySet<Row>,
+  ): Match | null {
+    const room = this.#room as Room;
+    const { request, adapter } = submission;
+    const sibling = submission.rows.find((row) => read.has(row));
+    if (sibling !== undefined && rows.every((row) => row.ids.length > 0))
+      return { prefix: room.prefixOf(sibling, weights), length: request.prompt.length };
+    if (!this.#reuse) return null;
+    const written = inFlight
       .filter((submission) => submission.adapter === adapter)
-      .flatMap(({ rows }) => rows.filter((row) => row.slot >= 0))
-      .map((row) => prefixOf(row, weights));
-    return longestMatch(request.prompt, weights, [...this.#prefixes.values(), ...written]);
+      .flatMap(({ rows }) => rows.filter((row) => read.has(row)))
+      .map((row) => room.prefixOf(row, weights));
+    return longestMatch(request.prompt, weights, [...room.prefixes, ...written]);
   }
 
   /**
-   * Gives the rows their slots and puts the matched prefix into the first one's; returns how many of its tokens are reused. A
-   * conversation that continues keeps its slot, also where its last tokens come back otherwise (a template drops thinking, or a
-   * text splits into other tokens). Any other match is copied, so that the prefix stays available.
+   * Gives the rows of a prompt slots and blocks, as many as there is room for besides what the `busy` rows will need soon; null
+   * for none. `whole`: all of them or none, if all would fit into the empty cache. The rows share the prompt's full blocks.
+   *
+   * A conversation that continues takes over its prefix, also where its last tokens come back otherwise (a template drops
+   * thinking, or a text splits into other tokens). Any other prefix stays available.
    */
-  #place(rows: readonly Row[], match: Match | null, cache: KvCache): number {
-    const [lead, ...others] = rows as [Row, ...Row[]];
-    let from = 0;
-    if (match !== null) {
-      const { prefix, length } = match;
-      this.#prefixes.touch(prefix);
-      const goesOn = prefixLength(prefix) - length <= FEW_TOKENS && this.#prefixes.take(prefix.slot);
-      const slot = goesOn ? prefix.slot : (this.#free.pop() ?? this.#prefixes.evict(prefix));
-      // no other slot is left: use the prefix's own
-      if (slot === undefined) this.#prefixes.take(prefix.slot);
-      else if (!goesOn) {
-        const count = blocksFor(length);
-        cache.copyBlocks(cache.table(prefix.slot).slice(0, count), cache.table(slot).slice(0, count));
-      }
-      lead.slot = slot ?? prefix.slot;
-      from = length;
-    } else {
-      lead.slot = this.#anySlot();
+  #place(rows: readonly Row[], match: Match | null, busy: readonly Row[], whole: boolean): PromptRows | null {
+    const room = this.#room as Room;
+    const cache = this.#engine.cache as KvCache;
+    const prompt = rows[0]?.request.prompt.length as number;
+    const from = match?.length ?? 0;
+    const held = room.hold(match?.prefix.blocks ?? [], from); // they stay while other prefixes are given up
+    if (match !== null && prefixLength(match.prefix) - from <= FEW_TOKENS) room.drop(match.prefix);
+    const full = prompt - (prompt % BLOCK);
+    const needs = rows.map((row, i) => blocksFor(soon(row)) - (i === 0 ? room.usable(held, from) : blocksFor(full)));
+    let needed = busy.reduce((sum, row) => sum + room.lacking(row, soon(row)), 0);
+    let count = 0;
+    while (count < Math.min(rows.length, room.freeSlots)) {
+      needed += needs[count] as number;
+      if (!room.free(needed, match?.prefix)) break;
+      count++;
     }
-    for (const row of others) row.slot = this.#anySlot();
-    return from;
-  }
-
-  #anySlot(): number {
-    return (this.#free.pop() ?? this.#prefixes.evict()) as number;
+    const alone = needs.reduce((sum, each) => sum + each, held.length);
+    const mayWait = whole && busy.length > 0 && rows.length <= cache.slots && alone <= cache.blocks;
+    if (count === 0 || (count < rows.length && mayWait)) {
+      room.release(held);
+      return null;
+    }
+    const [lead, ...others] = rows.slice(0, count) as [Row, ...Row[]];
+    if (match !== null) room.touch(match.prefix);
+    room.begin(lead, held, from);
+    for (const row of others) room.begin(row, room.hold(room.blocksOf(lead), full), full);
+    if (lead.ids.length === 0) {
+      this.promptTokens.computed += prompt - from;
+      this.promptTokens.reused += from;
+    }
+    return { rows: [lead, ...others], from };
   }
 }
 
-const prefixOf = ({ slot, request, ids }: Row, weights: string): Prefix => ({
-  slot,
-  prompt: request.prompt,
-  written: ids,
-  weights,
-});
+const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;
+
+/** Positions that a row will soon need: what it has, and a block more. */
+const soon = (row: Row): number => Math.min(row.position + 1 + BLOCK, row.mostPositions);

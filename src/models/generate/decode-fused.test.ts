@@ -128,6 +128,29 @@ describe('attune::decode_fused', () => {
     });
   }
 
+  it('takes several tokens of one sequence at once, and gives what one after the other gives', () => {
+    seed(4);
+    scope(() => {
+      const [heads, groups, size] = [4, 2, 8];
+      const tables = tensor(Int32Array.of(3, 0, 2, 1), { shape: [2, 2] });
+      const slots = [0, 1, 0, 0, 1, 0];
+      const positions = [1, 5, 2, 3, 6, 4];
+      const qkv = randn([6, (heads + 2 * groups) * size]);
+      const [keys, values] = [randn([4, 4, groups, size]), randn([4, 4, groups, size])];
+      const call = (first: number, count: number, k: Tensor, v: Tensor) => {
+        const part = (all: number[]) => whole(all.slice(first, first + count));
+        const norm = [null, null, 0, null, null, false];
+        const rest = [tables, part(slots), part(positions), heads, 1, 0];
+        return aten('attune::decode_fused', qkv.narrow(0, first, count), ...norm, k, v, ...rest).numbers();
+      };
+      const [oneKeys, oneValues] = [keys.clone(), values.clone()];
+      const oneByOne = slots.flatMap((_, i) => call(i, 1, oneKeys, oneValues));
+      expect(call(0, 6, keys, values)).toEqual(oneByOne);
+      expect(keys.numbers()).toEqual(oneKeys.numbers());
+      expect(values.numbers()).toEqual(oneValues.numbers());
+    });
+  });
+
   it('refuses what does not fit', () => {
     scope(() => {
       const cache = () => zeros([2, 4, 2, 8]);

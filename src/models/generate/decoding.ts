@@ -8,7 +8,7 @@ import { packSequences } from '../decoder/batch.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer, Pass } from '../decoder/layer.ts';
 import { applyNorm } from '../decoder/norm.ts';
-import type { KvCache } from './cache.ts';
+import type { KvCache } from './cache/cache.ts';
 import type { StepRows } from './plan.ts';
 
 /** A prompt and the slot that it is read into. */

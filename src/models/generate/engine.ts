@@ -6,9 +6,9 @@ import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts'
 import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from './cache.ts';
-import { continuePrompts, prefill } from './decoding.ts';
-import { GraphDecoder } from './graph.ts';
+import { BLOCK, blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from './cache/cache.ts';
+import { continuePrompts, prefill, tokensLeft } from './decoding.ts';
+import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import type { Row } from './row.ts';
 import { type HeldRows, RowTensors } from './row-tensors.ts';
@@ -24,7 +24,13 @@ import {
 } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
-/** Rows that share a prompt. The first `from` tokens of the prompt are already in the first row's slot. */
+/** Tokens of preempted rows that go through one step; so many rows always take the plan's path, if any (isSkinny). */
+const REPLAYED_TOKENS = 32;
+
+/**
+ * Rows that share a prompt. The first `from` tokens of the prompt are already in the first row's slot. All of them are new, or all
+ * were preempted and go on.
+ */
 export interface PromptRows {
   rows: readonly Row[];
   from: number;
@@ -74,11 +80,21 @@ export class Engine {
     return true;
   }
 
+  /** Tokens that a step may write before `step` is called again. */
+  get stepsAhead(): number {
+    return this.#model.decoder.device.startsWith('cuda') ? STEPS_PER_LOOK : 1;
+  }
+
+  /** A row loses its slot before it is done: what is held of the current rows is no longer valid. */
+  forgetRows(): void {
+    this.#graph?.forget();
+    this.#rows?.dispose();
+  }
+
   /** Frees the decode plan and the tensors of the current rows; the cache and a captured graph stay. */
   rest(): void {
-    this.#graph?.forget();
+    this.forgetRows();
     this.#stepper?.dispose();
-    this.#rows?.dispose();
   }
 
   /** Runs `body` with an adapter active (null: the bare base), then activates the previous one again. */
@@ -131,11 +147,14 @@ export class Engine {
     return this.#gathered.weights;
   }
 
-  /** Reads the prompts into the slots of their rows and draws each row's first token. */
+  /**
+   * Reads the prompts into the slots of their rows and draws each row's first token. Rows that were preempted get back what they
+   * had in the cache instead.
+   */
   readPrompts(groups: readonly PromptRows[]): void {
-    this.#cache?.upload();
     const { decoder } = this.#model;
     const cache = this.#cache as KvCache;
+    cache.upload();
     const part = (some: readonly PromptOfRows[], hiddenOf: () => Tensor) => {
       if (some.length === 0) return;
       const rows = some.flatMap((item) => item.rows);
@@ -154,10 +173,12 @@ export class Engine {
       );
       push(rows, drawn);
     };
-    const items = groups.map(({ rows, from }) => {
+    const all = groups.map(({ rows, from }) => {
       const lead = rows[0] as Row;
       return { prompt: lead.request.prompt, slot: lead.slot, from, rows };
     });
+    this.#restore(all.filter(({ rows }) => isBegun(rows[0] as Row)));
+    const items = all.filter(({ rows }) => !isBegun(rows[0] as Row));
     const quick = this.#promptGraphFor(items);
     if (quick !== null) {
       push(
@@ -172,6 +193,43 @@ export class Engine {
     const begun = items.filter(({ from }) => from > 0);
     part(begun, () => continuePrompts(decoder, cache, begun));
     copyPrompts(cache, items);
+  }
+
+  /**
+   * Brings preempted rows back to where they were: their prompts are read, then their tokens so far. On the CPU the tokens go
+   * through the decoding step, several at a time: a row's sums do not depend on the other rows, so that all numbers are the same
+   * to the bit. On other devices they are read as a prompt's, which is the same to rounding.
+   */
+  #restore(items: readonly PromptOfRows[]): void {
+    if (items.length === 0) return;
+    const { decoder } = this.#model;
+    const cache = this.#cache as KvCache;
+    scope(() =>
+      noGrad(() => {
+        const fresh = items.filter(({ from }) => from === 0);
+        if (fresh.length > 0) scope(() => void prefill(decoder, cache, fresh));
+        const begun = items.filter(({ prompt, from }) => from > 0 && from < prompt.length);
+        if (begun.length > 0) scope(() => void continuePrompts(decoder, cache, begun));
+        copyPrompts(cache, items);
+        // the newest token is not in the cache: the next step writes it
+        const written = items.flatMap(({ rows }) => rows.filter((row) => row.ids.length > 1));
+        const sequences = written.map((row) => ({
+          prompt: [...Array.from(row.request.prompt), ...row.ids.slice(0, -1)],
+          slot: row.slot,
+          from: row.promptLength,
+        }));
+        if (decoder.device !== 'cpu') {
+          if (sequences.length > 0) continuePrompts(decoder, cache, sequences);
+          return;
+        }
+        const { ids, positions, slots } = tokensLeft(sequences, cache);
+        for (let at = 0; at < ids.length; at += REPLAYED_TOKENS) {
+          const part = (values: readonly number[]) => this.#whole(values.slice(at, at + REPLAYED_TOKENS));
+          const rows = { ids: part(ids), positions: part(positions), slots: part(slots) };
+          scope(() => void (this.#stepper as Stepper).logits(rows));
+        }
+      }),
+    );
   }
 
   /** The captured pass that reads these prompts; null where there is none. */
@@ -286,13 +344,18 @@ export class Engine {
   }
 }
 
-/** A prompt is read into its first row's slot; the other rows get a copy. */
+const isBegun = (row: Row): boolean => row.ids.length > 0;
+
+/** A prompt is read into its first row's slot. The other rows share its full blocks, and get a copy of the last, partial one. */
 function copyPrompts(cache: KvCache, items: readonly PromptOfRows[]): void {
-  const blocks = (slot: number, { prompt }: PromptOfRows) => cache.table(slot).slice(0, blocksFor(prompt.length));
-  const copies = items.flatMap((item) => item.rows.slice(1).map((row) => ({ item, row })));
+  const partial = items.filter(({ prompt }) => prompt.length % BLOCK > 0);
+  const last = (slot: number, { prompt }: PromptOfRows) => cache.table(slot)[blocksFor(prompt.length) - 1] as number;
+  const copies = partial.flatMap((item) =>
+    item.rows.slice(1).map((row) => [last(item.slot, item), last(row.slot, item)]),
+  );
   cache.copyBlocks(
-    copies.flatMap(({ item }) => blocks(item.slot, item)),
-    copies.flatMap(({ item, row }) => blocks(row.slot, item)),
+    copies.map(([from]) => from as number),
+    copies.map(([, to]) => to as number),
   );
 }
 

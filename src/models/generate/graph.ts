@@ -18,7 +18,7 @@ import {
 } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
-import type { KvCache } from './cache.ts';
+import type { KvCache } from './cache/cache.ts';
 import type { Row } from './row.ts';
 import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';
@@ -26,6 +26,8 @@ import { Stepper } from './stepper.ts';
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
 const TOKENS_PER_LOOK = 16;
 const WATCHED_TOKENS_PER_LOOK = 4;
+/** Most steps that the device takes before the host gives out further blocks: those of a look, and those started ahead. */
+export const STEPS_PER_LOOK = TOKENS_PER_LOOK + WATCHED_TOKENS_PER_LOOK;
 /** Steps that are started before the host looks at the last ones' tokens; what rows that turn out to be done compute is wasted. */
 const STEPS_AHEAD = 1;
 

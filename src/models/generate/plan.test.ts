@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { aten, liveTensors, noGrad, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import { addLora, initModel, type Model, quantTypes, Sampler } from '../index.ts';
-import { KvCache } from './cache.ts';
+import { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
 import { DecodePlan, planParts } from './plan.ts';
 import { ruleTensors, sampleNext } from './sampling.ts';

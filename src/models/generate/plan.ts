@@ -9,7 +9,7 @@ import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer } from '../decoder/layer.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { Projection } from '../decoder/projection.ts';
-import type { KvCache } from './cache.ts';
+import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
 
 /** The rows of one step: the newest token of each, its position, and its slot of the cache. */

@@ -5,7 +5,7 @@
  */
 import { Graph, keep, noGrad, Stream, scope, synchronize, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import { BLOCK, type KvCache } from './cache.ts';
+import { BLOCK, type KvCache } from './cache/cache.ts';
 import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
 import type { Row } from './row.ts';
 import { type Drawn, sampleNext } from './sampling.ts';

@@ -46,6 +46,6 @@ export class RowTensors {
   }
 }
 
-/** Comparing the rows themselves is enough: a row keeps its slot while it is written. */
+/** Comparing the rows themselves is enough: `dispose` is called where a row loses its slot before it is done. */
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);

@@ -22,7 +22,10 @@ export class Row {
   readonly #text: { push(id: number): string; flush(): string } | undefined;
   #written = '';
   #cutAt = -1;
+  /** Its row of the cache's tables; −1 while it waits. */
   slot = -1;
+  /** Its place in the order of admission: the youngest row is preempted first. */
+  order = 0;
   finish: SampledResponse['finish'] | null = null;
 
   constructor(request: GenerationRequest, sample: number, tokenizer: Tokenizer | undefined) {
@@ -40,6 +43,10 @@ export class Row {
 
   get promptLength(): number {
     return this.request.prompt.length;
+  }
+  /** Positions of the prompt and the longest response. */
+  get mostPositions(): number {
+    return this.promptLength + this.request.maxNewTokens;
   }
   /** The position of the newest token in its sequence. */
   get position(): number {

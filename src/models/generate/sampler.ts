@@ -1,6 +1,7 @@
 /**
- * The one generation engine: rollouts, evaluation, chat and serving all use it. Each sequence has a slot in the cache. Finished
- * sequences leave and waiting ones enter at any step (continuous batching); a prompt is read once for all its samples. A
+ * The one generation engine: rollouts, evaluation, chat and serving all use it. Finished sequences leave and waiting ones enter at
+ * any step (continuous batching); a prompt is read once for all its samples. The cache's memory is bounded, and known before the
+ * start: sequences take blocks of it as they grow, share what they have in common, and wait where there are no more. A
  * response depends only on its seed and its prompt, not on the rest of the batch or on when it was submitted: bit for bit in
  * float32 on the CPU, to rounding on CUDA, where the kernels depend on the number of rows.
  *
@@ -18,7 +19,16 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import { blocksFor, type CacheSize, cacheBytes, checkFits, mostSlots } from './cache.ts';
+import {
+  BLOCK,
+  blocksFor,
+  blocksInFlight,
+  blocksWithin,
+  type CacheSize,
+  cacheBytes,
+  checkFits,
+  mostSlots,
+} from './cache/cache.ts';
 import { Engine } from './engine.ts';
 import {
   type GenerationRequest,
@@ -36,6 +46,11 @@ export interface SamplerOptions {
   slots?: number;
   /** Most tokens per sequence, prompt included; by default what the requests need. */
   maxLength?: number;
+  /**
+   * Most bytes of the cache. Responses that do not fit wait; where those being written outgrow it, the youngest of them wait and
+   * go on later, with the same tokens. By default there is room for all that are written at the same time.
+   */
+  maxCacheBytes?: number;
   /** Needed for stop strings and for the responses' text. */
   tokenizer?: Tokenizer;
   /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
@@ -57,6 +72,13 @@ export interface GenerateOptions {
 export interface PromptCounts {
   computed: number;
   reused: number;
+}
+
+/** How full the cache is, in blocks of 64 tokens: in all, and held by sequences; and how often one was preempted so far. */
+export interface CacheUse {
+  blocks: number;
+  used: number;
+  preemptions: number;
 }
 
 /** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
@@ -116,12 +138,40 @@ export class Sampler {
     if (requests.some((request) => request.prompt.length === 0))
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
-    const size = { slots, length, blocks: slots * blocksFor(length) };
+    const size = { slots, length, blocks: this.#blocksOf(requests, slots, length) };
+    this.#checkEach(requests, size.blocks);
     const bytes = cacheBytes(decoder.spec, size, decoder);
     checkFits(size, bytes, decoder.device, this.cacheBytes);
     return { ...size, bytes };
   }
 
+  /** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
+  #blocksOf(requests: readonly GenerationRequest[], slots: number, length: number): number {
+    const { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY } = this.#options;
+    const most = slots * blocksFor(length);
+    // a service, and whoever says how long sequences may be, gets room for any requests
+    const needed = reusePrefixes || maxLength !== undefined ? most : blocksInFlight(requests, slots);
+    // In steps, so that requests of nearly the same lengths do not need a new cache each time.
+    const step = Math.max(1, Math.ceil(most / 16));
+    const { decoder } = this.#model;
+    return Math.min(most, Math.ceil(needed / step) * step, blocksWithin(decoder.spec, maxCacheBytes, decoder));
+  }
+
+  /** Refuses a request that the cache cannot hold even alone. */
+  #checkEach(requests: readonly GenerationRequest[], blocks: number): void {
+    const positions = Math.max(1, ...requests.map(({ prompt, maxNewTokens }) => prompt.length + maxNewTokens));
+    if (blocksFor(positions) <= blocks) return;
+    throw new UserError(
+      `A prompt with its new tokens needs ${positions} places; a cache of ${this.#options.maxCacheBytes} bytes (maxCacheBytes) has ${blocks * BLOCK}. ` +
+        'Ask for fewer new tokens, or allow a larger cache.',
+    );
+  }
+
+  /** How full the cache is, in blocks of 64 tokens, and how often a row had to give up its blocks so far. */
+  get cacheUse(): CacheUse {
+    const { usedBlocks: used, preemptions } = this.#admission;
+    return { blocks: this.#engine.cache?.blocks ?? 0, used, preemptions };
+  }
   /** Bytes of the current cache. */
   get cacheBytes(): number {
     return this.#engine.cacheBytes;
@@ -278,6 +328,7 @@ export class Sampler {
    * responses are followed as they are written, a few that wait are left to gather.
    */
   get #isTimeToRead(): boolean {
+    if (!this.#inFlight.some(({ rows }) => rows.some(isActive))) return true;
     if (!this.#inFlight.some(isWatched) || this.waiting * 8 >= (this.#engine.cache?.slots ?? 0)) return true;
     return performance.now() >= this.#readAgain;
   }
@@ -309,8 +360,18 @@ export class Sampler {
     return state;
   }
 
+  /** Gives the rows the blocks of their next tokens. A row may be preempted only while no started step writes to its blocks. */
+  #reserve(): void {
+    const { stepsAhead } = this.#engine;
+    if (this.#admission.reserve(this.#inFlight, stepsAhead, !this.#engine.isBusy)) return;
+    this.#guard(this.#inFlight, () => this.#engine.collect(false));
+    this.#settle();
+    this.#admission.reserve(this.#inFlight, stepsAhead, true);
+  }
+
   /** One token for every row in a slot, each adapter's rows together. */
   #step(): void {
+    this.#reserve();
     const byAdapter = Map.groupBy(this.#inFlight, (submission) => submission.adapter);
     const current = this.#model.adapters?.active?.name ?? null;
     for (const [adapter, submissions] of byAdapter) {
@@ -340,7 +401,6 @@ export class Sampler {
       for (const row of submission.rows) {
         if (row.slot < 0 || row.finish === null) continue;
         this.#admission.release(row, submission.settled ? null : (this.#weights.get(submission.adapter) ?? null));
-        row.slot = -1;
       }
     }
     this.#inFlight = this.#inFlight.filter((submission) => {

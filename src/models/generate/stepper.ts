@@ -5,7 +5,7 @@
 import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
-import type { KvCache } from './cache.ts';
+import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
 import { DecodePlan, type StepRows } from './plan.ts';
 import type { HeldRows } from './row-tensors.ts';

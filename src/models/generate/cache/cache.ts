@@ -4,7 +4,7 @@
  * On CUDA there are a spare slot and a spare block: a captured graph always runs all rows, and idle rows write their keys there.
  */
 import { freemem } from 'node:os';
-import { UserError } from '../../errors.ts';
+import { UserError } from '../../../errors.ts';
 import {
   cudaMemory,
   type Device,
@@ -16,8 +16,8 @@ import {
   type Tensor,
   tensor,
   zeros,
-} from '../../tensor/index.ts';
-import type { DecoderSpec } from '../families/spec.ts';
+} from '../../../tensor/index.ts';
+import type { DecoderSpec } from '../../families/spec.ts';
 
 /** Positions of a block. */
 export const BLOCK = 64;
@@ -116,6 +116,34 @@ export function cacheBytes(
   options: { dtype: DType; device: Device },
 ): number {
   return (blocks + spares(options.device)) * blockBytes(spec, options.dtype);
+}
+
+/** How many blocks a cache of so many bytes has. */
+export function blocksWithin(spec: DecoderSpec, bytes: number, options: { dtype: DType; device: Device }): number {
+  return Math.floor(bytes / blockBytes(spec, options.dtype)) - spares(options.device);
+}
+
+/**
+ * The blocks that these requests need at the same time, at most. The samples of a prompt share its full blocks. With fewer slots
+ * than responses, it is what the largest ones need, without sharing: the last rows of many groups may be written together.
+ */
+export function blocksInFlight(
+  requests: readonly { prompt: ArrayLike<number>; maxNewTokens: number; samples?: number }[],
+  slots: number,
+): number {
+  const each = requests.map(({ prompt, maxNewTokens, samples = 1 }) => ({
+    samples,
+    whole: blocksFor(prompt.length + maxNewTokens),
+    shared: Math.floor(prompt.length / BLOCK),
+  }));
+  const all = each.reduce((sum, { samples, whole, shared }) => sum + shared + samples * (whole - shared), 0);
+  let [left, largest] = [slots, 0];
+  for (const { samples, whole } of each.sort((a, b) => b.whole - a.whole)) {
+    const count = Math.min(samples, left);
+    largest += count * whole;
+    left -= count;
+  }
+  return Math.max(1, Math.min(all, largest));
 }
 
 function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, dtype: DType): number {

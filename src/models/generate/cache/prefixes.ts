@@ -1,11 +1,12 @@
 /**
- * A finished sequence whose keys and values are still in its slot: a prompt that begins with the same tokens (the next turn of
+ * A finished sequence whose keys and values are still in the cache: a prompt that begins with the same tokens (the next turn of
  * a conversation) reuses them. Prefixes are matched by token ids; the least recently used is evicted first.
  */
 export interface Prefix {
-  slot: number;
+  /** The blocks of its positions, in order. */
+  blocks: readonly number[];
   prompt: ArrayLike<number>;
-  /** The response's tokens; the newest one is not in the slot yet. */
+  /** The response's tokens; the newest one is not in the cache yet. */
   written: readonly number[];
   /** The adapter and the state of the weights that the keys and values were computed with. */
   weights: string;
@@ -19,50 +20,43 @@ export interface Match {
 
 export class Prefixes {
   /** In the order of use. */
-  readonly #bySlot = new Map<number, Prefix>();
+  readonly #all = new Set<Prefix>();
 
   get size(): number {
-    return this.#bySlot.size;
+    return this.#all.size;
   }
 
   keep(prefix: Prefix): void {
-    this.#bySlot.delete(prefix.slot);
-    this.#bySlot.set(prefix.slot, prefix);
+    this.#all.delete(prefix);
+    this.#all.add(prefix);
   }
 
   values(): Iterable<Prefix> {
-    return this.#bySlot.values();
+    return this.#all.values();
   }
 
   /** Marks a prefix as just used. */
   touch(prefix: Prefix): void {
-    if (this.#bySlot.get(prefix.slot) === prefix) this.keep(prefix);
+    if (this.#all.has(prefix)) this.keep(prefix);
   }
 
-  /** Removes the prefix of a slot; returns whether there was one. */
-  take(slot: number): boolean {
-    return this.#bySlot.delete(slot);
+  /** Removes a prefix; returns whether it was there. */
+  take(prefix: Prefix): boolean {
+    return this.#all.delete(prefix);
   }
 
-  /** Evicts the least recently used prefix other than `spared` and returns its slot; undefined where there is none. */
-  evict(spared?: Prefix): number | undefined {
-    for (const { slot } of this.#bySlot.values()) {
-      if (slot === spared?.slot) continue;
-      this.#bySlot.delete(slot);
-      return slot;
+  /** Removes and returns the least recently used prefix other than `spared`; undefined where there is none. */
+  evict(spared?: Prefix): Prefix | undefined {
+    for (const prefix of this.#all) {
+      if (prefix === spared) continue;
+      this.#all.delete(prefix);
+      return prefix;
     }
     return undefined;
   }
-
-  /** Evicts all prefixes and returns their slots. */
-  clear(): number[] {
-    const slots = [...this.#bySlot.keys()];
-    this.#bySlot.clear();
-    return slots;
-  }
 }
 
-/** How many tokens are in a prefix's slot. */
+/** How many tokens of a prefix are in the cache. */
 export const prefixLength = ({ prompt, written }: Prefix): number => prompt.length + Math.max(0, written.length - 1);
 
 /** How many first tokens a prompt and a prefix share, at most `most`. */
