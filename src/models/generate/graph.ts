@@ -1,7 +1,8 @@
 /**
- * Decoding on CUDA without the host: one step of all slots, by the plan or by the general path (stepper.ts), is captured as a
- * CUDA graph and replayed. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens.
- * So a step costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
+ * Decoding on CUDA without the host: a step, by the plan or by the general path (stepper.ts), is captured as a CUDA graph and
+ * replayed. There is a graph for each number of rows that is a power of two, captured when it is first needed, so that few rows do
+ * not pay for many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
+ * costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
 import {
   type Device,
@@ -33,6 +34,7 @@ const STEPS_AHEAD = 1;
 
 /** Steps that were started and not collected. */
 interface Started {
+  graph: Graph;
   rows: readonly Row[];
   steps: number;
   watched: boolean;
@@ -56,7 +58,8 @@ export class GraphDecoder {
   readonly #stream: Stream;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
-  #graph: Graph | null = null;
+  /** By their number of rows. They share their working memory: one runs at a time. */
+  readonly #graphs = new Map<number, Graph>();
 
   constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
     const { device } = decoder;
@@ -93,23 +96,40 @@ export class GraphDecoder {
     }
     // The state of rows that only went on is on the device already.
     if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
-    if (this.#graph === null) {
-      this.#graph = Graph.capture(() => this.#step(), { stream: this.#stream });
-      this.#state.upload(rows); // capturing ran the step and changed the state
-    }
+    const graph = this.#graphFor(rows);
     this.#resident = [...rows];
-    this.#begin(this.#resident, wanted, watched);
+    this.#begin(graph, this.#resident, wanted, watched);
   }
 
-  #begin(rows: readonly Row[], steps: number, watched: boolean): void {
+  /** How many rows the smallest graph for so many rows has. */
+  #sizeFor(rows: number): number {
+    return Math.min(2 ** Math.ceil(Math.log2(Math.max(1, rows))), this.#cache.slots);
+  }
+
+  #graphFor(rows: readonly Row[]): Graph {
+    const count = this.#sizeFor(rows.length);
+    const found = this.#graphs.get(count);
+    if (found !== undefined) return found;
+    const [pool] = this.#graphs.values();
+    const graph = Graph.capture(() => this.#step(count), {
+      stream: this.#stream,
+      ...(pool === undefined ? {} : { pool }),
+    });
+    this.#graphs.set(count, graph);
+    this.#state.upload(rows); // capturing ran the step and changed the state
+    return graph;
+  }
+
+  #begin(graph: Graph, rows: readonly Row[], steps: number, watched: boolean): void {
     this.#tick.zero_();
-    this.#started = { rows, steps: 0, watched };
+    this.#started = { graph, rows, steps: 0, watched };
     this.#more(steps);
   }
 
   #more(steps: number): void {
-    for (let i = 0; i < steps; i++) this.#graph?.replay();
-    if (this.#started !== null) this.#started.steps += Math.max(0, steps);
+    const started = this.#started as Started;
+    for (let i = 0; i < steps; i++) started.graph.replay();
+    started.steps += Math.max(0, steps);
   }
 
   /**
@@ -120,17 +140,20 @@ export class GraphDecoder {
   collect(goOn: boolean): void {
     const started = this.#started;
     if (started === null) return;
-    const { rows, steps, watched } = started;
+    const { graph, rows, steps, watched } = started;
     this.#started = null;
     const ids = this.#outIds.data() as BigInt64Array;
     const logps = this.#outLogp.data() as Float32Array;
     const kept = this.#outKept.data() as Float32Array;
-    const most = Math.max(0, ...rows.filter((row) => row.finish === null).map(tokensLeft)) - steps;
-    if (goOn && most > 0) this.#begin(rows, Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD), watched);
+    const going = rows.filter((row) => row.finish === null);
+    const most = Math.max(0, ...going.map(tokensLeft)) - steps;
+    const isFull = this.#sizeFor(going.length) === this.#sizeFor(rows.length); // else the next steps are of a smaller graph
+    if (goOn && isFull && most > 0)
+      this.#begin(graph, rows, Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD), watched);
     const { slots } = this.#cache;
-    for (const row of rows) {
+    for (const [i, row] of rows.entries()) {
       for (let step = 0; step < steps && row.finish === null; step++) {
-        const at = step * slots + row.slot;
+        const at = step * slots + i;
         row.push(Number(ids[at]), logps[at] as number, kept[at] as number);
       }
     }
@@ -143,14 +166,16 @@ export class GraphDecoder {
   }
 
   /** The recorded step: decode, draw, store, advance. Nothing here reads a value back to the host. */
-  #step(): void {
+  #step(count: number): void {
     scope(() =>
       noGrad(() => {
-        const { ids: last, positions, limits, slots, rule } = this.#state;
+        const { ids: last, positions, limits, slots, rule } = this.#state.first(count);
         const { ids, logp, kept } = this.#stepper.next({ ids: last, positions, slots }, rule);
-        this.#outIds.indexCopy_(0, this.#tick, ids.unsqueeze(0));
-        this.#outLogp.indexCopy_(0, this.#tick, logp.unsqueeze(0));
-        this.#outKept.indexCopy_(0, this.#tick, kept.unsqueeze(0));
+        const store = (to: Tensor, values: Tensor) =>
+          to.narrow(1, 0, count).indexCopy_(0, this.#tick, values.unsqueeze(0));
+        store(this.#outIds, ids);
+        store(this.#outLogp, logp);
+        store(this.#outKept, kept);
         this.#tick.copy_(this.#tick.add(1).remainder(TOKENS_PER_LOOK));
         const going = positions.lt(limits);
         positions.copy_(where(going, positions.add(1), positions));
@@ -160,8 +185,8 @@ export class GraphDecoder {
   }
 
   dispose(): void {
-    if (this.#graph !== null) synchronize(this.#decoder.device); // its last steps may still run
-    this.#graph?.dispose();
+    if (this.#graphs.size > 0) synchronize(this.#decoder.device); // its last steps may still run
+    for (const graph of this.#graphs.values()) graph.dispose();
     this.#stepper.dispose();
     this.#state.dispose();
     for (const own of [this.#outIds, this.#outLogp, this.#outKept, this.#tick, ...this.#tables]) own.dispose();
@@ -172,79 +197,86 @@ const tokensLeft = (row: Row): number => row.request.maxNewTokens - row.ids.leng
 const sameRows = (a: readonly Row[], b: readonly Row[]): boolean =>
   a.length === b.length && a.every((row, i) => row === b[i]);
 
-/** What is uploaded of each slot: whole numbers and fractions in a tensor each, so that an upload is two copies. */
+/** What is uploaded of each row: whole numbers and fractions in a tensor each, so that an upload is two copies. */
 const WHOLE = ['ids', 'positions', 'limits', 'slots', 'topK', 'seeds'] as const;
 const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 
-/** The state of all slots as the graph reads it. Idle rows stay at position 0 of the spare slot. */
+/** The state of some rows as a graph reads it. */
+interface RowsState {
+  ids: Tensor;
+  positions: Tensor;
+  /** The last position of each response; 0 for an idle row. */
+  limits: Tensor;
+  slots: Tensor;
+  rule: RuleTensors;
+}
+
+/** The state of all rows, in their order, whatever their slots. Idle rows behind them stay at position 0 of the spare slot. */
 class GraphRows {
-  readonly #slots: number;
+  readonly #most: number;
   readonly #whole: Tensor;
   readonly #fractions: Tensor;
-  readonly #views: Record<(typeof WHOLE)[number] | (typeof FRACTIONS)[number], Tensor>;
 
-  constructor(slots: number, device: Device) {
-    this.#slots = slots;
-    this.#whole = keep(zeros([WHOLE.length, slots], { dtype: 'int64', device }));
-    this.#fractions = keep(zeros([FRACTIONS.length, slots], { device }));
-    const views = [
-      ...WHOLE.map((name, i) => [name, keep(this.#whole.select(0, i))]),
-      ...FRACTIONS.map((name, i) => [name, keep(this.#fractions.select(0, i))]),
-    ];
-    this.#views = Object.fromEntries(views);
+  constructor(most: number, device: Device) {
+    this.#most = most;
+    this.#whole = keep(zeros([WHOLE.length, most], { dtype: 'int64', device }));
+    this.#fractions = keep(zeros([FRACTIONS.length, most], { device }));
   }
 
-  get ids(): Tensor {
-    return this.#views.ids;
-  }
-  get positions(): Tensor {
-    return this.#views.positions;
-  }
-  /** The last position of each response; 0 for an idle row. */
-  get limits(): Tensor {
-    return this.#views.limits;
-  }
-  get slots(): Tensor {
-    return this.#views.slots;
-  }
-  get rule(): RuleTensors {
-    const { temperature, topK, topP, minP, seeds } = this.#views;
-    return { temperature, topK, topP, minP, seeds };
+  /** Views of the first `count` rows' state. */
+  first(count: number): RowsState {
+    const whole = (name: (typeof WHOLE)[number]) => this.#whole.select(0, WHOLE.indexOf(name)).narrow(0, 0, count);
+    const fraction = (name: (typeof FRACTIONS)[number]) =>
+      this.#fractions.select(0, FRACTIONS.indexOf(name)).narrow(0, 0, count);
+    return {
+      ids: whole('ids'),
+      positions: whole('positions'),
+      limits: whole('limits'),
+      slots: whole('slots'),
+      rule: {
+        temperature: fraction('temperature'),
+        topK: whole('topK'),
+        topP: fraction('topP'),
+        minP: fraction('minP'),
+        seeds: whole('seeds'),
+      },
+    };
   }
 
   upload(active: readonly Row[]): void {
-    const slots = this.#slots;
-    const whole = new BigInt64Array(WHOLE.length * slots);
-    const fractions = new Float32Array(FRACTIONS.length * slots);
+    const most = this.#most;
+    const whole = new BigInt64Array(WHOLE.length * most);
+    const fractions = new Float32Array(FRACTIONS.length * most);
     const part = <T extends BigInt64Array | Float32Array>(array: T, names: readonly string[], name: string): T =>
-      array.subarray(names.indexOf(name) * slots, (names.indexOf(name) + 1) * slots) as T;
+      array.subarray(names.indexOf(name) * most, (names.indexOf(name) + 1) * most) as T;
     const wholeOf = (name: (typeof WHOLE)[number]) => part(whole, WHOLE, name);
     const fractionsOf = (name: (typeof FRACTIONS)[number]) => part(fractions, FRACTIONS, name);
     const [ids, positions, limits] = [wholeOf('ids'), wholeOf('positions'), wholeOf('limits')];
     const [places, topK, seeds] = [wholeOf('slots'), wholeOf('topK'), wholeOf('seeds')];
     const [temperature, topP, minP] = [fractionsOf('temperature'), fractionsOf('topP'), fractionsOf('minP')];
-    places.fill(BigInt(slots)); // the spare slot
+    places.fill(BigInt(most)); // the spare slot
     temperature.fill(1);
     topP.fill(1);
-    for (const row of active) {
-      const { slot, rule } = row;
-      places[slot] = BigInt(slot);
-      ids[slot] = BigInt(row.last);
-      positions[slot] = BigInt(row.position);
-      limits[slot] = BigInt(row.promptLength + row.request.maxNewTokens - 1);
-      topK[slot] = BigInt(rule.topK);
-      seeds[slot] = BigInt(row.seed);
-      temperature[slot] = rule.temperature;
-      topP[slot] = rule.topP;
-      minP[slot] = rule.minP;
+    for (const [i, row] of active.entries()) {
+      const { rule } = row;
+      places[i] = BigInt(row.slot);
+      ids[i] = BigInt(row.last);
+      positions[i] = BigInt(row.position);
+      limits[i] = BigInt(row.promptLength + row.request.maxNewTokens - 1);
+      topK[i] = BigInt(rule.topK);
+      seeds[i] = BigInt(row.seed);
+      temperature[i] = rule.temperature;
+      topP[i] = rule.topP;
+      minP[i] = rule.minP;
     }
     scope(() => {
-      this.#whole.copy_(tensor(whole, { shape: [WHOLE.length, slots] }));
-      this.#fractions.copy_(tensor(fractions, { shape: [FRACTIONS.length, slots] }));
+      this.#whole.copy_(tensor(whole, { shape: [WHOLE.length, most] }));
+      this.#fractions.copy_(tensor(fractions, { shape: [FRACTIONS.length, most] }));
     });
   }
 
   dispose(): void {
-    for (const each of [...Object.values(this.#views), this.#whole, this.#fractions]) each.dispose();
+    this.#whole.dispose();
+    this.#fractions.dispose();
   }
 }
