@@ -10,6 +10,7 @@ import { BLOCK, blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from
 import { continuePrompts, prefill, tokensLeft } from './decoding.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
+import { isRecorded } from './recording.ts';
 import type { Row } from './row.ts';
 import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {
@@ -82,7 +83,7 @@ export class Engine {
 
   /** Tokens that a step may write before `step` is called again. */
   get stepsAhead(): number {
-    return this.#model.decoder.device.startsWith('cuda') ? STEPS_PER_LOOK : 1;
+    return isRecorded(this.#model.decoder.device) ? STEPS_PER_LOOK : 1;
   }
 
   /** A row loses its slot before it is done: what is held of the current rows is no longer valid. */
@@ -236,7 +237,7 @@ export class Engine {
   #promptGraphFor(items: readonly PromptOfRows[]): ReturnType<PromptGraphs['of']> {
     const { decoder, adapters } = this.#model;
     // A service alone: training reads its prompts as the trainer does, and adapters that take turns would capture each time.
-    if (!this.#service || !decoder.device.startsWith('cuda') || adapters !== null) return null;
+    if (!this.#service || !isRecorded(decoder.device) || adapters !== null) return null;
     if (this.#prompts?.arrangement !== decoder.arrangement) {
       this.#prompts?.dispose();
       this.#prompts = new PromptGraphs(decoder, this.#cache as KvCache);
@@ -301,7 +302,7 @@ export class Engine {
   /** The captured graph, on CUDA; null elsewhere. */
   #graphOf(): GraphDecoder | null {
     const { decoder } = this.#model;
-    if (!decoder.device.startsWith('cuda') || this.#cache === null) return null;
+    if (!isRecorded(decoder.device) || this.#cache === null) return null;
     // A graph captured before adapters were put on, taken off or merged is no longer valid.
     if (this.#graph !== null && this.#graph.arrangement !== decoder.arrangement) {
       this.#graph.dispose();

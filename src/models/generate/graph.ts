@@ -4,22 +4,11 @@
  * not pay for many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
  * costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
-import {
-  type Device,
-  Graph,
-  keep,
-  noGrad,
-  Stream,
-  scope,
-  synchronize,
-  type Tensor,
-  tensor,
-  where,
-  zeros,
-} from '../../tensor/index.ts';
+import { type Device, keep, noGrad, scope, type Tensor, tensor, where, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
+import { type Recorded, Recorder } from './recording.ts';
 import type { Row } from './row.ts';
 import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';
@@ -34,7 +23,7 @@ const STEPS_AHEAD = 1;
 
 /** Steps that were started and not collected. */
 interface Started {
-  graph: Graph;
+  graph: Recorded;
   rows: readonly Row[];
   steps: number;
   watched: boolean;
@@ -43,7 +32,6 @@ interface Started {
 export class GraphDecoder {
   /** The value of `Decoder.arrangement` that this graph is valid for. */
   readonly arrangement: number;
-  readonly #decoder: Decoder;
   readonly #stepper: Stepper;
   readonly #cache: KvCache;
   readonly #state: GraphRows;
@@ -55,19 +43,18 @@ export class GraphDecoder {
   readonly #outLogp: Tensor;
   readonly #outKept: Tensor;
   readonly #tick: Tensor;
-  readonly #stream: Stream;
+  readonly #recorder: Recorder;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
-  /** By their number of rows. They share their working memory: one runs at a time. */
-  readonly #graphs = new Map<number, Graph>();
+  /** By their number of rows. */
+  readonly #graphs = new Map<number, Recorded>();
 
   constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
     const { device } = decoder;
     const { slots } = cache;
     this.arrangement = decoder.arrangement;
-    this.#decoder = decoder;
     this.#stepper = new Stepper(decoder, cache, merged);
-    this.#stream = new Stream(device);
+    this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);
     this.#outIds = keep(zeros([TOKENS_PER_LOOK, slots], { dtype: 'int64', device }));
@@ -106,21 +93,17 @@ export class GraphDecoder {
     return Math.min(2 ** Math.ceil(Math.log2(Math.max(1, rows))), this.#cache.slots);
   }
 
-  #graphFor(rows: readonly Row[]): Graph {
+  #graphFor(rows: readonly Row[]): Recorded {
     const count = this.#sizeFor(rows.length);
     const found = this.#graphs.get(count);
     if (found !== undefined) return found;
-    const [pool] = this.#graphs.values();
-    const graph = Graph.capture(() => this.#step(count), {
-      stream: this.#stream,
-      ...(pool === undefined ? {} : { pool }),
-    });
+    const graph = this.#recorder.record(() => this.#step(count));
     this.#graphs.set(count, graph);
-    this.#state.upload(rows); // capturing ran the step and changed the state
+    this.#state.upload(rows); // recording ran the step and changed the state
     return graph;
   }
 
-  #begin(graph: Graph, rows: readonly Row[], steps: number, watched: boolean): void {
+  #begin(graph: Recorded, rows: readonly Row[], steps: number, watched: boolean): void {
     this.#tick.zero_();
     this.#started = { graph, rows, steps: 0, watched };
     this.#more(steps);
@@ -185,8 +168,7 @@ export class GraphDecoder {
   }
 
   dispose(): void {
-    if (this.#graphs.size > 0) synchronize(this.#decoder.device); // its last steps may still run
-    for (const graph of this.#graphs.values()) graph.dispose();
+    this.#recorder.dispose();
     this.#stepper.dispose();
     this.#state.dispose();
     for (const own of [this.#outIds, this.#outLogp, this.#outKept, this.#tick, ...this.#tables]) own.dispose();

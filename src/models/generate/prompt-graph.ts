@@ -3,10 +3,11 @@
  * as a CUDA graph. Started one by one from the host, a model's kernels take longer to start than a few hundred tokens take to
  * read. Tokens that are not there write into the spare slot.
  */
-import { Graph, keep, noGrad, Stream, scope, synchronize, type Tensor, tensor, zeros } from '../../tensor/index.ts';
+import { keep, noGrad, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import { BLOCK, type KvCache } from './cache/cache.ts';
 import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
+import { type Recorded, Recorder } from './recording.ts';
 import type { Row } from './row.ts';
 import { type Drawn, sampleNext } from './sampling.ts';
 
@@ -26,9 +27,11 @@ export class PromptGraphs {
   readonly arrangement: number;
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
+  readonly #recorder: Recorder;
   readonly #bySize = new Map<number, PromptGraph>();
 
   constructor(decoder: Decoder, cache: KvCache) {
+    this.#recorder = new Recorder(decoder.device);
     this.arrangement = decoder.arrangement;
     this.#decoder = decoder;
     this.#cache = cache;
@@ -40,12 +43,13 @@ export class PromptGraphs {
     const rows = items.flatMap((item) => item.rows);
     const size = SIZES.find((most) => tokens <= most);
     if (size === undefined || rows.length > RESPONSES || rows.some((row) => row.needsLogits)) return null;
-    const graph = this.#bySize.get(size) ?? new PromptGraph(this.#decoder, this.#cache, size);
+    const graph = this.#bySize.get(size) ?? new PromptGraph(this.#recorder, this.#decoder, this.#cache, size);
     this.#bySize.set(size, graph);
     return graph;
   }
 
   dispose(): void {
+    this.#recorder.dispose();
     for (const graph of this.#bySize.values()) graph.dispose();
     this.#bySize.clear();
   }
@@ -57,6 +61,7 @@ const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 
 /** The pass of one size. */
 class PromptGraph {
+  readonly #recorder: Recorder;
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
   readonly #size: number;
@@ -67,10 +72,11 @@ class PromptGraph {
   readonly #drawn: Tensor;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
-  #graph: Graph | null = null;
+  #graph: Recorded | null = null;
 
-  constructor(decoder: Decoder, cache: KvCache, size: number) {
+  constructor(recorder: Recorder, decoder: Decoder, cache: KvCache, size: number) {
     const { device } = decoder;
+    this.#recorder = recorder;
     this.#decoder = decoder;
     this.#cache = cache;
     this.#size = size;
@@ -85,8 +91,8 @@ class PromptGraph {
   /** Reads the prompts into their slots and draws the first token of each row, in the order of the items. */
   read(items: readonly PromptOfRows[]): Drawn {
     this.#upload(items);
-    // The warm-up of a capture writes what the first replay writes again.
-    this.#graph ??= Graph.capture(() => this.#pass(), { stream: new Stream(this.#decoder.device) });
+    // Recording writes what the first replay writes again.
+    this.#graph ??= this.#recorder.record(() => this.#pass());
     this.#graph.replay();
     const count = items.reduce((sum, { rows }) => sum + rows.length, 0);
     const drawn = this.#drawn.data() as Float64Array;
@@ -148,8 +154,6 @@ class PromptGraph {
   }
 
   dispose(): void {
-    if (this.#graph !== null) synchronize(this.#decoder.device);
-    this.#graph?.dispose();
     for (const own of [this.#whole, this.#fractions, this.#drawn, ...this.#tables]) own.dispose();
   }
 }

@@ -18,6 +18,7 @@ import {
   zeros,
 } from '../../../tensor/index.ts';
 import type { DecoderSpec } from '../../families/spec.ts';
+import { isRecorded } from '../recording.ts';
 
 /** Positions of a block. */
 export const BLOCK = 64;
@@ -108,7 +109,7 @@ export class KvCache {
 }
 
 /** Spare slots and blocks. */
-const spares = (device: Device): number => (device === 'cpu' ? 0 : 1);
+const spares = (device: Device): number => (isRecorded(device) ? 1 : 0);
 
 export function cacheBytes(
   spec: DecoderSpec,

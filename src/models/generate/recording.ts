@@ -1,0 +1,38 @@
+/**
+ * Passes of decoding that are recorded once and replayed without the host: CUDA graphs. They are named here alone, so that a test
+ * can have them on the CPU, where replaying is calling again: all that is decided around them then runs without a GPU.
+ */
+import { type Device, Graph, Stream, synchronize } from '../../tensor/index.ts';
+
+/** Whether passes on this device are recorded. */
+export const isRecorded = (device: Device): boolean => device.startsWith('cuda');
+
+export interface Recorded {
+  replay(): void;
+}
+
+/** Records passes of which one runs at a time: they share their working memory. */
+export class Recorder {
+  readonly #device: Device;
+  readonly #stream: Stream;
+  readonly #graphs: Graph[] = [];
+
+  constructor(device: Device) {
+    this.#device = device;
+    this.#stream = new Stream(device);
+  }
+
+  /** Runs a pass a few times, then records it. */
+  record(pass: () => void): Recorded {
+    const [pool] = this.#graphs;
+    const graph = Graph.capture(pass, { stream: this.#stream, ...(pool === undefined ? {} : { pool }) });
+    this.#graphs.push(graph);
+    return graph;
+  }
+
+  dispose(): void {
+    if (this.#graphs.length > 0) synchronize(this.#device); // the last pass may still run
+    for (const graph of this.#graphs) graph.dispose();
+    this.#graphs.length = 0;
+  }
+}

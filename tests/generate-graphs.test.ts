@@ -1,0 +1,117 @@
+/**
+ * What is decided around captured steps (how many start at once, what a row may write before the host looks again, when rows are
+ * preempted, which graph the last rows take), without a GPU: a recorded pass is called again instead of being replayed. The tests
+ * of tests/cuda run here that way too.
+ */
+import { describe, expect, it, vi } from 'vitest';
+import type { GenerationRequest, SamplerOptions } from '../src/models/index.ts';
+
+vi.mock('../src/models/generate/recording.ts', () => ({
+  isRecorded: () => true,
+  Recorder: class {
+    record(pass: () => void) {
+      for (let i = 0; i < 3; i++) pass(); // warm-ups
+      return { replay: pass };
+    }
+    dispose() {}
+  },
+}));
+
+const { Random } = await import('../src/random.ts');
+const { initModel, Sampler } = await import('../src/models/index.ts');
+const { cacheBytes } = await import('../src/models/generate/cache/cache.ts');
+const { Stepper } = await import('../src/models/generate/stepper.ts');
+await import('./cuda/graph-decoder.test.ts');
+
+const shape = {
+  model_type: 'qwen3',
+  vocab_size: 60,
+  hidden_size: 32,
+  intermediate_size: 48,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 16,
+  max_position_embeddings: 512,
+  rms_norm_eps: 1e-6,
+  tie_word_embeddings: true,
+};
+
+function hostile(seed: number, count: number): GenerationRequest[] {
+  const random = new Random('lengths', seed);
+  const one = <T>(of: readonly T[]): T => of[random.int(0, of.length - 1)] as T;
+  return Array.from({ length: count }, (_, i) => ({
+    prompt: Array.from({ length: one([1, 2, 44, 63, 64, 65, 128, 200]) }, () => random.int(3, 59)),
+    maxNewTokens: one([1, 2, 15, 16, 17, 20, 64, 100, 150]),
+    samples: one([1, 1, 2, 4]),
+    temperature: one([0, 1]),
+    topLogprobs: 0,
+    // some end by themselves, so that started steps write behind their ends
+    stopIds: one([[], [7], [7, 8, 9, 10]]),
+    seed: i,
+  }));
+}
+
+describe('captured steps', () => {
+  const run = async (
+    requests: GenerationRequest[],
+    options: SamplerOptions & { blocks?: number; watched?: boolean },
+  ) => {
+    using model = initModel(shape, { seed: 3, dtype: 'float32' });
+    const { blocks, watched = false, ...others } = options;
+    const bytes = blocks === undefined ? undefined : cacheBytes(model.decoder.spec, { blocks }, model.decoder);
+    using sampler = new Sampler(model, {
+      slots: 6,
+      ...others,
+      ...(bytes === undefined ? {} : { maxCacheBytes: bytes }),
+    });
+    let most = 0;
+    const onToken = () => {
+      most = Math.max(most, sampler.cacheUse.used);
+    };
+    const replies = await sampler.generate(requests.map((each) => (watched ? { ...each, onToken } : each)));
+    if (bytes !== undefined) expect(sampler.cacheBytes).toBeLessThanOrEqual(bytes);
+    if (!options.reusePrefixes) expect(sampler.cacheUse.used).toBe(0);
+    const short = replies.map((group) => group.map(({ ids, logprobs, finish }) => ({ ids, logprobs, finish })));
+    return { replies: short, preemptions: sampler.cacheUse.preemptions, most };
+  };
+  // the likeliest tokens are asked of the host at every step: such rows are not captured
+  const called = (requests: GenerationRequest[]) => requests.map((each) => ({ ...each, topLogprobs: 1 }));
+
+  it.each([1, 3])('write what called ones write, whatever the bound, round %i', async (round) => {
+    const requests = hostile(round, 16);
+    const { replies: expected } = await run(called(requests), {});
+    let preemptions = 0;
+    for (const watched of [false, true])
+      for (const blocks of [undefined, 12, 6]) {
+        const found = await run(requests, { watched, ...(blocks === undefined ? {} : { blocks }) });
+        expect(found.replies).toEqual(expected);
+        if (blocks !== undefined) expect(found.most).toBeLessThanOrEqual(blocks);
+        else expect(found.preemptions).toBe(0);
+        preemptions += found.preemptions;
+      }
+    expect(preemptions).toBeGreaterThan(0);
+  });
+
+  it('are of as few rows as there are, rounded up to a power of two', async () => {
+    const sizes: number[] = [];
+    const original = Stepper.prototype.next;
+    const next = vi.spyOn(Stepper.prototype, 'next').mockImplementation(function (
+      this: InstanceType<typeof Stepper>,
+      ...all
+    ) {
+      sizes.push(all[0].ids.size(0));
+      return original.apply(this, all);
+    });
+    const requests = Array.from({ length: 11 }, (_, i) => ({
+      prompt: [5, 6],
+      maxNewTokens: 40 * (i + 1),
+      stopIds: [],
+      seed: i,
+    }));
+    await run(requests, { slots: 11 });
+    next.mockRestore();
+    expect(new Set(sizes)).toEqual(new Set([11, 8, 4, 2, 1]));
+    expect(sizes).toEqual([...sizes].sort((a, b) => b - a));
+  });
+});
