@@ -4,8 +4,8 @@
  *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2]
  *
  * A case is a shape and a number of sequences. `lora`: an adapter of rank 16 on all matrices; `long`: 2,048 tokens of prompt and as many
- * new ones; `mixed`: prompts and responses of 100 to 1,024 tokens at random, temperature 0.6, all submitted at once. Otherwise prompts
- * of 128 tokens and top-p 0.9. Random weights; the fastest of the repeats after a warm-up. On the CPU shapes are 15m, 316m and 1b.
+ * new ones; `mixed`: prompts and responses of 100 to 1,024 tokens at random, temperature 0.6, all submitted at once, on CUDA within a
+ * cache of 21 GiB. Otherwise prompts of 128 tokens and top-p 0.9. Random weights; the fastest of the repeats after a warm-up. On the CPU shapes are 15m, 316m and 1b.
  */
 import { parseArgs } from 'node:util';
 import { addLora, initModel, type Model, Sampler } from '../src/models/index.ts';
@@ -29,6 +29,9 @@ const kinds = ['lora', 'long', 'mixed'];
 
 const GPU_CASES =
   '0.6b:1,0.6b:16,0.6b:32,0.6b:33,0.6b:64,0.6b:128,0.6b:256,lora:16,long:16,mixed:256,1.7b:16,4b:16,8b:16,8b:128';
+
+/** Bound of the cache for `mixed` on CUDA. */
+const MIXED_CACHE_BYTES = 21 * 2 ** 30;
 
 interface Work {
   prompt: number[];
@@ -78,7 +81,12 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     using model = initModel(shapes[shape], { seed: 0, device });
     if (kind === 'lora') addLora(model, { r: 16 });
     const work = workOf(kind, Number(count), tokens, cuda ? 128 : 32, shapes[shape].vocab_size);
-    const settings = { cuda, repeats: Number(values.repeats), slots: Number(values.slots ?? 0) };
+    const settings = {
+      cuda,
+      repeats: Number(values.repeats),
+      slots: Number(values.slots ?? 0),
+      ...(cuda && kind === 'mixed' ? { maxCacheBytes: MIXED_CACHE_BYTES } : {}),
+    };
     yield { name, ...(await measured(model, work, settings)) };
   }
 }
@@ -86,10 +94,10 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
 async function measured(
   model: Model,
   work: Work[],
-  { cuda, repeats, slots }: { cuda: boolean; repeats: number; slots: number },
+  { cuda, repeats, slots, ...bound }: { cuda: boolean; repeats: number; slots: number; maxCacheBytes?: number },
 ): Promise<Record<string, number>> {
   const maxLength = Math.max(...work.map(({ prompt, maxNewTokens }) => prompt.length + maxNewTokens));
-  using sampler = new Sampler(model, { slots: slots > 0 ? slots : work.length, maxLength });
+  using sampler = new Sampler(model, { slots: slots > 0 ? slots : work.length, maxLength, ...bound });
   await sampler.generate(work.map((each) => ({ ...each, maxNewTokens: Math.min(20, each.maxNewTokens) })));
   if (cuda) resetPeakMemory();
   let seconds = Number.POSITIVE_INFINITY;
@@ -105,6 +113,7 @@ async function measured(
     tokensPerSecond: Math.round(written / seconds),
     microsecondsPerToken: Math.round((seconds / written) * 1e8) / 100,
     cacheGiB: round(sampler.cacheBytes / 2 ** 30),
+    preemptions: sampler.cacheUse.preemptions,
   };
   if (cuda) reading.peakGiB = round(cudaMemory().peak / 2 ** 30);
   return reading;
