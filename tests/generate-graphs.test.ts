@@ -6,7 +6,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import type { GenerationRequest, SamplerOptions } from '../src/models/index.ts';
 
-vi.mock('../src/models/generate/recording.ts', () => ({
+vi.mock('../src/tensor/engine/recording.ts', () => ({
   isRecorded: () => true,
   Recorder: class {
     record(pass: () => void) {

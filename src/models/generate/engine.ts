@@ -2,7 +2,7 @@
  * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its request's
  * adapter. The sampler decides which rows there are, and when.
  */
-import { aten, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { aten, isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
@@ -10,7 +10,6 @@ import { BLOCK, blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from
 import { continuePrompts, prefill, tokensLeft } from './decoding.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
-import { isRecorded } from './recording.ts';
 import type { Row } from './row.ts';
 import { type HeldRows, RowTensors } from './row-tensors.ts';
 import {

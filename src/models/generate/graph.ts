@@ -4,11 +4,21 @@
  * not pay for many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
  * costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
-import { type Device, keep, noGrad, scope, type Tensor, tensor, where, zeros } from '../../tensor/index.ts';
+import {
+  type Device,
+  keep,
+  noGrad,
+  type Recorded,
+  Recorder,
+  scope,
+  type Tensor,
+  tensor,
+  where,
+  zeros,
+} from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
-import { type Recorded, Recorder } from './recording.ts';
 import type { Row } from './row.ts';
 import type { RuleTensors } from './sampling.ts';
 import { Stepper } from './stepper.ts';

@@ -3,11 +3,10 @@
  * as a CUDA graph. Started one by one from the host, a model's kernels take longer to start than a few hundred tokens take to
  * read. Tokens that are not there write into the spare slot.
  */
-import { keep, noGrad, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
+import { keep, noGrad, type Recorded, Recorder, scope, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import { BLOCK, type KvCache } from './cache/cache.ts';
 import { type ContinuedPrompt, readTokens, tokensLeft } from './decoding.ts';
-import { type Recorded, Recorder } from './recording.ts';
 import type { Row } from './row.ts';
 import { type Drawn, sampleNext } from './sampling.ts';
 

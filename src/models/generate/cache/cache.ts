@@ -11,6 +11,7 @@ import {
   type DType,
   dtypeBytes,
   engineInfo,
+  isRecorded,
   keep,
   scope,
   type Tensor,
@@ -18,7 +19,6 @@ import {
   zeros,
 } from '../../../tensor/index.ts';
 import type { DecoderSpec } from '../../families/spec.ts';
-import { isRecorded } from '../recording.ts';
 
 /** Positions of a block. */
 export const BLOCK = 64;

@@ -1,12 +1,14 @@
 /**
- * Passes of decoding that are recorded once and replayed without the host: CUDA graphs. They are named here alone, so that a test
- * can have them on the CPU, where replaying is calling again: all that is decided around them then runs without a GPU.
+ * Passes that are recorded once and replayed without the host: CUDA graphs. A test can put another recorder in the place of this
+ * one, which calls a pass again instead of replaying it: all that is decided around graphs then runs without a GPU.
  */
-import { type Device, Graph, Stream, synchronize } from '../../tensor/index.ts';
+import { Graph, Stream, synchronize } from './cuda.ts';
+import type { Device } from './dtype.ts';
 
 /** Whether passes on this device are recorded. */
 export const isRecorded = (device: Device): boolean => device.startsWith('cuda');
 
+/** A recorded pass. Every replay reads and writes the same tensors. */
 export interface Recorded {
   replay(): void;
 }
