@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "cuda/instructions.cuh"
 #include "cuda/raw.h"
 
 namespace attune {
@@ -79,20 +80,6 @@ struct Run {
       __VA_ARGS__;                \
     } break;                      \
   }
-
-// —— overlapping kernels: each starts while the previous one still runs, does independent work, and then waits ————————————————
-// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads the previous kernel's output and before it writes
-// anything, and `letNextBegin` only after that. So kernel N may read N−2's output at once, N−1's only after waitForPrevious.
-__device__ inline void letNextBegin() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-__device__ inline void waitForPrevious() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /** The major number of the current device's compute capability. */
 inline int majorOfDevice() {

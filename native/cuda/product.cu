@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) productKernel(Pro
     if (begin + depth * kWarps < end) ask(depth, begin + depth * kWarps);
   const Number* normWeights = static_cast<const Number*>(a.norm) + part * 8;
   if constexpr (NORM)
-    for (int chunk = warp; chunk < chunks; chunk += kWarps) asm volatile("prefetch.global.L1 [%0];" ::"l"(normWeights + chunk * kChunk));
+    for (int chunk = warp; chunk < chunks; chunk += kWarps) prefetch(normWeights + chunk * kChunk);
   waitForPrevious();
   letNextBegin();
 

@@ -22,13 +22,6 @@ struct ProductShared {
 namespace groups = cooperative_groups;
 using Number = __nv_bfloat16;
 
-// Weights are read once, so they need not stay in the L1 cache.
-__device__ inline uint4 stream(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-  return v;
-}
-
 __device__ inline float squaresOf(const uint4& eight) {
   float sum = 0;
   for (unsigned two : {eight.x, eight.y, eight.z, eight.w}) {

@@ -55,12 +55,6 @@ __device__ inline RowCodes rowAt(const QuantisedProductArgs& a, int row, int qua
   return found;
 }
 
-__device__ inline uint2 streamTwo(const void* from) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
-  return v;
-}
-
 // Eight weights as four registers of two. `table` is the lane's own copy; its entries are 128 bytes apart.
 __device__ inline void eightOf4(unsigned codes, const char* table, unsigned (&pairs)[4]) {
   pairs[0] = *reinterpret_cast<const unsigned*>(table + ((codes << 7) & 0x7F80u));
