@@ -96,21 +96,33 @@ inline int multiprocessorsOfDevice() {
   return count;
 }
 
+/** `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is. */
 template <typename... Parameters, typename... Arguments>
-void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream,
-                 const Arguments&... arguments) {
+void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, size_t memory, cudaStream_t stream,
+                      const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {cluster, 1, 1};
+  if (memory > 0) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = memory;
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = majorOfDevice() < 9 ? 0 : cluster > 1 ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <typename... Parameters, typename... Arguments>
+void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream,
+                 const Arguments&... arguments) {
+  launchWithMemory(kernel, grid, threads, cluster, 0, stream, arguments...);
 }
 
 }  // namespace attune

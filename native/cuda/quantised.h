@@ -34,4 +34,8 @@ struct QuantisedProductArgs {
 bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool four, int64_t block);
 void launchQuantisedProduct(const QuantisedProductArgs& args, cudaStream_t stream);
 
+/** For 4 bits and at most eight rows, where parts and outputs are whole tiles: what launchQuantisedProduct gives, to the bit, sooner. */
+bool fourBitProductFits(const QuantisedProductArgs& args);
+void launchFourBitProduct(const QuantisedProductArgs& args, cudaStream_t stream);
+
 }  // namespace attune

@@ -257,6 +257,7 @@ bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool fo
 
 void launchQuantisedProduct(const QuantisedProductArgs& q, cudaStream_t stream) {
   if (q.product.rows == 0) return;
+  if (q.four && fourBitProductFits(q)) return launchFourBitProduct(q, stream);
   if (q.four) return multiplyByForm<true>(q, stream);
   multiplyByForm<false>(q, stream);
 }

@@ -45,11 +45,13 @@ describe.each(cases)(`%s with %i inputs on ${device}`, (type, inputs) => {
 });
 
 describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`, (type) => {
-  // whole tiles in one and in several parts; with few outputs a cluster of blocks shares the inputs
+  // whole tiles of 16 rows in one and in several parts, half tiles, and inputs that are no whole spans of 256
   const shapes = [
     { parts: [512, 128, 128], inputs: 1024 },
     { parts: [1024], inputs: 3072 },
     { parts: [8192, 8192], inputs: 256 },
+    { parts: [2560, 16], inputs: 1088 },
+    { parts: [72, 56], inputs: 192 },
   ];
   it.each(shapes)('$parts outputs of $inputs inputs', ({ parts, inputs }) =>
     scope(() => {
@@ -57,8 +59,8 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
       const plain = parts.map((rows) => randn([rows, inputs]).mul(0.05));
       using matrix = QuantisedMatrix.of(plain, type, device);
       const weights = matrix.dequantise('bfloat16');
-      const x = randn([20, inputs]).to({ device, dtype: 'bfloat16' });
-      for (const rows of [1, 3, 16, 20]) {
+      const x = randn([32, inputs]).to({ device, dtype: 'bfloat16' });
+      for (const rows of [1, 2, 3, 8, 9, 16, 20, 32]) {
         const some = x.narrow(0, 0, rows);
         const found = noGrad(() => matrix.multiply(some));
         expect(gap(found, linear(some, weights))).toBeLessThanOrEqual(1e-2);
