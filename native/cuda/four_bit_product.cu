@@ -1,9 +1,8 @@
 // The product of quantised_product.cu with a matrix in 4 bits for one to eight rows of x, where instructions and not memory are the limit.
 //
-// One thread block per multiprocessor computes its share of the outputs, 16 rows of W (a tile) at a time. Each of its warps takes every
-// eighth chunk of 64 inputs, copies the codes of a tile into its own part of shared memory ahead of time, and needs no other warp until the
-// sums of all are added. Registers and shared memory leave room for one block of the next kernel, which loads its first codes and builds its
-// table while this one computes.
+// Two thread blocks per multiprocessor compute their share of the outputs, 16 rows of W (a tile) at a time. Each of a block's warps takes
+// every eighth chunk of 64 inputs, copies the codes of a tile into its own part of shared memory ahead of time, and needs no other warp
+// until the sums of all are added. One block per multiprocessor, with room for one of the next kernel, was slower: too few warps.
 //
 // A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there
 // are no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. The other half of each entry holds
@@ -17,6 +16,7 @@
 namespace attune {
 namespace {
 
+constexpr int kBlocks = 2;  // per multiprocessor
 constexpr int kTile = 16;  // rows of W
 constexpr int kTiles = 2;  // computed between two additions of the warps' sums; with a gate the gates' and the values' tile
 constexpr int kMostTiles = 64;  // of a thread block
@@ -82,7 +82,7 @@ struct HeldScales {
 // A unit is a tile, or with a gate a tile of gates and one of the values that they gate. X_SHARED: x, times the norm's weights, stays in
 // shared memory; otherwise it is read again for each two tiles.
 template <bool X_SHARED, bool GATED, bool NORM>
-__global__ void __launch_bounds__(kThreads, 2) fourBitKernel(QuantisedProductArgs q) {
+__global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProductArgs q) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kThreads, 2) fourBitKernel(QuantisedProductArg
 
 template <bool X_SHARED, bool GATED, bool NORM>
 void launch(const QuantisedProductArgs& q, cudaStream_t stream) {
-  const int64_t units = q.product.outputs / kTile, most = kMostTiles / (GATED ? 2 : 1), room = multiprocessorsOfDevice();
+  const int64_t units = q.product.outputs / kTile, most = kMostTiles / (GATED ? 2 : 1), room = kBlocks * multiprocessorsOfDevice();
   const int64_t least = (units + most - 1) / most, wanted = units < room ? units : room;
   const dim3 grid(static_cast<unsigned>(least < wanted ? wanted : least));
   launchWithMemory(fourBitKernel<X_SHARED, GATED, NORM>, grid, kThreads, 1, sizeof(Shared), stream, q);
