@@ -56,15 +56,6 @@ struct Shared {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-__device__ inline void copyAhead(unsigned to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ inline void endCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/** Waits for all but the newest `N` groups of copies. */
-template <int N>
-__device__ inline void waitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
 /** The weights of one byte of codes; `lane` is the lane's place in an entry of the table, in bytes. */
 template <int BYTE>
 __device__ inline unsigned twoOf4(unsigned codes, const char* table, unsigned lane) {
@@ -125,8 +116,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProd
   // A chunk's place in a row of a slot depends on the row, so that lanes of four rows read from different banks.
   constexpr int kPieces = kSpanBytes / 16, kRowsAtOnce = 32 / kPieces;
   const int copyRow = lane / kPieces, piece = lane % kPieces;
-  const unsigned slots = static_cast<unsigned>(__cvta_generic_to_shared(shared.slots[warp]));
-  const unsigned copyTo = slots + copyRow * kSpanBytes + ((piece / 2) ^ (copyRow % kSpan)) * 32 + piece % 2 * 16;
+  char* copyTo = &shared.slots[warp][0][0] + copyRow * kSpanBytes + ((piece / 2) ^ (copyRow % kSpan)) * 32 + piece % 2 * 16;
   const int copyFrom = copyRow * (inputs / 2) + chunkAt(0, piece / 2) * (kChunk / 2) + piece % 2 * 16;
   const auto ask = [&](const Place& at, int slot) {
     const int tile = at.pair + at.tile;
@@ -135,10 +125,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProd
         const char* codes = shared.tiles[tile].codes + (copyFrom + at.round * (kWarps * kSpanBytes));
 #pragma unroll
         for (int i = 0; i < kTile / kRowsAtOnce; i++)
-          copyAhead(copyTo + slot * kSlot + i * kRowsAtOnce * kSpanBytes, codes + i * (kRowsAtOnce / 2 * inputs));
+          copyAsync<16>(copyTo + slot * kSlot + i * kRowsAtOnce * kSpanBytes, codes + i * (kRowsAtOnce / 2 * inputs));
       }
     }
-    endCopies();
+    commitCopies();
   };
   // lane: row lane % 16 of the tile, chunks lane / 16 · kSpan/2 …
   const int scaleRow = lane % kTile, scaleChunk = lane / kTile * (kSpan / 2);
@@ -180,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProd
   const Number* norms = static_cast<const Number*>(a.norm) + part * 16;
   if constexpr (NORM)
     for (int chunk = warp + line * kWarps; chunk < chunks; chunk += 8 * kWarps)
-      asm volatile("prefetch.global.L1 [%0];" ::"l"(norms + chunk * kChunk));
+      prefetch(norms + chunk * kChunk);
   __syncthreads();
   const char* table = reinterpret_cast<const char*>(shared.table);
   const unsigned own = lane * sizeof(unsigned);

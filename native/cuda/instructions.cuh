@@ -33,6 +33,20 @@ __device__ inline uint4 stream(const void* from) {
 /** Brings a line into the L1 cache. */
 __device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L1 [%0];" ::"l"(from)); }
 
+// —— copies from global to shared memory that go on while the warp works: done after commitCopies and waitForCopies ————————————
+template <int BYTES>
+__device__ inline void copyAsync(void* to, const void* from) {
+  static_assert(BYTES == 16);
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+__device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/** Waits for all but the newest `LEFT` groups of copies. */
+template <int LEFT>
+__device__ inline void waitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
 // —— tensor cores: c[16, 8] += a[16, 16]·b[16, 8] by one warp (mma.cuh says which lane holds what) ——————————————————————————
 __device__ inline void multiplyBFloat16(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
