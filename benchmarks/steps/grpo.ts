@@ -1,4 +1,4 @@
-/** A GRPO step as `attune train policy` takes it: 2 prompts with 8 answers each, reference, advantages, loss, AdamW. */
+/** A GRPO step as `attune train policy` takes it: some prompts with 8 answers each, reference, advantages, loss, AdamW. */
 import { initModel, Sampler } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import { rewardFunction } from '../../src/rewards/index.ts';
@@ -12,9 +12,8 @@ import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
 import { fastestStep, type Measured, type StepWork } from './measured.ts';
 
 const GROUP = 8;
-const PROMPTS = 2;
 
-export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: number }> {
+export async function grpoSteps(work: StepWork, asked: number): Promise<Measured & { tokens: number }> {
   const [promptLength, answer] = work.cuda ? [128, 512] : [32, 64];
   const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
   const device = work.cuda ? 'cuda:0' : 'cpu';
@@ -23,9 +22,9 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
   model.decoder.requiresGrad_();
   using sampler = new Sampler(model);
   const { config } = resolveConfig(policySchema, {
-    flags: { algorithm: 'grpo', groupSize: GROUP, batchSize: PROMPTS, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
+    flags: { algorithm: 'grpo', groupSize: GROUP, batchSize: asked, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
   });
-  const prompts = Array.from({ length: 64 }, (_, index) => ({
+  const prompts = Array.from({ length: 32 * asked }, (_, index) => ({
     index,
     messages: [],
     text: '',
@@ -48,7 +47,7 @@ export async function grpoSteps(work: StepWork): Promise<Measured & { tokens: nu
     scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),
     plannedSteps: { maxSteps: work.steps + 1, prompts: 0 },
   });
-  return { ...(await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 })), tokens: PROMPTS * GROUP * answer };
+  return { ...(await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 })), tokens: asked * GROUP * answer };
 }
 
 /** How the step's time is shared out, and the rates of its two halves. */
