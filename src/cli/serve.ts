@@ -75,7 +75,7 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     ...(quantType === undefined ? {} : { quantType }),
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(slots === undefined ? {} : { slots }),
-    ...(cacheGib === undefined ? {} : { maxCacheBytes: cacheGib * 2 ** 30 }),
+    ...(cacheGib === undefined ? {} : { maxCacheBytes: Math.floor(cacheGib * 2 ** 30) }),
     maxQueue,
     progress: consoleProgress(),
   });

@@ -117,6 +117,15 @@ describe('a bounded cache', () => {
     }
   });
 
+  it('is refused where it holds nothing', async () => {
+    using model = await open();
+    const least = bytesOf(model, 1);
+    expect(() => createSampler(model, { maxCacheBytes: least - 1 })).toThrow(
+      `the least, 64 tokens, takes ${least} bytes`,
+    );
+    createSampler(model, { maxCacheBytes: least }).dispose();
+  });
+
   it('refuses a request that does not fit alone, when it is submitted', async () => {
     using model = await open();
     using sampler = createSampler(model, { maxCacheBytes: bytesOf(model, 2) });

@@ -111,6 +111,12 @@ export class Sampler {
   constructor(model: Model, options: SamplerOptions = {}) {
     if (options.slots !== undefined && !(options.slots >= 1))
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
+    const { spec, dtype, device } = model.decoder;
+    const least = cacheBytes(spec, { blocks: 1 }, { dtype, device });
+    if (options.maxCacheBytes !== undefined && !(options.maxCacheBytes >= least))
+      throw new UserError(
+        `A cache of ${options.maxCacheBytes} bytes holds nothing: the least, ${BLOCK} tokens, takes ${least} bytes.`,
+      );
     this.#model = model;
     this.#options = options;
     this.#engine = new Engine(model, { service: options.reusePrefixes ?? false });
