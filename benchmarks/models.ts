@@ -1,6 +1,7 @@
 /**
  * Sampling and training steps of whole models beside Hugging Face transformers: `npm run bench -- models [--device cuda]
- * [--cases gen16,rm] [--repeats 3] [--no-peer]`. Random weights, the shapes of shapes.ts; ratios are ours over the peer's.
+ * [--cases gen16,rm] [--repeats 3] [--no-peer] [--strong]`. Random weights, the shapes of shapes.ts; ratios are ours over the peer's.
+ * `--strong`: also over what a careful user gets from transformers (a static cache with a compiled step; batches of like lengths).
  */
 
 import { initModel, type Model, packSequences, Sampler } from '../src/models/index.ts';
@@ -118,7 +119,13 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     // Both within one case, so that they meet the machine in the same state.
     const measured = await run(bench);
     if (cuda) emptyCache();
-    yield row(name, measured, args.includes('--no-peer') ? undefined : peer(bench, name));
+    const reading = row(name, measured, args.includes('--no-peer') ? undefined : peer(bench, name));
+    const strong = args.includes('--strong') ? peer(bench, `${name}_strong`)?.tokens_per_s : undefined;
+    if (strong !== undefined) {
+      reading.strongTokensPerSecond = strong;
+      reading.strongRatio = Math.round((100 * measured.tokens) / measured.seconds / strong) / 100;
+    }
+    yield reading;
   }
 }
 
