@@ -18,7 +18,8 @@ vi.mock('../src/tensor/engine/recording.ts', () => ({
 }));
 
 const { Random } = await import('../src/random.ts');
-const { initModel, Sampler } = await import('../src/models/index.ts');
+const { noGrad } = await import('../src/tensor/index.ts');
+const { addLora, initModel, Sampler } = await import('../src/models/index.ts');
 const { cacheBytes } = await import('../src/models/generate/cache/cache.ts');
 const { Stepper } = await import('../src/models/generate/stepper.ts');
 await import('./cuda/graph-decoder.test.ts');
@@ -91,6 +92,50 @@ describe('captured steps', () => {
         preemptions += found.preemptions;
       }
     expect(preemptions).toBeGreaterThan(0);
+  });
+
+  describe('of a row that goes on', () => {
+    const long = { prompt: [5, 6, 7], maxNewTokens: 120, stopIds: [], seed: 1 };
+    const short = { prompt: [9, 9], maxNewTokens: 20, stopIds: [], seed: 4 };
+    const open = () => {
+      const model = initModel(shape, { seed: 3, dtype: 'float32' });
+      addLora(model, { r: 2, alpha: 4, name: 'one' });
+      noGrad(() => {
+        for (const [, weight] of model.adapters?.parameters() ?? []) weight.normal_(0, 0.3);
+      });
+      return model;
+    };
+
+    it('are not repeated after it took steps of its own beside another adapter', async () => {
+      using model = open();
+      using sampler = new Sampler(model, { slots: 4, maxLength: 128 });
+      const [expected] = await sampler.submit(long).responses;
+      const going = sampler.submit(long);
+      let tokens = 0;
+      for await (const batch of going.batches()) {
+        if (tokens < 10 && tokens + batch.length >= 10) await sampler.submit({ ...short, adapter: null }).responses;
+        tokens += batch.length;
+      }
+      expect((await going.responses)[0]).toEqual(expected);
+    });
+
+    it.each(['one', null])('let a request enter that a callback submits, with adapter %s', async (adapter) => {
+      using model = open();
+      using sampler = new Sampler(model, { slots: 4, maxLength: 128 });
+      const [expected] = await sampler.submit(long).responses;
+      const [other] = await sampler.submit({ ...short, adapter }).responses;
+      for (const at of [5, 17, 18]) {
+        let tokens = 0;
+        let before = 0;
+        let second: ReturnType<typeof sampler.submit> | undefined;
+        const onToken = () => {
+          if (++tokens === at) second = sampler.submit({ ...short, adapter, onToken: () => (before = tokens) });
+        };
+        expect((await sampler.submit({ ...long, onToken }).responses)[0]).toEqual(expected);
+        expect((await second?.responses)?.[0]).toEqual(other);
+        expect(before).toBeLessThan(long.maxNewTokens); // it did not wait for the first one's end
+      }
+    });
   });
 
   it('are of as few rows as there are, rounded up to a power of two', async () => {

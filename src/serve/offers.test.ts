@@ -43,6 +43,19 @@ const ask = async (model: string, seed: number) => {
   return made.choices[0]?.message.content;
 };
 
+describe('a cache that is smaller than the context', () => {
+  it('is the context: a request without max_tokens fits, and a longer one is told', async () => {
+    using small = new Registry({ dtype: 'float32', maxCacheBytes: 2 ** 20 });
+    expect((await small.add('small', tiny)).maxTokens).toBe(512);
+    await using server = await serve(small, { port: 0 });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const made = await client.chat.completions.create({ model: 'small', messages: question, seed: 1 });
+    expect(made.usage?.total_tokens).toBeLessThanOrEqual(512);
+    const longer = client.chat.completions.create({ model: 'small', messages: question, max_tokens: 512 });
+    await expect(longer).rejects.toMatchObject({ status: 400, code: 'context_length_exceeded' });
+  });
+});
+
 describe('adapters by name', () => {
   it('share a batch with their base; each text is that of its model alone', async () => {
     const models = ['base', 'one', 'two'];

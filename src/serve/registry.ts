@@ -66,17 +66,18 @@ export class Registry {
     model.train(false);
     const { spec, device } = model.decoder;
     const usual = device === 'cpu' ? 4096 : 8192;
-    const maxTokens = this.#options.maxTokens ?? Math.min(usual, spec.maxPositions ?? usual);
+    const maxLength = this.#options.maxTokens ?? Math.min(usual, spec.maxPositions ?? usual);
     const sampler = this.#owned.use(
       new Sampler(model, {
         tokenizer,
-        maxLength: maxTokens,
+        maxLength,
         reusePrefixes: true,
         ...(this.#options.slots === undefined ? {} : { slots: this.#options.slots }),
         ...(this.#options.maxCacheBytes === undefined ? {} : { maxCacheBytes: this.#options.maxCacheBytes }),
         ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),
       }),
     );
+    const { length: maxTokens } = sampler.plan([]); // less than maxLength where the cache is smaller
     return this.#offer({ name, model, tokenizer, sampler, adapter: model.adapters?.active?.name ?? null, maxTokens });
   }
 

@@ -8,14 +8,12 @@ import type { Model } from '../model.ts';
 import { BLOCK, blocksFor, type CacheSize, type KvCache } from './cache/cache.ts';
 import { longestMatch, type Match, prefixLength } from './cache/prefixes.ts';
 import { Room } from './cache/room.ts';
+import { PREFILL_TOKENS } from './decoding.ts';
 import type { Engine, PromptRows } from './engine.ts';
 import { FairQueue } from './queue.ts';
 import type { GenerationRequest } from './request.ts';
 import type { Row } from './row.ts';
 import type { Submitted } from './submission.ts';
-
-/** Most prompt tokens of one prefill: bounds its memory. */
-const PREFILL_TOKENS = 16384;
 
 /** A prefix is taken over, not shared, if this many of its tokens are lost at most: it is a conversation that goes on. */
 const FEW_TOKENS = 64;
@@ -136,6 +134,7 @@ export class Admission {
     let tokens = 0;
     this.#preempted = this.#preempted.filter(({ row }) => row.finish === null);
     const enter = (submission: Submitted, rows: readonly Row[], whole: boolean): number => {
+      if (this.#room?.freeSlots === 0) return 0; // before the search for a prefix, which takes its time
       const { adapter } = submission;
       const match = this.#match(submission, rows, weightsOf(adapter), inFlight, read);
       const length = submission.request.prompt.length;
@@ -161,8 +160,7 @@ export class Admission {
     }
     for (let next = this.#queue.first; next !== undefined; next = this.#queue.first) {
       const { request, waiting } = next;
-      const most = request.prompt.length + request.maxNewTokens;
-      if (most > cache.length || blocksFor(most) > cache.blocks) break;
+      if (request.prompt.length + request.maxNewTokens > cache.length) break;
       const count = enter(next, waiting, true);
       for (const row of waiting.splice(0, count)) row.order = this.#admitted++;
       if (waiting.length > 0) break;
@@ -208,10 +206,12 @@ export class Admission {
     const cache = this.#engine.cache as KvCache;
     const prompt = rows[0]?.request.prompt.length as number;
     const from = match?.length ?? 0;
-    const held = room.hold(match?.prefix.blocks ?? [], from); // they stay while other prefixes are given up
-    if (match !== null && prefixLength(match.prefix) - from <= FEW_TOKENS) room.drop(match.prefix);
+    const held = room.hold(match?.prefix.blocks ?? [], from); // they stay while prefixes are given up
+    const continued = match !== null && prefixLength(match.prefix) - from <= FEW_TOKENS ? match.prefix : undefined;
     const full = prompt - (prompt % BLOCK);
-    const needs = rows.map((row, i) => blocksFor(soon(row)) - (i === 0 ? room.usable(held, from) : blocksFor(full)));
+    const needs = rows.map(
+      (row, i) => blocksFor(soon(row)) - (i === 0 ? room.usable(held, from, continued) : blocksFor(full)),
+    );
     let needed = busy.reduce((sum, row) => sum + room.lacking(row, soon(row)), 0);
     let count = 0;
     while (count < Math.min(rows.length, room.freeSlots)) {
@@ -226,7 +226,8 @@ export class Admission {
       return null;
     }
     const [lead, ...others] = rows.slice(0, count) as [Row, ...Row[]];
-    if (match !== null) room.touch(match.prefix);
+    if (continued !== undefined) room.drop(continued);
+    else if (match !== null) room.touch(match.prefix);
     room.begin(lead, held, from);
     for (const row of others) room.begin(row, room.hold(room.blocksOf(lead), full), full);
     if (lead.ids.length === 0) {

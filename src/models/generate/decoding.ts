@@ -3,13 +3,16 @@
  * row). Both run the decoder's own blocks, so they work for every family, adapter and quantised weight; only the attention
  * differs. Where native code supports the whole model, decoding uses a plan instead (plan.ts).
  */
-import { aten, type Tensor, tensor } from '../../tensor/index.ts';
+import { aten, type Device, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { packSequences } from '../decoder/batch.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer, Pass } from '../decoder/layer.ts';
 import { applyNorm } from '../decoder/norm.ts';
 import type { KvCache } from './cache/cache.ts';
 import type { StepRows } from './plan.ts';
+
+/** Most tokens that are read in one pass: bounds its memory. */
+export const PREFILL_TOKENS = 16384;
 
 /** A prompt and the slot that it is read into. */
 export interface PrefillItem {
@@ -85,16 +88,35 @@ export function tokensLeft(
 
 /** Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
-  const { device } = decoder;
-  const { ids, positions, slots, targets, last } = tokensLeft(items, cache);
-  const whole = (values: readonly number[]) =>
-    tensor(
-      BigInt64Array.from(values, (value) => BigInt(value)),
-      { device },
-    );
-  const tokens = { ids: whole(ids), positions: whole(positions), slots: whole(slots), targets: whole(targets) };
-  return readTokens(decoder, cache, tokens, whole(last));
+  const { last, ...tokens } = tokensLeft(items, cache);
+  return readTokens(decoder, cache, asTensors(tokens, decoder.device), wholeTensor(last, decoder.device));
 }
+
+/** The same, at most so many tokens in a pass, for the keys and values alone. */
+export function fillSlots(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[], most: number): void {
+  const { ids, positions, slots, targets } = tokensLeft(items, cache);
+  for (let at = 0; at < ids.length; at += most) {
+    const part = (values: readonly number[]) => values.slice(at, at + most);
+    const tokens = { ids: part(ids), positions: part(positions), slots: part(slots), targets: part(targets) };
+    scope(() => void readTokens(decoder, cache, asTensors(tokens, decoder.device), wholeTensor([0], decoder.device)));
+  }
+}
+
+const wholeTensor = (values: readonly number[], device: Device): Tensor =>
+  tensor(
+    BigInt64Array.from(values, (value) => BigInt(value)),
+    { device },
+  );
+
+const asTensors = (
+  { ids, positions, slots, targets }: PromptTokens<number[]>,
+  device: Device,
+): PromptTokens<Tensor> => ({
+  ids: wholeTensor(ids, device),
+  positions: wholeTensor(positions, device),
+  slots: wholeTensor(slots, device),
+  targets: wholeTensor(targets, device),
+});
 
 /**
  * Runs tokens of prompts and returns the hidden states of those at `last`. All tokens go through a block at once, each as a row

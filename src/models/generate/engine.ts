@@ -7,7 +7,7 @@ import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
 import { BLOCK, blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from './cache/cache.ts';
-import { continuePrompts, prefill, tokensLeft } from './decoding.ts';
+import { continuePrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import type { Row } from './row.ts';
@@ -219,7 +219,7 @@ export class Engine {
           from: row.promptLength,
         }));
         if (decoder.device !== 'cpu') {
-          if (sequences.length > 0) continuePrompts(decoder, cache, sequences);
+          fillSlots(decoder, cache, sequences, PREFILL_TOKENS);
           return;
         }
         const { ids, positions, slots } = tokensLeft(sequences, cache);
@@ -264,6 +264,7 @@ export class Engine {
     if (options.graphs) this.#mergedNow(); // adapters that take turns are not merged
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
+      this.#graph?.forget(); // its rows' tokens on the device fall behind
       this.#stepTogether(rows);
       return;
     }

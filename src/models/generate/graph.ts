@@ -152,7 +152,7 @@ export class GraphDecoder {
     }
   }
 
-  /** Drops what was started and not collected: nobody waits for it. */
+  /** Drops what was started and not collected, and the rows' state on the device: the next start uploads it. */
   forget(): void {
     this.#started = null;
     this.#resident = [];

@@ -137,6 +137,32 @@ describe('a bounded cache', () => {
     expect((await sampler.submit(request).responses)[0]?.ids).toHaveLength(2 * BLOCK - 1);
   });
 
+  it('also bounds the length of a sequence, which is planned before the start', async () => {
+    using model = await open();
+    using sampler = createSampler(model, { slots: 2, maxLength: 300, maxCacheBytes: bytesOf(model, 3) });
+    expect(sampler.plan([])).toMatchObject({ length: 3 * BLOCK, blocks: 3 });
+    using larger = createSampler(model, { slots: 2, maxLength: 300, maxCacheBytes: bytesOf(model, 9) });
+    expect(larger.plan([])).toMatchObject({ length: 300, blocks: 9 });
+  });
+
+  it('is planned for any number of requests', async () => {
+    using model = await open();
+    using sampler = new Sampler(model, { slots: 4 });
+    const requests = Array.from({ length: 200_000 }, () => ({ prompt: [5], maxNewTokens: 1 }));
+    expect(sampler.plan(requests)).toMatchObject({ slots: 4, blocks: 4 });
+  });
+
+  it('is empty after the sampler was disposed while it wrote', async () => {
+    using model = await open();
+    const sampler = createSampler(model, { slots: 4 });
+    const submission = sampler.submit({ prompt: [5], maxNewTokens: 1000, stopIds: [] });
+    await submission[Symbol.asyncIterator]().next();
+    expect(sampler.cacheUse.used).toBeGreaterThan(0);
+    sampler.dispose();
+    await expect(submission.responses).rejects.toThrow('disposed');
+    expect(sampler.cacheUse).toMatchObject({ blocks: 0, used: 0 });
+  });
+
   it('frees the blocks of rows that are cancelled, failed or wait after preemption', async () => {
     using model = await open();
     using sampler = createSampler(model, { slots: 4, maxCacheBytes: bytesOf(model, 4) });
@@ -205,6 +231,54 @@ describe('shared blocks', () => {
     expect(sampler.promptTokens.computed - before).toBe(3);
   });
 
+  describe('of a conversation', () => {
+    const system = tokens(new Random('waiting', 1), 2 * BLOCK + 30);
+    /** A conversation of three blocks, and two responses of two blocks that are being written. */
+    const busy = async (model: Model, limits: SamplerOptions) => {
+      const sampler = createSampler(model, { maxLength: 6 * BLOCK, reusePrefixes: true, ...limits });
+      const [{ ids }] = (await sampler.submit({ prompt: system, maxNewTokens: 9, stopIds: [] }).responses) as [
+        SampledResponse,
+      ];
+      const begun = [1, 2].map(() => Promise.withResolvers<void>());
+      const others = begun.map(({ resolve }, i) =>
+        sampler.submit({
+          prompt: [5 + i],
+          maxNewTokens: 2 * BLOCK - 1 - 20 * i,
+          seed: i,
+          stopIds: [],
+          onToken: () => resolve(),
+        }),
+      );
+      await Promise.all(begun.map(({ promise }) => promise));
+      return { sampler, others, next: { prompt: [...system, ...ids, 8, 8], maxNewTokens: 2 * BLOCK } };
+    };
+
+    it('are kept while its next turn waits, for a slot or for blocks', async () => {
+      using model = await open();
+      for (const limits of [{ slots: 2 }, { slots: 6, maxCacheBytes: bytesOf(model, 7) }]) {
+        const { sampler, others, next } = await busy(model, limits);
+        using _ = sampler;
+        const before = sampler.promptTokens.reused;
+        const turn = sampler.submit(next).responses;
+        await others[1]?.responses;
+        await turn;
+        expect(sampler.promptTokens.reused - before).toBe(next.prompt.length - 3);
+        expect(sampler.cacheUse.preemptions).toBe(0);
+      }
+    });
+
+    it('are not given up for a request that would not fit without them either', async () => {
+      using model = await open();
+      const { sampler, others } = await busy(model, { slots: 6, maxCacheBytes: bytesOf(model, 7) });
+      using _ = sampler;
+      const large = sampler.submit({ prompt: tokens(new Random('large', 1), 3 * BLOCK), maxNewTokens: BLOCK });
+      let least = 7;
+      for await (const _ of others[1] as (typeof others)[0]) least = Math.min(least, sampler.cacheUse.used);
+      expect(least).toBeGreaterThanOrEqual(3 + 2);
+      await large.responses;
+    });
+  });
+
   it('is bounded by what can be written at the same time', () => {
     const request = (prompt: number, maxNewTokens: number, samples = 1) => ({
       prompt: { length: prompt },
@@ -214,6 +288,9 @@ describe('shared blocks', () => {
     expect(blocksInFlight([request(100, 28), request(1, 1)], 4)).toBe(2 + 1);
     expect(blocksInFlight([request(128, 64, 4)], 4)).toBe(2 + 4);
     expect(blocksInFlight([request(128, 64, 4)], 2)).toBe(6);
+    // more samples than slots: those that enter later do not share
+    expect(blocksInFlight([request(640, 64, 4)], 2)).toBe(2 * 11);
+    expect(blocksInFlight([request(640, 64, 4), request(640, 64, 4)], 5)).toBe(2 * 14);
     expect(blocksInFlight([request(1, 1), request(64, 64), request(10, 400)], 2)).toBe(2 + 7);
   });
 });

@@ -56,7 +56,7 @@ export interface SamplerOptions {
   /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
   maxWaiting?: number;
   /**
-   * Keeps finished sequences in their slots until the slots are needed, so that a prompt with the same first tokens is not
+   * Keeps finished sequences in the cache until their blocks are needed, so that a prompt with the same first tokens is not
    * computed again. Log-probs then agree with those of a fresh prompt to rounding. For chat and serving.
    */
   reusePrefixes?: boolean;
@@ -131,7 +131,7 @@ export class Sampler {
     for (const { samples = 1 } of requests)
       if (!Number.isInteger(samples) || samples < 1)
         throw new UserError(`Sampling is not possible with samples ${samples}: expected a whole number, 1 or more.`);
-    const needed = Math.max(1, ...requests.map((request) => request.prompt.length + request.maxNewTokens));
+    const needed = mostPositions(requests);
     const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
     const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
     const most = mostSlots(decoder.spec, length, decoder);
@@ -144,8 +144,9 @@ export class Sampler {
     if (requests.some((request) => request.prompt.length === 0))
       throw new UserError('A prompt needs at least one token.');
     decoder.checkLength(needed);
-    const size = { slots, length, blocks: this.#blocksOf(requests, slots, length) };
-    this.#checkEach(requests, size.blocks);
+    const blocks = this.#blocksOf(requests, slots, length);
+    this.#checkEach(requests, blocks);
+    const size = { slots, length: Math.min(length, blocks * BLOCK), blocks };
     const bytes = cacheBytes(decoder.spec, size, decoder);
     checkFits(size, bytes, decoder.device, this.cacheBytes);
     return { ...size, bytes };
@@ -165,7 +166,7 @@ export class Sampler {
 
   /** Refuses a request that the cache cannot hold even alone. */
   #checkEach(requests: readonly GenerationRequest[], blocks: number): void {
-    const positions = Math.max(1, ...requests.map(({ prompt, maxNewTokens }) => prompt.length + maxNewTokens));
+    const positions = mostPositions(requests);
     if (blocksFor(positions) <= blocks) return;
     throw new UserError(
       `A prompt with its new tokens needs ${positions} places; a cache of ${this.#options.maxCacheBytes} bytes (maxCacheBytes) has ${blocks * BLOCK}. ` +
@@ -175,8 +176,9 @@ export class Sampler {
 
   /** How full the cache is, in blocks of 64 tokens, and how often a row had to give up its blocks so far. */
   get cacheUse(): CacheUse {
-    const { usedBlocks: used, preemptions } = this.#admission;
-    return { blocks: this.#engine.cache?.blocks ?? 0, used, preemptions };
+    const { cache } = this.#engine;
+    const { usedBlocks, preemptions } = this.#admission;
+    return { blocks: cache?.blocks ?? 0, used: cache === null ? 0 : usedBlocks, preemptions };
   }
   /** Bytes of the current cache. */
   get cacheBytes(): number {
@@ -291,6 +293,7 @@ export class Sampler {
    */
   #burst(): void {
     this.#checkWeights();
+    this.#checkAdapters();
     this.#admission.dropCancelled();
     const watched = this.#isWatched;
     const end = performance.now() + (watched ? WATCHED_PATIENCE_MS : PATIENCE_MS);
@@ -309,11 +312,13 @@ export class Sampler {
     } while (!this.#isIdle && performance.now() < end);
   }
 
-  /** Takes in the tokens of the steps that were started before. */
+  /** Takes in the tokens of the steps that were started before. Starts the next ones where no request waits. */
   #collect(): void {
     if (!this.#engine.isBusy) return;
     const goOn = this.#admission.isEmpty && !this.#inFlight.some((submission) => submission.cancelled);
     this.#guard(this.#inFlight, () => this.#engine.collect(goOn));
+    // a callback may have submitted a request after the next steps were started
+    if (!this.#admission.isEmpty) this.#guard(this.#inFlight, () => this.#engine.collect(false));
   }
 
   /** Fails the requests in flight whose weights have changed. */
@@ -329,6 +334,15 @@ export class Sampler {
       this.#weights.delete(adapter);
     }
     this.#settle();
+  }
+
+  /** Fails waiting requests whose adapter was taken off the model since they were made. */
+  #checkAdapters(): void {
+    for (const submission of this.#admission.submissions) {
+      const { adapter } = submission;
+      if (adapter === null || this.#model.adapters?.names.includes(adapter)) continue;
+      submission.fail(new UserError(`The adapter "${adapter}" was taken off the model while a request for it waited.`));
+    }
   }
 
   /**
@@ -436,5 +450,8 @@ export function createSampler(model: Model, options: SamplerOptions = {}): Sampl
   return new Sampler(model, options);
 }
 
+/** Positions of the longest sequence that these requests can lead to. */
+const mostPositions = (requests: readonly GenerationRequest[]): number =>
+  requests.reduce((most, { prompt, maxNewTokens }) => Math.max(most, prompt.length + maxNewTokens), 1);
 const isWatched = (submission: Submitted): boolean => submission.watched;
 const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;

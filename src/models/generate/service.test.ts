@@ -16,6 +16,7 @@ import {
   SamplerDisposedError,
   setAdapter,
   type Token,
+  unloadAdapters,
   WeightsChangedError,
 } from '../index.ts';
 import { FairQueue } from './queue.ts';
@@ -145,6 +146,17 @@ describe('Sampler.submit', () => {
       expect(response.ids.length).toBeLessThan(1900);
     }
     expect((await never.responses)[0]).toMatchObject({ finish: 'cancelled', ids: [] });
+  });
+
+  it('fails a waiting request whose adapter is taken off the model, and no other', async () => {
+    using model = await open();
+    addLora(model, { r: 2, alpha: 4, name: 'one' });
+    using sampler = createSampler(model, { slots: 2, maxLength: 32 });
+    const [base, gone] = [null, 'one'].map((adapter) => sampler.submit({ prompt: [5], maxNewTokens: 3, adapter }));
+    unloadAdapters(model);
+    addLora(model, { r: 2, alpha: 4, name: 'two' });
+    expect((await base?.responses)?.[0]?.ids).toHaveLength(3);
+    await expect(gone?.responses).rejects.toThrow('The adapter "one" was taken off the model');
   });
 
   it('refuses more than may wait, with an error of its own', async () => {

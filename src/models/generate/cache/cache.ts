@@ -125,8 +125,9 @@ export function blocksWithin(spec: DecoderSpec, bytes: number, options: { dtype:
 }
 
 /**
- * The blocks that these requests need at the same time, at most. The samples of a prompt share its full blocks. With fewer slots
- * than responses, it is what the largest ones need, without sharing: the last rows of many groups may be written together.
+ * The blocks that these requests need at the same time, at most. The samples of a prompt share its full blocks if they enter
+ * together, which those of a request with more samples than slots do not. With fewer slots than responses it is at most what the
+ * largest ones need without sharing.
  */
 export function blocksInFlight(
   requests: readonly { prompt: ArrayLike<number>; maxNewTokens: number; samples?: number }[],
@@ -137,7 +138,11 @@ export function blocksInFlight(
     whole: blocksFor(prompt.length + maxNewTokens),
     shared: Math.floor(prompt.length / BLOCK),
   }));
-  const all = each.reduce((sum, { samples, whole, shared }) => sum + shared + samples * (whole - shared), 0);
+  const all = each.reduce(
+    (sum, { samples, whole, shared }) =>
+      sum + (samples > slots ? samples * whole : shared + samples * (whole - shared)),
+    0,
+  );
   let [left, largest] = [slots, 0];
   for (const { samples, whole } of each.sort((a, b) => b.whole - a.whole)) {
     const count = Math.min(samples, left);

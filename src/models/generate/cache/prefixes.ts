@@ -35,9 +35,13 @@ export class Prefixes {
     return this.#all.values();
   }
 
+  has(prefix: Prefix): boolean {
+    return this.#all.has(prefix);
+  }
+
   /** Marks a prefix as just used. */
   touch(prefix: Prefix): void {
-    if (this.#all.has(prefix)) this.keep(prefix);
+    if (this.has(prefix)) this.keep(prefix);
   }
 
   /** Removes a prefix; returns whether it was there. */

@@ -31,9 +31,6 @@ export class Room {
   get freeSlots(): number {
     return this.#slots.length;
   }
-  get usedSlots(): number {
-    return this.#cache.slots - this.#slots.length;
-  }
   get usedBlocks(): number {
     return this.#blocks.used;
   }
@@ -46,14 +43,24 @@ export class Room {
     return { blocks: this.#cache.table(slot), prompt: request.prompt, written: ids, weights };
   }
 
-  /** Gives up prefixes, `spared` last, until so many blocks are free; returns whether they are. */
+  /** Gives up prefixes, `spared` last, until so many blocks are free. Returns false, with all prefixes kept, where that is not enough. */
   free(count: number, spared?: Prefix): boolean {
+    if (this.#blocks.free < count && this.#withoutPrefixes() < count) return false;
     while (this.#blocks.free < count) {
-      const evicted = this.#prefixes.evict(spared) ?? this.#prefixes.evict();
-      if (evicted === undefined) return false;
+      const evicted = this.#prefixes.evict(spared) ?? (this.#prefixes.evict() as Prefix);
       this.#blocks.release(evicted.blocks);
     }
     return true;
+  }
+
+  /** How many blocks would be free without any prefix. */
+  #withoutPrefixes(): number {
+    const holders = new Map<number, number>();
+    for (const { blocks } of this.#prefixes.values())
+      for (const block of blocks) holders.set(block, (holders.get(block) ?? 0) + 1);
+    let count = this.#blocks.free;
+    for (const [block, kept] of holders) if (this.#blocks.holders(block) === kept) count++;
+    return count;
   }
 
   /** Holds the blocks of the first `length` positions for the caller, who hands them over or releases them. */
@@ -80,11 +87,15 @@ export class Room {
     if (this.#prefixes.take(prefix)) this.#blocks.release(prefix.blocks);
   }
 
-  /** How many of these blocks a sequence can begin with: all, but for a partial one that somebody else holds too. */
-  usable(held: readonly number[], length: number): number {
+  /**
+   * How many of these blocks a sequence can begin with: all, but for a partial one that somebody else holds too. `ending`: a
+   * prefix that is dropped before.
+   */
+  usable(held: readonly number[], length: number, ending?: Prefix): number {
     const last = held.at(-1);
-    const isCopied = last !== undefined && length % BLOCK > 0 && this.#blocks.holders(last) > 1;
-    return held.length - (isCopied ? 1 : 0);
+    if (last === undefined || length % BLOCK === 0) return held.length;
+    const own = ending !== undefined && this.#prefixes.has(ending) ? 2 : 1;
+    return held.length - (this.#blocks.holders(last) > own ? 1 : 0);
   }
 
   /**
