@@ -94,6 +94,14 @@ describe('captured steps', () => {
     expect(preemptions).toBeGreaterThan(0);
   });
 
+  it('go on after preemption in a service, whose prompts are captured too', async () => {
+    const requests = [1, 2].map((seed) => ({ prompt: [5, seed], maxNewTokens: 180, stopIds: [], seed }));
+    const { replies: expected } = await run(called(requests), {});
+    const found = await run(requests, { blocks: 5, maxLength: 192, reusePrefixes: true });
+    expect(found.preemptions).toBeGreaterThan(0);
+    expect(found.replies.flat().map(({ ids }) => ids)).toEqual(expected.flat().map(({ ids }) => ids));
+  });
+
   describe('of a row that goes on', () => {
     const long = { prompt: [5, 6, 7], maxNewTokens: 120, stopIds: [], seed: 1 };
     const short = { prompt: [9, 9], maxNewTokens: 20, stopIds: [], seed: 4 };

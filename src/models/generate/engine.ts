@@ -179,6 +179,7 @@ export class Engine {
     });
     this.#restore(all.filter(({ rows }) => isBegun(rows[0] as Row)));
     const items = all.filter(({ rows }) => !isBegun(rows[0] as Row));
+    if (items.length === 0) return;
     const quick = this.#promptGraphFor(items);
     if (quick !== null) {
       push(
