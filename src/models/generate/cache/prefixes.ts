@@ -63,6 +63,9 @@ export class Prefixes {
 /** How many tokens of a prefix are in the cache. */
 export const prefixLength = ({ prompt, written }: Prefix): number => prompt.length + Math.max(0, written.length - 1);
 
+const tokenAt = ({ prompt, written }: Prefix, place: number): number | undefined =>
+  place < prompt.length ? prompt[place] : written[place - prompt.length];
+
 /** How many first tokens a prompt and a prefix share, at most `most`. */
 function sharedLength(ids: ArrayLike<number>, { prompt, written }: Prefix, most: number): number {
   const inPrompt = Math.min(most, prompt.length);
@@ -78,13 +81,17 @@ function sharedLength(ids: ArrayLike<number>, { prompt, written }: Prefix, most:
  * always left to compute.
  */
 export function longestMatch(prompt: ArrayLike<number>, weights: string, prefixes: Iterable<Prefix>): Match | null {
-  let best: Match | null = null;
+  let best: Match | undefined;
+  let longest = 0;
   for (const prefix of prefixes) {
-    if (prefix.weights !== weights) continue;
+    // One look rules out most of those that share a system prompt with the best one.
+    if (prefix.weights !== weights || tokenAt(prefix, longest) !== prompt[longest]) continue;
     const length = sharedLength(prompt, prefix, Math.min(prefixLength(prefix), prompt.length - 1));
-    if (length > (best?.length ?? 0)) best = { prefix, length };
+    if (length <= longest) continue;
+    longest = length;
+    best = { prefix, length };
   }
   // The rest of a prompt goes through as rows of a decoding step, which costs more a token than reading a prompt afresh:
   // a few words in common, such as a template's first ones, are not worth it.
-  return best !== null && best.length >= prompt.length - best.length ? best : null;
+  return best !== undefined && longest >= prompt.length - longest ? best : null;
 }
