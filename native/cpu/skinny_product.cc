@@ -3,11 +3,10 @@
 // this reaches 37 of a Neoverse-N1 core's 40 GFLOP/s; with columns as lanes it was 33.
 #include "cpu/skinny_product.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <memory>
 
+#include "cpu/deal.h"
 #include "cpu/intrinsics.h"
 #include "cpu/skinny_tile.h"
 #include "cpu/vectors.h"
@@ -115,64 +114,83 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
   }
 }
 
-// Columns that one or two rows are multiplied with together. Reading the weights is the limit there: two Neoverse-N1 cores read 36 GB/s
-// row by row, 30 from 4 rows at once and 22 from 16. On x86, where a multiply-add has to wait for the one before, four sums are too few.
-#if defined(__aarch64__)
-constexpr int64_t kFew = 4;
-#else
-constexpr int64_t kFew = kBlock;
-#endif
+// A few rows, for which reading the weights is the limit, have columns as their lanes, because most lanes of rows would be empty. Each sum is added
+// in the same order as elsewhere, so the result is the same to the bit.
+#if defined(__AVX2__)
+// A core reads eight columns at once: on Cascade Lake that is a fifth faster than sixteen, and than asking for whole columns ahead. Their lines are
+// asked for eight before they are used. Those of the columns after these are asked for at the end, where the processor would
+// only begin to read ahead by itself again.
+constexpr int64_t kFewRows = 4, kFew = 8, kAhead = 8 * 16;
+constexpr int kTogether = 4;  // rows for which weights are brought into their lanes once
 
-#if defined(__AVX512F__)
-// The weights of 16 columns at four inputs: a vector of all columns for each input.
-inline void fourInputs(const float* w, int64_t k, Vector (&at)[4]) {
-  __m512 rows[4];  // columns g, g + 4, g + 8 and g + 12
-#pragma GCC unroll 4
-  for (int g = 0; g < 4; g++) {
-    const auto part = [&](int block) { return _mm_loadu_ps(w + (g + 4 * block) * k); };
-    const __m512 first = _mm512_insertf32x4(_mm512_castps128_ps512(part(0)), part(1), 1);
-    rows[g] = _mm512_insertf32x4(_mm512_insertf32x4(first, part(2), 2), part(3), 3);
-  }
-  const __m512 a = _mm512_unpacklo_ps(rows[0], rows[1]), b = _mm512_unpackhi_ps(rows[0], rows[1]);
-  const __m512 c = _mm512_unpacklo_ps(rows[2], rows[3]), d = _mm512_unpackhi_ps(rows[2], rows[3]);
-  at[0] = (Vector)_mm512_shuffle_ps(a, c, 0x44);
-  at[1] = (Vector)_mm512_shuffle_ps(a, c, 0xEE);
-  at[2] = (Vector)_mm512_shuffle_ps(b, d, 0x44);
-  at[3] = (Vector)_mm512_shuffle_ps(b, d, 0xEE);
+inline __m256 eightFused(__m256 a, float b, __m256 sum) {
+#if defined(ATTUNE_FUSES)
+  return _mm256_fmadd_ps(a, _mm256_set1_ps(b), sum);
+#else
+  return _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(b)), sum);
+#endif
 }
 
-// One or two rows, with 16 columns as the lanes. Each sum is added in the same order as elsewhere, so the result is the same to the bit. The
-// weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache.
+// The weights of eight columns at four inputs: a vector of all columns for each input.
+inline void fourInputs(const float* w, int64_t k, __m256 (&at)[4]) {
+  __m256 rows[4];  // columns g and g + 4
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; g++)
+    rows[g] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(w + g * k)), _mm_loadu_ps(w + (g + 4) * k), 1);
+  const __m256 a = _mm256_unpacklo_ps(rows[0], rows[1]), b = _mm256_unpackhi_ps(rows[0], rows[1]);
+  const __m256 c = _mm256_unpacklo_ps(rows[2], rows[3]), d = _mm256_unpackhi_ps(rows[2], rows[3]);
+  at[0] = _mm256_shuffle_ps(a, c, 0x44);
+  at[1] = _mm256_shuffle_ps(a, c, 0xEE);
+  at[2] = _mm256_shuffle_ps(b, d, 0x44);
+  at[3] = _mm256_shuffle_ps(b, d, 0xEE);
+}
+
 template <int ROWS>
 void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
-  const float* next = p.w + (column + kFew) * p.k;
+  constexpr int64_t line = 16;
   const int64_t k = p.k;
   const float *x = p.x + row * k, *w = p.w + column * k;
-  Vector sums[ROWS] = {};
-  int64_t i = 0;
-  for (; i + 4 <= k; i += 4) {
-    for (int line = 0; line < 4; line++) __builtin_prefetch(next + i * kFew + line * 16, 0, 2);
-    Vector at[4];
+  __m256 sums[ROWS];
+  for (int r = 0; r < ROWS; r++) sums[r] = _mm256_setzero_ps();
+  const auto add = [&](int64_t i) __attribute__((always_inline)) {
+    __m256 at[4];
     fourInputs(w + i, k, at);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
-      for (int r = 0; r < ROWS; r++) sums[r] = fused(at[j], x[r * k + i + j], sums[r]);
+#pragma GCC unroll 4
+      for (int r = 0; r < ROWS; r++) sums[r] = eightFused(at[j], x[r * k + i + j], sums[r]);
+  };
+  int64_t i = 0;
+  for (; i + line <= k; i += line) {
+    const float* ahead = w + i + kAhead + (i + kAhead < k ? 0 : (kFew - 1) * k);
+#pragma GCC unroll 8
+    for (int64_t c = 0; c < kFew; c++) __builtin_prefetch(ahead + c * k, 0, 3);
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < line; j += 4) add(i + j);
   }
-  for (; i < k; i++) {
-    Vector at;
-    for (int c = 0; c < kWidth; c++) at[c] = w[c * k + i];
-    for (int r = 0; r < ROWS; r++) sums[r] = fused(at, x[r * k + i], sums[r]);
-  }
+  for (; i + 4 <= k; i += 4) add(i);
   for (int r = 0; r < ROWS; r++) {
-    float* to = p.y + (row + r) * p.n + column;
-    const Vector out = p.bias == nullptr ? sums[r] : sums[r] + load(p.bias + column);
-    store(to, p.add ? load(to) + out : out);
+    float out[kFew];
+    _mm256_storeu_ps(out, sums[r]);
+    for (int64_t c = 0; c < kFew; c++) {
+      for (int64_t rest = i; rest < k; rest++) out[c] = fused(w[c * k + rest], x[r * k + rest], out[c]);
+      const float value = p.bias == nullptr ? out[c] : out[c] + p.bias[column + c];
+      float& to = p.y[(row + r) * p.n + column + c];
+      to = p.add ? to + value : value;
+    }
   }
 }
 #else
-// One or two rows. Four columns are the lanes here, because most lanes of rows would be empty. Each sum is added in the same order as
-// elsewhere, so the result is the same to the bit. The weights of the next columns are asked for in the L2 cache, which takes more requests at
-// once than the L1 cache.
+// The weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache. Two Neoverse-N1 cores read
+// 36 GB/s row by row, 30 from 4 rows at once and 22 from 16.
+#if defined(__aarch64__)
+constexpr int64_t kFew = 4;  // columns
+#else
+constexpr int64_t kFew = kBlock;
+#endif
+constexpr int64_t kFewRows = 2;
+constexpr int kTogether = 2;
+
 template <int ROWS>
 void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
   constexpr int quads = static_cast<int>(kFew / 4);
@@ -206,6 +224,13 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
     }
 }
 #endif
+
+// kFew columns for at most kFewRows rows.
+template <int ROWS = kTogether>
+void few(int64_t rows, const SkinnyProduct& p, int64_t row, int64_t column) {
+  for (; rows >= ROWS; rows -= ROWS, row += ROWS) fewRows<ROWS>(p, row, column);
+  if constexpr (ROWS > 1) few<ROWS - 1>(rows, p, row, column);
+}
 
 // Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.
 template <int VECTORS>
@@ -246,17 +271,16 @@ void skinnyProduct(const SkinnyProduct& p) {
   const int64_t groups = (p.m + kGroup - 1) / kGroup, blocks = (p.n + kBlock - 1) / kBlock;
   const std::unique_ptr<float[]> packed(new float[groups * kGroup * p.k]);
   const auto rowsOf = [&](int64_t group) { return std::min(kGroup, p.m - group * kGroup); };
-  const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= 2 && (block + 1) * kBlock <= p.n; };
+  const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= kFewRows && (block + 1) * kBlock <= p.n; };
   for (int64_t g = 0; g < groups; g++)
     if (!isFew(g, blocks - 1)) pack(p.x + g * kGroup * p.k, rowsOf(g), p.k, packed.get() + g * kGroup * p.k);
   const int64_t least = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.m * p.k * kBlock));
-  at::parallel_for(0, blocks, least, [&](int64_t begin, int64_t end) {
+  deal(blocks, least, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; b++)
       for (int64_t g = 0; g < groups; g++) {
         const int64_t row = g * kGroup, rows = rowsOf(g), vectors = vectorsOf(rows), column = b * kBlock;
         if (isFew(g, b)) {
-          const auto few = rows == 1 ? fewRows<1> : fewRows<2>;
-          for (int64_t at = column; at < column + kBlock; at += kFew) few(p, row, at);
+          for (int64_t at = column; at < column + kBlock; at += kFew) few(rows, p, row, at);
           continue;
         }
         const int64_t ahead = groups > 1 ? kBlock : columnsFor(static_cast<int>(vectors));

@@ -6,6 +6,7 @@
 #include "dist/dist.h"
 #include "door/direct/frame.h"
 #include "door/door.h"
+#include "door/large_blocks.h"
 
 namespace {
 napi_env owner = nullptr;
@@ -19,6 +20,7 @@ NAPI_MODULE_INIT() {
   owner = env;
   // libtorch gives every error a stack trace, which takes milliseconds (7 ms on libtorch 1.13) and which no message of ours shows.
   c10::SetStackTraceFetcher(std::function<std::string()>([] { return std::string(); }));
+  attune::useLargeBlocks();
   napi_add_env_cleanup_hook(
       env,
       [](void*) {

@@ -3,14 +3,13 @@
 #include "cpu/quantised/product.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cpu/deal.h"
 #include "cpu/intrinsics.h"
 #include "cpu/vectors.h"
 
@@ -43,13 +42,15 @@ struct Peaks {
   explicit Peaks(const QuantisedProduct& p) : blocks(p.w.four ? p.w.inputs / p.w.block : 0), values(kColumns * blocks) {}
   const float* of(int64_t column) const { return values.data() + column % kColumns * blocks; }
   void read(const QuantisedProduct& p, int64_t begin, int64_t end) {
-    for (int64_t column = begin; column < end; column++) {
-      const QuantisedColumn own = columnOf(p.w, column);
-      blockScales(*own.part, own.row * blocks, blocks, values.data() + column % kColumns * blocks);
+    while (begin < end) {  // neighbouring columns of a part at once
+      const QuantisedColumn own = columnOf(p.w, begin);
+      const int64_t last = std::min(end, begin + own.part->outputs - own.row), count = (last - begin) * blocks;
+      blockScales(*own.part, own.row * blocks, count, values.data() + begin % kColumns * blocks);
       // those of the next task, which would otherwise be waited for
       const int64_t bytes = own.part->nested == nullptr ? sizeof(float) : 1;
-      const char* next = static_cast<const char*>(own.part->scales) + (own.row + kColumns) * blocks * bytes;
-      for (int64_t line = 0; line < blocks * bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
+      const char* next = static_cast<const char*>(own.part->scales) + (own.row * blocks + count) * bytes;
+      for (int64_t line = 0; line < count * bytes; line += 64) __builtin_prefetch(next + line, 0, 2);
+      begin = last;
     }
   }
 };
@@ -280,7 +281,7 @@ template <typename Column>
 void product(const QuantisedProduct& p) {
   const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
   const PackedRows x(p, Column::kStep);
-  at::parallel_for(0, tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
+  deal(tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
     Peaks peaks(p);
     for (int64_t task = first; task < last; task++) {
       const int64_t begin = task * kColumns, end = std::min(p.w.outputs, begin + kColumns);

@@ -1,0 +1,65 @@
+// Tasks for all threads. at::parallel_for gives each thread an equal share, and the product then waits for the slowest one: on a shared host
+// one core is slower than the other, now this one and now that.
+#pragma once
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace attune {
+
+/** The tasks that are left of a thread's share. It takes them from the front itself, the others take them from the back. */
+class Share {
+ public:
+  void set(int64_t begin, int64_t end) { left.store(pack(begin, end), std::memory_order_relaxed); }
+  int64_t size() const { return sizeOf(left.load(std::memory_order_relaxed)); }
+
+  /** Takes up to `count` tasks; false where none is left. */
+  bool take(int64_t count, bool fromBack, int64_t& begin, int64_t& end) {
+    uint64_t now = left.load(std::memory_order_relaxed);
+    while (sizeOf(now) > 0) {
+      begin = static_cast<int64_t>(now >> 32), end = static_cast<int64_t>(now & 0xFFFFFFFF);
+      const int64_t taken = std::min(count, end - begin);
+      const uint64_t rest = fromBack ? pack(begin, end - taken) : pack(begin + taken, end);
+      if (!left.compare_exchange_weak(now, rest, std::memory_order_relaxed)) continue;
+      fromBack ? begin = end - taken : end = begin + taken;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  alignas(64) std::atomic<uint64_t> left{0};  // where they begin and where they end, in 32 bits each
+  static uint64_t pack(int64_t begin, int64_t end) { return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end); }
+  static int64_t sizeOf(uint64_t both) { return static_cast<int64_t>(both & 0xFFFFFFFF) - static_cast<int64_t>(both >> 32); }
+};
+
+/**
+ * Calls body(begin, end) for pieces of [0, tasks), on all threads, or on one where there are fewer than 2·`least` tasks. A thread works through
+ * its own share in order, then through the ends of the others'. What a task computes must not depend on who does it.
+ */
+template <typename Body>
+void deal(int64_t tasks, int64_t least, const Body& body) {
+  const int64_t workers = std::min<int64_t>(at::get_num_threads(), tasks / std::max<int64_t>(1, least));
+  if (workers <= 1 || at::in_parallel_region() || tasks > INT32_MAX) {
+    if (tasks > 0) body(0, tasks);
+    return;
+  }
+  std::vector<Share> shares(workers);
+  for (int64_t w = 0; w < workers; w++) shares[w].set(w * tasks / workers, (w + 1) * tasks / workers);
+  const int64_t piece = std::max(least, tasks / (workers * 16));
+  at::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
+    int64_t begin, end;
+    for (int64_t w = first; w < last; w++)
+      while (shares[w].take(piece, false, begin, end)) body(begin, end);
+    for (;;) {
+      const auto most = std::max_element(shares.begin(), shares.end(), [](const Share& a, const Share& b) { return a.size() < b.size(); });
+      if (most->size() <= 0) break;
+      if (most->take(piece, true, begin, end)) body(begin, end);
+    }
+  });
+}
+
+}  // namespace attune
