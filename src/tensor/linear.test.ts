@@ -1,0 +1,37 @@
+/** linear of few rows: products of our own on the CPU, whose loops differ with the number of rows and with sizes that are no whole vectors. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { linear, randn, seed, setThreads, type Tensor, threads } from './index.ts';
+
+const usual = threads();
+afterEach(() => setThreads(usual));
+
+const largest = (tensor: Tensor) => tensor.abs().max().item() as number;
+
+describe('linear of few rows', () => {
+  it.each([
+    [1, 1],
+    [3, 16],
+    [17, 31],
+    [40, 130],
+    [64, 1024],
+    [100, 300],
+    [272, 2050],
+  ])(
+    '%i outputs of %i inputs: the sums of f64 to rounding, and the same bits whatever rows come with them',
+    (outputs, inputs) => {
+      seed(outputs);
+      const [x, weight, bias] = [randn([40, inputs]), randn([outputs, inputs]), randn([outputs])];
+      const expected = linear(x.to('float64'), weight.to('float64'), bias.to('float64'));
+      const together = linear(x, weight, bias);
+      expect(largest(together.to('float64').sub(expected))).toBeLessThan(1e-6 * inputs);
+      const numbers = together.numbers();
+      for (const [i, count] of [1, 2, 3, 4, 5, 6, 8, 9, 16, 17, 33, 36].entries()) {
+        setThreads([1, 2, 3, 16][i % 4] as number);
+        for (const first of [0, 3])
+          expect(linear(x.narrow(0, first, count), weight, bias).numbers()).toEqual(
+            numbers.slice(first * outputs, (first + count) * outputs),
+          );
+      }
+    },
+  );
+});
