@@ -3,10 +3,10 @@
 
 #include <functional>
 
+#include "cpu/large_blocks.h"
 #include "dist/dist.h"
 #include "door/direct/frame.h"
 #include "door/door.h"
-#include "door/large_blocks.h"
 
 namespace {
 napi_env owner = nullptr;

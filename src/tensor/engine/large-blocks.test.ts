@@ -1,4 +1,4 @@
-/** The memory of large tensors on the CPU: kept for the next ones, and never more than was in use at once (native/door/large_blocks.cc). */
+/** The memory of large tensors on the CPU: kept for the next ones, and never more than was in use at once (native/cpu/large_blocks.cc). */
 import { expect, it } from 'vitest';
 import { runProgram } from '../child.test-support.ts';
 

@@ -3,7 +3,7 @@
 // pages of 2 MiB where the system has them: reading weights from pages of 4 KiB, a core has to look up where each one lies.
 //
 // Kept and used memory together is never more than the used one was at its peak, and what nobody took for a while goes back.
-#include "door/large_blocks.h"
+#include "cpu/large_blocks.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
