@@ -65,6 +65,11 @@ class LargeBlocks {
     return data;
   }
 
+  size_t keptNow() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return keptBytes;
+  }
+
   /** False where the block is not one of these. */
   bool free(void* data) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -161,6 +166,8 @@ struct LargeBlockAllocator : at::Allocator {
 };
 
 }  // namespace
+
+size_t keptLargeBytes() { return blocks().keptNow(); }
 
 void useLargeBlocks() {
 #if !defined(__SANITIZE_ADDRESS__)  // whose own allocator sees what is used after it was freed

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "cpu/large_blocks.h"
 #include "door/calls.h"
 #include "door/checks/readable.h"
 
@@ -121,6 +122,7 @@ napi_value freeAll(napi_env env, Args& args) {
 
 napi_value liveCount(napi_env env, Args&) { return fromInt(env, static_cast<int64_t>(liveTensors())); }
 napi_value liveSize(napi_env env, Args&) { return fromInt(env, liveBytes()); }
+napi_value keptSize(napi_env env, Args&) { return fromInt(env, static_cast<int64_t>(keptLargeBytes())); }
 
 // Tells the garbage collector how many bytes the handles hold; JavaScript calls it now and then.
 napi_value reportBytes(napi_env env, Args&) {
@@ -137,7 +139,7 @@ napi_value reportBytes(napi_env env, Args&) {
 std::vector<Export> memoryExports() {
   return {{"fromBytes", door<fromBytes>}, {"bytesOf", door<bytesOf>},   {"item", door<item>},
           {"meta", door<meta>},           {"free", door<free>},         {"freeAll", door<freeAll>},
-          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>}, {"reportBytes", door<reportBytes>}};
+          {"liveCount", door<liveCount>}, {"liveSize", door<liveSize>}, {"keptSize", door<keptSize>}, {"reportBytes", door<reportBytes>}};
 }
 
 }  // namespace attune

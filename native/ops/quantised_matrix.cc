@@ -10,7 +10,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "cuda/quantised.h"
+#include "cuda/quantised/quantised.h"
 #endif
 
 namespace attune {

@@ -10,6 +10,7 @@ export * from './creation.ts';
 export * from './engine/cuda.ts';
 export { type Device, type DType, dtypeBytes, isDevice, isFloating, type TypedArray } from './engine/dtype.ts';
 export { TensorError } from './engine/error.ts';
+export { freeBytes } from './engine/free-memory.ts';
 export * from './engine/generator.ts';
 export { keep, liveBytes, liveTensors, scope } from './engine/lifetime.ts';
 export type { CudaDevice, CudaMemory } from './engine/native.ts';

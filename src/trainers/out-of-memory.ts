@@ -2,10 +2,9 @@
  * Running out of memory, in words: what was being done, what it needed, what is free, and the options that would help most,
  * with what each saves by the memory plan.
  */
-import { freemem } from 'node:os';
 import { WorldError } from '../dist/failure.ts';
 import { AttuneError } from '../errors.ts';
-import type { Device } from '../tensor/index.ts';
+import { type Device, freeBytes } from '../tensor/index.ts';
 
 /** An option that makes a run smaller, and the memory that the run takes with it. */
 export interface Remedy {
@@ -35,7 +34,7 @@ export class OutOfMemory extends AttuneError {
 /** `doing`: "training a step", "loading the model". */
 export function explainOutOfMemory(error: Error, doing: string, needs?: MemoryNeeds): OutOfMemory {
   const asked = askedBytes(error.message);
-  const free = freeBytes(needs?.device ?? 'cpu', error.message);
+  const free = freeIn(needs?.device ?? 'cpu', error.message);
   const where = needs === undefined || needs.device === 'cpu' ? "this machine's memory" : needs.device;
   const wanted = asked === undefined ? 'it asked for more than there is' : `it asked for ${size(asked)} more`;
   const left = free === undefined ? '' : `, and ${size(free)} of ${where} are free`;
@@ -60,10 +59,10 @@ function askedBytes(message: string): number | undefined {
 }
 
 /** What the error says is free, else what the machine says now; of a GPU only the error tells. */
-function freeBytes(device: Device, message: string): number | undefined {
+function freeIn(device: Device, message: string): number | undefined {
   const said = bytesIn(/([\d.]+) ?(bytes|[kmgt]ib|b) (?:is )?free/i.exec(message));
   if (said !== undefined) return said;
-  return device === 'cpu' ? freemem() : undefined;
+  return device === 'cpu' ? freeBytes(device) : undefined;
 }
 
 const bytesIn = (found: RegExpExecArray | null) =>

@@ -2,11 +2,11 @@
  * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its request's
  * adapter. The sampler decides which rows there are, and when.
  */
-import { aten, isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { aten, freeBytes, isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { BLOCK, blocksFor, type CacheSize, cacheBytes, freeBytes, KvCache } from './cache/cache.ts';
+import { BLOCK, blocksFor, type CacheSize, cacheBytes, KvCache } from './cache/cache.ts';
 import { continuePrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';

@@ -46,3 +46,17 @@ unlessSanitized('what is kept makes room for larger tensors', () => {
   expect(report.together).toBeLessThan(256 + 24);
   expect(report.sum).toBe(0);
 });
+
+unlessSanitized('what is kept counts as free', () => {
+  const report = program(`
+    import { freeBytes } from './src/tensor/index.ts';
+    import { native } from './src/tensor/engine/native.ts';
+    const tensor = fill(512);
+    const [used, before] = [native.keptSize() / MiB, freeBytes('cpu') / MiB];
+    tensor.dispose();
+    console.log(JSON.stringify({ used, kept: native.keptSize() / MiB, gain: freeBytes('cpu') / MiB - before }));
+  `);
+  expect(report.used).toBeLessThan(16);
+  expect(report.kept).toBeGreaterThanOrEqual(512);
+  expect(report.gain).toBeGreaterThan(256); // of 512; other processes take and free memory meanwhile
+});

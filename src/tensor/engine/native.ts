@@ -71,6 +71,8 @@ export interface Native {
   unmapFile(mapping: number): void;
   liveCount(): number;
   liveSize(): number;
+  /** Bytes of freed CPU tensors that are kept for the next ones. */
+  keptSize(): number;
   reportBytes(): number;
 
   backward(outputs: number[], gradients: (number | null)[] | null, retainGraph: boolean): void;

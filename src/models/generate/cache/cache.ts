@@ -3,14 +3,12 @@
  * table of its blocks. Position p of a slot is position p % 64 of block table[p / 64]; native/cuda/head.cuh has the same rule.
  * On CUDA there are a spare slot and a spare block: a captured graph always runs all rows, and idle rows write their keys there.
  */
-import { freemem } from 'node:os';
 import { UserError } from '../../../errors.ts';
 import {
-  cudaMemory,
   type Device,
   type DType,
   dtypeBytes,
-  engineInfo,
+  freeBytes,
   isRecorded,
   keep,
   scope,
@@ -170,14 +168,6 @@ export function checkFits(size: CacheSize, bytes: number, device: Device, held: 
     `A cache for ${sequences} of ${size.length.toLocaleString('en')} tokens takes ${gibibytes(bytes)}, and ${gibibytes(free)} are free on ${device}. ` +
       `At most ${fitting.toLocaleString('en')} tokens a sequence fit, prompt included: ask for fewer new tokens, or for fewer responses at once.`,
   );
-}
-
-export function freeBytes(device: Device): number {
-  if (!device.startsWith('cuda')) return device === 'cpu' ? freemem() : Number.POSITIVE_INFINITY;
-  const { reserved, allocated } = cudaMemory(device);
-  const gpus = engineInfo().devices.filter((each) => 'freeBytes' in each);
-  const gpu = gpus[Number(device.split(':')[1] ?? 0)];
-  return gpu === undefined ? Number.POSITIVE_INFINITY : gpu.freeBytes + reserved - allocated;
 }
 
 const DEFAULT_SLOTS = 128;

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "cuda/product_sums.cuh"
-#include "cuda/quantised.h"
+#include "cuda/quantised/quantised.h"
 
 namespace attune {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cuda/quantised.h"
+#include "cuda/quantised/quantised.h"
 
 namespace attune {
 namespace {

@@ -1,4 +1,4 @@
-// What native/cuda/quantised.cu and quantised_product.cu take: plain pointers, so that nvcc sees nothing of torch.
+// What native/cuda/quantised/quantised.cu and quantised_product.cu take: plain pointers, so that nvcc sees nothing of torch.
 #pragma once
 #include <cuda_runtime_api.h>
 

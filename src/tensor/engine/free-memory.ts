@@ -1,0 +1,11 @@
+import { freemem } from 'node:os';
+import type { Device } from './dtype.ts';
+import { native } from './native.ts';
+
+/** Bytes that tensors can still take on a device: what the system has free, and what freed tensors left for the next ones. */
+export function freeBytes(device: Device): number {
+  if (!device.startsWith('cuda')) return device === 'cpu' ? freemem() + native.keptSize() : Number.POSITIVE_INFINITY;
+  const index = Number(device.split(':')[1] ?? 0);
+  const { reserved, allocated } = native.cudaMemory(index);
+  return native.cudaDevice(index).freeBytes + reserved - allocated;
+}
