@@ -2,16 +2,16 @@
  * Training steps as the product takes them — objective, metrics, clipping, schedule, AdamW, the loop's own bookkeeping — beside
  * the same work elsewhere, tokens/s and CUDA's peak memory:
  *
- *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,grpo,grpo16,long,long_ckpt] [--steps 4] [--no-peer]
+ *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,grpo,grpo16,gap,long,long_ckpt] [--steps 4] [--no-peer]
  *
  * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py); grpo16 (16 prompts in
- * place of 2) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
+ * place of 2), gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
  */
 import { emptyCache, threads } from '../src/tensor/index.ts';
 import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
 import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B } from './shapes.ts';
-import { grpoParts, grpoSteps } from './steps/grpo.ts';
+import { type GrpoMeasured, gapSteps, grpoParts, grpoSteps } from './steps/grpo.ts';
 import { longSteps } from './steps/long.ts';
 import type { Measured, StepWork } from './steps/measured.ts';
 import { dpoSteps } from './steps/preference.ts';
@@ -26,12 +26,13 @@ const cases: Record<string, Case> = {
   dpo_lora: (work) => dpoSteps(work, true),
   grpo: (work) => grpoSteps(work, 2),
   grpo16: (work) => grpoSteps(work, 16),
+  gap: gapSteps,
   long: (work) => longSteps(work, false),
   long_ckpt: (work) => longSteps(work, true),
 };
 
 /** Cases without a peer. */
-const alone = new Set(['grpo16', 'long', 'long_ckpt']);
+const alone = new Set(['grpo16', 'gap', 'long', 'long_ckpt']);
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const option = (name: string, fallback: string) => {
@@ -46,7 +47,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     const measured = await steps({ cuda, steps: Number(option('steps', '4')) });
     const rate = measured.tokens / measured.seconds;
     const reading: Reading = { name, tokensPerSecond: Math.round(rate) };
-    if (name.startsWith('grpo')) Object.assign(reading, grpoParts(measured));
+    if ('samplerGap' in measured) Object.assign(reading, grpoParts(measured as GrpoMeasured));
     if (measured.peakGiB !== undefined) reading.peakGiB = Math.round(measured.peakGiB * 100) / 100;
     if (cuda) emptyCache();
     const peer = args.includes('--no-peer') || alone.has(name) ? undefined : peerOf(name, cuda);

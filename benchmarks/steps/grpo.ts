@@ -13,8 +13,18 @@ import { fastestStep, type Measured, type StepWork } from './measured.ts';
 
 const GROUP = 8;
 
-export async function grpoSteps(work: StepWork, asked: number): Promise<Measured & { tokens: number }> {
-  const [promptLength, answer] = work.cuda ? [128, 512] : [32, 64];
+export type GrpoMeasured = Measured & {
+  tokens: number;
+  /** The sampler's log-probs against the trainer's: the largest mean of a step, and the worst token of all. */
+  samplerGap: { mean: number; max: number };
+};
+
+export async function grpoSteps(
+  work: StepWork,
+  asked: number,
+  { answer = work.cuda ? 512 : 64, lr = 1e-6 }: { answer?: number; lr?: number } = {},
+): Promise<GrpoMeasured> {
+  const promptLength = work.cuda ? 128 : 32;
   const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
   const device = work.cuda ? 'cuda:0' : 'cpu';
   using model = initModel(shape, { seed: 0, device });
@@ -33,7 +43,7 @@ export async function grpoSteps(work: StepWork, asked: number): Promise<Measured
   // random weights write no text: nothing ends an answer before its last token, and the reward is any number
   const tokenizer = { eosIds: [] as number[], decode: () => '' } as unknown as Tokenizer;
   let drawn = 0;
-  using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
+  using optimizer = new AdamW(model.trainable(), { lr });
   const task = new PolicyTask({
     config,
     ...algorithmOf({ ...config, klCoef: 0.01 }),
@@ -47,15 +57,20 @@ export async function grpoSteps(work: StepWork, asked: number): Promise<Measured
     scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),
     plannedSteps: { maxSteps: work.steps + 1, prompts: 0 },
   });
-  return { ...(await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 })), tokens: asked * GROUP * answer };
+  const samplerGap = { mean: 0, max: 0 };
+  const measured = await fastestStep(task, work, { lr, maxGradNorm: 1 }, (metrics) => {
+    samplerGap.mean = Math.max(samplerGap.mean, metrics['train/sampler_gap'] as number);
+    samplerGap.max = Math.max(samplerGap.max, metrics['train/sampler_gap_max'] as number);
+  });
+  return { ...measured, tokens: asked * GROUP * answer, samplerGap };
 }
 
+/** 250 steps of short answers at a rate that moves the weights: does the sampler stay with the trainer? */
+export const gapSteps = (work: StepWork): Promise<GrpoMeasured> =>
+  grpoSteps({ ...work, steps: work.cuda ? 250 : work.steps }, 2, { answer: work.cuda ? 128 : 16, lr: 1e-5 });
+
 /** How the step's time is shared out, and the rates of its two halves. */
-export function grpoParts({
-  metrics,
-  seconds,
-  tokens,
-}: Measured & { tokens: number }): Record<string, string | number> {
+export function grpoParts({ metrics, seconds, tokens, samplerGap }: GrpoMeasured): Record<string, string | number> {
   const part = (name: string) => metrics[`train/${name}_seconds`] as number;
   const share = (name: string) => `${Math.round((100 * part(name)) / seconds)} %`;
   return {
@@ -65,5 +80,7 @@ export function grpoParts({
     rollout: share('rollout'),
     reference: share('prepare'),
     training: share('train'),
+    samplerGap: samplerGap.mean.toExponential(1),
+    samplerGapMax: samplerGap.max.toExponential(1),
   };
 }

@@ -27,10 +27,12 @@ export async function fastestStep(
   task: TrainTask,
   { cuda }: StepWork,
   options: { lr: number; maxGradNorm: number },
+  eachStep: (metrics: Record<string, number>) => void = () => {},
 ): Promise<Measured> {
   let best: Measured = { metrics: {}, seconds: Number.POSITIVE_INFINITY };
   for await (const { step, metrics } of trainLoop(task, options)) {
     if (cuda) synchronize();
+    eachStep(metrics);
     if (step === 1 && cuda) resetPeakMemory();
     const seconds = metrics['train/step_time'] as number;
     if (step > 1 && seconds < best.seconds) best = { metrics, seconds };
