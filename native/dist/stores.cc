@@ -1,7 +1,11 @@
 #ifdef ATTUNE_C10D
 #include "dist/stores.h"
 
+#include <future>
+#include <thread>
 #include <unordered_map>
+
+#include "door/calls.h"
 
 namespace attune {
 namespace {
@@ -92,6 +96,48 @@ napi_value storeAdd(napi_env env, Args& args) {
   return entry.lane->submit(env, [&entry, key, amount]() { return Answer::of(static_cast<double>(opened(entry)->add(key, amount))); });
 }
 
+/** Hands work in and blocks until it is done: for a process that ends, which can await nothing. Not longer than the limit: a store that is
+ * stopped never answers. */
+void doBlocking(StoreEntry& entry, Task task, double seconds) {
+  const NativeCall working;
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> isDone = done->get_future();
+  entry.lane->post(std::move(task), [done](const std::string&) { done->set_value(); });
+  isDone.wait_for(std::chrono::duration<double>(seconds));
+}
+
+// storeCount(store, key, seconds): counts this process; blocks until it is counted.
+napi_value storeCount(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string key = toString(env, args[1]);
+  doBlocking(
+      entry,
+      [&entry, key]() {
+        opened(entry)->add(key, 1);
+        return Answer::none();
+      },
+      toDouble(env, args[2]));
+  return undefined(env);
+}
+
+// storeAwaitCount(store, key, count, seconds): blocks until so many have been counted.
+napi_value storeAwaitCount(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  const std::string key = toString(env, args[1]);
+  const int64_t count = toInt(env, args[2]);
+  const double seconds = toDouble(env, args[3]);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  doBlocking(
+      entry,
+      [&entry, key, count, limit]() {
+        while (opened(entry)->add(key, 0) < count && std::chrono::steady_clock::now() < limit)
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        return Answer::none();
+      },
+      seconds);
+  return undefined(env);
+}
+
 }  // namespace
 
 StoreEntry& storeAt(int64_t id) {
@@ -102,7 +148,8 @@ StoreEntry& storeAt(int64_t id) {
 
 std::vector<Export> storeExports() {
   return {{"storeTcp", door<storeTcp>}, {"storeFile", door<storeFile>}, {"storePort", door<storePort>},
-          {"storeSet", door<storeSet>}, {"storeGet", door<storeGet>},   {"storeAdd", door<storeAdd>}};
+          {"storeSet", door<storeSet>}, {"storeGet", door<storeGet>},   {"storeAdd", door<storeAdd>},
+          {"storeCount", door<storeCount>}, {"storeAwaitCount", door<storeAwaitCount>}};
 }
 
 }  // namespace attune

@@ -101,7 +101,7 @@ class Rounds {
       const bool isEnding = pause();
       put(beatKey(watch_->rank), isEnding ? endedValue : std::to_string(round));
       finished(round);
-      if (isEnding) return letOthersEnd();
+      if (isEnding) return;
       if (store_->check({hungKey})) endProcess(get(hungKey));
       const int last = watch_->rank == 0 ? watch_->size - 1 : 0;
       for (int rank = 0; rank <= last; rank++)
@@ -130,15 +130,6 @@ class Rounds {
     if (thread_.isStill(*watch_, round) && (isLooping || !now.runs))
       declare(watch_->rank, "JavaScript has been at one place for " + lasting(*watch_) +
                                 ", outside of native code (an endless loop, or a wait that blocks)");
-  }
-
-  /** The store may end with rank 0's process: it stays for those who are about to say that they end, too. */
-  void letOthersEnd() {
-    if (watch_->rank != 0) return;
-    const auto hasEnded = [&](int rank) { return !store_->check({beatKey(rank)}) || get(beatKey(rank)) == endedValue; };
-    const auto begun = Clock::now();
-    for (int rank = 1; rank < watch_->size; rank++)
-      while (!hasEnded(rank) && secondsSince(begun) < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
   [[noreturn]] void declare(int rank, const std::string& why) {

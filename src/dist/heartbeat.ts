@@ -15,11 +15,10 @@ export function startBeating(env: Environment = process.env): void {
   countTurns();
 }
 
-/** Begins to watch the other ranks, where no launcher does: one that hangs for `seconds` ends all; 0 = never. */
+/** Begins to watch the other ranks, where no launcher does, until `watchStop`: one that hangs for `seconds` ends all; 0 = never. */
 export function startWatching({ host, port, prefix, rank, size }: Place, seconds: number, env: Environment): void {
   if (env.ATTUNE_BEAT_FD !== undefined || seconds === 0) return;
   native.watchStart(host, port, prefix, rank, size, seconds);
-  process.on('exit', () => native.watchStop());
   countTurns();
 }
 

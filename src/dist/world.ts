@@ -12,6 +12,7 @@ import { type Device, keep, scope, type Tensor, tensor, zeros } from '../tensor/
 import { WorldError } from './failure.ts';
 import { Group } from './group.ts';
 import { startWatching } from './heartbeat.ts';
+import { leaveInOrder } from './leave.ts';
 import { type Place, readPlace } from './place.ts';
 import { checkDistributed, SharedStore } from './store.ts';
 
@@ -66,6 +67,7 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   const store = await SharedStore.tcp(place, startMs);
   const world = await SharedWorld.open(store, place, { timeoutMs, startMs });
   startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
+  leaveInOrder(store, place, { patience: Math.min(30, timeoutMs / 1000), hasFailed: () => world.hasFailed });
   return world;
 }
 
@@ -83,6 +85,8 @@ export class SharedWorld implements World {
   readonly #control: Group;
   readonly #nccl: Group | null;
   #meetings = 0;
+  /** Whether this rank has given up. */
+  hasFailed = false;
 
   private constructor(
     store: SharedStore,
@@ -173,6 +177,7 @@ export class SharedWorld implements World {
   }
 
   async fail(error: Error): Promise<void> {
+    this.hasFailed = true;
     // Where the store is gone, its owner is: nothing is left to tell.
     await this.#store.abort(this.rank, error.message).catch(() => {});
   }

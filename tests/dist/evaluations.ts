@@ -64,5 +64,3 @@ const judged = Object.fromEntries(
 const told = { policy, written, chosen, pairs, suite, judged, start };
 if (world.isFirst) writeFileSync(`${output}.json`, JSON.stringify(told));
 await world.meet('the end');
-// Rank 0 serves the store that the others still ask whether all have come: it leaves last.
-if (world.isFirst) await new Promise((resolve) => setTimeout(resolve, 500));

@@ -139,6 +139,9 @@ export interface Native {
   storeSet(store: number, key: string, value: string): Promise<void>;
   storeGet(store: number, key: string): Promise<string | undefined>;
   storeAdd(store: number, key: string, amount: number): Promise<number>;
+  /** For a process that ends: both block, `seconds` at most. */
+  storeCount(store: number, key: string, seconds: number): void;
+  storeAwaitCount(store: number, key: string, count: number, seconds: number): void;
   groupMake(
     store: number,
     backend: string,

@@ -1,0 +1,30 @@
+/**
+ * The end of a rank's process. Rank 0 serves the store, and leaves last: another rank may still ask whether all have come to the last
+ * meeting, or be about to begin the last collective. Every rank counts itself in the store when its process ends, however that comes
+ * about (the last line of a program, `process.exit`), and rank 0's process waits for all others.
+ */
+import { native } from '../tensor/engine/native.ts';
+import type { Place } from './place.ts';
+import type { SharedStore } from './store.ts';
+
+const leftKey = 'attune/left';
+
+/** Exit codes of ranks that were asked to end (SIGHUP, SIGINT, SIGTERM): all were, and whoever asks twice wants it now. */
+const asked = [129, 130, 143];
+const askedSeconds = 2;
+
+export function leaveInOrder(
+  { id }: SharedStore,
+  { rank, size, hasStore }: Pick<Place, 'rank' | 'size' | 'hasStore'>,
+  { patience, hasFailed }: { patience: number; hasFailed: () => boolean },
+): void {
+  process.on('exit', (code) => {
+    const isServer = rank === 0 && !hasStore;
+    // A rank that failed ends at once: the others notice by its end.
+    const seconds = code === 0 && !hasFailed() ? patience : asked.includes(code) ? askedSeconds : 0;
+    // Others are watched for as long as they are waited for: one that dies meanwhile is named.
+    if (isServer && seconds > 0) native.storeAwaitCount(id, leftKey, size - 1, seconds);
+    native.watchStop();
+    if (!isServer) native.storeCount(id, leftKey, askedSeconds);
+  });
+}
