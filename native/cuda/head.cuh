@@ -39,14 +39,22 @@ struct Head {
 
   /** `scratch` is this warp's own and has room for a head. */
   __device__ void prepare(const T* x, float* scratch) {
-    const int lane = threadIdx.x % 32, half = static_cast<int>(a.half);
-    float squares = 0;
+    load(x);
+    finish(scratch);
+  }
+
+  // The two halves of `prepare`: work that is put between them hides the loads.
+  __device__ void load(const T* x) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      values[i] = lane + 32 * i < D ? wide(x[lane + 32 * i]) : 0.0f;
-      squares += values[i] * values[i];
-    }
+    for (int i = 0; i < kEach; i++) values[i] = lane + 32 * i < D ? wide(x[lane + 32 * i]) : 0.0f;
+  }
+  __device__ void finish(float* scratch) {
+    const int lane = threadIdx.x % 32, half = static_cast<int>(a.half);
     if (isNormed) {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kEach; i++) squares += values[i] * values[i];
       for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(0xFFFFFFFF, squares, offset);
       const float scale = rsqrtf(squares / D + a.eps);
 #pragma unroll

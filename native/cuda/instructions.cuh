@@ -33,15 +33,22 @@ __device__ inline uint4 stream(const void* from) {
 /** Brings a line into the L1 cache. */
 __device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L1 [%0];" ::"l"(from)); }
 
-// —— copies from global to shared memory that go on while the warp works: done after commitCopies and waitForCopies ————————————
+// —— copies from global to shared memory that go on while the warp works ————————————————————————————————————————————————————
+// A thread's copies since its last `commitCopies` are a group; `waitForCopies<N>` waits until at most N of its groups are under way.
+__device__ inline unsigned sharedAddress(const void* p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+
 template <int BYTES>
 __device__ inline void copyAsync(void* to, const void* from) {
   static_assert(BYTES == 16);
-  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(sharedAddress(to)), "l"(from) : "memory");
+}
+/** Copies 16 bytes; zeros where not `real`. */
+template <int BYTES>
+__device__ inline void copyAsync(void* to, const void* from, bool real) {
+  static_assert(BYTES == 16);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(real ? 16 : 0) : "memory");
 }
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/** Waits for all but the newest `LEFT` groups of copies. */
 template <int LEFT>
 __device__ inline void waitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
@@ -76,6 +83,28 @@ __device__ inline unsigned transposed(unsigned both) {
   unsigned turned;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(both));
   return turned;
+}
+
+// —— four 8×8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of matrix l / 8. Of each matrix
+// lane (g, t) = (lane / 4, lane % 4) gets row g at columns 2t and 2t + 1; transposed, column g at rows 2t and 2t + 1. ———————————————
+__device__ inline void loadMatrices(unsigned (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(sharedAddress(row))
+               : "memory");
+}
+__device__ inline void loadTransposed(unsigned (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(sharedAddress(row))
+               : "memory");
+}
+
+/** 2^x; 0 for −∞. */
+__device__ inline float powerOf2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 }  // namespace attune

@@ -81,20 +81,16 @@ struct Run {
     } break;                      \
   }
 
+/** An attribute of the current device. */
+inline int attributeOfDevice(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&value, which, device);
+  return value;
+}
 /** The major number of the current device's compute capability. */
-inline int majorOfDevice() {
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return major;
-}
-
-inline int multiprocessorsOfDevice() {
-  int device = 0, count = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
+inline int majorOfDevice() { return attributeOfDevice(cudaDevAttrComputeCapabilityMajor); }
+inline int multiprocessorsOfDevice() { return attributeOfDevice(cudaDevAttrMultiProcessorCount); }
 
 /** `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is. */
 template <typename... Parameters, typename... Arguments>

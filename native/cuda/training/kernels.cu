@@ -1,4 +1,4 @@
-// CUDA versions of rope, swiglu and linear_logprob's rows; the formulas are in native/ops. Decoding has its own files: attention.cu,
+// CUDA versions of rope, swiglu and linear_logprob's rows; the formulas are in native/ops. Decoding has its own files: attention/,
 // product.cu and sample.cu.
 #include "cuda/numbers.cuh"
 

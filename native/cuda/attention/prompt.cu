@@ -2,17 +2,19 @@
 //
 //   prepare   norm and rotation; q goes to a buffer, k and v to the cache. A token sees the tokens before it that are read with it,
 //             so all keys have to be there before the next kernel.
-//   attend    one block per few neighbouring rows, kv head and part of the keys. attention_mma.cu has the same inner loop, where the
-//             eight columns of a product are query heads of one row; here they are the heads of several rows, so that a key is read
-//             once for all of them.
+//   attend    one block per few neighbouring rows, kv head and part of the keys. The inner loop is that of a decoding step
+//             (tile.cuh), where the eight columns of a product are query heads of one row; here they are the heads of
+//             several rows, so that a key is read once for all of them.
 //   combine   puts the parts of the keys together.
+#include <algorithm>
+
+#include "cuda/attention/tile.cuh"
 #include "cuda/head.cuh"
-#include "cuda/mma.cuh"
 
 namespace attune {
 namespace {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kTile = 16, kColumns = 8, kFewWarps = 4;
+constexpr int kWarps = 8, kThreads = 32 * kWarps, kColumns = 8, kFewWarps = 4;
 
 template <typename T, int D>
 __global__ void __launch_bounds__(32 * kFewWarps) prepareKernel(PromptAttentionArgs p) {
@@ -34,16 +36,24 @@ __global__ void __launch_bounds__(32 * kFewWarps) prepareKernel(PromptAttentionA
   one.store([&](int d, float x) { to[d] = narrow<T>(x); });
 }
 
-/** exp(x − peak), 0 where nothing was seen yet. */
-__device__ inline float faded(float x, float peak) { return __expf(x - (peak == -INFINITY ? 0.0f : peak)); }
+/** 2^(x − peak), 0 where nothing was seen yet. */
+__device__ inline float faded(float x, float peak) { return powerOf2(x - (peak == -INFINITY ? 0.0f : peak)); }
+
+/** A block's dynamic shared memory: a tile of keys and values per warp, and in the end the warps' results in the same place. */
+template <typename T, int D>
+struct AttendShared {
+  static constexpr int kTileOfWarp = 2 * Tile<D>::kNumbers, kSum = D + 4;
+  static constexpr size_t kBytes = std::max(sizeof(T) * kWarps * kTileOfWarp, sizeof(float) * kWarps * kColumns * kSum);
+};
 
 /** A block takes `H` query heads of 8 / H rows. */
 template <typename T, int D, int H>
-__global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs p) {
+__global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs p) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  constexpr int kSteps = D / 32, kOwn = D / 8, kPad = 32, kRows = kColumns / H;
-  __shared__ __align__(16) T queries[kColumns][D + kPad];
-  __shared__ float peaks[kWarps][kColumns], totals[kWarps][kColumns], sums[kWarps][kColumns][D];
+  constexpr int kRows = kColumns / H, kSum = AttendShared<T, D>::kSum;
+  extern __shared__ __align__(128) char dynamicShared[];
+  __shared__ __align__(16) T queries[kColumns][QueryRow<D>::kNumbers];
+  __shared__ float peaks[kWarps][kColumns], totals[kWarps][kColumns];
   const AttentionArgs& a = p.rows;
   const int64_t stride = a.groups * D, firstRow = static_cast<int64_t>(blockIdx.x) * kRows;
   const int rows = a.rows - firstRow < kRows ? static_cast<int>(a.rows - firstRow) : kRows;
@@ -56,16 +66,13 @@ __global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs 
   for (int i = threadIdx.x; i < kColumns * D; i += kThreads) {
     const int column = i / D, row = column / H, head = column % H;
     const int64_t place = ((firstRow + row) * a.heads + firstHead + head) * D + i % D;
-    queries[column][i % D] = row < rows && head < heads ? static_cast<const T*>(p.queries)[place] : narrow<T>(0.0f);
+    queries[column][QueryRow<D>::at(i % D)] = row < rows && head < heads ? static_cast<const T*>(p.queries)[place] : narrow<T>(0.0f);
   }
   __syncthreads();
 
-  float peak[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};  // of columns 2t and 2t + 1; the totals of this lane's keys
-  float out[D / 16][4];
-#pragma unroll
-  for (int i = 0; i < D / 16; i++)
-#pragma unroll
-    for (int j = 0; j < 4; j++) out[i][j] = 0;
+  T* const own = reinterpret_cast<T*>(dynamicShared) + warp * AttendShared<T, D>::kTileOfWarp;
+  const float scale = a.scale * 1.44269504f;  // to base 2
+  RunningAttention<T, D> running;
 
   // Rows of one slot together; a block that two prompts share goes through the keys of both.
   for (int from = 0, to = 0; from < rows; from = to) {
@@ -76,11 +83,11 @@ __global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs 
       earliest = min(earliest, position);
       latest = max(latest, position);
     }
-    int own[2];  // the positions of this lane's columns; −1 where a column is not among these rows
+    int last[2];  // the positions of this lane's columns; −1 where a column is not among these rows
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int row = (2 * t + j) / H;
-      own[j] = row >= from && row < to && (2 * t + j) % H < heads ? static_cast<int>(a.positions[firstRow + row]) : -1;
+      last[j] = row >= from && row < to && (2 * t + j) % H < heads ? static_cast<int>(a.positions[firstRow + row]) : -1;
     }
     const int window = static_cast<int>(a.window), firstKey = window > 0 ? max(0, earliest - window + 1) / kTile * kTile : 0;
     const int turns = kTile * kWarps * static_cast<int>(p.splits);
@@ -90,77 +97,36 @@ __global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs 
     const T *keys = static_cast<const T*>(a.keys) + group * D, *values = static_cast<const T*>(a.values) + group * D;
     const auto tileAt = [&](int start) { return start < end ? place(table, start) : 0; };  // a tile lies within a block of the cache
     int tile = tileAt(begin + warp * kTile);  // where the next tile lies: known before its keys are asked for
-    uint4 low[kSteps], high[kSteps];  // of keys g and g + 8 of a tile: eight dimensions of each 32
-    Run<T, kOwn> value[4];  // of keys 2t, 2t + 1, 2t + 8, 2t + 9: an eighth of the dimensions
     const auto ask = [&](int start) {
-      const T *key = keys + (tile + g) * stride + t * 8, *from = values + (tile + 2 * t) * stride + g * kOwn;
-      const auto slice = [&](int more, int step) {
-        return start + g + more < end ? *reinterpret_cast<const uint4*>(key + more * stride + step * 32) : uint4{};
-      };
-#pragma unroll
-      for (int step = 0; step < kSteps; step++) low[step] = slice(0, step), high[step] = slice(8, step);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int more = i % 2 + i / 2 * 8;
-        if (start + 2 * t + more < end)
-          value[i].load(from + more * stride);
-        else
-          value[i].clear();
-      }
+      copyTile<T, D>(own, keys + tile * stride, values + tile * stride, stride, end - start);
+      commitCopies();
       tile = tileAt(start + kTile * kWarps);
     };
     if (begin + warp * kTile < end) ask(begin + warp * kTile);
     for (int start = begin + warp * kTile; start < end; start += kTile * kWarps) {
-      float score[4] = {};
+      waitForCopies<0>();
+      __syncwarp();
+      running.add(own, &queries[g][t * QueryRow<D>::kQuarter], scale, [&](float(&score)[4]) {
 #pragma unroll
-      for (int step = 0; step < kSteps; step++) {
-        const uint4 q = *reinterpret_cast<const uint4*>(&queries[g][step * 32 + t * 8]);
-        multiply<T>(score, low[step].x, high[step].x, low[step].y, high[step].y, q.x, q.y);
-        multiply<T>(score, low[step].z, high[step].z, low[step].w, high[step].w, q.z, q.w);
-      }
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        const int key = start + g + j / 2 * 8, position = own[j % 2];
-        const bool seen = key < end && key <= position && (window == 0 || key > position - window);
-        score[j] = seen ? score[j] * a.scale : -INFINITY;
-      }
-      float fade[2];
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        float top = fmaxf(score[j], score[j + 2]);
-        for (int offset = 4; offset < 32; offset *= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, offset));
-        top = fmaxf(top, peak[j]);
-        fade[j] = faded(peak[j], top);
-        peak[j] = top;
-        score[j] = faded(score[j], top);
-        score[j + 2] = faded(score[j + 2], top);
-        total[j] = total[j] * fade[j] + score[j] + score[j + 2];
-      }
-      if (__any_sync(0xFFFFFFFF, fade[0] < 1 || fade[1] < 1)) {
-#pragma unroll
-        for (int i = 0; i < D / 16; i++)
-#pragma unroll
-          for (int j = 0; j < 4; j++) out[i][j] *= fade[j % 2];
-      }
-      const unsigned first = transposed(pack<T>(score[0], score[1])), second = transposed(pack<T>(score[2], score[3]));
-#pragma unroll
-      for (int i = 0; i < D / 16; i++) {
-        const auto pair = [&](int of) { return value[of].words()[i]; };
-        multiply<T>(out[i], __byte_perm(pair(0), pair(1), 0x5410), __byte_perm(pair(0), pair(1), 0x7632),
-                    __byte_perm(pair(2), pair(3), 0x5410), __byte_perm(pair(2), pair(3), 0x7632), first, second);
-      }
+        for (int j = 0; j < 4; j++) {
+          const int key = start + g + j / 2 * 8, position = last[j % 2];
+          const bool seen = key < end && key <= position && (window == 0 || key > position - window);
+          if (!seen) score[j] = -INFINITY;
+        }
+      });
+      __syncwarp();  // all lanes have read the tile
       if (start + kTile * kWarps < end) ask(start + kTile * kWarps);
     }
   }
 
+  running.finish();
+  __syncthreads();  // all warps have read their tiles
+  float* const sums = reinterpret_cast<float*>(dynamicShared);
 #pragma unroll
   for (int j = 0; j < 2; j++) {
-    for (int offset = 4; offset < 32; offset *= 2) total[j] += __shfl_xor_sync(0xFFFFFFFF, total[j], offset);
     const int column = 2 * t + j;
-    if (g == 0) peaks[warp][column] = peak[j], totals[warp][column] = total[j];
-#pragma unroll
-    for (int i = 0; i < D / 16; i++)
-      sums[warp][column][g * kOwn + 2 * i] = out[i][j], sums[warp][column][g * kOwn + 2 * i + 1] = out[i][j + 2];
+    if (g == 0) peaks[warp][column] = running.peak[j], totals[warp][column] = running.total[j];
+    running.store(j, sums + (warp * kColumns + column) * kSum);
   }
   __syncthreads();
   for (int at = threadIdx.x; at < kColumns * D; at += kThreads) {
@@ -173,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 2) attendKernel(PromptAttentionArgs 
     for (int i = 0; i < kWarps; i++) {
       const float fade = faded(peaks[i][column], top);
       whole += totals[i][column] * fade;
-      result += sums[i][column][d] * fade;
+      result += sums[(i * kColumns + column) * kSum + d] * fade;
     }
     const int64_t place = (static_cast<int64_t>(blockIdx.z) * a.rows + firstRow + row) * a.heads + firstHead + head;
     p.sums[place * D + d] = result;
@@ -206,7 +172,7 @@ void attend(const PromptAttentionArgs& p, cudaStream_t stream) {
   const auto launch = [&](auto kernel, int64_t most) {
     const dim3 grid(blocks(a.rows, kColumns / most), static_cast<unsigned>(a.groups) * blocks(share, most),
                     static_cast<unsigned>(p.splits));
-    launchInRow(kernel, grid, kThreads, 1, stream, p);
+    launchWithMemory(kernel, grid, kThreads, 1, AttendShared<T, D>::kBytes, stream, p);
   };
   const dim3 heads(static_cast<unsigned>(a.rows), blocks(a.heads + 2 * a.groups, kFewWarps));
   launchInRow(prepareKernel<T, D>, heads, 32 * kFewWarps, 1, stream, p);

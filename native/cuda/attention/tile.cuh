@@ -1,0 +1,137 @@
+// What the attention kernels on tensor cores share: tiles of sixteen keys and values in shared memory, and a warp's attention over them.
+#pragma once
+#include "cuda/mma.cuh"
+
+namespace attune {
+
+constexpr int kTile = 16;  // keys: a tile lies within a block of the cache
+
+/**
+ * Where the numbers of a tile lie. A tile is as in the cache, but 16-byte pieces of a row change places, so that the same piece of
+ * eight rows lies in all banks.
+ */
+template <int D>
+struct Tile {
+  static constexpr int kPieces = D / 8, kNumbers = kTile * D;
+  static constexpr int kLines = 32 / kPieces;  // rows that a warp copies at a time
+  /** What a piece's place differs by in a row; swap(i + j) is swap(i) ^ swap(j) where kLines divides i and j is less. */
+  static __device__ int swap(int row) { return D % 64 == 0 ? row % 8 : row / 2 % 4; }
+  static __device__ int at(int row, int piece) { return row * D + (piece ^ swap(row)) * 8; }
+  /** The place an even number of pieces after that of a row's first or second. */
+  static __device__ int after(int place, int pieces) {
+    constexpr int kChange = D % 64 == 0 ? 7 : 3;
+    return (place ^ (pieces & kChange) * 8) + (pieces & ~kChange) * 8;
+  }
+};
+
+/** Queries in shared memory: lane (g, t) of a product takes numbers 2t, 2t + 1 of every eight of row g, so these lie together. */
+template <int D>
+struct QueryRow {
+  static constexpr int kQuarter = D / 4 + 8, kNumbers = 4 * kQuarter;  // so that lanes read different banks
+  static __device__ int at(int d) { return d / 2 % 4 * kQuarter + d / 8 * 2 + d % 2; }
+};
+
+/** A warp copies the first `count` rows of a tile of keys and of values, `stride` numbers from row to row; zeros for the rest. */
+template <typename T, int D>
+__device__ inline void copyTile(T* to, const T* keys, const T* values, int64_t stride, int count) {
+  constexpr int kPieces = Tile<D>::kPieces, kLines = Tile<D>::kLines, kNumbers = Tile<D>::kNumbers;
+  const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Tile<D>::swap(line);
+  if (line >= kLines) return;
+  keys += line * stride + lane % kPieces * 8, values += line * stride + lane % kPieces * 8, to += line * D;
+#pragma unroll
+  for (int i = 0; i < kTile; i += kLines) {
+    T* place = to + i * D + (piece ^ Tile<D>::swap(i)) * 8;
+    copyAsync<16>(place, keys, i + line < count);
+    copyAsync<16>(place + kNumbers, values, i + line < count);
+    keys += kLines * stride, values += kLines * stride;
+  }
+}
+
+/**
+ * A warp's attention over tiles, for eight columns: query heads of one row or of several. It keeps a running maximum and sum (online
+ * softmax); exponents are to base 2.
+ */
+template <typename T, int D>
+struct RunningAttention {
+  static constexpr int kSteps = D / 16;
+  float peak[2], total[2];  // of columns 2t and 2t + 1; the totals of this lane's keys
+  float out[kSteps][4];  // dimensions 16·i + g and + 8, of columns 2t and 2t + 1
+
+  __device__ RunningAttention() {
+#pragma unroll
+    for (int j = 0; j < 2; j++) peak[j] = -INFINITY, total[j] = 0;
+#pragma unroll
+    for (int i = 0; i < kSteps; i++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) out[i][j] = 0;
+  }
+
+  /**
+   * scores[keys, columns] = K·Qᵀ, then out[dimensions, columns] += Vᵀ·weights. `queries` is this lane's quarter of its row.
+   * `change` may add to the scores or hide them: 0 and 1 are of key g and columns 2t and 2t + 1, 2 and 3 of key g + 8.
+   */
+  template <typename Change>
+  __device__ void add(const T* tile, const T* queries, float scale, Change change) {
+    const int lane = threadIdx.x % 32;
+    // the rows of the first matrices that this lane reads for the warp
+    const int keyPlace = Tile<D>::at(lane % 16, lane / 16);
+    const int valuePlace = Tile<D>::kNumbers + Tile<D>::at(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    float score[4] = {}, more[4] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; step += 2) {
+      const uint4 q = *reinterpret_cast<const uint4*>(queries + step * 4);
+      unsigned k[4];
+      loadMatrices(k, tile + Tile<D>::after(keyPlace, 2 * step));
+      multiply<T>(score, k[0], k[1], k[2], k[3], q.x, q.y);
+      loadMatrices(k, tile + Tile<D>::after(keyPlace, 2 * step + 2));
+      multiply<T>(more, k[0], k[1], k[2], k[3], q.z, q.w);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) score[j] = (score[j] + more[j]) * scale;
+    change(score);
+    float fade[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      float top = fmaxf(score[j], score[j + 2]);
+#pragma unroll
+      for (int offset = 4; offset < 32; offset *= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, offset));
+      top = fmaxf(top, peak[j]);
+      const float base = top == -INFINITY ? 0.0f : top;  // where nothing was seen yet, all weights are 0
+      fade[j] = powerOf2(peak[j] - base);
+      peak[j] = top;
+      score[j] = powerOf2(score[j] - base);
+      score[j + 2] = powerOf2(score[j + 2] - base);
+      total[j] = total[j] * fade[j] + score[j] + score[j + 2];
+    }
+    if (__any_sync(0xFFFFFFFF, fade[0] < 1 || fade[1] < 1)) {
+#pragma unroll
+      for (int i = 0; i < kSteps; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) out[i][j] *= fade[j % 2];
+    }
+    const unsigned first = transposed(pack<T>(score[0], score[1])), second = transposed(pack<T>(score[2], score[3]));
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+      unsigned v[4];
+      loadTransposed(v, tile + Tile<D>::after(valuePlace, 2 * i));
+      multiply<T>(out[i], v[0], v[1], v[2], v[3], first, second);
+    }
+  }
+
+  /** Adds up the totals of all lanes. */
+  __device__ void finish() {
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+      for (int offset = 4; offset < 32; offset *= 2) total[j] += __shfl_xor_sync(0xFFFFFFFF, total[j], offset);
+  }
+
+  /** Writes column 2t + j, D numbers: with columns 4 more than a multiple of 32 apart, lanes write different banks. */
+  __device__ void store(int j, float* column) const {
+    column += threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) column[16 * i] = out[i][j], column[16 * i + 8] = out[i][j + 2];
+  }
+};
+
+}  // namespace attune
