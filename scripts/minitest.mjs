@@ -24,6 +24,16 @@ function withEach(define) {
   return run;
 }
 
+/** `it` and `describe`; `skipIf(condition)` gives the one that runs, or one that names what it leaves out. */
+function withSkip(define) {
+  const run = withEach(define);
+  const left = withEach(define.skip);
+  run.skip = left;
+  run.skipIf = (condition) => (condition ? left : run);
+  run.runIf = (condition) => (condition ? run : left);
+  return run;
+}
+
 /** vitest's names of rows: `%s` and the like take the values in turn, `%#` the row's number, `$key` a field of an object. */
 function titleOf(name, index, values) {
   const [first] = values;
@@ -33,8 +43,8 @@ function titleOf(name, index, values) {
   return format(filled, ...values.slice(0, filled.match(/%[sdifjoO]/g)?.length ?? 0));
 }
 
-export const describe = withEach(runner.describe);
-export const it = withEach(runner.it);
+export const describe = withSkip(runner.describe);
+export const it = withSkip(runner.it);
 export const test = it;
 export const beforeAll = (body, timeout) => runner.before(() => body(), timeout ? { timeout } : {});
 export const afterAll = (body, timeout) => runner.after(() => body(), timeout ? { timeout } : {});

@@ -1,7 +1,14 @@
 /** The stand-in for vitest in the bundle must agree with vitest: each case is tried with both. */
+import { execFileSync } from 'node:child_process';
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 // @ts-expect-error plain JavaScript without types
-import { expect as mini } from '../scripts/minitest.mjs';
+import * as minitest from '../scripts/minitest.mjs';
+
+const { expect: mini } = minitest;
+const root = join(import.meta.dirname, '..');
 
 type Expect = typeof expect;
 const cases: [name: string, assertion: (expect: Expect) => unknown, passes: boolean][] = [
@@ -67,4 +74,42 @@ describe('minitest agrees with vitest on', () => {
     expect(await outcome(assertion, expect)).toBe(passes);
     expect(await outcome(assertion, mini)).toBe(passes);
   });
+});
+
+it('has every name that the tests in the bundle use', () => {
+  // As scripts/bundle.mjs and scripts/bundle-launcher.sh choose them.
+  const files = globSync(['src/{tensor,nn}/**/*.test*.ts', 'tests/cuda/**/*.ts'], { cwd: root });
+  const texts = files.map((path) => readFileSync(join(root, path), 'utf8'));
+  const matches = (pattern: RegExp) => texts.flatMap((text) => [...text.matchAll(pattern)]);
+  const imported = matches(/import \{([^}]*)\} from 'vitest'/g).flatMap(([, names = '']) => names.split(','));
+  const names = imported.map((name) => name.trim()).filter((name) => name !== '' && !name.startsWith('type '));
+  expect(names.length).toBeGreaterThan(50);
+  for (const name of new Set(names)) expect(minitest, name).toHaveProperty(name);
+  for (const [, of = '', name = ''] of matches(/\b(it|describe|expect)\.(\w+)/g))
+    expect({ it: minitest.it, describe: minitest.describe, expect: mini }).toHaveProperty([of, name]);
+  for (const [, name = ''] of matches(/\.(to[A-Z]\w+)\(/g)) {
+    const isMatcher = name in expect(0);
+    if (isMatcher) expect(mini(0), name).toHaveProperty(name);
+  }
+});
+
+it('leaves out and runs what a condition says', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'attune-minitest-'));
+  const program = `
+    import { describe, it } from ${JSON.stringify(join(root, 'scripts/minitest.mjs'))};
+    it.skipIf(true)('one', () => { throw new Error('one'); });
+    it.skipIf(false)('two', () => {});
+    it.skipIf(false).each([1, 2])('each %i', () => {});
+    it.runIf(false)('three', () => { throw new Error('three'); });
+    describe.skipIf(true)('group', () => { it('inside', () => { throw new Error('inside'); }); });
+  `;
+  writeFileSync(join(folder, 'some.test.mjs'), program);
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const said = execFileSync(process.execPath, ['--test', '--test-reporter=tap', join(folder, 'some.test.mjs')], {
+    encoding: 'utf8',
+    env,
+  });
+  rmSync(folder, { recursive: true });
+  expect(said).toMatch(/# pass 3\n# fail 0\n/);
+  for (const name of ['one', 'three']) expect(said).toMatch(new RegExp(`ok \\d - ${name} # SKIP`));
 });
