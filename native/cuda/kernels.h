@@ -64,6 +64,9 @@ struct FewRowsProduct {
 bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
+void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out);
+/** The rows of a table [N, width] at the ids. */
+at::Tensor cudaGather(const at::Tensor& table, const at::Tensor& ids);
 void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy,
                        at::Tensor& lse);
 at::Tensor cudaRowGradient(at::Tensor& logits, const RowGradient& incoming, c10::ScalarType dtype);

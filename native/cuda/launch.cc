@@ -26,6 +26,22 @@ AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& tables, 
   return args;
 }
 
+SampleArgs samplingOf(const Tensor& logits, const SamplingRule& rule, Drawn& out) {
+  SampleArgs args{};
+  args.logits = logits.data_ptr();
+  args.temperature = floats(rule.temperature);
+  args.topP = floats(rule.topP);
+  args.minP = floats(rule.minP);
+  args.topK = rule.topK.data_ptr<int64_t>();
+  args.seeds = rule.seeds.data_ptr<int64_t>();
+  args.ids = out.ids.data_ptr<int64_t>();
+  args.logp = floats(out.logp);
+  args.kept = floats(out.kept);
+  args.rows = logits.size(0);
+  args.size = logits.size(1);
+  return args;
+}
+
 }  // namespace
 
 Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines, bool interleaved, float direction) {
@@ -126,21 +142,33 @@ void cudaProduct(const FewRowsProduct& in, Tensor& y) {
 
 void cudaSample(const Tensor& logits, const SamplingRule& rule, const Tensor& counters, Drawn& out) {
   const Launch launch(logits);
-  SampleArgs args;
-  args.logits = logits.data_ptr();
-  args.temperature = floats(rule.temperature);
-  args.topP = floats(rule.topP);
-  args.minP = floats(rule.minP);
-  args.topK = rule.topK.data_ptr<int64_t>();
-  args.seeds = rule.seeds.data_ptr<int64_t>();
+  SampleArgs args = samplingOf(logits, rule, out);
   args.counters = counters.data_ptr<int64_t>();
-  args.ids = out.ids.data_ptr<int64_t>();
-  args.logp = floats(out.logp);
-  args.kept = floats(out.kept);
-  args.rows = logits.size(0);
-  args.size = logits.size(1);
   launchSample(kindOf(logits), args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+void cudaSampleAdvance(const Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out) {
+  const Launch launch(logits);
+  SampleArgs args = samplingOf(logits, rule, out);
+  args.last = rows.last.data_ptr<int64_t>();
+  args.positions = rows.positions.data_ptr<int64_t>();
+  args.limits = rows.limits.data_ptr<int64_t>();
+  args.turns = rows.turns.data_ptr<int64_t>();
+  args.most = out.ids.size(0);
+  args.stride = out.ids.size(1);
+  launchSample(kindOf(logits), args, launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+Tensor cudaGather(const Tensor& table, const Tensor& ids) {
+  const int64_t bytes = table.size(1) * table.element_size();
+  if (!isAligned(table) || bytes % 16 != 0) return at::embedding(table, ids);
+  const Launch launch(table);
+  Tensor out = at::empty({ids.size(0), table.size(1)}, table.options());
+  launchGather({table.data_ptr(), ids.data_ptr<int64_t>(), out.data_ptr(), ids.size(0), bytes}, launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return out;
 }
 
 void cudaRowStatistics(const Tensor& logits, const Tensor& targets, float inverse, Tensor& logp, Tensor& entropy, Tensor& lse) {

@@ -60,6 +60,17 @@ struct SampleArgs {
   int64_t* ids;
   float *logp, *kept;  // kept: the share of the mass that the cuts left
   int64_t rows, size;
+  // Rows that go on by themselves (ops/decode/advance.cc), else null. They have no counters, and ids, logp and kept are [most, stride].
+  int64_t *last, *positions, *turns;
+  const int64_t* limits;
+  int64_t most, stride;
+};
+
+struct GatherArgs {
+  const void* table;
+  const int64_t* ids;
+  void* out;
+  int64_t rows, bytes;  // bytes of a row: a multiple of 16, as are the addresses
 };
 
 struct RowsArgs {
@@ -87,5 +98,6 @@ void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStrea
 bool productFits(int64_t rows, int64_t inputs, int64_t outputs);
 void launchProduct(const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
+void launchGather(const GatherArgs& args, cudaStream_t stream);
 
 }  // namespace attune

@@ -1,24 +1,46 @@
 /** Drawing tokens: the device draws what the CPU draws. Small and large vocabularies have kernels of their own. */
 import { describe, expect, it } from 'vitest';
-import { aten, integers, randn, scope, seed, type Tensor, tensor } from '../../src/tensor/index.ts';
+import { type RuleTensors, sampleAndAdvance, sampleNext } from '../../src/models/generate/sampling.ts';
+import { type DType, full, integers, randn, scope, seed, type Tensor, tensor } from '../../src/tensor/index.ts';
 import { device, gap, hasCuda } from './device.ts';
 
-/** One token per row, with other rules in every row. */
+const whole = (rows: number, pick: (i: number) => number, place: string) =>
+  integers(
+    Array.from({ length: rows }, (_, i) => pick(i)),
+    { device: place },
+  );
+
+/** Other rules in every row. */
+function rules(rows: number, place: string): RuleTensors {
+  const floats = (pick: (i: number) => number) =>
+    tensor(
+      Float32Array.from({ length: rows }, (_, i) => pick(i)),
+      { device: place },
+    );
+  return {
+    temperature: floats((i) => [0, 0.7, 1, 1.3][i % 4] as number),
+    topK: whole(rows, (i) => (i % 3 === 0 ? 50 : 0), place),
+    topP: floats((i) => (i % 2 === 0 ? 0.9 : 1)),
+    minP: floats((i) => (i % 5 === 0 ? 0.05 : 0)),
+    seeds: whole(rows, (i) => i, place),
+  };
+}
+
 function draw(logits: Tensor, place: string): { ids: number[]; logp: Tensor } {
-  const rows = Array.from({ length: logits.size(0) }, (_, i) => i);
-  const floats = (pick: (i: number) => number) => tensor(Float32Array.from(rows, pick), { device: place });
-  const whole = (pick: (i: number) => number) => integers(rows.map(pick), { device: place });
-  const [ids, logp] = aten<Tensor[]>(
-    'attune::sample',
+  const rows = logits.size(0);
+  const drawn = sampleNext(
     logits.to(place),
-    floats((i) => [0, 0.7, 1, 1.3][i % 4] as number),
-    whole((i) => (i % 3 === 0 ? 50 : 0)),
-    floats((i) => (i % 2 === 0 ? 0.9 : 1)),
-    floats((i) => (i % 5 === 0 ? 0.05 : 0)),
-    whole((i) => i),
-    whole((i) => i * 7),
-  ) as [Tensor, Tensor];
-  return { ids: ids.numbers(), logp };
+    rules(rows, place),
+    whole(rows, (i) => i * 7, place),
+  );
+  return { ids: drawn.ids.numbers(), logp: drawn.logp };
+}
+
+/** In bf16 many words have the same logit, and a fifth of them −∞. */
+function someLogits(rows: number, words: number, dtype: DType): Tensor {
+  const logits = randn([rows, words]).mul(3);
+  if (dtype === 'bfloat16') logits.narrow(1, 0, Math.floor(words / 5)).fill_(Number.NEGATIVE_INFINITY);
+  return logits.to(dtype);
 }
 
 const sizes: [rows: number, words: number][] = hasCuda
@@ -30,10 +52,12 @@ const sizes: [rows: number, words: number][] = hasCuda
   : [[64, 5000]];
 
 describe(`drawing on ${device}`, () => {
-  it.each(sizes)('%i rows of %i words', (rows, words) =>
+  it.each(
+    sizes.flatMap(([rows, words]) => (['float32', 'bfloat16'] as const).map((dtype) => [rows, words, dtype] as const)),
+  )('%i rows of %i words in %s', (rows, words, dtype) =>
     scope(() => {
       seed(3);
-      const logits = randn([rows, words]).mul(3);
+      const logits = someLogits(rows, words, dtype);
       const here = draw(logits, 'cpu');
       const there = draw(logits, device);
       // Two words whose cumulative probabilities lie within a rounding of the drawn number may change places.
@@ -46,4 +70,70 @@ describe(`drawing on ${device}`, () => {
       expect(gap(pick(there.logp), pick(here.logp))).toBeLessThanOrEqual(1e-4);
     }),
   );
+
+  it.each(sizes)('gives a row of %i the same alone, of %i words', (rows, words) =>
+    scope(() => {
+      seed(4);
+      const logits = someLogits(rows, words, 'bfloat16').to(device);
+      const counters = whole(rows, (i) => i * 7, device);
+      const rule = rules(rows, device);
+      const all = sampleNext(logits, rule, counters);
+      for (const row of [0, 1, rows - 2]) {
+        const own = Object.fromEntries(Object.entries(rule).map(([name, of]) => [name, of.narrow(0, row, 1).clone()]));
+        const alone = sampleNext(
+          logits.narrow(0, row, 1).clone(),
+          own as unknown as RuleTensors,
+          counters.narrow(0, row, 1).clone(),
+        );
+        for (const part of ['ids', 'logp', 'kept'] as const)
+          expect(alone[part].numbers()).toEqual([all[part].numbers()[row]]);
+      }
+    }),
+  );
+
+  it.each(sizes)('moves %i rows on by themselves, of %i words', (rows, words) =>
+    scope(() => {
+      seed(5);
+      const turns = 3;
+      const logits = someLogits(rows, words, 'bfloat16').to(device);
+      const rule = rules(rows, device);
+      const state = {
+        ids: whole(rows, () => -1, device),
+        positions: whole(rows, (i) => 5 * i, device),
+        limits: whole(rows, (i) => 5 * i + (i % 4), device),
+        turns: whole(rows, () => 0, device),
+      };
+      // one column more than there are rows: it stays as it is
+      const out = {
+        ids: full([turns, rows + 1], -7, { dtype: 'int64', device }),
+        logp: full([turns, rows + 1], -7, { device }),
+        kept: full([turns, rows + 1], -7, { device }),
+      };
+      for (let step = 0; step < turns + 1; step++) {
+        const positions = Array.from({ length: rows }, (_, i) => 5 * i + Math.min(step, i % 4));
+        expect(state.positions.numbers()).toEqual(positions);
+        const counters = integers(
+          positions.map((position) => position + 1),
+          { device },
+        );
+        const expected = sampleNext(logits, rule, counters);
+        sampleAndAdvance(logits, rule, state, out);
+        expect(state.ids.numbers()).toEqual(expected.ids.numbers());
+        expect(new Set(state.turns.numbers())).toEqual(new Set([(step + 1) % turns]));
+        for (const part of ['ids', 'logp', 'kept'] as const) {
+          const stored = out[part].select(0, step % turns).numbers();
+          expect(stored).toEqual([...expected[part].numbers(), -7]);
+        }
+      }
+    }),
+  );
+
+  it('refuses rows whose state does not fit', () =>
+    scope(() => {
+      const logits = randn([2, 10]).to(device);
+      const one = () => whole(1, () => 0, device);
+      const state = { ids: one(), positions: one(), limits: one(), turns: one() };
+      const out = { ids: whole(2, () => 0, device), logp: randn([2]).to(device), kept: randn([2]).to(device) };
+      expect(() => sampleAndAdvance(logits, rules(2, device), state, out)).toThrow(/per row/);
+    }));
 });

@@ -248,16 +248,6 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
   logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }
 
-void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device) {
-  const auto fits = [&](const Tensor& tensor, at::ScalarType type) {
-    return tensor.dim() == 1 && tensor.size(0) == rows && tensor.scalar_type() == type && tensor.is_contiguous();
-  };
-  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP}) TORCH_CHECK(fits(*tensor, at::kFloat), "one float32 per row");
-  for (const Tensor* tensor : {&rule.topK, &rule.seeds}) TORCH_CHECK(fits(*tensor, at::kLong), "one int64 per row");
-  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP, &rule.topK, &rule.seeds})
-    TORCH_CHECK(tensor->device() == device, "all inputs are on one device");
-}
-
 // logits[rows, size] on the CPU in f32.
 void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& counterOf, Drawn& out) {
   const int64_t rows = logits.size(0), size = logits.size(1);
@@ -277,6 +267,16 @@ void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& co
 }
 
 }  // namespace
+
+void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device) {
+  const auto fits = [&](const Tensor& tensor, at::ScalarType type) {
+    return tensor.dim() == 1 && tensor.size(0) == rows && tensor.scalar_type() == type && tensor.is_contiguous();
+  };
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP}) TORCH_CHECK(fits(*tensor, at::kFloat), "one float32 per row");
+  for (const Tensor* tensor : {&rule.topK, &rule.seeds}) TORCH_CHECK(fits(*tensor, at::kLong), "one int64 per row");
+  for (const Tensor* tensor : {&rule.temperature, &rule.topP, &rule.minP, &rule.topK, &rule.seeds})
+    TORCH_CHECK(tensor->device() == device, "all inputs are on one device");
+}
 
 Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& counters) {
   TORCH_CHECK(logits.dim() == 2 && at::isFloatingType(logits.scalar_type()), "expected logits [B, V]");

@@ -14,6 +14,14 @@ struct Drawn {
   at::Tensor ids, logp, kept;
 };
 
+/** Rows that go on by themselves (advance.cc), one entry per row. */
+struct GoingRows {
+  at::Tensor last, positions, limits, turns;
+};
+
+/** Throws unless there is one entry per row, on the device. */
+void checkRule(const SamplingRule& rule, int64_t rows, const at::Device& device);
+
 /** The next token of each row of logits[rows, vocabulary]; a row's uniform number is that of (seed, counter). */
 Drawn sample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters);
 

@@ -154,7 +154,7 @@ void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, dou
 
 Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
   const Tensor none;
-  Tensor x = at::embedding(plan.embedding, rows.ids);
+  Tensor x = cudaGather(plan.embedding, rows.ids);
   for (const LayerPlan& layer : plan.layers) {
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = plan.cosines;  // the kernel reads the tables at the rows' positions itself

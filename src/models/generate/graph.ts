@@ -13,14 +13,13 @@ import {
   scope,
   type Tensor,
   tensor,
-  where,
   zeros,
 } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
 import type { Row } from './row.ts';
-import type { RuleTensors } from './sampling.ts';
+import { type DrawnTensors, type RuleTensors, sampleAndAdvance } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
@@ -48,11 +47,10 @@ export class GraphDecoder {
   /** The rows that the state on the device is of, as they were after the last collected step. */
   #resident: readonly Row[] = [];
   #started: Started | null = null;
-  /** The tokens of the last steps, [TOKENS_PER_LOOK, slots]; `#tick` is the next row to write. */
-  readonly #outIds: Tensor;
-  readonly #outLogp: Tensor;
-  readonly #outKept: Tensor;
-  readonly #tick: Tensor;
+  /** The tokens of the last steps, [TOKENS_PER_LOOK, slots]. */
+  readonly #out: DrawnTensors;
+  /** Where in `#out` each row's next token goes. */
+  readonly #turns: Tensor;
   readonly #recorder: Recorder;
   /** The tables that the graph was captured with: it reads them even after the decoder has made larger ones. */
   readonly #tables: Tensor[];
@@ -67,10 +65,12 @@ export class GraphDecoder {
     this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);
-    this.#outIds = keep(zeros([TOKENS_PER_LOOK, slots], { dtype: 'int64', device }));
-    this.#outLogp = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
-    this.#outKept = keep(zeros([TOKENS_PER_LOOK, slots], { device }));
-    this.#tick = keep(zeros([1], { dtype: 'int64', device }));
+    this.#out = {
+      ids: keep(zeros([TOKENS_PER_LOOK, slots], { dtype: 'int64', device })),
+      logp: keep(zeros([TOKENS_PER_LOOK, slots], { device })),
+      kept: keep(zeros([TOKENS_PER_LOOK, slots], { device })),
+    };
+    this.#turns = keep(zeros([slots], { dtype: 'int64', device }));
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
     this.#tables = tables.flatMap((table) => (table ? [keep(table.detach())] : []));
@@ -114,7 +114,7 @@ export class GraphDecoder {
   }
 
   #begin(graph: Recorded, rows: readonly Row[], steps: number, watched: boolean): void {
-    this.#tick.zero_();
+    this.#turns.zero_();
     this.#started = { graph, rows, steps: 0, watched };
     this.#more(steps);
   }
@@ -135,9 +135,9 @@ export class GraphDecoder {
     if (started === null) return;
     const { graph, rows, steps, watched } = started;
     this.#started = null;
-    const ids = this.#outIds.data() as BigInt64Array;
-    const logps = this.#outLogp.data() as Float32Array;
-    const kept = this.#outKept.data() as Float32Array;
+    const ids = this.#out.ids.data() as BigInt64Array;
+    const logps = this.#out.logp.data() as Float32Array;
+    const kept = this.#out.kept.data() as Float32Array;
     const going = rows.filter((row) => row.finish === null);
     const most = Math.max(0, ...going.map(tokensLeft)) - steps;
     const isFull = this.#sizeFor(going.length) === this.#sizeFor(rows.length); // else the next steps are of a smaller graph
@@ -162,17 +162,13 @@ export class GraphDecoder {
   #step(count: number): void {
     scope(() =>
       noGrad(() => {
-        const { ids: last, positions, limits, slots, rule } = this.#state.first(count);
-        const { ids, logp, kept } = this.#stepper.next({ ids: last, positions, slots }, rule);
-        const store = (to: Tensor, values: Tensor) =>
-          to.narrow(1, 0, count).indexCopy_(0, this.#tick, values.unsqueeze(0));
-        store(this.#outIds, ids);
-        store(this.#outLogp, logp);
-        store(this.#outKept, kept);
-        this.#tick.copy_(this.#tick.add(1).remainder(TOKENS_PER_LOOK));
-        const going = positions.lt(limits);
-        positions.copy_(where(going, positions.add(1), positions));
-        last.copy_(ids);
+        const { rule, ...rows } = this.#state.first(count);
+        sampleAndAdvance(
+          this.#stepper.logits(rows),
+          rule,
+          { ...rows, turns: this.#turns.narrow(0, 0, count) },
+          this.#out,
+        );
       }),
     );
   }
@@ -181,7 +177,7 @@ export class GraphDecoder {
     this.#recorder.dispose();
     this.#stepper.dispose();
     this.#state.dispose();
-    for (const own of [this.#outIds, this.#outLogp, this.#outKept, this.#tick, ...this.#tables]) own.dispose();
+    for (const own of [...Object.values(this.#out), this.#turns, ...this.#tables]) own.dispose();
   }
 }
 

@@ -129,6 +129,24 @@ export function sampleNext(logits: Tensor, rule: RuleTensors, counters: Tensor):
   return { ids, logp, kept };
 }
 
+/** Rows that go on by themselves, one entry per row. */
+export interface GoingRows {
+  /** The newest token of each. */
+  ids: Tensor;
+  positions: Tensor;
+  /** The last position of each. */
+  limits: Tensor;
+  /** Where in the tokens of the last steps a row's next one goes. */
+  turns: Tensor;
+}
+
+/** Draws the next token of each row, stores it in `out` [turns, rows or more] and moves the rows on (native/ops/decode/advance.cc). */
+export function sampleAndAdvance(logits: Tensor, rule: RuleTensors, rows: GoingRows, out: DrawnTensors): void {
+  const { ids, positions, limits, turns } = rows;
+  const state = [ids, positions, limits, turns];
+  aten('attune::sample_advance_', logits, ...ruleArguments(rule), ...state, out.ids, out.logp, out.kept);
+}
+
 /** Applies a repetition penalty to one row of logits, in place: those of `seen` tokens are divided if positive, else multiplied. */
 export function penalise(logits: Tensor, seen: Iterable<number>, penalty: number): void {
   const at = tensor(

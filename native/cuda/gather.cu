@@ -1,0 +1,24 @@
+// The rows of a table at some ids: the embedding at the beginning of a decoding step.
+#include "cuda/numbers.cuh"
+
+namespace attune {
+namespace {
+
+constexpr int kThreads = 128;
+
+__global__ void __launch_bounds__(kThreads) gatherKernel(const uint4* table, const int64_t* ids, uint4* out, int64_t pieces) {
+  waitForPrevious();
+  letNextBegin();
+  const uint4* from = table + ids[blockIdx.x] * pieces;
+  for (int64_t i = threadIdx.x; i < pieces; i += kThreads) out[blockIdx.x * pieces + i] = from[i];
+}
+
+}  // namespace
+
+void launchGather(const GatherArgs& args, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  launchInRow(gatherKernel, dim3(static_cast<unsigned>(args.rows)), kThreads, 1, stream, static_cast<const uint4*>(args.table), args.ids,
+              static_cast<uint4*>(args.out), args.bytes / 16);
+}
+
+}  // namespace attune
