@@ -19,16 +19,8 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import {
-  BLOCK,
-  blocksFor,
-  blocksInFlight,
-  blocksWithin,
-  type CacheSize,
-  cacheBytes,
-  checkFits,
-  mostSlots,
-} from './cache/cache.ts';
+import type { CacheSize } from './cache/cache.ts';
+import { checkCacheBound, plannedCache } from './cache-plan.ts';
 import { Engine } from './engine.ts';
 import {
   type GenerationRequest,
@@ -111,12 +103,7 @@ export class Sampler {
   constructor(model: Model, options: SamplerOptions = {}) {
     if (options.slots !== undefined && !(options.slots >= 1))
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
-    const { spec, dtype, device } = model.decoder;
-    const least = cacheBytes(spec, { blocks: 1 }, { dtype, device });
-    if (options.maxCacheBytes !== undefined && !(options.maxCacheBytes >= least))
-      throw new UserError(
-        `A cache of ${options.maxCacheBytes} bytes holds nothing: the least, ${BLOCK} tokens, takes ${least} bytes.`,
-      );
+    checkCacheBound(model.decoder, options.maxCacheBytes);
     this.#model = model;
     this.#options = options;
     this.#engine = new Engine(model, { service: options.reusePrefixes ?? false });
@@ -126,52 +113,7 @@ export class Sampler {
   /** The size of the cache that these requests would get: known, and bounded, before anything starts. */
   plan(requests: readonly GenerationRequest[]): CacheSize & { bytes: number } {
     if (this.#disposed) throw new SamplerDisposedError('This sampler was disposed: make another one.');
-    const { decoder } = this.#model;
-    // A request without samples would never be done.
-    for (const { samples = 1 } of requests)
-      if (!Number.isInteger(samples) || samples < 1)
-        throw new UserError(`Sampling is not possible with samples ${samples}: expected a whole number, 1 or more.`);
-    const needed = mostPositions(requests);
-    const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
-    const length = this.#options.maxLength ?? Math.ceil(needed / 64) * 64;
-    const most = mostSlots(decoder.spec, length, decoder);
-    const slots = this.#options.slots ?? (this.#options.reusePrefixes ? most : Math.max(1, Math.min(most, responses)));
-    if (needed > length) {
-      throw new UserError(
-        `A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`,
-      );
-    }
-    if (requests.some((request) => request.prompt.length === 0))
-      throw new UserError('A prompt needs at least one token.');
-    decoder.checkLength(needed);
-    const blocks = this.#blocksOf(requests, slots, length);
-    this.#checkEach(requests, blocks);
-    const size = { slots, length: Math.min(length, blocks * BLOCK), blocks };
-    const bytes = cacheBytes(decoder.spec, size, decoder);
-    checkFits(size, bytes, decoder.device, this.cacheBytes);
-    return { ...size, bytes };
-  }
-
-  /** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
-  #blocksOf(requests: readonly GenerationRequest[], slots: number, length: number): number {
-    const { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY } = this.#options;
-    const most = slots * blocksFor(length);
-    // a service, and whoever says how long sequences may be, gets room for any requests
-    const needed = reusePrefixes || maxLength !== undefined ? most : blocksInFlight(requests, slots);
-    // In steps, so that requests of nearly the same lengths do not need a new cache each time.
-    const step = Math.max(1, Math.ceil(most / 16));
-    const { decoder } = this.#model;
-    return Math.min(most, Math.ceil(needed / step) * step, blocksWithin(decoder.spec, maxCacheBytes, decoder));
-  }
-
-  /** Refuses a request that the cache cannot hold even alone. */
-  #checkEach(requests: readonly GenerationRequest[], blocks: number): void {
-    const positions = mostPositions(requests);
-    if (blocksFor(positions) <= blocks) return;
-    throw new UserError(
-      `A prompt with its new tokens needs ${positions} places; a cache of ${this.#options.maxCacheBytes} bytes (maxCacheBytes) has ${blocks * BLOCK}. ` +
-        'Ask for fewer new tokens, or allow a larger cache.',
-    );
+    return plannedCache(this.#model.decoder, this.#options, requests, this.cacheBytes);
   }
 
   /** How full the cache is, in blocks of 64 tokens, and how often a row had to give up its blocks so far. */
@@ -450,8 +392,5 @@ export function createSampler(model: Model, options: SamplerOptions = {}): Sampl
   return new Sampler(model, options);
 }
 
-/** Positions of the longest sequence that these requests can lead to. */
-const mostPositions = (requests: readonly GenerationRequest[]): number =>
-  requests.reduce((most, { prompt, maxNewTokens }) => Math.max(most, prompt.length + maxNewTokens), 1);
 const isWatched = (submission: Submitted): boolean => submission.watched;
 const isActive = (row: Row): boolean => row.slot >= 0 && row.finish === null;

@@ -1,0 +1,84 @@
+/** How large a sampler's cache has to be for its requests: known, and bounded, before anything starts. */
+import { UserError } from '../../errors.ts';
+import type { Decoder } from '../decoder/decoder.ts';
+import {
+  BLOCK,
+  blocksFor,
+  blocksInFlight,
+  blocksWithin,
+  type CacheSize,
+  cacheBytes,
+  checkFits,
+  mostSlots,
+} from './cache/cache.ts';
+import type { GenerationRequest } from './request.ts';
+
+/** What bounds the cache of a sampler: SamplerOptions explains each. */
+interface CacheBounds {
+  slots?: number;
+  maxLength?: number;
+  maxCacheBytes?: number;
+  reusePrefixes?: boolean;
+}
+
+/** Refuses a bound that holds not even one block. */
+export function checkCacheBound(decoder: Decoder, maxCacheBytes: number | undefined): void {
+  const least = cacheBytes(decoder.spec, { blocks: 1 }, decoder);
+  if (maxCacheBytes !== undefined && !(maxCacheBytes >= least))
+    throw new UserError(
+      `A cache of ${maxCacheBytes} bytes holds nothing: the least, ${BLOCK} tokens, takes ${least} bytes.`,
+    );
+}
+
+/** The cache for these requests. `held`: the bytes of the cache that it would replace. Refuses what cannot be held. */
+export function plannedCache(
+  decoder: Decoder,
+  bounds: CacheBounds,
+  requests: readonly GenerationRequest[],
+  held: number,
+): CacheSize & { bytes: number } {
+  // A request without samples would never be done.
+  for (const { samples = 1 } of requests)
+    if (!Number.isInteger(samples) || samples < 1)
+      throw new UserError(`Sampling is not possible with samples ${samples}: expected a whole number, 1 or more.`);
+  const needed = mostPositions(requests);
+  const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
+  const length = bounds.maxLength ?? Math.ceil(needed / BLOCK) * BLOCK;
+  const most = mostSlots(decoder.spec, length, decoder);
+  const slots = bounds.slots ?? (bounds.reusePrefixes ? most : Math.max(1, Math.min(most, responses)));
+  if (needed > length)
+    throw new UserError(`A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`);
+  if (requests.some((request) => request.prompt.length === 0))
+    throw new UserError('A prompt needs at least one token.');
+  decoder.checkLength(needed);
+  const blocks = blocksOf(decoder, bounds, requests, slots, length);
+  if (blocksFor(needed) > blocks)
+    throw new UserError(
+      `A prompt with its new tokens needs ${needed} places; a cache of ${bounds.maxCacheBytes} bytes (maxCacheBytes) has ${blocks * BLOCK}. ` +
+        'Ask for fewer new tokens, or allow a larger cache.',
+    );
+  const size = { slots, length: Math.min(length, blocks * BLOCK), blocks };
+  const bytes = cacheBytes(decoder.spec, size, decoder);
+  checkFits(size, bytes, decoder.device, held);
+  return { ...size, bytes };
+}
+
+/** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
+function blocksOf(
+  decoder: Decoder,
+  { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY }: CacheBounds,
+  requests: readonly GenerationRequest[],
+  slots: number,
+  length: number,
+): number {
+  const most = slots * blocksFor(length);
+  // a service, and whoever says how long sequences may be, gets room for any requests
+  const needed = reusePrefixes || maxLength !== undefined ? most : blocksInFlight(requests, slots);
+  // In steps, so that requests of nearly the same lengths do not need a new cache each time.
+  const step = Math.max(1, Math.ceil(most / 16));
+  return Math.min(most, Math.ceil(needed / step) * step, blocksWithin(decoder.spec, maxCacheBytes, decoder));
+}
+
+/** Positions of the longest sequence that these requests can lead to. */
+const mostPositions = (requests: readonly GenerationRequest[]): number =>
+  requests.reduce((most, { prompt, maxNewTokens }) => Math.max(most, prompt.length + maxNewTokens), 1);
