@@ -13,6 +13,7 @@ namespace attune {
 #ifdef ATTUNE_KERNELS
 at::Tensor cudaRope(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines, bool interleaved, float direction);
 at::Tensor cudaSwiglu(const at::Tensor& x);
+void cudaSwigluInto(const at::Tensor& x, at::Tensor& y);
 at::Tensor cudaSwigluBackward(const at::Tensor& x, const at::Tensor& gradient);
 
 /** Whether the norm kernels take rows of this tensor's last size. */
@@ -60,8 +61,8 @@ struct FewRowsProduct {
   double eps;
   bool gated, add;
 };
-/** Whether cudaProduct takes these rows and all these numbers of inputs and outputs. */
-bool cudaProductFits(const at::Tensor& x, c10::IntArrayRef widths);
+/** Whether cudaProduct multiplies so many rows by this matrix. */
+bool cudaProductFits(const at::Tensor& weight, int64_t rows);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
 void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out);

@@ -56,12 +56,15 @@ Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines,
   return y;
 }
 
-Tensor cudaSwiglu(const Tensor& x) {
+void cudaSwigluInto(const Tensor& x, Tensor& y) {
   const Launch launch(x);
-  const int64_t size = x.size(-1) / 2;
-  Tensor y = at::empty({x.size(0), size}, x.options());
-  launchSwiglu(kindOf(x), x.data_ptr(), y.data_ptr(), x.size(0), size, launch.stream);
+  launchSwiglu(kindOf(x), x.data_ptr(), y.data_ptr(), x.size(0), x.size(-1) / 2, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+Tensor cudaSwiglu(const Tensor& x) {
+  Tensor y = at::empty({x.size(0), x.size(-1) / 2}, x.options());
+  cudaSwigluInto(x, y);
   return y;
 }
 
@@ -124,12 +127,9 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
   return out;
 }
 
-bool cudaProductFits(const Tensor& x, c10::IntArrayRef widths) {
-  const Launch launch(x);
-  if (x.scalar_type() != at::kBFloat16) return false;
-  for (int64_t width : widths)
-    if (!productFits(x.size(0), width, width)) return false;
-  return true;
+bool cudaProductFits(const Tensor& weight, int64_t rows) {
+  const Launch launch(weight);
+  return weight.scalar_type() == at::kBFloat16 && productFits(rows, weight.size(1), weight.size(0));
 }
 
 void cudaProduct(const FewRowsProduct& in, Tensor& y) {

@@ -94,7 +94,7 @@ inline int multiprocessorsOfDevice() { return attributeOfDevice(cudaDevAttrMulti
 
 /** `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is. */
 template <typename... Parameters, typename... Arguments>
-void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, size_t memory, cudaStream_t stream,
+void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, size_t memory, cudaStream_t stream,
                       const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -107,7 +107,7 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, unsigned threads
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.blockDim = threads;
   config.dynamicSmemBytes = memory;
   config.stream = stream;
   config.attrs = attributes;
@@ -116,7 +116,7 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, unsigned threads
 }
 
 template <typename... Parameters, typename... Arguments>
-void launchInRow(void (*kernel)(Parameters...), dim3 grid, unsigned threads, unsigned cluster, cudaStream_t stream,
+void launchInRow(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, cudaStream_t stream,
                  const Arguments&... arguments) {
   launchWithMemory(kernel, grid, threads, cluster, 0, stream, arguments...);
 }

@@ -8,65 +8,102 @@ const shapes = [
   { rows: 16, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
   { rows: 1, heads: 14, groups: 2, size: 64, inner: 4864, width: 896, half: 32, window: 0, norm: false },
   { rows: 17, heads: 4, groups: 1, size: 96, inner: 800, width: 288, half: 24, window: 40, norm: true },
+  { rows: 24, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
+  { rows: 100, heads: 6, groups: 2, size: 64, inner: 352, width: 160, half: 32, window: 0, norm: true },
   { rows: 5, heads: 2, groups: 2, size: 256, inner: 96, width: 32, half: 128, window: 7, norm: true },
 ];
 const dtype: DType = hasCuda ? 'bfloat16' : 'float32';
 
-describe(`a plan of one layer on ${device}`, () => {
-  it.each(shapes)('$rows rows, $heads heads of $size, $width wide', (shape) =>
+/** A plan with random weights: what a step of its first rows gives, and where each row's keys and values lie in the cache. */
+function randomPlan(shape: (typeof shapes)[number], layers: number) {
+  const { rows, heads, groups, size, inner, width, half, window, norm } = shape;
+  const length = 300;
+  const indices = Array.from({ length: rows }, (_, i) => i);
+  const positions = indices.map((i) => (i * 67 + 41) % length);
+  const slots = indices.map((i) => rows - 1 - i);
+  const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
+  const vector = (count: number) => randn([count]).mul(0.1);
+  const angles = randn([5 * 64, half]);
+  const tables = scatteredTables(rows, 5); // of blocks of 64
+  const weights: Record<string, Tensor> = {
+    embedding: randn([rows, width]),
+    finalNorm: ones([width]),
+    'head.weight': matrix(96, width),
+  };
+  const settings: Record<string, number> = {
+    ...{ layers, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0 },
+  };
+  for (let i = 0; i < layers; i++) {
+    const layer: Record<string, Tensor> = {
+      attentionNorm: vector(width).add(1),
+      mlpNorm: vector(width).add(1),
+      'qkv.weight': matrix((heads + 2 * groups) * size, width),
+      'qkv.bias': vector((heads + 2 * groups) * size),
+      'out.weight': matrix(width, heads * size),
+      'up.weight': matrix(2 * inner, width),
+      'up.bias': vector(2 * inner),
+      'down.weight': matrix(width, inner),
+      keys: randn([rows * 5, 64, groups, size]),
+      values: randn([rows * 5, 64, groups, size]),
+    };
+    if (rows % 8 === 0) layer['out.bias'] = vector(width);
+    if (norm) {
+      layer.qNorm = vector(size).add(1);
+      layer.kNorm = vector(size).add(1);
+    }
+    for (const [name, value] of Object.entries(layer)) weights[`layers.${i}.${name}`] = value;
+    settings[`layers.${i}.scale`] = 1 / Math.sqrt(size);
+    settings[`layers.${i}.window`] = window;
+  }
+  const step = (place: string, type: DType, count = rows) => {
+    // the same numbers on both sides: those that bf16 holds
+    const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
+    const tensors: Record<string, Tensor> = {
+      cos: angles.cos().to(place),
+      sin: angles.sin().to(place),
+      tables: tables.to(place),
+    };
+    for (const [name, value] of Object.entries(weights)) tensors[name] = put(value);
+    const parts = [Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)];
+    const plan = aten<number>('attune::decode_plan', ...parts);
+    expect(plan >= 0 && aten<boolean>('attune::decode_plan_takes', plan, count)).toBe(true);
+    const given = [indices, positions, slots].map((values) => integers(values.slice(0, count), { device: place }));
+    const logits = aten('attune::decode_logits', plan, ...given);
+    aten('attune::decode_plan_free', plan);
+    const last = `layers.${layers - 1}`;
+    return { logits, keys: tensors[`${last}.keys`] as Tensor, values: tensors[`${last}.values`] as Tensor };
+  };
+  const blocks = tables.data() as Int32Array;
+  const places = positions.map(
+    (at, i) => (blocks[(slots[i] as number) * 5 + Math.floor(at / 64)] as number) * 64 + (at % 64),
+  );
+  return { step, places };
+}
+
+describe(`a plan on ${device}`, () => {
+  it.each(shapes)('of one layer: $rows rows, $heads heads of $size, $width wide', (shape) =>
     scope(() => {
       seed(3);
-      const { rows, heads, groups, size, inner, width, half, window, norm } = shape;
-      const length = 300;
-      const indices = Array.from({ length: rows }, (_, i) => i);
-      const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
-      const vector = (count: number) => randn([count]).mul(0.1);
-      const angles = randn([5 * 64, half]);
-      const tables = scatteredTables(rows, 5); // of blocks of 64
-      const weights: Record<string, Tensor> = {
-        embedding: randn([rows, width]),
-        finalNorm: ones([width]),
-        'head.weight': matrix(96, width),
-        'layers.0.attentionNorm': vector(width).add(1),
-        'layers.0.mlpNorm': vector(width).add(1),
-        'layers.0.qkv.weight': matrix((heads + 2 * groups) * size, width),
-        'layers.0.qkv.bias': vector((heads + 2 * groups) * size),
-        'layers.0.out.weight': matrix(width, heads * size),
-        'layers.0.up.weight': matrix(2 * inner, width),
-        'layers.0.up.bias': vector(2 * inner),
-        'layers.0.down.weight': matrix(width, inner),
-        'layers.0.keys': randn([rows * 5, 64, groups, size]),
-        'layers.0.values': randn([rows * 5, 64, groups, size]),
-      };
-      if (norm) {
-        weights['layers.0.qNorm'] = vector(size).add(1);
-        weights['layers.0.kNorm'] = vector(size).add(1);
-      }
-      const settings = {
-        ...{ layers: 1, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0 },
-        ...{ 'layers.0.scale': 1 / Math.sqrt(size), 'layers.0.window': window },
-      };
-      const on = (place: string, type: DType) => {
-        // the same numbers on both sides: those that bf16 holds
-        const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
-        const tensors: Record<string, Tensor> = {
-          cos: angles.cos().to(place),
-          sin: angles.sin().to(place),
-          tables: tables.to(place),
-        };
-        for (const [name, value] of Object.entries(weights)) tensors[name] = put(value);
-        const parts = [Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)];
-        const plan = aten<number>('attune::decode_plan', ...parts);
-        expect(plan >= 0 && aten<boolean>('attune::decode_plan_takes', plan, rows)).toBe(true);
-        const at = [indices, indices.map((i) => (i * 67 + 41) % length), indices.map((i) => rows - 1 - i)];
-        const logits = aten('attune::decode_logits', plan, ...at.map((values) => integers(values, { device: place })));
-        aten('attune::decode_plan_free', plan);
-        return { logits, keys: tensors['layers.0.keys'] as Tensor, values: tensors['layers.0.values'] as Tensor };
-      };
-      const here = on('cpu', 'float32');
-      const there = on(device, dtype);
+      const { step } = randomPlan(shape, 1);
+      const here = step('cpu', 'float32');
+      const there = step(device, dtype);
       for (const part of ['logits', 'keys', 'values'] as const)
         expect(gap(there[part], here[part])).toBeLessThanOrEqual(2e-2);
     }),
   );
+
+  it('of two layers: a row’s last keys and values are the same to the bit, whatever the rows beside it', () =>
+    scope(() => {
+      seed(4);
+      const { step, places } = randomPlan(shapes[0] as (typeof shapes)[number], 2);
+      const all = step(device, dtype);
+      for (const count of [1, 8, 9]) {
+        const few = step(device, dtype, count);
+        const at = integers(places.slice(0, count), { device });
+        const written = (cache: Tensor) =>
+          cache.flatten(0, 1).indexSelect(0, at).to({ dtype: 'float32', device: 'cpu' });
+        for (const part of ['keys', 'values'] as const)
+          expect(written(few[part]).data(), `${count} rows`).toEqual(written(all[part]).data());
+      }
+    }));
 });

@@ -25,14 +25,17 @@ __global__ void ropeKernel(RopeArgs a) {
   y[second] = narrow<T>(w * c + u * s);
 }
 
-// —— swiglu: a block has a row; V numbers at a time ————————————————————————————————————————————————————————
-constexpr int kSwigluThreads = 128;
+// —— swiglu: a block has a row or, where rows are few, a part of one; V numbers at a time ——————————————————————————————
+constexpr int kSwigluThreads = 128, kBlocksOfProcessor = 16;
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kSwigluThreads) swigluKernel(const T* x, T* y, int64_t size) {
   const T* gates = x + blockIdx.x * 2 * size;
   T* out = y + blockIdx.x * size;
-  for (int64_t i = threadIdx.x * V; i < size; i += kSwigluThreads * V) {
+  waitForPrevious();
+  letNextBegin();
+  const int64_t step = static_cast<int64_t>(gridDim.y) * kSwigluThreads * V;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.y) * kSwigluThreads + threadIdx.x) * V; i < size; i += step) {
     Run<T, V> gate, up, product;
     gate.load(gates + i);
     up.load(gates + size + i);
@@ -169,9 +172,12 @@ void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream) {
 
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream) {
   if (rows * size == 0) return;
-  const unsigned grid = static_cast<unsigned>(rows);
+  // Parts of rows in a decoding step: one after another, their loads would take longer than all of it.
+  const int64_t wanted = kBlocksOfProcessor * multiprocessorsOfDevice() / rows, passes = (size + 8 * kSwigluThreads - 1) / (8 * kSwigluThreads);
+  const int64_t parts = wanted < 1 ? 1 : wanted < passes ? wanted : passes;
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(parts));
   ATTUNE_BY_RUN(kind, size, isAligned(x) && isAligned(y),
-                (swigluKernel<T, V><<<grid, kSwigluThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), size)))
+                (launchInRow(swigluKernel<T, V>, grid, kSwigluThreads, 1, stream, static_cast<const T*>(x), static_cast<T*>(y), size)))
 }
 
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream) {

@@ -33,7 +33,9 @@ __global__ void normKernel(NormArgs a) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int pieces = row < a.rows ? static_cast<int>(a.size / V) : 0;
   const T *x = static_cast<const T*>(a.x) + row * a.size, *added = static_cast<const T*>(a.added) + row * a.size;
-  Run<T, V> held[kHeld], other[kHeld];
+  Run<T, V> held[kHeld], other[kHeld], weight[kHeld];
+  waitForPrevious();
+  letNextBegin();
 #pragma unroll
   for (int i = 0; i < kHeld; i++) {
     const int piece = threadIdx.x + i * blockDim.x;
@@ -41,6 +43,7 @@ __global__ void normKernel(NormArgs a) {
     other[i].clear();
     if (piece >= pieces) continue;
     held[i].load(x + piece * V);
+    weight[i].load(static_cast<const T*>(a.weight) + piece * V);
     if (a.added != nullptr) other[i].load(added + piece * V);
   }
   float squares = 0;
@@ -59,10 +62,9 @@ __global__ void normKernel(NormArgs a) {
   for (int i = 0; i < kHeld; i++) {
     const int piece = threadIdx.x + i * blockDim.x;
     if (piece >= pieces) continue;
-    Run<T, V> weight, y;
-    weight.load(static_cast<const T*>(a.weight) + piece * V);
+    Run<T, V> y;
 #pragma unroll
-    for (int j = 0; j < V; j++) y.set(j, wide(narrow<T>(held[i][j] * scale)) * weight[j]);
+    for (int j = 0; j < V; j++) y.set(j, wide(narrow<T>(held[i][j] * scale)) * weight[i][j]);
     y.store(static_cast<T*>(a.y) + row * a.size + piece * V);
   }
 }
@@ -159,9 +161,9 @@ void launchNorm(Kind kind, const NormArgs& args, cudaStream_t stream) {
   const dim3 block = blockOf(kind, args.size);
   const auto grid = static_cast<unsigned>((args.rows + block.y - 1) / block.y);
   if (pieceOf(kind, args.size) == 1) {
-    ATTUNE_BY_KIND(kind, (normKernel<T, 1><<<grid, block, 0, stream>>>(args)))
+    ATTUNE_BY_KIND(kind, (launchInRow(normKernel<T, 1>, grid, block, 1, stream, args)))
   } else {
-    ATTUNE_BY_KIND(kind, (normKernel<T, 16 / sizeof(T)><<<grid, block, 0, stream>>>(args)))
+    ATTUNE_BY_KIND(kind, (launchInRow(normKernel<T, 16 / sizeof(T)>, grid, block, 1, stream, args)))
   }
 }
 

@@ -203,13 +203,19 @@ void decodePlanFree(int64_t number) {
 
 bool DecodePlan::takes(int64_t rows) const {
   if (rows < 0) return false;
-  const LayerPlan& first = layers.front();
-  const int64_t widths[] = {width(), first.down.inputs(), heads * headSize(), groups() * headSize()};
-  if (embedding.device().is_cpu())
+  if (embedding.device().is_cpu()) {
+    const int64_t widths[] = {width(), layers.front().down.inputs(), heads * headSize(), groups() * headSize()};
     return embedding.scalar_type() == at::kFloat && isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)));
+  }
 #ifdef ATTUNE_KERNELS
-  return embedding.is_cuda() && cudaAttentionFits(headSize(), embedding.scalar_type()) &&
-         cudaProductFits(at::empty({rows, width()}, embedding.options()), widths);
+  // a plain matrix of more rows than ours is left to libtorch (step.cc); quantised ones have only our kernels
+  const auto fits = [&](const Linear& linear) {
+    return linear.quantised ? cudaQuantisedFits(*linear.quantised, rows) : cudaProductFits(linear.weight, 1);
+  };
+  return embedding.is_cuda() && embedding.scalar_type() == at::kBFloat16 && cudaAttentionFits(headSize(), at::kBFloat16) &&
+         std::all_of(layers.begin(), layers.end(), [&](const LayerPlan& layer) {
+           return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down);
+         });
 #else
   return false;
 #endif

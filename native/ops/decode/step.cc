@@ -4,8 +4,8 @@
 //
 // A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32. There a step of a small
 // model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators would have to be read from
-// memory again each time. On CUDA it is in bf16 for a few rows, five kernels per layer. Nothing here waits for the device, so that a
-// step can be captured as a graph (src/models/generate/graph.ts).
+// memory again each time. On CUDA it is in bf16: five kernels per layer for few rows, libtorch's products for more, beside our norm,
+// attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -134,8 +134,9 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
 #ifdef ATTUNE_KERNELS
 
-// As rmsNorm in src/tensor/functional.ts: libtorch's fused operator where there is one.
+// As rmsNorm in src/tensor/functional.ts: our kernel, or libtorch's fused operator where there is one.
 Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
+  if (cudaNormFits(x)) return cudaNorm(x, {}, weight, eps).y;
   static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
   if (fused.has_value()) {
     torch::jit::Stack stack{x, c10::IntArrayRef{x.size(1)}, weight, eps};
@@ -147,9 +148,28 @@ Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
   return wide.mul(scale).to(x.scalar_type()).mul(weight);
 }
 
+// The same by libtorch's products: for more rows than product.cu takes. The norm and SwiGLU are kernels of their own.
+void multiplyByLibrary(const FewRowsProduct& given, Tensor& y) {
+  const Tensor& bias = given.bias;
+  const Tensor turned = given.weight.t(), x = given.norm.defined() ? normedCuda(given.x, given.norm, given.eps) : given.x;
+  if (given.gated) {
+    cudaSwigluInto(at::linear(x, given.weight, bias), y);
+  } else if (!given.add) {
+    if (bias.defined())
+      at::addmm_out(y, bias, x, turned);
+    else
+      at::mm_out(y, x, turned);
+  } else {
+    at::addmm_out(y, y, x, turned);
+    if (bias.defined()) y.add_(bias);
+  }
+}
+
 void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, double eps, bool gated, bool add, Tensor& y) {
   if (linear.quantised) return cudaQuantisedProduct(*linear.quantised, x, linear.bias, norm, eps, gated, add, y);
-  cudaProduct({x, linear.weight, linear.bias, norm, eps, gated, add}, y);
+  const FewRowsProduct given{x, linear.weight, linear.bias, norm, eps, gated, add};
+  if (cudaProductFits(linear.weight, x.size(0))) return cudaProduct(given, y);
+  multiplyByLibrary(given, y);
 }
 
 Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
