@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 8] [--cores 0,1]`: the same training by one process of one thread and by
+ * `npm run bench -- dist [reward] [grpo] [--ranks 2] [--steps 8] [--cores 0,1] [--detail]`: the same training by one process of one thread and by
  * several, a reward model's step and a GRPO step on the 15M shape. All processes live side by side and take turns, a step each, so that
  * a machine whose speed changes from minute to minute is as fast for one as for the others; the readings are medians over the turns.
  *
@@ -9,9 +9,12 @@
  *
  * `ceiling` is what the machine gives: as many processes at once that have nothing to do with each other, each with a rank's share of
  * the work, until the last of them ends; `share_of_ceiling` is how much of that the ranks have. `by_processor` is the processor's
- * seconds of one process over those of the busiest rank: what cores that nobody disturbs would give if no rank ever waited. Also how
+ * seconds of one process over those of the busiest rank: what cores that nobody disturbs would give if no rank ever waited.
+ * `fastest_…` are the same of everybody's fastest turn instead of the medians: what others do on the host only ever makes a turn
+ * slower. Real-time priority is no good for this: Linux stops such a process for 50 ms of every second, each rank at another time. Also how
  * much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of rank 0
- * (`--trace folder` keeps it).
+ * (`--trace folder` keeps it). `--detail` writes every step of every process to stderr: its parts, and what of it the thread that
+ * computes ran.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -38,6 +41,10 @@ interface Step {
   collectives: number;
   /** Seconds of the processor, of all threads of the process. */
   processor: number;
+  /** Of these, the thread's that computes: the rest of the step it waited. */
+  computing: number;
+  /** A policy's parts of the step, in seconds. */
+  parts: Record<string, number>;
 }
 
 interface Work {
@@ -102,13 +109,22 @@ async function train({ kind, folder, steps, share }: Work): Promise<void> {
   for (let step = 0; step < steps; step++) {
     await turns.next();
     const before = group?.busySeconds ?? 0;
-    const used = process.cpuUsage();
+    const [used, ran] = [process.cpuUsage(), process.threadCpuUsage()];
     const { value } = await training.next();
     const { metrics } = value as TrainStep;
     const collectives = (group?.busySeconds ?? 0) - before;
-    const { user, system } = process.cpuUsage(used);
-    const processor = (user + system) / 1e6;
-    console.log(JSON.stringify({ seconds: metrics['train/step_time'], collectives, processor } as Step));
+    const parts = Object.fromEntries(
+      ['rollout', 'prepare', 'train'].flatMap((name) => {
+        const spent = metrics[`train/${name}_seconds`];
+        return spent === undefined ? [] : [[name, spent]];
+      }),
+    );
+    const seconds = metrics['train/step_time'] as number;
+    const [processor, computing] = [process.cpuUsage(used), process.threadCpuUsage(ran)].map(
+      ({ user, system }) => (user + system) / 1e6,
+    ) as [number, number];
+    const step: Step = { seconds, collectives, processor, computing, parts };
+    console.log(JSON.stringify(step));
   }
 }
 
@@ -187,6 +203,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       steps: { type: 'string', default: '8' },
       cores: { type: 'string' },
       trace: { type: 'string' },
+      detail: { type: 'boolean', default: false },
     },
   });
   const folder = mkdtempSync(join(tmpdir(), 'attune-bench-dist-'));
@@ -213,11 +230,19 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     );
     const turns: Turn[] = [];
     for (let turn = 0; turn < work.steps; turn++) {
-      const steps = { one: await inTurn(one), apart: await together(apart), many: await together(many) };
+      // Whoever comes later must not always be the same: the host may grow slower or faster all along.
+      const steps: Turn = { one: await inTurn(one), apart: [], many: [] };
+      for (const kind of turn % 2 === 0 ? (['apart', 'many'] as const) : (['many', 'apart'] as const))
+        steps[kind] = await together({ apart, many }[kind]);
       if (turn > 0) turns.push(steps);
+      if (values.detail) console.error(detailOf(steps));
     }
     await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
     const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
+    const fastest = (reading: (turn: Turn) => number) => Math.min(...turns.map(reading));
+    const fastestOne = fastest(({ one }) => Math.min(...seconds(one)));
+    const fastestApart = fastest(({ apart }) => Math.max(...seconds(apart)));
+    const fastestMany = fastest(({ many }) => mean(seconds(many)));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
       one_s: over(({ one }) => mean(seconds(one))),
@@ -226,12 +251,27 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       against_slower: over(({ one, many }) => Math.max(...seconds(one)) / mean(seconds(many))),
       ceiling: over(({ one, apart }) => mean(seconds(one)) / Math.max(...seconds(apart))),
       share_of_ceiling: over(({ apart, many }) => Math.max(...seconds(apart)) / mean(seconds(many))),
+      fastest_times_as_fast: fastestOne / fastestMany,
+      fastest_ceiling: fastestOne / fastestApart,
       by_processor: over(({ one, many }) => Math.max(...processor(one)) / Math.max(...processor(many))),
       collectives_share: over(({ many }) => mean(many.map(({ collectives }) => collectives)) / mean(seconds(many))),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
     };
   }
   rmSync(folder, { recursive: true });
+}
+
+/** Milliseconds of every process's step. */
+function detailOf(turn: Turn): string {
+  const ms = (value: number) => (1000 * value).toFixed(0);
+  const told = ({ seconds, computing, processor, collectives, parts }: Step) =>
+    [
+      `${ms(seconds)} (computing ${ms(computing)}, processor ${ms(processor)}, collectives ${ms(collectives)}`,
+      ...Object.entries(parts).map(([name, value]) => `${name} ${ms(value)}`),
+    ].join(', ');
+  return Object.entries(turn)
+    .flatMap(([name, steps]: [string, Step[]]) => steps.map((step) => `${name.padEnd(6)}${told(step)})`))
+    .join('\n');
 }
 
 interface TraceEvent {
@@ -245,7 +285,7 @@ interface TraceEvent {
 /** The share of the time in which gradients travelled that lies within the computing of micro-batches. */
 function hiddenShare(path: string): number {
   const { traceEvents } = JSON.parse(readFileSync(path, 'utf8')) as { traceEvents: TraceEvent[] };
-  const computing = traceEvents.filter(({ cat }) => cat === 'compute');
+  const computing = traceEvents.filter(({ name }) => name === 'micro-batch');
   // The small ones are counts and metrics.
   const exchanged = traceEvents.filter(({ cat, args }) => cat === 'collectives' && (args?.bytes ?? 0) > 100_000);
   const common = (a: TraceEvent, b: TraceEvent) =>

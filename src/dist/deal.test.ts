@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { computeDealt, dealByCost, microBatchSize, roundsBySize, roundsInOrder } from './deal.ts';
+import { Random } from '../random.ts';
+import { computeDealt, cutEvenly, dealByCost, roundsBySize, roundsInOrder } from './deal.ts';
 import { soloWorld } from './world.ts';
 
 it('gives every piece to one rank, and no rank much more than another', () => {
@@ -22,10 +23,41 @@ it('leaves ranks without work where there is too little', () => {
   expect(roundsBySize([1, 9, 2, 8, 1], 2)).toEqual([[1, 3], [2, 0], [4]]);
 });
 
-it('makes micro-batches small enough that every rank has one', () => {
-  expect(microBatchSize({ size: 1 }, 100, 1000)).toBe(100);
-  expect(microBatchSize({ size: 4 }, 1000, 100)).toBe(27);
-  expect(microBatchSize({ size: 4 }, 10, 100)).toBe(10);
+const sum = (values: readonly number[]) => values.reduce((all, value) => all + value, 0);
+
+/** Consecutive pieces of at most `size`, filled from the first on. */
+function filled(items: readonly number[], size: number): number[][] {
+  const pieces: number[][] = [];
+  for (const item of items) {
+    const last = pieces.at(-1);
+    if (last === undefined || sum(last) + item > size) pieces.push([item]);
+    else last.push(item);
+  }
+  return pieces;
+}
+
+it('cuts work such that every rank has about as much', () => {
+  const random = new Random('work');
+  const items = Array.from({ length: 200 }, () => random.int(20, 120));
+  const whole = sum(items);
+  for (const [size, most] of [
+    [2, 1e9],
+    [2, 4000],
+    [4, whole / 5], // five pieces for four ranks would keep three of them waiting
+    [8, 700],
+  ] as const) {
+    const pieces = cutEvenly({ size }, { whole, most }, (each) => filled(items, each));
+    expect(pieces.flat()).toEqual(items);
+    const sizes = pieces.map(sum);
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(most);
+    const loads = dealByCost(sizes, size).map((places) => sum(places.map((place) => sizes[place] as number)));
+    expect(Math.max(...loads)).toBeLessThan(1.08 * (whole / size));
+  }
+  expect(cutEvenly({ size: 1 }, { whole, most: 500 }, (each) => filled(items, each))).toEqual(filled(items, 500));
+  // Fewer items than ranks, items larger than a piece may be, nothing at all.
+  expect(cutEvenly({ size: 4 }, { whole: 7, most: 100 }, (each) => filled([3, 4], each))).toEqual([[3], [4]]);
+  expect(cutEvenly({ size: 2 }, { whole: 60, most: 10 }, (each) => filled([20, 20, 20], each))).toHaveLength(3);
+  expect(cutEvenly({ size: 2 }, { whole: 0, most: 10 }, (each) => filled([], each))).toEqual([]);
 });
 
 it('keeps the order of results', async () => {

@@ -1,4 +1,5 @@
 /** Who does what: pieces of work dealt over ranks, the same on every rank without asking. */
+import { traced } from './trace.ts';
 import type { World } from './world.ts';
 
 /**
@@ -29,9 +30,24 @@ export function roundsBySize(costs: readonly number[], ranks: number): number[][
   return roundsInOrder(order.length, ranks).map((round) => round.map((place) => order[place] as number));
 }
 
-/** The size of micro-batches, at most `most`, at which there is one for every rank; a little more, since pieces differ. */
-export function microBatchSize({ size }: Pick<World, 'size'>, most: number, whole: number): number {
-  return size === 1 ? most : Math.min(most, Math.ceil((1.05 * whole) / size));
+/**
+ * Pieces of at most `most` that make about the same work for every rank: as many for one as for another, and as small as that number
+ * allows. `cut` cuts the work, `whole` of it, into pieces of at most a given size.
+ */
+export function cutEvenly<T>(
+  { size }: Pick<World, 'size'>,
+  { whole, most }: { whole: number; most: number },
+  cut: (size: number) => T[],
+): T[] {
+  if (size === 1) return cut(most);
+  for (let rounds = Math.max(1, Math.ceil(whole / (size * most))); ; rounds++) {
+    const count = rounds * size;
+    for (let each = Math.max(1, whole / count); ; each *= 1.02) {
+      const pieces = cut(Math.min(most, Math.ceil(each)));
+      if (pieces.length <= count) return pieces;
+      if (each >= most) break;
+    }
+  }
 }
 
 /** Each piece is computed on one rank; every rank gets all results, in the order of the pieces. */
@@ -43,7 +59,7 @@ export async function computeDealt<Piece, Result>(
 ): Promise<Result[]> {
   const places = dealByCost(pieces.map(cost), world.size)[world.rank] as number[];
   const own: { place: number; result: Result }[] = [];
-  for (const place of places) own.push({ place, result: await compute(pieces[place] as Piece) });
+  for (const place of places) own.push({ place, result: await traced('piece', () => compute(pieces[place] as Piece)) });
   if (world.size === 1) return own.map(({ result }) => result);
   const all = (await world.gather(own)).flat();
   return all.sort((a, b) => a.place - b.place).map(({ result }) => result);

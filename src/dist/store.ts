@@ -2,7 +2,7 @@
  * The store that all ranks share: small texts by key, on rank 0's machine (TCPStore) or in a file (FileStore). Waiting is
  * done by asking again, so that a rank that has given up is noticed by whoever waits.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError } from '../errors.ts';
 import { native } from '../tensor/engine/native.ts';
 import { WorldError } from './failure.ts';
@@ -59,11 +59,20 @@ export class SharedStore {
     return this.#until(() => this.get(key), options);
   }
 
-  /** Waits until `count` ranks have come to this place. The error names those who have not. */
-  async barrier(name: string, rank: number, count: number, timeoutMs: number): Promise<void> {
+  /**
+   * Waits until `count` ranks have come to this place. The error names those who have not. Meanwhile it works, where there is `work`
+   * (a piece at a time; false when none is left): until all have come and one of them has none left.
+   */
+  async barrier(name: string, rank: number, count: number, timeoutMs: number, work?: () => boolean): Promise<void> {
     const here = (who: number) => `barrier/${name}/${who}`;
     await this.set(here(rank), '1');
     await this.add(`barrier/${name}`, 1);
+    const workless = `barrier/${name}/workless`;
+    if (work !== undefined)
+      while ((await this.add(workless, 0)) === 0 && work()) {
+        await this.throwIfAborted();
+        await nextTurn();
+      }
     const arrived = async () => ((await this.add(`barrier/${name}`, 0)) >= count ? true : undefined);
     const absent = async () => {
       const seen = await Promise.all(Array.from({ length: count }, (_, who) => this.get(here(who))));
@@ -74,6 +83,7 @@ export class SharedStore {
       what: `"${name}" on rank ${rank}`,
       missing: async () => `Missing: rank ${(await absent()).join(', rank ')}.`,
     });
+    if (work !== undefined) await this.add(workless, 1);
   }
 
   async #until<T>(

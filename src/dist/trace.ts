@@ -24,14 +24,18 @@ const groups = new Set<number>();
 /** The clock that native/dist reads too. */
 const now = () => Number(process.hrtime.bigint() / 1000n);
 
-/** Runs a function and remembers when, where a trace is written. */
+/** Runs a function and remembers when, where a trace is written; until its promise settles, where it gives one. */
 export function traced<T>(name: string, body: () => T): T {
   if (folder === undefined) return body();
   const begin = now();
+  const end = () => void spans.push({ name, track: 'compute', begin, end: now() });
+  let result: T | undefined;
   try {
-    return body();
+    result = body();
+    return result;
   } finally {
-    spans.push({ name, track: 'compute', begin, end: now() });
+    if (result instanceof Promise) result.then(end, end);
+    else end();
   }
 }
 

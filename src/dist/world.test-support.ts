@@ -92,6 +92,17 @@ seen.inOrder = values;
 const order: number[] = [];
 await world.firstThenRest('first', async () => void order.push(rank));
 seen.first = order;
+
+// Ranks work until all have come and one has nothing left to do: rank 0, which comes late.
+let [pieces, worked] = [rank === 0 ? 2 : 100_000, 0];
+if (rank === 0) await sleep(200);
+await world.meet('work', () => {
+  if (pieces-- === 0) return false;
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2);
+  worked++;
+  return true;
+});
+seen.worked = worked;
 try {
   await group.allReduce(keep(zeros([2, 2]).transpose(0, 1).narrow(0, 0, 1).expand(3, 2)));
 } catch (error) {

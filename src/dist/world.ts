@@ -27,8 +27,11 @@ export interface World {
   share<T>(value: T): Promise<T>;
   /** Every rank's value, in the order of ranks, on every rank. */
   gather<T>(value: T): Promise<T[]>;
-  /** Waits for every rank, however long: for places that ranks reach at very different times. */
-  meet(name: string): Promise<void>;
+  /**
+   * Waits for every rank, however long: for places that ranks reach at very different times. Meanwhile it works, where all ranks give
+   * it `work`, which does a piece and says false when none was left: until all have come and one of them has none left.
+   */
+  meet(name: string, work?: () => boolean): Promise<void>;
   /** Rank 0 does it first, the others when it is done: for what is cached on disk. */
   firstThenRest<T>(name: string, work: () => Promise<T>): Promise<T>;
   /** The group for tensors on a device; null in a world of one. */
@@ -44,7 +47,9 @@ export const soloWorld: World = {
   any: async (flag) => flag,
   share: async (value) => value,
   gather: async (value) => [value],
-  meet: async () => {},
+  meet: async (_, work) => {
+    while (work?.());
+  },
   firstThenRest: (_, work) => work(),
   groupFor: () => null,
   fail: async () => {},
@@ -161,8 +166,8 @@ export class SharedWorld implements World {
     return sizes.map((length, rank) => deserialize(all.subarray(rank * longest, rank * longest + length)) as T);
   }
 
-  meet(name: string): Promise<void> {
-    return this.#store.barrier(`${this.#meetings++} ${name}`, this.rank, this.size, patienceMs);
+  meet(name: string, work?: () => boolean): Promise<void> {
+    return this.#store.barrier(`${this.#meetings++} ${name}`, this.rank, this.size, patienceMs, work);
   }
 
   async firstThenRest<T>(name: string, work: () => Promise<T>): Promise<T> {

@@ -2,8 +2,12 @@
  * Rollouts of a step, with their scores: prompts are dealt over the ranks by the length that their responses are expected to
  * have, every rank samples and scores its own, and all ranks get all rollouts. A prompt's seed is that of its place in the
  * step, so that the samples do not depend on who draws them.
+ *
+ * A rank that is done before others measures its rollouts meanwhile (`Measuring`), in pieces; those that nobody came to are dealt
+ * over all ranks when all rollouts are there. What is measured of a piece does not depend on who does it.
  */
-import { dealByCost } from '../dist/deal.ts';
+import { computeDealt, dealByCost } from '../dist/deal.ts';
+import { traced } from '../dist/trace.ts';
 import type { World } from '../dist/world.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
@@ -17,6 +21,16 @@ export interface DrawOptions extends RolloutOptions {
   exact?: boolean;
   /** How long responses to a prompt were before. */
   lengths?: ExpectedLengths;
+  measuring?: Measuring;
+}
+
+/** What is computed for rollouts one by one, without those of other ranks: their log-probs under a reference, say. */
+export interface Measuring {
+  /** The rollouts of a rank in pieces, the same on every rank. */
+  pieces(rollouts: readonly Rollout[]): Rollout[][];
+  cost(piece: readonly Rollout[]): number;
+  /** Fields to add to each rollout of a piece. */
+  measure(piece: readonly Rollout[]): Partial<Rollout>[];
 }
 
 export async function drawRollouts(
@@ -34,20 +48,55 @@ export async function drawRollouts(
   for (const part of exact ? places.map((place) => [place]) : places.length > 0 ? [places] : []) {
     const asked = part.map((place) => prompts[place] as PolicyPrompt);
     const seeds = (k: number) => options.seeds(part[k] as number);
-    for (const rollout of await sampleRollouts(sampler, tokenizer, asked, { ...options, seeds })) {
+    const sample = () => sampleRollouts(sampler, tokenizer, asked, { ...options, seeds });
+    for (const rollout of await traced('sample', sample)) {
       rollout.group = part[rollout.group] as number;
       own.push(rollout);
     }
   }
   const seconds = (performance.now() - started) / 1000;
   if (own.length > 0) await scoreRollouts(scorer, own, signal);
-  // Lengths differ: a rank may be done minutes before another, longer than a collective waits.
-  await world.meet('rollouts');
-  const rollouts =
-    world.size === 1 ? own : (await world.gather(own.map(carried))).flat().map((one) => restored(one, prompts));
+  const rollouts = await exchanged(own, prompts, options);
   rollouts.sort((a, b) => a.group - b.group || a.rolloutIndex - b.rolloutIndex);
   for (const rollout of rollouts) lengths?.saw(rollout);
   return { rollouts, seconds };
+}
+
+/** Every rank's rollouts, on every rank, all of them measured. */
+async function exchanged(
+  own: readonly Rollout[],
+  prompts: readonly PolicyPrompt[],
+  { world, measuring }: Pick<DrawOptions, 'world' | 'measuring'>,
+): Promise<Rollout[]> {
+  const pieces = measuring?.pieces(own) ?? [];
+  let measured = 0;
+  const work = () => {
+    const piece = pieces[measured];
+    if (piece === undefined) return false;
+    measured++;
+    assignEach(
+      piece,
+      traced('measure', () => (measuring as Measuring).measure(piece)),
+    );
+    return true;
+  };
+  // Lengths differ: a rank may be done minutes before another, longer than a collective waits.
+  await world.meet('rollouts', measuring && work);
+  if (world.size === 1) return [...own];
+  const all = (await world.gather({ rollouts: own.map(carried), measured })).map((each) => ({
+    ...each,
+    rollouts: each.rollouts.map((one) => restored(one, prompts)),
+  }));
+  if (measuring) {
+    const left = all.flatMap((each) => measuring.pieces(each.rollouts).slice(each.measured));
+    const found = left.length === 0 ? [] : await computeDealt(world, left, measuring.cost, measuring.measure);
+    for (const [i, piece] of left.entries()) assignEach(piece, found[i] as Partial<Rollout>[]);
+  }
+  return all.flatMap((each) => each.rollouts);
+}
+
+function assignEach(rollouts: readonly Rollout[], fields: readonly Partial<Rollout>[]): void {
+  for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, fields[i]);
 }
 
 /** What the others do not know of a rollout; the prompt they do. */

@@ -12,6 +12,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { meanMetrics } from '../../algorithms/metrics.ts';
+import { traced } from '../../dist/trace.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { scheduleFactor } from '../../nn/index.ts';
@@ -297,7 +298,7 @@ class Loop {
     const { norm, scale } = await this.#gradients.clip(maxGradNorm);
     const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
     if (finite) {
-      await optimizer.step(scale);
+      await traced('optimizer', () => optimizer.step(scale));
       this.#updatesApplied++;
       this.state.skippedInRow = 0;
     } else {

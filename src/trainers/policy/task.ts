@@ -6,13 +6,13 @@
  * several times (`ppoEpochs`, `nMinibatches`) in micro-batches of a token budget.
  */
 import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
-import { computeDealt, microBatchSize } from '../../dist/deal.ts';
+import { computeDealt, cutEvenly } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { packedTokens } from '../../models/decoder/responses.ts';
 import type { Decoder, Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
 import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
-import { drawRollouts, ExpectedLengths } from '../../rollouts/drawing.ts';
+import { drawRollouts, ExpectedLengths, type Measuring } from '../../rollouts/drawing.ts';
 import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
@@ -96,7 +96,7 @@ export class PolicyTask implements TrainTask {
     const started = performance.now();
     await wholeWeights();
     const { sampled, trained, asked, seconds } = await this.#sample(number, signal);
-    await this.#scoreLogprobs(trained);
+    await this.#measureAll(trained);
     computeAdvantages(algorithm, this.#options(), trained);
     const { epoch } = prompts;
     await store?.add(storedRollouts(sampled, { step: number, epoch, tokens: config.saveTokens }));
@@ -128,7 +128,7 @@ export class PolicyTask implements TrainTask {
         if (missing <= 0) break;
         const batch = prompts.take(missing);
         const seeds = rolloutSeeds(config.seed, step, round);
-        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths };
+        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths, measuring: this.#measuring };
         const { rollouts, seconds: spent } = await drawRollouts(sampler, tokenizer, scorer, batch, drawing);
         seconds += spent;
         signal?.throwIfAborted();
@@ -147,24 +147,61 @@ export class PolicyTask implements TrainTask {
     return { sampled, trained, asked, seconds };
   }
 
-  /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, before the first update. */
-  async #scoreLogprobs(rollouts: Rollout[]): Promise<void> {
-    const { config, options, model, critic, reference, world = soloWorld } = this.#parts;
+  /** What is added to every rollout before the first update: see #measure. */
+  get #measures(): { reference: boolean; own: boolean; recompute: boolean } {
+    const { config, options, critic, reference } = this.#parts;
     const severalUpdates = options.ppoEpochs * config.nMinibatches > 1;
     const recompute = config.oldLogprobs === 'trainer' && severalUpdates;
-    if (reference === null && critic === null && !recompute) return;
-    const score = (part: readonly Rollout[]) => {
-      const frozen = reference?.use((other) => scoreLogprobs(other, null, part, config));
-      const own = critic !== null || recompute ? scoreLogprobs(model, critic, part, config) : undefined;
-      return part.map((_, i) => ({
-        ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
-        ...(own?.values === undefined ? {} : { values: own.values[i] }),
-        ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
-      }));
+    return { reference: reference !== null, own: critic !== null || recompute, recompute };
+  }
+
+  /**
+   * Whether ranks measure rollouts before they know those of the others. Not where groups may be dropped first, nor with --exact, whose
+   * micro-batches do not depend on the number of ranks.
+   */
+  get #measuresEarly(): boolean {
+    const { config, options, world = soloWorld } = this.#parts;
+    const { reference, own } = this.#measures;
+    return (
+      process.env.ATTUNE_EARLY !== '0' &&
+      world.size > 1 &&
+      !config.exact &&
+      !options.dropEqualGroups &&
+      (reference || own)
+    );
+  }
+
+  /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, of each rollout. */
+  #measure = (part: readonly Rollout[]): Partial<Rollout>[] => {
+    const { config, model, critic, reference } = this.#parts;
+    const { own: isOwn, recompute } = this.#measures;
+    const frozen = reference?.use((other) => scoreLogprobs(other, null, part, config));
+    const own = isOwn ? scoreLogprobs(model, critic, part, config) : undefined;
+    return part.map((_, i) => ({
+      ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
+      ...(own?.values === undefined ? {} : { values: own.values[i] }),
+      ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
+    }));
+  };
+
+  get #measuring(): Measuring | undefined {
+    if (!this.#measuresEarly) return undefined;
+    const { config, model } = this.#parts;
+    const pieces = (rollouts: readonly Rollout[]) => {
+      const size = this.#packedTokens(rollouts) / earlyPieces;
+      return byTokens(rollouts, Math.min(config.microBatchTokens, Math.max(leastTokens, size)), model.decoder);
     };
+    return { pieces, cost: this.#packedTokens, measure: this.#measure };
+  }
+
+  /** Measures all rollouts, dealt over the ranks, unless that was done early. */
+  async #measureAll(rollouts: Rollout[]): Promise<void> {
+    const { reference, own } = this.#measures;
+    if (this.#measuresEarly || !(reference || own)) return;
+    const { world = soloWorld } = this.#parts;
     const parts = this.#microBatches(rollouts);
-    const scored = (await computeDealt(world, parts, tokensOf, score)).flat();
-    for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, scored[i]);
+    const measured = (await computeDealt(world, parts, this.#packedTokens, this.#measure)).flat();
+    for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, measured[i]);
   }
 
   /** Adapts the KL coefficient for the next step; returns the one that was used. */
@@ -190,7 +227,11 @@ export class PolicyTask implements TrainTask {
       const lengths = part.map(({ responseIds }) => responseIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
-      const metrics = await update(this.#microBatches(part), (batch) => backwardRollouts(batch, context), tokensOf);
+      const metrics = await update(
+        this.#microBatches(part),
+        (batch) => backwardRollouts(batch, context),
+        this.#packedTokens,
+      );
       if (updates === 0) Object.assign(first, firstTerms(metrics));
       if (metrics.kl !== undefined) kls.push(metrics.kl);
       updates++;
@@ -203,13 +244,16 @@ export class PolicyTask implements TrainTask {
     return { updates, train_seconds: seconds, train_tokens_per_second: tokens / seconds, ...first, ...kl };
   }
 
-  /** Micro-batches with something for every rank or, with --exact, such as do not depend on the number of ranks. */
+  /** Micro-batches with as much for every rank or, with --exact, such as do not depend on the number of ranks. */
   #microBatches(rollouts: readonly Rollout[]): Rollout[][] {
     const { config, model, world = soloWorld } = this.#parts;
     const { microBatchTokens: most, exact } = config;
-    const budget = exact ? most : microBatchSize(world, most, packedTokens(rollouts, model.decoder));
-    return byTokens(rollouts, budget, model.decoder);
+    const cut = (tokens: number) => byTokens(rollouts, tokens, model.decoder);
+    return exact ? cut(most) : cutEvenly(world, { whole: this.#packedTokens(rollouts), most }, cut);
   }
+
+  /** What goes through the model for these rollouts. */
+  #packedTokens = (rollouts: readonly Rollout[]): number => packedTokens(rollouts, this.#parts.model.decoder);
 
   /** The rollouts of each update: `ppoEpochs` passes, each in `nMinibatches` parts. */
   *#passes(rollouts: readonly Rollout[], step: number): Generator<Rollout[]> {
@@ -248,6 +292,10 @@ export class PolicyTask implements TrainTask {
     return { ...this.#parts.options, klCoef: this.#klCoef };
   }
 }
+
+/** Into how many pieces a rank cuts its rollouts to measure them early, and how small they may be: smaller ones compute less well. */
+const earlyPieces = 4;
+const leastTokens = 512;
 
 const tokensOf = (rollouts: readonly Rollout[]) => rollouts.reduce((sum, { ids }) => sum + ids.length, 0);
 
