@@ -40,9 +40,18 @@ struct HeadGradients {
 /** Gradients of q, k and v may be undefined; those of the weights are where they are not wanted. */
 HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool wantWeights);
 
-/** One AdamW update of f32 masters, and of their half-precision copies where `parameters` is not empty; all on one device. */
+/** Whether the parts of a projection's LoRA can be joined in one launch: they are few, and of one dtype on one device. */
+bool cudaJoinFits(const at::Tensor& x, at::TensorList parts);
+/** All parts' A below one another [R, K] and their B as blocks of a matrix [M, R], times their scales, in x's dtype (lora_linear.cc). */
+std::pair<at::Tensor, at::Tensor> cudaJoin(const at::Tensor& x, int64_t outputs, at::TensorList parts, at::ArrayRef<double> scales,
+                                           at::IntArrayRef starts);
+
+/**
+ * One AdamW update of f32 masters, and of their half-precision copies where `parameters` is not empty; all on one device. Gradients
+ * are multiplied with `factor` where it is defined; NaN leaves everything as it is.
+ */
 void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
-                at::TensorList parameters, const AdamWRule& rule);
+                at::TensorList parameters, const AdamWRule& rule, const at::Tensor& factor);
 /** The sum of squares of all tensors, f64; they are of one dtype and on one device. */
 at::Tensor cudaSquares(at::TensorList tensors);
 

@@ -35,6 +35,11 @@ export class MetricSums {
     );
   }
 
+  /** A sum so far, as it is held: reading a tensor would wait for the device. */
+  get(name: string): number | Tensor | undefined {
+    return this.#tensors.get(name) ?? this.#numbers[name];
+  }
+
   /** The combined metrics; frees what was gathered. */
   read(): Record<string, number> {
     const names = [...this.#tensors.keys()];

@@ -111,13 +111,16 @@ export class AdamW {
   get steps(): number {
     return this.#steps;
   }
-  /** Whether `step` scales gradients as it reads them, so that clipping needs no pass of its own. */
-  get scalesGradients(): boolean {
+  /** Whether `step` takes a factor for the gradients that is still being computed: then nothing waits for the norm before the update. */
+  get scalesOnDevice(): boolean {
     return this.#fused && this.#slots.length > 0 && this.#slots.every(({ master }) => hasOwnKernel(master));
   }
 
-  /** Updates every parameter that has a gradient, times `scale`; the others stay as they are. */
-  step(scale = 1): void {
+  /**
+   * Updates every parameter that has a gradient; the others stay as they are. Gradients are multiplied with `factor`, one f32 number
+   * on their device. Where it turns out to be NaN nothing is updated, and the caller says so afterwards (`takeBackStep`).
+   */
+  step(factor: Tensor | null = null): void {
     this.#steps++;
     scope(() =>
       noGrad(() => {
@@ -132,12 +135,18 @@ export class AdamW {
           group.push({ slot, gradient });
           groups.set(key, group);
         }
-        for (const group of groups.values()) this.#updateGroup(group, scale);
+        for (const group of groups.values()) this.#updateGroup(group, factor);
       }),
     );
   }
 
-  #updateGroup(group: Graded[], scale: number): void {
+  /** Counts the last step as none; gradients are still those that it had. */
+  takeBackStep(): void {
+    this.#steps--;
+    for (const slot of this.#slots) if (slot.parameter.grad !== null) slot.steps--;
+  }
+
+  #updateGroup(group: Graded[], factor: Tensor | null): void {
     const first = (group[0] as Graded).slot;
     if (this.#fused && hasOwnKernel(first.master)) {
       const { decay, steps, master, parameter } = first;
@@ -145,10 +154,12 @@ export class AdamW {
       const [masters, averages, squares] = lists as [Tensor[], Tensor[], Tensor[]];
       const gradients = group.map(({ gradient }) => gradient);
       const copies = master === parameter ? [] : group.map(({ slot }) => slot.parameter);
-      const rule = [this.lr, ...this.#betas, decay, this.#eps, steps, scale];
+      const rule = [this.lr, ...this.#betas, decay, this.#eps, steps, factor];
       aten('attune::adamw_masters_', masters, gradients, averages, squares, copies, ...rule);
       return;
     }
+    const scale = factor?.item() ?? 1;
+    if (Number.isNaN(scale)) return;
     if (scale !== 1)
       aten(
         '_foreach_mul_.Scalar',

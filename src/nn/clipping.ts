@@ -8,7 +8,7 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
       const gradients = gradientsOf(parameters);
       if (gradients.length === 0) return 0;
       if (hasCudaKernels() && gradients.every(({ device, dtype }) => device.startsWith('cuda') && dtype !== 'float64'))
-        return Math.sqrt(squaresOnDevice(gradients));
+        return Math.sqrt(squaresByKind(gradients).reduce((sum, each) => sum + each.item(), 0));
       // bf16 gradients are squared and summed in f32, f64 ones in f64
       const norms = gradients.map((gradient) => {
         const dtype = gradient.dtype === 'float64' ? 'float64' : 'float32';
@@ -21,8 +21,23 @@ export function gradNorm(parameters: Iterable<Tensor>): number {
   );
 }
 
+/** Σ g² of all gradients, f64, on their one CUDA device; null where our kernels do not take them. Waits for nothing. */
+export function gradSquares(parameters: Iterable<Tensor>): Tensor | null {
+  return scope(() =>
+    noGrad(() => {
+      const gradients = gradientsOf(parameters);
+      const device = gradients[0]?.device;
+      if (device === undefined || gradients.some((gradient) => gradient.device !== device)) return null;
+      if (gradients.some(({ dtype }) => dtype === 'float64') || (device.startsWith('cuda') && !hasCudaKernels()))
+        return null;
+      const sums = squaresByKind(gradients);
+      return sums.slice(1).reduce((sum, each) => sum.add(each), sums[0] as Tensor);
+    }),
+  );
+}
+
 /** One launch for all gradients of a dtype and device. */
-function squaresOnDevice(gradients: readonly Tensor[]): number {
+function squaresByKind(gradients: readonly Tensor[]): Tensor[] {
   const groups = new Map<string, Tensor[]>();
   for (const gradient of gradients) {
     const key = `${gradient.dtype} ${gradient.device}`;
@@ -30,9 +45,7 @@ function squaresOnDevice(gradients: readonly Tensor[]): number {
     group.push(gradient);
     groups.set(key, group);
   }
-  let sum = 0;
-  for (const group of groups.values()) sum += aten<Tensor>('attune::sum_of_squares', group).item();
-  return sum;
+  return [...groups.values()].map((group) => aten<Tensor>('attune::sum_of_squares', group));
 }
 
 /** The factor that brings a gradient of this norm to at most `maxNorm` (0 = never). */

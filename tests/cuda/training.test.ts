@@ -1,12 +1,13 @@
 /** The operators of a training step on the device against the CPU: norms, heads, SwiGLU, log-probs, AdamW; also odd sizes. */
 import { describe, expect, it } from 'vitest';
-import { AdamW, clipGradNorm, gradNorm } from '../../src/nn/index.ts';
+import { AdamW, clipGradNorm, gradNorm, gradSquares } from '../../src/nn/index.ts';
 import {
   addRmsNorm,
   aten,
   type DType,
   linearLogprob,
   noGrad,
+  ones,
   randint,
   randn,
   scope,
@@ -161,10 +162,32 @@ describe.each(all)(`training on ${device} in %s`, (dtype, bound) => {
         const parameter = start.to({ device: place, dtype, copy: true });
         using optimizer = new AdamW([['p', parameter]], { lr: 1e-2 });
         parameter.grad = gradient.to({ device: place, dtype, copy: true });
-        optimizer.step(scale);
+        optimizer.step(tensor([scale], { device: place }));
         return optimizer.state()[0]?.exp_avg.to({ device: 'cpu', copy: true }) as Tensor;
       };
       expect(gap(update(device, 0.25), update('cpu', 0.25))).toBeLessThanOrEqual(bound / 4);
+    }));
+
+  it('an update whose loss or gradient is not finite is left out by the device itself', () =>
+    scope(() => {
+      for (const [loss, gradient, stays] of [
+        [1, 2, false],
+        [Number.NaN, 2, true],
+        [1, Number.POSITIVE_INFINITY, true],
+      ] as const) {
+        const parameter = ones([5], { device, dtype });
+        using optimizer = new AdamW([['p', parameter]], { lr: 0.5 });
+        parameter.grad = ones([5], { device, dtype }).mul(gradient);
+        const squares = gradSquares([parameter]) as Tensor;
+        optimizer.step(aten<Tensor>('attune::clip_factor', squares, tensor(loss, { device }), 1));
+        expect(parameter.numbers().every((value) => value === 1)).toBe(stays);
+        expect(
+          optimizer
+            .state()[0]
+            ?.exp_avg.numbers()
+            .every((value) => value === 0),
+        ).toBe(stays);
+      }
     }));
 
   it('the norm of gradients', () =>
@@ -194,7 +217,7 @@ describe.each(all)(`training on ${device} in %s`, (dtype, bound) => {
         using optimizer = new AdamW([['p', parameter]], { lr: 1e-2, weightDecay: 0.1, decays: () => true });
         for (let i = 0; i < 2; i++) {
           parameter.grad = gradient.narrow(0, from, size - from).to({ device, dtype, copy: true });
-          optimizer.step(0.3);
+          optimizer.step(tensor([0.3], { device }));
         }
         return noGrad(() => parameter.to({ device: 'cpu', dtype: 'float32', copy: true }));
       };

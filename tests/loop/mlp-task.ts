@@ -28,6 +28,7 @@ interface Batch {
 
 export interface MlpTask extends TrainTask {
   readonly model: Mlp;
+  readonly optimizer: AdamW;
   weights(): number[];
 }
 
@@ -42,6 +43,8 @@ export interface MlpOptions {
   /** Multiplies the loss of a step, to make it non-finite. */
   poison?: (step: number) => number;
   updatesPerStep?: number;
+  /** The update is started before the norm is known, as on CUDA. */
+  scalesOnDevice?: boolean;
   dataFingerprint?: string;
 }
 
@@ -50,7 +53,12 @@ const examplesPerStep = 8;
 export function mlpTask(options: MlpOptions): MlpTask {
   seed(3);
   const model = new Mlp();
-  const optimizer = new AdamW(model.namedParameters(), { lr: 0.01, weightDecay: 0.01 });
+  const { scalesOnDevice = false } = options;
+  const optimizer = new (class extends AdamW {
+    override get scalesOnDevice(): boolean {
+      return scalesOnDevice;
+    }
+  })(model.namedParameters(), { lr: 0.01, weightDecay: 0.01 });
   // A generator of the task's own stands for a data order that must be resumed at its position.
   let position = 12345;
   const random = () => {

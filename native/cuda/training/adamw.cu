@@ -51,8 +51,8 @@ struct Element {
 };
 
 /** As updateBlock in ops/training/adamw.cc. Every rounding is written out: the compiler may not fuse them in one place and not in another. */
-__device__ inline Element updated(const Element& old, float given, const UpdateRule& u) {
-  const float gradient = __fmul_rn(given, u.scale);
+__device__ inline Element updated(const Element& old, float given, float scale, const UpdateRule& u) {
+  const float gradient = __fmul_rn(given, scale);
   const float average = __fmaf_rn(gradient, u.fresh1, __fmul_rn(old.average, u.beta1));
   const float square = __fmaf_rn(__fmul_rn(gradient, gradient), u.fresh2, __fmul_rn(old.square, u.beta2));
   const float length = __fmaf_rn(__fsqrt_rn(square), u.correction2, u.eps);
@@ -60,7 +60,7 @@ __device__ inline Element updated(const Element& old, float given, const UpdateR
 }
 
 template <typename G, typename P, int V>
-__device__ void updateRuns(const UpdatedTensor& t, int64_t begin, const UpdateRule& rule) {
+__device__ void updateRuns(const UpdatedTensor& t, int64_t begin, float scale, const UpdateRule& rule) {
   constexpr int kSteps = static_cast<int>(kPerBlock / (kThreads * V)), kAtOnce = V == 1 ? 1 : 2;
   const int64_t end = begin + kPerBlock < t.size ? begin + kPerBlock : t.size;
 #pragma unroll 1
@@ -83,7 +83,7 @@ __device__ void updateRuns(const UpdatedTensor& t, int64_t begin, const UpdateRu
       Run<P, V> parameter;
 #pragma unroll
       for (int j = 0; j < V; j++) {
-        const Element now = updated({master[i][j], average[i][j], square[i][j]}, gradient[i][j], rule);
+        const Element now = updated({master[i][j], average[i][j], square[i][j]}, gradient[i][j], scale, rule);
         master[i].set(j, now.master);
         average[i].set(j, now.average);
         square[i].set(j, now.square);
@@ -99,14 +99,16 @@ __device__ void updateRuns(const UpdatedTensor& t, int64_t begin, const UpdateRu
 
 template <typename G, typename P>
 __global__ void __launch_bounds__(kThreads) updateKernel(const __grid_constant__ Updated all) {
+  const float scale = all.rule.factor == nullptr ? 1.0f : *all.rule.factor;
+  if (isnan(scale)) return;
   const int which = tensorOf(all, blockIdx.x);
   const UpdatedTensor& t = all.tensors[which];
   const int64_t begin = static_cast<int64_t>(blockIdx.x - all.firstBlock[which]) * kPerBlock;
   // the last block of a tensor may end within a run
   if (all.aligned[which] && (begin + kPerBlock <= t.size || t.size % kRun == 0))
-    updateRuns<G, P, kRun>(t, begin, all.rule);
+    updateRuns<G, P, kRun>(t, begin, scale, all.rule);
   else
-    updateRuns<G, P, 1>(t, begin, all.rule);
+    updateRuns<G, P, 1>(t, begin, scale, all.rule);
 }
 
 /** The sum over the block, in thread 0. */

@@ -53,6 +53,24 @@ void launchHeads(Kind kind, const HeadsArgs& args, cudaStream_t stream);
 int64_t headsBackwardBlocks(int64_t rows);
 void launchHeadsBackward(Kind kind, const HeadsBackwardArgs& args, cudaStream_t stream);
 
+constexpr int kMostJoined = 8;
+
+/** A part of a projection's LoRA: A `down` [ranks, inputs] and B `up` [rows, ranks], which changes the outputs from `start` on. */
+struct JoinPart {
+  const void *down, *up;
+  int64_t firstRank, ranks, start, rows;
+  float scale;
+};
+
+struct JoinArgs {
+  JoinPart parts[kMostJoined];  // in the order of their ranks
+  int count;
+  void *down, *up;  // [ranks, inputs] and [outputs, ranks]
+  int64_t ranks, inputs, outputs;
+};
+
+void launchJoin(Kind model, Kind parts, const JoinArgs& args, cudaStream_t stream);
+
 /** One tensor of an update; `parameter` is the half-precision copy of the master, or null. */
 struct UpdatedTensor {
   float *master, *average, *square;
@@ -64,7 +82,7 @@ struct UpdatedTensor {
 /** The constants of an AdamW update (ops/training/adamw.cc). */
 struct UpdateRule {
   float shrink, beta1, fresh1, beta2, fresh2, correction2, eps, rate;
-  float scale;  // of the gradient
+  const float* factor;  // of the gradient, on the device; null: 1. NaN: nothing is updated
 };
 
 /** Updates all tensors; `gradient` and `parameter` say in which numbers those are held. */

@@ -127,8 +127,36 @@ HeadGradients cudaHeadsBackward(const SplitHeads& given, const Tensor& dq, const
   return out;
 }
 
+bool cudaJoinFits(const Tensor& x, at::TensorList parts) {
+  if (!x.is_cuda() || !isKind(x) || parts.size() > 2 * kMostJoined) return false;
+  for (const Tensor& part : parts)
+    if (!isKind(part) || part.scalar_type() != parts[0].scalar_type() || part.device() != x.device()) return false;
+  return true;
+}
+
+std::pair<Tensor, Tensor> cudaJoin(const Tensor& x, int64_t outputs, at::TensorList parts, at::ArrayRef<double> scales,
+                                   at::IntArrayRef starts) {
+  const Launch launch(x);
+  std::vector<Tensor> dense;  // alive until the kernel is launched
+  JoinArgs args{};
+  for (size_t i = 0; i < scales.size(); i++) {
+    for (size_t each : {2 * i, 2 * i + 1}) dense.push_back(parts[each].contiguous());
+    const Tensor &a = dense[2 * i], &b = dense[2 * i + 1];
+    args.parts[args.count++] = {a.data_ptr(), b.data_ptr(), args.ranks, a.size(0), starts[i], b.size(0), static_cast<float>(scales[i])};
+    args.ranks += a.size(0);
+  }
+  args.inputs = x.size(1);
+  args.outputs = outputs;
+  const Tensor down = at::empty({args.ranks, args.inputs}, x.options()), up = at::empty({outputs, args.ranks}, x.options());
+  args.down = down.data_ptr();
+  args.up = up.data_ptr();
+  launchJoin(kindOf(x), kindOf(parts[0]), args, launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return {down, up};
+}
+
 void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
-                at::TensorList parameters, const AdamWRule& rule) {
+                at::TensorList parameters, const AdamWRule& rule, const Tensor& factor) {
   if (masters.empty()) return;
   const Launch launch(masters[0]);
   std::vector<UpdatedTensor> tensors;
@@ -139,7 +167,7 @@ void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList
     tensors.push_back({masters[i].data_ptr<float>(), averages[i].data_ptr<float>(), squares[i].data_ptr<float>(), dense.back().data_ptr(),
                        parameters.empty() ? nullptr : parameters[i].data_ptr(), masters[i].numel()});
   }
-  const UpdateRule given{rule.shrink, rule.beta1, rule.fresh1, rule.beta2, rule.fresh2, rule.correction2, rule.eps, rule.rate, rule.scale};
+  const UpdateRule given{rule.shrink, rule.beta1, rule.fresh1, rule.beta2, rule.fresh2, rule.correction2, rule.eps, rule.rate, floats(factor)};
   launchUpdate(kindOf(gradients[0]), parameters.empty() ? Kind::Float32 : kindOf(parameters[0]), tensors.data(),
                static_cast<int64_t>(tensors.size()), given, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/kernels.h"
+#include "ops/optional.h"
 #include "ops/training/adamw.h"
 
 namespace attune {
@@ -71,12 +72,12 @@ void updateOne(const Tensor& master, const Tensor& gradient, const Tensor& avera
   }
 }
 
-AdamWRule ruleOf(double lr, double beta1, double beta2, double decay, double eps, int64_t steps, double scale) {
+AdamWRule ruleOf(double lr, double beta1, double beta2, double decay, double eps, int64_t steps) {
   TORCH_CHECK(steps > 0, "attune::adamw_: updates are counted from 1");
   const auto f32 = [](double value) { return static_cast<float>(value); };
   const double count = static_cast<double>(steps);
   return {f32(1 - lr * decay), f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(1 / std::sqrt(1 - std::pow(beta2, count))),
-          f32(eps), f32(lr / (1 - std::pow(beta1, count))), f32(scale)};
+          f32(eps), f32(lr / (1 - std::pow(beta1, count)))};
 }
 
 void adamw(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares, double lr, double beta1,
@@ -87,7 +88,7 @@ void adamw(at::TensorList masters, at::TensorList gradients, at::TensorList aver
     TORCH_CHECK(!at::GradMode::is_enabled() || !masters[i].requires_grad(), "attune::adamw_ updates without gradient");
     for (const Tensor& tensor : {masters[i], gradients[i], averages[i], squares[i]}) check(tensor, masters[i]);
   }
-  const AdamWRule u = ruleOf(lr, beta1, beta2, decay, eps, steps, 1);
+  const AdamWRule u = ruleOf(lr, beta1, beta2, decay, eps, steps);
   const at::NoGradGuard guard;
   for (size_t i = 0; i < masters.size(); i++) updateOne(masters[i], gradients[i], averages[i], squares[i], u);
 }
@@ -121,12 +122,12 @@ void checkMasters(at::TensorList masters, at::TensorList gradients, at::TensorLi
 
 #ifdef ATTUNE_KERNELS
 void updateOnCuda(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
-                  at::TensorList parameters, const AdamWRule& rule) {
+                  at::TensorList parameters, const AdamWRule& rule, const Tensor& factor) {
   const at::TensorList written[] = {masters, averages, squares, parameters};
   std::vector<Tensor> dense[4];
   for (int list = 0; list < 4; list++)
     for (const Tensor& tensor : written[list]) dense[list].push_back(tensor.contiguous());
-  cudaUpdate(dense[0], gradients, dense[1], dense[2], dense[3], rule);
+  cudaUpdate(dense[0], gradients, dense[1], dense[2], dense[3], rule, factor);
   for (int list = 0; list < 4; list++)
     for (size_t i = 0; i < dense[list].size(); i++) {
       const Tensor& tensor = written[list][i];
@@ -137,16 +138,25 @@ void updateOnCuda(at::TensorList masters, at::TensorList gradients, at::TensorLi
 }
 #endif
 
-// The update of f32 masters from gradients of any precision, times `scale`; `parameters` are the masters' copies in the model's dtype,
-// or none. One launch on CUDA.
+// The update of f32 masters from gradients of any precision, times `factor` (f32, one element, on the masters' device; clip_factor.cc)
+// where it is given; a factor that is NaN leaves everything as it is. `parameters` are the masters' copies in the model's dtype, or
+// none. One launch on CUDA, which does not wait for the factor.
 void adamwMasters(at::TensorList masters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
-                  at::TensorList parameters, double lr, double beta1, double beta2, double decay, double eps, int64_t steps, double scale) {
+                  at::TensorList parameters, double lr, double beta1, double beta2, double decay, double eps, int64_t steps,
+                  const Optional<Tensor>& given) {
   checkMasters(masters, gradients, averages, squares, parameters);
-  const AdamWRule rule = ruleOf(lr, beta1, beta2, decay, eps, steps, scale);
+  const AdamWRule rule = ruleOf(lr, beta1, beta2, decay, eps, steps);
+  if (masters.empty()) return;
+  const Tensor factor = given.has_value() ? *given : Tensor();
+  TORCH_CHECK(!factor.defined() ||
+                  (factor.numel() == 1 && factor.scalar_type() == at::kFloat && factor.device() == masters[0].device()),
+              "attune::adamw_masters_: the factor is one f32 number on the masters' device");
   const at::NoGradGuard guard;
 #ifdef ATTUNE_KERNELS
-  if (!masters.empty() && masters[0].is_cuda()) return updateOnCuda(masters, gradients, averages, squares, parameters, rule);
+  if (masters[0].is_cuda()) return updateOnCuda(masters, gradients, averages, squares, parameters, rule, factor);
 #endif
+  const float scale = factor.defined() ? factor.item<float>() : 1.0f;
+  if (std::isnan(scale)) return;
   for (size_t i = 0; i < masters.size(); i++) {
     TORCH_CHECK(masters[i].device().is_cpu(), "attune::adamw_masters_: there is no kernel for this device");
     updateOne(masters[i], gradients[i].to(at::kFloat).mul(scale), averages[i], squares[i], rule);
@@ -179,7 +189,7 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("adamw_", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::adamw));
   library.def(
       "adamw_masters_(Tensor(a!)[] masters, Tensor[] gradients, Tensor(b!)[] averages, Tensor(c!)[] squares, Tensor(d!)[] parameters, "
-      "float lr, float beta1, float beta2, float decay, float eps, int steps, float scale=1.0) -> ()");
+      "float lr, float beta1, float beta2, float decay, float eps, int steps, Tensor? factor=None) -> ()");
   library.impl("adamw_masters_", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::adamwMasters));
   library.def("sum_of_squares(Tensor[] tensors) -> Tensor");
   library.impl("sum_of_squares", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::sumOfSquares));

@@ -10,7 +10,6 @@ struct AdamWRule {
   float correction2;  // 1 / √(1 − β₂ᵗ)
   float eps;
   float rate;  // lr / (1 − β₁ᵗ)
-  float scale = 1;  // of the gradient
 };
 
 }  // namespace attune

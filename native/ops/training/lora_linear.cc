@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cpu/precise_products.h"
+#include "cuda/kernels.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -24,6 +25,12 @@ struct Joined {
 };
 
 Joined join(const Tensor& x, int64_t outputs, at::TensorList parts, at::ArrayRef<double> scales, at::IntArrayRef starts) {
+#ifdef ATTUNE_KERNELS
+  if (cudaJoinFits(x, parts)) {
+    const auto [down, up] = cudaJoin(x, outputs, parts, scales, starts);
+    return {down, up};
+  }
+#endif
   int64_t ranks = 0;
   for (size_t i = 0; i < scales.size(); i++) ranks += parts[2 * i].size(0);
   Joined out{at::empty({ranks, x.size(1)}, x.options()), at::zeros({outputs, ranks}, x.options())};

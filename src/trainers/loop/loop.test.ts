@@ -234,11 +234,27 @@ function fail(when: boolean): undefined {
   if (when) throw new Error('boom');
 }
 
-describe('guard against non-finite numbers', () => {
+it('gives the same weights where the update is started before the norm is known', async () => {
+  const waits = await train({ totalSteps: 12 });
+  const ahead = await train({ totalSteps: 12, scalesOnDevice: true });
+  // the two add up squares in another order
+  const close = (values: number[]) => values.map((value) => expect.closeTo(value, 6));
+  expect(ahead.task.weights()).toEqual(close(waits.task.weights()));
+  for (const [i, { train: metrics }] of waits.steps.entries()) {
+    const { step_time: _, ...values } = metrics;
+    const expected = Object.entries(values).map(([name, value]) => [name, expect.closeTo(value, 5)]);
+    expect(ahead.steps[i]?.train).toMatchObject(Object.fromEntries(expected));
+  }
+  expect(waits.steps.some(({ train: metrics }) => metrics.grad_clipped === 1)).toBe(true);
+  expect(waits.steps.some(({ train: metrics }) => metrics.grad_clipped === 0)).toBe(true);
+});
+
+describe.each([false, true])('guard against non-finite numbers, decided on the device: %s', (scalesOnDevice) => {
   it('leaves the update out, counts it, and goes on', async () => {
     let before: number[] = [];
     let after: number[] = [];
-    const task = mlpTask({ totalSteps: 6, microBatch: 4, poison: (step) => (step === 3 ? Number.NaN : 1) });
+    const poison = (step: number) => (step === 3 ? Number.NaN : 1);
+    const task = mlpTask({ totalSteps: 6, microBatch: 4, scalesOnDevice, poison });
     const skipped: boolean[] = [];
     for await (const step of trainLoop(task, base)) {
       if (step.step === 2) before = task.weights();
@@ -248,11 +264,12 @@ describe('guard against non-finite numbers', () => {
     expect(after).toEqual(before);
     expect(skipped).toEqual([false, false, true, false, false, false]);
     expect(task.weights().every(Number.isFinite)).toBe(true);
+    expect(task.optimizer.steps).toBe(5);
   });
 
   it('stops after several in a row and gives the cause', async () => {
     const { error, steps } = await train(
-      { totalSteps: 20, poison: (step) => (step > 4 ? Number.POSITIVE_INFINITY : 1) },
+      { totalSteps: 20, scalesOnDevice, poison: (step) => (step > 4 ? Number.POSITIVE_INFINITY : 1) },
       { maxSkippedSteps: 3 },
     );
     expect(steps.length).toBe(6);

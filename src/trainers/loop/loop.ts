@@ -12,7 +12,6 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { meanMetrics } from '../../algorithms/metrics.ts';
-import { traced } from '../../dist/trace.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { scheduleFactor } from '../../nn/index.ts';
@@ -293,12 +292,8 @@ class Loop {
   async #update<Batch>(number: number, work: UpdateWork<Batch>) {
     const { optimizer } = this.#task;
     const { maxGradNorm = 0 } = this.#options;
-    optimizer.zeroGrad();
-    const summed = await this.#gradients.run(work);
-    const { norm, scale } = await this.#gradients.clip(maxGradNorm);
-    const finite = Number.isFinite(norm) && Number.isFinite(summed.loss ?? Number.NaN);
+    const { metrics: summed, norm, finite } = await this.#gradients.update(work, maxGradNorm);
     if (finite) {
-      await traced('optimizer', () => optimizer.step(scale));
       this.#updatesApplied++;
       this.state.skippedInRow = 0;
     } else {

@@ -81,10 +81,11 @@ export interface Optimizer extends Pick<AdamW, 'lr' | 'parameters' | 'named' | '
     readonly bytes: { whole: number; inUpdate: number };
     makeWhole(): Promise<boolean>;
   } | null;
-  /** Updates the parameters; a `scale` other than 1 is given only to an optimiser that `scalesGradients`. */
-  step(scale?: number): void | Promise<void>;
-  /** Whether `step` scales gradients as it reads them. */
-  readonly scalesGradients?: boolean;
+  /** Updates the parameters; a `factor` for the gradients is given only to an optimiser that `scalesOnDevice`. */
+  step(factor?: Tensor): void | Promise<void>;
+  /** Whether `step` takes a factor that is still being computed; where that turns out to be NaN, `takeBackStep` follows. */
+  readonly scalesOnDevice?: boolean;
+  takeBackStep?(): void;
   save(path: string | undefined): void | Promise<void>;
 }
 

@@ -13,12 +13,20 @@ import { ShardedPass } from '../../dist/shard/sharded-pass.ts';
 import { traced } from '../../dist/trace.ts';
 import type { World } from '../../dist/world.ts';
 import type { Decoder } from '../../models/index.ts';
-import { clipFactor, clipGradNorm, gradNorm } from '../../nn/index.ts';
+import { clipGradNorm, gradSquares } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
-import { noGrad, scope, seed as seedEngine } from '../../tensor/index.ts';
+import { aten, noGrad, scope, seed as seedEngine, type Tensor, tensor } from '../../tensor/index.ts';
 import type { BatchMetrics, Optimizer } from './task.ts';
 
 type Metrics = Record<string, number>;
+
+/** What an update was measured as. Where loss or norm is not finite, the parameters are as they were. */
+export interface Updated {
+  metrics: Metrics;
+  /** Of the gradient, before it was clipped. */
+  norm: number;
+  finite: boolean;
+}
 
 export interface UpdateOptions {
   optimizer: Optimizer;
@@ -50,6 +58,50 @@ export class GradientSums {
     this.#options = options;
   }
 
+  /** One update of the parameters, with a gradient that is scaled to at most `maxNorm` (0 = never). */
+  async update<Batch>(work: UpdateWork<Batch>, maxNorm: number): Promise<Updated> {
+    const { optimizer, exact } = this.#options;
+    optimizer.zeroGrad();
+    if (this.#isAlone && !exact && optimizer.scalesOnDevice) {
+      const sums = await this.#alone(work);
+      this.#seedNext(work);
+      const updated = this.#updateAhead(sums, maxNorm);
+      if (updated !== null) return updated;
+      return this.#updateWith(sums.read(), maxNorm);
+    }
+    return this.#updateWith(await this.run(work), maxNorm);
+  }
+
+  async #updateWith(metrics: Metrics, maxNorm: number): Promise<Updated> {
+    const norm = await this.#clip(maxNorm);
+    const finite = Number.isFinite(norm) && Number.isFinite(metrics.loss ?? Number.NaN);
+    if (finite) await traced('optimizer', () => this.#options.optimizer.step());
+    return { metrics, norm, finite };
+  }
+
+  /**
+   * The update is started while the device still computes the gradient, and the device decides whether it is finite: only then are
+   * metrics and norm waited for. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
+   * next launch over all parameters. null where the gradients are not of one device.
+   */
+  #updateAhead(sums: MetricSums, maxNorm: number): Updated | null {
+    const { optimizer } = this.#options;
+    return scope(() => {
+      const squares = gradSquares(optimizer.parameters);
+      const loss = sums.get('loss');
+      if (squares === null || loss === undefined) return null;
+      const { device } = squares;
+      const lossThere: Tensor =
+        typeof loss === 'number' ? tensor(loss, { dtype: 'float64', device }) : loss.to({ device });
+      optimizer.step(aten<Tensor>('attune::clip_factor', squares, lossThere, maxNorm));
+      const metrics = sums.read();
+      const norm = Math.sqrt(squares.item());
+      const finite = Number.isFinite(norm) && Number.isFinite(metrics.loss ?? Number.NaN);
+      if (!finite) optimizer.takeBackStep?.();
+      return { metrics, norm, finite };
+    });
+  }
+
   /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
   async run<Batch>(work: UpdateWork<Batch>): Promise<Metrics> {
     const { exact } = this.#options;
@@ -58,14 +110,19 @@ export class GradientSums {
       exact || dealt
         ? await this.#inRounds(work)
         : this.#isAlone
-          ? await this.#alone(work)
+          ? (await this.#alone(work)).read()
           : await this.#together(work);
-    // A checkpoint must not tell which micro-batches its rank had.
-    this.#seed(work.key, work.batches.length);
+    this.#seedNext(work);
     return metrics;
   }
 
-  async #alone<Batch>({ batches, backward, key, check }: UpdateWork<Batch>): Promise<Metrics> {
+  /** A checkpoint must not tell which micro-batches its rank had. */
+  #seedNext<Batch>({ key, batches }: UpdateWork<Batch>): void {
+    this.#seed(key, batches.length);
+  }
+
+  /** The metrics are not read yet: the device may still be busy with them. */
+  async #alone<Batch>({ batches, backward, key, check }: UpdateWork<Batch>): Promise<MetricSums> {
     const sums = new MetricSums();
     try {
       for (const [i, batch] of batches.entries()) {
@@ -78,7 +135,7 @@ export class GradientSums {
       sums.dispose();
       throw error;
     }
-    return sums.read();
+    return sums;
   }
 
   /** Each rank adds up its micro-batches; the last one's backward sends the sums on their way. */
@@ -198,18 +255,13 @@ export class GradientSums {
     return this.#buckets;
   }
 
-  /**
-   * Scales the update's gradient to at most `maxNorm` (0 = never). Returns the norm that it had, and the factor that is left to the
-   * optimiser's step.
-   */
-  async clip(maxNorm: number): Promise<{ norm: number; scale: number }> {
+  /** Scales the update's gradient to at most `maxNorm` (0 = never); returns the norm that it had. */
+  async #clip(maxNorm: number): Promise<number> {
     const { optimizer, exact } = this.#options;
-    if (optimizer instanceof ShardedAdamW) return { norm: await optimizer.clip(maxNorm), scale: 1 };
+    if (optimizer instanceof ShardedAdamW) return optimizer.clip(maxNorm);
     const { parameters } = optimizer;
-    if (exact) return { norm: clipTo(parameters, Math.sqrt(noGrad(() => squaresOf(parameters))), maxNorm), scale: 1 };
-    if (!optimizer.scalesGradients) return { norm: clipGradNorm(parameters, maxNorm), scale: 1 };
-    const norm = gradNorm(parameters);
-    return { norm, scale: clipFactor(norm, maxNorm) };
+    if (exact) return clipTo(parameters, Math.sqrt(noGrad(() => squaresOf(parameters))), maxNorm);
+    return clipGradNorm(parameters, maxNorm);
   }
 
   /** Dropout depends on the step and the micro-batch, and not on the rank. */
