@@ -39,12 +39,14 @@ export async function dpoSteps(
     maxLength: shape.max_position_embeddings,
   });
   using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
+  // a run reads its next examples ahead
+  const prepared = pairs(lengths, promptLength, shape.vocab_size);
   const task: TrainTask = {
     ...unsaved,
     optimizer,
     totalSteps: work.steps + 1,
     async step(_, { update }) {
-      const examples = pairs(lengths, promptLength, shape.vocab_size);
+      const examples = prepared.map((pair) => pair.map((response) => ({ ...response })));
       const totals = await objective.totals(examples);
       await update([examples], (part) => objective.backward(part, totals));
       return { examples: PAIRS, epoch: 0 };

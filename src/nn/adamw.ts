@@ -64,6 +64,8 @@ export class AdamW {
   readonly #convertedAtOnce: number;
   readonly #slots: Slot[];
   #steps = 0;
+  /** The parameters that the last step updated. */
+  #updated: Slot[] = [];
 
   constructor(parameters: Iterable<readonly [string, Tensor]>, options: AdamWOptions) {
     const {
@@ -122,6 +124,7 @@ export class AdamW {
    */
   step(factor: Tensor | null = null): void {
     this.#steps++;
+    this.#updated = [];
     scope(() =>
       noGrad(() => {
         const groups = new Map<string, Graded[]>();
@@ -129,6 +132,7 @@ export class AdamW {
           const gradient = slot.parameter.grad;
           if (gradient === null) continue;
           slot.steps++;
+          this.#updated.push(slot);
           const dtypes = `${slot.master.dtype} ${slot.parameter.dtype} ${gradient.dtype}`;
           const key = `${slot.steps} ${slot.decay} ${dtypes} ${slot.master.device}`;
           const group = groups.get(key) ?? [];
@@ -140,10 +144,11 @@ export class AdamW {
     );
   }
 
-  /** Counts the last step as none; gradients are still those that it had. */
+  /** Counts the last step as none. */
   takeBackStep(): void {
     this.#steps--;
-    for (const slot of this.#slots) if (slot.parameter.grad !== null) slot.steps--;
+    for (const slot of this.#updated) slot.steps--;
+    this.#updated = [];
   }
 
   #updateGroup(group: Graded[], factor: Tensor | null): void {

@@ -45,6 +45,8 @@ export function integers(
   values: Iterable<number> | ArrayLike<number>,
   options: { device?: Device; shape?: readonly number[] } = {},
 ): Tensor {
+  if (values instanceof Int32Array)
+    return finish(fromBytes(values, 'int32', options.shape ?? [values.length]), 'int32', 'int64', options);
   const list = 'length' in values ? values : Array.from(values);
   // Each BigInt is an object of its own; a conversion by libtorch takes a tenth of the time.
   const narrow = new Int32Array(list.length);

@@ -44,7 +44,9 @@ export function packSequences(
     total += sequence.length;
     starts.push(total);
   }
-  const ids = new Float64Array(total);
+  const ids = sequences.every((sequence) => sequence instanceof Int32Array)
+    ? new Int32Array(total)
+    : new Float64Array(total);
   let at = 0;
   for (const sequence of sequences) {
     ids.set(sequence, at);
@@ -109,7 +111,8 @@ export function packShared(sequences: readonly PromptedSequence[], device: Devic
   for (const key of keys) users.set(key, (users.get(key) ?? 0) + 1);
   const parts: Int32Array[] = [];
   const prefixes: number[] = [];
-  const rows: number[] = [];
+  const rows = new Int32Array(sequences.reduce((sum, { ids }) => sum + ids.length, 0));
+  let written = 0;
   const laid = new Map<string | symbol, { part: number; row: number }>();
   let total = 0;
   const lay = (ids: Int32Array, prefix: number) => {
@@ -125,8 +128,8 @@ export function packShared(sequences: readonly PromptedSequence[], device: Devic
     const prefix = laid.get(key);
     const { row } = lay(sequence.ids.subarray(shared), prefix?.part ?? -1);
     for (let at = 0; at < sequence.ids.length; at++)
-      rows.push(at < shared ? (prefix?.row as number) + at : row + at - shared);
+      rows[written++] = at < shared ? (prefix?.row as number) + at : row + at - shared;
   }
   if (laid.size === 0) return packSequences(parts, device);
-  return { ...packSequences(parts, device, prefixes), rows: Int32Array.from(rows) };
+  return { ...packSequences(parts, device, prefixes), rows };
 }

@@ -27,17 +27,19 @@ export function tokenLogprobs(
   decoder: Decoder,
   hidden: Tensor,
   batch: PackedBatch,
-  tokens: readonly number[],
+  tokens: ArrayLike<number>,
   temperature = 1,
 ): TokenLogprobs {
   const device = batch.ids.device;
-  const at = (offset: number) =>
+  const places = Int32Array.from(tokens);
+  const rows = hidden.indexSelect(
+    0,
     integers(
-      tokens.map((token) => token + offset),
+      places.map((token) => token - 1),
       { device },
-    );
-  const rows = hidden.indexSelect(0, at(-1));
-  const targets = batch.ids.indexSelect(0, at(0));
+    ),
+  );
+  const targets = batch.ids.indexSelect(0, integers(places, { device }));
   return decoder.logprobs(rows, targets, temperature);
 }
 

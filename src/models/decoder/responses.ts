@@ -124,7 +124,7 @@ export function responsesOf(batch: SequencesWithPrompts): PromptedResponse[] {
 export interface PackedResponses {
   batch: PackedBatch;
   /** Packed positions of all response tokens, as `tokenLogprobs` takes them. */
-  tokens: number[];
+  tokens: Int32Array;
   /** Response tokens per sequence. A sequence's very first token is not counted: nothing predicts it. */
   lengths: number[];
 }
@@ -138,14 +138,15 @@ export function packResponses(responses: readonly PromptedResponse[], decoder: D
         responses.map(({ ids }) => ids),
         device,
       );
-  const tokens: number[] = [];
-  let start = 0;
-  const lengths = responses.map(({ ids, promptLength }) => {
-    const first = Math.max(1, promptLength);
-    for (let at = first; at < ids.length; at++) tokens.push(batch.rows?.[start + at] ?? start + at);
+  const firstOf = ({ promptLength }: PromptedResponse) => Math.max(1, promptLength);
+  const lengths = responses.map((response) => Math.max(0, response.ids.length - firstOf(response)));
+  const tokens = new Int32Array(lengths.reduce((sum, length) => sum + length, 0));
+  let [start, written] = [0, 0];
+  for (const response of responses) {
+    const { ids } = response;
+    for (let at = firstOf(response); at < ids.length; at++) tokens[written++] = batch.rows?.[start + at] ?? start + at;
     start += ids.length;
-    return Math.max(0, ids.length - first);
-  });
+  }
   return { batch, tokens, lengths };
 }
 
@@ -165,12 +166,13 @@ export function responseLogprobs(
       scope(() =>
         noGrad(() => {
           const packed = packResponses(part, decoder);
-          const lp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed).numbers();
-          let start = 0;
+          const logp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed);
+          const lp = logp.to(logp.dtype === 'float64' ? 'float64' : 'float32').data();
+          let at = 0;
           return packed.lengths.map((length) => {
-            const own = lp.slice(start, start + length);
-            start += length;
-            return own.reduce((sum, value) => sum + value, 0);
+            let sum = 0;
+            for (const end = at + length; at < end; at++) sum += lp[at] as number;
+            return sum;
           });
         }),
       ),

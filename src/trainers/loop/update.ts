@@ -94,6 +94,7 @@ export class GradientSums {
       const lossThere: Tensor =
         typeof loss === 'number' ? tensor(loss, { dtype: 'float64', device }) : loss.to({ device });
       optimizer.step(aten<Tensor>('attune::clip_factor', squares, lossThere, maxNorm));
+      optimizer.zeroGrad();
       const metrics = sums.read();
       const norm = Math.sqrt(squares.item());
       const finite = Number.isFinite(norm) && Number.isFinite(metrics.loss ?? Number.NaN);
