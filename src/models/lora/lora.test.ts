@@ -174,6 +174,27 @@ describe('an adapter', () => {
   });
 });
 
+it.each(kinds)(
+  'a row has the same bits whatever others are beside it, with a gradient or without: %s',
+  (_, options) => {
+    using model = fresh();
+    addLora(model, { r: 3, ...options });
+    stir(model);
+    seed(1);
+    scope(() => {
+      const all = randn([48, 32]);
+      const [projection] = model.decoder.projections();
+      const rows = (count: number) => projection?.forward(all.narrow(0, 0, count)) as Tensor;
+      const expected = noGrad(() => rows(48)).numbers();
+      for (const count of [1, 2, 3, 4, 7, 16, 33, 48]) {
+        const width = expected.length / 48;
+        expect(noGrad(() => rows(count)).numbers()).toEqual(expected.slice(0, count * width));
+        expect(rows(count).numbers()).toEqual(expected.slice(0, count * width));
+      }
+    });
+  },
+);
+
 describe('the sampler', () => {
   it.each(kinds)(
     'writes with the adapter as the trainer sees it, and without it as the base: %s',

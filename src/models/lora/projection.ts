@@ -77,7 +77,7 @@ export class ProjectionLora implements ProjectionAdapter {
       const gain = this.#gain(x.dtype);
       result = output.add(base.mul(gain.sub(1))).add(linear(low, up).mul(gain));
     } else {
-      result = aten(isGradEnabled() ? 'addmm' : 'addmm_', output, low, up.t());
+      result = added(output, low, up);
     }
     const change = this.#biasChange(x.dtype);
     return change === null ? result : result.add(change);
@@ -222,6 +222,17 @@ export class ProjectionLora implements ProjectionAdapter {
       bias?.dispose();
     }
   }
+}
+
+/**
+ * output + low·upᵀ, in place where no gradient is wanted. In f32 on the CPU by our own product of few rows: libtorch's addmm adds up a row
+ * in an order that depends on how many others there are, and so would a response's log-probs on its neighbours in the batch.
+ */
+function added(output: Tensor, low: Tensor, up: Tensor): Tensor {
+  const isOwn = output.device === 'cpu' && output.dtype === 'float32';
+  if (!isOwn) return aten(isGradEnabled() ? 'addmm' : 'addmm_', output, low, up.t());
+  const change = linear(low, up);
+  return isGradEnabled() ? output.add(change) : output.add_(change);
 }
 
 /** s·BA, [out, in]. */
