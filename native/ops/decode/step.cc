@@ -182,7 +182,8 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     multiplyCuda(layer.qkv, x, layer.attentionNorm, plan.eps, false, false, attention.qkv);
     Tensor keys = layer.keys, values = layer.values;
-    multiplyCuda(layer.out, cudaDecodeFused(attention, keys, values, AttentionOf::Step), none, 0, false, true, x);
+    const Tensor attended = cudaDecodeFused(attention, keys, values, AttentionOf::Step).flatten(1);
+    multiplyCuda(layer.out, attended, none, 0, false, true, x);
     Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
     multiplyCuda(layer.up, x, layer.mlpNorm, plan.eps, true, false, active);
     multiplyCuda(layer.down, active, none, 0, false, true, x);
