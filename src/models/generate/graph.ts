@@ -18,8 +18,9 @@ import {
 import type { Decoder } from '../decoder/decoder.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
+import { DrawnTokens } from './drawn-tokens.ts';
 import type { Row } from './row.ts';
-import { type DrawnTensors, type RuleTensors, sampleAndAdvance } from './sampling.ts';
+import { type RuleTensors, sampleAndAdvance } from './sampling.ts';
 import { Stepper } from './stepper.ts';
 
 /** Tokens between two reads by the host; fewer where a caller follows token by token. */
@@ -47,8 +48,8 @@ export class GraphDecoder {
   /** The rows that the state on the device is of, as they were after the last collected step. */
   #resident: readonly Row[] = [];
   #started: Started | null = null;
-  /** The tokens of the last steps, [TOKENS_PER_LOOK, slots]. */
-  readonly #out: DrawnTensors;
+  /** The tokens of the last steps. */
+  readonly #out: DrawnTokens;
   /** Where in `#out` each row's next token goes. */
   readonly #turns: Tensor;
   readonly #recorder: Recorder;
@@ -65,11 +66,7 @@ export class GraphDecoder {
     this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);
-    this.#out = {
-      ids: keep(zeros([TOKENS_PER_LOOK, slots], { dtype: 'int64', device })),
-      logp: keep(zeros([TOKENS_PER_LOOK, slots], { device })),
-      kept: keep(zeros([TOKENS_PER_LOOK, slots], { device })),
-    };
+    this.#out = new DrawnTokens(TOKENS_PER_LOOK, slots, device);
     this.#turns = keep(zeros([slots], { dtype: 'int64', device }));
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
@@ -135,9 +132,7 @@ export class GraphDecoder {
     if (started === null) return;
     const { graph, rows, steps, watched } = started;
     this.#started = null;
-    const ids = this.#out.ids.data() as BigInt64Array;
-    const logps = this.#out.logp.data() as Float32Array;
-    const kept = this.#out.kept.data() as Float32Array;
+    const { ids, logp, kept } = this.#out.read();
     const going = rows.filter((row) => row.finish === null);
     const most = Math.max(0, ...going.map(tokensLeft)) - steps;
     const isFull = this.#sizeFor(going.length) === this.#sizeFor(rows.length); // else the next steps are of a smaller graph
@@ -147,7 +142,7 @@ export class GraphDecoder {
     for (const [i, row] of rows.entries()) {
       for (let step = 0; step < steps && row.finish === null; step++) {
         const at = step * slots + i;
-        row.push(Number(ids[at]), logps[at] as number, kept[at] as number);
+        row.push(Number(ids[at]), logp[at] as number, kept[at] as number);
       }
     }
   }
@@ -167,7 +162,7 @@ export class GraphDecoder {
           this.#stepper.logits(rows),
           rule,
           { ...rows, turns: this.#turns.narrow(0, 0, count) },
-          this.#out,
+          this.#out.tensors,
         );
       }),
     );
@@ -177,7 +172,7 @@ export class GraphDecoder {
     this.#recorder.dispose();
     this.#stepper.dispose();
     this.#state.dispose();
-    for (const own of [...Object.values(this.#out), this.#turns, ...this.#tables]) own.dispose();
+    for (const own of [this.#out, this.#turns, ...this.#tables]) own.dispose();
   }
 }
 
