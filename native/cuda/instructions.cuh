@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 namespace attune {
 
 // —— overlapping kernels: each starts while the previous one still runs, does independent work, and then waits ————————————————
@@ -52,6 +54,28 @@ __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::
 template <int LEFT>
 __device__ inline void waitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// —— clusters: blocks that run at the same time and reach each other's shared memory —————————————————————————————————————————
+__device__ inline unsigned clusterRank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ inline unsigned clusterSize() {
+  unsigned size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+/** All threads of all blocks of the cluster arrive, then wait for each other; stores before are seen after. */
+__device__ inline void clusterArrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ inline void clusterWait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+/** The same shared variable of another block of the cluster. */
+template <typename T>
+__device__ inline T* ofBlock(T* mine, unsigned rank) {
+  uint64_t there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(mine), "r"(rank));
+  return reinterpret_cast<T*>(there);
 }
 
 // —— tensor cores: c[16, 8] += a[16, 16]·b[16, 8] by one warp (mma.cuh says which lane holds what) ——————————————————————————

@@ -1,5 +1,5 @@
 // CUDA versions of rope, swiglu and linear_logprob's rows; the formulas are in native/ops. Decoding has its own files: attention/,
-// product.cu and sample.cu.
+// product.cu and sampling/.
 #include "cuda/numbers.cuh"
 
 namespace attune {

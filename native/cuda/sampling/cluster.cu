@@ -1,0 +1,79 @@
+// Drawing from a large vocabulary: the blocks of a cluster share a row, which stays in their shared memory. A row is made of tiles of
+// 1,280 words, each a warp's. Sums are taken of a tile in a fixed order, then of the tiles, or they are of whole numbers: a row's token
+// and its log-probability depend neither on the other rows nor on how many blocks share it.
+//
+// 1. Each tile's largest logit z and Σ e^((z − largest)/T), told to all blocks: the sum over the row, and without cuts the tile to draw
+//    from.
+// 2. With top-k or top-p: how many words have which logit, in the first block, which finds the smallest logit that stays.
+// 3. With any cut: the mass that each tile keeps, told to all blocks.
+// 4. The block that has the tile to draw from draws.
+#include "cuda/sampling/kernels.h"
+#include "cuda/sampling/search.cuh"
+
+namespace attune {
+namespace {
+
+constexpr int kBlocks = 8;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 4) clusterKernel(SampleArgs args, int perBlock, int tiles) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(16) unsigned char memory[];
+  __shared__ Shared shared;
+  const int blocks = static_cast<int>(clusterSize()), rank = static_cast<int>(clusterRank());
+  clusterArrive();
+  T* words = reinterpret_cast<T*>(memory);
+  const int64_t row = blockIdx.x / blocks;
+  Tiles<T> of{shared,
+              words,
+              args,
+              row,
+              rank,
+              blocks,
+              perBlock,
+              tiles,
+              max(0, min(perBlock, tiles - rank * perBlock)),
+              static_cast<int>(threadIdx.x % 32),
+              static_cast<int>(threadIdx.x / 32)};
+  Search<T> search{of, reinterpret_cast<unsigned*>(words + perBlock * kTile)};
+  waitForPrevious();
+  letNextBegin();
+  of.load();
+  const RowRule rule(args, row);
+  of.inverse = rule.inverse;
+  search.clear();
+  of.measureTiles();
+  meet();
+  const bool hasCut = rule.temperature > 0 && (rule.topK > 0 || rule.topP < 1 || rule.minP > 0);
+  if (!hasCut && of.warp > 0) return;
+  of.sumTiles();
+  if (rule.temperature <= 0) return of.takeLikeliest();
+  if (!hasCut) return of.draw(rule.uniform, 0.0f, false, [&](int i) { return of.massOf(i); });
+  const float cut = rule.topK > 0 || rule.topP < 1 ? search.cut(rule) : rule.minP;
+  of.measureKept(cut);
+  meet();
+  if (of.warp == 0) of.draw(rule.uniform, cut, cut > 0, [&](int i) { return shared.kept[i]; });
+#endif
+}
+
+template <typename T>
+bool launch(const SampleArgs& args, cudaStream_t stream) {
+  int device = 0, room = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  const int64_t tiles = (args.size + kTile - 1) / kTile, blocks = tiles < kBlocks ? 1 : kBlocks, perBlock = (tiles + blocks - 1) / blocks;
+  const int64_t bytes = perBlock * kTile * static_cast<int64_t>(sizeof(T)) + kBinParts<T> * kBins * static_cast<int64_t>(sizeof(unsigned));
+  if (majorOfDevice() < 9 || tiles > kMostTiles || bytes + static_cast<int64_t>(sizeof(Shared)) + 1024 > room) return false;
+  launchWithMemory(clusterKernel<T>, dim3(static_cast<unsigned>(args.rows * blocks)), kThreads, static_cast<unsigned>(blocks),
+                   static_cast<size_t>(bytes), stream, args, static_cast<int>(perBlock), static_cast<int>(tiles));
+  return true;
+}
+
+}  // namespace
+
+bool launchCluster(Kind kind, const SampleArgs& args, cudaStream_t stream) {
+  ATTUNE_BY_KIND(kind, { return launch<T>(args, stream); })
+  return false;
+}
+
+}  // namespace attune

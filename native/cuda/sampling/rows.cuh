@@ -1,0 +1,38 @@
+// What the kernels that draw tokens share.
+#pragma once
+#include "cuda/numbers.cuh"
+#include "ops/decode/sample.h"
+
+namespace attune {
+
+/** What decides on a row's token. */
+struct RowRule {
+  float temperature, inverse, topP, minP;
+  int64_t topK;  // 0: all
+  double uniform;
+  __device__ RowRule(const SampleArgs& a, int64_t r) {
+    temperature = a.temperature[r];
+    inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+    topP = a.topP[r];
+    minP = a.minP[r];
+    topK = a.topK[r] < a.size ? a.topK[r] : 0;
+    uniform = temperature > 0 ? uniformAt(a.seeds[r], a.counters == nullptr ? a.positions[r] + 1 : a.counters[r]) : 0.0;
+  }
+};
+
+/** Stores what was drawn. For rows that go on by themselves at the row's turn, and moves the row on. */
+__device__ inline void finishRow(const SampleArgs& a, int64_t r, int64_t id, float logp, float kept) {
+  int64_t at = r;
+  if (a.turns != nullptr) {
+    const int64_t turn = a.turns[r];
+    at += turn * a.stride;
+    a.turns[r] = turn + 1 == a.most ? 0 : turn + 1;
+    a.last[r] = id;
+    if (a.positions[r] < a.limits[r]) a.positions[r]++;
+  }
+  a.ids[at] = id;
+  a.logp[at] = logp;
+  a.kept[at] = kept;
+}
+
+}  // namespace attune
