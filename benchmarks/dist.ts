@@ -10,8 +10,7 @@
  * `ceiling` is what the machine gives: as many processes at once that have nothing to do with each other, each with a rank's share of
  * the work, until the last of them ends; `share_of_ceiling` is how much of that the ranks have. `by_processor` is the processor's
  * seconds of one process over those of the busiest rank: what cores that nobody disturbs would give if no rank ever waited.
- * `fastest_…` are the same of everybody's fastest turn instead of the medians: what others do on the host only ever makes a turn
- * slower. Real-time priority is no good for this: Linux stops such a process for 50 ms of every second, each rank at another time. Also how
+ * Real-time priority is no good for this: Linux stops such a process for 50 ms of every second. Also how
  * much of a step its collectives take, and how much of the exchange of gradients is hidden behind backward, by the trace of rank 0
  * (`--trace folder` keeps it). `--detail` writes every step of every process to stderr: its parts, and what of it the thread that
  * computes ran.
@@ -239,10 +238,6 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     }
     await Promise.all([...one, ...apart, ...many].map((trainer) => trainer.end()));
     const over = (reading: (turn: Turn) => number) => median(turns.map(reading));
-    const fastest = (reading: (turn: Turn) => number) => Math.min(...turns.map(reading));
-    const fastestOne = fastest(({ one }) => Math.min(...seconds(one)));
-    const fastestApart = fastest(({ apart }) => Math.max(...seconds(apart)));
-    const fastestMany = fastest(({ many }) => mean(seconds(many)));
     yield {
       name: `${kind}, ${ranks} processes of one thread`,
       one_s: over(({ one }) => mean(seconds(one))),
@@ -251,8 +246,6 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       against_slower: over(({ one, many }) => Math.max(...seconds(one)) / mean(seconds(many))),
       ceiling: over(({ one, apart }) => mean(seconds(one)) / Math.max(...seconds(apart))),
       share_of_ceiling: over(({ apart, many }) => Math.max(...seconds(apart)) / mean(seconds(many))),
-      fastest_times_as_fast: fastestOne / fastestMany,
-      fastest_ceiling: fastestOne / fastestApart,
       by_processor: over(({ one, many }) => Math.max(...processor(one)) / Math.max(...processor(many))),
       collectives_share: over(({ many }) => mean(many.map(({ collectives }) => collectives)) / mean(seconds(many))),
       hidden_share: hiddenShare(join(trace, 'rank-0.json')),
