@@ -46,6 +46,21 @@ export class Stream {
     this.device = indexOf(device);
     this.#id = attempt('Stream', () => native.cudaStream(this.device));
   }
+  /**
+   * Queues the work of `ahead` on the default stream, and does `body` on this one meanwhile: it finds what was queued before `ahead`,
+   * and does not wait for that. `body` waits for its own work, since what it reads may be freed after it.
+   */
+  beside<T>(ahead: () => void, body: () => T): T {
+    const { device } = this;
+    native.cudaStreamWait(this.#id, device);
+    ahead();
+    native.cudaUseStream(this.#id, device);
+    try {
+      return body();
+    } finally {
+      native.cudaUseStream(DEFAULT_STREAM, device);
+    }
+  }
   /** Queues the work of `body` on this stream. It starts after what is queued on the default stream, which then waits for it. */
   run<T>(body: () => T): T {
     const { device } = this;

@@ -15,7 +15,16 @@ import type { World } from '../../dist/world.ts';
 import type { Decoder } from '../../models/index.ts';
 import { clipGradNorm, gradSquares } from '../../nn/index.ts';
 import { Random } from '../../random.ts';
-import { aten, noGrad, scope, seed as seedEngine, type Tensor, tensor } from '../../tensor/index.ts';
+import {
+  aten,
+  type Device,
+  noGrad,
+  Stream,
+  scope,
+  seed as seedEngine,
+  type Tensor,
+  tensor,
+} from '../../tensor/index.ts';
 import type { BatchMetrics, Optimizer } from './task.ts';
 
 type Metrics = Record<string, number>;
@@ -53,6 +62,8 @@ export interface UpdateWork<Batch> {
 export class GradientSums {
   readonly #options: UpdateOptions;
   #buckets: Bucket[] | undefined;
+  /** Where metrics are read from. */
+  #stream: Stream | undefined;
 
   constructor(options: UpdateOptions) {
     this.#options = options;
@@ -80,8 +91,8 @@ export class GradientSums {
   }
 
   /**
-   * The update is started while the device still computes the gradient, and the device decides whether it is finite: only then are
-   * metrics and norm waited for. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
+   * The update is started while the device still computes the gradient, and the device decides whether it is finite: metrics and norm
+   * are read while it updates. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
    * next launch over all parameters. null where the gradients are not of one device.
    */
   #updateAhead(sums: MetricSums, maxNorm: number): Updated | null {
@@ -93,14 +104,27 @@ export class GradientSums {
       const { device } = squares;
       const lossThere: Tensor =
         typeof loss === 'number' ? tensor(loss, { dtype: 'float64', device }) : loss.to({ device });
-      optimizer.step(aten<Tensor>('attune::clip_factor', squares, lossThere, maxNorm));
-      optimizer.zeroGrad();
-      const metrics = sums.read();
-      const norm = Math.sqrt(squares.item());
+      const factor = aten<Tensor>('attune::clip_factor', squares, lossThere, maxNorm);
+      const update = () => {
+        optimizer.step(factor);
+        optimizer.zeroGrad();
+      };
+      const read = () => ({ metrics: sums.read(), norm: Math.sqrt(squares.item()) });
+      const { metrics, norm } = this.#besides(device, update, read);
       const finite = Number.isFinite(norm) && Number.isFinite(metrics.loss ?? Number.NaN);
       if (!finite) optimizer.takeBackStep?.();
       return { metrics, norm, finite };
     });
+  }
+
+  /** Starts `update`, and reads meanwhile what was computed before it. */
+  #besides<T>(device: Device, update: () => void, read: () => T): T {
+    if (device.startsWith('cuda')) {
+      this.#stream ??= new Stream(device);
+      return this.#stream.beside(update, read);
+    }
+    update();
+    return read();
   }
 
   /** Leaves the update's gradients in the parameters of every rank; returns the update's metrics. */
