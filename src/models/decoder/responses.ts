@@ -3,7 +3,7 @@
  *
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
-import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
 import {
   type PackedBatch,
   type PromptedSequence,
@@ -162,20 +162,78 @@ export function responseLogprobs(
   limits: MicroBatchLimits = { tokens: 8192 },
 ): number[] {
   return withoutDropout(decoder, () =>
-    responseBatches(responses, limits, decoder).flatMap((part) =>
-      scope(() =>
-        noGrad(() => {
-          const packed = packResponses(part, decoder);
-          const logp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed);
-          const lp = logp.to(logp.dtype === 'float64' ? 'float64' : 'float32').data();
-          let at = 0;
-          return packed.lengths.map((length) => {
-            let sum = 0;
-            for (const end = at + length; at < end; at++) sum += lp[at] as number;
-            return sum;
-          });
-        }),
-      ),
-    ),
+    responseBatches(responses, limits, decoder).flatMap((part) => startedLogprobs(decoder, part).read()),
   );
+}
+
+/** Log-probs that a device may still compute. `read` or `drop` them once. */
+export interface StartedLogprobs {
+  read(): number[];
+  drop(): void;
+}
+
+/**
+ * The same, started only. On CUDA the numbers are read beside whatever is queued after them: a training step's forward pass, which
+ * the device would otherwise begin only when the host has read them.
+ */
+export function startResponseLogprobs(
+  decoder: Decoder,
+  responses: readonly PromptedResponse[],
+  limits: MicroBatchLimits,
+): StartedLogprobs {
+  const parts = withoutDropout(decoder, () =>
+    responseBatches(responses, limits, decoder).map((part) => startedLogprobs(decoder, part)),
+  );
+  return {
+    read: () => parts.flatMap((part) => part.read()),
+    drop: () => {
+      for (const part of parts) part.drop();
+    },
+  };
+}
+
+/** Of one batch. */
+function startedLogprobs(decoder: Decoder, responses: readonly PromptedResponse[]): StartedLogprobs {
+  const started = scope(() =>
+    noGrad(() => {
+      const packed = packResponses(responses, decoder);
+      const logp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed);
+      return {
+        lp: keep(logp.to(logp.dtype === 'float64' ? 'float64' : 'float32').detach()),
+        lengths: packed.lengths,
+      };
+    }),
+  );
+  const { lp, lengths } = started;
+  const stream = readingStream(decoder.device);
+  stream?.follow();
+  const sums = () => {
+    const values = lp.data();
+    let at = 0;
+    return lengths.map((length) => {
+      let sum = 0;
+      for (const end = at + length; at < end; at++) sum += values[at] as number;
+      return sum;
+    });
+  };
+  return {
+    read: () => {
+      try {
+        return stream === null ? sums() : stream.read(sums);
+      } finally {
+        lp.dispose();
+      }
+    },
+    drop: () => lp.dispose(),
+  };
+}
+
+const readingStreams = new Map<Device, Stream>();
+
+/** Where numbers are read while a device goes on; null on the CPU, which computes at once. */
+function readingStream(device: Device): Stream | null {
+  if (!device.startsWith('cuda')) return null;
+  const stream = readingStreams.get(device) ?? new Stream(device);
+  readingStreams.set(device, stream);
+  return stream;
 }

@@ -46,19 +46,20 @@ export class Stream {
     this.device = indexOf(device);
     this.#id = attempt('Stream', () => native.cudaStream(this.device));
   }
+  /** What `read` does later finds what is queued on the default stream now, and does not wait for what comes after. */
+  follow(): void {
+    native.cudaStreamWait(this.#id, this.device);
+  }
   /**
-   * Queues the work of `ahead` on the default stream, and does `body` on this one meanwhile: it finds what was queued before `ahead`,
-   * and does not wait for that. `body` waits for its own work, since what it reads may be freed after it.
+   * Does `body` on this stream, after what it follows (`follow`) and beside the default stream's later work. `body` waits for its own
+   * work, as reading numbers does, since what it reads may be freed after it.
    */
-  beside<T>(ahead: () => void, body: () => T): T {
-    const { device } = this;
-    native.cudaStreamWait(this.#id, device);
-    ahead();
-    native.cudaUseStream(this.#id, device);
+  read<T>(body: () => T): T {
+    native.cudaUseStream(this.#id, this.device);
     try {
       return body();
     } finally {
-      native.cudaUseStream(DEFAULT_STREAM, device);
+      native.cudaUseStream(DEFAULT_STREAM, this.device);
     }
   }
   /** Queues the work of `body` on this stream. It starts after what is queued on the default stream, which then waits for it. */

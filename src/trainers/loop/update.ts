@@ -121,7 +121,9 @@ export class GradientSums {
   #besides<T>(device: Device, update: () => void, read: () => T): T {
     if (device.startsWith('cuda')) {
       this.#stream ??= new Stream(device);
-      return this.#stream.beside(update, read);
+      this.#stream.follow();
+      update();
+      return this.#stream.read(read);
     }
     update();
     return read();

@@ -31,6 +31,8 @@ import {
   responseLogprobs,
   responsesOf,
   responseTokenLogprobs,
+  type StartedLogprobs,
+  startResponseLogprobs,
 } from '../../models/decoder/responses.ts';
 import type { Model } from '../../models/index.ts';
 import { withoutDropout } from '../../models/index.ts';
@@ -74,6 +76,8 @@ export interface ObjectiveOptions {
 
 export class PreferenceObjective {
   readonly #options: ObjectiveOptions;
+  /** The reference's log-probs of a step that are not read yet. */
+  #unread: { responses: readonly JudgedResponse[]; logprobs: StartedLogprobs } | null = null;
   constructor(options: ObjectiveOptions) {
     this.#options = options;
   }
@@ -164,6 +168,7 @@ export class PreferenceObjective {
     const lp = responseTokenLogprobs(model.decoder, hidden, packed);
     const batch = preferenceBatch({ lp, lengths: packed.lengths, chosen, rejected });
     if (algorithm.needsReference) {
+      this.#readReference();
       const sums = (side: number[]) =>
         tensor(
           Float64Array.from(side, (i) => responses[i]?.lpRef as number),
@@ -175,11 +180,27 @@ export class PreferenceObjective {
     return algorithm.loss(batch, options, totals);
   }
 
+  /** Sets lpRef, or starts computing it where nothing needs it before the loss. */
   async #fillReference(responses: readonly JudgedResponse[]): Promise<void> {
+    const { algorithm, reference, limits } = this.#options;
     const unknown = responses.filter((response) => response.lpRef === undefined);
+    this.#unread?.logprobs.drop();
+    this.#unread = null;
     if (unknown.length === 0) return;
+    if (algorithm.baseline === undefined && reference !== null && (await joinWorld()).size === 1) {
+      const start = ({ decoder }: Model) => startResponseLogprobs(decoder, unknown, responseLimits(limits));
+      this.#unread = { responses: unknown, logprobs: reference.use(start) };
+      return;
+    }
     const sums = await this.#reference(unknown);
     for (const [i, response] of unknown.entries()) response.lpRef = sums[i];
+  }
+
+  #readReference(): void {
+    if (this.#unread === null) return;
+    const { responses, logprobs } = this.#unread;
+    this.#unread = null;
+    for (const [i, sum] of logprobs.read().entries()) (responses[i] as JudgedResponse).lpRef = sum;
   }
 
   readonly #baselines: Record<
