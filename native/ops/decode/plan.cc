@@ -208,10 +208,8 @@ bool DecodePlan::takes(int64_t rows) const {
     return embedding.scalar_type() == at::kFloat && isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)));
   }
 #ifdef ATTUNE_KERNELS
-  // a plain matrix of more rows than ours is left to libtorch (step.cc); quantised ones have only our kernels
-  const auto fits = [&](const Linear& linear) {
-    return linear.quantised ? cudaQuantisedFits(*linear.quantised, rows) : cudaProductFits(linear.weight, 1);
-  };
+  // a plain matrix that ours does not take is left to libtorch (step.cc); quantised ones have only our kernels
+  const auto fits = [&](const Linear& linear) { return !linear.quantised || cudaQuantisedFits(*linear.quantised, rows); };
   return embedding.is_cuda() && embedding.scalar_type() == at::kBFloat16 && cudaAttentionFits(headSize(), at::kBFloat16) &&
          std::all_of(layers.begin(), layers.end(), [&](const LayerPlan& layer) {
            return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down);
