@@ -24,16 +24,28 @@ struct Head {
   bool isNormed, isTurned;
   float weights[kEach], cosines[kEach], sines[kEach], values[kEach];
 
-  /** Loads what does not depend on the projection: the norm's weight (null for none) and the angles. */
-  __device__ Head(const AttentionArgs& args, int64_t row, const void* weight, bool turn)
-      : a(args), isNormed(weight != nullptr), isTurned(turn && args.cosines != nullptr) {
+  /** With what does not depend on the projection loaded: the norm's weight (null for none) and the angles. */
+  __device__ Head(const AttentionArgs& args, int64_t row, const void* weight, bool turn) : Head(args, weight != nullptr, turn) {
+    loadAngles(row);
+    loadWeight(weight);
+  }
+  /** With nothing loaded. */
+  __device__ Head(const AttentionArgs& args, bool norm, bool turn) : a(args), isNormed(norm), isTurned(turn && args.cosines != nullptr) {}
+
+  __device__ void loadAngles(int64_t row) {
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       const int d = threadIdx.x % 32 + 32 * i, half = static_cast<int>(a.half);
       const int pair = a.interleaved ? d / 2 : d < half ? d : d - half;
-      weights[i] = isNormed && d < D ? wide(static_cast<const T*>(weight)[d]) : 1.0f;
       cosines[i] = isTurned && d < 2 * half ? a.cosines[row * half + pair] : 1.0f;
       sines[i] = isTurned && d < 2 * half ? a.sines[row * half + pair] : 0.0f;
+    }
+  }
+  __device__ void loadWeight(const void* weight) {
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      const int d = threadIdx.x % 32 + 32 * i;
+      weights[i] = isNormed && d < D ? wide(static_cast<const T*>(weight)[d]) : 1.0f;
     }
   }
 

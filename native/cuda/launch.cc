@@ -42,6 +42,17 @@ SampleArgs samplingOf(const Tensor& logits, const SamplingRule& rule, Drawn& out
   return args;
 }
 
+// Launches it with room for the results of chunks, where a row may have several; the room is free again after it on this stream.
+void launchWithRoom(AttentionArgs& args, const Tensor& like, cudaStream_t stream) {
+  args.mostChunks = attentionChunks(args.tableWidth, args.size);
+  Tensor room;
+  if (like.scalar_type() != at::kFloat && args.mostChunks > 1)
+    room = at::empty({attentionPartials(args)}, like.options().dtype(at::kFloat));
+  args.partial = floats(room);
+  launchAttention(kindOf(like), args, stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 }  // namespace
 
 Tensor cudaRope(const Tensor& input, const Tensor& cosines, const Tensor& sines, bool interleaved, float direction) {
@@ -102,8 +113,7 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, A
   args.eps = static_cast<float>(in.eps);
   args.interleaved = in.interleaved;
   args.ofStep = what == AttentionOf::Step;
-  launchAttention(kindOf(in.qkv), args, launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launchWithRoom(args, in.qkv, launch.stream);
   return out;
 }
 
@@ -122,8 +132,7 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
   args.bias = floats(bias);
   args.biasLength = bias.defined() ? bias.size(1) : 0;
   args.out = out.data_ptr();
-  launchAttention(kindOf(q), args, launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launchWithRoom(args, q, launch.stream);
   return out;
 }
 

@@ -92,8 +92,11 @@ inline int attributeOfDevice(cudaDeviceAttr which) {
 inline int majorOfDevice() { return attributeOfDevice(cudaDevAttrComputeCapabilityMajor); }
 inline int multiprocessorsOfDevice() { return attributeOfDevice(cudaDevAttrMultiProcessorCount); }
 
-/** `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is. */
-template <typename... Parameters, typename... Arguments>
+/**
+ * `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is, unless
+ * MOST is false: a multiprocessor is empty when that split changes, so a kernel that needs little had better leave it as it is.
+ */
+template <bool MOST = true, typename... Parameters, typename... Arguments>
 void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, size_t memory, cudaStream_t stream,
                       const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
@@ -103,7 +106,7 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, un
   attributes[1].val.clusterDim = {cluster, 1, 1};
   if (memory > 0) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    if (MOST) cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;

@@ -33,6 +33,8 @@ struct AttentionArgs {
   float scale, eps;
   bool interleaved;
   bool ofStep;  // everything but q, k and v was written before the previous kernel began
+  int64_t mostChunks;  // attentionChunks of the table's width
+  float* partial;  // room for attentionPartials numbers
 };
 
 /** Tokens of prompts, each a row; those of one prompt are neighbours. */
@@ -90,6 +92,9 @@ void launchRope(Kind kind, const RopeArgs& args, cudaStream_t stream);
 void launchSwiglu(Kind kind, const void* x, void* y, int64_t rows, int64_t size, cudaStream_t stream);
 void launchSwigluBackward(Kind kind, const void* x, const void* gradient, void* dx, int64_t rows, int64_t size, cudaStream_t stream);
 bool attentionFits(int64_t size);
+/** Into how many chunks a row's keys are cut at most, and how many numbers the results of all chunks are: 0 where it is one chunk. */
+int64_t attentionChunks(int64_t tableWidth, int64_t size);
+int64_t attentionPartials(const AttentionArgs& args);
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 /** Returns false, and does nothing, for a device, dtype or head size that it does not support. */
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
