@@ -148,8 +148,8 @@ describe('captured steps', () => {
 
   it('are of as few rows as there are, rounded up to a power of two', async () => {
     const sizes: number[] = [];
-    const original = Stepper.prototype.next;
-    const next = vi.spyOn(Stepper.prototype, 'next').mockImplementation(function (
+    const original = Stepper.prototype.logits;
+    const logits = vi.spyOn(Stepper.prototype, 'logits').mockImplementation(function (
       this: InstanceType<typeof Stepper>,
       ...all
     ) {
@@ -163,7 +163,7 @@ describe('captured steps', () => {
       seed: i,
     }));
     await run(requests, { slots: 11 });
-    next.mockRestore();
+    logits.mockRestore();
     expect(new Set(sizes)).toEqual(new Set([11, 8, 4, 2, 1]));
     expect(sizes).toEqual([...sizes].sort((a, b) => b - a));
   });
