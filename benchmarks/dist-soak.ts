@@ -107,7 +107,10 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     restarts: said.split('restart ').length - 1,
   };
   rmSync(folder, { recursive: true });
-  if (!same) process.exitCode = 1;
+  if (!same) {
+    console.error(said.slice(-3000));
+    process.exitCode = 1;
+  }
 }
 
 const stepsOf = (run: string) =>

@@ -2,13 +2,12 @@
  * `attune launch --nproc N -- <attune command>`: several processes that train together, on one machine or on several. With
  * --max-restarts, a launch that failed goes on from the run's last checkpoint.
  */
-import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { launchRanks } from '../dist/launch.ts';
 import { UserError } from '../errors.ts';
-import { listCheckpoints } from '../runs/checkpoints.ts';
+import { Attempts } from './options/attempts.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { tell } from './terminal/print.ts';
 
@@ -79,6 +78,7 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
     tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),
   );
   const restarts = whole('--max-restarts', flags.maxRestarts, 0);
+  const attempts = new Attempts(command);
   let args = [...command];
   for (let attempt = 0; ; attempt++) {
     const result = await launchRanks({
@@ -97,27 +97,11 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
     tell(`attune launch: ${result.failure}. All ${nproc} processes of this machine have ended.`);
     // A mistake of the user's is one at every attempt.
     if (attempt >= restarts || result.code === 2) return result.code;
-    args = restarted(command, result.folder);
+    args = attempts.after(result.folder);
     tell(
       `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,
     );
   }
-}
-
-/** The command that goes on where a run stopped; one without a checkpoint yet begins anew in its place. */
-function restarted(command: readonly string[], folder: { path: string; isNew: boolean } | undefined): string[] {
-  if (folder === undefined) return [...command];
-  if (listCheckpoints(folder.path).length > 0)
-    return [...withoutOption(command, '--resume-from'), '--resume-from', folder.path];
-  if (folder.isNew && existsSync(folder.path)) rmSync(folder.path, { recursive: true });
-  return [...command];
-}
-
-function withoutOption(command: readonly string[], name: string): string[] {
-  const spellings = [name, name.replaceAll('-', '_').replace(/^__/, '--')];
-  return command.filter(
-    (arg, i) => !spellings.includes(arg.split('=')[0] as string) && !spellings.includes(command[i - 1] as string),
-  );
 }
 
 function whole(name: string, text: string, least: number): number {

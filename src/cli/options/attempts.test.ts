@@ -1,0 +1,44 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { Attempts } from './attempts.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'attune-attempts-'));
+afterAll(() => rmSync(root, { recursive: true }));
+const command = ['train', 'sft', '--run-name', 'a'];
+
+it('goes on from the last checkpoint, also after an attempt that ended before it told of a folder', () => {
+  const path = join(root, 'run');
+  mkdirSync(join(path, 'step-5'), { recursive: true });
+  const attempts = new Attempts(command);
+  const resumed = [...command, '--resume-from', path];
+  expect(attempts.after({ path, isNew: true })).toEqual(resumed);
+  expect(attempts.after(undefined)).toEqual(resumed);
+  expect(attempts.after({ path, isNew: false })).toEqual(resumed);
+  expect(existsSync(path)).toBe(true);
+});
+
+it('begins anew in the place of a run without a checkpoint', () => {
+  const path = join(root, 'early');
+  const attempts = new Attempts(command);
+  expect(attempts.after(undefined)).toEqual(command);
+  for (const told of [{ path, isNew: true }, undefined, { path, isNew: false }]) {
+    mkdirSync(path);
+    expect(attempts.after(told)).toEqual(command);
+    expect(existsSync(path)).toBe(false);
+  }
+});
+
+it('leaves a folder alone that was there before the launch, and takes another --resume-from away', () => {
+  const path = join(root, 'earlier');
+  mkdirSync(path);
+  for (const given of [['--resume-from', 'x'], ['--resume-from=x'], ['--resume_from', 'x']]) {
+    const attempts = new Attempts([...command, ...given]);
+    expect(attempts.after({ path, isNew: false })).toEqual([...command, ...given]);
+    expect(existsSync(path)).toBe(true);
+    mkdirSync(join(path, 'step-3'));
+    expect(attempts.after(undefined)).toEqual([...command, '--resume-from', path]);
+    rmSync(join(path, 'step-3'), { recursive: true });
+  }
+});

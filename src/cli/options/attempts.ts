@@ -1,0 +1,41 @@
+/** The commands of a launch that is started again after a failure (`attune launch --max-restarts`). */
+import { existsSync, rmSync } from 'node:fs';
+import { listCheckpoints } from '../../runs/checkpoints.ts';
+
+/** A run's folder, and whether the ranks made it. */
+export interface RunFolder {
+  path: string;
+  isNew: boolean;
+}
+
+export class Attempts {
+  readonly #command: readonly string[];
+  #folder: RunFolder | undefined;
+
+  constructor(command: readonly string[]) {
+    this.#command = command;
+  }
+
+  /**
+   * The command after an attempt that failed, in the folder that it told of. It goes on from the run's last checkpoint; a run without one
+   * begins anew in its place. An attempt that ended before it told of a folder was at that of the attempts before it.
+   */
+  after(folder: RunFolder | undefined): string[] {
+    // A folder that an earlier attempt made is not new to those that go on in it, and is still this launch's.
+    const isNew = folder?.isNew || (this.#folder?.isNew && folder?.path === this.#folder.path) || false;
+    if (folder !== undefined) this.#folder = { path: folder.path, isNew };
+    if (this.#folder === undefined) return [...this.#command];
+    const { path } = this.#folder;
+    if (listCheckpoints(path).length > 0)
+      return [...withoutOption(this.#command, '--resume-from'), '--resume-from', path];
+    if (this.#folder.isNew && existsSync(path)) rmSync(path, { recursive: true });
+    return [...this.#command];
+  }
+}
+
+function withoutOption(command: readonly string[], name: string): string[] {
+  const spellings = [name, name.replaceAll('-', '_').replace(/^__/, '--')];
+  return command.filter(
+    (arg, i) => !spellings.includes(arg.split('=')[0] as string) && !spellings.includes(command[i - 1] as string),
+  );
+}
