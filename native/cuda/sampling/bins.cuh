@@ -31,25 +31,28 @@ __device__ inline float valueOf(int order) {
 struct Range {
   int low, high, hole, shift;
 
-  /** `bitsOfOctave`: log2 of how many numbers there are from 1 to 2. An octave gets at least 128 bins, where the hole may be. */
-  __device__ Range(int from, int to, int bitsOfOctave, bool mayHaveHole) : low(from), high(to), hole(0), shift(0) {
-    const int64_t width = static_cast<int64_t>(to) - from;
-    if (width < kBins) return;
-    const int needed = 64 - __clzll(width) - 11;
-    shift = mayHaveHole ? min(max(bitsOfOctave - 7, 0), needed) : needed;
+  /** `bitsOfOctave`: log2 of how many numbers there are from 1 to 2. An octave gets at least 128 bins, where a hole may be. */
+  __device__ static Range over(int low, int high, int bitsOfOctave, bool mayHaveHole) {
+    const int64_t width = static_cast<int64_t>(high) - low;
+    if (width < kBins) return {low, high, 0, 0};
+    const int needed = 64 - __clzll(width) - 11, shift = mayHaveHole ? min(max(bitsOfOctave - 7, 0), needed) : needed;
     const int64_t span = static_cast<int64_t>(kBins) << shift;
-    if (width < span) return;
-    int64_t least = (width - span + 2) / 2;
-    if (least > high)
-      least = -static_cast<int64_t>(low) - span + 1;
-    else if (least > -static_cast<int64_t>(low))
-      least = high - span + 1;
-    hole = static_cast<int>(least);
+    if (width < span) return {low, high, 0, shift};
+    int64_t hole = (width - span + 2) / 2;
+    if (hole > high)
+      hole = -static_cast<int64_t>(low) - span + 1;
+    else if (hole > -static_cast<int64_t>(low))
+      hole = high - span + 1;
+    return {low, high, static_cast<int>(hole), shift};
   }
-  __device__ int without(int order) const { return order > hole ? order - hole : order < -hole ? order + hole : 0; }
+  __device__ int without(int order) const {
+    const int beyond = max(abs(order) - hole, 0);
+    return order < 0 ? -beyond : beyond;
+  }
   __device__ int bin(int order) const {
     return static_cast<int>((static_cast<unsigned>(without(order)) - static_cast<unsigned>(without(low))) >> shift);
   }
+  __device__ bool isInHole(int order) const { return hole > 0 && abs(order) <= hole; }
   /** Whether the bin holds a single order, which is then `first`. */
   __device__ bool isSingle(int bin) const { return shift == 0 && (hole == 0 || without(low) + bin != 0); }
   __device__ int first(int bin) const {

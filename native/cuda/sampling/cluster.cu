@@ -41,18 +41,27 @@ __global__ void __launch_bounds__(kThreads, 4) clusterKernel(SampleArgs args, in
   of.load();
   const RowRule rule(args, row);
   of.inverse = rule.inverse;
-  search.clear();
+  of.scale = rule.inverse * 1.44269504f;
+  const bool searches = rule.temperature > 0 && (rule.topK > 0 || rule.topP < 1),
+             hasCut = searches || (rule.temperature > 0 && rule.minP > 0);
+  const double uniform = of.warp == 0 ? uniformOf(args, row) : 0.0;
+  if (searches) search.clear();
   of.measureTiles();
   meet();
-  const bool hasCut = rule.temperature > 0 && (rule.topK > 0 || rule.topP < 1 || rule.minP > 0);
-  if (!hasCut && of.warp > 0) return;
-  of.sumTiles();
-  if (rule.temperature <= 0) return of.takeLikeliest();
-  if (!hasCut) return of.draw(rule.uniform, 0.0f, false, [&](int i) { return of.massOf(i); });
-  const float cut = rule.topK > 0 || rule.topP < 1 ? search.cut(rule) : rule.minP;
+  if (of.warp == 0) {
+    of.sumTiles();
+    if (rule.temperature <= 0) return of.takeLikeliest();
+    if (!hasCut) return of.draw(uniform, 0.0f, false, [&](int i) { return of.massOf(i); });
+    if (searches) search.begin(rule);
+  }
+  if (!hasCut) return;
+  __syncthreads();
+  of.peak = shared.peak;
+  of.total = shared.total;
+  const float cut = searches ? search.cut(rule) : rule.minP;
   of.measureKept(cut);
   meet();
-  if (of.warp == 0) of.draw(rule.uniform, cut, cut > 0, [&](int i) { return shared.kept[i]; });
+  if (of.warp == 0) of.draw(uniform, cut, cut > 0, [&](int i) { return shared.kept[i]; });
 #endif
 }
 

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) oneBlockKernel(SampleArgs a) {
   if (threadIdx.x == 0) {
     double kept = 0;
     for (int i = 0; i < kThreads; i++) kept += runs[i];
-    const double target = rule.uniform * kept;
+    const double target = uniformOf(a, r) * kept;
     double reached = 0;
     int64_t pick = -1;
     int at = 0;

@@ -9,16 +9,20 @@ namespace attune {
 struct RowRule {
   float temperature, inverse, topP, minP;
   int64_t topK;  // 0: all
-  double uniform;
   __device__ RowRule(const SampleArgs& a, int64_t r) {
     temperature = a.temperature[r];
     inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
     topP = a.topP[r];
     minP = a.minP[r];
     topK = a.topK[r] < a.size ? a.topK[r] : 0;
-    uniform = temperature > 0 ? uniformAt(a.seeds[r], a.counters == nullptr ? a.positions[r] + 1 : a.counters[r]) : 0.0;
   }
 };
+
+/** The number in [0, 1) that decides among the words that stay; 0 for the likeliest. */
+__device__ inline double uniformOf(const SampleArgs& a, int64_t r) {
+  if (!(a.temperature[r] > 0)) return 0.0;
+  return uniformAt(a.seeds[r], a.counters == nullptr ? a.positions[r] + 1 : a.counters[r]);
+}
 
 /** Stores what was drawn. For rows that go on by themselves at the row's turn, and moves the row on. */
 __device__ inline void finishRow(const SampleArgs& a, int64_t r, int64_t id, float logp, float kept) {

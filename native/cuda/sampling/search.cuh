@@ -27,7 +27,8 @@ struct Search {
   }
 
   // Counts the block's words in the range by bins, or sums their mass. Equal logits are counted alone: their mass follows.
-  __device__ void fill(const Range& range, const Finding& finding) {
+  __device__ void fill(const Finding& finding) {
+    const Range range = finding.range;
     const float least = valueOf<T>(range.low), most = valueOf<T>(range.high);
     const bool byMass = finding.byMass && range.shift > 0;
     for (int i = row.warp; i < row.own; i += kWarps) {
@@ -35,24 +36,26 @@ struct Search {
 #pragma unroll 1
       for (int j = 0; j < Tiles<T>::kPieces; j++) {
         typename Tiles<T>::Piece piece;
-        piece.load(row.tile(i) + (j * 32 + row.lane) * Tiles<T>::kPiece);
+        const T* from = row.tile(i) + (j * 32 + row.lane) * Tiles<T>::kPiece;
+        piece.load(from);
         bool any = false;
 #pragma unroll
         for (int k = 0; k < Tiles<T>::kPiece; k++) any |= piece[k] >= least;
         if (!any) continue;
+        unsigned weighed = 0;  // those whose mass is needed too
 #pragma unroll
         for (int k = 0; k < Tiles<T>::kPiece; k++) {
-          const float z = piece[k];
-          if (z < least || z > most) continue;
-          const int order = orderOf<T>(z), bin = range.bin(order);
-          const bool inHole = range.shift == 0 && range.hole > 0 && abs(order) <= range.hole;
-          if (!byMass) atomicAdd(&bins[bin], 1u);
-          if (byMass || inHole) {
-            const float w = row.weight(z);
-            const Mass mass(w < finding.least ? 0.0f : w);
-            atomicAdd(byMass ? &bins[bin] : &row.shared.ofHole[0], mass.low);
-            atomicAdd(byMass ? &bins[kBins + bin] : &row.shared.ofHole[1], mass.high);
-          }
+          const int order = orderOf<T>(piece[k]);
+          const bool isIn = piece[k] >= least && piece[k] <= most;
+          if (isIn && !byMass) atomicAdd(&bins[range.bin(order)], 1u);
+          if (isIn && (byMass || (range.shift == 0 && range.isInHole(order)))) weighed |= 1u << k;
+        }
+        for (; weighed != 0; weighed &= weighed - 1) {
+          const float z = wide(from[__ffs(static_cast<int>(weighed)) - 1]), w = row.weight(z);
+          const Mass mass(w < finding.least ? 0.0f : w);
+          const int bin = range.bin(orderOf<T>(z));
+          atomicAdd(byMass ? &bins[bin] : &row.shared.ofHole[0], mass.low);
+          atomicAdd(byMass ? &bins[kBins + bin] : &row.shared.ofHole[1], mass.high);
         }
       }
     }
@@ -126,32 +129,40 @@ struct Search {
   // An order below that of all words with this weight or more.
   __device__ int orderOfWeight(float w) const { return orderOf<T>(fmaxf(row.peak + logf(w) / row.inverse, -3e38f)) - 1; }
 
-  // A cut that keeps the words that top-k, top-p and min-p keep.
-  __device__ float cut(const RowRule& rule) {
+  __device__ static Range over(int low, int high, bool mayHaveHole) { return Range::over(low, high, kOctave, mayHaveHole); }
+
+  // Where to look first, by one warp of each block.
+  __device__ void begin(const RowRule& rule) {
     const int top = orderOf<T>(row.peak);
-    Finding finding{0, top, false, rule.topK == 0, true, 0.0f, rule.minP};
-    unsigned long long above = 0, target = 0;
+    unsigned long long target = static_cast<unsigned long long>(rule.topK);
+    int low;
     if (rule.topK > 0) {
       // As many words as there are tiles are at least as likely as the least likely of the tiles' likeliest ones.
       float least = INFINITY;
       for (int i = row.lane; i < row.tiles; i += 32) least = fminf(least, row.shared.tiles[i].x);
       least = -largestOfLanes(-least);
-      target = static_cast<unsigned long long>(rule.topK);
-      finding.low = orderOfWeight(0x1.0p-32f);
-      if (rule.topK <= row.tiles) finding.low = max(finding.low, orderOf<T>(least));
+      low = orderOfWeight(0x1.0p-32f);
+      if (rule.topK <= row.tiles) low = max(low, orderOf<T>(least));
     } else {
       // Words below half the average of the mass to cut off cannot be needed.
       const float wanted = rule.topP * row.total;
       target = static_cast<unsigned long long>(fmax(1.0, static_cast<double>(wanted) * 0x1.0p32));
-      finding.low = orderOfWeight(fmaxf(kLeast, 0.5f * (row.total - wanted) / static_cast<float>(row.args.size)));
+      low = orderOfWeight(fmaxf(kLeast, 0.5f * (row.total - wanted) / static_cast<float>(row.args.size)));
     }
-    finding.low = min(finding.low, top);
+    if (row.lane > 0) return;
+    row.shared.finding = {over(min(low, top), top, true), false, rule.topK == 0, true, 0.0f, rule.minP};
+    row.shared.target = target;
+  }
+
+  // A cut that keeps the words that top-k, top-p and min-p keep.
+  __device__ float cut(const RowRule& rule) {
+    unsigned long long above = 0, target = row.shared.target;
+    Finding finding = row.shared.finding;
     while (true) {
-      const Range range(finding.low, finding.high, kOctave, finding.mayHaveHole);
-      fill(range, finding);
+      fill(finding);
       meet();
       if (isFirst()) {
-        step(rule, range, top, finding, above, target);
+        step(rule, finding, above, target);
         if (!finding.done) clear();
         if (static_cast<int>(threadIdx.x) < row.blocks) *ofBlock(&row.shared.finding, threadIdx.x) = finding;
       }
@@ -162,20 +173,22 @@ struct Search {
   }
 
   // In the first block: what follows from the filled bins.
-  __device__ void step(const RowRule& rule, const Range& range, int top, Finding& finding, unsigned long long& above,
-                       unsigned long long& target) {
+  __device__ void step(const RowRule& rule, Finding& finding, unsigned long long& above, unsigned long long& target) {
+    const Range range = finding.range;
+    const int top = orderOf<T>(row.peak);
     constexpr int kLowest = -(0x7F800000 >> kUnusedBits<T>);  // −∞
     int bin = select(range, finding.byMass, finding.least, rule.topP, above, target);
     if (!finding.byMass) {
       int least = kLowest;
       if (bin < 0 && range.low > kLowest) {  // so many are in the range, and still too few: the rest is below it
-        finding.low = kLowest, finding.high = range.low - 1, finding.mayHaveHole = false;
+        finding.mayHaveHole = false;
+        finding.range = over(kLowest, range.low - 1, false);
         return;
       }
       if (bin >= 0) {
         least = range.first(bin);
         if (!range.isSingle(bin)) {
-          finding.low = least, finding.high = range.last(bin);
+          finding.range = over(least, range.last(bin), finding.mayHaveHole);
           return;
         }
       }
@@ -186,7 +199,8 @@ struct Search {
       finding.least = finding.cut;
       above = 0, target = 0;
       if (range.shift > 0 || range.high != top || range.hole > 0) {  // the masses are not known
-        finding.low = min(top, max(least, orderOfWeight(kLeast))), finding.high = top, finding.mayHaveHole = true;
+        finding.mayHaveHole = true;
+        finding.range = over(min(top, max(least, orderOfWeight(kLeast))), top, true);
         return;
       }
       __syncthreads();
@@ -197,7 +211,7 @@ struct Search {
       finding.cut = fmaxf(finding.cut, row.weight(valueOf<T>(least)));
       finding.done = true;
     } else {
-      finding.low = least, finding.high = range.last(bin);
+      finding.range = over(least, range.last(bin), finding.mayHaveHole);
     }
   }
 };

@@ -8,9 +8,11 @@ namespace attune {
 
 constexpr int kTile = 1280, kOfLane = kTile / 32, kMostTiles = 256, kThreads = 256, kWarps = kThreads / 32;
 
-// What the first block tells the others: where to search on, or what was found.
+static_assert(kBins % kThreads == 0);
+
+// Where the search for a cut stands: the orders to count, or what was found.
 struct Finding {
-  int low, high;
+  Range range;
   bool done, byMass, mayHaveHole;
   float least, cut;  // weights below `least` do not count
 };
@@ -18,10 +20,11 @@ struct Finding {
 struct Shared {
   float2 tiles[kMostTiles];  // of the whole row: the largest logit z, and Σ e^((z − largest)/T)
   float kept[kMostTiles];  // the mass that the cuts leave
+  float peak, total;
   // of the search
   Finding finding;
   unsigned ofHole[2];  // the mass in the hole's bin, as in Mass
-  unsigned long long sums[kWarps], before;
+  unsigned long long target, sums[kWarps], before;
   int bin;
 };
 
@@ -56,49 +59,64 @@ struct Tiles {
   int perBlock, tiles, own;  // tiles of a block, of the row, of this block
   int lane, warp;
   float inverse = 1, peak = 0, total = 0;  // 1/T, the row's largest logit, Σ e^((z − peak)/T)
+  float scale = 1;  // log2(e)/T
 
   __device__ T* tile(int i) const { return words + i * kTile; }
   __device__ float weight(float z) const { return expf((z - peak) * inverse); }
 
   // Starts to copy the block's tiles into shared memory; beyond the row's end they are −∞.
   __device__ void load() {
-    const int64_t first = static_cast<int64_t>(rank) * perBlock * kTile;
+    const int64_t first = static_cast<int64_t>(rank) * perBlock * kTile, count = args.size - first;
     const T* from = static_cast<const T*>(args.logits) + row * args.size + first;
-    const int64_t count = args.size - first;
     const bool isAligned = args.size % kPiece == 0 && reinterpret_cast<uintptr_t>(args.logits) % 16 == 0;
     for (int i = warp; i < own; i += kWarps) {
-      for (int j = lane * kPiece; j < kTile; j += 32 * kPiece) {
-        const int64_t at = static_cast<int64_t>(i) * kTile + j;
-        if (isAligned && at < count)
-          copyAsync<16>(tile(i) + j, from + at);
-        else
-          for (int k = 0; k < kPiece; k++) tile(i)[j + k] = at + k < count ? from[at + k] : narrow<T>(-INFINITY);
+      const T* of = from + i * kTile + lane * kPiece;
+      T* to = tile(i) + lane * kPiece;
+      if (isAligned && (i + 1) * kTile <= count) {
+#pragma unroll
+        for (int j = 0; j < kPieces; j++) copyAsync<16>(to + j * 32 * kPiece, of + j * 32 * kPiece);
+      } else {
+        const int64_t left = count - i * kTile - lane * kPiece;
+        for (int j = 0; j < kTile; j += 32 * kPiece)
+          for (int k = 0; k < kPiece; k++) to[j + k] = j + k < left ? of[j + k] : narrow<T>(-INFINITY);
       }
       commitCopies();
     }
   }
 
+  __device__ float largestOf(const Piece (&held)[kPieces]) const {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      __nv_bfloat162 top = reinterpret_cast<const __nv_bfloat162*>(held)[0];
+#pragma unroll
+      for (int i = 1; i < kOfLane / 2; i++) top = __hmax2(top, reinterpret_cast<const __nv_bfloat162*>(held)[i]);
+      return fmaxf(wide(__low2bfloat16(top)), wide(__high2bfloat16(top)));
+    } else {
+      float top = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < kPieces; j++)
+#pragma unroll
+        for (int k = 0; k < kPiece; k++) top = fmaxf(top, held[j][k]);
+      return top;
+    }
+  }
+
+  // A tile's sum is relative to 2^scaled(its largest logit), as that is rounded.
+  __device__ float scaled(float largest) const { return largest == -INFINITY ? 0.0f : __fmul_rn(largest, scale); }
+
   // Tells all blocks the largest logit and the sum of each of the block's tiles, as they arrive.
   __device__ void measureTiles() {
-    const float scale = inverse * 1.44269504f;
     int left = own > warp ? (own - warp - 1) / kWarps : 0;
     for (int i = warp; i < own; i += kWarps, left--) {
       waitForAllBut(left);
       Piece held[kPieces];
-      float top = -INFINITY;
 #pragma unroll
-      for (int j = 0; j < kPieces; j++) {  // each lane reads what it copied
-        held[j].load(tile(i) + (j * 32 + lane) * kPiece);
-#pragma unroll
-        for (int k = 0; k < kPiece; k++) top = fmaxf(top, held[j][k]);
-      }
-      top = largestOfLanes(top);
-      const float base = top == -INFINITY ? 0.0f : top;
+      for (int j = 0; j < kPieces; j++) held[j].load(tile(i) + (j * 32 + lane) * kPiece);  // each lane reads what it copied
+      const float top = largestOfLanes(largestOf(held)), base = -scaled(top);
       float sums[2] = {0, 0};
 #pragma unroll
       for (int j = 0; j < kPieces; j++)
 #pragma unroll
-        for (int k = 0; k < kPiece; k++) sums[k % 2] += powerOf2((held[j][k] - base) * scale);
+        for (int k = 0; k < kPiece; k++) sums[k % 2] += powerOf2(fmaf(held[j][k], scale, base));
       const float sum = sumOfLanes(sums[0] + sums[1]);
       if (i == warp) clusterWait();  // all blocks have begun: their shared memory may be written
       if (lane < blocks) *ofBlock(&shared.tiles[rank * perBlock + i], lane) = make_float2(top, sum);
@@ -109,15 +127,16 @@ struct Tiles {
   // The mass of a tile without cuts.
   __device__ float massOf(int i) const {
     const float2 of = shared.tiles[i];
-    return of.y > 0 ? of.y * weight(of.x) : 0.0f;
+    return of.y > 0 ? of.y * powerOf2(fmaf(-peak, scale, scaled(of.x))) : 0.0f;
   }
-  // The row's largest logit and sum, by each warp for itself.
+  // The row's largest logit and sum, by one warp.
   __device__ void sumTiles() {
     float top = -INFINITY, sum = 0;
     for (int i = lane; i < tiles; i += 32) top = fmaxf(top, shared.tiles[i].x);
     peak = largestOfLanes(top);
     for (int i = lane; i < tiles; i += 32) sum += massOf(i);
     total = sumOfLanes(sum);
+    if (lane == 0) shared.peak = peak, shared.total = total;
   }
 
   // Tells all blocks the mass of the words from the cut on in each of the block's tiles.
@@ -137,7 +156,6 @@ struct Tiles {
           if (!any) continue;
 #pragma unroll
           for (int k = 0; k < kPiece; k++) {
-            if (piece[k] < least) continue;
             const float w = weight(piece[k]);
             sum += w >= cut ? w : 0.0f;
           }
