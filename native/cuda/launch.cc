@@ -136,9 +136,9 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
   return out;
 }
 
-bool cudaProductFits(const Tensor& weight, int64_t rows) {
+bool cudaProductFits(const Tensor& weight, int64_t rows, bool norm) {
   const Launch launch(weight);
-  return weight.scalar_type() == at::kBFloat16 && productFits(rows, weight.size(1), weight.size(0));
+  return weight.scalar_type() == at::kBFloat16 && productFits(rows, weight.size(1), weight.size(0), norm);
 }
 
 void cudaProduct(const FewRowsProduct& in, Tensor& y) {

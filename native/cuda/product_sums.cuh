@@ -7,7 +7,7 @@
 
 namespace attune {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kCluster = 4;
+constexpr int kWarps = 8, kThreads = 32 * kWarps;
 enum class Form { Plain, Gated };
 
 template <int TILES, int ROWS>

@@ -100,7 +100,7 @@ void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
-bool productFits(int64_t rows, int64_t inputs, int64_t outputs);
+bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm);
 void launchProduct(const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
 void launchGather(const GatherArgs& args, cudaStream_t stream);

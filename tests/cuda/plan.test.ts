@@ -10,6 +10,8 @@ const shapes = [
   { rows: 17, heads: 4, groups: 1, size: 96, inner: 800, width: 288, half: 24, window: 40, norm: true },
   { rows: 24, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
   { rows: 100, heads: 6, groups: 2, size: 64, inner: 352, width: 160, half: 32, window: 0, norm: true },
+  { rows: 7, heads: 8, groups: 2, size: 64, inner: 416, width: 2048, half: 32, window: 0, norm: true },
+  { rows: 12, heads: 4, groups: 2, size: 64, inner: 288, width: 4096, half: 32, window: 0, norm: true },
   { rows: 3, heads: 2, groups: 1, size: 32, inner: 100, width: 40, half: 16, window: 0, norm: true },
   { rows: 5, heads: 2, groups: 2, size: 256, inner: 96, width: 32, half: 128, window: 7, norm: true },
 ];
