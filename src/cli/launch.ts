@@ -86,7 +86,7 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
       nnodes,
       nodeRank,
       masterAddr: flags.masterAddr,
-      ...(flags.masterPort === undefined ? {} : { masterPort: whole('--master-port', flags.masterPort, 1) }),
+      ...(flags.masterPort === undefined ? {} : { masterPort: whole('--master-port', flags.masterPort, 1, 65535) }),
       endSeconds: whole('--timeout', flags.timeout, 1),
       hangSeconds: whole('--hang-timeout', flags.hangTimeout, 0),
       command: [process.execPath, join(fileURLToPath(new URL('../..', import.meta.url)), 'bin/attune.mjs'), ...args],
@@ -104,9 +104,11 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
   }
 }
 
-function whole(name: string, text: string, least: number): number {
+function whole(name: string, text: string, least: number, most = Number.MAX_SAFE_INTEGER): number {
   const value = Number(text);
-  if (!Number.isInteger(value) || value < least)
-    throw new UserError(`${name} ${text}: a whole number from ${least} is wanted.`);
+  if (!Number.isInteger(value) || value < least || value > most)
+    throw new UserError(
+      `${name} ${text}: a whole number from ${least}${most < Number.MAX_SAFE_INTEGER ? ` to ${most}` : ''} is wanted.`,
+    );
   return value;
 }

@@ -6,7 +6,7 @@ import { policySchema } from '../trainers/policy/config.ts';
 import { policyPlan } from '../trainers/policy/plan.ts';
 import { startPolicy } from '../trainers/policy/policy.ts';
 import { newSignals, type Signal } from '../trainers/policy/signals.ts';
-import { evaluationLine, registerTrainVerb, type TrainVerb } from './options/training.ts';
+import { evaluationLine, hasConsole, registerTrainVerb, type TrainVerb } from './options/training.ts';
 import { print, tell } from './terminal/print.ts';
 
 export const policyVerb: TrainVerb<typeof policySchema> = {
@@ -17,8 +17,9 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
   start: (resolved, options) =>
     startPolicy(resolved, {
       ...options,
-      onStep: explainer(),
-      onStart: (metrics) => print(evaluationLine(0, metrics)),
+      ...(hasConsole()
+        ? { onStep: explainer(), onStart: (metrics: Record<string, number>) => print(evaluationLine(0, metrics)) }
+        : {}),
       onRewardFailure: (error) => tell(error.message),
     }),
   plan: ({ config }) => policyPlan(config),

@@ -39,6 +39,8 @@ describe('readPlace', () => {
     expect(() => readPlace({ RANK: '2', WORLD_SIZE: '2', ...master })).toThrow('RANK=2 is not below WORLD_SIZE=2');
     expect(() => readPlace({ RANK: 'x', WORLD_SIZE: '2', ...master })).toThrow('RANK=x is not a count');
     expect(() => readPlace({ RANK: '1', WORLD_SIZE: '2' })).toThrow('MASTER_ADDR is not set');
+    const far = { RANK: '1', WORLD_SIZE: '2', ...master, MASTER_PORT: '70000' };
+    expect(() => readPlace(far)).toThrow('MASTER_PORT=70000 is not a port');
   });
 });
 

@@ -62,7 +62,7 @@ function masterOf(env: Environment): { host: string; port: number } {
     throw new UserError(
       'RANK and WORLD_SIZE say that this is one of several processes, but MASTER_ADDR is not set: the address of rank 0. Start it with attune launch or torchrun, or set it.',
     );
-  return { host, port: env.MASTER_PORT === undefined ? 29500 : count(env, 'MASTER_PORT') };
+  return { host, port: env.MASTER_PORT === undefined ? 29500 : portOf(env) };
 }
 
 function fromSlurm(env: Environment): Place | undefined {
@@ -82,7 +82,7 @@ function fromSlurm(env: Environment): Place | undefined {
     localSize: tasksHere(env),
     host,
     // Jobs that share a machine get ports of their own.
-    port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : count(env, 'MASTER_PORT'),
+    port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : portOf(env),
     runId: `slurm-${job}`,
     hasStore: false,
     prefix: '',
@@ -121,6 +121,12 @@ function count(env: Environment, name: string): number {
       `${name}=${env[name] ?? ''} is not a count, though this process was started as one of several.`,
     );
   return value;
+}
+
+function portOf(env: Environment): number {
+  const port = count(env, 'MASTER_PORT');
+  if (port < 1 || port > 65535) throw new UserError(`MASTER_PORT=${port} is not a port: they go from 1 to 65535.`);
+  return port;
 }
 
 function checkRank(name: string, rank: number, ofName: string, size: number): void {

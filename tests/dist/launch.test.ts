@@ -117,8 +117,25 @@ it('names a rank that hangs, and ends the others', async () => {
 it('says the mistake of a user once, and what launch is for', async () => {
   const wrong = launch(['--nproc', '2', '--max-restarts', '5'], train('wrong', 4, '--lrr', '3'));
   const other = launch(['--nproc', '2'], ['generate', '--model', model]);
+  const far = launch(['--nproc', '2', '--master-port', '99999'], train('far', 4));
   expect(await wrong.code).toBe(2);
   expect(wrong.said()).not.toContain('restart 1');
   expect(await other.code).toBe(2);
   expect(other.said()).toContain('attune launch runs');
+  expect(await far.code).toBe(2);
+  expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
+}, 900_000);
+
+it('lets rank 0 alone explain the metrics of a policy', async () => {
+  const policy = launch(
+    ['--nproc', '2'],
+    [
+      ...['train', 'policy', '--model', join(import.meta.dirname, '../../models/tiny'), '--task', 'number_sorting:1'],
+      ...['--batch-size', '2', '--grad-accum', '1', '--group-size', '4', '--max-new-tokens', '16', '--max-steps', '1'],
+      ...['--eval-steps', '-1', '--report-to', 'none', '--no-save-model', '--output-dir', join(folder, 'runs')],
+    ],
+  );
+  expect(await policy.code, policy.said()).toBe(0);
+  expect(policy.said()).toContain('Note, step 1');
+  expect(policy.said()).not.toContain('[rank 1]');
 }, 900_000);

@@ -33,7 +33,7 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
     const flags = { ...parentFlags(train, command, verb.schema), ...schemaFlags(command, verb.schema) };
     const resolved = await resolveRun(verb.schema, flags, `train ${verb.name}`);
     checkPlaces(resolved);
-    const speaks = (readPlace(process.env)?.rank ?? 0) === 0;
+    const speaks = hasConsole();
     for (const { path, reason } of speaks ? (resolved.resume?.skipped ?? []) : [])
       tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
     if (resolved.resume && speaks)
@@ -75,13 +75,15 @@ export function checkPlaces<S extends ConfigSchema>({ config, resume }: Resolved
   checkOutputFolder('--rollouts-dir', rolloutsDir);
 }
 
+/** Of several ranks the first has the console. */
+export const hasConsole = (): boolean => (readPlace(process.env)?.rank ?? 0) === 0;
+
 /** Runs to the end or until Ctrl-C; returns the exit code. */
 export async function runTraining(
   name: string,
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
-  // Of several ranks the first has the console.
-  if ((readPlace(process.env)?.rank ?? 0) > 0) return followTraining(start);
+  if (!hasConsole()) return followTraining(start);
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
   );
