@@ -5,9 +5,7 @@
  */
 import { native } from '../tensor/engine/native.ts';
 import type { Place } from './place.ts';
-import type { SharedStore } from './store.ts';
-
-const leftKey = 'attune/left';
+import { leftKey, type SharedStore } from './store.ts';
 
 /** Exit codes of ranks that were asked to end (SIGHUP, SIGINT, SIGTERM): all were, and whoever asks twice wants it now. */
 const asked = [129, 130, 143];
@@ -24,7 +22,8 @@ export function leaveInOrder(
     const seconds = code === 0 && !hasFailed() ? patience : asked.includes(code) ? askedSeconds : 0;
     // Others are watched for as long as they are waited for: one that dies meanwhile is named.
     if (isServer && seconds > 0) native.storeAwaitCount(id, leftKey, size - 1, seconds);
-    native.watchStop();
+    // Without a goodbye the others take it for dead, and end: for a rank that ends by an error of which nobody was told.
+    if (code === 0 || asked.includes(code) || hasFailed()) native.watchStop();
     if (!isServer) native.storeCount(id, leftKey, askedSeconds);
   });
 }

@@ -11,6 +11,9 @@ import type { Place } from './place.ts';
 /** Where a rank that fails leaves its reason. */
 const abortKey = 'attune/abort';
 const runKey = 'attune/run';
+const sizeKey = 'attune/size';
+/** How many processes have ended that were in the world. */
+export const leftKey = 'attune/left';
 
 export class SharedStore {
   readonly id: number;
@@ -20,13 +23,14 @@ export class SharedStore {
   }
 
   /** Connects to the store of rank 0, which serves it. */
-  static async tcp({ host, port, rank, hasStore, runId, prefix }: Place, timeoutMs: number): Promise<SharedStore> {
+  static async tcp(place: Place, timeoutMs: number): Promise<SharedStore> {
+    const { host, port, rank, hasStore, prefix } = place;
     const isServer = rank === 0 && !hasStore;
     const id = await native.storeTcp(host, port, isServer, timeoutMs, prefix).catch((error: Error) => {
       throw new WorldError(unreachable(error, { host, port, rank, isServer, timeoutMs }));
     });
     const store = new SharedStore(id);
-    await store.#checkRun(runId, isServer, timeoutMs);
+    await store.#checkPlace(place, timeoutMs);
     return store;
   }
 
@@ -34,24 +38,40 @@ export class SharedStore {
     return new SharedStore(await native.storeFile(path, ranks));
   }
 
-  /** Two launches at one address would mix their keys: the server says which launch it belongs to. */
-  async #checkRun(runId: string, isServer: boolean, timeoutMs: number): Promise<void> {
-    if (isServer) await this.set(runKey, runId);
-    const found = await this.wait(runKey, { timeoutMs, what: "the store's owner" });
+  /**
+   * Two launches at one address would mix their keys, and ranks that were started with different numbers would wait for ever: rank 0
+   * says which launch this is and how many they are, and every rank is there once. Whoever sees it otherwise tells the others.
+   */
+  async #checkPlace({ rank, size, runId }: Place, timeoutMs: number): Promise<void> {
+    if (rank === 0) {
+      await this.set(sizeKey, String(size));
+      await this.set(runKey, runId);
+    }
+    const found = await this.wait(runKey, { timeoutMs, what: 'rank 0' });
     if (found !== runId)
       throw new WorldError(
         `The store at this address belongs to another launch (${found}, and this is ${runId}): choose another --master-port.`,
       );
+    const known = await this.get(sizeKey);
+    const fault =
+      known !== String(size)
+        ? `rank ${rank} was started as one of ${size} processes and rank 0 as one of ${known}: WORLD_SIZE must be the same for all.`
+        : (await this.add(`attune/rank/${rank}`, 1)) > 1
+          ? `two processes were started as rank ${rank}: each needs a RANK of its own.`
+          : undefined;
+    if (fault === undefined) return;
+    await this.abort(rank, fault);
+    throw new WorldError(`The processes do not fit together: ${fault}`);
   }
 
   set(key: string, value: string): Promise<void> {
-    return native.storeSet(this.id, key, value);
+    return native.storeSet(this.id, key, value).catch(lost);
   }
   get(key: string): Promise<string | undefined> {
-    return native.storeGet(this.id, key);
+    return native.storeGet(this.id, key).catch(lost);
   }
   add(key: string, amount: number): Promise<number> {
-    return native.storeAdd(this.id, key, amount);
+    return native.storeAdd(this.id, key, amount).catch(lost);
   }
 
   /** The value of a key, once somebody has set it. Fails as soon as any rank has given up. */
@@ -73,7 +93,17 @@ export class SharedStore {
         await this.throwIfAborted();
         await nextTurn();
       }
-    const arrived = async () => ((await this.add(`barrier/${name}`, 0)) >= count ? true : undefined);
+    const complete = async () => (await this.add(`barrier/${name}`, 0)) >= count;
+    const arrived = async () => {
+      if (await complete()) return true;
+      if ((await this.add(leftKey, 0)) === 0) return undefined;
+      // Whoever has left will not come, unless it came and left between the two questions.
+      if (await complete()) return true;
+      await this.throwIfAborted();
+      throw new WorldError(
+        `"${name}" on rank ${rank}: a process has ended without coming there. Missing: rank ${(await absent()).join(', rank ')}.`,
+      );
+    };
     const absent = async () => {
       const seen = await Promise.all(Array.from({ length: count }, (_, who) => this.get(here(who))));
       return seen.flatMap((value, who) => (value === undefined ? [who] : []));
@@ -116,6 +146,12 @@ export class SharedStore {
     const aborted = await this.aborted();
     if (aborted !== undefined) throw new WorldError(`Rank ${aborted.rank} has ended the run: ${aborted.reason}`);
   }
+}
+
+function lost(error: Error): never {
+  throw new WorldError(
+    `The store of rank 0 does not answer (${error.message.split('\n')[0]}): rank 0 has ended, or, under torchrun, the launcher's torch is of another version than the libtorch that attune was built with.`,
+  );
 }
 
 /** Milliseconds until the store is asked again: a twentieth of what was waited so far, so that little is lost at the end. */

@@ -13,7 +13,7 @@ import { logLines } from '../terminal/log-file.ts';
 import { print, tell } from '../terminal/print.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
 import { checkOutputFolder } from './outputs.ts';
-import { typedCommand } from './typed.ts';
+import { launchedCommand } from './typed.ts';
 
 export interface TrainVerb<S extends ConfigSchema> {
   name: string;
@@ -108,7 +108,7 @@ export async function runTraining(
   const { result } = run;
   if (result === undefined || result.ended === 'interrupted') {
     tell(
-      `Stopped after step ${result?.step ?? 0}. Go on with: ${typedCommand()} train ${name} --resume-from ${shown(run.folder)}`,
+      `Stopped after step ${result?.step ?? 0}. Go on with: ${launchedCommand()} train ${name} --resume-from ${shown(run.folder)}`,
     );
     return 130;
   }

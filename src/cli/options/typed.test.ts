@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { typedCommand } from './typed.ts';
+import { launchedCommand, typedCommand } from './typed.ts';
 
 const called = (script: string, env: NodeJS.ProcessEnv = {}) =>
   typedCommand({ argv: ['node', script], env, cwd: () => '/home/ada/attune' });
@@ -11,3 +11,16 @@ it.each([
   ['node bin/attune.mjs demo', '/home/ada/attune/bin/attune.mjs', {}, 'node bin/attune.mjs'],
   ['the bundle', '/opt/app/bin/attune.mjs', { ATTUNE_TYPED: './attune' }, './attune'],
 ])('%s', (_, script, env, typed) => expect(called(script, env)).toBe(typed));
+
+it.each([
+  ['alone', {}, 'npm run attune --'],
+  [
+    'two ranks',
+    { ATTUNE_LAUNCH: 'a', WORLD_SIZE: '2', LOCAL_WORLD_SIZE: '2' },
+    'npm run attune -- launch --nproc 2 --',
+  ],
+  ['several machines', { ATTUNE_LAUNCH: 'a', WORLD_SIZE: '4', LOCAL_WORLD_SIZE: '2' }, 'npm run attune --'],
+])('a launched command: %s', (_, env, typed) => {
+  const whole = { npm_command: 'run-script', ...env };
+  expect(launchedCommand({ argv: [], env: whole, cwd: () => '/' })).toBe(typed);
+});

@@ -18,3 +18,10 @@ export function typedCommand({ argv, env, cwd }: Called = process): string {
   const near = relative(cwd(), resolve(script));
   return `node ${near.startsWith('..') ? script : near}`;
 }
+
+/** The same where `attune launch` started this process with others of its machine: with them, what it does is begun again. */
+export function launchedCommand(called: Called = process): string {
+  const { ATTUNE_LAUNCH, WORLD_SIZE, LOCAL_WORLD_SIZE } = called.env;
+  const isWhole = ATTUNE_LAUNCH !== undefined && WORLD_SIZE !== undefined && WORLD_SIZE === LOCAL_WORLD_SIZE;
+  return isWhole ? `${typedCommand(called)} launch --nproc ${WORLD_SIZE} --` : typedCommand(called);
+}
