@@ -5,9 +5,8 @@
  *     await buildPreferences({ model: './policy', task: 'chain_sum', prompts: 500, samples: 8, output: 'pairs.jsonl' });
  *     await buildPreferences({ model: './policy', dataset: 'openai/gsm8k', subset: 'main', kind: 'graded', output: 'orm.jsonl' });
  */
-import { createWriteStream, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { closeSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { finished } from 'node:stream/promises';
 import type { z } from 'zod';
 import type { DatasetSpec } from '../../data/index.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../../models/index.ts';
@@ -20,6 +19,7 @@ import { rolloutSeeds, sampleRollouts } from '../../rollouts/rollout.ts';
 import { configuredScorer } from '../../rollouts/scorer.ts';
 import { TaskPrompts } from '../../rollouts/task-prompts.ts';
 import { resolveInput } from '../../runs/index.ts';
+import { makeFolder } from '../../runs/json-files.ts';
 import type { Device } from '../../tensor/index.ts';
 import { type BuildPreferencesConfig, buildPreferencesSchema, checkBuild, type RowKind } from './config.ts';
 import { type GradedSummary, gradedRows } from './graded.ts';
@@ -112,30 +112,29 @@ async function writeRows(
 ): Promise<WrittenFile & RowSummary> {
   const { config, prompts } = context;
   const { output, batchPrompts } = config;
-  mkdirSync(dirname(output), { recursive: true });
+  makeFolder(dirname(output));
   const partial = `${output}.${process.pid}.part`;
-  const file = createWriteStream(partial);
+  const file = openSync(partial, 'w');
   let done = 0;
   let rows = 0;
   const bar = progress?.start('sampling', prompts.length, 'prompts');
   try {
     for (; done < prompts.length && !signal?.aborted; done += batchPrompts) {
       const made = await rowsFrom(context, maker, done, signal);
-      for (const row of made.flat()) file.write(`${JSON.stringify(row)}\n`);
-      rows += made.flat().length;
+      const lines = made.flat().map((row) => `${JSON.stringify(row)}\n`);
+      writeFileSync(file, lines.join(''));
+      rows += lines.length;
       bar?.advance(made.length, { rows });
     }
   } catch (error) {
     if (!signal?.aborted) {
-      file.destroy();
       rmSync(partial, { force: true });
       throw error;
     }
   } finally {
+    closeSync(file);
     bar?.done();
   }
-  file.end();
-  await finished(file);
   const stopped = done < prompts.length;
   const kept = stopped ? `${output}.part` : output;
   renameSync(partial, kept);
