@@ -41,18 +41,23 @@ export async function dpoSteps(
   using optimizer = new AdamW(model.trainable(), { lr: 1e-6 });
   // a run reads its next examples ahead
   const prepared = pairs(lengths, promptLength, shape.vocab_size);
+  const fresh = () => prepared.map((pair) => pair.map((response) => ({ ...response })));
+  let next = fresh();
   const task: TrainTask = {
     ...unsaved,
     optimizer,
     totalSteps: work.steps + 1,
     async step(_, { update }) {
-      const examples = prepared.map((pair) => pair.map((response) => ({ ...response })));
+      const examples = next;
+      next = fresh();
       const totals = await objective.totals(examples);
-      await update([examples], (part) => objective.backward(part, totals));
+      const ahead = () => objective.startReference(next);
+      await update([examples], (part) => objective.backward(part, totals), { ahead });
       return { examples: PAIRS, epoch: 0 };
     },
   };
   const measured = await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 });
+  objective.dispose();
   reference.dispose();
   return { ...measured, tokens: lengths.reduce((a, b) => a + b, 0) };
 }

@@ -59,11 +59,7 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
       const batches = evenBatches(await steps.next());
       const { epoch } = steps;
       const totals = objective.totals(batches);
-      await update(
-        batches,
-        (batch) => backwardBatch(parts, batch, totals),
-        (batch) => batch.tokens,
-      );
+      await update(batches, (batch) => backwardBatch(parts, batch, totals), { cost: (batch) => batch.tokens });
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       const tokensPerSecond = (1000 * tokens) / (performance.now() - started);
       return { examples: exampleCount(batches), epoch, metrics: { tokens, tokens_per_second: tokensPerSecond } };

@@ -36,6 +36,9 @@ export class StepBatches {
   /** Micro-batches from the position to the end of the last epoch. */
   #left: number;
   #reader: AsyncIterator<Batch> | undefined;
+  /** The position after the last step that was handed out; that of `#batches` may be a step further. */
+  #position: BatchState;
+  #peeked: { batches: Batch[]; end: BatchState } | undefined;
 
   constructor(store: TokenStore, options: StepBatchOptions) {
     const { batchSize, tokenBudget, epochs, seed, lengthAware } = options;
@@ -43,6 +46,7 @@ export class StepBatches {
     this.#batches = new Batches(store, { ...size, seed, lengthAware, epochs: Number.POSITIVE_INFINITY });
     this.#options = options;
     this.#size = store.length;
+    this.#position = this.#batches.state;
     this.#left = microBatchesFrom(this.#batches, { epoch: 0, examples: 0 }, epochs);
     if (this.totalSteps === 0) throw new UserError('There is not a single step in this many epochs of so little data.');
   }
@@ -55,7 +59,7 @@ export class StepBatches {
 
   /** The position after the last step that was handed out. */
   get state(): StepState {
-    return { ...this.#batches.state, steps: this.#steps };
+    return { ...this.#position, steps: this.#steps };
   }
 
   restore(state: StepState): void {
@@ -64,19 +68,36 @@ export class StepBatches {
         'This checkpoint is of an earlier version, which counted its position in batches: start anew.',
       );
     this.#reader = undefined;
+    this.#peeked = undefined;
     this.#batches.seek(state);
+    this.#position = this.#batches.state;
     this.#steps = state.steps;
     this.#left = microBatchesFrom(this.#batches, state, this.#options.epochs);
   }
 
   /** Passes over the data so far. */
   get epoch(): number {
-    const { epoch, examples } = this.#batches.state;
+    const { epoch, examples } = this.#position;
     return epoch + examples / this.#size;
   }
 
   /** The last step may have fewer micro-batches than the others. */
   async next(): Promise<Batch[]> {
+    const { batches, end } = await this.#read();
+    this.#position = end;
+    this.#peeked = undefined;
+    this.#left -= batches.length;
+    this.#steps++;
+    return batches;
+  }
+
+  /** What `next` will return. The state stays that before it. */
+  async peek(): Promise<Batch[]> {
+    return (await this.#read()).batches;
+  }
+
+  async #read(): Promise<{ batches: Batch[]; end: BatchState }> {
+    if (this.#peeked !== undefined) return this.#peeked;
     this.#reader ??= this.#batches[Symbol.asyncIterator]();
     const count = Math.min(this.#options.gradAccum, this.#left);
     const batches: Batch[] = [];
@@ -85,9 +106,8 @@ export class StepBatches {
       if (next.done) throw new AttuneError(`The data ended within step ${this.#steps + 1}.`);
       batches.push(next.value);
     }
-    this.#left -= count;
-    this.#steps++;
-    return batches;
+    this.#peeked = { batches, end: this.#batches.state };
+    return this.#peeked;
   }
 }
 

@@ -91,7 +91,7 @@ class Loop {
     this.#task = task;
     this.#options = options;
     this.#world = options.world ?? soloWorld;
-    const { exact = false, seed } = options;
+    const { exact = false, seed, worksAhead } = options;
     if (task.decoder !== undefined) task.decoder.residence = task.optimizer.weights ?? null;
     this.#gradients = new GradientSums({
       optimizer: task.optimizer,
@@ -99,6 +99,7 @@ class Loop {
       world: this.#world,
       exact,
       seed,
+      worksAhead,
     });
   }
 
@@ -271,9 +272,9 @@ class Loop {
     optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
     const updates: Record<string, number>[] = [];
     let skipped = false;
-    const update: Update = async (batches, backward, cost = () => 1) => {
-      const key = [number, updates.length];
-      const { metrics, finite } = await this.#update(number, { batches, backward, cost, key, check: this.#check });
+    const update: Update = async (batches, backward, { cost = () => 1, ahead } = {}) => {
+      const work = { batches, backward, cost, ahead, key: [number, updates.length], check: this.#check };
+      const { metrics, finite } = await this.#update(number, work);
       skipped ||= !finite;
       updates.push(metrics);
       return metrics;

@@ -102,6 +102,7 @@ export function trainingParts<S extends ConfigSchema>(run: Run, setup: TrainingS
       resumeFrom: resolved.resume?.path,
       allowChangedData: config.allowChangedData,
       checkpointName: options.checkpointName,
+      worksAhead: options.worksAhead,
       signal: options.signal,
       progress: options.progress,
       label,

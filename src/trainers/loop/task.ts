@@ -24,9 +24,18 @@ import type { LoopState } from './state.ts';
 export type Update = <Batch>(
   batches: readonly Batch[],
   backward: (batch: Batch) => BatchMetrics,
-  /** How much work a micro-batch is, where ranks share them; all the same unless given. */
-  cost?: (batch: Batch) => number,
+  options?: UpdateHints<Batch>,
 ) => Promise<Record<string, number>>;
+
+export interface UpdateHints<Batch> {
+  /** How much work a micro-batch is, where ranks share them; all the same unless given. */
+  cost?: (batch: Batch) => number;
+  /**
+   * Starts work of the next step that does not depend on this update. It is called once the update is queued and before its numbers
+   * are read, where that keeps a device busy: on CUDA, with one rank. What throws in it is left to the next step.
+   */
+  ahead?: () => void;
+}
 
 /** Metrics of a micro-batch: they are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */
 export type BatchMetrics = Record<string, number | Tensor> & { loss: number | Tensor };
@@ -98,6 +107,8 @@ export interface LoopOptions {
   exact?: boolean;
   /** Decides dropout by step and micro-batch. */
   seed?: number;
+  /** Whether an update and work of the next step (`UpdateHints.ahead`) are started before the step's numbers are read: on CUDA unless given. */
+  worksAhead?: boolean;
   /** Saved with each checkpoint as train_config.json. */
   config?: Record<string, unknown>;
   /** The peak learning rate. */

@@ -27,6 +27,7 @@ export interface TrainerOptions extends GivenData {
   /** Changes to the run's folder; `curves: false` writes no plots and no report. */
   run?: Partial<RunOptions>;
   checkpointName?: LoopOptions['checkpointName'];
+  worksAhead?: LoopOptions['worksAhead'];
 }
 
 export interface TrainingParts {

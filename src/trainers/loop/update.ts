@@ -25,7 +25,7 @@ import {
   type Tensor,
   tensor,
 } from '../../tensor/index.ts';
-import type { BatchMetrics, Optimizer } from './task.ts';
+import type { BatchMetrics, Optimizer, UpdateHints } from './task.ts';
 
 type Metrics = Record<string, number>;
 
@@ -46,12 +46,13 @@ export interface UpdateOptions {
   exact: boolean;
   /** Decides the dropout of each micro-batch; undefined leaves the generators as they are. */
   seed?: number;
+  /** Whether the update, and work of the next step, are started before this one's numbers are read: where the optimiser `scalesOnDevice` unless given. */
+  worksAhead?: boolean;
 }
 
-export interface UpdateWork<Batch> {
+export interface UpdateWork<Batch> extends UpdateHints<Batch> {
   batches: readonly Batch[];
   backward: (batch: Batch) => BatchMetrics;
-  /** How much work a micro-batch is, for dealing. */
   cost: (batch: Batch) => number;
   /** The step and the update in it. */
   key: readonly number[];
@@ -71,12 +72,12 @@ export class GradientSums {
 
   /** One update of the parameters, with a gradient that is scaled to at most `maxNorm` (0 = never). */
   async update<Batch>(work: UpdateWork<Batch>, maxNorm: number): Promise<Updated> {
-    const { optimizer, exact } = this.#options;
+    const { optimizer, exact, worksAhead = optimizer.scalesOnDevice } = this.#options;
     optimizer.zeroGrad();
-    if (this.#isAlone && !exact && optimizer.scalesOnDevice) {
+    if (this.#isAlone && !exact && worksAhead) {
       const sums = await this.#alone(work);
       this.#seedNext(work);
-      const updated = this.#updateAhead(sums, maxNorm);
+      const updated = this.#updateAhead(sums, maxNorm, work.ahead);
       if (updated !== null) return updated;
       return this.#updateWith(sums.read(), maxNorm);
     }
@@ -95,7 +96,7 @@ export class GradientSums {
    * are read while it updates. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
    * next launch over all parameters. null where the gradients are not of one device.
    */
-  #updateAhead(sums: MetricSums, maxNorm: number): Updated | null {
+  #updateAhead(sums: MetricSums, maxNorm: number, ahead: (() => void) | undefined): Updated | null {
     const { optimizer } = this.#options;
     return scope(() => {
       const squares = gradSquares(optimizer.parameters);
@@ -108,6 +109,7 @@ export class GradientSums {
       const update = () => {
         optimizer.step(factor);
         optimizer.zeroGrad();
+        startNext(ahead);
       };
       const read = () => ({ metrics: sums.read(), norm: Math.sqrt(squares.item()) });
       const { metrics, norm } = this.#besides(device, update, read);
@@ -296,6 +298,13 @@ export class GradientSums {
     const { seed } = this.#options;
     if (seed !== undefined) seedEngine(new Random('micro-batch', seed, ...key, place).uint32());
   }
+}
+
+/** The update is under way, so nothing may be thrown: the next step meets the same error when it does this work itself. */
+function startNext(ahead: (() => void) | undefined): void {
+  try {
+    ahead?.();
+  } catch {}
 }
 
 /** Shares of means and counts are added, maxima compared. */

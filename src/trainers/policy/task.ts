@@ -227,11 +227,9 @@ export class PolicyTask implements TrainTask {
       const lengths = part.map(({ responseIds }) => responseIds.length);
       const totals = stepTotals(lengths, config.maxNewTokens);
       const context = { ...this.#parts, options, step, totals, isFirst: updates === 0 };
-      const metrics = await update(
-        this.#microBatches(part),
-        (batch) => backwardRollouts(batch, context),
-        this.#packedTokens,
-      );
+      const metrics = await update(this.#microBatches(part), (batch) => backwardRollouts(batch, context), {
+        cost: this.#packedTokens,
+      });
       if (updates === 0) Object.assign(first, firstTerms(metrics));
       if (metrics.kl !== undefined) kls.push(metrics.kl);
       updates++;

@@ -74,12 +74,27 @@ export interface ObjectiveOptions {
   checkpointing?: boolean;
 }
 
+/** The reference's log-probs of a step that are not read yet. */
+interface Unread {
+  responses: readonly JudgedResponse[];
+  logprobs: StartedLogprobs;
+}
+
 export class PreferenceObjective {
   readonly #options: ObjectiveOptions;
-  /** The reference's log-probs of a step that are not read yet. */
-  #unread: { responses: readonly JudgedResponse[]; logprobs: StartedLogprobs } | null = null;
+  #unread: Unread | null = null;
+  /** Of the next step. */
+  #ahead: Unread | null = null;
+
   constructor(options: ObjectiveOptions) {
     this.#options = options;
+  }
+
+  dispose(): void {
+    this.#unread?.logprobs.drop();
+    this.#ahead?.logprobs.drop();
+    this.#unread = null;
+    this.#ahead = null;
   }
 
   /** Whether a step begins with scores of the policy, or of its base as the reference. */
@@ -112,6 +127,14 @@ export class PreferenceObjective {
     const totals: PreferenceTotals = { chosen, rejected: responses.length - chosen };
     if (algorithm.baseline !== undefined) totals.baseline = await this.#baselines[algorithm.baseline](responses);
     return totals;
+  }
+
+  /** Starts the reference's log-probs of examples whose `totals` are asked for later; for one rank. */
+  startReference(examples: readonly PreferenceExample[]): void {
+    this.#ahead?.logprobs.drop();
+    this.#ahead = null;
+    const { algorithm } = this.#options;
+    if (algorithm.needsReference && algorithm.baseline === undefined) this.#ahead = this.#started(unknownOf(examples));
   }
 
   /** Adds a micro-batch's share of the gradient; returns its share of the metrics. */
@@ -182,18 +205,33 @@ export class PreferenceObjective {
 
   /** Sets lpRef, or starts computing it where nothing needs it before the loss. */
   async #fillReference(responses: readonly JudgedResponse[]): Promise<void> {
-    const { algorithm, reference, limits } = this.#options;
-    const unknown = responses.filter((response) => response.lpRef === undefined);
+    const { algorithm } = this.#options;
+    const unknown = unknownOf([responses]);
     this.#unread?.logprobs.drop();
     this.#unread = null;
     if (unknown.length === 0) return;
-    if (algorithm.baseline === undefined && reference !== null && (await joinWorld()).size === 1) {
-      const start = ({ decoder }: Model) => startResponseLogprobs(decoder, unknown, responseLimits(limits));
-      this.#unread = { responses: unknown, logprobs: reference.use(start) };
-      return;
+    if (algorithm.baseline === undefined && (await joinWorld()).size === 1) {
+      this.#unread = this.#takeAhead(unknown) ?? this.#started(unknown);
+      if (this.#unread !== null) return;
     }
     const sums = await this.#reference(unknown);
     for (const [i, response] of unknown.entries()) response.lpRef = sums[i];
+  }
+
+  #started(responses: readonly JudgedResponse[]): Unread | null {
+    const { reference, limits } = this.#options;
+    if (reference === null || responses.length === 0) return null;
+    const start = ({ decoder }: Model) => startResponseLogprobs(decoder, responses, responseLimits(limits));
+    return { responses, logprobs: reference.use(start) };
+  }
+
+  /** What was started for these very responses. Others wait for their step: an evaluation may come between. */
+  #takeAhead(responses: readonly JudgedResponse[]): Unread | null {
+    const ahead = this.#ahead;
+    if (ahead?.responses.length !== responses.length) return null;
+    if (!ahead.responses.every((response, i) => response === responses[i])) return null;
+    this.#ahead = null;
+    return ahead;
   }
 
   #readReference(): void {
@@ -243,6 +281,9 @@ export class PreferenceObjective {
     return (await computeDealt(await joinWorld(), parts, cost, compute)).flat();
   }
 }
+
+const unknownOf = (examples: readonly PreferenceExample[]): JudgedResponse[] =>
+  examples.flat().filter((response) => response.lpRef === undefined);
 
 /** Limits count examples, which may have two responses. */
 export const responseLimits = ({ examples, tokens }: MicroBatchLimits): MicroBatchLimits => ({

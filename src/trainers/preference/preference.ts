@@ -5,7 +5,7 @@
  *     for await (const step of run) console.log(step.step, step.metrics['train/accuracy']);
  */
 import { type PreferenceLoss, useLoss } from '../../algorithms/index.ts';
-import { packBatch, type TokenStore } from '../../data/index.ts';
+import { type Batch, packBatch, type TokenStore } from '../../data/index.ts';
 import { makeOptimizer, type WorldAdamW } from '../../dist/shard/optimizer.ts';
 import type { World } from '../../dist/world.ts';
 import type { MicroBatchLimits } from '../../models/decoder/responses.ts';
@@ -89,6 +89,7 @@ export function startPreference(
       maxLength: Math.min(config.maxLength, model.decoder.spec.maxPositions),
       checkpointing: config.gradientCheckpointing,
     });
+    opened.defer(() => objective.dispose());
     const held = await heldOut(objective, data.validation, config, known?.validation);
     const task = preferenceTask({
       config,
@@ -213,6 +214,12 @@ function preferenceTask(parts: TaskParts): Task {
   const { config, world, model, tokenizer, objective, reference, train, held, known } = parts;
   const { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps, refModelUpdateFreq } = config;
   const steps = new StepBatches(train, { batchSize, gradAccum, tokenBudget, epochs, seed, maxSteps });
+  const made = new WeakMap<readonly Batch[], PreferenceExample[][]>();
+  const examplesOf = (batches: readonly Batch[]) => {
+    const examples = made.get(batches) ?? batches.map((batch) => objective.examples(batch, known?.train));
+    made.set(batches, examples);
+    return examples;
+  };
   const moves = (step: number) => refModelUpdateFreq !== undefined && step > 1 && (step - 1) % refModelUpdateFreq === 0;
 
   return {
@@ -235,10 +242,13 @@ function preferenceTask(parts: TaskParts): Task {
         for (const response of held.flat()) response.lpRef = undefined;
       }
       const batches = await steps.next();
-      const examples = batches.map((batch) => objective.examples(batch, known?.train));
+      const examples = examplesOf(batches);
       const totals = await objective.totals(examples.flat());
       const cost = (part: readonly PreferenceExample[]) => part.flat().reduce((sum, { ids }) => sum + ids.length, 0);
-      await update(examples, (part) => objective.backward(part, totals), cost);
+      // The reference is not what the update changes, unless it moves: it can begin with the next step's examples.
+      const next = number < steps.totalSteps && !moves(number + 1) ? examplesOf(await steps.peek()) : [];
+      const ahead = () => objective.startReference(next.flat());
+      await update(examples, (part) => objective.backward(part, totals), { cost, ahead });
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       return {
         examples: batches.reduce((sum, batch) => sum + batch.examples, 0),

@@ -1,0 +1,113 @@
+/** Work of the next step that is started before a step's numbers are read, as it is on CUDA: nothing but the order may change. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { liveTensors, scope } from '../../tensor/index.ts';
+import { ModelReference } from '../reference/reference.ts';
+import { PreferenceObjective } from './objective.ts';
+import { trainPreference } from './preference.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-ahead-'));
+const model = join(folder, 'model');
+let runs = 0;
+
+beforeAll(async () => {
+  process.env.ATTUNE_CACHE = join(folder, 'cache');
+  await tinyModel(model);
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+type Given = Partial<Parameters<typeof trainPreference>[0]>;
+type Watched = { plain?: boolean; stopAfter?: number };
+
+/** `plain`: the next step's reference is not started ahead. */
+async function train({ plain = false, stopAfter = Number.POSITIVE_INFINITY, ...given }: Given & Watched = {}) {
+  using run = await trainPreference(
+    {
+      model,
+      dataset: preferenceRows(40),
+      device: 'cpu',
+      dtype: 'float32',
+      lr: 3e-3,
+      batchSize: 4,
+      gradAccum: 2,
+      maxSteps: 5,
+      evalSteps: -1,
+      saveModel: false,
+      reportTo: ['none'],
+      outputDir: join(folder, 'runs'),
+      runName: `r${runs++}`,
+      ...given,
+    },
+    { cache: false, run: { curves: false }, worksAhead: true },
+  ).open();
+  const start = vi.spyOn(PreferenceObjective.prototype, 'startReference');
+  if (plain) start.mockImplementation(() => {});
+  const metrics: Record<string, number>[] = [];
+  try {
+    for await (const step of run) {
+      const entries = Object.entries(step.metrics).filter(([name]) => !/time|per_second/.test(name));
+      metrics.push(Object.fromEntries(entries));
+      if (step.step === stopAfter) break;
+    }
+  } finally {
+    start.mockRestore();
+  }
+  const weights = scope(() => Array.from(run.model.trainable(), ([name, weight]) => [name, weight.detach().numbers()]));
+  return { metrics, weights: Object.fromEntries(weights), folder: run.folder };
+}
+
+const cases: Record<string, Given> = {
+  'adapters, whose base is the reference': { lora: true, loraR: 4, loraDropout: 0.1 },
+  'a reference that moves': { refModelUpdateFreq: 2 },
+  'evaluations between steps, and a last step of fewer batches': { evalSteps: 2, maxSteps: undefined, epochs: 1.5 },
+  'a loss whose baseline needs the policy': { loss: 'kto' },
+};
+
+describe('a step that starts the next one’s reference', () => {
+  // the first of all, before others leave tensors to the garbage collector
+  it('goes on as if it had not been stopped, and leaves no tensors', async () => {
+    const before = liveTensors();
+    const given = { saveSteps: 100, saveModel: true };
+    const whole = await train({ ...given, plain: true });
+    const stopped = await train({ ...given, stopAfter: 2 });
+    expect(liveTensors()).toBe(before);
+    const resumed = await train({ ...given, resumeFrom: stopped.folder });
+    expect(liveTensors()).toBe(before);
+    expect(resumed.metrics).toEqual(whole.metrics.slice(2));
+    expect(resumed.weights).toEqual(whole.weights);
+  });
+
+  it.each(Object.entries(cases))('gives the same numbers: %s', async (_, given) => {
+    const [one, other] = [await train({ ...given, plain: true }), await train(given)];
+    expect(other.metrics).toEqual(one.metrics);
+    expect(other.weights).toEqual(one.weights);
+  });
+
+  it('asks the reference once for each step, and for the second before the first has ended', async () => {
+    using use = vi.spyOn(ModelReference.prototype, 'use');
+    const calls = async (given: Watched) => {
+      use.mockClear();
+      await train(given);
+      return use.mock.calls.length;
+    };
+    expect(await calls({ stopAfter: 1, plain: true })).toBe(1);
+    expect(await calls({ stopAfter: 1 })).toBe(2);
+    expect(await calls({})).toBe(5);
+  });
+
+  it('leaves an error of that work to the next step', async () => {
+    const real = ModelReference.prototype.use;
+    let asked = 0;
+    using _ = vi.spyOn(ModelReference.prototype, 'use').mockImplementation(function (this: ModelReference, body) {
+      if (++asked > 3) throw new Error('no memory left');
+      return real.call(this, body) as never;
+    });
+    // of the fourth step, once by the third and once by itself
+    await expect(train()).rejects.toThrow('no memory left');
+    expect(asked).toBe(5);
+  });
+});
