@@ -34,7 +34,9 @@ Usually npm brings a local one along (node-linux-${process.arch}); install witho
 export function runNode(node, args, options = {}) {
   return new Promise((resolve, reject) => {
     const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor));
-    const child = spawn(node, args, { stdio: 'inherit', ...options });
+    // The script ends when this process is killed (src/cli/machine/wrapper.ts).
+    const env = { ...(options.env ?? process.env), ATTUNE_WRAPPER: String(process.pid) };
+    const child = spawn(node, args, { stdio: 'inherit', ...options, env });
     // Ctrl-C in a terminal reaches both processes, `kill -INT` and npm only this one: the script takes what comes within a
     // second for one (src/cli/terminal/interrupt.ts), decides what it means, and this process waits for it.
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));

@@ -4,6 +4,7 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
+import { readPlace } from '../dist/place.ts';
 import { blasOf, diagnose, type Findings, type Problem } from './machine/diagnosis.ts';
 import { type Addon, prepareEngine } from './machine/engine.ts';
 import { hasNvidiaCard, readCpu, readHubCache, readMemory } from './machine/machine.ts';
@@ -50,6 +51,7 @@ async function examine(): Promise<Findings> {
     hub: readHubCache(),
     nvidiaCard: hasNvidiaCard(),
     ...(threads > 0 ? { threadsAsked: threads } : {}),
+    ranks: readPlace(process.env)?.localSize ?? 1,
   };
   let addon: Addon | undefined;
   try {

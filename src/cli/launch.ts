@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { launchRanks } from '../dist/launch.ts';
+import { addressesOf, checkIsHere, checkPort } from '../dist/meeting.ts';
 import { UserError } from '../errors.ts';
 import { Attempts } from './options/attempts.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -38,7 +39,7 @@ export function register(program: Command): void {
   program
     .command('launch')
     .description('several processes that work together: one result, the work dealt over them')
-    .requiredOption('-n, --nproc <n>', 'processes on this machine; with GPUs, one for each')
+    .option('-n, --nproc <n>', 'processes on this machine; with GPUs, one for each (always needed)')
     .option('--nnodes <n>', 'machines', launchDefaults.nnodes)
     .option('--node-rank <i>', 'which of them this is, from 0', launchDefaults.nodeRank)
     .option('--master-addr <host>', 'address of machine 0', launchDefaults.masterAddr)
@@ -55,12 +56,20 @@ export function register(program: Command): void {
       'after',
       '\nExamples:\n  attune launch --nproc 2 -- train sft --model ./base --dataset chats.jsonl\n  attune launch --nproc 8 --nnodes 2 --node-rank 0 --master-addr node0 --master-port 29500 -- train reward …',
     )
-    .action(async (command: string[], flags: Flags) => {
-      process.exitCode = await launchCommand(command, flags);
+    .action(async (command: string[], { nproc, ...flags }: Partial<Flags> & typeof launchDefaults) => {
+      // Not by the parser, which would ask for it before it names an option that it does not know.
+      if (nproc === undefined)
+        throw new UserError('--nproc is missing: how many processes, such as attune launch --nproc 2 -- train sft …');
+      process.exitCode = await launchCommand(command, { nproc, ...flags });
     });
 }
 
-export async function launchCommand(command: readonly string[], flags: Flags): Promise<number> {
+/** `patienceMs`: for how long to ask again for an address that is not known yet. */
+export async function launchCommand(
+  command: readonly string[],
+  flags: Flags,
+  { patienceMs = 0 }: { patienceMs?: number } = {},
+): Promise<number> {
   const nproc = whole('--nproc', flags.nproc, 1);
   const nnodes = whole('--nnodes', flags.nnodes, 1);
   const nodeRank = whole('--node-rank', flags.nodeRank, 0);
@@ -74,6 +83,10 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
     throw new UserError(
       `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is for one.`,
     );
+  const masterPort = flags.masterPort === undefined ? undefined : whole('--master-port', flags.masterPort, 1, 65535);
+  const addresses = await addressesOf(flags.masterAddr, { patienceMs });
+  if (nnodes === 1) checkIsHere(flags.masterAddr, addresses);
+  if (nodeRank === 0 && masterPort !== undefined) checkPort(masterPort);
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),
   );
@@ -86,7 +99,7 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
       nnodes,
       nodeRank,
       masterAddr: flags.masterAddr,
-      ...(flags.masterPort === undefined ? {} : { masterPort: whole('--master-port', flags.masterPort, 1, 65535) }),
+      ...(masterPort === undefined ? {} : { masterPort }),
       endSeconds: whole('--timeout', flags.timeout, 1),
       hangSeconds: whole('--hang-timeout', flags.hangTimeout, 0),
       command: [process.execPath, join(fileURLToPath(new URL('../..', import.meta.url)), 'bin/attune.mjs'), ...args],
@@ -94,7 +107,9 @@ export async function launchCommand(command: readonly string[], flags: Flags): P
       signal: interrupt.signal,
     });
     if (result.failure === undefined || interrupt.signal.aborted) return result.code;
-    tell(`attune launch: ${result.failure}. All ${nproc} processes of this machine have ended.`);
+    for (const line of result.others ?? []) tell(line);
+    const all = nproc === 1 ? '' : ` All ${nproc} processes of this machine have ended.`;
+    tell(result.mistake ?? `attune launch: ${result.failure}.${all}`);
     // A mistake of the user's is one at every attempt.
     if (attempt >= restarts || result.code === 2) return result.code;
     args = attempts.after(result.folder);

@@ -3,11 +3,13 @@
  * called, so that `--help` is instant and no command loads another's packages.
  */
 import { Command, CommanderError } from 'commander';
-import { devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
+import { report } from '../dist/beat.ts';
+import { devicesOf, gpusInstalled, nodeOf, readPlace, startSeconds } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { speakTo } from '../spelling.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
+import { leaveWithWrapper } from './machine/wrapper.ts';
 import { normalizeArguments } from './options/arguments.ts';
 import { checkVerb } from './options/verbs.ts';
 import { print, tell } from './terminal/print.ts';
@@ -71,11 +73,19 @@ export async function main(
   speakTo('command line');
   setEnginePreparer(launcher.prepareEngine);
   surviveClosedOutput();
+  leaveWithWrapper();
+  /** What the parser says of a command line that it does not take. */
+  let usage = '';
   const program = new Command('attune')
     .description('LLM post-training for TypeScript, on libtorch')
     .version(launcher.version)
     .showHelpAfterError('(add --help for what can be asked)')
-    .configureOutput({ writeOut: (text) => print(text.trimEnd()), writeErr: (text) => tell(text.trimEnd()) })
+    .configureOutput({
+      writeOut: (text) => print(text.trimEnd()),
+      writeErr: (text) => {
+        usage += text;
+      },
+    })
     .exitOverride();
   try {
     loadDotenv('.env', process.env, (name) =>
@@ -95,7 +105,7 @@ export async function main(
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    return report(error);
+    return complain(error, usage.trimEnd());
   }
 }
 
@@ -130,15 +140,17 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
     : undefined;
   if (node === undefined) return undefined;
   const { launchCommand, launchDefaults } = await import('./launch.ts');
-  return launchCommand(args, { ...launchDefaults, ...node });
+  // A pod may start before the name of the first one is known.
+  return launchCommand(args, { ...launchDefaults, ...node }, { patienceMs: 1000 * startSeconds(process.env) });
 }
 
-function report(error: unknown): number {
-  // Commander has already printed its message, help or version.
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+/** Says why the command ends, and returns its exit code. One of several ranks tells its launcher, which says it once. */
+function complain(error: unknown, usage: string): number {
+  if (error instanceof CommanderError && error.exitCode === 0) return 0;
   const message = error instanceof Error ? error.message : String(error);
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
-  tell(stack ?? `attune: ${message}`);
-  if (error instanceof UserError) return 2;
-  return 1;
+  const text = error instanceof CommanderError ? usage : (stack ?? `attune: ${message}`);
+  const code = error instanceof CommanderError || error instanceof UserError ? 2 : 1;
+  if (!report({ error: { text, code } })) tell(text);
+  return code;
 }

@@ -1,5 +1,8 @@
-/** What a rank tells `attune launch` over a pipe: signs of life (heartbeat.ts), and the run's folder once it is known. */
-import { writeSync } from 'node:fs';
+/**
+ * What a rank tells `attune launch` over a pipe: signs of life (heartbeat.ts), the run's folder once it is known, and the error that
+ * it ends with.
+ */
+import { fstatSync, writeSync } from 'node:fs';
 
 /** The pipe's number in a rank. */
 export const beatFd = 3;
@@ -13,15 +16,31 @@ export interface Report {
   runs?: boolean;
   cpu?: number;
   folder?: { path: string; isNew: boolean };
+  /** Why the rank ends, and its exit code. The launcher shows it: once, where several ranks say the same. */
+  error?: { text: string; code: number };
 }
 
-/** Tells the launcher something; nothing where there is none. */
-export function report(message: Report): void {
-  if (process.env.ATTUNE_BEAT_FD === undefined) return;
+/** Tells the launcher something; false where there is none. */
+export function report(message: Report): boolean {
+  const pipe = Number(process.env.ATTUNE_BEAT_FD ?? Number.NaN);
+  // A program that a rank has started finds the variable too, but not the pipe.
+  if (!isPipe(pipe)) return false;
   try {
-    writeSync(Number(process.env.ATTUNE_BEAT_FD), `${JSON.stringify(message)}\n`);
+    writeSync(pipe, `${JSON.stringify(message)}\n`);
+    return true;
   } catch (error) {
     // Without the launcher nobody would end this rank if another one died.
     if ((error as NodeJS.ErrnoException).code === 'EPIPE') process.exit(1);
+    return false;
+  }
+}
+
+function isPipe(descriptor: number): boolean {
+  if (!Number.isInteger(descriptor)) return false;
+  try {
+    const about = fstatSync(descriptor);
+    return about.isFIFO() || about.isSocket();
+  } catch {
+    return false;
   }
 }

@@ -53,3 +53,20 @@ it('names a rank whose heap is full', async () => {
   const { failure } = await launched(fill, { hangSeconds: 30 }, ['--max-old-space-size=48']);
   expect(failure).toMatch(/^rank 1 \(process \d+\) ran out of memory: JavaScript's heap is full/);
 }, 240_000);
+
+it('passes on the signal that it got', async () => {
+  const stop = new AbortController();
+  const said: string[] = [];
+  const program = `
+    for (const name of ['SIGINT', 'SIGTERM']) process.on(name, () => { console.error(name); process.exit(7); });
+    setInterval(() => {}, 1000);
+    console.error('ready');`;
+  const { code } = await launchRanks({
+    ...{ nproc: 2, nnodes: 2, nodeRank: 1, masterAddr: '127.0.0.1', endSeconds: 4, hangSeconds: 0 },
+    command: [process.execPath, '-e', program],
+    tell: (line) => said.push(line) === 2 && stop.abort('SIGTERM'),
+    signal: stop.signal,
+  });
+  expect(code).toBe(130);
+  expect(said.slice(2).sort()).toEqual(['[rank 2] SIGTERM', '[rank 3] SIGTERM']);
+}, 60_000);

@@ -11,6 +11,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beatFd, type Report } from './beat.ts';
+import { culpritOf, type EndedRank, verdictOn } from './verdict.ts';
 
 export interface LaunchOptions {
   /** Processes on this machine. */
@@ -33,14 +34,15 @@ export interface LaunchOptions {
 export interface LaunchResult {
   /** 0, or that of the rank that failed first. */
   code: number;
-  /** Why it failed, naming the rank. */
+  /** Why it failed, naming the rank; what other ranks said of their own; and the user's mistake, where it is one of all ranks. */
   failure?: string;
+  others?: string[];
+  mistake?: string;
   /** The run's folder, and whether this launch made it, where rank 0 came so far. */
   folder?: { path: string; isNew: boolean };
 }
 
-interface Rank {
-  rank: number;
+interface Rank extends EndedRank {
   child: ChildProcess;
   /** When its native thread last reported, and when it last reported progress. */
   lastBeat: number;
@@ -51,9 +53,10 @@ interface Rank {
   cpu: number;
   cpuAtProgress: number;
   stoppedSince?: number;
-  ended?: { code: number | null; signal: NodeJS.Signals | null };
-  errors: string[];
 }
+
+/** Signals by which a launch is asked to end. */
+const exitSignals: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM'];
 
 /** Runs all ranks of this machine once. */
 export async function launchRanks(options: LaunchOptions): Promise<LaunchResult> {
@@ -78,10 +81,15 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       if (report.folder !== undefined) result.folder = report.folder;
     });
   });
-  const forward = (name: NodeJS.Signals) => () => {
+  const endAtOnce = () => {
+    for (const { child, ended } of ranks) if (ended === undefined) child.kill('SIGKILL');
+  };
+  // The ranks get the signal that the launcher got.
+  const onAbort = () => {
+    const name = exitSignals.find((each) => each === signal?.reason) ?? 'SIGINT';
     for (const { child } of ranks) child.kill(name);
   };
-  const onAbort = forward('SIGINT');
+  process.on('exit', endAtOnce);
   signal?.addEventListener('abort', onAbort);
   try {
     const failed = await firstFailure(ranks, options);
@@ -89,11 +97,14 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       result.code = Math.max(...ranks.map(({ ended }) => ended?.code ?? 0));
       return result;
     }
-    await endAll(ranks, options.endSeconds);
-    return { ...result, ...(signal?.aborted ? { code: 130 } : failed) };
+    // Ranks that meet the same mistake come to it at different times.
+    await endAll(ranks, options.endSeconds, failed.culprit?.error?.code === 2 ? 'mistake' : 'failure');
+    if (signal?.aborted) return { ...result, code: 130 };
+    return { ...result, ...(failed.culprit ? verdictOn(failed.culprit, ranks) : { code: 1, failure: failed.hangs }) };
   } finally {
     signal?.removeEventListener('abort', onAbort);
-    for (const { child, ended } of ranks) if (ended === undefined) child.kill('SIGKILL');
+    process.removeListener('exit', endAtOnce);
+    endAtOnce();
   }
 }
 
@@ -119,6 +130,7 @@ function startRank(
   const state: Rank = {
     rank,
     child,
+    pid: child.pid,
     lastBeat: 0,
     lastProgress: 0,
     done: -1,
@@ -135,6 +147,7 @@ function startRank(
   createInterface({ input: child.stdio[beatFd] as Readable }).on('line', (line) => {
     const report = JSON.parse(line) as Report;
     onReport(report);
+    if (report.error !== undefined) state.error = report.error;
     if (report.done === undefined) return;
     state.lastBeat = performance.now();
     Object.assign(state, { runs: report.runs ?? true, cpu: report.cpu ?? 0 });
@@ -147,54 +160,28 @@ function startRank(
     state.ended = { code, signal };
   });
   child.on('error', (error) => {
-    state.errors.push(error.message);
+    state.errors = [...state.errors, error.message];
     state.ended ??= { code: 1, signal: null };
   });
   return state;
 }
 
-type Failure = Required<Pick<LaunchResult, 'code' | 'failure'>>;
+/** The rank that failed, or the words for one that hangs. */
+type Failure = { culprit: Rank; hangs?: undefined } | { culprit?: undefined; hangs: string };
 
 /** Undefined when all have ended well. */
 async function firstFailure(ranks: readonly Rank[], options: LaunchOptions): Promise<Failure | undefined> {
   for (;;) {
-    const failed = ranks.filter(({ ended }) => ended !== undefined && ended.code !== 0);
-    if (failed.length > 0) {
-      // A rank that dies takes others with it within moments: the one that was killed, or failed for a reason of its own, is named.
+    if (culpritOf(ranks) !== undefined) {
+      // Others fail within moments: the one that was killed, or failed for a reason of its own, may be among them.
       await sleep(250);
-      return described(culprit(ranks.filter(({ ended }) => ended !== undefined && ended.code !== 0)));
+      return { culprit: culpritOf(ranks) as Rank };
     }
     if (ranks.every(({ ended }) => ended !== undefined)) return undefined;
     const hung = ranks.find((rank) => isHung(rank, ranks, options));
-    if (hung !== undefined)
-      return { code: 1, failure: `rank ${hung.rank} (process ${hung.child.pid}) hangs: ${whyHung(hung)}` };
+    if (hung !== undefined) return { hangs: `rank ${hung.rank} (process ${hung.pid}) hangs: ${whyHung(hung)}` };
     await sleep(100);
   }
-}
-
-/** Words of a rank that only saw another one go. */
-const echo = /has ended the run|failed on rank \d+ of|The store of rank 0|did not reach the store/;
-
-function culprit(failed: readonly Rank[]): Rank {
-  return (
-    failed.find(({ ended }) => ended?.signal) ??
-    failed.find(({ errors }) => !errors.some((line) => echo.test(line))) ??
-    (failed[0] as Rank)
-  );
-}
-
-function described({ rank, child, ended, errors }: Rank): Failure {
-  // Hints in parentheses follow the error.
-  const last = errors.filter((line) => /^\s*[^\s(]/.test(line)).at(-1);
-  const how =
-    ended?.signal === 'SIGKILL'
-      ? 'was killed (SIGKILL: by somebody, or by the system for want of memory)'
-      : errors.some((line) => /heap out of memory/.test(line))
-        ? "ran out of memory: JavaScript's heap is full (NODE_OPTIONS=--max-old-space-size=… makes it larger)"
-        : ended?.signal
-          ? `was ended by ${ended.signal}`
-          : `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.trim().replace(/^attune: |\.$/g, '')}`}`;
-  return { code: ended?.code ?? 1, failure: `rank ${rank} (process ${child.pid}) ${how}` };
 }
 
 /**
@@ -206,7 +193,7 @@ function described({ rank, child, ended, errors }: Rank): Failure {
 function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }: LaunchOptions): boolean {
   if (rank.ended !== undefined) return false;
   const now = performance.now();
-  rank.stoppedSince = isStopped(rank.child.pid) ? (rank.stoppedSince ?? now) : undefined;
+  rank.stoppedSince = isStopped(rank.pid) ? (rank.stoppedSince ?? now) : undefined;
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
   if (hangSeconds === 0 || rank.lastBeat === 0) return false;
   const isLooping = rank.cpu - rank.cpuAtProgress > hangSeconds / 2;
@@ -233,12 +220,14 @@ function isStopped(pid: number | undefined): boolean {
 }
 
 /** Ranks that saw the failure end by themselves and say so; whoever is left after a moment is killed. */
-async function endAll(ranks: readonly Rank[], endSeconds: number): Promise<void> {
-  const patience = Math.min(2, endSeconds / 4);
+async function endAll(ranks: readonly Rank[], endSeconds: number, after: 'mistake' | 'failure'): Promise<void> {
+  const patience = after === 'mistake' ? endSeconds / 2 : Math.min(2, endSeconds / 4);
   const left = () => ranks.filter(({ ended }) => ended === undefined);
   for (let waited = 0; waited < patience && left().length > 0; waited += 0.05) await sleep(50);
   for (const { child } of left()) child.kill('SIGKILL');
   for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
+  // Last words may come out of a pipe after the news of an end.
+  await sleep(50);
 }
 
 /** A port that nobody listens on at this moment. */

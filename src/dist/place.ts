@@ -36,6 +36,12 @@ export function readPlace(env: Environment): Place | undefined {
   return undefined;
 }
 
+/** Seconds to wait for all ranks at the start. */
+export const startSeconds = (env: Environment): number => seconds(env.ATTUNE_DIST_START, 300);
+
+export const seconds = (text: string | undefined, otherwise: number): number =>
+  text !== undefined && Number(text) > 0 ? Number(text) : otherwise;
+
 function fromTorchrun(env: Environment): Place | undefined {
   const size = count(env, 'WORLD_SIZE');
   const rank = count(env, 'RANK');

@@ -3,9 +3,10 @@
  * done by asking again, so that a rank that has given up is noticed by whoever waits.
  */
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { AttuneError } from '../errors.ts';
+import { AttuneError, UserError } from '../errors.ts';
 import { native } from '../tensor/engine/native.ts';
 import { WorldError } from './failure.ts';
+import { checkPort, portInUse } from './meeting.ts';
 import type { Place } from './place.ts';
 
 /** Where a rank that fails leaves its reason. */
@@ -26,8 +27,9 @@ export class SharedStore {
   static async tcp(place: Place, timeoutMs: number): Promise<SharedStore> {
     const { host, port, rank, hasStore, prefix } = place;
     const isServer = rank === 0 && !hasStore;
+    if (isServer) checkPort(port);
     const id = await native.storeTcp(host, port, isServer, timeoutMs, prefix).catch((error: Error) => {
-      throw new WorldError(unreachable(error, { host, port, rank, isServer, timeoutMs }));
+      throw unreachable(error, { host, port, rank, isServer, timeoutMs });
     });
     const store = new SharedStore(id);
     await store.#checkPlace(place, timeoutMs);
@@ -166,11 +168,18 @@ function unreachable(
     isServer,
     timeoutMs,
   }: { host: string; port: number; rank: number; isServer: boolean; timeoutMs: number },
-): string {
+): Error {
   const cause = error.message.split('\n')[0];
-  return isServer
-    ? `Rank 0 cannot open its store at ${host}:${port}: ${cause}. Another program may have the port: choose one with --master-port.`
-    : `Rank ${rank} did not reach the store of rank 0 at ${host}:${port} within ${timeoutMs / 1000} s: ${cause}. Is rank 0 running, and does a firewall let the port through?`;
+  if (!isServer)
+    return new WorldError(
+      `Rank ${rank} did not reach the store of rank 0 at ${host}:${port} within ${timeoutMs / 1000} s: ${cause}. Is rank 0 running, and does a firewall let the port through?`,
+    );
+  // c10d tells of every address that it tried.
+  const reason = /errno: \d+ - ([^)]+)/.exec(error.message)?.[1];
+  if (reason === 'Address already in use') return new UserError(portInUse(port));
+  if (reason === 'Permission denied')
+    return new UserError(`Rank 0 may not open port ${port} (permission denied): choose one above 1023.`);
+  return new WorldError(`Rank 0 cannot open its store at ${host}:${port}: ${reason ?? cause}.`);
 }
 
 /** An error unless this build has c10d. */

@@ -13,7 +13,8 @@ import { WorldError } from './failure.ts';
 import { Group } from './group.ts';
 import { startWatching } from './heartbeat.ts';
 import { leaveInOrder } from './leave.ts';
-import { type Place, readPlace } from './place.ts';
+import { addressesOf } from './meeting.ts';
+import { type Place, readPlace, seconds, startSeconds } from './place.ts';
 import { checkDistributed, SharedStore } from './store.ts';
 
 export interface World {
@@ -68,16 +69,14 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   if (place === undefined) return soloWorld;
   checkDistributed();
   const timeoutMs = 1000 * seconds(env.ATTUNE_DIST_TIMEOUT, 600);
-  const startMs = 1000 * seconds(env.ATTUNE_DIST_START, 300);
+  const startMs = startSeconds(env) * 1000;
+  await addressesOf(place.host, { patienceMs: place.startedBy === 'kubernetes' ? startMs : 0 });
   const store = await SharedStore.tcp(place, startMs);
   const world = await SharedWorld.open(store, place, { timeoutMs, startMs });
   startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
   leaveInOrder(store, place, { patience: Math.min(30, timeoutMs / 1000), hasFailed: () => world.hasFailed });
   return world;
 }
-
-const seconds = (text: string | undefined, otherwise: number) =>
-  text !== undefined && Number(text) > 0 ? Number(text) : otherwise;
 
 /** A rank may wait for the slowest rollouts for a day. */
 const patienceMs = 24 * 3600 * 1000;

@@ -116,12 +116,26 @@ it('names a rank that hangs, and ends the others', async () => {
 
 it('says the mistake of a user once, and what launch is for', async () => {
   const wrong = launch(['--nproc', '2', '--max-restarts', '5'], train('wrong', 4, '--lrr', '3'));
+  const missing = launch(['--nproc', '2'], train('missing', 4, '--dataset', join(folder, 'nowhere.jsonl')));
   const other = launch(['--nproc', '2'], ['generate', '--model', model]);
+  const unknown = launch(['--bogus'], ['train']);
+  const nowhere = launch(['--nproc', '2', '--master-addr', 'no.such.name.invalid'], train('nowhere', 4));
   const far = launch(['--nproc', '2', '--master-port', '99999'], train('far', 4));
   expect(await wrong.code).toBe(2);
-  expect(wrong.said()).not.toContain('restart 1');
+  expect(wrong.said().trim().split(/\n+/)).toEqual([
+    "error: unknown option '--lrr'",
+    '(Did you mean --lr?)',
+    '(add --help for what can be asked)',
+  ]);
+  expect(await missing.code).toBe(2);
+  expect(missing.said().match(/nowhere\.jsonl: no such file/g)).toHaveLength(1);
+  expect(missing.said()).not.toMatch(/rank \d/);
   expect(await other.code).toBe(2);
   expect(other.said()).toContain('attune launch runs');
+  expect(await unknown.code).toBe(2);
+  expect(unknown.said()).toContain("error: unknown option '--bogus'");
+  expect(await nowhere.code).toBe(2);
+  expect(nowhere.said()).toMatch(/^attune: The ranks shall meet at "no\.such\.name\.invalid"[^\n]*\n$/);
   expect(await far.code).toBe(2);
   expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
 }, 900_000);

@@ -76,6 +76,16 @@ describe('diagnose', () => {
     expect(problem).toMatch(/^warning: 1 of 8 CPU cores.*ATTUNE_THREADS=8/);
   });
 
+  it('expects of one of several processes its share of the cores', () => {
+    const found = (threads: number, ranks: number) =>
+      spoiled((findings) => {
+        Object.assign(findings, { ranks, threadsAsked: threads });
+        if (findings.engine) findings.engine.threads = threads;
+      });
+    expect([...found(4, 2), ...found(1, 8), ...found(1, 16)]).toEqual([]);
+    expect(found(1, 2)).toEqual([expect.stringMatching(/^warning: 2 of 8 CPU cores.*2 processes.*ATTUNE_THREADS=4/)]);
+  });
+
   it('says how to get a libtorch where there is none, and that attune cannot run', () => {
     const [problem] = spoiled((findings) => {
       delete findings.engine;

@@ -24,6 +24,8 @@ export interface Findings {
   openblasCore?: string;
   /** OMP_NUM_THREADS or ATTUNE_THREADS, if set. */
   threadsAsked?: number;
+  /** Processes of one training that share this machine's cores, where this is one of them. */
+  ranks?: number;
 }
 
 export interface Problem {
@@ -130,15 +132,16 @@ function blasProblems(findings: Findings): Problem[] {
   return [];
 }
 
-function threadProblems({ engine, cpu, threadsAsked }: Findings): Problem[] {
-  if (!engine || engine.threads >= cpu.cores) return [];
+function threadProblems({ engine, cpu, threadsAsked, ranks = 1 }: Findings): Problem[] {
+  const share = Math.max(1, Math.floor(cpu.cores / ranks));
+  if (!engine || engine.threads >= share) return [];
   if (threadsAsked === engine.threads && engine.threads > 1) return [];
   const cause = threadsAsked === undefined ? 'libtorch chose so' : 'ATTUNE_THREADS or OMP_NUM_THREADS says so';
   return [
     {
       severity: 'warning',
-      what: `${engine.threads} of ${cpu.cores} CPU cores are used (${cause})`,
-      remedy: `set ATTUNE_THREADS=${cpu.cores}, unless the other cores are meant for other work`,
+      what: `${engine.threads * ranks} of ${cpu.cores} CPU cores are used (${ranks > 1 ? `${ranks} processes; ` : ''}${cause})`,
+      remedy: `set ATTUNE_THREADS=${share}, unless the other cores are meant for other work`,
     },
   ];
 }

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { checkRoom } from './room.ts';
+import { checkRoom, sizeText } from './room.ts';
 
 it('refuses whole weights that do not fit, with the numbers', () => {
   expect(() => checkRoom(1000, 'cpu')).not.toThrow();
@@ -7,4 +7,13 @@ it('refuses whole weights that do not fit, with the numbers', () => {
     /whole weights on every rank, 16\.00 GiB, and 3\.50 GiB are free on cuda:1/,
   );
   expect(() => checkRoom(2 ** 60, 'cpu')).toThrow(/free on cpu/);
+});
+
+it('says small amounts in MiB', () => {
+  expect([2 ** 34, 2 ** 30, 357_000_000, 400_000].map(sizeText)).toEqual([
+    '16.00 GiB',
+    '1.00 GiB',
+    '340 MiB',
+    '0.4 MiB',
+  ]);
 });

@@ -2,12 +2,16 @@
 import { UserError } from '../../errors.ts';
 import { type Device, freeBytes } from '../../tensor/index.ts';
 
-const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+/** Such as `16.00 GiB`, `340 MiB`, `0.4 MiB`. */
+export function sizeText(bytes: number): string {
+  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GiB`;
+  return `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`;
+}
 
 /** An error with both numbers where whole weights would not fit. */
 export function checkRoom(needed: number, device: Device, free = freeBytes(device)): void {
   if (needed <= free) return;
   throw new UserError(
-    `--shard full: sampling, evaluation and checkpoints need the whole weights on every rank, ${gib(needed)}, and ${gib(free)} are free on ${device}. Use more ranks (the optimiser's part of each shrinks), --lora, smaller micro-batches, or a smaller --rollout-slots.`,
+    `--shard full: sampling, evaluation and checkpoints need the whole weights on every rank, ${sizeText(needed)}, and ${sizeText(free)} are free on ${device}. Use more ranks (the optimiser's part of each shrinks), --lora, smaller micro-batches, or a smaller --rollout-slots.`,
   );
 }

@@ -10,6 +10,7 @@
  *       return trainingParts(await startRun('train sft', schema, resolved), { schema, resolved, options, task, … });
  *     });
  */
+import { sizeText } from '../../dist/shard/room.ts';
 import { joinWorld, type World } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import type { Model } from '../../models/index.ts';
@@ -124,10 +125,9 @@ function worldNotes(config: TrainingConfig, { size }: World): string[] {
 /** What weights that are dealt over the ranks take on each. */
 function weightNotes({ optimizer: { weights } }: TrainTask): string[] {
   if (!weights) return [];
-  const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(2)} GiB`;
   const { whole, inUpdate } = weights.bytes;
   return [
-    `--shard full: a rank holds ${gib(inUpdate)} of weights while it updates, and ${gib(whole)} while it samples, evaluates or saves`,
+    `--shard full: a rank holds ${sizeText(inUpdate)} of weights while it updates, and ${sizeText(whole)} while it samples, evaluates or saves`,
   ];
 }
 

@@ -1,0 +1,50 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { leaveWithWrapper } from './wrapper.ts';
+
+it('watches the process that has started this one, and none that an ancestor had', () => {
+  const env: Record<string, string> = { ATTUNE_WRAPPER: '41' };
+  expect(leaveWithWrapper({ env, parent: () => 42 })).toBeUndefined();
+  expect(env).toEqual({});
+  expect(leaveWithWrapper({ env, parent: () => 42 })).toBeUndefined();
+  const timer = leaveWithWrapper({ env: { ATTUNE_WRAPPER: '42' }, parent: () => 42 });
+  expect(timer?.hasRef()).toBe(false);
+  clearInterval(timer);
+});
+
+it('ends a launcher and its ranks when the process before the launcher is killed', async () => {
+  const path = (name: string) => JSON.stringify(join(import.meta.dirname, '../../..', name));
+  const rank = "console.error('I am', process.pid); setInterval(() => {}, 1000)";
+  const launcher = `
+    import { leaveWithWrapper } from ${path('src/cli/machine/wrapper.ts')};
+    import { launchRanks } from ${path('src/dist/launch.ts')};
+    leaveWithWrapper();
+    await launchRanks({
+      nproc: 2, nnodes: 1, nodeRank: 0, masterAddr: '127.0.0.1', endSeconds: 4, hangSeconds: 0,
+      command: [process.execPath, '-e', ${JSON.stringify(rank)}], tell: (line) => process.stderr.write(line + '\\n'),
+    });`;
+  const wrapper = `
+    import { runNode } from ${path('scripts/node24.mjs')};
+    await runNode(process.execPath, ['--input-type=module-typescript', '-e', ${JSON.stringify(launcher)}]);`;
+  const outer = spawn(process.execPath, ['--input-type=module', '-e', wrapper], { stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  const ranks = () => Array.from(said.matchAll(/I am (\d+)/g), ([, pid]) => Number(pid));
+  await new Promise<void>((resolve, reject) => {
+    outer.stderr.setEncoding('utf8').on('data', (text: string) => {
+      said += text;
+      if (ranks().length === 2) resolve();
+    });
+    outer.on('close', () => reject(new Error(said)));
+  });
+  const closed = once(outer, 'close');
+  outer.kill('SIGKILL');
+  // Every process that can write there is gone when the outputs are closed: wrapper, launcher, rank 0.
+  await closed;
+  const lives = (pid: number) =>
+    existsSync(`/proc/${pid}/stat`) && !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  while (ranks().some(lives)) await nextTurn();
+}, 60_000);

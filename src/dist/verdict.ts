@@ -1,0 +1,65 @@
+/**
+ * What a launcher says of ranks that have ended: which of them failed by itself, and why. What several ranks say is said once: a
+ * mistake of the user's is met by every rank.
+ */
+
+/** How a rank of this machine ended. */
+export interface EndedRank {
+  rank: number;
+  pid: number | undefined;
+  ended?: { code: number | null; signal: NodeJS.Signals | null };
+  /** Its last lines on standard error. */
+  errors: readonly string[];
+  /** The error that it ended with, as it told the launcher. */
+  error?: { text: string; code: number };
+}
+
+export interface Verdict {
+  /** The exit code of the rank that failed first. */
+  code: number;
+  /** The user's mistake in the command that all ranks run: no rank's own. */
+  mistake?: string;
+  /** Why the rank failed that failed first, naming it. */
+  failure: string;
+  /** Other ranks' own errors, naming them. */
+  others: string[];
+}
+
+/** Words of a rank that only saw another one go. */
+const echo = /has ended the run|failed on rank \d+ of|The store of rank 0|did not reach the store/;
+
+const hasFailed = ({ ended }: EndedRank) => ended !== undefined && ended.code !== 0;
+const isEcho = ({ error, errors }: EndedRank) =>
+  error === undefined ? errors.some((line) => echo.test(line)) : echo.test(error.text);
+
+/** A rank that dies takes others with it: the one that was killed, or failed for a reason of its own, is the culprit. */
+export function culpritOf<R extends EndedRank>(ranks: readonly R[]): R | undefined {
+  const failed = ranks.filter(hasFailed);
+  return failed.find(({ ended }) => ended?.signal) ?? failed.find((rank) => !isEcho(rank)) ?? failed[0];
+}
+
+/** The verdict when all have ended. Those that the launcher has ended since are not counted by how they ended. */
+export function verdictOn(culprit: EndedRank, ranks: readonly EndedRank[]): Verdict {
+  const code = culprit.ended?.code ?? 1;
+  const text = culprit.error?.text;
+  const same = ranks.filter(({ error }) => error !== undefined && error.text === text);
+  // Rank 0 has the console. Where it is the only one that came so far, it speaks for all.
+  const isShared = culprit.error?.code === 2 && (same.length > 1 || culprit.rank === 0);
+  const others = ranks.filter((each) => each !== culprit && each.error !== undefined && !same.includes(each));
+  return {
+    code,
+    ...(isShared ? { mistake: text as string } : {}),
+    failure: `rank ${culprit.rank} (process ${culprit.pid}) ${howItEnded(culprit)}`,
+    others: others.filter((each) => !isEcho(each)).map(({ rank, error }) => `[rank ${rank}] ${error?.text}`),
+  };
+}
+
+function howItEnded({ ended, errors, error }: EndedRank): string {
+  if (ended?.signal === 'SIGKILL') return 'was killed (SIGKILL: by somebody, or by the system for want of memory)';
+  if (errors.some((line) => /heap out of memory/.test(line)))
+    return "ran out of memory: JavaScript's heap is full (NODE_OPTIONS=--max-old-space-size=… makes it larger)";
+  if (ended?.signal) return `was ended by ${ended.signal}`;
+  // Hints in parentheses follow the error.
+  const last = error?.text ?? errors.filter((line) => /^\s*[^\s(]/.test(line)).at(-1);
+  return `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.trim().replace(/^attune: |\.$/g, '')}`}`;
+}
