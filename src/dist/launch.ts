@@ -47,6 +47,8 @@ interface Rank extends EndedRank {
   /** When its native thread last reported, and when it last reported progress. */
   lastBeat: number;
   lastProgress: number;
+  /** Reports since the last progress. */
+  still: number;
   done: number;
   /** Whether its thread runs; and the seconds that it has run, now and at the last progress. */
   runs: boolean;
@@ -133,6 +135,7 @@ function startRank(
     pid: child.pid,
     lastBeat: 0,
     lastProgress: 0,
+    still: 0,
     done: -1,
     runs: true,
     cpu: 0,
@@ -150,9 +153,10 @@ function startRank(
     if (report.error !== undefined) state.error = report.error;
     if (report.done === undefined) return;
     state.lastBeat = performance.now();
-    Object.assign(state, { runs: report.runs ?? true, cpu: report.cpu ?? 0 });
+    Object.assign(state, { runs: report.runs ?? true, cpu: report.cpu ?? 0, still: state.still + 1 });
     if (report.done === state.done && !report.native) return;
     state.done = report.done;
+    state.still = 0;
     state.lastProgress = state.lastBeat;
     state.cpuAtProgress = state.cpu;
   });
@@ -197,7 +201,9 @@ function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }:
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
   if (hangSeconds === 0 || rank.lastBeat === 0) return false;
   const isLooping = rank.cpu - rank.cpuAtProgress > hangSeconds / 2;
-  if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds && (isLooping || !rank.runs)) return true;
+  // Half of the reports of that time have come: a machine that stood still as a whole makes nobody hang.
+  const wasAwake = rank.still >= Math.max(2, hangSeconds);
+  if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds && wasAwake && (isLooping || !rank.runs)) return true;
   const othersReport = ranks.some((other) => other !== rank && now - other.lastBeat < 5000);
   return othersReport && now - rank.lastBeat > 1000 * Math.max(60, hangSeconds);
 }
