@@ -56,7 +56,7 @@ describe('attune', () => {
 
 describe('attune doctor', () => {
   // Outside of `npm test`, which has built the addon before, this may have to compile it.
-  it('finds this machine usable and says by what', { timeout: 300_000 }, () => {
+  it('finds this machine usable and says by what', () => {
     const { status, output } = attune(['doctor', '--json']);
     const found = JSON.parse(output);
     expect({ status, usable: found.usable }).toEqual({ status: 0, usable: true });

@@ -43,5 +43,4 @@ it.each([['scripts/bundle.mjs'], ['benchmarks/run.ts', 'data']])(
     expect(status).toBe(2);
     expect(stderr).toContain("Unknown option '--colour'");
   },
-  60_000,
 );

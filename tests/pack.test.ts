@@ -20,7 +20,7 @@ beforeAll(() => {
   const tarball = readdirSync(project).find((name) => name.endsWith('.tgz')) ?? '';
   writeFileSync(join(project, 'package.json'), '{ "name": "empty", "private": true, "type": "module" }');
   run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', join(project, tarball)], project);
-}, 300_000);
+});
 
 afterAll(() => rmSync(project, { recursive: true, force: true }));
 

@@ -46,7 +46,7 @@ describe.runIf(hasScript)('runs delete on a terminal', () => {
     expect(existsSync(at('alpha', 'step-1'))).toBe(false);
     expect(existsSync(at('gamma'))).toBe(false);
     for (const kept of [at('alpha', 'step-2'), at('beta', 'step-1')]) expect(existsSync(kept)).toBe(true);
-  }, 60_000);
+  });
 
   it('keeps all where another word is typed, and where Escape leaves', async () => {
     await onTerminal(args(), async ({ type, until, ended }) => {
@@ -64,5 +64,5 @@ describe.runIf(hasScript)('runs delete on a terminal', () => {
       await ended;
     });
     for (const name of ['alpha', 'beta', 'gamma']) expect(existsSync(at(name, 'step-1'))).toBe(true);
-  }, 60_000);
+  });
 });

@@ -49,7 +49,7 @@ async function started(): Promise<{ child: ChildProcess; url: string; told: () =
   const args = [join(root, 'bin/attune.mjs'), 'serve', tiny, '--port', '0', '--dtype', 'float32', '--quiet'];
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   let text = '';
-  const ended = new Promise((resolve) => child.on('exit', (code, signal) => resolve(code ?? signal)));
+  const ended = new Promise((resolve) => child.on('close', (code, signal) => resolve(code ?? signal)));
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece) => (text += piece));
   for (let i = 0; i < 600 && !/serving tiny at/.test(text); i++)
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -78,7 +78,7 @@ describe('SIGTERM', () => {
     expect(await ended).toBe(0);
     expect(told()).toContain('finishing what was begun');
     await expect(asked(url, 1)).rejects.toThrow();
-  }, 60_000);
+  });
 
   it('a second one ends at once', async () => {
     const { child, url, told, ended } = await started();
@@ -91,5 +91,5 @@ describe('SIGTERM', () => {
     const texts = await Promise.all(answers.map((answer) => answer.text().catch(() => '')));
     expect(texts.every((text) => text.includes('[DONE]'))).toBe(false);
     expect(await ended).toBe(0);
-  }, 60_000);
+  });
 });

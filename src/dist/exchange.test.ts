@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { settledTensors } from '../../tests/support/settled-tensors.ts';
 import { type DType, keep, liveTensors, ones, scope, type Tensor, zeros } from '../tensor/index.ts';
 import { bucketsOf } from './buckets.ts';
 import { Exchange, type ExchangeKind } from './exchange.ts';
@@ -33,7 +34,7 @@ async function onTheWay(dtype: DType, kind: ExchangeKind): Promise<number[]> {
 }
 
 it('waits for earlier buckets only where those on their way take memory of their own', async () => {
-  const before = liveTensors();
+  const before = await settledTensors();
   expect(await onTheWay('float32', 'whole')).toEqual([0, 1, 2, 3, 4, 5]);
   // A block travels beside one other, the embedding alone.
   expect(await onTheWay('bfloat16', 'whole')).toEqual([0, 1, 1, 1, 1, 0]);

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { freePort } from './launch.ts';
+import { freePort } from './port.ts';
 
 /** Joins the world, says so, and waits in a collective that the other rank does not come to. */
 const program = `
@@ -72,4 +72,4 @@ it('names a rank that is stopped, one whose store is stopped with it, and one wh
     expect(code).toBe(1);
     expect(said).toMatch(/^attune: Rank 1 hangs: JavaScript has been at one place for 4 s/m);
   }
-}, 240_000);
+});

@@ -5,12 +5,12 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beatFd, type Report } from './beat.ts';
+import { freePort } from './port.ts';
 import { culpritOf, type EndedRank, verdictOn } from './verdict.ts';
 
 export interface LaunchOptions {
@@ -234,15 +234,4 @@ async function endAll(ranks: readonly Rank[], endSeconds: number, after: 'mistak
   for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
   // Last words may come out of a pipe after the news of an end.
   await sleep(50);
-}
-
-/** A port that nobody listens on at this moment. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer().on('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
 }

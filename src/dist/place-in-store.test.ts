@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { spawnRanks } from '../../tests/dist/spawn.ts';
-import { freePort } from './launch.ts';
+import { freePort } from './port.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-place-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -47,7 +47,7 @@ it('names ranks that were started for worlds of different sizes', async () => {
   ]);
   for (const text of texts)
     expect(text).toContain('rank 1 was started as one of 3 processes and rank 0 as one of 2: WORLD_SIZE must be');
-}, 240_000);
+});
 
 it('names a rank that was started twice', async () => {
   const texts = await joined([
@@ -56,7 +56,7 @@ it('names a rank that was started twice', async () => {
     { rank: 1, size: 3 },
   ]);
   for (const text of texts) expect(text).toContain('two processes were started as rank 1: each needs a RANK');
-}, 240_000);
+});
 
 /** The agent of torchrun: a process that is no rank and serves the store. */
 const agent = `
@@ -81,7 +81,7 @@ it('joins by the store of an agent', async () => {
     ),
   ]);
   expect(texts.flat()).toEqual(['0,1\n', '0,1\n']);
-}, 240_000);
+});
 
 /** Rank 1 throws where nobody catches it. */
 const throws = `
@@ -99,4 +99,4 @@ try {
 it('does not wait at a meeting for a rank that has ended', async () => {
   const [first] = await spawnRanks(2, ['-e', throws]);
   expect(first).toContain('a process has ended without coming there. Missing: rank 1.');
-}, 240_000);
+});

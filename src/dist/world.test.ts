@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { spawnRanks } from '../../tests/dist/spawn.ts';
+import { settledTensors } from '../../tests/support/settled-tensors.ts';
 import { liveTensors } from '../tensor/index.ts';
-import { freePort } from './launch.ts';
+import { freePort } from './port.ts';
 import { joinWorld, soloWorld } from './world.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-world-'));
@@ -92,7 +93,7 @@ process.exit(0);
 `;
 
 it('a world of one answers with what it was given and makes nothing', async () => {
-  const before = liveTensors();
+  const before = await settledTensors();
   const world = await joinWorld({});
   expect(world).toBe(soloWorld);
   const value = { some: 'thing' };

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { settledTensors } from '../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
 import { loadModel, type Model } from '../models/index.ts';
 import { rewardFunction } from '../rewards/index.ts';
@@ -36,7 +37,7 @@ describe('evaluating a policy', () => {
       opponent: { model, tokenizer },
     };
     await evaluatePolicy(options);
-    const before = liveTensors();
+    const before = await settledTensors();
     const { summary, prompts: rows } = await evaluatePolicy(options);
     expect(summary.kl).toEqual({ per_response: 0, per_token: 0 });
     expect(summary.win_rate).toMatchObject({ rate: 0.5, wins: 0, ties: 4, losses: 0 });

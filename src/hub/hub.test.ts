@@ -41,7 +41,7 @@ const options = () => ({
   endpoint: hub.endpoint,
   cacheDir: cache,
   token: TOKEN,
-  timeoutMs: 5000,
+  timeoutMs: 60_000,
   retries: 2,
   backoffMs: 5,
   env: {},
@@ -246,11 +246,12 @@ describe('faults', () => {
     const listing = hub.fault;
     hub.fault = (request) => listing(request) ?? (isWeights(request) ? silent.shift() : undefined);
     const begin = performance.now();
-    expect(await readdir(await resolveModel('org/whole', { ...options(), timeoutMs: 600 }))).toContain(
-      'model.safetensors',
-    );
+    // Many tries: on a machine with much else to do, more answers than the two may come too late.
+    const impatient = { ...options(), timeoutMs: 600, retries: 50 };
+    expect(await readdir(await resolveModel('org/whole', impatient))).toContain('model.safetensors');
     expect(performance.now() - begin).toBeGreaterThan(1200);
-    expect(hub.seen.filter((request) => request.url.includes('/revision/'))).toHaveLength(3);
+    expect([faults, silent]).toEqual([[], []]);
+    expect(hub.seen.filter((request) => request.url.includes('/revision/')).length).toBeGreaterThanOrEqual(3);
   });
 
   it('gives up on a server that never answers', async () => {
@@ -262,9 +263,7 @@ describe('faults', () => {
     hub.fault = (request) => (isWeights(request) ? { hang: true } : undefined);
     const stop = new AbortController();
     setTimeout(() => stop.abort(new Error('enough')), 100);
-    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 5000, signal: stop.signal })).rejects.toThrow(
-      'enough',
-    );
+    await expect(resolveModel('org/whole', { ...options(), signal: stop.signal })).rejects.toThrow('enough');
   });
 
   it.each([
@@ -343,10 +342,12 @@ describe('faults', () => {
   );
 
   it('bounds answers that are silent, endless or too long', async () => {
+    // Many tries: an answer that begins too late, on a machine with much else to do, is asked for again.
+    const impatient = { ...options(), timeoutMs: 60, retries: 1000 };
     hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 1, everyMs: 60_000 } } : undefined);
-    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 60 })).rejects.toThrow(/broke off/);
+    await expect(resolveModel('org/whole', impatient)).rejects.toThrow(/broke off/);
     hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 1, everyMs: 5 } } : undefined);
-    await expect(resolveModel('org/whole', { ...options(), timeoutMs: 60 })).rejects.toThrow(/broke off/);
+    await expect(resolveModel('org/whole', impatient)).rejects.toThrow(/broke off/);
     hub.fault = (request) => (request.url.includes('/tree/') ? { drip: { bytes: 8e6, everyMs: 0 } } : undefined);
     await expect(resolveModel('org/whole', options())).rejects.toThrow(/longer than 64 MB/);
     hub.fault = () => ({ status: 404, drip: { bytes: 1e5, everyMs: 1 } });

@@ -91,7 +91,7 @@ describe('a text does not depend on what else is in the batch', () => {
       compared++;
     }
     expect(compared).toBeGreaterThanOrEqual(26);
-  }, 30_000);
+  });
 });
 
 describe('a client that reads nothing', () => {

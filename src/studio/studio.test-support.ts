@@ -133,7 +133,7 @@ function following(response: IncomingMessage, asked: ClientRequest): Stream {
   return {
     response,
     events,
-    async until(test, timeoutMs = 20_000) {
+    async until(test, timeoutMs = 240_000) {
       const end = Date.now() + timeoutMs;
       while (!test(events)) {
         if (Date.now() > end) throw new Error(`not in time; came: ${JSON.stringify(events).slice(0, 2000)}`);

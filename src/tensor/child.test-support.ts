@@ -24,7 +24,7 @@ function start(args: string[]): SpawnSyncReturns<string> {
   const result = spawnSync(process.execPath, ['--no-warnings', ...args], {
     cwd: packageRoot,
     encoding: 'utf8',
-    timeout: 110_000,
+    timeout: 280_000,
     env: childEnvironment(),
   });
   // AddressSanitizer prints a line for each allocation that is too large; the tests ask for such allocations.

@@ -23,7 +23,7 @@ let world: SharedWorld;
 beforeAll(async () => {
   const store = await SharedStore.file(join(folder, 'store'), 1);
   world = await SharedWorld.open(store, { rank: 0, size: 1, localSize: 1, host: '127.0.0.1' }, { timeoutMs: 60_000 });
-}, 120_000);
+});
 
 it(`every collective gives back what it was given, on ${device}`, async () => {
   const group = world.groupFor(device);

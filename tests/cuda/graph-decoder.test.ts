@@ -116,7 +116,8 @@ describe.each(places)('decoding without the host on %s', (place) => {
     const held = liveTensors();
     const second = await sampler.generate(requests);
     expect(second.map(([reply]) => reply?.ids)).toEqual(first.map(([reply]) => reply?.ids));
-    expect(liveTensors()).toBe(held);
+    // Fewer where the collector has taken something of earlier tests meanwhile.
+    expect(liveTensors()).toBeLessThanOrEqual(held);
   });
 
   it('says the same within a small cache, where rows are preempted and go on', async () => {

@@ -88,7 +88,7 @@ onlyOnCuda('streams and graphs', () => {
     `);
     expect(result.signal, result.stderr).toBeNull();
     expect(JSON.parse(result.stdout), result.stderr).toEqual({ refused: true, numbers: [1, 1] });
-  }, 120_000);
+  });
 
   it('calls in the wrong order are errors', () => {
     const [first, second] = [native.graphMake(0), native.graphMake(0)];

@@ -116,4 +116,4 @@ if ('llama' in found)
     }).open();
     await run.finish();
     await sameGreedyTokens(found.llama, join(run.folder, 'final'));
-  }, 60_000);
+  });

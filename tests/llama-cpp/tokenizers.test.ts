@@ -160,23 +160,19 @@ const cases: [name: string, pre: string | null, make: () => Promise<string>, exc
 if ('missing' in found)
   it(`llama.cpp is not to be had here: ${found.missing}`, () => expect(found.missing).not.toBe(''));
 else
-  it.each(cases)(
-    '%s is %s',
-    async (name, pre, make, except = /^$a/) => {
-      const folder = await carrier(await make());
-      const tokenizer = await Tokenizer.load(folder);
-      const made = await exportGguf({ model: folder, type: 'f16', out: join(scratch, `${name}.gguf`) });
-      expect(made.preTokenizer).toBe(pre);
-      expect(made.notes.filter((note) => !note.includes('NFC'))).toEqual([]);
-      const model = await found.llama.loadModel({ modelPath: made.path, gpuLayers: 0 });
-      for (const text of nasty.filter((candidate) => !except.test(candidate)))
-        expect([text, ...model.tokenize(text, false)]).toEqual([text, ...tokenizer.encode(text)]);
-      expect(model.fileInfo.metadata.tokenizer.chat_template).toBe(tokenizer.chatTemplate);
-      const chat =
-        tokenizer.chatTemplate === undefined ? 'a</s>b' : tokenizer.renderChat([{ role: 'user', content: 'Hi there' }]);
-      expect(model.tokenize(chat, true)).toEqual(tokenizer.encode(chat));
-      expect(model.tokens.eos).toBe(tokenizer.eosId);
-      await model.dispose();
-    },
-    120_000,
-  );
+  it.each(cases)('%s is %s', async (name, pre, make, except = /^$a/) => {
+    const folder = await carrier(await make());
+    const tokenizer = await Tokenizer.load(folder);
+    const made = await exportGguf({ model: folder, type: 'f16', out: join(scratch, `${name}.gguf`) });
+    expect(made.preTokenizer).toBe(pre);
+    expect(made.notes.filter((note) => !note.includes('NFC'))).toEqual([]);
+    const model = await found.llama.loadModel({ modelPath: made.path, gpuLayers: 0 });
+    for (const text of nasty.filter((candidate) => !except.test(candidate)))
+      expect([text, ...model.tokenize(text, false)]).toEqual([text, ...tokenizer.encode(text)]);
+    expect(model.fileInfo.metadata.tokenizer.chat_template).toBe(tokenizer.chatTemplate);
+    const chat =
+      tokenizer.chatTemplate === undefined ? 'a</s>b' : tokenizer.renderChat([{ role: 'user', content: 'Hi there' }]);
+    expect(model.tokenize(chat, true)).toEqual(tokenizer.encode(chat));
+    expect(model.tokens.eos).toBe(tokenizer.eosId);
+    await model.dispose();
+  });

@@ -51,5 +51,5 @@ it(
       expect(outcome(output)).toEqual(reference);
     }
   },
-  60_000 + 10_000 * killsWanted,
+  300_000 + 10_000 * killsWanted,
 );

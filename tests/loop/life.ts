@@ -15,7 +15,7 @@ export function life(script: string, args: string[], delayMs?: number): Promise<
       if (delayMs !== undefined) setTimeout(() => child.kill('SIGKILL'), delayMs);
     });
     child.stdout.resume();
-    child.on('exit', (code) => resolve({ ended: code === 0, errors }));
+    child.on('close', (code) => resolve({ ended: code === 0, errors }));
   });
 }
 

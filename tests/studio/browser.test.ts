@@ -18,11 +18,11 @@ const path = browserPath();
 const missing = 'no Chromium on this machine: install one, or name it in CHROME_PATH';
 if (path === undefined) console.log(`studio in a browser: not tested here, ${missing}`);
 
-describe.skipIf(path === undefined)(path === undefined ? missing : 'in a browser', { timeout: 60_000 }, () => {
+describe.skipIf(path === undefined)(path === undefined ? missing : 'in a browser', () => {
   let world: World;
   beforeAll(async () => {
     world = await World.open(path as string);
-  }, 120_000);
+  });
   afterAll(() => world[Symbol.asyncDispose]());
 
   const shared = () => world;

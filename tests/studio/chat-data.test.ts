@@ -25,7 +25,7 @@ beforeAll(async () => {
   reward = join(folder, 'final');
   symlinkSync(tiny, join(root, 'tiny-link'));
   client = await openStudio({ root, modelFolders: [join(import.meta.dirname, '../../models')] });
-}, 120_000);
+});
 afterAll(async () => {
   await client.studio.close();
   removeFolder(root);
@@ -33,7 +33,7 @@ afterAll(async () => {
 
 async function finished(job: Job): Promise<Job> {
   const stream = await client.stream(`/api/jobs/${job.id}/events`);
-  await stream.until((events) => events.at(-1)?.data.state !== 'running' && events.length > 0, 60_000);
+  await stream.until((events) => events.at(-1)?.data.state !== 'running' && events.length > 0);
   return stream.events.at(-1)?.data;
 }
 
@@ -45,7 +45,7 @@ const sampling = { temperature: 0, maxTokens: 24, seed: 1 };
 async function send(turn: string, more: object = {}) {
   const body = { turn, messages, sampling, ...more };
   const stream = await client.stream('/api/chat/send', { method: 'POST', body });
-  await stream.until((events) => events.some(({ event }) => event === 'done'), 60_000);
+  await stream.until((events) => events.some(({ event }) => event === 'done'));
   return stream.events;
 }
 

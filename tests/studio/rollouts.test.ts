@@ -28,7 +28,7 @@ beforeAll(async () => {
   database = new DatabaseSync(join(folder, 'rollouts.db'), { readOnly: true });
   client = await openStudio({ root, above: whatTrainingOffers() });
   base = `/api/runs/${(await client.get('/api/runs')).json[0].id}`;
-}, 120_000);
+});
 afterAll(async () => {
   await client.studio.close();
   database.close();

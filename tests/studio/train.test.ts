@@ -111,7 +111,7 @@ describe('the form', () => {
 describe('a training', () => {
   const detail = async (id: string) => (await client.get(`/api/runs/${id}`)).json as RunDetail;
   async function until<T>(read: () => Promise<T>, test: (value: T) => boolean): Promise<T> {
-    for (const end = Date.now() + 150_000; ; await sleep(300)) {
+    for (const end = Date.now() + 240_000; ; await sleep(300)) {
       const value = await read();
       if (test(value)) return value;
       if (Date.now() > end) throw new Error(`not in time: ${JSON.stringify(value).slice(0, 1500)}`);
@@ -163,7 +163,7 @@ describe('a training', () => {
       ({ state }) => state === 'interrupted',
     );
     await other.studio.close();
-  }, 400_000);
+  }, 900_000);
 
   it('is not started with faults, and says why a process failed', async () => {
     const { status, json } = await client.post('/api/train/policy/start', { values: { ...small, lr: -1 } });
@@ -184,11 +184,11 @@ describe('models', () => {
     });
     expect((json as Job).commandLine).toContain('quantize policy');
     const stream = await client.stream(`/api/jobs/${json.id}/events`);
-    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running', 90_000);
+    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running');
     expect([stream.events.at(-1)?.data.error, stream.events.at(-1)?.data.state]).toEqual([undefined, 'done']);
     const { models } = (await client.get('/api/models')).json;
     expect(models.map(({ kind }: { kind: string }) => kind)).toContain('quantised');
-  }, 120_000);
+  });
 
   it('serves a model to any client until it is stopped, and lists the server', async () => {
     expect((await client.post('/api/models/serve', { model: '/etc' })).status).toBe(404);
@@ -196,7 +196,7 @@ describe('models', () => {
     const job = (await client.post('/api/models/serve', { model: tiny, port: 0 })).json as Job;
     expect(job.commandLine).toMatch(/^attune serve .*tiny --port 0$/);
     const stream = await client.stream(`/api/jobs/${job.id}/events`);
-    await stream.until((events) => events.at(-1)?.data.result !== undefined, 90_000);
+    await stream.until((events) => events.at(-1)?.data.result !== undefined);
     const [url] = stream.events.flatMap(({ data }) => data.result?.url ?? []) as [string];
     const asked = { messages: [{ role: 'user', content: 'What is 4 + 5?' }], max_tokens: 4 };
     const answer = await fetch(`${url}/chat/completions`, {
@@ -206,9 +206,9 @@ describe('models', () => {
     const jobs = (await client.get('/api/jobs')).json as Job[];
     expect(jobs.find(({ id }) => id === job.id)).toMatchObject({ kind: 'serve', state: 'running', result: { url } });
     await client.post(`/api/jobs/${job.id}/cancel`);
-    await stream.until((events) => events.at(-1)?.data.state !== 'running', 30_000);
+    await stream.until((events) => events.at(-1)?.data.state !== 'running');
     await expect(fetch(`${url}/models`)).rejects.toThrow();
-  }, 120_000);
+  });
 
   it('lists, inspects, exports and refuses other paths', async () => {
     const { models } = (await client.get('/api/models')).json;
@@ -221,7 +221,7 @@ describe('models', () => {
     const job = (await client.post('/api/models/export', { ...refused, out: 'x.gguf', type: 'f16' })).json as Job;
     expect(job.commandLine).toContain('export gguf');
     const stream = await client.stream(`/api/jobs/${job.id}/events`);
-    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running', 90_000);
+    await stream.until((events) => events.length > 0 && events.at(-1)?.data.state !== 'running');
     expect(stream.events.at(-1)?.data).toMatchObject({ state: 'done', result: { path: join(root, 'x.gguf') } });
-  }, 120_000);
+  });
 });

@@ -43,7 +43,7 @@ export async function onTerminal(args: readonly string[], body: (terminal: Termi
     await body({
       type: (text) => child.stdin.write(text),
       async until(test) {
-        for (let i = 0; i < 1200 && !passes(test); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+        for (let i = 0; i < 4800 && !passes(test); i++) await new Promise((resolve) => setTimeout(resolve, 50));
         expect(passes(test), `${test} in ${JSON.stringify(shown().slice(-600))}`).toBe(true);
       },
       shown,

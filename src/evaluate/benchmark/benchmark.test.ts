@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attune } from '../../../tests/support/command-line.ts';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { LanguageModel, loadModel, packSequences } from '../../models/index.ts';
 import { task } from '../../tasks/index.ts';
@@ -102,7 +103,7 @@ describe('choices', () => {
   });
 
   it('can be asked by their letters, and in a chat', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     const letters = await evaluateBenchmark({
       model: small,
       suite: rows.slice(0, 4),

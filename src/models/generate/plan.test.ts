@@ -1,5 +1,6 @@
 /** A decoding step by the plan against the general path, and what native code refuses. */
 import { describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { aten, liveTensors, noGrad, scope, seed, type Tensor, tensor, zeros } from '../../tensor/index.ts';
 import { addLora, initModel, type Model, quantTypes, Sampler } from '../index.ts';
 import { KvCache } from './cache/cache.ts';
@@ -144,7 +145,7 @@ describe('DecodePlan', () => {
     using sampler = new Sampler(model);
     const requests = [1, 4, 9].map((maxNewTokens) => ({ prompt: [1, 2], maxNewTokens, samples: 2 }));
     await sampler.generate(requests);
-    const before = liveTensors();
+    const before = await settledTensors();
     await sampler.generate(requests);
     expect(liveTensors()).toEqual(before);
   });

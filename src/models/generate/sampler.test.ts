@@ -2,6 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { aten, liveTensors, noGrad, scope, seed, type Tensor, tensor } from '../../tensor/index.ts';
 import {
   loadModel,
@@ -133,10 +134,10 @@ describe('Sampler', () => {
   it('uses the weights as they are now, and leaves no tensor behind', async () => {
     using model = await loadModel(tiny, { dtype: 'float32' });
     const request = { prompt: PROMPT, maxNewTokens: 8, temperature: 0 };
-    const before = liveTensors();
+    const before = await settledTensors();
     const sampler = new Sampler(model);
     const first = await sampler.generate([request]);
-    const held = liveTensors();
+    const held = await settledTensors();
     for (let i = 0; i < 3; i++) expect(await sampler.generate([request])).toEqual(first);
     expect(liveTensors()).toBe(held);
     noGrad(() => scope(() => void model.decoder.headWeight.mul_(-1)));

@@ -1,6 +1,7 @@
 /** The sampler as a service: requests that come and go at any time, against the same requests alone. */
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { liveTensors, noGrad, scope } from '../../tensor/index.ts';
@@ -120,7 +121,7 @@ describe('Sampler.submit', () => {
       await Promise.all(kept.map((submission) => submission.responses));
     };
     await round();
-    const before = liveTensors();
+    const before = await settledTensors();
     for (let i = 0; i < 3; i++) await round();
     expect(liveTensors()).toBe(before);
   });
@@ -182,7 +183,7 @@ describe('Sampler.submit', () => {
 
   it('tells who still waits when it is disposed, and takes no more', async () => {
     using model = await open();
-    const before = liveTensors();
+    const before = await settledTensors();
     const sampler = createSampler(model, { slots: 1, maxLength: 2000 });
     const endless = { prompt: [5], maxNewTokens: 1900 };
     const waiters = [sampler.submit(endless), sampler.submit(endless)];

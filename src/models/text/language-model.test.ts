@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { UserError } from '../../errors.ts';
 import { liveTensors } from '../../tensor/index.ts';
 import { generate, LanguageModel, stream, type TextResponse } from './language-model.ts';
@@ -52,7 +53,7 @@ describe('text in, text out', () => {
   });
 
   it('stops when its reader leaves', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     for await (const _ of model.stream({ messages, maxNewTokens: 400, seed: 1 })) break;
     const after = await model.generate({ messages, temperature: 0, maxNewTokens: 8 });
     expect(after.ids.length).toBeGreaterThan(0);
@@ -87,7 +88,7 @@ describe('text in, text out', () => {
   });
 
   it('takes a name, and frees what it loaded', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     const { text } = await generate({ model: tiny, prompt: 'What is', temperature: 0, maxNewTokens: 4 });
     expect(text.length).toBeGreaterThan(0);
     let streamed = '';

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -53,11 +53,9 @@ describe('a reward module', () => {
   it('is ended at its time limit even in an endless loop, and starts afresh', async () => {
     using scorer = await load(
       'export default (b) => { if (b[0].response === "hang") for (;;); return b.map(() => 1); };',
-      { timeLimitMs: 300 },
+      { timeLimitMs: 1000 },
     );
-    const started = performance.now();
-    await expect(scorer.score([{ prompt: '', response: 'hang' }])).rejects.toThrow(/longer than 0.3 s/);
-    expect(performance.now() - started).toBeLessThan(5_000);
+    await expect(scorer.score([{ prompt: '', response: 'hang' }])).rejects.toThrow(/longer than 1 s/);
     expect(await scorer.score(items)).toEqual([1, 1, 1]);
   });
 
@@ -77,8 +75,10 @@ describe('a reward module', () => {
       'export default (b) => { setTimeout(() => { throw new Error("late"); }, 400); return b.map(() => 2); };',
     );
     expect(await late.score(items)).toEqual([2, 2, 2]);
-    await new Promise((resolve) => setTimeout(resolve, 1200));
-    await expect(late.score(items)).rejects.toThrow(/outside of a batch: late/);
+    const nextFailure = async () => {
+      for (;;) await late.score(items).then(() => new Promise((resolve) => setTimeout(resolve, 50)));
+    };
+    await expect(nextFailure()).rejects.toThrow(/outside of a batch: late/);
     using leaving = await load('export default () => process.exit(0);');
     await expect(leaving.score(items)).rejects.toThrow(/left by process\.exit\(0\)/);
   });
@@ -92,12 +92,17 @@ describe('a tolerated module', () => {
     });
 
   it('loses one time limit to a hang, not one for each sample', async () => {
-    const { scorer, failures } = await told('export default () => new Promise(() => {});', { timeLimitMs: 500 });
-    const started = performance.now();
+    const calls = join(folder, 'calls');
+    writeFileSync(calls, '');
+    const hangs = `export default () => { appendFileSync(${JSON.stringify(calls)}, '.'); return new Promise(() => {}); };`;
+    const { scorer, failures } = await told(`import { appendFileSync } from 'node:fs';\n${hangs}`, {
+      timeLimitMs: 500,
+    });
     expect(await scorer.score(Array.from({ length: 20 }, () => ({ prompt: '', response: '' })))).toEqual(
       new Array(20).fill(0),
     );
-    expect(performance.now() - started).toBeLessThan(9_000);
+    // None, where the thread did not get to it within that time.
+    expect(readFileSync(calls, 'utf8').length).toBeLessThanOrEqual(1);
     expect(failures).toEqual([expect.stringMatching(/20 samples, which get 0; the first: .*longer than 0.5 s/)]);
     scorer.dispose?.();
   });

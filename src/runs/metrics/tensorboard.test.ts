@@ -56,24 +56,22 @@ describe('event files', () => {
 
   // The real reader, where there is one: ATTUNE_PYTHON names an interpreter that has TensorBoard.
   const python = process.env.ATTUNE_PYTHON ?? 'python3';
-  it.runIf(spawnSync(python, ['-c', 'import tensorboard']).status === 0)(
-    'is read by TensorBoard itself',
-    () => {
-      const logs = join(folder, 'real');
-      const first = new TensorBoardWriter(logs);
-      for (const step of [1, 2, 300]) first.scalars(step, { 'train/loss': 1 / step, 'train/lr': 1e-5 });
-      first.text(2, 'samples', 'Grüße, **world**');
-      first.histogram(2, 'reward', [0, 1, 1, 2, 3]);
-      first.settings({ lr: 0.5, lora: true, model: 'tiny', skipped: undefined }, 'run-1', 2000);
-      first.ended('finished', 3000);
-      first.close();
-      const resumed = new TensorBoardWriter(logs, { resumedAt: 2 });
-      resumed.scalars(3, { 'train/loss': 9 });
-      resumed.close();
-      const twins = new TensorBoardMetrics(logs, { resumedAt: 3, examplesAt: 24 });
-      twins.byExamples(32, { 'train/loss': 0.25 }, Date.now());
-      twins.close();
-      const script = `
+  it.runIf(spawnSync(python, ['-c', 'import tensorboard']).status === 0)('is read by TensorBoard itself', () => {
+    const logs = join(folder, 'real');
+    const first = new TensorBoardWriter(logs);
+    for (const step of [1, 2, 300]) first.scalars(step, { 'train/loss': 1 / step, 'train/lr': 1e-5 });
+    first.text(2, 'samples', 'Grüße, **world**');
+    first.histogram(2, 'reward', [0, 1, 1, 2, 3]);
+    first.settings({ lr: 0.5, lora: true, model: 'tiny', skipped: undefined }, 'run-1', 2000);
+    first.ended('finished', 3000);
+    first.close();
+    const resumed = new TensorBoardWriter(logs, { resumedAt: 2 });
+    resumed.scalars(3, { 'train/loss': 9 });
+    resumed.close();
+    const twins = new TensorBoardMetrics(logs, { resumedAt: 3, examplesAt: 24 });
+    twins.byExamples(32, { 'train/loss': 0.25 }, Date.now());
+    twins.close();
+    const script = `
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 a = EventAccumulator(sys.argv[1], size_guidance={'scalars': 0, 'histograms': 0, 'tensors': 0}); a.Reload()
@@ -88,22 +86,20 @@ print(json.dumps({'hparams': {k: getattr(v, v.WhichOneof('kind')) for k, v in st
   'text': a.Tensors('samples')[0].tensor_proto.string_val[0].decode(), 'plugin': a.SummaryMetadata('samples').plugin_data.plugin_name,
   'twins': [(e.step, e.value) for e in (lambda b: (b.Reload(), b)[1])(EventAccumulator(sys.argv[1] + '/by_examples')).Scalars('train/loss_by_examples')],
   'histogram': [h.step, h.histogram_value.num, h.histogram_value.sum, h.histogram_value.min, h.histogram_value.max, sum(h.histogram_value.bucket)]}))`;
-      const seen = JSON.parse(
-        execFileSync(python, ['-c', script, logs], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }),
-      );
-      expect(seen.tags.sort()).toEqual(['train/loss', 'train/lr']);
-      expect(seen.loss).toEqual([
-        [1, 1],
-        [2, 0.5],
-        [3, 9],
-      ]);
-      expect(seen.text).toBe('Grüße, **world**');
-      expect(seen.twins).toEqual([[32, 0.25]]);
-      expect(seen.plugin).toBe('text');
-      expect(seen.hparams).toEqual({ lr: 0.5, lora: true, model: 'tiny' });
-      expect(seen.session).toEqual(['run-1', 2, 1, 3]);
-      expect(seen.histogram).toEqual([2, 5, 7, 0, 3, 5]);
-    },
-    60_000,
-  );
+    const seen = JSON.parse(
+      execFileSync(python, ['-c', script, logs], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }),
+    );
+    expect(seen.tags.sort()).toEqual(['train/loss', 'train/lr']);
+    expect(seen.loss).toEqual([
+      [1, 1],
+      [2, 0.5],
+      [3, 9],
+    ]);
+    expect(seen.text).toBe('Grüße, **world**');
+    expect(seen.twins).toEqual([[32, 0.25]]);
+    expect(seen.plugin).toBe('text');
+    expect(seen.hparams).toEqual({ lr: 0.5, lora: true, model: 'tiny' });
+    expect(seen.session).toEqual(['run-1', 2, 1, 3]);
+    expect(seen.histogram).toEqual([2, 5, 7, 0, 3, 5]);
+  });
 });

@@ -45,9 +45,9 @@ describe('the signals of runs', () => {
   });
 
   it('are counted in the list, and counted anew as a run goes on', async () => {
-    await expect.poll(async () => (await rowOf('one')).warnings, { timeout: 20_000 }).toBe(1);
+    await expect.poll(async () => (await rowOf('one')).warnings, { timeout: 240_000 }).toBe(1);
     appendFileSync(join(root, 'one', 'metrics.jsonl'), '{"step":3,"time":4000,"train/loss":1}\n');
-    await expect.poll(async () => (await rowOf('one')).warnings, { timeout: 20_000 }).toBe(2);
+    await expect.poll(async () => (await rowOf('one')).warnings, { timeout: 240_000 }).toBe(2);
     expect(await rowOf('pairs')).not.toHaveProperty('warnings');
   });
 });

@@ -56,12 +56,13 @@ describe('scores', () => {
   });
 
   it('stay fast on long and hostile responses', () => {
-    const started = performance.now();
+    const before = process.cpuUsage();
     for (const piece of ['<answer>', '1,', '-', '1', ' ', 'answer is ', '\n', '<think>']) {
       const response = piece.repeat(100_000 / piece.length);
       readNumber(response);
       readLine(response);
     }
-    expect(performance.now() - started).toBeLessThan(2000);
+    // Seconds of this process: others may keep it waiting.
+    expect(process.cpuUsage(before).user / 1e6).toBeLessThan(2);
   });
 });

@@ -188,7 +188,7 @@ describe('the books', () => {
     expect(report.live).toBe(0);
     expect(report.growth).toBeLessThan(24 * 2 ** 20);
     expect(report.last).toBeLessThan(report.first / 10);
-  }, 120_000);
+  });
 
   it('the collector frees what nobody holds', () => {
     const report = child(

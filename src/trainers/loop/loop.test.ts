@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type MlpOptions, type MlpTask, mlpTask } from '../../../tests/loop/mlp-task.ts';
+import { soloWorld, type World } from '../../dist/world.ts';
 import { findCheckpoint, listCheckpoints } from '../../runs/checkpoints.ts';
 import { openRun } from '../../runs/open-run.ts';
 import { createRun } from '../../runs/run.ts';
@@ -178,6 +179,17 @@ describe('stop and resume', () => {
     expect(cut.result).toMatchObject({ ended: 'interrupted', step: 5, checkpoint: join(folder, 'run', 'step-5') });
     expect(openRun(join(folder, 'run')).info?.status).toBe('interrupted');
     expect((await goOn({ totalSteps: 9 }, { evalSteps: 5 })).task.weights()).toEqual(whole.task.weights());
+  });
+
+  it('lets several ranks end together, once the first has saved', async () => {
+    const run = await newRun();
+    const seen: unknown[] = [];
+    const meet = async () => void seen.push([openRun(run.folder).status, readdirSync(run.folder).includes('step-1')]);
+    let asked = 0;
+    const world: World = { ...soloWorld, size: 2, any: async () => ++asked > 1, meet };
+    const { result } = await train({ totalSteps: 9 }, { run, world });
+    expect(result).toMatchObject({ ended: 'interrupted', step: 1 });
+    expect(seen).toEqual([['interrupted', true]]);
   });
 
   it('owes an evaluation that an interrupt put off', async () => {

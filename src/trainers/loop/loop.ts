@@ -221,6 +221,8 @@ class Loop {
   async interrupt(): Promise<TrainResult> {
     const checkpoint = await this.#save();
     await this.#options.run?.finish('interrupted');
+    // Whoever started the ranks may end all once one of them has ended: rank 0 has saved by then.
+    if (this.#agreedToStop) await this.#world.meet('interrupted');
     return {
       step: this.state.step,
       ended: 'interrupted',

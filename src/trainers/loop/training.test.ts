@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import {
   definePolicyAlgorithm,
@@ -47,7 +48,7 @@ describe('a training', () => {
   });
 
   it('trains when it is awaited, and frees what it loaded', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     const result = await trainPreference({ ...pairs, runName: 'awaited', evalSteps: -1 }, options);
     expect(result).toMatchObject({ step: 2, ended: 'finished' });
     expect(existsSync(join(result.folder, 'final', 'config.json'))).toBe(true);
@@ -70,7 +71,7 @@ describe('a training', () => {
   });
 
   it('does nothing until then', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     trainPreference({ ...pairs, model: './nowhere' });
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(liveTensors()).toBe(before);

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { policyAlgorithms } from '../../algorithms/index.ts';
 import { Sampler } from '../../models/index.ts';
@@ -193,7 +194,7 @@ describe('exactness', () => {
       [{ algorithm: 'grpo', lora: true, klCoef: 0.1 }],
     ];
     for (const [config, options] of cases) {
-      const before = liveTensors();
+      const before = await settledTensors();
       const counts: number[] = [];
       using run = await start({ ...config, maxSteps: 5 }, options);
       for await (const _ of run) counts.push(liveTensors());
@@ -205,7 +206,7 @@ describe('exactness', () => {
 
   it('frees what it had opened where a run cannot begin', async () => {
     const path = await rewardModel();
-    const before = liveTensors();
+    const before = await settledTensors();
     const misnamed = start({ rewardModelPath: path, rewardWeights: ['evne=1'] }, { rewards: [] });
     await expect(misnamed).rejects.toThrow('no reward "evne"');
     await expect(start({ refModel: join(folder, 'none'), klCoef: 0.1 })).rejects.toThrow('none');
@@ -298,7 +299,7 @@ describe('what is asked for', () => {
 
   it.each(['int8', 'int4'] as const)('holds reward model and reference in %s', async (type) => {
     const rewardModelPath = await rewardModel();
-    const before = liveTensors();
+    const before = await settledTensors();
     const given = { rewardModelPath, klCoef: 0.05, maxSteps: 2 };
     const plain = await train(given, { rewards: [] });
     const quantised = await train({ ...given, rmQuantType: type, refQuantType: type }, { rewards: [] });

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { preferenceRows, unpairedRows } from '../../../tests/support/preference-rows.ts';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { liveTensors } from '../../tensor/index.ts';
 import type { TrainStep } from '../loop/loop.ts';
@@ -78,7 +79,7 @@ function largestDifference(a: Map<string, number[]>, b: Map<string, number[]>): 
 describe('a step', () => {
   // the first of all, before others leave tensors to the garbage collector, which would change the count in the middle
   it('leaves no tensors behind, and a run none at all', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     for (const given of [{ loss: 'kto', lora: true }, { refQuantType: 'int4' } as const]) {
       const run = await start({ ...given, maxSteps: 5, evalSteps: 1 });
       const live: number[] = [];

@@ -76,7 +76,7 @@ describe('a preference model', () => {
     const expected = trained.map((score) => (score - mean) / std);
     expect(await normalised.score(items)).toEqual(expected);
     run.dispose();
-  }, 60_000);
+  });
 
   it('with LoRA saves adapter and head, which together give the same scores', async () => {
     const run = await trainReward(
@@ -103,7 +103,7 @@ describe('a preference model', () => {
     using saved = await loadRewardModel(final);
     expect(await saved.score(items)).toEqual(trained);
     run.dispose();
-  }, 60_000);
+  });
 });
 
 describe('a checkpoint that is no trained reward model', () => {

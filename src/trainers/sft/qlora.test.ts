@@ -47,7 +47,7 @@ describe('QLoRA', () => {
     }
     expect(Math.abs((last.int8 as number) - (last.plain as number))).toBeLessThan(0.2 * (last.plain as number) + 0.02);
     expect(Math.abs((last.int4 as number) - (last.plain as number))).toBeLessThan(0.5 * (last.plain as number) + 0.05);
-  }, 60_000);
+  });
 
   it('resumes bit for bit', async () => {
     const whole = { ...options('whole', 'int4'), runName: 'a', saveSteps: 4 };
@@ -63,7 +63,7 @@ describe('QLoRA', () => {
     await second.finish();
     const weights = (path: string) => readFileSync(join(path, 'final', 'adapter_model.safetensors'));
     expect(weights(second.folder).equals(weights(straight.folder))).toBe(true);
-  }, 60_000);
+  });
 
   it('is refused without adapters, and on weights that are quantised otherwise', async () => {
     await expect(trainSft({ ...options('no', 'int4'), lora: false })).rejects.toThrow(

@@ -110,7 +110,7 @@ describe('training', () => {
     run.dispose();
     expect(losses[0]).toBeGreaterThan(3);
     expect(losses.at(-1)).toBeLessThan(0.5);
-  }, 60_000);
+  });
 
   it('starts from scratch with a config and a tokenizer, on plain text, and gives a model that loads', async () => {
     const config = JSON.parse(readFileSync(join(base, 'config.json'), 'utf8'));
@@ -137,7 +137,7 @@ describe('training', () => {
     const weights = (path: string) => readFileSync(join(path, 'final', 'model.safetensors'));
     expect(weights(again.folder).equals(weights(run.folder))).toBe(true);
     again.dispose();
-  }, 60_000);
+  });
 
   it('stops where the signal says, and says what data it cannot use', async () => {
     const stop = new AbortController();
@@ -150,5 +150,5 @@ describe('training', () => {
     const pairs = [{ prompt: 'a', chosen: 'b', rejected: 'c' }];
     await expect(trainSft({ ...quiet, model: base, dataset: pairs })).rejects.toThrow(/wants chats or plain text/);
     await expect(trainSft({ ...quiet, fromConfig: 'x.json', dataset: chats })).rejects.toThrow(/needs a tokenizer/);
-  }, 60_000);
+  });
 });

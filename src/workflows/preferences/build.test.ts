@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { openDataset } from '../../data/index.ts';
 import { loadTokenizer, type SampledResponse } from '../../models/index.ts';
@@ -151,7 +152,7 @@ describe('graded solutions and labelled steps', () => {
 
 describe('a build', () => {
   it('writes what training reads, the same under the same seed', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     const build = (name: string, seed: number) =>
       buildPreferences({ ...small, output: join(folder, name), seed }, { dataset: rows, scorers: [length] });
     const made = await build('a.jsonl', 1);

@@ -1,9 +1,10 @@
 /** What holds on every page: keys, a phone, a lost connection, a studio that is started again, one that only looks. */
 import { join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { freePort } from '../../../src/dist/port.ts';
 import { openStudio } from '../../../src/studio/studio.test-support.ts';
 import { bound } from './runs.cases.ts';
-import { tiny, type World } from './world.ts';
+import { patienceMs, tiny, type World } from './world.ts';
 
 /** The model as lists name it: as it is typed here. */
 const known = relative(process.cwd(), tiny);
@@ -54,7 +55,7 @@ export function aroundCases(shared: () => World): void {
             () => false,
           );
         };
-        await expect.poll(isThere, { timeout: 30_000 }).toBe(true);
+        await expect.poll(isThere, { timeout: patienceMs }).toBe(true);
       }
       await page.keyboard.press('/');
       await page.keyboard.type('first');
@@ -88,7 +89,7 @@ export function aroundCases(shared: () => World): void {
       await panel.getByRole('button', { name: 'Serve', exact: true }).click();
       const job = page.getByRole('region', { name: `${known} served` });
       const address = job.getByText(/^http:\/\/127\.0\.0\.1:\d+\/v1$/);
-      await address.waitFor({ timeout: 60_000 });
+      await address.waitFor();
       await page.reload();
       await address.waitFor();
       const url = (await address.textContent()) ?? '';
@@ -96,11 +97,11 @@ export function aroundCases(shared: () => World): void {
       await job.getByRole('button', { name: 'Stop' }).click();
       await job.getByText('stopped').waitFor();
       await expect(fetch(`${url}/models`)).rejects.toThrow();
-    }, 120_000);
+    });
 
     it('is no wider than a phone, with what leads to the pages in sight', async () => {
-      const { client, browser, root, idOf } = { ...shared(), ...bound(shared()) };
-      const context = await browser.newContext({
+      const { client, root, idOf, newContext } = bound(shared());
+      const context = await newContext({
         ...{ viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true, colorScheme: 'dark' },
       });
       const phone = await context.newPage();
@@ -135,12 +136,13 @@ export function aroundCases(shared: () => World): void {
       const field = await phone.getByRole('searchbox', { name: 'Search examples' }).boundingBox();
       expect(field?.width).toBeGreaterThan(100);
       await context.close();
-    }, 120_000);
+    });
 
     it('says that the studio is gone, keeps what it shows, and goes on when it is back', async () => {
-      const { root, browser } = shared();
-      const first = await openStudio({ root, page });
-      const context = await browser.newContext();
+      const { root, newContext } = bound(shared());
+      const port = await freePort();
+      const first = await openStudio({ root, page, port });
+      const context = await newContext();
       const tab = await context.newPage();
       await tab.goto(first.studio.newUrl());
       const run = tab.getByRole('link', { name: 'first', exact: true });
@@ -154,18 +156,18 @@ export function aroundCases(shared: () => World): void {
       // Another studio at the same address knows no cookie of the one before: it says so, and lets its own token in.
       await first.studio.close();
       await lost.waitFor();
-      const again = await openStudio({ root, page, port: first.studio.port });
+      const again = await openStudio({ root, page, port });
       await tab.getByText('This browser is not signed in').waitFor();
       await tab.goto(again.studio.newUrl());
       await run.waitFor();
       await context.close();
       await again.studio.close();
-    }, 120_000);
+    });
 
     it('offers nothing that changes something with --read-only', async () => {
-      const { root, browser, idOf } = { ...shared(), ...bound(shared()) };
+      const { root, idOf, newContext } = bound(shared());
       const quiet = await openStudio({ root, page, readOnly: true });
-      const context = await browser.newContext();
+      const context = await newContext();
       const tab = await context.newPage();
       await tab.goto(quiet.studio.newUrl());
       await tab.getByText('read only', { exact: true }).waitFor();

@@ -66,12 +66,12 @@ export function chatCases(shared: () => World): void {
       expect(await command.textContent()).toContain('--max-steps 2');
       expect(await page.locator('.outcome .fault').allTextContents()).toEqual([]);
       await page.getByRole('button', { name: 'Start' }).click();
-      await page.getByRole('heading', { name: 'on-votes' }).waitFor({ timeout: 60_000 });
+      await page.getByRole('heading', { name: 'on-votes' }).waitFor();
       const id = page.url().split('/').at(-1)?.split('?')[0];
       await until<{ state: string }>(`/api/runs/${id}`, ({ state }) => state === 'finished');
       await page.locator('.state.finished').waitFor();
       expect(linesOf(join(root, 'preference', 'on-votes', 'metrics.jsonl')).at(-1).step).toBe(2);
-    }, 120_000);
+    });
   });
 
   describe('data', () => {

@@ -74,6 +74,7 @@ export function bound(world: World) {
   const { page, root, client, context, problems } = world;
   return {
     ...{ page, root, client, context, problems },
+    newContext: world.newContext.bind(world) as World['newContext'],
     go: (place: string) => world.go(place),
     idOf: (name: string) => world.idOf(name),
     until: world.until.bind(world) as World['until'],

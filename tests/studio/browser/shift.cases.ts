@@ -10,6 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { lockRun } from '../../../src/runs/index.ts';
 import { schemaSql } from '../../../src/runs/store/schema.ts';
 import { makeRun } from '../../../src/studio/studio.test-support.ts';
+import { bound } from './runs.cases.ts';
 import { tiny, type World } from './world.ts';
 
 /** A run that this process writes as a training does. */
@@ -100,9 +101,8 @@ interface Watched {
 
 export function shiftCases(shared: () => World): void {
   const watched = async (viewport = wideSize): Promise<Watched> => {
-    const { browser, client } = shared();
-    const context = await browser.newContext({ viewport });
-    context.setDefaultTimeout(90_000);
+    const { newContext, client } = bound(shared());
+    const context = await newContext({ viewport });
     await context.addInitScript(observe);
     const page = await context.newPage();
     await page.goto(client.studio.newUrl());
@@ -153,28 +153,24 @@ export function shiftCases(shared: () => World): void {
       run.finish();
       for (const { page } of [wide, phone]) await page.locator('.state.finished').waitFor();
       for (const { end } of [wide, phone]) await end();
-    }, 300_000);
+    });
 
-    it.each(['wide', 'phone'])(
-      'in a chat while two replies stream, %s',
-      async (width) => {
-        const { client } = shared();
-        const { page, begin, end } = await watched(width === 'phone' ? phoneSize : wideSize);
-        await client.post('/api/chat/load', { slots: [tiny, join(shared().root, 'grpo', 'first', 'step-1')] });
-        await shared().until<{ loading?: object; slots: object[] }>(
-          '/api/chat/state',
-          ({ loading, slots }) => loading === undefined && slots.length === 2,
-        );
-        await page.goto(`${client.studio.url}/#/chat`);
-        await page.getByLabel('Your message').fill('Spell "abu" backward. Answer with one word.');
-        await page.getByRole('button', { name: 'Send' }).click();
-        await page.locator('.reply').nth(1).waitFor();
-        await begin();
-        await page.getByRole('group', { name: 'Which reply is better?' }).waitFor();
-        await end();
-      },
-      300_000,
-    );
+    it.each(['wide', 'phone'])('in a chat while two replies stream, %s', async (width) => {
+      const { client } = shared();
+      const { page, begin, end } = await watched(width === 'phone' ? phoneSize : wideSize);
+      await client.post('/api/chat/load', { slots: [tiny, join(shared().root, 'grpo', 'first', 'step-1')] });
+      await shared().until<{ loading?: object; slots: object[] }>(
+        '/api/chat/state',
+        ({ loading, slots }) => loading === undefined && slots.length === 2,
+      );
+      await page.goto(`${client.studio.url}/#/chat`);
+      await page.getByLabel('Your message').fill('Spell "abu" backward. Answer with one word.');
+      await page.getByRole('button', { name: 'Send' }).click();
+      await page.locator('.reply').nth(1).waitFor();
+      await begin();
+      await page.getByRole('group', { name: 'Which reply is better?' }).waitFor();
+      await end();
+    });
   });
 }
 

@@ -17,8 +17,8 @@ export function strangerCases(shared: () => World): void {
     });
 
     it.each([true, false])('would be stopped by the policy of the page even then: %s', async (hasPolicy) => {
-      const { client, browser } = shared();
-      const context = await browser.newContext();
+      const { client, newContext } = bound(shared());
+      const context = await newContext();
       const page = await context.newPage();
       // Without the header the same text runs: it is the policy that stops it.
       if (!hasPolicy)
@@ -39,8 +39,8 @@ export function strangerCases(shared: () => World): void {
     });
 
     it.each([true, false])('are never a script, because their type is not guessed: %s', async (hasHeader) => {
-      const { client, browser } = shared();
-      const context = await browser.newContext();
+      const { client, newContext } = bound(shared());
+      const context = await newContext();
       const page = await context.newPage();
       // Without the header a list as JSON is a script that runs: it is the header that stops it.
       if (!hasHeader)

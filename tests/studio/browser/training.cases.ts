@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { RunDetail } from '../../../src/studio/api.ts';
 import { bound } from './runs.cases.ts';
-import { tiny, type World } from './world.ts';
+import { patienceMs, tiny, type World } from './world.ts';
 
 export function trainingCases(shared: () => World): void {
   describe('train', () => {
@@ -23,17 +23,17 @@ export function trainingCases(shared: () => World): void {
       await page.reload();
       await page.locator('.plan').getByText('1 prompts × 2 responses').waitFor();
       await page.getByRole('button', { name: 'Start' }).click();
-      await page.getByRole('heading', { name: 'live' }).waitFor({ timeout: 60_000 });
+      await page.getByRole('heading', { name: 'live' }).waitFor();
       const id = page.url().split('/').at(-1)?.split('?')[0];
       const detail = `/api/runs/${id}`;
 
       // The page follows by itself: charts appear and move on without a reload.
       const charts = page.locator('.chart canvas');
-      await charts.first().waitFor({ timeout: 60_000 });
+      await charts.first().waitFor();
       const progress = page.getByRole('progressbar', { name: 'Steps taken' });
       const seen = async () => Number(await progress.getAttribute('aria-valuenow'));
       const later = async (than: number) => {
-        await expect.poll(seen, { timeout: 30_000 }).toBeGreaterThan(than);
+        await expect.poll(seen, { timeout: patienceMs }).toBeGreaterThan(than);
         return seen();
       };
       const first = await later(0);
@@ -42,17 +42,17 @@ export function trainingCases(shared: () => World): void {
       await later(first);
 
       await page.getByRole('button', { name: 'Stop' }).click();
-      await page.getByRole('button', { name: 'Resume' }).waitFor({ timeout: 60_000 });
+      await page.getByRole('button', { name: 'Resume' }).waitFor();
       const stopped = await until<RunDetail>(detail, ({ state }) => state === 'interrupted');
       expect(stopped.snapshots.map(({ name }) => name)).toContain(`step-${stopped.step}`);
       await page.reload();
       await page.getByRole('button', { name: 'Resume' }).click();
-      await page.getByRole('button', { name: 'Stop' }).waitFor({ timeout: 60_000 });
+      await page.getByRole('button', { name: 'Stop' }).waitFor();
       const resumed = await until<RunDetail>(detail, ({ step }) => step > stopped.step);
       expect(resumed.path).toBe(stopped.path);
       await page.getByRole('button', { name: 'Stop' }).click();
       await until<RunDetail>(detail, ({ state }) => state === 'interrupted');
       expect(join(root, resumed.path)).toContain('live');
-    }, 180_000);
+    });
   });
 }

@@ -5,7 +5,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { whatTrainingOffers } from '../../../src/cli/studio.ts';
 import { schemaSql } from '../../../src/runs/store/schema.ts';
 import type { RunDetail, RunRow } from '../../../src/studio/api.ts';
@@ -21,6 +21,9 @@ import { trainPolicy } from '../../../src/trainers/policy/policy.ts';
 
 const repository = join(import.meta.dirname, '../../..');
 export const tiny = join(repository, 'models/tiny');
+
+/** How long a page is given to show something: a machine may have much else to do. */
+export const patienceMs = 240_000;
 
 /** Sets a flag if a page takes it for HTML. A file's name may hold it. */
 export const payload = '<img src=x onerror=globalThis.hacked=1>';
@@ -54,7 +57,7 @@ export class World implements AsyncDisposable {
 
   static async open(executablePath: string): Promise<World> {
     const root = temporaryFolder();
-    const launched = chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });
+    const launched = chromium.launch({ executablePath, timeout: patienceMs, args: ['--no-sandbox', '--disable-gpu'] });
     await makeRuns(root);
     const client = await openStudio({
       root,
@@ -66,12 +69,16 @@ export class World implements AsyncDisposable {
       modelFolders: [join(repository, 'models')],
     });
     const browser = await launched;
-    const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
-    context.setDefaultTimeout(20_000);
+    const context = await patientContext(browser, { viewport: { width: 1280, height: 900 } });
     const world = new World(root, client, browser, context, await context.newPage());
     await world.page.goto(client.studio.newUrl());
     await world.page.getByRole('heading', { name: 'Runs' }).waitFor();
     return world;
+  }
+
+  /** A window of its own, with no cookie of the others. */
+  newContext(options?: BrowserContextOptions): Promise<BrowserContext> {
+    return patientContext(this.browser, options);
   }
 
   /** Goes to a place of the page, `runs/…?step=2`, as a link does. */
@@ -85,7 +92,7 @@ export class World implements AsyncDisposable {
   }
 
   /** Asks the studio until the answer fits. */
-  async until<T>(path: string, fits: (answer: T) => boolean, timeoutMs = 60_000): Promise<T> {
+  async until<T>(path: string, fits: (answer: T) => boolean, timeoutMs = patienceMs): Promise<T> {
     for (const end = Date.now() + timeoutMs; ; await new Promise((resolve) => setTimeout(resolve, 100))) {
       const { json } = await this.client.get(path);
       if (fits(json as T)) return json as T;
@@ -108,6 +115,12 @@ export class World implements AsyncDisposable {
     await this.client.studio.close();
     removeFolder(this.root);
   }
+}
+
+async function patientContext(browser: Browser, options?: BrowserContextOptions): Promise<BrowserContext> {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(patienceMs);
+  return context;
 }
 
 /** Two trainings that differ in one option, a dataset of pairs, and a run and a dataset of a hostile stranger. */
