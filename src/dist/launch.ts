@@ -55,6 +55,8 @@ interface Rank extends EndedRank {
   cpu: number;
   cpuAtProgress: number;
   stoppedSince?: number;
+  /** Settled when its process has ended and all that it said was read. */
+  silent: Promise<unknown>;
 }
 
 /** Signals by which a launch is asked to end. */
@@ -100,7 +102,8 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       return result;
     }
     // Ranks that meet the same mistake come to it at different times.
-    await endAll(ranks, options.endSeconds, failed.culprit?.error?.code === 2 ? 'mistake' : 'failure');
+    const isMistake = failed.culprit?.error?.code === 2;
+    await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isMistake ? 'mistake' : 'failure');
     if (signal?.aborted) return { ...result, code: 130 };
     return { ...result, ...(failed.culprit ? verdictOn(failed.culprit, ranks) : { code: 1, failure: failed.hangs }) };
   } finally {
@@ -141,6 +144,7 @@ function startRank(
     cpu: 0,
     cpuAtProgress: 0,
     errors: [],
+    silent: new Promise((resolve) => child.on('close', resolve).on('error', resolve)),
   };
   if (speaks) child.stderr?.pipe(process.stderr, { end: false });
   createInterface({ input: child.stderr as Readable }).on('line', (line) => {
@@ -226,12 +230,17 @@ function isStopped(pid: number | undefined): boolean {
 }
 
 /** Ranks that saw the failure end by themselves and say so; whoever is left after a moment is killed. */
-async function endAll(ranks: readonly Rank[], endSeconds: number, after: 'mistake' | 'failure'): Promise<void> {
-  const patience = after === 'mistake' ? endSeconds / 2 : Math.min(2, endSeconds / 4);
+async function endAll(
+  ranks: readonly Rank[],
+  endSeconds: number,
+  after: 'request' | 'mistake' | 'failure',
+): Promise<void> {
+  const patience =
+    after === 'request' ? endSeconds : after === 'mistake' ? endSeconds / 2 : Math.min(2, endSeconds / 4);
   const left = () => ranks.filter(({ ended }) => ended === undefined);
   for (let waited = 0; waited < patience && left().length > 0; waited += 0.05) await sleep(50);
   for (const { child } of left()) child.kill('SIGKILL');
   for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
-  // Last words may come out of a pipe after the news of an end.
-  await sleep(50);
+  // Last words may come out of a pipe after the news of an end. A process that a rank has started may keep the pipe open.
+  await Promise.race([Promise.all(ranks.map(({ silent }) => silent)), sleep(1000)]);
 }

@@ -47,4 +47,4 @@ it('ends a launcher and its ranks when the process before the launcher is killed
   const lives = (pid: number) =>
     existsSync(`/proc/${pid}/stat`) && !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
   while (ranks().some(lives)) await nextTurn();
-}, 60_000);
+});
