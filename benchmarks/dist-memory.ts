@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { freePort } from '../src/dist/port.ts';
+import { freePort } from '../src/dist/meeting.ts';
 import { joinWorld } from '../src/dist/world.ts';
 import { native } from '../src/tensor/engine/native.ts';
 import { trainSft } from '../src/trainers/sft/sft.ts';

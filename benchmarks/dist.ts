@@ -23,7 +23,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { freePort } from '../src/dist/port.ts';
+import { freePort } from '../src/dist/meeting.ts';
 import { joinWorld } from '../src/dist/world.ts';
 import { initModel, saveModel } from '../src/models/index.ts';
 import { Random } from '../src/random.ts';

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { freePort } from './port.ts';
+import { freePort } from './meeting.ts';
 
 /** Joins the world, says so, and waits in a collective that the other rank does not come to. */
 const program = `

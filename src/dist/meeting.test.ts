@@ -1,7 +1,7 @@
 import { createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
-import { addressesOf, checkIsHere, checkPort, listeningPorts } from './meeting.ts';
+import { addressesOf, checkIsHere, checkPort, freePort, givenPorts, listeningPorts } from './meeting.ts';
 import { type Place, readPlace } from './place.ts';
 import { SharedStore } from './store.ts';
 
@@ -50,4 +50,16 @@ it('refuses a port in use before rank 0 opens its store', async () => {
   await expect(opened).rejects.toThrow(`Port ${port} of this machine is in use`);
   await new Promise((resolve) => server.close(resolve));
   expect(() => checkPort(port)).not.toThrow();
+});
+
+it('finds ports that no connection is given by chance', async () => {
+  const [first, last] = givenPorts();
+  expect(first).toBeLessThan(last);
+  const ports = await Promise.all(Array.from({ length: 20 }, freePort));
+  for (const port of ports) {
+    expect(port < first || port > last, `${port}`).toBe(true);
+    expect(port).toBeGreaterThan(1023);
+    expect(port).toBeLessThan(65_536);
+  }
+  expect(new Set(ports).size).toBeGreaterThan(15);
 });

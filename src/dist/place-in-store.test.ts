@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { spawnRanks } from '../../tests/dist/spawn.ts';
-import { freePort } from './port.ts';
+import { freePort } from './meeting.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-place-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -5,7 +5,7 @@ import { afterAll, expect, it } from 'vitest';
 import { spawnRanks } from '../../tests/dist/spawn.ts';
 import { settledTensors } from '../../tests/support/settled-tensors.ts';
 import { liveTensors } from '../tensor/index.ts';
-import { freePort } from './port.ts';
+import { freePort } from './meeting.ts';
 import { joinWorld, soloWorld } from './world.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-world-'));

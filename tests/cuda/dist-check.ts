@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { freePort } from '../../src/dist/port.ts';
+import { freePort } from '../../src/dist/meeting.ts';
 import { type Shard, shardKinds } from '../../src/dist/shard/optimizer.ts';
 import { joinWorld } from '../../src/dist/world.ts';
 import { corpusRows } from '../../src/tasks/index.ts';

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { freePort } from '../../src/dist/port.ts';
+import { freePort } from '../../src/dist/meeting.ts';
 import { corpusRows } from '../../src/tasks/index.ts';
 import { tinyModel } from '../support/tiny-model.ts';
 

@@ -1,6 +1,6 @@
 /** Starts the ranks of a world as processes of Node, one thread each, and gives what each printed. */
 import { spawn } from 'node:child_process';
-import { freePort } from '../../src/dist/port.ts';
+import { freePort } from '../../src/dist/meeting.ts';
 
 export async function spawnRanks(
   size: number,

@@ -1,7 +1,7 @@
 /** What holds on every page: keys, a phone, a lost connection, a studio that is started again, one that only looks. */
 import { join, relative } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { freePort } from '../../../src/dist/port.ts';
+import { freePort } from '../../../src/dist/meeting.ts';
 import { openStudio } from '../../../src/studio/studio.test-support.ts';
 import { bound } from './runs.cases.ts';
 import { patienceMs, tiny, type World } from './world.ts';
