@@ -1,6 +1,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+import LongestFirst from './tests/longest-first.ts';
 
 /** Tests of functions that leave nothing behind in their process: they share one, which loads the engine once (0.8 s). */
 const plain = ['algorithms', 'data', 'evaluate', 'learn', 'models', 'nn', 'rollouts', 'tasks', 'text'];
@@ -25,6 +26,7 @@ export default defineConfig({
       // One process per test file: native state (threads, RNG, live tensors) and the environment are not shared between them.
       { extends: true, test: { name: 'apart', include: all, exclude: [...shared, ...together] } },
     ],
+    sequence: { sequencer: LongestFirst },
     setupFiles: ['./tests/support/reader.ts'],
     pool: 'forks',
     // One more than the two cores of the smallest machine: tests that watch processes or a browser wait a good part of their time.

@@ -23,7 +23,7 @@ async function launched(second: string, options: Partial<LaunchOptions> = {}, fl
   return { ...result, said, seconds: (performance.now() - begun) / 1000 };
 }
 
-it('names a rank that hangs in JavaScript', async () => {
+it.concurrent('names a rank that hangs in JavaScript', async () => {
   const { code, failure, seconds } = await launched("process.title = 'hangs'; for (;;);");
   expect(code).toBe(1);
   expect(failure).toMatch(
@@ -32,12 +32,12 @@ it('names a rank that hangs in JavaScript', async () => {
   expect(seconds).toBeGreaterThan(3);
 });
 
-it('names a rank that blocks', async () => {
+it.concurrent('names a rank that blocks', async () => {
   const { failure } = await launched('Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);');
   expect(failure).toMatch(/^rank 1 \(process \d+\) hangs: JavaScript has been at one place/);
 });
 
-it('leaves a rank alone that is in native code, or that computes with native calls, for longer than that', async () => {
+it.concurrent('leaves a rank alone that is in native code, or that computes with native calls, for longer than that', async () => {
   const native = `
     setThreads(1);
     const a = ones([1500, 1500]);
@@ -48,13 +48,13 @@ it('leaves a rank alone that is in native code, or that computes with native cal
   expect(failure).toBeUndefined();
 });
 
-it('names a rank whose heap is full', async () => {
+it.concurrent('names a rank whose heap is full', async () => {
   const fill = 'const kept = []; for (;;) kept.push(new Array(1000).fill(kept.length));';
   const { failure } = await launched(fill, { hangSeconds: 30 }, ['--max-old-space-size=48']);
   expect(failure).toMatch(/^rank 1 \(process \d+\) ran out of memory: JavaScript's heap is full/);
 });
 
-it('passes on the signal that it got', async () => {
+it.concurrent('passes on the signal that it got', async () => {
   const stop = new AbortController();
   const said: string[] = [];
   const program = `

@@ -40,7 +40,7 @@ async function joined(ranks: readonly { rank: number; size: number }[], more: Re
   return (await Promise.all(texts)).map(([text]) => text as string);
 }
 
-it('names ranks that were started for worlds of different sizes', async () => {
+it.concurrent('names ranks that were started for worlds of different sizes', async () => {
   const texts = await joined([
     { rank: 0, size: 2 },
     { rank: 1, size: 3 },
@@ -49,7 +49,7 @@ it('names ranks that were started for worlds of different sizes', async () => {
     expect(text).toContain('rank 1 was started as one of 3 processes and rank 0 as one of 2: WORLD_SIZE must be');
 });
 
-it('names a rank that was started twice', async () => {
+it.concurrent('names a rank that was started twice', async () => {
   const texts = await joined([
     { rank: 0, size: 3 },
     { rank: 1, size: 3 },
@@ -67,7 +67,7 @@ while (readdirSync(process.env.SPOKEN).length < 2) await new Promise((done) => s
 process.exit(0);
 `;
 
-it('joins by the store of an agent', async () => {
+it.concurrent('joins by the store of an agent', async () => {
   const port = String(await freePort());
   const spoken = mkdtempSync(join(folder, 'spoken-'));
   const [, ...texts] = await Promise.all([
@@ -96,7 +96,7 @@ try {
 }
 `;
 
-it('does not wait at a meeting for a rank that has ended', async () => {
+it.concurrent('does not wait at a meeting for a rank that has ended', async () => {
   const [first] = await spawnRanks(2, ['-e', throws]);
   expect(first).toContain('a process has ended without coming there. Missing: rank 1.');
 });

@@ -109,7 +109,7 @@ try {
   seen.refused = (error as Error).message;
 }
 
-// A world over a file has the same calls; in it, the last rank stays away from a collective of two seconds.
+// A world over a file has the same calls; in it, the last rank stays away from a collective of four seconds.
 const path = process.argv[2] as string;
 const store = await SharedStore.file(path, size);
 const filed = await SharedWorld.open(store, { rank, size, localSize: size, host: '127.0.0.1' }, { timeoutMs: 20_000 });
@@ -120,7 +120,7 @@ const brief = await Group.make({
   name: 'brief',
   rank,
   size,
-  timeoutMs: 2000,
+  timeoutMs: 4000,
   host: '127.0.0.1',
 });
 const ping = own(1);

@@ -18,9 +18,18 @@ export async function versions(seed?: number): Promise<Record<string, unknown>> 
   };
 }
 
-function gitCommit(): string | undefined {
+/** Commits by folder. A process that makes many runs asks once: what it has loaded does not change with a later commit. */
+const commits = new Map<string, string | undefined>();
+
+function gitCommit(folder = process.cwd()): string | undefined {
+  if (!commits.has(folder)) commits.set(folder, askGit(folder));
+  return commits.get(folder);
+}
+
+function askGit(folder: string): string | undefined {
   try {
     return execFileSync('git', ['rev-parse', 'HEAD'], {
+      cwd: folder,
       encoding: 'utf8',
       timeout: 2000,
       stdio: ['ignore', 'pipe', 'ignore'],

@@ -76,7 +76,7 @@ async function alone(command: readonly string[]): Promise<void> {
 }
 
 // The run has no end of its own, so that every kill finds it at work, however slow or quick the machine is.
-it('goes on from the last checkpoint when ranks are killed, stops on Ctrl-C, and goes on alone to the weights of an undisturbed run', async () => {
+it.concurrent('goes on from the last checkpoint when ranks are killed, stops on Ctrl-C, and goes on alone to the weights of an undisturbed run', async () => {
   const random = new Random('kills', 1);
   const disturbed = launch(['--nproc', '2', '--max-restarts', '3'], train('disturbed', endless));
   let reached = 0;
@@ -102,7 +102,7 @@ it('goes on from the last checkpoint when ranks are killed, stops on Ctrl-C, and
   expect(weights('disturbed').equals(weights('undisturbed'))).toBe(true);
 }, 900_000);
 
-it('names a rank that hangs, and ends the others', async () => {
+it.concurrent('names a rank that hangs, and ends the others', async () => {
   const launched = launch(['--nproc', '2', '--timeout', '4'], train('hung', endless));
   await until(() => newest('hung') > 0 && ranksOf(launched).length === 2, launched);
   const stopped = ranksOf(launched)[1] as number;
@@ -114,7 +114,7 @@ it('names a rank that hangs, and ends the others', async () => {
   expect(launched.said()).toContain(`rank 1 (process ${stopped}) hangs: it was stopped by a signal`);
 }, 900_000);
 
-it('says the mistake of a user once, and what launch is for', async () => {
+it.concurrent('says the mistake of a user once, and what launch is for', async () => {
   const wrong = launch(['--nproc', '2', '--max-restarts', '5'], train('wrong', 4, '--lrr', '3'));
   const missing = launch(['--nproc', '2'], train('missing', 4, '--dataset', join(folder, 'nowhere.jsonl')));
   const other = launch(['--nproc', '2'], ['generate', '--model', model]);
@@ -140,7 +140,7 @@ it('says the mistake of a user once, and what launch is for', async () => {
   expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
 }, 900_000);
 
-it('lets rank 0 alone explain the metrics of a policy', async () => {
+it.concurrent('lets rank 0 alone explain the metrics of a policy', async () => {
   const policy = launch(
     ['--nproc', '2'],
     [

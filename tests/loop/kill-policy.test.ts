@@ -51,5 +51,5 @@ it(
       expect(outcome(output)).toEqual(reference);
     }
   },
-  300_000 + 10_000 * killsWanted,
+  600_000 + 20_000 * killsWanted,
 );
