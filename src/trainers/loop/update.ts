@@ -63,7 +63,7 @@ export interface UpdateWork<Batch> extends UpdateHints<Batch> {
 export class GradientSums {
   readonly #options: UpdateOptions;
   #buckets: Bucket[] | undefined;
-  /** Where metrics are read from. */
+  /** Where metrics are read from. Nobody else's: what is started for the next step is read from another, which waits for that. */
   #stream: Stream | undefined;
 
   constructor(options: UpdateOptions) {
