@@ -11,6 +11,7 @@
 
 #include "dist/groups.h"
 #include "dist/sums/zero_blocks.h"
+#include "dist/watch.h"
 
 namespace attune {
 namespace {
@@ -27,7 +28,7 @@ std::string progressKey(int rank) { return "at/" + std::to_string(rank); }
 
 /** Where the other ranks are, for a collective that did not end well. */
 std::string whoIsMissing(Group& group, int64_t number) {
-  std::ostringstream missing, elsewhere;
+  std::ostringstream missing;
   try {
     for (int rank = 0; rank < group.size; rank++) {
       if (rank == group.rank) continue;
@@ -46,15 +47,19 @@ std::string whoIsMissing(Group& group, int64_t number) {
   } catch (const std::exception&) {
     return "The store of rank 0 does not answer either: its process or machine is gone.";
   }
-  return missing.tellp() > 0 ? "Missing: " + missing.str() + "."
-                             : "Every rank had begun it: one has died since, or the network has failed.";
+  if (missing.tellp() > 0) return "Missing: " + missing.str() + ".";
+  const std::string silent = silentRanks();
+  if (!silent.empty()) return "Every rank had begun it, and there is no sign of life from " + silent + ": killed, or its machine is gone.";
+  return "Every rank had begun it: one has died since, or the network has failed.";
 }
 
-/** The first line of a backend's message, without the file and line that Gloo puts in front. */
+/** The first line of a backend's message, without the file and line that Gloo puts in front and the advice that it puts behind. */
 std::string cause(const std::string& message) {
   std::string line = message.substr(0, message.find('\n'));
   const auto end = line.rfind("] ");
   if (!line.empty() && line[0] == '[' && end != std::string::npos) line = line.substr(end + 2);
+  // Gloo's advice to its own developers.
+  line = line.substr(0, line.find(". This is typically caused by"));
   while (!line.empty() && (line.back() == '.' || line.back() == ' ')) line.pop_back();
   return line;
 }

@@ -225,6 +225,33 @@ napi_value watchStop(napi_env env, Args&) {
 
 }  // namespace
 
+std::string silentRanks() {
+  const std::shared_ptr<Watch> watch = current();
+  if (!watch) return "";
+  std::string silent;
+  try {
+    c10d::PrefixStore store(watch->prefix + "watch", c10::make_intrusive<c10d::TCPStore>(watch->host, watch->options));
+    const auto signs = [&]() {
+      std::vector<std::string> values;
+      for (int rank = 0; rank < watch->size; rank++) {
+        const bool isThere = store.check({beatKey(rank)});
+        const auto bytes = isThere ? store.get(beatKey(rank)) : std::vector<uint8_t>();
+        values.emplace_back(bytes.begin(), bytes.end());
+      }
+      return values;
+    };
+    const auto before = signs();
+    std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * watch->period));
+    const auto after = signs();
+    for (size_t rank = 0; rank < after.size(); rank++)
+      if (static_cast<int>(rank) != watch->rank && after[rank] == before[rank] && after[rank] != endedValue)
+        silent += (silent.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  } catch (const std::exception&) {
+    return "";
+  }
+  return silent;
+}
+
 std::vector<Export> watchExports() { return {{"watchStart", door<watchStart>}, {"watchStop", door<watchStop>}}; }
 
 }  // namespace attune

@@ -91,10 +91,11 @@ export async function main(
     loadDotenv('.env', process.env, (name) =>
       tell(`.env: ${name} is not read from a file; set it in the environment.`),
     );
-    const args = normalizeArguments(argv);
+    let args = normalizeArguments(argv);
     const launched = await asNode(args);
     if (launched !== undefined) return launched;
     seeOwnDevice();
+    args = await ofThisAttempt(args);
     const [first, second] = args.filter((arg) => !arg.startsWith('-'));
     const asked = first === 'help' ? second : first;
     for (const [name, entry] of Object.entries(commands)) {
@@ -131,6 +132,18 @@ function seeOwnDevice(): void {
   if (devices.length > 1) process.env.CUDA_VISIBLE_DEVICES = devices[place.localRank % devices.length];
   // NCCL refuses two ranks on one GPU.
   if (devices.length < place.localSize) process.env.ATTUNE_DIST_BACKEND ??= 'gloo';
+}
+
+/** torchrun starts a command that failed again as it was: it goes on from the run's last checkpoint. */
+async function ofThisAttempt(args: string[]): Promise<string[]> {
+  const place = readPlace(process.env);
+  if (args[0] !== 'train' || !place?.hasStore || place.prefix === '') return args;
+  await prepareEngine();
+  const [{ commandOfAttempt }, { Attempts }] = await Promise.all([
+    import('../dist/attempt.ts'),
+    import('./options/attempts.ts'),
+  ]);
+  return commandOfAttempt(args, (folder) => new Attempts(args).after(folder));
 }
 
 /** Where an operator has started one process per machine, it becomes the launcher of the machine's ranks. */

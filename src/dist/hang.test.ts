@@ -7,8 +7,16 @@ import { freePort } from './meeting.ts';
 /** Joins the world, says so, and waits in a collective that the other rank does not come to. */
 const program = `
 import { joinWorld } from ${JSON.stringify(join(import.meta.dirname, 'world.ts'))};
+import { SharedStore } from ${JSON.stringify(join(import.meta.dirname, 'store.ts'))};
 const world = await joinWorld();
+if (process.env.BEGINS && world.rank === 1) {
+  const begun = () => new SharedStore(1).get('group/world/at/1');
+  const before = await begun();
+  void world.gather(0);
+  while ((await begun()) === before);
+}
 console.log('there');
+if (process.env.BEGINS && world.rank === 0) await new Promise((told) => process.stdin.once('data', told));
 if (world.rank === 1 && process.env.BLOCKS) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 if (world.rank === 1) setInterval(() => {}, 1000);
 else await world.gather(0);`;
@@ -31,7 +39,7 @@ async function startWorld(more: Record<string, string> = {}): Promise<[Rank, Ran
     const meeting = { MASTER_ADDR: '127.0.0.1', MASTER_PORT: port, TORCHELASTIC_RUN_ID: port, ATTUNE_THREADS: '1' };
     const child = spawn(process.execPath, ['--input-type=module-typescript', '-e', program], {
       env: { ...process.env, ...place, ...meeting, ATTUNE_DIST_HANG: '4', ...more },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['pipe', 'pipe', 'pipe'],
     });
     started.push(child);
     let said = '';
@@ -72,4 +80,17 @@ it('names a rank that is stopped, one whose store is stopped with it, and one wh
     expect(code).toBe(1);
     expect(said).toMatch(/^attune: Rank 1 hangs: JavaScript has been at one place for 4 s/m);
   }
+});
+
+it('names a rank that is killed inside a collective', async () => {
+  const [zero, one] = await startWorld({ BEGINS: '1', ATTUNE_DIST_HANG: '60' });
+  await Promise.all([zero.isThere, one.isThere]);
+  one.child.kill('SIGKILL');
+  await one.ended;
+  zero.child.stdin?.write('go on\n');
+  const { code, said } = await zero.ended;
+  expect(code).toBe(1);
+  expect(said).toMatch(
+    /all_gather_into_tensor \(number \d+ of the group world\) failed on rank 0 of 2 .*Every rank had begun it, and there is no sign of life from rank 1: killed/,
+  );
 });

@@ -36,6 +36,14 @@ export class SharedStore {
     return store;
   }
 
+  /** The store of torchrun's agent, which outlives its ranks. Looks at nobody's place. */
+  static async ofAgent({ host, port, rank }: Place, prefix: string, timeoutMs: number): Promise<SharedStore> {
+    const id = await native.storeTcp(host, port, false, timeoutMs, prefix).catch((error: Error) => {
+      throw unreachable(error, { host, port, rank, isServer: false, timeoutMs });
+    });
+    return new SharedStore(id);
+  }
+
   static async file(path: string, ranks: number): Promise<SharedStore> {
     return new SharedStore(await native.storeFile(path, ranks));
   }

@@ -42,3 +42,11 @@ it('leaves a folder alone that was there before the launch, and takes another --
     rmSync(join(path, 'step-3'), { recursive: true });
   }
 });
+
+it('goes on with a pipeline by its own option', () => {
+  const path = join(root, 'pipeline');
+  mkdirSync(join(path, 'step-5'), { recursive: true });
+  const pipeline = ['train', '--config', 'p.yaml'];
+  for (const given of [pipeline, [...pipeline, '--resume']])
+    expect(new Attempts(given).after({ path, isNew: true })).toEqual([...pipeline, '--resume']);
+});

@@ -1,12 +1,7 @@
 /** The commands of a launch that is started again after a failure (`attune launch --max-restarts`). */
 import { existsSync, rmSync } from 'node:fs';
+import type { RunFolder } from '../../dist/attempt.ts';
 import { listCheckpoints } from '../../runs/checkpoints.ts';
-
-/** A run's folder, and whether the ranks made it. */
-export interface RunFolder {
-  path: string;
-  isNew: boolean;
-}
 
 export class Attempts {
   readonly #command: readonly string[];
@@ -25,6 +20,8 @@ export class Attempts {
     const isNew = folder?.isNew || (this.#folder?.isNew && folder?.path === this.#folder.path) || false;
     if (folder !== undefined) this.#folder = { path: folder.path, isNew };
     if (this.#folder === undefined) return [...this.#command];
+    // A pipeline has many runs, and finds by itself which of them to go on with.
+    if (isPipeline(this.#command)) return [...this.#command.filter((arg) => arg !== '--resume'), '--resume'];
     const { path } = this.#folder;
     if (listCheckpoints(path).length > 0)
       return [...withoutOption(this.#command, '--resume-from'), '--resume-from', path];
@@ -32,6 +29,9 @@ export class Attempts {
     return [...this.#command];
   }
 }
+
+const isPipeline = (command: readonly string[]) =>
+  command.some((arg) => /^--config(=|$)/.test(arg)) && (command[1] ?? '').startsWith('-');
 
 function withoutOption(command: readonly string[], name: string): string[] {
   const spellings = [name, name.replaceAll('-', '_').replace(/^__/, '--')];

@@ -1,6 +1,6 @@
 /** Opens the run of a config, and gives the loop's options. */
 import type { z } from 'zod';
-import { report } from '../../dist/beat.ts';
+import { tellFolder } from '../../dist/attempt.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { savedConfig } from '../../runs/config/config.ts';
 import type { ConfigSchema } from '../../runs/config/fields.ts';
@@ -39,7 +39,7 @@ export async function startRun<S extends ConfigSchema>(
     ...options,
   });
   await world.share(run.folder);
-  report({ folder: { path: run.folder, isNew: resume === undefined } });
+  await tellFolder({ path: run.folder, isNew: resume === undefined });
   return run;
 }
 

@@ -1,0 +1,58 @@
+/**
+ * Ranks that are started anew after a failure go on with the run of the attempt before. Rank 0 tells its folder to `attune launch`,
+ * which keeps it and changes the command. torchrun starts the same command again, but its store outlives the ranks: the folder is
+ * left there, and rank 0 of the next attempt says how the command goes on.
+ */
+import { report } from './beat.ts';
+import { type Place, readPlace, startSeconds } from './place.ts';
+import { SharedStore } from './store.ts';
+
+/** A run's folder, and whether the ranks made it. */
+export interface RunFolder {
+  path: string;
+  isNew: boolean;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const folderKey = 'attune/folder';
+const commandKey = 'attune/command';
+
+/** What all attempts see; keys of one attempt have its prefix. */
+const ofAllAttempts = (place: Place, env: Environment) => SharedStore.ofAgent(place, '', 1000 * startSeconds(env));
+
+/** Tells whoever may start the ranks anew where the run is. By rank 0. */
+export async function tellFolder(folder: RunFolder, env: Environment = process.env): Promise<void> {
+  report({ folder });
+  const place = readPlace(env);
+  if (!place?.hasStore) return;
+  const store = await ofAllAttempts(place, env);
+  const before = await readFolder(store);
+  // Not new to an attempt that goes on in it, but new to this launch.
+  if (before?.path !== folder.path) await store.set(folderKey, JSON.stringify(folder));
+}
+
+/**
+ * The command of an attempt that torchrun has started: `next` makes it from the folder of the attempts before, on rank 0 alone, before any
+ * other rank looks at the folder. The command itself where this is the first attempt.
+ */
+export async function commandOfAttempt(
+  command: readonly string[],
+  next: (folder: RunFolder | undefined) => string[],
+  env: Environment = process.env,
+): Promise<string[]> {
+  const place = readPlace(env);
+  if (!place?.hasStore || place.prefix === '') return [...command];
+  const timeoutMs = 1000 * startSeconds(env);
+  const store = await SharedStore.ofAgent(place, place.prefix, timeoutMs);
+  if (place.rank === 0) {
+    const folder = await readFolder(await ofAllAttempts(place, env));
+    await store.set(commandKey, JSON.stringify(next(folder)));
+  }
+  return JSON.parse(await store.wait(commandKey, { timeoutMs, what: 'rank 0' })) as string[];
+}
+
+async function readFolder(store: SharedStore): Promise<RunFolder | undefined> {
+  const text = await store.get(folderKey);
+  return text === undefined ? undefined : (JSON.parse(text) as RunFolder);
+}
