@@ -1,11 +1,11 @@
 /**
- * What `attune doctor --dist` measures of a world: who is there and with which versions, how fast sums over all ranks are, and
- * how long a barrier takes.
+ * What `attune doctor --dist` measures of a world: who is there and with which versions, how fast sums over all ranks are (of
+ * `--shard none`) and the two collectives of `--shard optimizer` and `full`, and how long a barrier takes.
  */
 import { hostname } from 'node:os';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
-import { cudaCount, engineInfo, keep, synchronize, threads, zeros } from '../../tensor/index.ts';
+import { cudaCount, engineInfo, keep, synchronize, type Tensor, threads, zeros } from '../../tensor/index.ts';
 
 export interface RankFacts {
   rank: number;
@@ -16,12 +16,20 @@ export interface RankFacts {
   threads: number;
 }
 
+/** Bytes of the whole tensor, seconds of the fastest of three, and the bytes that each rank has to send over that time. */
+export interface Timing {
+  bytes: number;
+  seconds: number;
+  gigabytesPerSecond: number;
+}
+
 export interface ClusterFacts {
   ranks: RankFacts[];
   /** Fields that are not the same on all ranks, and have to be. */
   unequal: string[];
-  /** Bytes that are summed, seconds of the fastest of three, and the bandwidth that a ring would need for that. */
-  allReduce: { bytes: number; seconds: number; gigabytesPerSecond: number }[];
+  allReduce: Timing[];
+  reduceScatter: Timing;
+  allGather: Timing;
   barrierMs: number;
 }
 
@@ -47,32 +55,44 @@ export async function examineCluster(): Promise<{ facts: ClusterFacts; isFirst: 
     (name) => new Set(ranks.map((each) => each[name])).size > 1,
   );
   const group = world.groupFor(device);
-  const allReduce: ClusterFacts['allReduce'] = [];
-  for (const bytes of sizes) {
-    const values = keep(zeros([bytes / 4], { device }));
+  // A ring moves (n−1)/n of the bytes over each link for a reduce-scatter or an all-gather, and twice that for a sum.
+  const timed = async (bytes: number, rounds: number, collective: (whole: Tensor, part: Tensor) => Promise<void>) => {
+    const length = Math.ceil(bytes / 4 / world.size) * world.size;
+    const [whole, part] = [keep(zeros([length], { device })), keep(zeros([length / world.size], { device }))];
+    // Zeros are not moved on CPUs.
+    whole.fill_(1);
+    part.fill_(1);
     let seconds = Number.POSITIVE_INFINITY;
     for (let i = 0; i < 3; i++) {
       await group?.barrier();
       const begun = performance.now();
-      await group?.allReduce(values);
+      await collective(whole, part);
       if (device === 'cuda') synchronize();
       seconds = Math.min(seconds, (performance.now() - begun) / 1000);
     }
-    values.dispose();
-    // A ring moves 2(n−1)/n of the bytes over each link.
-    const moved = (2 * (world.size - 1) * bytes) / world.size;
-    allReduce.push({ bytes, seconds, gigabytesPerSecond: moved / seconds / 1e9 });
-  }
+    whole.dispose();
+    part.dispose();
+    return { bytes, seconds, gigabytesPerSecond: (rounds * (world.size - 1) * bytes) / world.size / seconds / 1e9 };
+  };
+  const allReduce: Timing[] = [];
+  for (const bytes of sizes) allReduce.push(await timed(bytes, 2, async (whole) => group?.allReduce(whole)));
+  const largest = sizes.at(-1) as number;
+  const reduceScatter = await timed(largest, 1, async (whole, part) => group?.reduceScatter(part, whole));
+  const allGather = await timed(largest, 1, async (whole, part) => group?.allGather(whole, part));
   const begun = performance.now();
   for (let i = 0; i < 20; i++) await group?.barrier();
   const barrierMs = (performance.now() - begun) / 20;
-  return { facts: { ranks, unequal, allReduce, barrierMs }, isFirst: world.isFirst };
+  return { facts: { ranks, unequal, allReduce, reduceScatter, allGather, barrierMs }, isFirst: world.isFirst };
 }
 
-export function describeCluster({ ranks, unequal, allReduce, barrierMs }: ClusterFacts): string {
+const timingLine = (name: string, { bytes, seconds, gigabytesPerSecond }: Timing) =>
+  `${name.padEnd(16)}${bytes / 2 ** 20} MiB in ${(1000 * seconds).toFixed(1)} ms: ${gigabytesPerSecond.toFixed(2)} GB/s per rank`;
+
+export function describeCluster(facts: ClusterFacts): string {
+  const { ranks, unequal, allReduce, reduceScatter, allGather, barrierMs } = facts;
   const hosts = [...Map.groupBy(ranks, ({ host }) => host)];
   return [
-    `Ranks       ${ranks.length} on ${hosts.length === 1 ? 'one machine' : `${hosts.length} machines`}`,
+    `Ranks           ${ranks.length} on ${hosts.length === 1 ? 'one machine' : `${hosts.length} machines`}`,
     ...hosts.map(([host, own]) => {
       const { libtorch, device, threads: count } = own[0] as RankFacts;
       return `  ${host}: rank ${own.map(({ rank }) => rank).join(', ')}; libtorch ${libtorch}, ${device}, threads ${count}`;
@@ -80,10 +100,9 @@ export function describeCluster({ ranks, unequal, allReduce, barrierMs }: Cluste
     ...unequal.map(
       (name) => `Attention: ${name} differs: ${ranks.map((each) => each[name as keyof RankFacts]).join(', ')}`,
     ),
-    ...allReduce.map(
-      ({ bytes, seconds, gigabytesPerSecond }) =>
-        `All-reduce  ${bytes / 2 ** 20} MiB in ${(1000 * seconds).toFixed(1)} ms: ${gigabytesPerSecond.toFixed(2)} GB/s per rank`,
-    ),
-    `Barrier     ${barrierMs.toFixed(2)} ms`,
+    ...allReduce.map((timing) => timingLine('All-reduce', timing)),
+    timingLine('Reduce-scatter', reduceScatter),
+    timingLine('All-gather', allGather),
+    `Barrier         ${barrierMs.toFixed(2)} ms`,
   ].join('\n');
 }
