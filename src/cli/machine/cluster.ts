@@ -3,6 +3,8 @@
  * `--shard none`) and the two collectives of `--shard optimizer` and `full`, and how long a barrier takes.
  */
 import { hostname } from 'node:os';
+import { exchangedBytes, exchangeSeconds } from '../../dist/cost.ts';
+import { shardKinds } from '../../dist/shard/optimizer.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import { cudaCount, engineInfo, keep, synchronize, type Tensor, threads, zeros } from '../../tensor/index.ts';
@@ -88,6 +90,21 @@ export async function examineCluster(): Promise<{ facts: ClusterFacts; isFirst: 
 const timingLine = (name: string, { bytes, seconds, gigabytesPerSecond }: Timing) =>
   `${name.padEnd(16)}${bytes / 2 ** 20} MiB in ${(1000 * seconds).toFixed(1)} ms: ${gigabytesPerSecond.toFixed(2)} GB/s per rank`;
 
+/** What the cost model makes of the bandwidths. */
+function predictedLine({ ranks, allReduce, reduceScatter, allGather }: ClusterFacts): string {
+  const rate = ({ gigabytesPerSecond }: Timing) => 1e9 * gigabytesPerSecond;
+  const rates = {
+    allReduce: rate(allReduce.at(-1) as Timing),
+    reduceScatter: rate(reduceScatter),
+    allGather: rate(allGather),
+  };
+  const each = shardKinds.map((shard) => {
+    const seconds = exchangeSeconds(exchangedBytes(shard, 1e9, ranks.length), rates);
+    return `--shard ${shard} ${seconds.toPrecision(2)} s`;
+  });
+  return `of 1B trained parameters exchanges for ${each.join(', ')}, where nothing is hidden behind computing`;
+}
+
 export function describeCluster(facts: ClusterFacts): string {
   const { ranks, unequal, allReduce, reduceScatter, allGather, barrierMs } = facts;
   const hosts = [...Map.groupBy(ranks, ({ host }) => host)];
@@ -104,5 +121,6 @@ export function describeCluster(facts: ClusterFacts): string {
     timingLine('Reduce-scatter', reduceScatter),
     timingLine('All-gather', allGather),
     `Barrier         ${barrierMs.toFixed(2)} ms`,
+    `A step          ${predictedLine(facts)}`,
   ].join('\n');
 }
