@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { native } from '../tensor/engine/native.ts';
 import { commandOfAttempt, type RunFolder, tellFolder } from './attempt.ts';
-import { freePort } from './launch.ts';
+import { freePort } from './meeting.ts';
 import { SharedStore } from './store.ts';
 
 it("goes on with the run of the attempt before, which torchrun's store has kept", async () => {
