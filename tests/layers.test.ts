@@ -41,6 +41,7 @@ const allowed: Record<string, string[]> = {
   'src/nn': ['src/tensor'],
   'src/dist': engine,
   'src/dist/shard': ['src/dist', ...engine],
+  'src/dist/launch': ['src/dist'],
   'src/text/chat': [],
   'src/text/tokenizer': ['src/text/chat'],
   'src/text/grammar': ['src/text/tokenizer'],
@@ -140,7 +141,7 @@ allowed['src/studio'] = [...belowStudio, ...studio];
 allowed['src/learn/experiments'] = [...belowWorkflows, ...workflows];
 allowed['src/learn'] = ['src/learn/experiments', 'src/runs/plots', 'src/algorithms', 'src/tensor/engine'];
 const learn = ['src/learn', 'src/learn/experiments'];
-const everything = [...belowWorkflows, ...workflows, 'src/serve', ...studio, ...learn];
+const everything = [...belowWorkflows, ...workflows, 'src/dist/launch', 'src/serve', ...studio, ...learn];
 for (const room of ['src/cli/terminal', 'src/cli/options', 'src/cli/machine', 'src/cli/chat'])
   allowed[room] = [...everything, 'src/cli/terminal'];
 allowed['src/cli'] = [...everything, ...['terminal', 'options', 'machine', 'chat'].map((room) => `src/cli/${room}`)];

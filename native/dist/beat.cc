@@ -1,5 +1,5 @@
 // A thread that tells the launcher, twice a second, how far JavaScript's thread is: whatever that one does, the line comes. What the
-// figures mean is decided by the launcher (src/dist/launch.ts).
+// figures mean is decided by the launcher (src/dist/launch/launch.ts).
 #include "dist/beat.h"
 
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // Ranks that watch one another, for whoever started them without `attune launch`: each writes a sign of life into the store twice a
 // second, rank 0 reads everybody's and the others rank 0's. A rank that gives none for the limit (it was stopped, its machine is gone),
-// or whose JavaScript stands still for that long by the launcher's rule (src/dist/launch.ts), is named in the store, and every rank ends.
+// or whose JavaScript stands still for that long by the launcher's rule (src/dist/launch/launch.ts), is named in the store, and every rank ends.
 // All of it runs on threads of its own: JavaScript's may be inside a collective that waits for the rank that hangs.
 #ifdef ATTUNE_C10D
 #include "dist/watch.h"

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
-import { launchRanks } from '../dist/launch.ts';
+import { launchRanks } from '../dist/launch/launch.ts';
 import { addressesOf, checkIsHere, checkPort } from '../dist/meeting.ts';
 import { UserError } from '../errors.ts';
 import { Attempts } from './options/attempts.ts';

@@ -1,6 +1,6 @@
 /**
  * A rank's signs of life: a native thread gives one twice a second, whatever JavaScript's thread does, and tells how far that one
- * is. `attune launch` reads them from a pipe (native/dist/beat.cc, launch.ts). Ranks that somebody else started leave them in their
+ * is. `attune launch` reads them from a pipe (native/dist/beat.cc, launch/launch.ts). Ranks that somebody else started leave them in their
  * store and watch one another (native/dist/watch.cc).
  */
 import { native } from '../tensor/engine/native.ts';

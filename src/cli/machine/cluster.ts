@@ -3,7 +3,7 @@
  * `--shard none`) and the two collectives of `--shard optimizer` and `full`, and how long a barrier takes.
  */
 import { hostname } from 'node:os';
-import { exchangedBytes, exchangeSeconds } from '../../dist/cost.ts';
+import { exchangedBytes, exchangeSeconds } from '../../dist/shard/cost.ts';
 import { shardKinds } from '../../dist/shard/optimizer.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';

@@ -21,7 +21,7 @@ it('ends a launcher and its ranks when the process before the launcher is killed
   const rank = "console.error('I am', process.pid); setInterval(() => {}, 1000)";
   const launcher = `
     import { leaveWithWrapper } from ${path('src/cli/machine/wrapper.ts')};
-    import { launchRanks } from ${path('src/dist/launch.ts')};
+    import { launchRanks } from ${path('src/dist/launch/launch.ts')};
     leaveWithWrapper();
     await launchRanks({
       nproc: 2, nnodes: 1, nodeRank: 0, masterAddr: '127.0.0.1', endSeconds: 4, hangSeconds: 0,

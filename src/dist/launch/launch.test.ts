@@ -4,8 +4,8 @@ import { type LaunchOptions, launchRanks } from './launch.ts';
 
 /** Two ranks that beat; the second then does something of its own. */
 async function launched(second: string, options: Partial<LaunchOptions> = {}, flags: readonly string[] = []) {
-  const beat = join(import.meta.dirname, 'heartbeat.ts');
-  const tensors = join(import.meta.dirname, '../tensor/index.ts');
+  const beat = join(import.meta.dirname, '../heartbeat.ts');
+  const tensors = join(import.meta.dirname, '../../tensor/index.ts');
   const program = `
     import { startBeating } from ${JSON.stringify(beat)};
     import { ones, setThreads } from ${JSON.stringify(tensors)};

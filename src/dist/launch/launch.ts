@@ -9,8 +9,8 @@ import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { beatFd, type Report } from './beat.ts';
-import { freePort } from './meeting.ts';
+import { beatFd, type Report } from '../beat.ts';
+import { freePort } from '../meeting.ts';
 import { culpritOf, type EndedRank, verdictOn } from './verdict.ts';
 
 export interface LaunchOptions {

@@ -3,7 +3,7 @@
  * bandwidths. Every collective has a bandwidth of its own: Gloo's reduce-scatter and all-gather take as long as its all-reduce of the
  * same tensor, which moves twice as much.
  */
-import type { Shard } from './shard/optimizer.ts';
+import type { Shard } from './optimizer.ts';
 
 /** Bytes that a rank sends in each collective; or bytes per second. */
 export interface Exchanged {
