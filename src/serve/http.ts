@@ -48,19 +48,24 @@ function equal(given: string, wanted: string): boolean {
 }
 
 export const mostBodyBytes = 8 * 2 ** 20;
+/** Of a body that is too large, so much more is read and dropped: a client that is still sending would not read the answer. */
+const mostDiscardedBytes = 32 * 2 ** 20;
 
 /** The body as JSON; its size is limited, whatever its length header says. */
 export async function readJson(request: IncomingMessage, limit = mostBodyBytes): Promise<unknown> {
   const tooLarge = () =>
     new ApiError(413, `The request's body is larger than ${limit} bytes.`, { code: 'body_too_large' });
-  if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge();
+  const mostRead = limit + mostDiscardedBytes;
+  if (Number(request.headers['content-length'] ?? 0) > mostRead) throw tooLarge();
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > limit) throw tooLarge();
-    chunks.push(chunk);
+    if (size > mostRead) throw tooLarge();
+    if (size <= limit) chunks.push(chunk);
+    else chunks.length = 0;
   }
+  if (size > limit) throw tooLarge();
   let body: unknown;
   try {
     body = JSON.parse(Buffer.concat(chunks).toString('utf8'));
