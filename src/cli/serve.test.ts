@@ -51,7 +51,7 @@ async function started(): Promise<{ child: ChildProcess; url: string; told: () =
   let text = '';
   const ended = new Promise((resolve) => child.on('close', (code, signal) => resolve(code ?? signal)));
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece) => (text += piece));
-  for (let i = 0; i < 600 && !/serving tiny at/.test(text); i++)
+  for (let i = 0; i < 4800 && child.exitCode === null && !/serving tiny at/.test(text); i++)
     await new Promise((resolve) => setTimeout(resolve, 50));
   const url = /at (http\S+)\/v1/.exec(text)?.[1];
   expect(url, text).toBeDefined();

@@ -112,7 +112,7 @@ try {
 // A world over a file has the same calls; in it, the last rank stays away from a collective of four seconds.
 const path = process.argv[2] as string;
 const store = await SharedStore.file(path, size);
-const filed = await SharedWorld.open(store, { rank, size, localSize: size, host: '127.0.0.1' }, { timeoutMs: 20_000 });
+const filed = await SharedWorld.open(store, { rank, size, localSize: size, host: '127.0.0.1' }, { timeoutMs: 240_000 });
 seen.filed = await filed.gather(rank);
 const brief = await Group.make({
   store: store.id,

@@ -119,7 +119,7 @@ describe('a training', () => {
   }
 
   it('starts as its own process, is stopped as by Ctrl-C, outlives the studio, and is resumed', async () => {
-    const values = { ...small, runName: 'a', maxSteps: 400, evalNumPrompts: 0, evalSteps: -1 };
+    const values = { ...small, runName: 'a', maxSteps: 20_000, evalNumPrompts: 0, evalSteps: -1 };
     const { json } = await client.post('/api/train/policy/start', { values });
     const { jobId } = json as StartAnswer;
     const job = await until(
@@ -133,7 +133,13 @@ describe('a training', () => {
       ({ step }) => step >= 2,
     );
     const running = await detail(id);
-    expect(running).toMatchObject({ state: 'running', canStop: true, totalSteps: 400, kind: 'policy', method: 'grpo' });
+    expect(running).toMatchObject({
+      state: 'running',
+      canStop: true,
+      totalSteps: 20_000,
+      kind: 'policy',
+      method: 'grpo',
+    });
     expect(running.config.find(({ name }) => name === 'group_size')).toMatchObject({
       value: 2,
       changed: true,

@@ -197,7 +197,7 @@ describe('the books', () => {
       const before = liveTensors();
       for (let i = 0; i < 640; i++) zeros([10]);
       const made = liveTensors() - before;
-      for (let i = 0; i < 10 && liveTensors() > before; i++) { globalThis.gc(); await new Promise((done) => setTimeout(done, 5)); }
+      for (let i = 0; i < 100 && liveTensors() > before; i++) { globalThis.gc(); await new Promise((done) => setTimeout(done, 5)); }
       console.log(JSON.stringify({ made, left: liveTensors() - before }));
       `,
       '--expose-gc',
