@@ -30,7 +30,7 @@ const long = [
   'tests/options/preference',
   'tests/options/reward',
   'src/dist/leave',
-  'src/dist/launch',
+  'src/dist/launch/launch',
   'src/dist/hang',
   'src/dist/place-in-store',
   'tests/options/evaluate-policy',

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { liveTensors, scope } from '../../tensor/index.ts';
 import { ModelReference } from '../reference/reference.ts';
@@ -70,7 +71,7 @@ const cases: Record<string, Given> = {
 describe('a step that starts the next one’s reference', () => {
   // the first of all, before others leave tensors to the garbage collector
   it('goes on as if it had not been stopped, and leaves no tensors', async () => {
-    const before = liveTensors();
+    const before = await settledTensors();
     const given = { saveSteps: 100, saveModel: true };
     const whole = await train({ ...given, plain: true });
     const stopped = await train({ ...given, stopAfter: 2 });
