@@ -247,6 +247,12 @@ describe('layers', () => {
     expect(circles(graph)).toEqual([]);
   });
 
+  it('nobody below the command line asks which rank it is but src/dist', () => {
+    const asks = /\breadPlace\b|\benv\.(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE)\b|\bSLURM_|\bTORCHELASTIC_/;
+    const others = files.filter((path) => isProduct(path) && !/^src\/(dist|cli)\//.test(path));
+    expect(others.filter((path) => asks.test(texts.get(path) as string))).toEqual([]);
+  });
+
   it('every folder of src is known', () => {
     const layers = new Set(
       files.map(layerOf).filter((layer) => !leaves.some((leaf) => layer.startsWith(leaf.slice(0, -3)))),

@@ -140,6 +140,21 @@ it.concurrent('says the mistake of a user once, and what launch is for', async (
   expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
 }, 900_000);
 
+it.concurrent('examines the ranks of a launch', async () => {
+  const doctor = launch(['--nproc', '2'], ['doctor', '--dist', '--json']);
+  expect(await doctor.code, doctor.said()).toBe(0);
+  const { ranks, unequal, allReduce, reduceScatter, allGather } = JSON.parse(doctor.said());
+  expect(ranks).toMatchObject([
+    { rank: 0, threads: 1 },
+    { rank: 1, threads: 1 },
+  ]);
+  expect(unequal).toEqual([]);
+  for (const { bytes, gigabytesPerSecond } of [...allReduce, reduceScatter, allGather]) {
+    expect(bytes).toBeGreaterThanOrEqual(2 ** 20);
+    expect(gigabytesPerSecond).toBeGreaterThan(0);
+  }
+}, 900_000);
+
 it.concurrent('lets rank 0 alone explain the metrics of a policy', async () => {
   const policy = launch(
     ['--nproc', '2'],

@@ -1,11 +1,23 @@
 import { expect, it } from 'vitest';
-import { type ClusterFacts, describeCluster } from './cluster.ts';
+import { type ClusterFacts, describeCluster, unequalIn } from './cluster.ts';
+
+const rank = (number: number): ClusterFacts['ranks'][number] => ({
+  ...{ rank: number, host: 'box', node: '24.0.0', libtorch: '2.13.0', device: 'cpu', threads: 1 },
+});
+const timing = (gigabytesPerSecond: number) => ({ bytes: 2 ** 26, seconds: 0.04, gigabytesPerSecond });
+
+it('names versions that differ, and nothing that may', () => {
+  const ranks = [rank(0), { ...rank(1), host: 'other', threads: 4 }];
+  expect(unequalIn(ranks)).toEqual([]);
+  const mixed = [rank(0), { ...rank(1), libtorch: '1.13.0' }];
+  expect(unequalIn(mixed)).toEqual(['libtorch']);
+  const speeds = { allReduce: [timing(1)], reduceScatter: timing(1), allGather: timing(1), barrierMs: 1 };
+  expect(describeCluster({ ranks: mixed, unequal: unequalIn(mixed), ...speeds })).toContain(
+    'Attention: libtorch differs: 2.13.0, 1.13.0',
+  );
+});
 
 it('says who is there, how fast each collective is, and what a step would exchange', () => {
-  const timing = (gigabytesPerSecond: number) => ({ bytes: 2 ** 26, seconds: 0.04, gigabytesPerSecond });
-  const rank = (number: number): ClusterFacts['ranks'][number] => ({
-    ...{ rank: number, host: 'box', node: '24.0.0', libtorch: '2.13.0', device: 'cpu', threads: 1 },
-  });
   const facts: ClusterFacts = {
     ...{ ranks: [rank(0), rank(1)], unequal: [], barrierMs: 0.2 },
     ...{ allReduce: [timing(1.6)], reduceScatter: timing(0.8), allGather: timing(0.5) },

@@ -53,9 +53,7 @@ export async function examineCluster(): Promise<{ facts: ClusterFacts; isFirst: 
     threads: threads(),
   };
   const ranks = await world.gather(own);
-  const unequal = (['node', 'libtorch', 'device'] as const).filter(
-    (name) => new Set(ranks.map((each) => each[name])).size > 1,
-  );
+  const unequal = unequalIn(ranks);
   const group = world.groupFor(device);
   // A ring moves (n−1)/n of the bytes over each link for a reduce-scatter or an all-gather, and twice that for a sum.
   const timed = async (bytes: number, rounds: number, collective: (whole: Tensor, part: Tensor) => Promise<void>) => {
@@ -85,6 +83,12 @@ export async function examineCluster(): Promise<{ facts: ClusterFacts; isFirst: 
   for (let i = 0; i < 20; i++) await group?.barrier();
   const barrierMs = (performance.now() - begun) / 20;
   return { facts: { ranks, unequal, allReduce, reduceScatter, allGather, barrierMs }, isFirst: world.isFirst };
+}
+
+/** What differs between ranks, and has to be the same. */
+export function unequalIn(ranks: readonly RankFacts[]): string[] {
+  const names = ['node', 'libtorch', 'device'] as const;
+  return names.filter((name) => new Set(ranks.map((each) => each[name])).size > 1);
 }
 
 const timingLine = (name: string, { bytes, seconds, gigabytesPerSecond }: Timing) =>
