@@ -126,7 +126,7 @@ class Rounds {
       thread_.see(std::to_string(round), round);
       return;
     }
-    const bool isLooping = now.cpuSeconds - atProgress_.cpuSeconds > watch_->limit / 2;
+    const bool isLooping = now.cpuSeconds - atProgress_.cpuSeconds > 0.9 * watch_->limit;
     if (thread_.isStill(*watch_, round) && (isLooping || !now.runs))
       declare(watch_->rank, "JavaScript has been at one place for " + lasting(*watch_) +
                                 ", outside of native code (an endless loop, or a wait that blocks)");

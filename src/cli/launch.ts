@@ -52,6 +52,9 @@ export function register(program: Command): void {
       launchDefaults.hangTimeout,
     )
     .argument('<command...>', 'the command, after --')
+    .showHelpAfterError(
+      '(options of the command to launch come after "--": attune launch --nproc 2 -- train sft …; add --help for what can be asked)',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  attune launch --nproc 2 -- train sft --model ./base --dataset chats.jsonl\n  attune launch --nproc 8 --nnodes 2 --node-rank 0 --master-addr node0 --master-port 29500 -- train reward …',
@@ -75,13 +78,13 @@ export async function launchCommand(
   const nodeRank = whole('--node-rank', flags.nodeRank, 0);
   if (nodeRank >= nnodes)
     throw new UserError(`--node-rank ${nodeRank} is not below --nnodes ${nnodes}: machines are counted from 0.`);
-  if (nnodes > 1 && (flags.masterAddr === '127.0.0.1' || flags.masterPort === undefined))
+  if (nnodes > 1 && (flags.masterAddr === launchDefaults.masterAddr || flags.masterPort === undefined))
     throw new UserError(
-      '--nnodes: several machines have to know where to meet: give --master-addr and --master-port on each.',
+      `--nnodes: several machines have to know where to meet: give --master-addr and --master-port on each (${launchDefaults.masterAddr} is each machine itself).`,
     );
   if (!together.includes(command[0] ?? ''))
     throw new UserError(
-      `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is for one.`,
+      `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is none of them.`,
     );
   const masterPort = flags.masterPort === undefined ? undefined : whole('--master-port', flags.masterPort, 1, 65535);
   const addresses = await addressesOf(flags.masterAddr, { patienceMs });
@@ -111,7 +114,12 @@ export async function launchCommand(
     const all = nproc === 1 ? '' : ` All ${nproc} processes of this machine have ended.`;
     tell(result.mistake ?? `attune launch: ${result.failure}.${all}`);
     // A mistake of the user's is one at every attempt.
-    if (attempt >= restarts || result.code === 2) return result.code;
+    if (result.code === 2) return result.code;
+    if (attempt >= restarts) {
+      const way = attempts.wayOn(result.folder);
+      if (way !== undefined) tell(`attune launch: the last checkpoint is whole; the same command with ${way} goes on`);
+      return result.code;
+    }
     args = attempts.after(result.folder);
     tell(
       `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,

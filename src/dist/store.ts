@@ -177,7 +177,7 @@ function unreachable(
     timeoutMs,
   }: { host: string; port: number; rank: number; isServer: boolean; timeoutMs: number },
 ): Error {
-  const cause = error.message.split('\n')[0];
+  const cause = error.message.split('\n')[0]?.replace(/\.+$/, '');
   if (!isServer)
     return new WorldError(
       `Rank ${rank} did not reach the store of rank 0 at ${host}:${port} within ${timeoutMs / 1000} s: ${cause}. Is rank 0 running, and does a firewall let the port through?`,

@@ -112,6 +112,7 @@ it.concurrent('names a rank that hangs, and ends the others', async () => {
   // Some three seconds; a collective alone would wait for 600.
   expect((performance.now() - begun) / 1000).toBeLessThan(120);
   expect(launched.said()).toContain(`rank 1 (process ${stopped}) hangs: it was stopped by a signal`);
+  expect(launched.said()).toContain(`the same command with --resume-from ${join(folder, 'runs', 'hung')} goes on`);
 }, 900_000);
 
 it.concurrent('says the mistake of a user once, and what launch is for', async () => {
@@ -134,6 +135,7 @@ it.concurrent('says the mistake of a user once, and what launch is for', async (
   expect(other.said()).toContain('attune launch runs');
   expect(await unknown.code).toBe(2);
   expect(unknown.said()).toContain("error: unknown option '--bogus'");
+  expect(unknown.said()).toContain('attune launch --nproc 2 -- train sft');
   expect(await nowhere.code).toBe(2);
   expect(nowhere.said()).toMatch(/^attune: The ranks shall meet at "no\.such\.name\.invalid"[^\n]*\n$/);
   expect(await far.code).toBe(2);

@@ -104,7 +104,7 @@ function predictedLine({ ranks, allReduce, reduceScatter, allGather }: ClusterFa
   };
   const each = shardKinds.map((shard) => {
     const seconds = exchangeSeconds(exchangedBytes(shard, 1e9, ranks.length), rates);
-    return `--shard ${shard} ${seconds.toPrecision(2)} s`;
+    return `--shard ${shard} ${seconds < 10 ? seconds.toPrecision(2) : Math.round(seconds)} s`;
   });
   return `of 1B trained parameters exchanges for ${each.join(', ')}, where nothing is hidden behind computing`;
 }

@@ -50,3 +50,16 @@ it('goes on with a pipeline by its own option', () => {
   for (const given of [pipeline, [...pipeline, '--resume']])
     expect(new Attempts(given).after({ path, isNew: true })).toEqual([...pipeline, '--resume']);
 });
+
+it('tells how a launch that is not started again goes on', () => {
+  const path = join(root, 'ended');
+  mkdirSync(path);
+  const folder = { path, isNew: true };
+  expect(new Attempts(command).wayOn(undefined)).toBeUndefined();
+  expect(new Attempts(command).wayOn(folder)).toBeUndefined();
+  expect(new Attempts(['train', '--config', 'p.yaml']).wayOn(folder)).toBe('--resume');
+  mkdirSync(join(path, 'step-5'));
+  const attempts = new Attempts(command);
+  expect(attempts.wayOn(folder)).toBe(`--resume-from ${path}`);
+  expect(attempts.wayOn(undefined)).toBe(`--resume-from ${path}`);
+});

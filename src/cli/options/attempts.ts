@@ -16,17 +16,30 @@ export class Attempts {
    * begins anew in its place. An attempt that ended before it told of a folder was at that of the attempts before it.
    */
   after(folder: RunFolder | undefined): string[] {
+    const known = this.#remember(folder);
+    if (known === undefined) return [...this.#command];
+    // A pipeline has many runs, and finds by itself which of them to go on with.
+    if (isPipeline(this.#command)) return [...this.#command.filter((arg) => arg !== '--resume'), '--resume'];
+    const { path, isNew } = known;
+    if (listCheckpoints(path).length > 0)
+      return [...withoutOption(this.#command, '--resume-from'), '--resume-from', path];
+    if (isNew && existsSync(path)) rmSync(path, { recursive: true });
+    return [...this.#command];
+  }
+
+  /** The option with which the command goes on from the run's last checkpoint; undefined where there is none. */
+  wayOn(folder: RunFolder | undefined): string | undefined {
+    const known = this.#remember(folder);
+    if (known === undefined) return undefined;
+    if (isPipeline(this.#command)) return '--resume';
+    return listCheckpoints(known.path).length > 0 ? `--resume-from ${known.path}` : undefined;
+  }
+
+  #remember(folder: RunFolder | undefined): RunFolder | undefined {
     // A folder that an earlier attempt made is not new to those that go on in it, and is still this launch's.
     const isNew = folder?.isNew || (this.#folder?.isNew && folder?.path === this.#folder.path) || false;
     if (folder !== undefined) this.#folder = { path: folder.path, isNew };
-    if (this.#folder === undefined) return [...this.#command];
-    // A pipeline has many runs, and finds by itself which of them to go on with.
-    if (isPipeline(this.#command)) return [...this.#command.filter((arg) => arg !== '--resume'), '--resume'];
-    const { path } = this.#folder;
-    if (listCheckpoints(path).length > 0)
-      return [...withoutOption(this.#command, '--resume-from'), '--resume-from', path];
-    if (this.#folder.isNew && existsSync(path)) rmSync(path, { recursive: true });
-    return [...this.#command];
+    return this.#folder;
   }
 }
 

@@ -194,7 +194,7 @@ async function firstFailure(ranks: readonly Rank[], options: LaunchOptions): Pro
 
 /**
  * A rank hangs if it was stopped by a signal, or if its native thread reports for `hangSeconds` that JavaScript's thread neither
- * turns its event loop nor is in a native call nor reads or writes: an endless loop (it has run for half of that time; a
+ * turns its event loop nor is in a native call nor reads or writes: an endless loop (it has run for all of that time; a
  * machine with too few cores makes nobody hang) or a wait that blocks (it sleeps). A rank whose native thread is silent too is
  * given a minute, as long as others report.
  */
@@ -204,7 +204,7 @@ function isHung(rank: Rank, ranks: readonly Rank[], { endSeconds, hangSeconds }:
   rank.stoppedSince = isStopped(rank.pid) ? (rank.stoppedSince ?? now) : undefined;
   if (rank.stoppedSince !== undefined) return now - rank.stoppedSince > (1000 * endSeconds) / 2;
   if (hangSeconds === 0 || rank.lastBeat === 0) return false;
-  const isLooping = rank.cpu - rank.cpuAtProgress > hangSeconds / 2;
+  const isLooping = rank.cpu - rank.cpuAtProgress > 0.9 * hangSeconds;
   // Half of the reports of that time have come: a machine that stood still as a whole makes nobody hang.
   const wasAwake = rank.still >= Math.max(2, hangSeconds);
   if (rank.lastBeat - rank.lastProgress > 1000 * hangSeconds && wasAwake && (isLooping || !rank.runs)) return true;

@@ -63,8 +63,9 @@ export async function toSvg(chart: Chart): Promise<string> {
 
 /** Draws a chart as a PNG picture. */
 export async function toPng(chart: Chart, options: { scale?: number } = {}): Promise<Uint8Array> {
-  const [{ Resvg }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
-  const picture = new Resvg(svg, {
+  const [{ renderAsync }, svg] = await Promise.all([import('@resvg/resvg-js'), toSvg(chart)]);
+  // On another thread: who watches this one would take a long drawing for a rank that hangs.
+  const picture = await renderAsync(svg, {
     fitTo: { mode: 'zoom', value: options.scale ?? 1.5 },
     font: {
       fontFiles: [fontFile],
@@ -73,7 +74,7 @@ export async function toPng(chart: Chart, options: { scale?: number } = {}): Pro
       sansSerifFamily: fontFamily,
     },
   });
-  return picture.render().asPng();
+  return picture.asPng();
 }
 
 /** These panels come first, in this order. */
