@@ -7,7 +7,7 @@ import { compareMethods } from '../workflows/compare/compare.ts';
 import { type CompareInput, compareSchema } from '../workflows/compare/config.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder } from './options/outputs.ts';
-import { consoleProgress, duration } from './terminal/console.ts';
+import { consoleProgress, duration, ifUnsaid } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, tell } from './terminal/print.ts';
 
@@ -21,7 +21,7 @@ export function register(program: Command): void {
     ],
     async run(config) {
       checkOutputFolder('--output-dir', config.outputDir);
-      using interrupt = onInterrupt(() => tell('stopping after this step; what is done is kept'));
+      using interrupt = onInterrupt(ifUnsaid(() => tell('stopping after this step; what is done is kept')));
       const { isFirst } = await joinWorld();
       const { folder } = await compareMethods(config as CompareInput, {
         progress: consoleProgress(),

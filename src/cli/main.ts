@@ -4,7 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { report } from '../dist/beat.ts';
-import { devicesOf, gpusInstalled, nodeOf, readPlace, startSeconds } from '../dist/place.ts';
+import { checkPlace, devicesOf, gpusInstalled, nodeOf, readPlace, startSeconds } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { speakTo } from '../spelling.ts';
@@ -148,9 +148,9 @@ async function ofThisAttempt(args: string[]): Promise<string[]> {
 
 /** Where an operator has started one process per machine, it becomes the launcher of the machine's ranks. */
 async function asNode(args: readonly string[]): Promise<number | undefined> {
-  const node = ['train', 'evaluate', 'compare'].includes(args[0] ?? '')
-    ? nodeOf(process.env, gpusInstalled())
-    : undefined;
+  if (!['train', 'evaluate', 'compare'].includes(args[0] ?? '')) return undefined;
+  checkPlace(process.env);
+  const node = nodeOf(process.env, gpusInstalled());
   if (node === undefined) return undefined;
   const { launchCommand, launchDefaults } = await import('./launch.ts');
   // A pod may start before the name of the first one is known.

@@ -3,6 +3,7 @@
  * module.
  */
 import type { Command } from 'commander';
+import { exitCodeOf } from '../exit-codes.ts';
 import { type BuiltPreferences, buildPreferences } from '../workflows/preferences/build.ts';
 import { buildPreferencesSchema, type RowKind } from '../workflows/preferences/config.ts';
 import { registerCommand } from './options/command.ts';
@@ -30,7 +31,7 @@ export function register(program: Command): void {
       const made = await buildPreferences(config, { progress: consoleProgress(), signal: interrupt.signal });
       if (!made.stopped) return print(`${shown(made.output)}: ${described(made)}`);
       tell(`Stopped. What was made until then is in ${shown(made.output)}: ${described(made)}.`);
-      process.exitCode = 130;
+      process.exitCode = exitCodeOf(interrupt.signal);
     },
   });
 }

@@ -2,16 +2,16 @@
 import type { Command } from 'commander';
 import { gpusInstalled, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
+import { exitCodeOf } from '../exit-codes.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
 import { type ModelPlan, nothingLeft, planPipeline } from '../workflows/pipeline/plan.ts';
 import { launchCommand, launchDefaults } from './launch.ts';
 import { checkOutputFolder } from './options/outputs.ts';
-import { evaluationLine, short, shown } from './options/training.ts';
+import { evaluationLine, saveOnInterrupt, short, shown } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
-import { consoleProgress, duration } from './terminal/console.ts';
-import { onInterrupt } from './terminal/interrupt.ts';
+import { consoleProgress, duration, hasConsole } from './terminal/console.ts';
 import { print, tell } from './terminal/print.ts';
 import { printSamples } from './train-preference.ts';
 
@@ -78,11 +78,8 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 }
 
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
-  // Of several ranks the first has the console.
-  const speaks = (readPlace(process.env)?.rank ?? 0) === 0;
-  using interrupt = onInterrupt((signal) =>
-    tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
-  );
+  const speaks = hasConsole();
+  using interrupt = saveOnInterrupt();
   const modelIndex =
     flags.modelIndex === undefined ? undefined : config.models.indexOf(modelAt(config, flags.modelIndex));
   const outcomes = await trainPipeline(config, {
@@ -91,11 +88,11 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
     signal: interrupt.signal,
     ...(speaks ? told(config.logging.logLevel) : {}),
   });
-  if (!speaks) return interrupt.signal.aborted ? 130 : 0;
+  if (!speaks) return interrupt.signal.aborted ? exitCodeOf(interrupt.signal) : 0;
   if (outcomes.length > 1 || config.models.length === 1) print(`\n${summary(outcomes)}`);
   if (interrupt.signal.aborted) {
     tell(`Stopped. Go on with: ${resumeCommand(flags)}`);
-    return 130;
+    return exitCodeOf(interrupt.signal);
   }
   return outcomes.some(({ status }) => status === 'failed') ? 1 : 0;
 }

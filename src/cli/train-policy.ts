@@ -6,7 +6,8 @@ import { policySchema } from '../trainers/policy/config.ts';
 import { policyPlan } from '../trainers/policy/plan.ts';
 import { startPolicy } from '../trainers/policy/policy.ts';
 import { newSignals, type Signal } from '../trainers/policy/signals.ts';
-import { evaluationLine, hasConsole, registerTrainVerb, type TrainVerb } from './options/training.ts';
+import { evaluationLine, registerTrainVerb, type TrainVerb } from './options/training.ts';
+import { hasConsole } from './terminal/console.ts';
 import { print, tell } from './terminal/print.ts';
 
 export const policyVerb: TrainVerb<typeof policySchema> = {

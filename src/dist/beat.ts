@@ -20,13 +20,16 @@ export interface Report {
   error?: { text: string; code: number };
 }
 
+const pipe = () => Number(process.env.ATTUNE_BEAT_FD ?? Number.NaN);
+
+/** Whether `attune launch` started this process as a rank. A program that a rank has started finds the variable too, but not the pipe. */
+export const isLaunched = (): boolean => isPipe(pipe());
+
 /** Tells the launcher something; false where there is none. */
 export function report(message: Report): boolean {
-  const pipe = Number(process.env.ATTUNE_BEAT_FD ?? Number.NaN);
-  // A program that a rank has started finds the variable too, but not the pipe.
-  if (!isPipe(pipe)) return false;
+  if (!isLaunched()) return false;
   try {
-    writeSync(pipe, `${JSON.stringify(message)}\n`);
+    writeSync(pipe(), `${JSON.stringify(message)}\n`);
     return true;
   } catch (error) {
     // Without the launcher nobody would end this rank if another one died.

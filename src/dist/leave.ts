@@ -3,12 +3,12 @@
  * meeting, or be about to begin the last collective. Every rank counts itself in the store when its process ends, however that comes
  * about (the last line of a program, `process.exit`), and rank 0's process waits for all others.
  */
+import { wasAsked } from '../exit-codes.ts';
 import { native } from '../tensor/engine/native.ts';
 import type { Place } from './place.ts';
 import { leftKey, type SharedStore } from './store.ts';
 
-/** Exit codes of ranks that were asked to end (SIGHUP, SIGINT, SIGTERM): all were, and whoever asks twice wants it now. */
-const asked = [129, 130, 143];
+/** All ranks were asked to end, and whoever asks twice wants it now. */
 const askedSeconds = 2;
 
 export function leaveInOrder(
@@ -19,11 +19,11 @@ export function leaveInOrder(
   process.on('exit', (code) => {
     const isServer = rank === 0 && !hasStore;
     // A rank that failed ends at once: the others notice by its end.
-    const seconds = code === 0 && !hasFailed() ? patience : asked.includes(code) ? askedSeconds : 0;
+    const seconds = code === 0 && !hasFailed() ? patience : wasAsked(code) ? askedSeconds : 0;
     // Others are watched for as long as they are waited for: one that dies meanwhile is named.
     if (isServer && seconds > 0) native.storeAwaitCount(id, leftKey, size - 1, seconds);
     // Without a goodbye the others take it for dead, and end: for a rank that ends by an error of which nobody was told.
-    if (code === 0 || asked.includes(code) || hasFailed()) native.watchStop();
+    if (code === 0 || wasAsked(code) || hasFailed()) native.watchStop();
     if (!isServer) native.storeCount(id, leftKey, askedSeconds);
   });
 }

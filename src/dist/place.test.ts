@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { devicesOf, hostsOf, nodeOf, readPlace } from './place.ts';
+import { UserError } from '../errors.ts';
+import { checkPlace, devicesOf, hostsOf, nodeOf, readPlace } from './place.ts';
 
 const master = { MASTER_ADDR: 'node0', MASTER_PORT: '1234' };
 
@@ -44,6 +45,35 @@ describe('readPlace', () => {
   });
 });
 
+describe('checkPlace', () => {
+  it('refuses half of a place, which would train alone', () => {
+    expect(() => checkPlace({ RANK: '0' })).toThrow(
+      'RANK=0 says that this is one of several processes, but WORLD_SIZE',
+    );
+    expect(() => checkPlace({ RANK: '1', LOCAL_RANK: '1', ...master })).toThrow('but WORLD_SIZE');
+    expect(() => checkPlace({ WORLD_SIZE: '2', ...master })).toThrow('WORLD_SIZE=2 says that');
+    expect(() => checkPlace({ PET_NNODES: '2', PET_RDZV_ENDPOINT: 'x' })).toThrow('torchrun --no-python attune train');
+    // A batch script is no task of srun's.
+    expect(() => checkPlace({ WORLD_SIZE: '2', SLURM_PROCID: '0' })).toThrow(UserError);
+  });
+
+  it('takes what torchrun, srun and operators set, and nothing at all', () => {
+    const task = { SLURM_PROCID: '1', SLURM_NTASKS: '2', SLURM_LOCALID: '1', SLURM_STEP_ID: '0', SLURM_NODELIST: 'a' };
+    for (const env of [
+      {},
+      { MASTER_ADDR: 'node0', LOCAL_RANK: '0' },
+      { WORLD_SIZE: '1' },
+      { RANK: '0', WORLD_SIZE: '1' },
+      { RANK: '1', WORLD_SIZE: '2', LOCAL_RANK: '1', PET_NNODES: '2', ...master },
+      { ...task, WORLD_SIZE: '2' },
+      { ...task, RANK: '1' },
+      { PET_NNODES: '2', PET_NODE_RANK: '1' },
+      { PET_NNODES: '1' },
+    ])
+      expect(() => checkPlace(env), JSON.stringify(env)).not.toThrow();
+  });
+});
+
 it('starts the ranks of a machine that an operator has given one process', () => {
   const pod = { RANK: '1', WORLD_SIZE: '2', ...master };
   const node = { nproc: '8', nnodes: '2', nodeRank: '1', masterAddr: 'node0', masterPort: '1234' };
@@ -53,6 +83,11 @@ it('starts the ranks of a machine that an operator has given one process', () =>
   const newer = { PET_NNODES: '2', PET_NODE_RANK: '1', PET_NPROC_PER_NODE: '4' };
   expect(nodeOf({ ...pod, ...newer, WORLD_SIZE: '8' }, 0)).toEqual({ ...node, nproc: '4' });
   expect(nodeOf(pod, 1)).toBeUndefined();
+  // The newest have PET_* alone.
+  const petMaster = { PET_MASTER_ADDR: 'node0', PET_MASTER_PORT: '1234' };
+  expect(nodeOf({ ...newer, ...petMaster }, 0)).toEqual({ ...node, nproc: '4' });
+  expect(nodeOf({ ...newer, ...petMaster, PET_NPROC_PER_NODE: '1' }, 0)).toEqual({ ...node, nproc: '1' });
+  expect(nodeOf({ PET_NNODES: '1', PET_NODE_RANK: '0', PET_NPROC_PER_NODE: '1' }, 0)).toBeUndefined();
   expect(nodeOf({ ...pod, LOCAL_RANK: '0' }, 8)).toBeUndefined();
   expect(nodeOf({}, 8)).toBeUndefined();
 });

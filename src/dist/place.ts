@@ -1,6 +1,6 @@
 /**
  * Which rank this process is, from the environment of whoever started it: torchrun and `attune launch` (RANK, WORLD_SIZE,
- * LOCAL_RANK…), Slurm's srun (SLURM_PROCID…), Kubernetes operators (RANK of the node, no LOCAL_RANK).
+ * LOCAL_RANK…), Slurm's srun (SLURM_PROCID…), Kubernetes operators (RANK of the node, no LOCAL_RANK; or PET_NODE_RANK).
  *
  *     const place = readPlace(process.env);      // undefined: this process is alone
  */
@@ -36,6 +36,32 @@ export function readPlace(env: Environment): Place | undefined {
   return undefined;
 }
 
+/**
+ * Refuses half of a place, with which a process would train alone and nobody notice. Whole are RANK with WORLD_SIZE; srun's
+ * variables, beside which scripts often set one of the two; and an operator's PET_NNODES with the number of the pod.
+ */
+export function checkPlace(env: Environment): void {
+  if (env.LOCAL_RANK === undefined && isSeveral(env.PET_NNODES) && nodeNumber(env) === undefined)
+    throw new UserError(
+      `PET_NNODES=${env.PET_NNODES} says that this is one of several pods, but neither PET_NODE_RANK nor RANK says which. Where pods find each other by a rendezvous (PET_RDZV_ENDPOINT), start attune by torchrun: torchrun --no-python attune train …`,
+    );
+  if (readPlace(env) !== undefined || env.PET_NNODES !== undefined) return;
+  const { RANK, WORLD_SIZE } = env;
+  const instead = 'Start with attune launch or torchrun, which set both, or unset it to work alone.';
+  if (RANK !== undefined && WORLD_SIZE === undefined)
+    throw new UserError(
+      `RANK=${RANK} says that this is one of several processes, but WORLD_SIZE, how many they are, is not set. ${instead}`,
+    );
+  if (RANK === undefined && isSeveral(WORLD_SIZE))
+    throw new UserError(
+      `WORLD_SIZE=${WORLD_SIZE} says that this is one of several processes, but RANK, which of them, is not set. ${instead}`,
+    );
+}
+
+const isSeveral = (text: string | undefined) => text !== undefined && text !== '1';
+/** Which of its job's pods this is. */
+const nodeNumber = (env: Environment) => env.PET_NODE_RANK ?? env.RANK;
+
 /** Seconds to wait for all ranks at the start. */
 export const startSeconds = (env: Environment): number => seconds(env.ATTUNE_DIST_START, 300);
 
@@ -63,12 +89,13 @@ function fromTorchrun(env: Environment): Place | undefined {
 }
 
 function masterOf(env: Environment): { host: string; port: number } {
-  const host = env.MASTER_ADDR;
+  const host = env.MASTER_ADDR ?? env.PET_MASTER_ADDR;
+  const port = env.MASTER_PORT ?? env.PET_MASTER_PORT;
   if (host === undefined)
     throw new UserError(
       'RANK and WORLD_SIZE say that this is one of several processes, but MASTER_ADDR is not set: the address of rank 0. Start it with attune launch or torchrun, or set it.',
     );
-  return { host, port: env.MASTER_PORT === undefined ? 29500 : portOf(env) };
+  return { host, port: port === undefined ? 29500 : portOf(port) };
 }
 
 function fromSlurm(env: Environment): Place | undefined {
@@ -88,7 +115,7 @@ function fromSlurm(env: Environment): Place | undefined {
     localSize: tasksHere(env),
     host,
     // Jobs that share a machine get ports of their own.
-    port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : portOf(env),
+    port: env.MASTER_PORT === undefined ? 20000 + (Number(env.SLURM_JOB_ID ?? 0) % 20000) : portOf(env.MASTER_PORT),
     runId: `slurm-${job}`,
     hasStore: false,
     prefix: '',
@@ -129,8 +156,8 @@ function count(env: Environment, name: string): number {
   return value;
 }
 
-function portOf(env: Environment): number {
-  const port = count(env, 'MASTER_PORT');
+function portOf(text: string): number {
+  const port = count({ MASTER_PORT: text }, 'MASTER_PORT');
   if (port < 1 || port > 65535) throw new UserError(`MASTER_PORT=${port} is not a port: they go from 1 to 65535.`);
   return port;
 }
@@ -162,19 +189,21 @@ export interface NodePlace {
 
 /**
  * Kubernetes operators give each pod its number and leave its ranks to it: PET_NNODES, PET_NODE_RANK and PET_NPROC_PER_NODE, or
- * RANK and WORLD_SIZE without LOCAL_RANK. Undefined where this process is a rank, or the pod's only one.
+ * RANK and WORLD_SIZE without LOCAL_RANK; some set both. Undefined where this process is a rank, or alone.
  */
 export function nodeOf(env: Environment, gpus: number): NodePlace | undefined {
-  if (env.LOCAL_RANK !== undefined || env.RANK === undefined || env.WORLD_SIZE === undefined) return undefined;
+  const [nnodes, nodeRank] = [env.PET_NNODES ?? env.WORLD_SIZE, nodeNumber(env)];
+  if (env.LOCAL_RANK !== undefined || nnodes === undefined || nodeRank === undefined) return undefined;
   const wanted = Number(env.PET_NPROC_PER_NODE);
   const nproc =
     Number.isInteger(wanted) && wanted > 0 ? wanted : Math.max(1, devicesOf(env.CUDA_VISIBLE_DEVICES, gpus).length);
-  if (nproc === 1) return undefined;
+  const isRank = env.RANK !== undefined && env.WORLD_SIZE !== undefined;
+  if (nproc === 1 && (isRank || nnodes === '1')) return undefined;
   const { host, port } = masterOf(env);
   return {
     nproc: String(nproc),
-    nnodes: env.PET_NNODES ?? env.WORLD_SIZE,
-    nodeRank: env.PET_NODE_RANK ?? env.RANK,
+    nnodes,
+    nodeRank,
     masterAddr: host,
     masterPort: String(port),
   };

@@ -14,7 +14,7 @@ import { Group } from './group.ts';
 import { startWatching } from './heartbeat.ts';
 import { leaveInOrder } from './leave.ts';
 import { addressesOf } from './meeting.ts';
-import { type Place, readPlace, seconds, startSeconds } from './place.ts';
+import { checkPlace, type Place, readPlace, seconds, startSeconds } from './place.ts';
 import { checkDistributed, SharedStore } from './store.ts';
 
 export interface World {
@@ -65,6 +65,7 @@ export function joinWorld(env: Readonly<Record<string, string | undefined>> = pr
 }
 
 async function open(env: Readonly<Record<string, string | undefined>>): Promise<World> {
+  checkPlace(env);
   const place = readPlace(env);
   if (place === undefined) return soloWorld;
   checkDistributed();

@@ -72,6 +72,15 @@ describe('under npm run attune', () => {
   });
 });
 
+it('SIGTERM saves the run and ends with the exit code of SIGTERM', async () => {
+  const attune = start(process.execPath, ['bin/attune.mjs', ...train('terminated')]);
+  await begun('terminated');
+  process.kill(attune.pid, 'SIGTERM');
+  expect(await attune.code).toBe(143);
+  expect(attune.said().match(/SIGTERM/g)).toHaveLength(1);
+  await expectSaved('terminated');
+});
+
 it('a closed terminal saves the run', async () => {
   expect(hasScript).toBe(true);
   const command = [process.execPath, 'bin/attune.mjs', ...train('closed')].map((word) => `'${word}'`).join(' ');

@@ -1,14 +1,14 @@
 /** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
-import { readPlace } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
+import { exitCodeOf } from '../../exit-codes.ts';
 import { otherNames } from '../../rollouts/metrics.ts';
 import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
-import { consoleProgress } from '../terminal/console.ts';
-import { onInterrupt } from '../terminal/interrupt.ts';
+import { consoleProgress, hasConsole, ifUnsaid } from '../terminal/console.ts';
+import { type Interrupt, onInterrupt } from '../terminal/interrupt.ts';
 import { logLines } from '../terminal/log-file.ts';
 import { print, tell } from '../terminal/print.ts';
 import { addSchemaOptions, schemaFlags } from './options.ts';
@@ -75,8 +75,9 @@ export function checkPlaces<S extends ConfigSchema>({ config, resume }: Resolved
   checkOutputFolder('--rollouts-dir', rolloutsDir);
 }
 
-/** Of several ranks the first has the console. */
-export const hasConsole = (): boolean => (readPlace(process.env)?.rank ?? 0) === 0;
+/** Ctrl-C and SIGTERM save a checkpoint and end the run. */
+export const saveOnInterrupt = (): Interrupt =>
+  onInterrupt(ifUnsaid((signal) => tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`)));
 
 /** Runs to the end or until Ctrl-C; returns the exit code. */
 export async function runTraining(
@@ -84,9 +85,7 @@ export async function runTraining(
   start: (options: TrainerOptions) => Promise<TrainingRun>,
 ): Promise<number> {
   if (!hasConsole()) return followTraining(start);
-  using interrupt = onInterrupt((signal) =>
-    tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`),
-  );
+  using interrupt = saveOnInterrupt();
   const progress = consoleProgress();
   using log = logLines();
   using run = await start({ progress, signal: interrupt.signal });
@@ -110,7 +109,7 @@ export async function runTraining(
     tell(
       `Stopped after step ${result?.step ?? 0}. Go on with: ${launchedCommand()} train ${name} --resume-from ${shown(run.folder)}`,
     );
-    return 130;
+    return exitCodeOf(interrupt.signal);
   }
   if (result.best) print(`best ${result.best.metric} ${short(result.best.value)} at step ${result.best.step}`);
   if (result.ended === 'early-stopping') print(`ended early after step ${result.step}: no better evaluation`);
@@ -123,7 +122,7 @@ async function followTraining(start: (options: TrainerOptions) => Promise<Traini
   using interrupt = onInterrupt();
   using run = await start({ signal: interrupt.signal });
   await run.finish();
-  return run.result?.ended === 'interrupted' ? 130 : 0;
+  return run.result?.ended === 'interrupted' ? exitCodeOf(interrupt.signal) : 0;
 }
 
 /** The measures of an evaluation in one line; those with two names appear once. */

@@ -5,6 +5,7 @@
  *     const progress = consoleProgress();
  *     await work({ progress });   //  training  ████████░░░░  64%  128/200 steps  41.2/s  2 s left  loss 0.231
  */
+import { isLaunched } from '../../dist/beat.ts';
 import { readPlace } from '../../dist/place.ts';
 import type { Progress, ProgressTask } from '../../progress.ts';
 import { hideLive, type LiveLine, showLive, visible } from './print.ts';
@@ -18,15 +19,19 @@ export interface ConsoleOptions {
 
 type Values = Record<string, number | string>;
 
+/** Of several ranks the first has the console. */
+export const hasConsole = (): boolean => (readPlace(process.env)?.rank ?? 0) === 0;
+
+/** What is said once: by the first rank, and not where `attune launch`, which all ranks hear it from, has said it. */
+export const ifUnsaid = <Say>(say: Say): Say | undefined => (hasConsole() && !isLaunched() ? say : undefined);
+
 const REDRAW_MS = 100;
 const PLAIN_LINE_MS = 5_000;
 const BAR_WIDTH = 20;
 
 export function consoleProgress(options: ConsoleOptions = {}): Progress {
   const { stream = process.stderr, now = () => performance.now() } = options;
-  // Of several ranks the first has the console.
-  if ((readPlace(process.env)?.rank ?? 0) > 0)
-    return { start: () => ({ advance: () => {}, done: () => {} }) as ProgressTask };
+  if (!hasConsole()) return { start: () => ({ advance: () => {}, done: () => {} }) as ProgressTask };
   return {
     start: (label, total, unit = '', before = 0) => startTask({ label, total, unit, before }, stream, now),
   };

@@ -5,6 +5,8 @@
  *     const interrupt = onInterrupt((signal) => tell(`${signal}: saving; press Ctrl-C again to leave at once`));
  *     try { await trainReward(config, { signal: interrupt.signal }); } finally { interrupt.dispose(); }
  */
+import { exitSignals, signalExitCodes } from '../../exit-codes.ts';
+
 export interface Interrupt extends Disposable {
   readonly signal: AbortSignal;
   dispose(): void;
@@ -16,9 +18,6 @@ export interface SignalSource {
   removeListener(name: NodeJS.Signals, listener: (name: NodeJS.Signals) => void): unknown;
   exit(code: number): void;
 }
-
-/** Exit codes by the shell's convention: 128 + the signal's number. */
-const exitCodes: Partial<Record<NodeJS.Signals, number>> = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 };
 
 /**
  * One Ctrl-C may arrive several times: from the terminal, and passed on by npm and by the process that started this one. What
@@ -32,7 +31,7 @@ export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: Sig
   const listener = (name: NodeJS.Signals) => {
     if (controller.signal.aborted) {
       // SIGTERM is often sent repeatedly by schedulers; only a person's second Ctrl-C means "now".
-      if (name === 'SIGINT' && performance.now() - first > ONE_KEYSTROKE_MS) source.exit(exitCodes[name] ?? 1);
+      if (name === 'SIGINT' && performance.now() - first > ONE_KEYSTROKE_MS) source.exit(signalExitCodes[name] ?? 1);
       return;
     }
     first = performance.now();
@@ -40,10 +39,9 @@ export function onInterrupt(notify?: (name: NodeJS.Signals) => void, source: Sig
     controller.abort(name);
     notify?.(name);
   };
-  const names = Object.keys(exitCodes) as NodeJS.Signals[];
-  for (const name of names) source.on(name, listener);
+  for (const name of exitSignals) source.on(name, listener);
   const dispose = () => {
-    for (const name of names) source.removeListener(name, listener);
+    for (const name of exitSignals) source.removeListener(name, listener);
   };
   return { signal: controller.signal, dispose, [Symbol.dispose]: dispose };
 }

@@ -67,6 +67,6 @@ it.concurrent('passes on the signal that it got', async () => {
     tell: (line) => said.push(line) === 2 && stop.abort('SIGTERM'),
     signal: stop.signal,
   });
-  expect(code).toBe(130);
+  expect(code).toBe(143);
   expect(said.slice(2).sort()).toEqual(['[rank 2] SIGTERM', '[rank 3] SIGTERM']);
 });

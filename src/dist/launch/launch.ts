@@ -9,6 +9,7 @@ import { availableParallelism } from 'node:os';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { exitCodeOf, signalOf } from '../../exit-codes.ts';
 import { beatFd, type Report } from '../beat.ts';
 import { freePort } from '../meeting.ts';
 import { culpritOf, type EndedRank, verdictOn } from './verdict.ts';
@@ -59,9 +60,6 @@ interface Rank extends EndedRank {
   silent: Promise<unknown>;
 }
 
-/** Signals by which a launch is asked to end. */
-const exitSignals: readonly NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM'];
-
 /** Runs all ranks of this machine once. */
 export async function launchRanks(options: LaunchOptions): Promise<LaunchResult> {
   const { nproc, nnodes, nodeRank, tell, signal } = options;
@@ -90,8 +88,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   };
   // The ranks get the signal that the launcher got.
   const onAbort = () => {
-    const name = exitSignals.find((each) => each === signal?.reason) ?? 'SIGINT';
-    for (const { child } of ranks) child.kill(name);
+    for (const { child } of ranks) child.kill(signalOf(signal as AbortSignal));
   };
   process.on('exit', endAtOnce);
   signal?.addEventListener('abort', onAbort);
@@ -104,7 +101,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
     // Ranks that meet the same mistake come to it at different times.
     const isMistake = failed.culprit?.error?.code === 2;
     await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isMistake ? 'mistake' : 'failure');
-    if (signal?.aborted) return { ...result, code: 130 };
+    if (signal?.aborted) return { ...result, code: exitCodeOf(signal) };
     return { ...result, ...(failed.culprit ? verdictOn(failed.culprit, ranks) : { code: 1, failure: failed.hangs }) };
   } finally {
     signal?.removeEventListener('abort', onAbort);

@@ -3,6 +3,7 @@
  * may be closed meanwhile; the run is found again in its folder.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { wasAsked } from '../../exit-codes.ts';
 import { openRun } from '../../runs/index.ts';
 import type { StartAnswer } from '../api/train.ts';
 import { argumentsOf } from '../commands/command-line.ts';
@@ -47,7 +48,7 @@ export async function startTraining(
     for (const line of lines.next()) handle.line(line);
     if (handle.job.runId === undefined) findRun(parts.catalogue, child.pid, handle);
     if (ended === 0) handle.end('done');
-    else if (ended === 130) handle.end('cancelled');
+    else if (wasAsked(ended)) handle.end('cancelled');
     else handle.end('failed', { error: lastWords(handle.job.lines) });
   };
   void watch();
