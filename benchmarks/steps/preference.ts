@@ -51,7 +51,7 @@ export async function dpoSteps(
       const examples = next;
       next = fresh();
       const totals = await objective.totals(examples);
-      const ahead = () => objective.startReference(next);
+      const ahead = async () => () => objective.startReference(next);
       await update([examples], (part) => objective.backward(part, totals), { ahead });
       return { examples: PAIRS, epoch: 0 };
     },

@@ -93,7 +93,7 @@ function masterOf(env: Environment): { host: string; port: number } {
   const port = env.MASTER_PORT ?? env.PET_MASTER_PORT;
   if (host === undefined)
     throw new UserError(
-      'RANK and WORLD_SIZE say that this is one of several processes, but MASTER_ADDR is not set: the address of rank 0. Start it with attune launch or torchrun, or set it.',
+      'The environment says that this is one of several processes (RANK and WORLD_SIZE, or PET_NNODES), but MASTER_ADDR is not set: the address of rank 0. Start it with attune launch or torchrun, or set it.',
     );
   return { host, port: port === undefined ? 29500 : portOf(port) };
 }

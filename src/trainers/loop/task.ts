@@ -31,10 +31,11 @@ export interface UpdateHints<Batch> {
   /** How much work a micro-batch is, where ranks share them; all the same unless given. */
   cost?: (batch: Batch) => number;
   /**
-   * Starts work of the next step that does not depend on this update. It is called once the update is queued and before its numbers
-   * are read, where that keeps a device busy: on CUDA, with one rank. What throws in it is left to the next step.
+   * Prepares work of the next step that does not depend on this update, and returns what starts it: that is called once the update is
+   * queued and before its numbers are read. Neither is called but where it keeps a device busy: on CUDA, with one rank. What throws
+   * in them is left to the next step.
    */
-  ahead?: () => void;
+  ahead?: () => Promise<() => void>;
 }
 
 /** Metrics of a micro-batch: they are summed, except maxima, whose names end in `_max` (src/algorithms/metrics.ts). */

@@ -77,7 +77,9 @@ export class GradientSums {
     if (this.#isAlone && !exact && worksAhead) {
       const sums = await this.#alone(work);
       this.#seedNext(work);
-      const updated = this.#updateAhead(sums, maxNorm, work.ahead);
+      // Prepared while the device still computes.
+      const startNext = await work.ahead?.().catch(() => undefined);
+      const updated = this.#updateAhead(sums, maxNorm, startNext);
       if (updated !== null) return updated;
       return this.#updateWith(sums.read(), maxNorm);
     }
@@ -96,7 +98,7 @@ export class GradientSums {
    * are read while it updates. The device would be idle twice in a step otherwise, for as long as the host takes to prepare the
    * next launch over all parameters. null where the gradients are not of one device.
    */
-  #updateAhead(sums: MetricSums, maxNorm: number, ahead: (() => void) | undefined): Updated | null {
+  #updateAhead(sums: MetricSums, maxNorm: number, startNext: (() => void) | undefined): Updated | null {
     const { optimizer } = this.#options;
     return scope(() => {
       const squares = gradSquares(optimizer.parameters);
@@ -109,7 +111,7 @@ export class GradientSums {
       const update = () => {
         optimizer.step(factor);
         optimizer.zeroGrad();
-        startNext(ahead);
+        withoutThrowing(startNext);
       };
       const read = () => ({ metrics: sums.read(), norm: Math.sqrt(squares.item()) });
       const { metrics, norm } = this.#besides(device, update, read);
@@ -301,9 +303,9 @@ export class GradientSums {
 }
 
 /** The update is under way, so nothing may be thrown: the next step meets the same error when it does this work itself. */
-function startNext(ahead: (() => void) | undefined): void {
+function withoutThrowing(start: (() => void) | undefined): void {
   try {
-    ahead?.();
+    start?.();
   } catch {}
 }
 

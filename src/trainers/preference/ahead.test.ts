@@ -1,52 +1,26 @@
 /** Work of the next step that is started before a step's numbers are read, as it is on CUDA: nothing but the order may change. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { preferenceRows } from '../../../tests/support/preference-rows.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { type Given, preferenceTrainings } from '../../../tests/support/preference-training.ts';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
-import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { liveTensors, scope } from '../../tensor/index.ts';
+import { StepBatches } from '../batches/step-batches.ts';
 import { ModelReference } from '../reference/reference.ts';
 import { PreferenceObjective } from './objective.ts';
-import { trainPreference } from './preference.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'attune-ahead-'));
-const model = join(folder, 'model');
-let runs = 0;
+const { start } = preferenceTrainings();
 
-beforeAll(async () => {
-  process.env.ATTUNE_CACHE = join(folder, 'cache');
-  await tinyModel(model);
-});
-afterAll(() => rmSync(folder, { recursive: true }));
-
-type Given = Partial<Parameters<typeof trainPreference>[0]>;
-type Watched = { plain?: boolean; stopAfter?: number };
+type Watched = { plain?: boolean; stopAfter?: number; worksAhead?: boolean };
 
 /** `plain`: the next step's reference is not started ahead. */
-async function train({ plain = false, stopAfter = Number.POSITIVE_INFINITY, ...given }: Given & Watched = {}) {
-  using run = await trainPreference(
-    {
-      model,
-      dataset: preferenceRows(40),
-      device: 'cpu',
-      dtype: 'float32',
-      lr: 3e-3,
-      batchSize: 4,
-      gradAccum: 2,
-      maxSteps: 5,
-      evalSteps: -1,
-      saveModel: false,
-      reportTo: ['none'],
-      outputDir: join(folder, 'runs'),
-      runName: `r${runs++}`,
-      ...given,
-    },
-    { cache: false, run: { curves: false }, worksAhead: true },
-  ).open();
-  const start = vi.spyOn(PreferenceObjective.prototype, 'startReference');
-  if (plain) start.mockImplementation(() => {});
+async function train({
+  plain = false,
+  stopAfter = Number.POSITIVE_INFINITY,
+  worksAhead = true,
+  ...given
+}: Given & Watched = {}) {
+  using run = await start({ maxSteps: 5, ...given }, { worksAhead });
+  const ahead = vi.spyOn(PreferenceObjective.prototype, 'startReference');
+  if (plain) ahead.mockImplementation(() => {});
   const metrics: Record<string, number>[] = [];
   try {
     for await (const step of run) {
@@ -55,7 +29,7 @@ async function train({ plain = false, stopAfter = Number.POSITIVE_INFINITY, ...g
       if (step.step === stopAfter) break;
     }
   } finally {
-    start.mockRestore();
+    ahead.mockRestore();
   }
   const weights = scope(() => Array.from(run.model.trainable(), ([name, weight]) => [name, weight.detach().numbers()]));
   return { metrics, weights: Object.fromEntries(weights), folder: run.folder };
@@ -98,6 +72,14 @@ describe('a step that starts the next one’s reference', () => {
     expect(await calls({ stopAfter: 1, plain: true })).toBe(1);
     expect(await calls({ stopAfter: 1 })).toBe(2);
     expect(await calls({})).toBe(5);
+  });
+
+  it('reads the next step’s batches only where something is started ahead', async () => {
+    using peek = vi.spyOn(StepBatches.prototype, 'peek');
+    await train({ worksAhead: false });
+    expect(peek).not.toHaveBeenCalled();
+    await train();
+    expect(peek).toHaveBeenCalledTimes(4);
   });
 
   it('leaves an error of that work to the next step', async () => {

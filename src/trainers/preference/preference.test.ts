@@ -1,8 +1,8 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { preferenceRows, unpairedRows } from '../../../tests/support/preference-rows.ts';
+import { type Given, preferenceTrainings } from '../../../tests/support/preference-training.ts';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
 import { liveTensors } from '../../tensor/index.ts';
@@ -10,39 +10,10 @@ import type { TrainStep } from '../loop/loop.ts';
 import type { TrainingRun } from '../loop/training-run.ts';
 import { type PreferenceTrainerOptions, trainPreference } from './preference.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'attune-preference-'));
-const model = join(folder, 'model');
-let runs = 0;
-
-beforeAll(async () => {
-  process.env.ATTUNE_CACHE = join(folder, 'cache');
-  await tinyModel(model);
-});
-afterAll(() => rmSync(folder, { recursive: true }));
-
-type Given = Parameters<typeof trainPreference>[0];
-
-const start = (given: Given, options: PreferenceTrainerOptions = {}) =>
-  trainPreference(
-    {
-      model,
-      dataset: preferenceRows(40),
-      device: 'cpu',
-      dtype: 'float32',
-      lr: 3e-3,
-      lrSchedule: 'constant',
-      batchSize: 4,
-      gradAccum: 2,
-      maxSteps: 4,
-      evalSteps: -1,
-      saveModel: false,
-      reportTo: ['none'],
-      outputDir: join(folder, 'runs'),
-      runName: `r${runs++}`,
-      ...given,
-    },
-    { cache: false, run: { curves: false }, ...options },
-  ).open();
+const trainings = preferenceTrainings();
+const { folder, model } = trainings;
+const start = (given: Given, options?: PreferenceTrainerOptions) =>
+  trainings.start({ lrSchedule: 'constant', ...given }, options);
 
 const weightsOf = (run: TrainingRun) =>
   new Map(Array.from(run.model.trainable(), ([name, parameter]) => [name, parameter.detach().numbers()]));

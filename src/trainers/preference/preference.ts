@@ -246,8 +246,10 @@ function preferenceTask(parts: TaskParts): Task {
       const totals = await objective.totals(examples.flat());
       const cost = (part: readonly PreferenceExample[]) => part.flat().reduce((sum, { ids }) => sum + ids.length, 0);
       // The reference is not what the update changes, unless it moves: it can begin with the next step's examples.
-      const next = number < steps.totalSteps && !moves(number + 1) ? examplesOf(await steps.peek()) : [];
-      const ahead = () => objective.startReference(next.flat());
+      const ahead = async () => {
+        const next = number < steps.totalSteps && !moves(number + 1) ? examplesOf(await steps.peek()) : [];
+        return () => objective.startReference(next.flat());
+      };
       await update(examples, (part) => objective.backward(part, totals), { cost, ahead });
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       return {
