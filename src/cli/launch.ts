@@ -2,11 +2,13 @@
  * `attune launch --nproc N -- <attune command>`: several processes that train together, on one machine or on several. With
  * --max-restarts, a launch that failed goes on from the run's last checkpoint.
  */
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { launchRanks } from '../dist/launch/launch.ts';
 import { addressesOf, checkIsHere, checkPort } from '../dist/meeting.ts';
+import { startSeconds } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { Attempts } from './options/attempts.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -67,11 +69,11 @@ export function register(program: Command): void {
     });
 }
 
-/** `patienceMs`: for how long to ask again for an address that is not known yet. */
+/** `isPod`: an operator starts the machines; their names may not be known yet, and it may have started them before. */
 export async function launchCommand(
   command: readonly string[],
   flags: Flags,
-  { patienceMs = 0 }: { patienceMs?: number } = {},
+  { isPod = false }: { isPod?: boolean } = {},
 ): Promise<number> {
   const nproc = whole('--nproc', flags.nproc, 1);
   const nnodes = whole('--nnodes', flags.nnodes, 1);
@@ -87,13 +89,16 @@ export async function launchCommand(
       `attune launch runs ${together.map((name) => `"${name}"`).join(', ')} in several processes; "${command[0]}" is none of them.`,
     );
   const masterPort = flags.masterPort === undefined ? undefined : whole('--master-port', flags.masterPort, 1, 65535);
-  const addresses = await addressesOf(flags.masterAddr, { patienceMs });
+  for (const line of crowdNotes(nproc)) tell(line);
+  if (isDryRun(command)) return runOnce(command);
+  const addresses = await addressesOf(flags.masterAddr, { patienceMs: isPod ? 1000 * startSeconds(process.env) : 0 });
   if (nnodes === 1) checkIsHere(flags.masterAddr, addresses);
   if (nodeRank === 0 && masterPort !== undefined) checkPort(masterPort);
   using interrupt = onInterrupt((signal) =>
     tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),
   );
   const restarts = whole('--max-restarts', flags.maxRestarts, 0);
+  const before = Number(process.env.ATTUNE_ATTEMPT ?? 0) + Number(isPod);
   const attempts = new Attempts(command);
   let args = [...command];
   for (let attempt = 0; ; attempt++) {
@@ -105,7 +110,8 @@ export async function launchCommand(
       ...(masterPort === undefined ? {} : { masterPort }),
       endSeconds: whole('--timeout', flags.timeout, 1),
       hangSeconds: whole('--hang-timeout', flags.hangTimeout, 0),
-      command: [process.execPath, join(fileURLToPath(new URL('../..', import.meta.url)), 'bin/attune.mjs'), ...args],
+      attempt: before + attempt,
+      command: attuneWith(args),
       tell,
       signal: interrupt.signal,
     });
@@ -117,7 +123,7 @@ export async function launchCommand(
     if (result.code === 2) return result.code;
     if (attempt >= restarts) {
       const way = attempts.wayOn(result.folder);
-      if (way !== undefined) tell(`attune launch: the last checkpoint is whole; the same command with ${way} goes on`);
+      if (way !== undefined) tell(`attune launch: ${way}`);
       return result.code;
     }
     args = attempts.after(result.folder);
@@ -125,6 +131,41 @@ export async function launchCommand(
       `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,
     );
   }
+}
+
+const attuneWith = (args: readonly string[]) => [
+  process.execPath,
+  join(fileURLToPath(new URL('../..', import.meta.url)), 'bin/attune.mjs'),
+  ...args,
+];
+
+const isDryRun = (command: readonly string[]) => command.some((arg) => /^--dry[-_]run(=true)?$/.test(arg));
+
+/** A plan is the same for every process: one is asked. */
+async function runOnce(command: readonly string[]): Promise<number> {
+  using interrupt = onInterrupt();
+  const { code, mistake, failure } = await launchRanks({
+    ...{ nproc: 1, nnodes: 1, nodeRank: 0, masterAddr: launchDefaults.masterAddr },
+    ...{ endSeconds: Number(launchDefaults.timeout), hangSeconds: 0 },
+    command: attuneWith(command),
+    tell,
+    signal: interrupt.signal,
+  });
+  if (failure !== undefined) tell(mistake ?? `attune launch: ${failure}.`);
+  return code;
+}
+
+/** More processes than cores are not an error, and rarely what somebody wants. */
+export function crowdNotes(
+  nproc: number,
+  cores = availableParallelism(),
+  threads = process.env.ATTUNE_THREADS ?? '1',
+): string[] {
+  if (nproc <= cores) return [];
+  const each = `${threads} ${threads === '1' ? 'thread' : 'threads'}`;
+  return [
+    `Attention: ${nproc} processes on ${cores} ${cores === 1 ? 'core' : 'cores'}: each gets ${each}, and they take turns. On CPUs, more than ${cores} make nothing faster, and each needs memory of its own.`,
+  ];
 }
 
 function whole(name: string, text: string, least: number, most = Number.MAX_SAFE_INTEGER): number {

@@ -4,7 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { report } from '../dist/beat.ts';
-import { checkPlace, devicesOf, gpusInstalled, nodeOf, readPlace, startSeconds } from '../dist/place.ts';
+import { checkPlace, devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { speakTo } from '../spelling.ts';
@@ -153,8 +153,7 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
   const node = nodeOf(process.env, gpusInstalled());
   if (node === undefined) return undefined;
   const { launchCommand, launchDefaults } = await import('./launch.ts');
-  // A pod may start before the name of the first one is known.
-  return launchCommand(args, { ...launchDefaults, ...node }, { patienceMs: 1000 * startSeconds(process.env) });
+  return launchCommand(args, { ...launchDefaults, ...node }, { isPod: true });
 }
 
 /** Says why the command ends, and returns its exit code. One of several ranks tells its launcher, which says it once. */

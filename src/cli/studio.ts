@@ -123,7 +123,7 @@ function offered({ name, description, schema, examples = [], plan }: TrainVerb<C
     description,
     schema,
     examples,
-    check: (resolved: ResolvedRun<ConfigSchema>) => checkPlaces(resolved),
+    check: (resolved: ResolvedRun<ConfigSchema>) => checkPlaces(resolved, schema),
     plan: (resolved) => plan(resolved, {}),
   };
 }

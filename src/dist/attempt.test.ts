@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { native } from '../tensor/engine/native.ts';
-import { commandOfAttempt, type RunFolder, tellFolder } from './attempt.ts';
+import { commandOfAttempt, tellFolder } from './attempt.ts';
+import type { RunFolder } from './beat.ts';
 import { freePort } from './meeting.ts';
 import { SharedStore } from './store.ts';
 
@@ -25,7 +26,7 @@ it("goes on with the run of the attempt before, which torchrun's store has kept"
   };
   expect(await commandOfAttempt(command, goOn, rank(1, 0))).toEqual(command);
   await tellFolder({ path: 'runs/a', isNew: true }, rank(0, 0));
-  await agent.abort(0, 'rank 1 was killed');
+  await agent.abort({ rank: 0, reason: 'rank 1 was killed' });
   // Rank 0 decides, the other waits for it.
   const resumed = [...command, '--resume-from', 'runs/a'];
   const second = commandOfAttempt(command, goOn, rank(1, 1));

@@ -3,15 +3,9 @@
  * which keeps it and changes the command. torchrun starts the same command again, but its store outlives the ranks: the folder is
  * left there, and rank 0 of the next attempt says how the command goes on.
  */
-import { report } from './beat.ts';
+import { type RunFolder, report } from './beat.ts';
 import { type Place, readPlace, startSeconds } from './place.ts';
 import { SharedStore } from './store.ts';
-
-/** A run's folder, and whether the ranks made it. */
-export interface RunFolder {
-  path: string;
-  isNew: boolean;
-}
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -21,11 +15,11 @@ const commandKey = 'attune/command';
 /** What all attempts see; keys of one attempt have its prefix. */
 const ofAllAttempts = (place: Place, env: Environment) => SharedStore.ofAgent(place, '', 1000 * startSeconds(env));
 
-/** Tells whoever may start the ranks anew where the run is. By rank 0. */
+/** Tells whoever may start the ranks anew where the run is: the first rank of each machine its launcher, rank 0 torchrun. */
 export async function tellFolder(folder: RunFolder, env: Environment = process.env): Promise<void> {
-  report({ folder });
   const place = readPlace(env);
-  if (!place?.hasStore) return;
+  if ((place?.localRank ?? 0) === 0) report({ folder });
+  if (!place?.hasStore || place.rank !== 0) return;
   const store = await ofAllAttempts(place, env);
   const before = await readFolder(store);
   // Not new to an attempt that goes on in it, but new to this launch.

@@ -7,6 +7,12 @@ import { fstatSync, writeSync } from 'node:fs';
 /** The pipe's number in a rank. */
 export const beatFd = 3;
 
+/** A run's folder, and whether the ranks made it. */
+export interface RunFolder {
+  path: string;
+  isNew: boolean;
+}
+
 export interface Report {
   /** Grows with turns of the event loop, native calls and bytes read or written: as long as it does, the rank works. */
   done?: number;
@@ -15,7 +21,7 @@ export interface Report {
   /** Whether that thread runs or waits for a core, and the seconds that it has run. */
   runs?: boolean;
   cpu?: number;
-  folder?: { path: string; isNew: boolean };
+  folder?: RunFolder;
   /** Why the rank ends, and its exit code. The launcher shows it: once, where several ranks say the same. */
   error?: { text: string; code: number };
 }

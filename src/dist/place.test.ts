@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { UserError } from '../errors.ts';
-import { checkPlace, devicesOf, hostsOf, nodeOf, readPlace } from './place.ts';
+import { checkPlace, devicesOf, hostsOf, isStartedAgain, nodeOf, readPlace } from './place.ts';
 
 const master = { MASTER_ADDR: 'node0', MASTER_PORT: '1234' };
 
@@ -90,6 +90,16 @@ it('starts the ranks of a machine that an operator has given one process', () =>
   expect(nodeOf({ PET_NNODES: '1', PET_NODE_RANK: '0', PET_NPROC_PER_NODE: '1' }, 0)).toBeUndefined();
   expect(nodeOf({ ...pod, LOCAL_RANK: '0' }, 8)).toBeUndefined();
   expect(nodeOf({}, 8)).toBeUndefined();
+});
+
+it('knows a command that may have been started before', () => {
+  const rank = { RANK: '0', WORLD_SIZE: '2', LOCAL_RANK: '0', ...master };
+  for (const env of [{}, rank, { ...rank, ATTUNE_ATTEMPT: '0', TORCHELASTIC_RESTART_COUNT: '0' }])
+    expect(isStartedAgain(env), JSON.stringify(env)).toBe(false);
+  for (const name of ['ATTUNE_ATTEMPT', 'TORCHELASTIC_RESTART_COUNT', 'SLURM_RESTART_COUNT'])
+    expect(isStartedAgain({ ...rank, [name]: '2' }), name).toBe(true);
+  expect(isStartedAgain({ RANK: '0', WORLD_SIZE: '1' })).toBe(true);
+  expect(isStartedAgain({ PET_NNODES: '1' })).toBe(true);
 });
 
 it('expands lists of machines as Slurm writes them', () => {

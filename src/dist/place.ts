@@ -62,6 +62,20 @@ const isSeveral = (text: string | undefined) => text !== undefined && text !== '
 /** Which of its job's pods this is. */
 const nodeNumber = (env: Environment) => env.PET_NODE_RANK ?? env.RANK;
 
+/**
+ * Whether whoever started this process may have started the same command before: `attune launch` and torchrun after a failure, Slurm where
+ * it queued the job again, an operator, which starts pods anew and counts nothing.
+ */
+export function isStartedAgain(env: Environment): boolean {
+  const counts = [env.ATTUNE_ATTEMPT, env.TORCHELASTIC_RESTART_COUNT, env.SLURM_RESTART_COUNT];
+  return counts.some((count) => Number(count) > 0) || isPod(env);
+}
+
+/** Whether an operator has started this process, as one of its pods. */
+export const isPod = (env: Environment): boolean =>
+  env.LOCAL_RANK === undefined &&
+  (env.PET_NNODES !== undefined || (env.RANK !== undefined && env.WORLD_SIZE !== undefined));
+
 /** Seconds to wait for all ranks at the start. */
 export const startSeconds = (env: Environment): number => seconds(env.ATTUNE_DIST_START, 300);
 

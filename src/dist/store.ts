@@ -5,7 +5,7 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError, UserError } from '../errors.ts';
 import { native } from '../tensor/engine/native.ts';
-import { WorldError } from './failure.ts';
+import { endedBy, type Farewell, WorldError } from './failure.ts';
 import { checkPort, portInUse } from './meeting.ts';
 import type { Place } from './place.ts';
 
@@ -70,7 +70,7 @@ export class SharedStore {
           ? `two processes were started as rank ${rank}: each needs a RANK of its own.`
           : undefined;
     if (fault === undefined) return;
-    await this.abort(rank, fault);
+    await this.abort({ rank, reason: fault });
     throw new WorldError(`The processes do not fit together: ${fault}`);
   }
 
@@ -143,18 +143,18 @@ export class SharedStore {
   }
 
   /** Tells every rank that this one gives up, and why. */
-  async abort(rank: number, reason: string): Promise<void> {
-    if ((await this.get(abortKey)) === undefined) await this.set(abortKey, JSON.stringify({ rank, reason }));
+  async abort(farewell: Farewell): Promise<void> {
+    if ((await this.get(abortKey)) === undefined) await this.set(abortKey, JSON.stringify(farewell));
   }
 
-  async aborted(): Promise<{ rank: number; reason: string } | undefined> {
+  async aborted(): Promise<Farewell | undefined> {
     const text = await this.get(abortKey);
-    return text === undefined ? undefined : (JSON.parse(text) as { rank: number; reason: string });
+    return text === undefined ? undefined : (JSON.parse(text) as Farewell);
   }
 
   async throwIfAborted(): Promise<void> {
     const aborted = await this.aborted();
-    if (aborted !== undefined) throw new WorldError(`Rank ${aborted.rank} has ended the run: ${aborted.reason}`);
+    if (aborted !== undefined) throw endedBy(aborted);
   }
 }
 

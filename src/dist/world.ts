@@ -7,9 +7,10 @@
  *     if (world.isFirst) write(rows);
  */
 import { deserialize, serialize } from 'node:v8';
+import { UserError } from '../errors.ts';
 import { native } from '../tensor/engine/native.ts';
 import { type Device, keep, scope, type Tensor, tensor, zeros } from '../tensor/index.ts';
-import { WorldError } from './failure.ts';
+import { endedBy, WorldError } from './failure.ts';
 import { Group } from './group.ts';
 import { startWatching } from './heartbeat.ts';
 import { leaveInOrder } from './leave.ts';
@@ -184,16 +185,15 @@ export class SharedWorld implements World {
   async fail(error: Error): Promise<void> {
     this.hasFailed = true;
     // Where the store is gone, its owner is: nothing is left to tell.
-    await this.#store.abort(this.rank, error.message).catch(() => {});
+    const farewell = { rank: this.rank, reason: error.message, isMistake: error instanceof UserError };
+    await this.#store.abort(farewell).catch(() => {});
   }
 }
 
 /** A rank that gave up has said why; a lost connection is only what the others see of it. */
 async function reasonOf(store: SharedStore, error: Error): Promise<Error> {
   const aborted = await store.aborted().catch(() => undefined);
-  return new WorldError(
-    aborted === undefined ? error.message : `Rank ${aborted.rank} has ended the run: ${aborted.reason}`,
-  );
+  return aborted === undefined ? new WorldError(error.message) : endedBy(aborted);
 }
 
 const isLoopback = (host: string) => host === 'localhost' || host.startsWith('127.');

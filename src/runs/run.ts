@@ -20,6 +20,7 @@ import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } 
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
+import { mayStartOver, startOver } from './start-over.ts';
 import { RolloutStore } from './store/rollouts.ts';
 import { versions } from './versions.ts';
 
@@ -67,6 +68,8 @@ export interface RunOptions {
   resume?: { run: string; step: number };
   /** What to do if a run of this name exists; pipelines write to `<output_dir>/<model>` again. */
   existing?: 'refuse' | 'reuse';
+  /** The same command may have been started before: a run that it left without a checkpoint begins anew (start-over.ts). */
+  isAgain?: boolean;
 }
 
 export class Run {
@@ -222,11 +225,17 @@ export function followRun(folder: string, command: string): Run {
 }
 
 export async function createRun(options: RunOptions): Promise<Run> {
+  const { command, config, isAgain = false } = options;
+  const choice = {
+    ...options,
+    ...(isAgain ? { again: { command, config: withoutSecrets(config) as typeof config } } : {}),
+  };
   const folder = options.resume
     ? options.resume.run
-    : naming('--output-dir', options.outputDir, () => claimFolder(options));
-  const lock = naming('--output-dir', folder, () => lockRun(folder, options.command));
+    : naming('--output-dir', options.outputDir, () => claimFolder(choice));
+  const lock = naming('--output-dir', folder, () => lockRun(folder, command));
   try {
+    if (isAgain && options.existing !== 'reuse' && !options.resume) startOver(folder);
     return await openLocked(folder, lock, options);
   } catch (error) {
     lock.release();
@@ -248,7 +257,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
   writeJson(join(folder, 'versions.json'), await versions(options.seed));
 
   // In a reused folder, rows of the earlier run are dropped.
-  const keptTo = resumedAt ?? (options.existing === 'reuse' ? -1 : undefined);
+  const keptTo = resumedAt ?? (options.existing === 'reuse' || options.isAgain ? -1 : undefined);
   const sinks: MetricSink[] = [new JsonlMetrics(join(folder, 'metrics.jsonl'), { resumedAt: keptTo })];
   const reportTo = options.reportTo ?? ['tensorboard'];
   if (reportTo.includes('tensorboard')) {
@@ -306,22 +315,25 @@ const reasons: Record<string, string> = {
   ENAMETOOLONG: 'the name is too long',
 };
 
+export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing'> {
+  /** Written before the date and time of a run without a name. */
+  prefix?: string;
+  /** The run that may have been started before. */
+  again?: Pick<RunOptions, 'command' | 'config'>;
+}
+
 /** Checks a new run's folder before anything is created. */
-export function checkNewRun(options: Pick<RunOptions, 'outputDir' | 'runName' | 'existing'>): void {
-  const { outputDir, runName, existing } = options;
+export function checkNewRun(options: FolderChoice): void {
+  const { outputDir, runName, existing, again } = options;
   if (runName === undefined) return;
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
   const folder = join(outputDir, runName);
   if (existing === 'reuse' || !existsSync(folder)) return;
+  if (again !== undefined && mayStartOver(folder, again)) return;
   // Suggests resuming only if there is a checkpoint.
   const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
-}
-
-export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing'> {
-  /** Written before the date and time of a run without a name. */
-  prefix?: string;
 }
 
 /**

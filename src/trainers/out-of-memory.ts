@@ -2,7 +2,7 @@
  * Running out of memory, in words: what was being done, what it needed, what is free, and the options that would help most,
  * with what each saves by the memory plan.
  */
-import { WorldError } from '../dist/failure.ts';
+import { WorldError, WorldMistake } from '../dist/failure.ts';
 import { AttuneError } from '../errors.ts';
 import { type Device, freeBytes } from '../tensor/index.ts';
 
@@ -24,7 +24,9 @@ const words = /out of memory|can't allocate memory|cannot allocate memory|bad_al
 
 /** Whether this process ran out of memory: not what has been explained already, nor another rank's words. */
 export const isOutOfMemory = (error: unknown): error is Error =>
-  error instanceof Error && !(error instanceof OutOfMemory || error instanceof WorldError) && words.test(error.message);
+  error instanceof Error &&
+  ![OutOfMemory, WorldError, WorldMistake].some((known) => error instanceof known) &&
+  words.test(error.message);
 
 /** An out-of-memory error that has been explained. */
 export class OutOfMemory extends AttuneError {

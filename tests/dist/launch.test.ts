@@ -94,6 +94,32 @@ it.concurrent('says the mistake of a user once, and what launch is for', async (
   expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
 }, 900_000);
 
+it.concurrent('asks one process for a plan, however many there shall be', async () => {
+  const planned = bed.launch(['--nproc', '99'], bed.train('planned', 4, '--dry-run'));
+  let most = 0;
+  while (planned.child.exitCode === null) {
+    most = Math.max(most, ranksOf(planned).length);
+    await sleep(20);
+  }
+  expect(await planned.code, planned.said()).toBe(0);
+  expect(most).toBe(1);
+  expect(planned.said()).toMatch(/^Attention: 99 processes on \d+ cores?: each gets 1 thread, and they take turns/m);
+  expect(planned.said()).toMatch(/Steps +4/);
+}, 900_000);
+
+it.concurrent('refuses one of two launches that take the same name, as a mistake, and the other is not disturbed', async () => {
+  const twins = [0, 1].map(() => bed.launch(['--nproc', '2', '--max-restarts', '1'], bed.train('twins', 8)));
+  const codes = await Promise.all(twins.map(({ code }) => code));
+  const said = twins.map((twin) => twin.said());
+  expect(codes.toSorted(), said.join('\n')).toEqual([0, 2]);
+  const refused = said[codes.indexOf(2)] as string;
+  expect(refused.match(/The run \S+ exists/g)).toHaveLength(1);
+  expect(refused).not.toMatch(/rank \d|restart/);
+  const steps = readMetrics(join(bed.run('twins'), 'metrics.jsonl')).map(({ step }) => step);
+  expect(steps).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  expect(bed.weights('twins').length).toBeGreaterThan(0);
+}, 900_000);
+
 it.concurrent('examines the ranks of a launch', async () => {
   const doctor = bed.launch(['--nproc', '2'], ['doctor', '--dist', '--json']);
   expect(await doctor.code, doctor.said()).toBe(0);

@@ -57,9 +57,15 @@ it('tells how a launch that is not started again goes on', () => {
   const folder = { path, isNew: true };
   expect(new Attempts(command).wayOn(undefined)).toBeUndefined();
   expect(new Attempts(command).wayOn(folder)).toBeUndefined();
-  expect(new Attempts(['train', '--config', 'p.yaml']).wayOn(folder)).toBe('--resume');
+  const pipeline = new Attempts(['train', '--config', 'p.yaml']);
+  expect(pipeline.wayOn(undefined)).toBeUndefined();
+  expect(pipeline.wayOn(folder)).toBe(
+    `${path} has no checkpoint; the same command with --resume goes on with the models that are not finished`,
+  );
   mkdirSync(join(path, 'step-5'));
+  const last = `the last checkpoint is ${join(path, 'step-5')}; the same command with`;
+  expect(pipeline.wayOn(undefined)).toBe(`${last} --resume goes on from it`);
   const attempts = new Attempts(command);
-  expect(attempts.wayOn(folder)).toBe(`--resume-from ${path}`);
-  expect(attempts.wayOn(undefined)).toBe(`--resume-from ${path}`);
+  expect(attempts.wayOn(folder)).toBe(`${last} --resume-from ${path} goes on from it`);
+  expect(attempts.wayOn(undefined)).toBe(`${last} --resume-from ${path} goes on from it`);
 });

@@ -1,6 +1,6 @@
 /** The commands of a launch that is started again after a failure (`attune launch --max-restarts`). */
 import { existsSync, rmSync } from 'node:fs';
-import type { RunFolder } from '../../dist/attempt.ts';
+import type { RunFolder } from '../../dist/beat.ts';
 import { listCheckpoints } from '../../runs/checkpoints.ts';
 
 export class Attempts {
@@ -27,12 +27,17 @@ export class Attempts {
     return [...this.#command];
   }
 
-  /** The option with which the command goes on from the run's last checkpoint; undefined where there is none. */
+  /** How the command goes on from the run's last checkpoint, in words; undefined where there is nothing to go on with. */
   wayOn(folder: RunFolder | undefined): string | undefined {
     const known = this.#remember(folder);
     if (known === undefined) return undefined;
-    if (isPipeline(this.#command)) return '--resume';
-    return listCheckpoints(known.path).length > 0 ? `--resume-from ${known.path}` : undefined;
+    const last = listCheckpoints(known.path).at(-1)?.path;
+    if (isPipeline(this.#command))
+      return last === undefined
+        ? `${known.path} has no checkpoint; the same command with --resume goes on with the models that are not finished`
+        : `the last checkpoint is ${last}; the same command with --resume goes on from it`;
+    if (last === undefined) return undefined;
+    return `the last checkpoint is ${last}; the same command with --resume-from ${known.path} goes on from it`;
   }
 
   #remember(folder: RunFolder | undefined): RunFolder | undefined {

@@ -1,10 +1,19 @@
 /** Runs every `attune train` command: progress, evaluation lines, saving on Ctrl-C, the command to resume. */
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
+import { isStartedAgain } from '../../dist/place.ts';
 import { UserError } from '../../errors.ts';
 import { exitCodeOf } from '../../exit-codes.ts';
 import { otherNames } from '../../rollouts/metrics.ts';
-import { type ConfigSchema, checkNewRun, describe, kebabCase, type ResolvedRun, resolveRun } from '../../runs/index.ts';
+import {
+  type ConfigSchema,
+  checkNewRun,
+  describe,
+  kebabCase,
+  type ResolvedRun,
+  resolveRun,
+  savedConfig,
+} from '../../runs/index.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress, hasConsole, ifUnsaid } from '../terminal/console.ts';
@@ -32,7 +41,7 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
   command.action(async () => {
     const flags = { ...parentFlags(train, command, verb.schema), ...schemaFlags(command, verb.schema) };
     const resolved = await resolveRun(verb.schema, flags, `train ${verb.name}`);
-    checkPlaces(resolved);
+    checkPlaces(resolved, verb.schema);
     const speaks = hasConsole();
     for (const { path, reason } of speaks ? (resolved.resume?.skipped ?? []) : [])
       tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
@@ -67,9 +76,12 @@ function parentFlags(train: Command, command: Command, schema: ConfigSchema): Re
 }
 
 /** Finds what would stop the run at its start or first save, before anything is loaded. */
-export function checkPlaces<S extends ConfigSchema>({ config, resume }: ResolvedRun<S>): void {
+export function checkPlaces<S extends ConfigSchema>({ config, resume, command }: ResolvedRun<S>, schema: S): void {
   const { outputDir, logDir, rolloutsDir, runName } = config as Record<string, string | undefined>;
-  if (resume === undefined) checkNewRun({ outputDir: outputDir ?? '.', runName });
+  // Rank 0 makes the run: for the others its folder may be there already.
+  const again =
+    command !== undefined && isStartedAgain(process.env) ? { command, config: savedConfig(schema, config) } : undefined;
+  if (resume === undefined && hasConsole()) checkNewRun({ outputDir: outputDir ?? '.', runName, again });
   checkOutputFolder('--output-dir', resume?.run ?? outputDir);
   checkOutputFolder('--log-dir', logDir);
   checkOutputFolder('--rollouts-dir', rolloutsDir);

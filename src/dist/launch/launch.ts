@@ -10,9 +10,9 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { exitCodeOf, signalOf } from '../../exit-codes.ts';
-import { beatFd, type Report } from '../beat.ts';
+import { beatFd, type Report, type RunFolder } from '../beat.ts';
 import { freePort } from '../meeting.ts';
-import { culpritOf, type EndedRank, verdictOn } from './verdict.ts';
+import { culpritOf, type EndedRank, isEcho, verdictOn } from './verdict.ts';
 
 export interface LaunchOptions {
   /** Processes on this machine. */
@@ -26,6 +26,8 @@ export interface LaunchOptions {
   endSeconds: number;
   /** Seconds without progress after which a rank counts as hung; 0 = never. */
   hangSeconds: number;
+  /** How many attempts there may have been before this one; 0 unless given. */
+  attempt?: number;
   /** What each rank runs: a program and its arguments. */
   command: readonly string[];
   tell: (line: string) => void;
@@ -40,7 +42,7 @@ export interface LaunchResult {
   others?: string[];
   mistake?: string;
   /** The run's folder, and whether this launch made it, where rank 0 came so far. */
-  folder?: { path: string; isNew: boolean };
+  folder?: RunFolder;
 }
 
 interface Rank extends EndedRank {
@@ -78,6 +80,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       MASTER_ADDR: options.masterAddr,
       MASTER_PORT: String(port),
       ATTUNE_LAUNCH: id,
+      ATTUNE_ATTEMPT: String(options.attempt ?? 0),
     };
     return startRank(rank, options.command, env, tell, (report) => {
       if (report.folder !== undefined) result.folder = report.folder;
@@ -98,11 +101,13 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       result.code = Math.max(...ranks.map(({ ended }) => ended?.code ?? 0));
       return result;
     }
-    // Ranks that meet the same mistake come to it at different times.
-    const isMistake = failed.culprit?.error?.code === 2;
-    await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isMistake ? 'mistake' : 'failure');
+    const { culprit } = failed;
+    // Ranks that meet the same mistake come to it at different times, and so do those that see another one go and that one itself.
+    const isShared = culprit !== undefined && (culprit.error?.code === 2 || isEcho(culprit));
+    await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isShared ? 'mistake' : 'failure');
     if (signal?.aborted) return { ...result, code: exitCodeOf(signal) };
-    return { ...result, ...(failed.culprit ? verdictOn(failed.culprit, ranks) : { code: 1, failure: failed.hangs }) };
+    if (culprit === undefined) return { ...result, code: 1, failure: failed.hangs };
+    return { ...result, ...verdictOn(culpritOf(ranks) ?? culprit, ranks) };
   } finally {
     signal?.removeEventListener('abort', onAbort);
     process.removeListener('exit', endAtOnce);
@@ -236,7 +241,10 @@ async function endAll(
     after === 'request' ? endSeconds : after === 'mistake' ? endSeconds / 2 : Math.min(2, endSeconds / 4);
   const left = () => ranks.filter(({ ended }) => ended === undefined);
   for (let waited = 0; waited < patience && left().length > 0; waited += 0.05) await sleep(50);
-  for (const { child } of left()) child.kill('SIGKILL');
+  for (const rank of left()) {
+    rank.wasEnded = true;
+    rank.child.kill('SIGKILL');
+  }
   for (let waited = 0; waited < endSeconds / 2 && left().length > 0; waited += 0.02) await sleep(20);
   // Last words may come out of a pipe after the news of an end. A process that a rank has started may keep the pipe open.
   await Promise.race([Promise.all(ranks.map(({ silent }) => silent)), sleep(1000)]);

@@ -10,8 +10,10 @@ export interface EndedRank {
   ended?: { code: number | null; signal: NodeJS.Signals | null };
   /** Its last lines on standard error. */
   errors: readonly string[];
-  /** The error that it ended with, as it told the launcher. */
+  /** The error that it ends with, as it told the launcher. */
   error?: { text: string; code: number };
+  /** Whether the launcher has ended it, after another one had failed. */
+  wasEnded?: boolean;
 }
 
 export interface Verdict {
@@ -28,23 +30,29 @@ export interface Verdict {
 /** Words of a rank that only saw another one go. */
 const echo = /has ended the run|failed on rank \d+ of|The store of rank 0|did not reach the store/;
 
-const hasFailed = ({ ended }: EndedRank) => ended !== undefined && ended.code !== 0;
-const isEcho = ({ error, errors }: EndedRank) =>
+const hasFailed = ({ ended, error, wasEnded = false }: EndedRank) =>
+  error !== undefined || (ended !== undefined && ended.code !== 0 && !wasEnded);
+/** Whether it only saw another rank go. */
+export const isEcho = ({ error, errors }: EndedRank) =>
   error === undefined ? errors.some((line) => echo.test(line)) : echo.test(error.text);
 
 /** A rank that dies takes others with it: the one that was killed, or failed for a reason of its own, is the culprit. */
 export function culpritOf<R extends EndedRank>(ranks: readonly R[]): R | undefined {
   const failed = ranks.filter(hasFailed);
-  return failed.find(({ ended }) => ended?.signal) ?? failed.find((rank) => !isEcho(rank)) ?? failed[0];
+  return (
+    failed.find(({ ended, wasEnded }) => ended?.signal && !wasEnded) ??
+    failed.find((rank) => !isEcho(rank)) ??
+    failed[0]
+  );
 }
 
-/** The verdict when all have ended. Those that the launcher has ended since are not counted by how they ended. */
+/** The verdict when all have ended. */
 export function verdictOn(culprit: EndedRank, ranks: readonly EndedRank[]): Verdict {
-  const code = culprit.ended?.code ?? 1;
+  const code = culprit.error?.code ?? culprit.ended?.code ?? 1;
   const text = culprit.error?.text;
   const same = ranks.filter(({ error }) => error !== undefined && error.text === text);
-  // Rank 0 has the console. Where it is the only one that came so far, it speaks for all.
-  const isShared = culprit.error?.code === 2 && (same.length > 1 || culprit.rank === 0);
+  // Rank 0 has the console. Where it is the only one that came so far, it speaks for all, and others may only have heard of it.
+  const isShared = culprit.error?.code === 2 && (same.length > 1 || culprit.rank === 0 || isEcho(culprit));
   const others = ranks.filter((each) => each !== culprit && each.error !== undefined && !same.includes(each));
   return {
     code,

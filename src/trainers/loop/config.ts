@@ -1,6 +1,8 @@
 /** Opens the run of a config, and gives the loop's options. */
 import type { z } from 'zod';
 import { tellFolder } from '../../dist/attempt.ts';
+import { WorldError } from '../../dist/failure.ts';
+import { isStartedAgain } from '../../dist/place.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { savedConfig } from '../../runs/config/config.ts';
 import type { ConfigSchema } from '../../runs/config/fields.ts';
@@ -25,7 +27,7 @@ export async function startRun<S extends ConfigSchema>(
   const config = resolved.config as unknown as TrainingConfig;
   const { resume } = resolved;
   const world = await joinWorld();
-  if (!world.isFirst) return followRun(await world.share(''), command);
+  if (!world.isFirst) return followRun(await followed(await world.share<RunStart>(nowhere), resume?.step), command);
   const run = await createRun({
     command,
     outputDir: config.outputDir,
@@ -35,13 +37,33 @@ export async function startRun<S extends ConfigSchema>(
     seed: config.seed,
     reportTo: config.reportTo,
     wandbProject: config.wandbProject,
+    isAgain: isStartedAgain(process.env),
     ...(resume ? { resume: { run: resume.run, step: resume.step } } : {}),
     ...options,
   });
-  await world.share(run.folder);
+  await world.share<RunStart>({ folder: run.folder, step: resume?.step });
   await tellFolder({ path: run.folder, isNew: resume === undefined });
   return run;
 }
+
+/** Where rank 0 begins: the run's folder, and the step of the checkpoint that it goes on from. */
+interface RunStart {
+  folder: string;
+  step: number | undefined;
+}
+const nowhere: RunStart = { folder: '', step: undefined };
+
+/** The folder of rank 0's run. Ranks look for the newest checkpoint by themselves: one that is being written may be there for some of them only. */
+async function followed({ folder, step }: RunStart, own: number | undefined): Promise<string> {
+  if (own !== step)
+    throw new WorldError(
+      `This rank begins ${placeOf(own)}, and rank 0 ${placeOf(step)}: all must see the same checkpoints (is ${folder} on a disk that all machines share?) and be given the same --resume-from.`,
+    );
+  await tellFolder({ path: folder, isNew: false });
+  return folder;
+}
+
+const placeOf = (step: number | undefined) => (step === undefined ? 'anew' : `after step ${step}`);
 
 export function loopOptions(config: TrainingConfig, totalSteps: number, judged: Judged): LoopOptions {
   const warmupSteps = config.warmupSteps ?? Math.round(config.warmupRatio * totalSteps);

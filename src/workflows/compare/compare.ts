@@ -57,7 +57,8 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const asked = resolveInput(compareSchema, { ...input });
   const methods = methodsOf(asked.methods);
   checkMethodOptions(asked, methods);
-  checkNewRun(asked);
+  const world = await joinWorld();
+  if (world.isFirst) checkNewRun(asked);
   for (const method of methods) checkPolicyConfig(policyConfig(asked, method, 0));
   const first = policyConfig(asked, pairing, asked.seeds[0] as number);
   const device = deviceOf(first.device);
@@ -69,7 +70,6 @@ export async function compareMethods(input: CompareInput, options: CompareOption
   const scorer = await configuredScorer(first, { device, prompts: evaluation });
   const judge = new Judge(asked, model, tokenizer, scorer, evaluation);
   // A folder of its own for every comparison: two in one would mix.
-  const world = await joinWorld();
   const outputDir = await world.share(world.isFirst ? claimFolder({ ...asked, prefix: 'run_' }) : '');
   const config = { ...asked, outputDir };
   try {

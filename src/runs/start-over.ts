@@ -1,0 +1,30 @@
+/**
+ * Whether a run that exists may begin anew in its folder. Ranks and pods that are started again run the same command, and a run that ended
+ * before its first checkpoint would refuse them for ever. Nothing may be lost by it: there is no checkpoint and no model, no file but
+ * those that a run writes from its first step on, nobody writes it, and it was the same command with the same config. What its steps
+ * measured is measured again.
+ */
+import { readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { readJson } from './json-files.ts';
+import { lockHolder, lockName } from './lock.ts';
+
+/** What the same steps write again; a checkpoint that was not written to its end. */
+const madeAgain = new RegExp(
+  `^(${lockName}.*|(run|config|versions|training_history)\\.json(\\.\\d+\\.part)?|metrics\\.jsonl|train\\.log|tensorboard|rollouts\\.db(-\\w+)?|training_curves\\.png|\\.tmp-.*)$`,
+);
+
+export function mayStartOver(folder: string, run: { command: string; config: Record<string, unknown> }): boolean {
+  if (!readdirSync(folder).every((name) => madeAgain.test(name))) return false;
+  if (lockHolder(folder)?.isLive) return false;
+  const info = readJson<{ command?: string; status?: string }>(join(folder, 'run.json'));
+  if (info !== undefined && (info.command !== run.command || info.status === 'finished')) return false;
+  const config = readJson<Record<string, unknown>>(join(folder, 'config.json'));
+  return config === undefined || isDeepStrictEqual(config, JSON.parse(JSON.stringify(run.config)));
+}
+
+/** Removes what the earlier start has written. By whoever holds the run's lock. */
+export function startOver(folder: string): void {
+  for (const name of readdirSync(folder)) if (name !== lockName) rmSync(join(folder, name), { recursive: true });
+}
