@@ -1,7 +1,11 @@
 #ifdef ATTUNE_C10D
 #include "dist/stores.h"
 
+#include <c10/util/Logging.h>
+
+#include <cstdlib>
 #include <future>
+#include <mutex>
 #include <thread>
 #include <unordered_map>
 
@@ -25,6 +29,30 @@ int64_t newEntry(napi_env env) {
   return id;
 }
 
+/**
+ * c10d logs whatever it throws, and every try to connect: raw lines beside our own words. While a store is opened nothing is logged, and
+ * no warnings afterwards (a store that is lost is one). TORCH_CPP_LOG_LEVEL leaves all as it is.
+ */
+class Quiet {
+ public:
+  Quiet() { change(+1); }
+  ~Quiet() { change(-1); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  static constexpr int errors = 2, fatal = 3;
+  static void change(int by) {
+    static std::mutex mutex;
+    static int opening = 0;
+    static const bool isAskedFor = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
+    if (isAskedFor) return;
+    std::lock_guard<std::mutex> lock(mutex);
+    opening += by;
+    FLAGS_caffe2_log_level = opening > 0 ? fatal : errors;
+  }
+};
+
 /** The store of an entry whose opening has succeeded. */
 StorePointer opened(StoreEntry& entry) {
   if (!entry.store) throw ArgumentError("the store is not open");
@@ -44,7 +72,7 @@ napi_value storeTcp(napi_env env, Args& args) {
   const int64_t id = newEntry(env);
   StoreEntry* entry = entries().at(id).get();
   return entry->lane->submit(env, [=]() {
-    entry->store = c10::make_intrusive<c10d::TCPStore>(host, options);
+    entry->store = openTcpStore(host, options);
     if (!prefix.empty()) entry->store = c10::make_intrusive<c10d::PrefixStore>(prefix, entry->store);
     return Answer::of(static_cast<double>(id));
   });
@@ -139,6 +167,11 @@ napi_value storeAwaitCount(napi_env env, Args& args) {
 }
 
 }  // namespace
+
+StorePointer openTcpStore(const std::string& host, const c10d::TCPStoreOptions& options) {
+  const Quiet quiet;
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
 
 StoreEntry& storeAt(int64_t id) {
   const auto found = entries().find(id);

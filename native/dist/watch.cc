@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "dist/beat.h"
-#include "dist/c10d.h"
+#include "dist/stores.h"
 #include "door/values.h"
 
 namespace attune {
@@ -89,8 +89,7 @@ class Rounds {
  public:
   explicit Rounds(std::shared_ptr<Watch> watch)
       : watch_(std::move(watch)),
-        store_(c10::make_intrusive<c10d::PrefixStore>(watch_->prefix + "watch",
-                                                      c10::make_intrusive<c10d::TCPStore>(watch_->host, watch_->options))),
+        store_(c10::make_intrusive<c10d::PrefixStore>(watch_->prefix + "watch", openTcpStore(watch_->host, watch_->options))),
         others_(static_cast<size_t>(watch_->size)),
         atProgress_(readProgress()) {}
 
@@ -230,7 +229,7 @@ std::string silentRanks() {
   if (!watch) return "";
   std::string silent;
   try {
-    c10d::PrefixStore store(watch->prefix + "watch", c10::make_intrusive<c10d::TCPStore>(watch->host, watch->options));
+    c10d::PrefixStore store(watch->prefix + "watch", openTcpStore(watch->host, watch->options));
     const auto signs = [&]() {
       std::vector<std::string> values;
       for (int rank = 0; rank < watch->size; rank++) {

@@ -10,7 +10,10 @@ import { launchRanks } from '../dist/launch/launch.ts';
 import { addressesOf, checkIsHere, checkPort } from '../dist/meeting.ts';
 import { startSeconds } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
+import { kebabCase } from '../runs/config/fields.ts';
 import { Attempts } from './options/attempts.ts';
+import { type LaunchPart, missingLines } from './options/machines.ts';
+import { typedCommand } from './options/typed.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { tell } from './terminal/print.ts';
 
@@ -99,6 +102,14 @@ export async function launchCommand(
   );
   const restarts = whole('--max-restarts', flags.maxRestarts, 0);
   const before = Number(process.env.ATTUNE_ATTEMPT ?? 0) + Number(isPod);
+  const part = partOf(command, { ...flags, nproc, nnodes, nodeRank, masterPort: masterPort ?? 0 }, isPod);
+  /** Ranks of other machines that have not come. */
+  let missing: string[] = [];
+  const onWaiting = (ranks: number[]) => {
+    if (missing.length > 0 && ranks.length === 0) tell('attune launch: all machines are there');
+    missing = missingLines(ranks, part);
+    for (const line of missingLines(ranks, part, startSeconds(process.env))) tell(line);
+  };
   const attempts = new Attempts(command);
   let args = [...command];
   for (let attempt = 0; ; attempt++) {
@@ -113,12 +124,15 @@ export async function launchCommand(
       attempt: before + attempt,
       command: attuneWith(args),
       tell,
+      onWaiting,
       signal: interrupt.signal,
     });
     if (result.failure === undefined || interrupt.signal.aborted) return result.code;
     for (const line of result.others ?? []) tell(line);
     const all = nproc === 1 ? '' : ` All ${nproc} processes of this machine have ended.`;
-    tell(result.mistake ?? `attune launch: ${result.failure}.${all}`);
+    tell(result.mistake ?? `attune launch: ${result.failure.replace(/[^.?!]$/, '$&.')}${all}`);
+    for (const line of missing) tell(line);
+    missing = [];
     // A mistake of the user's is one at every attempt.
     if (result.code === 2) return result.code;
     if (attempt >= restarts) {
@@ -131,6 +145,19 @@ export async function launchCommand(
       `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,
     );
   }
+}
+
+/** What the other machines need to know of this launch. */
+function partOf(
+  command: readonly string[],
+  flags: Omit<Flags, 'nproc' | 'nnodes' | 'nodeRank' | 'masterPort'> &
+    Pick<LaunchPart, 'nproc' | 'nnodes' | 'nodeRank' | 'masterPort'>,
+  isPod: boolean,
+): LaunchPart {
+  const more = (['maxRestarts', 'timeout', 'hangTimeout'] as const).flatMap((name) =>
+    flags[name] === launchDefaults[name] ? [] : [`--${kebabCase(name)}`, flags[name]],
+  );
+  return { ...flags, more, command, ...(isPod ? {} : { typed: typedCommand() }) };
 }
 
 const attuneWith = (args: readonly string[]) => [

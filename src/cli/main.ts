@@ -5,6 +5,7 @@
 import { Command, CommanderError } from 'commander';
 import { report } from '../dist/beat.ts';
 import { checkPlace, devicesOf, gpusInstalled, nodeOf, readPlace } from '../dist/place.ts';
+import { onWaiting } from '../dist/waiting.ts';
 import { UserError } from '../errors.ts';
 import { loadDotenv } from '../runs/config/dotenv.ts';
 import { speakTo } from '../spelling.ts';
@@ -74,6 +75,7 @@ export async function main(
   setEnginePreparer(launcher.prepareEngine);
   surviveClosedOutput();
   leaveWithWrapper();
+  onWaiting(tell);
   /** What the parser says of a command line that it does not take. */
   let usage = '';
   const program = new Command('attune')

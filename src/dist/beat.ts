@@ -22,6 +22,8 @@ export interface Report {
   runs?: boolean;
   cpu?: number;
   folder?: RunFolder;
+  /** Ranks that have not come to the start though it has waited for some seconds; none once all have. */
+  waiting?: number[];
   /** Why the rank ends, and its exit code. The launcher shows it: once, where several ranks say the same. */
   error?: { text: string; code: number };
 }

@@ -16,6 +16,21 @@ const sizeKey = 'attune/size';
 /** How many processes have ended that were in the world. */
 export const leftKey = 'attune/left';
 
+/** Says once which ranks are waited for, where they have not come within this time. */
+export interface WaitNotice {
+  afterMs: number;
+  tell: (ranks: number[]) => void;
+}
+
+export interface BarrierOptions {
+  timeoutMs: number;
+  /** Done a piece at a time while others are waited for; false when nothing is left. */
+  work?: () => boolean;
+  onWait?: WaitNotice;
+  /** What is waited for, in words; the barrier's name and the rank unless given. */
+  what?: string;
+}
+
 export class SharedStore {
   readonly id: number;
 
@@ -24,13 +39,17 @@ export class SharedStore {
   }
 
   /** Connects to the store of rank 0, which serves it. */
-  static async tcp(place: Place, timeoutMs: number): Promise<SharedStore> {
+  static async tcp(place: Place, timeoutMs: number, onWait?: WaitNotice): Promise<SharedStore> {
     const { host, port, rank, hasStore, prefix } = place;
     const isServer = rank === 0 && !hasStore;
     if (isServer) checkPort(port);
-    const id = await native.storeTcp(host, port, isServer, timeoutMs, prefix).catch((error: Error) => {
-      throw unreachable(error, { host, port, rank, isServer, timeoutMs });
-    });
+    const notice = setTimeout(() => onWait?.tell([0]), onWait?.afterMs);
+    const id = await native
+      .storeTcp(host, port, isServer, timeoutMs, prefix)
+      .catch((error: Error) => {
+        throw unreachable(error, { host, port, rank, isServer, timeoutMs });
+      })
+      .finally(() => clearTimeout(notice));
     const store = new SharedStore(id);
     await store.#checkPlace(place, timeoutMs);
     return store;
@@ -90,10 +109,11 @@ export class SharedStore {
   }
 
   /**
-   * Waits until `count` ranks have come to this place. The error names those who have not. Meanwhile it works, where there is `work`
-   * (a piece at a time; false when none is left): until all have come and one of them has none left.
+   * Waits until `count` ranks have come to this place. The error names those who have not. Meanwhile it works, where there is `work`:
+   * until all have come and one of them has none left.
    */
-  async barrier(name: string, rank: number, count: number, timeoutMs: number, work?: () => boolean): Promise<void> {
+  async barrier(name: string, rank: number, count: number, options: BarrierOptions): Promise<void> {
+    const { timeoutMs, work, onWait, what = `"${name}" on rank ${rank}` } = options;
     const here = (who: number) => `barrier/${name}/${who}`;
     await this.set(here(rank), '1');
     await this.add(`barrier/${name}`, 1);
@@ -120,22 +140,25 @@ export class SharedStore {
     };
     await this.#until(arrived, {
       timeoutMs,
-      what: `"${name}" on rank ${rank}`,
+      what,
       missing: async () => `Missing: rank ${(await absent()).join(', rank ')}.`,
+      ...(onWait ? { notice: { afterMs: onWait.afterMs, tell: async () => onWait.tell(await absent()) } } : {}),
     });
     if (work !== undefined) await this.add(workless, 1);
   }
 
-  async #until<T>(
-    ask: () => Promise<T | undefined>,
-    { timeoutMs, what, missing }: { timeoutMs: number; what: string; missing?: () => Promise<string> },
-  ): Promise<T> {
+  async #until<T>(ask: () => Promise<T | undefined>, { timeoutMs, what, missing, notice }: Wait): Promise<T> {
     const begun = performance.now();
+    let isTold = notice === undefined;
     for (;;) {
       const value = await ask();
       if (value !== undefined) return value;
       await this.throwIfAborted();
       const waited = performance.now() - begun;
+      if (!isTold && waited > (notice?.afterMs ?? 0)) {
+        isTold = true;
+        await notice?.tell();
+      }
       if (waited > timeoutMs)
         throw new WorldError(`Waited ${timeoutMs / 1000} s for ${what}. ${(await missing?.()) ?? ''}`.trimEnd());
       await sleep(pauseAfter(waited));
@@ -156,6 +179,13 @@ export class SharedStore {
     const aborted = await this.aborted();
     if (aborted !== undefined) throw endedBy(aborted);
   }
+}
+
+interface Wait {
+  timeoutMs: number;
+  what: string;
+  missing?: () => Promise<string>;
+  notice?: { afterMs: number; tell: () => Promise<void> };
 }
 
 function lost(error: Error): never {

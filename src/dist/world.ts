@@ -16,7 +16,8 @@ import { startWatching } from './heartbeat.ts';
 import { leaveInOrder } from './leave.ts';
 import { addressesOf } from './meeting.ts';
 import { checkPlace, type Place, readPlace, seconds, startSeconds } from './place.ts';
-import { checkDistributed, SharedStore } from './store.ts';
+import { checkDistributed, SharedStore, type WaitNotice } from './store.ts';
+import { startNotice } from './waiting.ts';
 
 export interface World {
   readonly rank: number;
@@ -73,8 +74,10 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   const timeoutMs = 1000 * seconds(env.ATTUNE_DIST_TIMEOUT, 600);
   const startMs = startSeconds(env) * 1000;
   await addressesOf(place.host, { patienceMs: place.startedBy === 'kubernetes' ? startMs : 0 });
-  const store = await SharedStore.tcp(place, startMs);
-  const world = await SharedWorld.open(store, place, { timeoutMs, startMs });
+  const waiting = startNotice(place, startMs);
+  const store = await SharedStore.tcp(place, startMs, waiting);
+  const world = await SharedWorld.open(store, place, { timeoutMs, startMs, onWait: waiting });
+  waiting.over();
   startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
   leaveInOrder(store, place, { patience: Math.min(30, timeoutMs / 1000), hasFailed: () => world.hasFailed });
   return world;
@@ -110,11 +113,12 @@ export class SharedWorld implements World {
   static async open(
     store: SharedStore,
     place: Pick<Place, 'rank' | 'size' | 'localSize' | 'host'>,
-    { timeoutMs, startMs = timeoutMs }: { timeoutMs: number; startMs?: number },
+    { timeoutMs, startMs = timeoutMs, onWait }: { timeoutMs: number; startMs?: number; onWait?: WaitNotice },
   ): Promise<SharedWorld> {
     const { rank, size, localSize } = place;
     // Groups connect pairwise and wait for each other inside c10d: everyone is known to be there first.
-    await store.barrier('start', rank, size, startMs);
+    const what = 'all ranks to start (ATTUNE_DIST_START)';
+    await store.barrier('start', rank, size, { timeoutMs: startMs, onWait, what });
     const explain = (error: Error) => reasonOf(store, error);
     const host = localSize === size && isLoopback(place.host) ? '127.0.0.1' : undefined;
     const oneMachine = localSize === size && process.env.ATTUNE_DIST_MEMORY !== '0';
@@ -168,7 +172,7 @@ export class SharedWorld implements World {
   }
 
   meet(name: string, work?: () => boolean): Promise<void> {
-    return this.#store.barrier(`${this.#meetings++} ${name}`, this.rank, this.size, patienceMs, work);
+    return this.#store.barrier(`${this.#meetings++} ${name}`, this.rank, this.size, { timeoutMs: patienceMs, work });
   }
 
   async firstThenRest<T>(name: string, work: () => Promise<T>): Promise<T> {

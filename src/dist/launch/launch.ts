@@ -31,6 +31,8 @@ export interface LaunchOptions {
   /** What each rank runs: a program and its arguments. */
   command: readonly string[];
   tell: (line: string) => void;
+  /** Called with the ranks that those of this machine wait for at the start, and with none when all have come. */
+  onWaiting?: (ranks: number[]) => void;
   signal?: AbortSignal;
 }
 
@@ -84,6 +86,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
     };
     return startRank(rank, options.command, env, tell, (report) => {
       if (report.folder !== undefined) result.folder = report.folder;
+      if (report.waiting !== undefined) options.onWaiting?.(report.waiting);
     });
   });
   const endAtOnce = () => {
