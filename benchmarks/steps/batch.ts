@@ -5,7 +5,7 @@ import { AdamW } from '../../src/nn/index.ts';
 import type { Objective } from '../../src/trainers/batches/objectives.ts';
 import { onDevice } from '../../src/trainers/batches/step-batches.ts';
 import type { TrainTask } from '../../src/trainers/loop/task.ts';
-import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
+import { type Measured, measuredStep, type StepWork, unsaved } from './measured.ts';
 
 interface BatchStep<Totals> {
   model: Model;
@@ -39,5 +39,5 @@ export async function batchSteps<Totals>(
       return { examples: batch.examples, epoch: 0 };
     },
   };
-  return { ...(await fastestStep(task, work, { lr, maxGradNorm: 10 })), tokens: batch.tokens };
+  return { ...(await measuredStep(task, work, { lr, maxGradNorm: 10 })), tokens: batch.tokens };
 }

@@ -9,7 +9,7 @@ import { algorithmOf } from '../../src/trainers/policy/algorithm-options.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
 import { PolicyTask } from '../../src/trainers/policy/task.ts';
 import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
-import { fastestStep, type Measured, type StepWork } from './measured.ts';
+import { type Measured, measuredStep, type StepWork } from './measured.ts';
 
 const GROUP = 8;
 
@@ -58,7 +58,7 @@ export async function grpoSteps(
     plannedSteps: { maxSteps: work.steps + 1, prompts: 0 },
   });
   const samplerGap = { mean: 0, max: 0 };
-  const measured = await fastestStep(task, work, { lr, maxGradNorm: 1 }, (metrics) => {
+  const measured = await measuredStep(task, work, { lr, maxGradNorm: 1 }, (metrics) => {
     samplerGap.mean = Math.max(samplerGap.mean, metrics['train/sampler_gap'] as number);
     samplerGap.max = Math.max(samplerGap.max, metrics['train/sampler_gap_max'] as number);
   });

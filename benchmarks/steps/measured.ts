@@ -1,8 +1,9 @@
 /**
- * A training step as the product's own loop takes it, timed from the end of one to the end of the next: the fastest but the first,
- * and CUDA's peak from the second on. The device may still update when a step ends; the next one waits for it.
+ * A training step as the product's own loop takes it. On the CPU the fastest but the first, from the end of one to the end of the
+ * next. On CUDA a step ends for the host while the device still updates or works for the next one, so all but the first are timed
+ * together, between two moments at which the device has nothing to do; with them CUDA's peak.
  */
-import { cudaMemory, resetPeakMemory } from '../../src/tensor/index.ts';
+import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
 import { type TrainTask, trainLoop } from '../../src/trainers/loop/loop.ts';
 
 export interface StepWork {
@@ -12,8 +13,9 @@ export interface StepWork {
 }
 
 export interface Measured {
-  /** What the fastest step was measured as, `train/…`. */
+  /** What the fastest step was measured as by the host, `train/…`. */
   metrics: Record<string, number>;
+  /** Of a step. */
   seconds: number;
   peakGiB?: number;
 }
@@ -26,21 +28,29 @@ export const unsaved = {
   restore: () => {},
 };
 
-export async function fastestStep(
+export async function measuredStep(
   task: TrainTask,
-  { cuda }: StepWork,
+  { cuda, steps }: StepWork,
   options: { lr: number; maxGradNorm: number },
   eachStep: (metrics: Record<string, number>) => void = () => {},
 ): Promise<Measured> {
   let best: Measured = { metrics: {}, seconds: Number.POSITIVE_INFINITY };
   let before = 0;
+  let begun = 0;
   for await (const { step, metrics } of trainLoop(task, options)) {
+    if (step === 1 && cuda) {
+      synchronize();
+      resetPeakMemory();
+      begun = performance.now();
+    }
     const now = performance.now();
     const seconds = (now - before) / 1000;
     before = now;
     eachStep(metrics);
-    if (step === 1 && cuda) resetPeakMemory();
     if (step > 1 && seconds < best.seconds) best = { metrics, seconds };
   }
-  return cuda ? { ...best, peakGiB: cudaMemory().peak / 2 ** 30 } : best;
+  if (!cuda) return best;
+  synchronize();
+  const seconds = (performance.now() - begun) / 1000 / steps;
+  return { ...best, seconds, peakGiB: cudaMemory().peak / 2 ** 30 };
 }

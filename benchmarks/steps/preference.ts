@@ -7,7 +7,7 @@ import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/
 import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
 import { ModelReference } from '../../src/trainers/reference/reference.ts';
 import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
-import { fastestStep, type Measured, type StepWork, unsaved } from './measured.ts';
+import { type Measured, measuredStep, type StepWork, unsaved } from './measured.ts';
 
 const PAIRS = 16;
 export const LORA = { r: 16, alpha: 32, targetModules: ['q_proj', 'k_proj', 'v_proj', 'o_proj'] };
@@ -56,7 +56,7 @@ export async function dpoSteps(
       return { examples: PAIRS, epoch: 0 };
     },
   };
-  const measured = await fastestStep(task, work, { lr: 1e-6, maxGradNorm: 1 });
+  const measured = await measuredStep(task, work, { lr: 1e-6, maxGradNorm: 1 });
   objective.dispose();
   reference.dispose();
   return { ...measured, tokens: lengths.reduce((a, b) => a + b, 0) };
