@@ -59,6 +59,17 @@ async function expectSaved(name: string): Promise<void> {
 }
 
 describe('under npm run attune', () => {
+  it('a launch whose npm is killed saves and ends, with its ranks', async () => {
+    const launch = ['launch', '--nproc', '2', '--hang-timeout', '0', '--', ...train('orphan')];
+    const npm = start('npm', ['run', '--silent', 'attune', '--', ...launch]);
+    await begun('orphan');
+    process.kill(npm.pid, 'SIGKILL');
+    // When all that can write there have ended.
+    await npm.code;
+    expect(npm.said()).toContain('SIGTERM: the ranks finish their step and save');
+    await expectSaved('orphan');
+  });
+
   it.each([
     ['an interrupt that npm alone is sent', 'alone', 1],
     ["a terminal's Ctrl-C, which all processes of the group are sent", 'all', -1],

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { leaveWithWrapper } from './wrapper.ts';
 
 it('watches the process that has started this one, and none that an ancestor had', () => {
@@ -14,6 +14,58 @@ it('watches the process that has started this one, and none that an ancestor had
   const timer = leaveWithWrapper({ env: { ATTUNE_WRAPPER: '42' }, parent: () => 42 });
   expect(timer?.hasRef()).toBe(false);
   clearInterval(timer);
+});
+
+/** npm (7) runs a shell (8), which runs the wrapper (9), which runs this process. */
+const tree = new Map<number | undefined, number>([
+  [undefined, 9],
+  [9, 8],
+  [8, 7],
+  [7, 1],
+]);
+const names: Record<number, string[]> = { 7: ['npm run attune'], 8: ['sh', '-c', 'node scripts/start.mjs'] };
+
+function watched(parents: Map<number | undefined, number>, env: Record<string, string>) {
+  const ends: string[] = [];
+  const timer = leaveWithWrapper({
+    env,
+    parent: (pid) => parents.get(pid) ?? 0,
+    words: (pid) => names[pid] ?? ['node', 'x.mjs'],
+    leave: () => ends.push('leave'),
+    save: () => ends.push('save'),
+  });
+  return { timer, ends };
+}
+
+it('saves when npm is gone, whatever stands between', () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  const npm = { npm_command: 'run-script' };
+  const cases: [Map<number | undefined, number>, Record<string, string>, number | undefined][] = [
+    [new Map(tree), { ...npm, ATTUNE_WRAPPER: '9' }, 8],
+    [new Map([...tree, [undefined, 8]]), npm, 8],
+    [new Map([...tree, [9, 7]]), { ...npm, ATTUNE_WRAPPER: '9' }, 9],
+    [new Map([...tree, [undefined, 7]]), npm, undefined],
+  ];
+  for (const [parents, env, orphan] of cases) {
+    const { ends } = watched(parents, env);
+    vi.advanceTimersByTime(1000);
+    expect(ends).toEqual([]);
+    // Whoever loses its parent gets another one.
+    parents.set(orphan, 1);
+    vi.advanceTimersByTime(1000);
+    expect(ends).toEqual(['save']);
+  }
+  const parents = new Map(tree);
+  const { ends } = watched(parents, { ...npm, ATTUNE_WRAPPER: '9' });
+  parents.set(undefined, 1);
+  vi.advanceTimersByTime(1000);
+  expect(ends).toEqual(['leave']);
+  vi.useRealTimers();
+});
+
+it('does not watch an npm that has started something else, which started this process', () => {
+  expect(watched(new Map([...tree, [undefined, 5], [5, 9]]), { npm_command: 'run-script' }).timer).toBeUndefined();
+  expect(watched(tree, {}).timer).toBeUndefined();
 });
 
 it('ends a launcher and its ranks when the process before the launcher is killed', async () => {
