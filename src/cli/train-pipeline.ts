@@ -9,7 +9,7 @@ import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workf
 import { type ModelPlan, nothingLeft, planPipeline } from '../workflows/pipeline/plan.ts';
 import { launchCommand, launchDefaults } from './launch.ts';
 import { checkOutputFolder } from './options/outputs.ts';
-import { evaluationLine, saveOnInterrupt, short, shown } from './options/training.ts';
+import { evaluationLine, meetOrLeave, saveOnInterrupt, short, shown } from './options/training.ts';
 import { typedCommand } from './options/typed.ts';
 import { consoleProgress, duration, hasConsole } from './terminal/console.ts';
 import { print, tell } from './terminal/print.ts';
@@ -80,6 +80,7 @@ function modelAt({ models }: PipelineConfig, text: string): PipelineConfig['mode
 async function run(config: PipelineConfig, flags: Flags): Promise<number> {
   const speaks = hasConsole();
   using interrupt = saveOnInterrupt();
+  await meetOrLeave(interrupt.signal);
   const modelIndex =
     flags.modelIndex === undefined ? undefined : config.models.indexOf(modelAt(config, flags.modelIndex));
   const outcomes = await trainPipeline(config, {

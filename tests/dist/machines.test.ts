@@ -32,6 +32,14 @@ it.concurrent('says what to start on a machine that is missing, and that starts 
   expect(bed.weights('two').length).toBeGreaterThan(0);
 }, 900_000);
 
+it.concurrent('ends at Ctrl-C while a machine is missing', async () => {
+  const launched = bed.launch(place(0, await freePort()), bed.train('left', 2));
+  await until(() => launched.said().includes('Start there:'), launched);
+  launched.child.kill('SIGINT');
+  expect(await launched.code).toBe(130);
+  expect(launched.said()).not.toContain('Waited');
+}, 900_000);
+
 it.concurrent('says it again when the time is over, and in words of its own', async () => {
   const env = { ATTUNE_DIST_START: '3' };
   const [zero, one] = [0, 1].map(async (machine) => {

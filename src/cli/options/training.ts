@@ -2,6 +2,7 @@
 import { join, relative } from 'node:path';
 import type { Command } from 'commander';
 import { isStartedAgain } from '../../dist/place.ts';
+import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
 import { exitCodeOf } from '../../exit-codes.ts';
 import { otherNames } from '../../rollouts/metrics.ts';
@@ -91,6 +92,17 @@ export function checkPlaces<S extends ConfigSchema>({ config, resume, command }:
 export const saveOnInterrupt = (): Interrupt =>
   onInterrupt(ifUnsaid((signal) => tell(`${signal}: saving a checkpoint; press Ctrl-C again to leave at once`)));
 
+/** Meets the other ranks. Ctrl-C ends the process while some are missing: there is nothing to save, and they may never come. */
+export async function meetOrLeave(signal: AbortSignal): Promise<void> {
+  const leave = () => process.exit(exitCodeOf(signal));
+  signal.addEventListener('abort', leave);
+  try {
+    await joinWorld();
+  } finally {
+    signal.removeEventListener('abort', leave);
+  }
+}
+
 /** Runs to the end or until Ctrl-C; returns the exit code. */
 export async function runTraining(
   name: string,
@@ -100,6 +112,7 @@ export async function runTraining(
   using interrupt = saveOnInterrupt();
   const progress = consoleProgress();
   using log = logLines();
+  await meetOrLeave(interrupt.signal);
   using run = await start({ progress, signal: interrupt.signal });
   log.attach(join(run.folder, 'train.log'));
   tell(`run ${shown(run.folder)}, ${run.totalSteps} steps`);
@@ -132,6 +145,7 @@ export async function runTraining(
 /** The part of a rank that says nothing unless it fails. */
 async function followTraining(start: (options: TrainerOptions) => Promise<TrainingRun>): Promise<number> {
   using interrupt = onInterrupt();
+  await meetOrLeave(interrupt.signal);
   using run = await start({ signal: interrupt.signal });
   await run.finish();
   return run.result?.ended === 'interrupted' ? exitCodeOf(interrupt.signal) : 0;
