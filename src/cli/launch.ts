@@ -102,7 +102,11 @@ export async function launchCommand(
   );
   const restarts = whole('--max-restarts', flags.maxRestarts, 0);
   const before = Number(process.env.ATTUNE_ATTEMPT ?? 0) + Number(isPod);
-  const part = partOf(command, { ...flags, nproc, nnodes, nodeRank, masterPort: masterPort ?? 0 }, isPod);
+  const part: LaunchPart = {
+    ...{ nproc, nnodes, nodeRank, masterAddr: flags.masterAddr, masterPort: masterPort ?? 0 },
+    ...{ more: changedOptions(flags), command },
+    ...(isPod ? {} : { typed: typedCommand() }),
+  };
   /** Ranks of other machines that have not come. */
   let missing: string[] = [];
   const onWaiting = (ranks: number[]) => {
@@ -141,24 +145,23 @@ export async function launchCommand(
       return result.code;
     }
     args = attempts.after(result.folder);
-    tell(
-      `attune launch: restart ${attempt + 1} of ${restarts}: ${args.includes('--resume-from') ? 'going on from the last checkpoint' : 'from the beginning'}`,
-    );
+    tell(`attune launch: restart ${attempt + 1} of ${restarts}: ${howOn(args)}`);
   }
 }
 
-/** What the other machines need to know of this launch. */
-function partOf(
-  command: readonly string[],
-  flags: Omit<Flags, 'nproc' | 'nnodes' | 'nodeRank' | 'masterPort'> &
-    Pick<LaunchPart, 'nproc' | 'nnodes' | 'nodeRank' | 'masterPort'>,
-  isPod: boolean,
-): LaunchPart {
-  const more = (['maxRestarts', 'timeout', 'hangTimeout'] as const).flatMap((name) =>
+/** Options of the launch that every machine is to be given. */
+const changedOptions = (flags: Flags) =>
+  (['maxRestarts', 'timeout', 'hangTimeout'] as const).flatMap((name) =>
     flags[name] === launchDefaults[name] ? [] : [`--${kebabCase(name)}`, flags[name]],
   );
-  return { ...flags, more, command, ...(isPod ? {} : { typed: typedCommand() }) };
-}
+
+/** How a command goes on that Attempts has made. */
+const howOn = (args: readonly string[]) =>
+  args.includes('--resume-from')
+    ? 'going on from the last checkpoint'
+    : args.includes('--resume')
+      ? 'the pipeline goes on (--resume)'
+      : 'from the beginning';
 
 const attuneWith = (args: readonly string[]) => [
   process.execPath,

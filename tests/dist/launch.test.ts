@@ -73,6 +73,7 @@ it.concurrent('says the mistake of a user once, and what launch is for', async (
   const other = bed.launch(['--nproc', '2'], ['generate', '--model', bed.model]);
   const unknown = bed.launch(['--bogus'], ['train']);
   const nowhere = bed.launch(['--nproc', '2', '--master-addr', 'no.such.name.invalid'], bed.train('nowhere', 4));
+  const half = bed.attune(bed.train('half', 4), { RANK: '0' });
   const far = bed.launch(['--nproc', '2', '--master-port', '99999'], bed.train('far', 4));
   expect(await wrong.code).toBe(2);
   expect(wrong.said().trim().split(/\n+/)).toEqual([
@@ -90,6 +91,8 @@ it.concurrent('says the mistake of a user once, and what launch is for', async (
   expect(unknown.said()).toContain('attune launch --nproc 2 -- train sft');
   expect(await nowhere.code).toBe(2);
   expect(nowhere.said()).toMatch(/^attune: The ranks shall meet at "no\.such\.name\.invalid"[^\n]*\n$/);
+  expect(await half.code).toBe(2);
+  expect(half.said()).toMatch(/^attune: RANK=0 says that this is one of several processes, but WORLD_SIZE[^\n]*\n$/);
   expect(await far.code).toBe(2);
   expect(far.said()).toContain('--master-port 99999: a whole number from 1 to 65535 is wanted');
 }, 900_000);

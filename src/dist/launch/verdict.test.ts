@@ -21,6 +21,11 @@ describe('a mistake of the user', () => {
     expect(judged(rank(0, 2, text), told)).toMatchObject({ code: 2, mistake: text, others: [] });
   });
 
+  it('is said once where a rank of another machine has met it', () => {
+    const told = 'attune: Rank 0 has ended the run: the run exists.';
+    expect(judged(rank(2, 2, told))).toMatchObject({ code: 2, mistake: told });
+  });
+
   it('names the rank where only one has met it', () => {
     const found = judged(
       rank(0, 1, 'attune: Rank 1 has ended the run: no such file.'),
@@ -54,6 +59,16 @@ describe('a failure', () => {
     expect(judged(rank(0, 1, text), rank(1, 1, text))).toEqual({
       ...{ code: 1, others: [] },
       failure: 'rank 0 (process 100) ended with exit code 1: the hub cannot be asked',
+    });
+  });
+
+  it('is that of a rank that failed and was slow to end, not that of those who heard of it', () => {
+    const slow = { ...rank(0, null, 'attune: the disk is full.'), wasEnded: true };
+    const stopped = { ...rank(2, null), wasEnded: true };
+    const found = judged(slow, rank(1, 1, 'attune: Rank 0 has ended the run: the disk is full.'), stopped);
+    expect(found).toEqual({
+      ...{ code: 1, others: [] },
+      failure: 'rank 0 (process 100) ended with exit code 1: the disk is full',
     });
   });
 

@@ -62,12 +62,17 @@ export function verdictOn(culprit: EndedRank, ranks: readonly EndedRank[]): Verd
   };
 }
 
-function howItEnded({ ended, errors, error }: EndedRank): string {
+function howItEnded({ ended, errors, error, wasEnded }: EndedRank): string {
+  // One that the launcher has ended had failed before, and said why.
+  if (wasEnded && error !== undefined) return failedWith(error.code, error.text);
   if (ended?.signal === 'SIGKILL') return 'was killed (SIGKILL: by somebody, or by the system for want of memory)';
   if (errors.some((line) => /heap out of memory/.test(line)))
     return "ran out of memory: JavaScript's heap is full (NODE_OPTIONS=--max-old-space-size=… makes it larger)";
   if (ended?.signal) return `was ended by ${ended.signal}`;
   // Hints in parentheses follow the error.
   const last = error?.text ?? errors.filter((line) => /^\s*[^\s(]/.test(line)).at(-1);
-  return `ended with exit code ${ended?.code}${last === undefined ? '' : `: ${last.trim().replace(/^attune: |\.$/g, '')}`}`;
+  return failedWith(ended?.code, last);
 }
+
+const failedWith = (code: number | null | undefined, text: string | undefined) =>
+  `ended with exit code ${code}${text === undefined ? '' : `: ${text.trim().replace(/^attune: |\.$/g, '')}`}`;
