@@ -97,25 +97,31 @@ export async function launchCommand(
   const addresses = await addressesOf(flags.masterAddr, { patienceMs: isPod ? 1000 * startSeconds(process.env) : 0 });
   if (nnodes === 1) checkIsHere(flags.masterAddr, addresses);
   if (nodeRank === 0 && masterPort !== undefined) checkPort(masterPort);
+  /** Ranks of other machines that have not come. */
+  let missing: string[] = [];
   using interrupt = onInterrupt((signal) =>
-    tell(`${signal}: the ranks finish their step and save; press Ctrl-C again to leave at once`),
+    tell(
+      missing.length > 0
+        ? `${signal}: the ranks end; not all had come`
+        : `${signal}: ${endings[command[0] as string] ?? 'the ranks end'}; press Ctrl-C again to leave at once`,
+    ),
   );
   const restarts = whole('--max-restarts', flags.maxRestarts, 0);
   const before = Number(process.env.ATTUNE_ATTEMPT ?? 0) + Number(isPod);
-  const part: LaunchPart = {
+  const part: Omit<LaunchPart, 'command'> = {
     ...{ nproc, nnodes, nodeRank, masterAddr: flags.masterAddr, masterPort: masterPort ?? 0 },
-    ...{ more: changedOptions(flags), command },
+    more: changedOptions(flags),
     ...(isPod ? {} : { typed: typedCommand() }),
-  };
-  /** Ranks of other machines that have not come. */
-  let missing: string[] = [];
-  const onWaiting = (ranks: number[]) => {
-    if (missing.length > 0 && ranks.length === 0) tell('attune launch: all machines are there');
-    missing = missingLines(ranks, part);
-    for (const line of missingLines(ranks, part, startSeconds(process.env))) tell(line);
   };
   const attempts = new Attempts(command);
   let args = [...command];
+  const onWaiting = (ranks: number[]) => {
+    if (missing.length > 0 && ranks.length === 0) tell('attune launch: all machines are there');
+    // After a restart another machine goes on from the checkpoint too.
+    const now = { ...part, command: args };
+    missing = missingLines(ranks, now);
+    for (const line of missingLines(ranks, now, startSeconds(process.env))) tell(line);
+  };
   for (let attempt = 0; ; attempt++) {
     const result = await launchRanks({
       nproc,
@@ -134,7 +140,7 @@ export async function launchCommand(
     if (result.failure === undefined || interrupt.signal.aborted) return result.code;
     for (const line of result.others ?? []) tell(line);
     const all = nproc === 1 ? '' : ` All ${nproc} processes of this machine have ended.`;
-    tell(result.mistake ?? `attune launch: ${result.failure.replace(/[^.?!]$/, '$&.')}${all}`);
+    tell(result.mistake ?? `${failureLine(result.failure)}${all}`);
     for (const line of missing) tell(line);
     missing = [];
     // A mistake of the user's is one at every attempt.
@@ -148,6 +154,14 @@ export async function launchCommand(
     tell(`attune launch: restart ${attempt + 1} of ${restarts}: ${howOn(args)}`);
   }
 }
+
+/** How ranks end that are asked to, by what they run. */
+const endings: Readonly<Record<string, string>> = {
+  train: 'the ranks finish their step and save',
+  compare: 'the ranks finish their step; what is done is kept',
+};
+
+const failureLine = (failure: string) => `attune launch: ${failure.replace(/[^.?!]$/, '$&.')}`;
 
 /** Options of the launch that every machine is to be given. */
 const changedOptions = (flags: Flags) =>
@@ -181,7 +195,7 @@ async function runOnce(command: readonly string[]): Promise<number> {
     tell,
     signal: interrupt.signal,
   });
-  if (failure !== undefined) tell(mistake ?? `attune launch: ${failure}.`);
+  if (failure !== undefined) tell(mistake ?? failureLine(failure));
   return code;
 }
 

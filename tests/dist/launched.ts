@@ -91,7 +91,9 @@ export const ranksOf = ({ child }: Launched): number[] =>
 
 export async function until(holds: () => boolean, launched: Launched): Promise<void> {
   while (!holds()) {
-    if (launched.child.exitCode !== null) throw new Error(`it ended before it came to that: ${launched.said()}`);
+    const { exitCode, signalCode } = launched.child;
+    if (exitCode !== null || signalCode !== null)
+      throw new Error(`it ended before it came to that: ${launched.said()}`);
     await sleep(20);
   }
 }

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../../src/dist/meeting.ts';
-import { endless, LaunchBed, ranksOf, until } from './launched.ts';
+import { endless, LaunchBed, type Launched, ranksOf, until } from './launched.ts';
 
 let bed: LaunchBed;
 beforeAll(async () => {
@@ -71,4 +71,28 @@ it.concurrent('goes on from the last checkpoint on every machine', async () => {
   await until(() => bed.newest('again') > reached + 4, first);
   for (const { child } of machines) child.kill('SIGTERM');
   for (const { code, said } of machines) expect(await code, said()).toBe(143);
+}, 900_000);
+
+it.concurrent('says how a machine comes back that was lost, and ends with it at Ctrl-C', async () => {
+  const port = await freePort();
+  const [first, second] = [0, 1].map((machine) =>
+    bed.launch([...place(machine, port), '--max-restarts', '9'], bed.train('back', endless)),
+  ) as [Launched, Launched];
+  await until(() => bed.newest('back') > 0, first);
+  first.child.kill('SIGKILL');
+  const comesBack = /Start there:\n(.*--node-rank 0 .*--resume-from .*)\n/;
+  await until(() => comesBack.test(second.said()), second);
+  const reached = bed.newest('back');
+  const [, command] = comesBack.exec(second.said()) as RegExpExecArray;
+  const env = { ...process.env, ATTUNE_THREADS: '1', ATTUNE_CACHE: `${bed.folder}/cache` };
+  const again = spawn('sh', ['-c', `exec ${command}`], { env, stdio: 'ignore' });
+  await until(() => bed.newest('back') > reached, second);
+  const restarts = () => second.said().match(/restart \d+ of 9/g);
+  const before = restarts();
+  again.kill('SIGINT');
+  expect(await new Promise((resolve) => again.on('close', resolve))).toBe(130);
+  // It was not sent the signal, and starts nothing again.
+  expect(await second.code, second.said()).toBe(130);
+  expect(second.said()).toContain('the ranks were asked to end');
+  expect(restarts()).toEqual(before);
 }, 900_000);

@@ -70,3 +70,38 @@ it.concurrent('passes on the signal that it got', async () => {
   expect(code).toBe(143);
   expect(said.slice(2).sort()).toEqual(['[rank 2] SIGTERM', '[rank 3] SIGTERM']);
 });
+
+const plain = { nproc: 2, nnodes: 1, nodeRank: 0, masterAddr: '127.0.0.1', endSeconds: 20, hangSeconds: 0 };
+
+it.concurrent('ends ranks that wait for others, whatever they make of a signal', async () => {
+  const stop = new AbortController();
+  const program = `
+    process.on('SIGINT', () => {});
+    setTimeout(() => {}, 20_000);
+    require('fs').writeSync(3, '{"waiting": [2]}\\n');`;
+  const result = await launchRanks({
+    ...plain,
+    command: [process.execPath, '-e', program],
+    tell: () => {},
+    onWaiting: () => stop.abort('SIGINT'),
+    signal: stop.signal,
+  });
+  expect(result).toEqual({ code: 130 });
+});
+
+it.concurrent('hears a signal that came before its ranks were there', async () => {
+  const command = [process.execPath, '-e', 'setTimeout(() => {}, 20_000)'];
+  const signal = AbortSignal.abort('SIGTERM');
+  expect(await launchRanks({ ...plain, command, tell: () => {}, signal })).toEqual({ code: 143 });
+});
+
+it.concurrent('does not call it a failure that ranks were asked to end elsewhere', async () => {
+  const said: string[] = [];
+  // The first one hears of it from the second, and is slower.
+  const program = "process.env.RANK === '1' ? process.exit(143) : setTimeout(() => process.exit(130), 3000)";
+  const command = [process.execPath, '-e', program];
+  expect(await launchRanks({ ...plain, command, tell: (line) => said.push(line) })).toEqual({ code: 143 });
+  expect(said).toEqual([
+    'attune launch: the ranks were asked to end by a signal to one of them, or on another machine',
+  ]);
+});

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { exitCodeOf, signalOf } from '../../exit-codes.ts';
 import { beatFd, type Report, type RunFolder } from '../beat.ts';
 import { freePort } from '../meeting.ts';
-import { culpritOf, type EndedRank, isEcho, verdictOn } from './verdict.ts';
+import { culpritOf, type EndedRank, endedAsAsked, isEcho, verdictOn } from './verdict.ts';
 
 export interface LaunchOptions {
   /** Processes on this machine. */
@@ -70,6 +70,8 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   const port = options.masterPort ?? (await freePort());
   const id = nnodes === 1 ? randomUUID() : `${options.masterAddr}:${port}`;
   const result: LaunchResult = { code: 0 };
+  /** Whether ranks have not come to the start: nobody has anything to save, and some commands wait whatever signal they get. */
+  let isWaiting = false;
   const ranks = Array.from({ length: nproc }, (_, local) => {
     const rank = nodeRank * nproc + local;
     const env = {
@@ -86,7 +88,10 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
     };
     return startRank(rank, options.command, env, tell, (report) => {
       if (report.folder !== undefined) result.folder = report.folder;
-      if (report.waiting !== undefined) options.onWaiting?.(report.waiting);
+      if (report.waiting === undefined) return;
+      isWaiting = report.waiting.length > 0;
+      if (isWaiting && signal?.aborted) endAtOnce();
+      else options.onWaiting?.(report.waiting);
     });
   });
   const endAtOnce = () => {
@@ -94,22 +99,27 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
   };
   // The ranks get the signal that the launcher got.
   const onAbort = () => {
+    if (isWaiting) endAtOnce();
     for (const { child } of ranks) child.kill(signalOf(signal as AbortSignal));
   };
   process.on('exit', endAtOnce);
   signal?.addEventListener('abort', onAbort);
+  // It may have come while a port was looked for.
+  if (signal?.aborted) onAbort();
   try {
     const failed = await firstFailure(ranks, options);
-    if (failed === undefined) {
-      result.code = Math.max(...ranks.map(({ ended }) => ended?.code ?? 0));
-      return result;
-    }
+    if (failed === undefined) return result;
     const { culprit } = failed;
-    // Ranks that meet the same mistake come to it at different times, and so do those that see another one go and that one itself.
-    const isShared = culprit !== undefined && (culprit.error?.code === 2 || isEcho(culprit));
+    // Ranks that meet the same mistake come to it at different times, and so do those that end as they were asked to, and those that
+    // see another one go and that one itself.
+    const isShared = culprit !== undefined && (culprit.error?.code === 2 || isEcho(culprit) || endedAsAsked(culprit));
     await endAll(ranks, options.endSeconds, signal?.aborted ? 'request' : isShared ? 'mistake' : 'failure');
     if (signal?.aborted) return { ...result, code: exitCodeOf(signal) };
     if (culprit === undefined) return { ...result, code: 1, failure: failed.hangs };
+    if (ranks.every(endedAsAsked)) {
+      tell('attune launch: the ranks were asked to end by a signal to one of them, or on another machine');
+      return { ...result, code: Math.max(...ranks.map(({ ended }) => ended?.code ?? 0)) };
+    }
     return { ...result, ...verdictOn(culpritOf(ranks) ?? culprit, ranks) };
   } finally {
     signal?.removeEventListener('abort', onAbort);

@@ -2,6 +2,7 @@
  * What a launcher says of ranks that have ended: which of them failed by itself, and why. What several ranks say is said once: a
  * mistake of the user's is met by every rank.
  */
+import { wasAsked } from '../../exit-codes.ts';
 
 /** How a rank of this machine ended. */
 export interface EndedRank {
@@ -35,6 +36,10 @@ const hasFailed = ({ ended, error, wasEnded = false }: EndedRank) =>
 /** Whether it only saw another rank go. */
 export const isEcho = ({ error, errors }: EndedRank) =>
   error === undefined ? errors.some((line) => echo.test(line)) : echo.test(error.text);
+
+/** Whether it ended because it was asked to: by a signal, or because a rank was that got one. */
+export const endedAsAsked = ({ ended, error, wasEnded = false }: EndedRank): boolean =>
+  !wasEnded && error === undefined && wasAsked(ended?.code ?? null);
 
 /** A rank that dies takes others with it: the one that was killed, or failed for a reason of its own, is the culprit. */
 export function culpritOf<R extends EndedRank>(ranks: readonly R[]): R | undefined {
