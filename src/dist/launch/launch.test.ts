@@ -78,9 +78,10 @@ it.concurrent('ends ranks that wait for others, whatever they make of a signal',
   const program = `
     process.on('SIGINT', () => {});
     setTimeout(() => {}, 20_000);
-    require('fs').writeSync(3, '{"waiting": [2]}\\n');`;
+    require('fs').writeSync(3, '{"waiting": [1]}\\n');`;
   const result = await launchRanks({
     ...plain,
+    nproc: 1,
     command: [process.execPath, '-e', program],
     tell: () => {},
     onWaiting: () => stop.abort('SIGINT'),
