@@ -7,6 +7,7 @@ namespace attune {
 namespace {
 
 constexpr int kThreads = 128, kPairs = 4;
+constexpr int kPerMultiprocessor = 4;  // blocks of backward
 
 /** Four pairs (i, i + size/2) of a head, as a thread holds them. */
 template <typename T>
@@ -107,9 +108,10 @@ __global__ void __launch_bounds__(kThreads) headsKernel(HeadsArgs a) {
 }
 
 // Backward of the rotation is the opposite one; of the norm, with n = x·s: dx = s·(g·w − n·mean(g·w·n)), dw = Σ g·n.
+// A thread loads its part of kEach heads before it works on the first, so that enough loads are under way.
 template <typename T, int LANES>
-__global__ void __launch_bounds__(kThreads) headsBackwardKernel(HeadsBackwardArgs b) {
-  constexpr int kAtOnce = kThreads / LANES;
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? kPerMultiprocessor : 1) headsBackwardKernel(HeadsBackwardArgs b) {
+  constexpr int kAtOnce = kThreads / LANES, kEach = 4;
   __shared__ float sums[2][LANES * 2 * kPairs];
   const HeadsArgs& a = b.forward;
   const int lane = threadIdx.x % LANES, half = static_cast<int>(a.size) / 2, start = lane * kPairs;
@@ -122,48 +124,58 @@ __global__ void __launch_bounds__(kThreads) headsBackwardKernel(HeadsBackwardArg
   loadWeights<T>(a.kWeight, start, half, isIn, weights[1]);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const Angles angles(a, row, start, isIn);
-    for (int base = 0; base < all; base += kAtOnce) {
-      const int head = base + static_cast<int>(threadIdx.x) / LANES;
-      const bool isQ = head < heads, isV = head >= heads + groups, works = isIn && head < all;
-      Pairs<T> x, dy;
-      if (works) {
+    // As many turns for every thread of a warp: they meet in sumOverHead.
+    for (int base = 0; base < all; base += kEach * kAtOnce) {
+      Pairs<T> xs[kEach], gradients[kEach];
+#pragma unroll
+      for (int each = 0; each < kEach; each++) {
+        const int head = base + each * kAtOnce + static_cast<int>(threadIdx.x) / LANES;
+        if (!isIn || head >= all) continue;
+        const bool isQ = head < heads, isV = head >= heads + groups;
         const T* from = isQ   ? static_cast<const T*>(b.dq) + (row * heads + head) * a.size
                         : isV ? static_cast<const T*>(b.dv) + (row * groups + head - heads - groups) * a.size
                               : static_cast<const T*>(b.dk) + (row * groups + head - heads) * a.size;
-        dy.load(from, start, half);
-        if (!isV && a.qWeight != nullptr) x.load(static_cast<const T*>(a.qkv) + row * width + head * a.size, start, half);
+        gradients[each].load(from, start, half);
+        if (!isV && a.qWeight != nullptr) xs[each].load(static_cast<const T*>(a.qkv) + row * width + head * a.size, start, half);
       }
-      float gradient[2 * kPairs];
 #pragma unroll
-      for (int i = 0; i < kPairs; i++) {
-        const float u = dy.at(i), w = dy.at(i + kPairs);
-        gradient[i] = isV ? u : u * angles.cosines[i] + w * angles.sines[i];
-        gradient[i + kPairs] = isV ? w : w * angles.cosines[i] - u * angles.sines[i];
-      }
-      if (a.qWeight != nullptr) {
-        float squares = 0, dot = 0;
+      for (int each = 0; each < kEach; each++) {
+        const int head = base + each * kAtOnce + static_cast<int>(threadIdx.x) / LANES;
+        const bool isQ = head < heads, isV = head >= heads + groups;
+        const Pairs<T>& x = xs[each];
+        Pairs<T>& dy = gradients[each];
+        float gradient[2 * kPairs];
 #pragma unroll
-        for (int i = 0; i < 2 * kPairs; i++) {
-          const float w = isQ ? weights[0][i] : weights[1][i];
-          squares += x.at(i) * x.at(i);
-          dot += gradient[i] * w * x.at(i);
+        for (int i = 0; i < kPairs; i++) {
+          const float u = dy.at(i), w = dy.at(i + kPairs);
+          gradient[i] = isV ? u : u * angles.cosines[i] + w * angles.sines[i];
+          gradient[i + kPairs] = isV ? w : w * angles.cosines[i] - u * angles.sines[i];
         }
-        squares = sumOverHead<LANES>(squares);
-        dot = sumOverHead<LANES>(dot);
-        const float scale = rsqrtf(squares * inverse + a.eps), mean = dot * scale * scale * inverse;
-        if (!isV)
+        if (a.qWeight != nullptr) {
+          float squares = 0, dot = 0;
 #pragma unroll
           for (int i = 0; i < 2 * kPairs; i++) {
-            const float w = isQ ? weights[0][i] : weights[1][i], forWeight = gradient[i] * x.at(i) * scale;
-            own[0][i] += isQ ? forWeight : 0.0f;
-            own[1][i] += isQ ? 0.0f : forWeight;
-            gradient[i] = scale * (gradient[i] * w - x.at(i) * mean);
+            const float w = isQ ? weights[0][i] : weights[1][i];
+            squares += x.at(i) * x.at(i);
+            dot += gradient[i] * w * x.at(i);
           }
-      }
-      if (!works) continue;
+          squares = sumOverHead<LANES>(squares);
+          dot = sumOverHead<LANES>(dot);
+          const float scale = rsqrtf(squares * inverse + a.eps), mean = dot * scale * scale * inverse;
+          if (!isV)
 #pragma unroll
-      for (int i = 0; i < 2 * kPairs; i++) dy.set(i, gradient[i]);
-      dy.store(static_cast<T*>(b.dqkv) + row * width + head * a.size, start, half);
+            for (int i = 0; i < 2 * kPairs; i++) {
+              const float w = isQ ? weights[0][i] : weights[1][i], forWeight = gradient[i] * x.at(i) * scale;
+              own[0][i] += isQ ? forWeight : 0.0f;
+              own[1][i] += isQ ? 0.0f : forWeight;
+              gradient[i] = scale * (gradient[i] * w - x.at(i) * mean);
+            }
+        }
+        if (!isIn || head >= all) continue;
+#pragma unroll
+        for (int i = 0; i < 2 * kPairs; i++) dy.set(i, gradient[i]);
+        dy.store(static_cast<T*>(b.dqkv) + row * width + head * a.size, start, half);
+      }
     }
   }
   if (b.partial == nullptr) return;
@@ -209,7 +221,7 @@ void launchHeads(Kind kind, const HeadsArgs& args, cudaStream_t stream) {
 }
 
 int64_t headsBackwardBlocks(int64_t rows) {
-  const int64_t most = 8 * multiprocessorsOfDevice();
+  const int64_t most = kPerMultiprocessor * multiprocessorsOfDevice();
   return rows < most ? rows : most;
 }
 
