@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/training/adamw.h"
+#include "ops/training/causal_attention.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/sample_rows.h"
 #include "ops/training/heads.h"
@@ -39,6 +40,16 @@ struct HeadGradients {
 };
 /** Gradients of q, k and v may be undefined; those of the weights are where they are not wanted. */
 HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool wantWeights);
+
+/** Whether the kernels of training's attention take these q and k. */
+bool cudaCausalAttentionFits(const at::Tensor& q, const at::Tensor& k);
+/** The result, and what backward needs of the rows' scores (cuda/training/attention/kernels.h: lse). */
+std::pair<at::Tensor, at::Tensor> cudaCausalAttention(const CausalAttention& attention);
+struct AttentionGradients {
+  at::Tensor q, k, v;
+};
+AttentionGradients cudaCausalAttentionBackward(const CausalAttention& attention, const at::Tensor& out, const at::Tensor& lse,
+                                               const at::Tensor& gradient);
 
 /** Whether the parts of a projection's LoRA can be joined in one launch: they are few, and of one dtype on one device. */
 bool cudaJoinFits(const at::Tensor& x, at::TensorList parts);

@@ -9,13 +9,14 @@
 // `prefixes` holds per sequence the index of another sequence that it continues, or −1; it sees that one as its own beginning.
 //
 // f32 on the CPU has its own kernel (cpu/packed_attention.cc). This file uses ATen operators, so it runs on every device and dtype;
-// half precision on CUDA uses libtorch's flash kernels instead (src/models/decoder/attention.ts).
+// half precision on CUDA has other kernels (src/models/decoder/attention.ts).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
+#include "ops/functions.h"
 #include "ops/optional.h"
 #include "ops/packed_attention.h"
 
@@ -210,6 +211,11 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
 }
 
 }  // namespace
+
+Tensor packedCausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, double scale) {
+  return packedAttention(q, k, v, starts, scale, 0, Optional<Tensor>(), 0, {});
+}
+
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {

@@ -1,6 +1,7 @@
 /**
- * Attention over a packed batch: flash kernels with cumulative lengths for half precision on CUDA, our own blocked operator
- * (native/ops/packed_attention.cc) everywhere else. Shared prefixes (`packShared`) work only in ours, in f32 on the CPU.
+ * Attention over a packed batch. Half precision on CUDA has our kernels (native/ops/training/causal_attention.cc) for sequences
+ * that are not long, and flash kernels with cumulative lengths; everything else has our blocked operator
+ * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work only in that, in f32 on the CPU.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';
@@ -24,6 +25,14 @@ export interface AttentionInputs {
 /** [tokens, heads, headDim] */
 export function packedAttention(inputs: AttentionInputs): Tensor {
   const { q, k, v, batch, scale, window, bias, dropout } = inputs;
+  const isCausal = bias === null && dropout === 0 && (window === null || window >= batch.longest);
+  if (
+    isCausal &&
+    batch.sequences !== undefined &&
+    isShort(batch) &&
+    aten<boolean>('attune::causal_attention_fits', q, k)
+  )
+    return aten('attune::causal_attention', q, k, v, batch.sequences, scale);
   if (batch.cuSeqlens !== undefined && bias === null && flashTakes(q)) {
     const { cuSeqlens, longest } = batch;
     const back = window === null || window >= longest ? null : window - 1;
@@ -41,4 +50,14 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
     dropout,
     batch.prefixes ?? [],
   );
+}
+
+/** Up to here our kernels are as fast as the flash kernels or faster, forward and backward (read on an H200). */
+const LONGEST_MEAN = 1536;
+
+/** Whether the sequence of the average token is at most LONGEST_MEAN tokens long: Σn² / Σn, as the work grows with n². */
+function isShort({ starts }: PackedBatch): boolean {
+  let squares = 0;
+  for (let s = 0; s + 1 < starts.length; s++) squares += ((starts[s + 1] as number) - (starts[s] as number)) ** 2;
+  return squares <= LONGEST_MEAN * (starts.at(-1) as number);
 }

@@ -17,6 +17,8 @@ export interface PackedBatch {
   starts: readonly number[];
   /** `starts` on the device as int32, for the flash kernels; absent on the CPU. */
   cuSeqlens?: Tensor;
+  /** First token and length of each sequence, longest first: [sequences, 2], int32. Absent on the CPU and with prefixes. */
+  sequences?: Tensor;
   /** Tokens of the longest sequence, its shared prefix included. */
   longest: number;
   /** Per sequence, the index of the sequence that is its prefix, or −1. A prefix has no prefix itself. */
@@ -80,7 +82,15 @@ export function packedBatch(
     ...(prefixes === undefined ? {} : { prefixes }),
   };
   if (device !== 'cpu') batch.cuSeqlens = tensor(Int32Array.from(starts), { device });
+  if (device !== 'cpu' && prefixes === undefined) batch.sequences = longestFirst(starts, device);
   return batch;
+}
+
+/** First token and length of each sequence, in the order in which a GPU finishes them soonest: [sequences, 2], int32. */
+export function longestFirst(starts: readonly number[], device: Device): Tensor {
+  const sequences = starts.slice(0, -1).map((start, s) => [start, (starts[s + 1] as number) - start] as const);
+  sequences.sort(([, a], [, b]) => b - a);
+  return tensor(Int32Array.from(sequences.flat()), { shape: [sequences.length, 2], device });
 }
 
 /** The shortest prefix that is worth a sequence of its own, in tokens. */

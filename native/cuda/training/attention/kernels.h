@@ -1,0 +1,36 @@
+// Attention of packed training batches, forward and backward (ops/training/causal_attention.cc says what it computes). As raw.h, without
+// libtorch.
+#pragma once
+#include "cuda/raw.h"
+
+namespace attune {
+
+/**
+ * The heads of one kv head are `share` = heads / groups. Row r of a sequence and kv head is query r / share of head r % share, so that
+ * all heads of a kv head are rows of the same products.
+ */
+struct CausalAttentionArgs {
+  const void *q, *k, *v;  // [tokens, heads, size] and [tokens, groups, size]; heads are neighbours
+  int64_t qStride, kStride, vStride;  // from token to token
+  void* out;  // [tokens, heads, size]
+  float* lse;  // [groups, tokens · share]: log2 of the sum of the exponentials of a row's scores
+  const int32_t* sequences;  // [count, 2]: first token and length, longest first
+  int64_t count, tokens, heads, groups, size;
+  float scale;
+};
+
+struct CausalAttentionBackwardArgs {
+  CausalAttentionArgs forward;
+  const void* gradient;  // ∂L/∂out
+  float* dots;  // like lse: the sum of gradient ∘ out of a row
+  void *dq, *dk, *dv;  // as dense as `out`
+};
+
+/** Whether the kernels take heads of this size on the current device. */
+bool causalAttentionFits(int64_t size);
+void launchCausalAttention(Kind kind, const CausalAttentionArgs& args, cudaStream_t stream);
+void launchQueryGradients(Kind kind, const CausalAttentionBackwardArgs& args, cudaStream_t stream);
+/** After launchQueryGradients, which writes `dots`. */
+void launchKeyGradients(Kind kind, const CausalAttentionBackwardArgs& args, cudaStream_t stream);
+
+}  // namespace attune

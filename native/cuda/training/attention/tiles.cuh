@@ -1,0 +1,260 @@
+// What the kernels of training's attention share: which tile of which sequence a block has, tiles in shared memory, their fragments.
+#pragma once
+#include "cuda/attention/tile.cuh"
+#include "cuda/training/attention/kernels.h"
+
+namespace attune {
+
+constexpr int kBlockRows = 64;  // rows or keys of a block
+constexpr int kBlockWarps = kBlockRows / kTile, kBlockThreads = 32 * kBlockWarps;
+
+/** Division by the heads of a kv head, for numbers below 2³² / divisor. */
+class Divisor {
+ public:
+  explicit __device__ Divisor(int64_t divisor) : inverse_(divisor == 1 ? 0 : 0xFFFFFFFFu / static_cast<unsigned>(divisor) + 1) {}
+  __device__ int operator()(int x) const { return inverse_ == 0 ? x : static_cast<int>(__umulhi(static_cast<unsigned>(x), inverse_)); }
+
+ private:
+  unsigned inverse_;
+};
+
+/** Tile `tile` of `tiles` of a sequence. */
+struct Place {
+  int start, length;  // of the sequence; length 0: this block has nothing to do
+  int tile, tiles;
+};
+
+/** The place of tile number `index`: sequences in order, each with one tile per kBlockRows of length · rowsPerToken. */
+__device__ inline Place placeOf(const CausalAttentionArgs& a, int index, int rowsPerToken) {
+  const int lane = threadIdx.x % 32, count = static_cast<int>(a.count), tokens = static_cast<int>(a.tokens);
+  for (int base = 0, before = 0; base < count; base += 32) {
+    int2 sequence{0, 0};
+    if (base + lane < count) sequence = reinterpret_cast<const int2*>(a.sequences)[base + lane];
+    sequence.x = min(max(sequence.x, 0), tokens);  // never outside of the tensors, whatever was given
+    sequence.y = min(max(sequence.y, 0), tokens - sequence.x);
+    const int tiles = (sequence.y * rowsPerToken + kBlockRows - 1) / kBlockRows;
+    int through = tiles;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int other = __shfl_up_sync(0xFFFFFFFF, through, offset);
+      if (lane >= offset) through += other;
+    }
+    through += before;
+    const unsigned past = __ballot_sync(0xFFFFFFFF, through > index);
+    if (past != 0) {
+      const int from = __ffs(static_cast<int>(past)) - 1;
+      Place place;
+      place.start = __shfl_sync(0xFFFFFFFF, sequence.x, from);
+      place.length = __shfl_sync(0xFFFFFFFF, sequence.y, from);
+      place.tiles = __shfl_sync(0xFFFFFFFF, tiles, from);
+      place.tile = index - __shfl_sync(0xFFFFFFFF, through - tiles, from);
+      return place;
+    }
+    before = __shfl_sync(0xFFFFFFFF, through, 31);
+  }
+  return {0, 0, 0, 0};
+}
+
+/** At least as many blocks as there are tiles of all kv heads, without knowing the lengths. */
+inline unsigned blocksOf(const CausalAttentionArgs& a, int64_t rowsPerToken) {
+  return static_cast<unsigned>((a.tokens * rowsPerToken / kBlockRows + a.count) * a.groups);
+}
+
+/** The block copies ROWS rows, row i from from(i), and zeros where i is not below `real`. */
+template <typename T, int D, int ROWS, typename From>
+__device__ inline void copyRows(T* to, int real, From from) {
+  constexpr int kPieces = D / 8, kLines = kBlockThreads / kPieces;
+  static_assert(ROWS % kLines == 0);
+  const int piece = threadIdx.x % kPieces, line = threadIdx.x / kPieces;
+#pragma unroll
+  for (int i = 0; i < ROWS; i += kLines) {
+    const int row = i + line;
+    copyAsync<16>(to + Tile<D>::at(row, piece), from(row) + piece * 8, row < real);
+  }
+}
+
+/** The sequence and kv head of a block, whose tiles are of rows or of keys. */
+struct Part {
+  int share, group;
+  Place place;
+  Divisor query;  // of a row
+  int rows;
+
+  __device__ Part(const CausalAttentionArgs& a, bool ofRows)
+      : share(static_cast<int>(a.heads / a.groups)),
+        group(static_cast<int>(blockIdx.x) % static_cast<int>(a.groups)),
+        place(placeOf(a, static_cast<int>(blockIdx.x) / static_cast<int>(a.groups), ofRows ? share : 1)),
+        query(share),
+        rows(place.length * share) {}
+
+  /** Where the rows' numbers begin in lse and dots. */
+  __device__ int64_t statistics(const CausalAttentionArgs& a) const { return (group * a.tokens + place.start) * share; }
+};
+
+/** The rows of a tensor [tokens, heads, D], `stride` numbers from token to token. */
+template <typename T, int D>
+class RowsOf {
+ public:
+  __device__ RowsOf(T* tensor, int64_t stride, const Part& part)
+      : first_(tensor + part.place.start * stride + part.group * part.share * D), stride_(stride), query_(part.query), share_(part.share) {}
+  __device__ T* operator()(int row) const {
+    const int token = query_(row);
+    return first_ + token * stride_ + (row - token * share_) * D;
+  }
+
+ private:
+  T* first_;
+  int64_t stride_;
+  Divisor query_;
+  int share_;
+};
+
+/** A block of rows and the keys that they see. */
+struct RowBlock {
+  int first, lastQuery;  // the block's first row, the last query of its rows
+  int warpRow;  // the first of this warp's rows
+  int firstQuery, lastSeen;  // of the warp: its first query, and the last key that it sees; −1 where it has no row
+  int mine[2];  // the queries of this lane's rows, warpRow + g and + 8
+
+  explicit __device__ RowBlock(const Part& part) {
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+    first = (part.place.tiles - 1 - part.place.tile) * kBlockRows;  // the last rows see the most keys: they begin first
+    lastQuery = min(part.query(first + kBlockRows - 1), part.place.length - 1);
+    warpRow = first + warp * kTile;
+    firstQuery = part.query(warpRow);
+    lastSeen = warpRow < part.rows ? min(part.query(warpRow + kTile - 1), lastQuery) : -1;
+    mine[0] = part.query(warpRow + g), mine[1] = part.query(warpRow + g + 8);
+  }
+};
+
+/** Stages of KEYS keys and as many values, copied one after another. */
+template <typename T, int D, int KEYS>
+class KeyStages {
+ public:
+  static constexpr int kNumbers = 2 * KEYS * D;  // of a stage
+  __device__ KeyStages(const CausalAttentionArgs& a, const Part& part, T* shared, int count)
+      : keys_(static_cast<const T*>(a.k) + part.place.start * a.kStride + part.group * D),
+        values_(static_cast<const T*>(a.v) + part.place.start * a.vStride + part.group * D),
+        keyStride_(a.kStride),
+        valueStride_(a.vStride),
+        shared_(shared),
+        count_(count) {}
+
+  __device__ const T* keys(int stage) const { return shared_ + stage % 2 * kNumbers; }
+  __device__ const T* values(int stage) const { return keys(stage) + KEYS * D; }
+  __device__ void ask(int stage) const {
+    T* const to = shared_ + stage % 2 * kNumbers;
+    const int from = stage * KEYS;
+    copyRows<T, D, KEYS>(to, count_ - from, [&](int row) { return keys_ + (from + row) * keyStride_; });
+    copyRows<T, D, KEYS>(to + KEYS * D, count_ - from, [&](int row) { return values_ + (from + row) * valueStride_; });
+    commitCopies();
+  }
+
+ private:
+  const T *keys_, *values_;
+  int64_t keyStride_, valueStride_;
+  T* shared_;
+  int count_;
+};
+
+/** The first matrix of a tile that this lane names for the warp; Tile::after finds the others. */
+template <int D>
+__device__ inline int fragmentPlace() {
+  return Tile<D>::at(threadIdx.x % 16, threadIdx.x % 32 / 16);
+}
+
+/** The warp's sixteen rows as the left side of products. */
+template <typename T, int D>
+struct LeftRows {
+  unsigned at[D / 16][4];
+  __device__ void load(const T* tile) {
+#pragma unroll
+    for (int step = 0; step < D / 16; step++) loadMatrices(at[step], tile + Tile<D>::after(fragmentPlace<D>(), 2 * step));
+  }
+};
+
+/** c[16, 16·N] = left·tilesᵀ over N tiles of sixteen rows. */
+template <typename T, int D, int N>
+__device__ inline void multiplyRows(float (*c)[4], const LeftRows<T, D>& left, const T* tiles) {
+  const int place = fragmentPlace<D>();
+#pragma unroll
+  for (int i = 0; i < 2 * N; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) c[i][j] = 0;
+#pragma unroll
+  for (int step = 0; step < D / 16; step++)
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      unsigned b[4];
+      loadMatrices(b, tiles + n * Tile<D>::kNumbers + Tile<D>::after(place, 2 * step));
+      const unsigned(&a)[4] = left.at[step];
+      multiply<T>(c[2 * n], a[0], a[1], a[2], a[3], b[0], b[2]);
+      multiply<T>(c[2 * n + 1], a[0], a[1], a[2], a[3], b[1], b[3]);
+    }
+}
+
+/** sums[16, D] += left[16, 16]·tile[16, D]; `left` are two neighbouring results of multiplyRows. */
+template <typename T, int D>
+__device__ inline void addProduct(float (&sums)[D / 8][4], const float (*left)[4], const T* tile) {
+  const int place = fragmentPlace<D>();
+  const unsigned a0 = pack<T>(left[0][0], left[0][1]), a1 = pack<T>(left[0][2], left[0][3]);
+  const unsigned a2 = pack<T>(left[1][0], left[1][1]), a3 = pack<T>(left[1][2], left[1][3]);
+#pragma unroll
+  for (int step = 0; step < D / 16; step++) {
+    unsigned b[4];
+    loadTransposed(b, tile + Tile<D>::after(place, 2 * step));
+    multiply<T>(sums[2 * step], a0, a1, a2, a3, b[0], b[1]);
+    multiply<T>(sums[2 * step + 1], a0, a1, a2, a3, b[2], b[3]);
+  }
+}
+
+template <int D>
+__device__ inline void clear(float (&sums)[D / 8][4]) {
+#pragma unroll
+  for (int i = 0; i < D / 8; i++)
+#pragma unroll
+    for (int j = 0; j < 4; j++) sums[i][j] = 0;
+}
+
+/**
+ * Writes the warp's rows, sums · factors (of rows g and g + 8), in whole lines; row i to to(i) where i is below `real`. `scratch` is
+ * the warp's own, a tile.
+ */
+template <typename T, int D, typename To>
+__device__ inline void storeRows(const float (&sums)[D / 8][4], const float (&factors)[2], T* scratch, int real, To to) {
+  constexpr int kPieces = D / 8, kLines = 32 / kPieces;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  __syncwarp();  // all lanes have read what was there
+#pragma unroll
+  for (int i = 0; i < D / 8; i++)
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+      *reinterpret_cast<unsigned*>(scratch + Tile<D>::at(g + 8 * j, i) + 2 * t) =
+          pack<T>(sums[i][2 * j] * factors[j], sums[i][2 * j + 1] * factors[j]);
+  __syncwarp();
+  const int piece = lane % kPieces, line = lane / kPieces;
+#pragma unroll
+  for (int i = 0; i < kTile; i += kLines) {
+    const int row = i + line;
+    if (row < real) *reinterpret_cast<uint4*>(to(row) + piece * 8) = *reinterpret_cast<const uint4*>(scratch + Tile<D>::at(row, piece));
+  }
+}
+
+}  // namespace attune
+
+/** The last argument with T and kSize; sizes are 64 and 128, numbers f16 and bf16. */
+#define ATTUNE_BY_HALF_AND_SIZE(kind, size, ...)         \
+  const auto bySize = [&](auto zero) {                   \
+    using T = decltype(zero);                            \
+    if ((size) == 64) {                                  \
+      constexpr int kSize = 64;                          \
+      __VA_ARGS__;                                       \
+    } else {                                             \
+      constexpr int kSize = 128;                         \
+      __VA_ARGS__;                                       \
+    }                                                    \
+  };                                                     \
+  if ((kind) == Kind::BFloat16)                          \
+    bySize(__nv_bfloat16());                             \
+  else                                                   \
+    bySize(__half());
