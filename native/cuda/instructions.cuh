@@ -111,18 +111,20 @@ __device__ inline unsigned transposed(unsigned both) {
 
 // —— four 8×8 matrices of 16-bit numbers from shared memory: lane l gives the address of row l % 8 of matrix l / 8. Of each matrix
 // lane (g, t) = (lane / 4, lane % 4) gets row g at columns 2t and 2t + 1; transposed, column g at rows 2t and 2t + 1. ———————————————
-__device__ inline void loadMatrices(unsigned (&r)[4], const void* row) {
+__device__ inline void loadMatrices(unsigned (&r)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(sharedAddress(row))
+               : "r"(row)
                : "memory");
 }
-__device__ inline void loadTransposed(unsigned (&r)[4], const void* row) {
+__device__ inline void loadTransposed(unsigned (&r)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(sharedAddress(row))
+               : "r"(row)
                : "memory");
 }
+__device__ inline void loadMatrices(unsigned (&r)[4], const void* row) { loadMatrices(r, sharedAddress(row)); }
+__device__ inline void loadTransposed(unsigned (&r)[4], const void* row) { loadTransposed(r, sharedAddress(row)); }
 
 /** 2^x; 0 for −∞. */
 __device__ inline float powerOf2(float x) {

@@ -53,7 +53,7 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
 }
 
 /** Up to here our kernels are as fast as the flash kernels or faster, forward and backward (read on an H200). */
-const LONGEST_MEAN = 1536;
+const LONGEST_MEAN = 2048;
 
 /** Whether the sequence of the average token is at most LONGEST_MEAN tokens long: Σn² / Σn, as the work grows with n². */
 function isShort({ starts }: PackedBatch): boolean {

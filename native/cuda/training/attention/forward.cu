@@ -8,7 +8,7 @@ namespace {
 constexpr int kKeys = 32, kTiles = kKeys / kTile;  // keys of a stage
 
 template <typename T, int D>
-__global__ void __launch_bounds__(kBlockThreads, 3) forwardKernel(CausalAttentionArgs a) {
+__global__ void __launch_bounds__(kBlockThreads, D == 64 ? 4 : 3) forwardKernel(CausalAttentionArgs a) {
   using Stages = KeyStages<T, D, kKeys>;
   static_assert(Stages::kNumbers >= kBlockRows * D);
   extern __shared__ __align__(128) char dynamicShared[];
@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(kBlockThreads, 3) forwardKernel(CausalAttentio
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const RowsOf<const T, D> q(static_cast<const T*>(a.q), a.qStride, part);
   const RowsOf<T, D> to(static_cast<T*>(a.out), a.heads * D, part);
-  const Stages stages(a, part, shared, block.lastQuery + 1);
+  Stages stages(a, part, shared, block.lastQuery + 1);
 
   // queries pass through the second stage into registers
-  copyRows<T, D, kBlockRows>(shared + Stages::kNumbers, part.rows - block.first, [&](int row) { return q(block.first + row); });
+  copyRows<T, D, kBlockRows>(shared + Stages::kNumbers, part.rows - block.first, block.first, q);
   stages.ask(0);
   waitForCopies<0>();
   __syncthreads();
@@ -94,17 +94,19 @@ __global__ void __launch_bounds__(kBlockThreads, 3) forwardKernel(CausalAttentio
   for (int j = 0; j < 2; j++) {
     total[j] += __shfl_xor_sync(0xFFFFFFFF, total[j], 1);
     total[j] += __shfl_xor_sync(0xFFFFFFFF, total[j], 2);
-    factors[j] = 1 / total[j];
+    factors[j] = __fdividef(1.0f, total[j]);
     const int row = block.warpRow + g + 8 * j;
-    if (t == 0 && row < part.rows) a.lse[part.statistics(a) + row] = peak[j] * scale + log2f(total[j]);
+    if (t == 0 && row < part.rows) a.lse[part.statistics(a) + row] = peak[j] * scale + __log2f(total[j]);
   }
   __syncthreads();  // all warps have read the stages
-  storeRows<T, D>(out, factors, shared + warp * Tile<D>::kNumbers, part.rows - block.warpRow, [&](int row) { return to(block.warpRow + row); });
+  putRows<T, D>(shared + warp * Tile<D>::kNumbers, out, factors[0], factors[1]);
+  __syncthreads();
+  storeRows<T, D>(shared, part.rows - block.first, block.first, to);
 }
 
 template <typename T, int D>
 void forward(const CausalAttentionArgs& args, cudaStream_t stream) {
-  launchWithMemory(forwardKernel<T, D>, blocksOf(args, args.heads / args.groups), kBlockThreads, 1, sizeof(T) * 4 * kKeys * D, stream, args);
+  launchWithMemory(forwardKernel<T, D>, blocksOf(args, args.share), kBlockThreads, 1, sizeof(T) * 4 * kKeys * D, stream, args);
 }
 
 }  // namespace

@@ -5,10 +5,7 @@
 
 namespace attune {
 
-/**
- * The heads of one kv head are `share` = heads / groups. Row r of a sequence and kv head is query r / share of head r % share, so that
- * all heads of a kv head are rows of the same products.
- */
+/** Row r of a sequence and kv head is query r / share of head r % share, so that all heads of a kv head are rows of the same products. */
 struct CausalAttentionArgs {
   const void *q, *k, *v;  // [tokens, heads, size] and [tokens, groups, size]; heads are neighbours
   int64_t qStride, kStride, vStride;  // from token to token
@@ -16,6 +13,7 @@ struct CausalAttentionArgs {
   float* lse;  // [groups, tokens · share]: log2 of the sum of the exponentials of a row's scores
   const int32_t* sequences;  // [count, 2]: first token and length, longest first
   int64_t count, tokens, heads, groups, size;
+  int share;  // heads of a kv head
   float scale;
 };
 

@@ -1,8 +1,6 @@
 // Gradients of keys and values: a block has 64 keys and goes through the rows that see them. Scores are held transposed, so that
 // they are the left side of both products.
 //   dV = Pᵀ·dO,  dK = scale·dSᵀ·Q
-#include <climits>
-
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -26,8 +24,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
   const T* const v = static_cast<const T*>(a.v) + static_cast<int64_t>(part.place.start + firstKey) * a.vStride + part.group * D;
   T *const ownKeys = shared + 2 * kStage, *const ownValues = ownKeys + kBlockRows * D;
   float* const statistics = reinterpret_cast<float*>(ownValues + kBlockRows * D);  // of each stage kRows lse and kRows dots
-  copyRows<T, D, kBlockRows>(ownKeys, keyCount, [&](int row) { return k + row * a.kStride; });
-  copyRows<T, D, kBlockRows>(ownValues, keyCount, [&](int row) { return v + row * a.vStride; });
+  const Copier<T, D> copier;
+  copier.template copy<kBlockRows>(ownKeys, keyCount, k + copier.line * a.kStride + copier.number, copier.kLines * a.kStride);
+  copier.template copy<kBlockRows>(ownValues, keyCount, v + copier.line * a.vStride + copier.number, copier.kLines * a.vStride);
   commitCopies();
   waitForPrevious();
 
@@ -36,8 +35,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
   const auto ask = [&](int stage) {
     T* const to = shared + stage % 2 * kStage;
     const int from = firstRow + stage * kRows, real = part.rows - from;
-    copyRows<T, D, kRows>(to, real, [&](int row) { return q(from + row); });
-    copyRows<T, D, kRows>(to + kRows * D, real, [&](int row) { return given(from + row); });
+    copyRows<T, D, kRows>(to, real, from, q);
+    copyRows<T, D, kRows>(to + kRows * D, real, from, given);
     commitCopies();
     float* const also = statistics + stage % 2 * 2 * kRows;
     if (threadIdx.x < kRows) {
@@ -75,18 +74,22 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
       LeftRows<T, D> values;  // every time, for want of registers
       values.load(ownValues + warp * Tile<D>::kNumbers);
       multiplyRows<T, D, kAtOnce>(ds, values, gradients + n * Tile<D>::kNumbers);
-      const bool cut = part.query(from) < warpKey + kTile - 1;
 #pragma unroll
       for (int i = 0; i < 2 * kAtOnce; i++) {
         const int column = n * kTile + 8 * i + 2 * t;
         const float2 lse = *reinterpret_cast<const float2*>(also + column), dot = *reinterpret_cast<const float2*>(also + kRows + column);
-        const int seen[2] = {cut ? part.query(from + 8 * i + 2 * t) : INT_MAX, cut ? part.query(from + 8 * i + 2 * t + 1) : INT_MAX};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          const float weight = powerOf2(p[i][j] * scale - (j % 2 == 0 ? lse.x : lse.y));
-          p[i][j] = warpKey + g + j / 2 * 8 > seen[j % 2] ? 0.0f : weight;
+          p[i][j] = powerOf2(p[i][j] * scale - (j % 2 == 0 ? lse.x : lse.y));
           ds[i][j] = p[i][j] * (ds[i][j] - (j % 2 == 0 ? dot.x : dot.y));
         }
+      }
+      if (part.query(from) < warpKey + kTile - 1) {
+#pragma unroll
+        for (int i = 0; i < 2 * kAtOnce; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            if (warpKey + g + j / 2 * 8 > part.query(from + 8 * i + 2 * t + j % 2)) p[i][j] = ds[i][j] = 0;
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; i++) {
@@ -96,12 +99,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
     }
   }
 
-  const int64_t row = a.groups * D, first = (part.place.start + warpKey) * row + part.group * D;
-  const float ones[2] = {1, 1}, factors[2] = {a.scale, a.scale};
-  storeRows<T, D>(dv, ones, ownValues + warp * Tile<D>::kNumbers, part.place.length - warpKey,
-                  [&](int i) { return static_cast<T*>(b.dv) + first + i * row; });
-  storeRows<T, D>(dk, factors, ownKeys + warp * Tile<D>::kNumbers, part.place.length - warpKey,
-                  [&](int i) { return static_cast<T*>(b.dk) + first + i * row; });
+  putRows<T, D>(ownValues + warp * Tile<D>::kNumbers, dv, 1, 1);
+  putRows<T, D>(ownKeys + warp * Tile<D>::kNumbers, dk, a.scale, a.scale);
+  __syncthreads();
+  const int64_t row = a.groups * D, first = (part.place.start + firstKey + copier.line) * row + part.group * D + copier.number;
+  copier.store(ownValues, keyCount, static_cast<T*>(b.dv) + first, copier.kLines * row);
+  copier.store(ownKeys, keyCount, static_cast<T*>(b.dk) + first, copier.kLines * row);
 }
 
 template <typename T, int D>

@@ -36,6 +36,7 @@ struct Given {
     args.heads = q.size(1);
     args.groups = k.size(1);
     args.size = q.size(2);
+    args.share = static_cast<int>(args.heads / args.groups);
     args.scale = static_cast<float>(given.scale);
   }
 };

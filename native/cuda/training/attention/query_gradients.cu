@@ -23,15 +23,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalA
   const RowsOf<const T, D> q(static_cast<const T*>(a.q), a.qStride, part), given(static_cast<const T*>(b.gradient), a.heads * D, part);
   const RowsOf<const T, D> result(static_cast<const T*>(a.out), a.heads * D, part);
   const RowsOf<T, D> to(static_cast<T*>(b.dq), a.heads * D, part);
-  const Stages stages(a, part, shared, block.lastQuery + 1);
+  Stages stages(a, part, shared, block.lastQuery + 1);
 
   // the forward's results pass through the second stage
   T *const ownQueries = shared + 2 * Stages::kNumbers, *const ownGradient = ownQueries + kBlockRows * D;
   T* const ownResult = shared + Stages::kNumbers;
-  copyRows<T, D, kBlockRows>(ownGradient, rows, [&](int row) { return given(block.first + row); });
-  copyRows<T, D, kBlockRows>(ownResult, rows, [&](int row) { return result(block.first + row); });
+  copyRows<T, D, kBlockRows>(ownGradient, rows, block.first, given);
+  copyRows<T, D, kBlockRows>(ownResult, rows, block.first, result);
   commitCopies();
-  copyRows<T, D, kBlockRows>(ownQueries, rows, [&](int row) { return q(block.first + row); });
+  copyRows<T, D, kBlockRows>(ownQueries, rows, block.first, q);
   stages.ask(0);
   float* const dots = b.dots + part.statistics(a) + block.warpRow;
   const float* const lses = a.lse + part.statistics(a) + block.warpRow;
@@ -43,10 +43,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalA
   __syncthreads();
   LeftRows<T, D> gradient, queries;
   gradient.load(ownGradient + warp * Tile<D>::kNumbers);
+  const Fragments<D> results(ownResult + warp * Tile<D>::kNumbers);
 #pragma unroll
   for (int step = 0; step < D / 16; step++) {
     unsigned o[4];
-    loadMatrices(o, ownResult + warp * Tile<D>::kNumbers + Tile<D>::after(fragmentPlace<D>(), 2 * step));
+    loadMatrices(o, results.at(step));
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       const float2 x = unpack<T>(o[j]), y = unpack<T>(gradient.at[step][j]);
@@ -80,14 +81,17 @@ __global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalA
       float p[2 * N][4], ds[2 * N][4];
       multiplyRows<T, D, N>(p, queries, keys + n * Tile<D>::kNumbers);
       multiplyRows<T, D, N>(ds, gradient, values + n * Tile<D>::kNumbers);
-      const bool cut = from + (n + N) * kTile - 1 > block.firstQuery;
 #pragma unroll
       for (int i = 0; i < 2 * N; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const bool hidden = cut && from + n * kTile + 8 * i + 2 * t + j % 2 > block.mine[j / 2];
-          ds[i][j] = hidden ? 0.0f : powerOf2(p[i][j] * scale - lse[j / 2]) * (ds[i][j] - dot[j / 2]);
-        }
+        for (int j = 0; j < 4; j++) ds[i][j] = powerOf2(p[i][j] * scale - lse[j / 2]) * (ds[i][j] - dot[j / 2]);
+      if (from + (n + N) * kTile - 1 > block.firstQuery) {
+#pragma unroll
+        for (int i = 0; i < 2 * N; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+            if (from + n * kTile + 8 * i + 2 * t + j % 2 > block.mine[j / 2]) ds[i][j] = 0;
+      }
 #pragma unroll
       for (int i = 0; i < N; i++) addProduct<T, D>(sums, ds + 2 * i, keys + (n + i) * Tile<D>::kNumbers);
     };
@@ -100,15 +104,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalA
     }
   }
 
-  const float factors[2] = {a.scale, a.scale};
-  storeRows<T, D>(sums, factors, ownQueries + warp * Tile<D>::kNumbers, warpRows, [&](int row) { return to(block.warpRow + row); });
+  putRows<T, D>(ownQueries + warp * Tile<D>::kNumbers, sums, a.scale, a.scale);
+  __syncthreads();
+  storeRows<T, D>(ownQueries, rows, block.first, to);
 }
 
 template <typename T, int D>
 void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
-  const CausalAttentionArgs& a = args.forward;
   const size_t memory = sizeof(T) * (4 * kKeys + 2 * kBlockRows) * D;
-  launchWithMemory(queryGradientsKernel<T, D>, blocksOf(a, a.heads / a.groups), kBlockThreads, 1, memory, stream, args);
+  launchWithMemory(queryGradientsKernel<T, D>, blocksOf(args.forward, args.forward.share), kBlockThreads, 1, memory, stream, args);
 }
 
 }  // namespace
