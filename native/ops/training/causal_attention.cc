@@ -26,8 +26,8 @@ using at::Tensor;
 #ifdef ATTUNE_KERNELS
 class CausalAttentionCuda : public torch::autograd::Function<CausalAttentionCuda> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequences,
-                        double scale) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& sequences, double scale) {
     const auto [out, lse] = cudaCausalAttention({q, k, v, sequences, scale});
     context->save_for_backward({q, k, v, sequences, out, lse});
     context->saved_data["scale"] = scale;

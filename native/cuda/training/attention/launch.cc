@@ -60,7 +60,8 @@ std::pair<Tensor, Tensor> cudaCausalAttention(const CausalAttention& attention) 
   return {out, lse};
 }
 
-AttentionGradients cudaCausalAttentionBackward(const CausalAttention& attention, const Tensor& out, const Tensor& lse, const Tensor& incoming) {
+AttentionGradients cudaCausalAttentionBackward(const CausalAttention& attention, const Tensor& out, const Tensor& lse,
+                                               const Tensor& incoming) {
   const Launch launch(attention.q);
   const Given given(attention, out, lse);
   const Tensor gradient = aligned(incoming), dots = at::empty(lse.sizes(), lse.options());
