@@ -7,8 +7,10 @@
 namespace attune {
 
 // —— overlapping kernels: each starts while the previous one still runs, does independent work, and then waits ————————————————
-// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads the previous kernel's output and before it writes
-// anything, and `letNextBegin` only after that. So kernel N may read N−2's output at once, N−1's only after waitForPrevious.
+// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads what another kernel of the row writes and before it writes
+// anything. Where it calls `letNextBegin` only after that, kernel N may read N−2's output at once, N−1's only after waitForPrevious. The
+// products of quantised_product.cu call it before, so that the next kernel's blocks start as early as there is room for them; what is
+// read early after one of those is older than the kernel before the products.
 __device__ inline void letNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -45,12 +45,14 @@ describe.each(cases)(`%s with %i inputs on ${device}`, (type, inputs) => {
 });
 
 describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`, (type) => {
-  // whole tiles of 16 rows in one and in several parts, half tiles, and inputs that are no whole spans of 256
+  // whole tiles of 16 rows in one and in several parts, half tiles, inputs that are no whole spans of 256, and more inputs than eight
+  // rows of x leave room for
   const shapes = [
     { parts: [512, 128, 128], inputs: 1024 },
     { parts: [1024], inputs: 3072 },
     { parts: [8192, 8192], inputs: 256 },
     { parts: [2560, 16], inputs: 1088 },
+    { parts: [48], inputs: 16384 },
     { parts: [72, 56], inputs: 192 },
   ];
   it.each(shapes)('$parts outputs of $inputs inputs', ({ parts, inputs }) =>
@@ -60,7 +62,7 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
       using matrix = QuantisedMatrix.of(plain, type, device);
       const weights = matrix.dequantise('bfloat16');
       const x = randn([32, inputs]).to({ device, dtype: 'bfloat16' });
-      for (const rows of [1, 2, 3, 8, 9, 16, 20, 32]) {
+      for (const rows of [1, 2, 3, 5, 8, 9, 16, 20, 32]) {
         const some = x.narrow(0, 0, rows);
         const found = noGrad(() => matrix.multiply(some));
         expect(gap(found, linear(some, weights))).toBeLessThanOrEqual(1e-2);

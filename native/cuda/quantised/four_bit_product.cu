@@ -1,57 +1,32 @@
-// The product of quantised_product.cu with a matrix in 4 bits for one to eight rows of x, where instructions and not memory are the limit.
+// The product of quantised_product.cu with a matrix in 4 bits for one to eight rows of x.
 //
-// Two thread blocks per multiprocessor compute their share of the outputs, 16 rows of W (a tile) at a time. Each of a block's warps takes
-// every eighth chunk of 64 inputs, copies the codes of a tile into its own part of shared memory ahead of time, and needs no other warp
-// until the sums of all are added. One block per multiprocessor, with room for one of the next kernel, was slower: too few warps.
+// One thread block per multiprocessor computes a share of the outputs, 16 rows of W (a tile) at a time. It has two groups of eight warps;
+// each group computes a tile, and each of its warps an eighth of the inputs. A warp waits for no other one until all tiles are computed,
+// or as many as there is room for: their scales are decoded before, the warps' sums are added after. A multiprocessor has few requests
+// under way, so copies take whole lines of 128 bytes.
 //
 // A byte of codes is two weights. A table in shared memory holds the levels of all 256 pairs in bf16, once for each lane, so that there
-// are no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. The other half of each entry holds
-// x. W is the left operand of the tensor cores (16 rows), x the right one (8 rows). The sums of a block of inputs are multiplied by its
-// scale in f32. All sums are added in the order of quantised_product.cu, so that a row's result does not depend on the number of rows.
+// are no bank conflicts. Its entries are 256 bytes apart, so that one byte permutation makes an address. The other half of each entry is
+// where codes are copied to. W is the left operand of the tensor cores (16 rows), x the right one (8 rows). The sums of a block of
+// inputs are multiplied by its scale in f32. All sums are added in the order of quantised_product.cu, so that a row's result does not
+// depend on the number of rows.
+#include <algorithm>
 #include <type_traits>
 
-#include "cuda/product_sums.cuh"
+#include "cuda/quantised/four_bit_memory.cuh"
 #include "cuda/quantised/quantised.h"
 
 namespace attune {
 namespace {
 
-constexpr int kBlocks = 2;  // per multiprocessor
-constexpr int kTile = 16;  // rows of W
-constexpr int kTiles = 2;  // computed between two additions of the warps' sums; with a gate the gates' and the values' tile
-constexpr int kMostTiles = 64;  // of a thread block
-constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
-constexpr int kSpan = 4;  // chunks that a warp copies at once; the next warp's chunks lie between them
-constexpr int kDepth = 2;  // copies under way
-constexpr int kSpanBytes = kSpan * kChunk / 2, kSlot = kTile * kSpanBytes;
-constexpr int kPairs = 256;
 constexpr int kRun = 256;  // block maxima that share one maximum
-constexpr int kEight = 8;  // most rows of x
-constexpr int kPadded = kTile + 4;
+constexpr int kAtOnce = 4;  // loads of scales that a thread has under way at the same time
 
-/** Where a tile lies: `block` is the first block of its first row, counted within its part. */
-struct Tile {
-  const char* codes;
-  const void* scales;
-  const float* nested;
-  int block;
-  float offset;
-};
-
-/** What a byte of codes stands for, and beside it a chunk of a row of x. */
-struct Entry {
-  unsigned pairs[32];  // a copy for each lane
-  uint4 x[8];
-};
-
-struct Shared {
-  Entry table[kPairs];
-  char slots[kWarps][kDepth][kSlot];
-  float2 scales[kWarps][kSpan][kTile / 2];  // of rows r and r + 8
-  float map[256];
-  float partial[kWarps][kTiles][kEight][kPadded];
-  float squares[kWarps][kEight];
-  Tile tiles[kMostTiles];
+/** How the work is dealt. */
+struct Dealing {
+  int share, more;  // tiles of a block, with a gate pairs of them; the first `more` blocks have one more
+  int pass;  // tiles between two additions of the warps' sums
+  int scalesInRow;
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -62,237 +37,223 @@ __device__ inline unsigned twoOf4(unsigned codes, const char* table, unsigned la
   return *reinterpret_cast<const unsigned*>(table + __byte_perm(codes, lane, 0x5504u | BYTE << 4));
 }
 
-/** Two of the scales of a tile and span, before they are put together. */
+/** Codes of one scale or four neighbouring ones, their maximum, and the mean. */
 struct HeldScales {
-  unsigned code[kSpan / 2];
-  float nested[kSpan / 2];
-  float offset;
+  unsigned codes;
+  float nested, offset;
 };
 #endif
 
-// A unit is a tile, or with a gate a tile of gates and one of the values that they gate. X_SHARED: x, times the norm's weights, stays in
-// shared memory; otherwise it is read again for each two tiles.
-template <bool X_SHARED, bool GATED, bool NORM>
-__global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProductArgs q) {
+// HELD: x, times the norm's weights, stays in shared memory; otherwise it is read again for each tile.
+template <bool HELD, bool GATED, bool NORM>
+__global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProductArgs q, Dealing dealing) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) char memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
   const ProductArgs& a = q.product;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32 % kWarps, group = thread / kThreads;
+  const int line = lane / 4, part = lane % 4, block = static_cast<int>(blockIdx.x);
   const int inputs = static_cast<int>(a.inputs), outputs = static_cast<int>(a.outputs), rows = static_cast<int>(a.rows);
-  const int chunks = inputs / kChunk, rounds = (chunks + kWarps * kSpan - 1) / (kWarps * kSpan);
-  const int units = outputs / kTile, blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  const int begin = static_cast<int>(static_cast<int64_t>(units) * block / blocks);
-  const int tiles = (static_cast<int>(static_cast<int64_t>(units) * (block + 1) / blocks) - begin) * (GATED ? 2 : 1);
-  const int perScale = q.block / kChunk, scalesInRow = chunks / perScale;
+  const int chunks = inputs / kChunk, rowBytes = inputs / 2, perScale = q.block / kChunk, scalesInRow = dealing.scalesInRow;
+  const int begin = block * dealing.share + min(block, dealing.more), share = dealing.share + (block < dealing.more ? 1 : 0);
+  const int tiles = GATED ? 2 * share : share, pass = dealing.pass;
   const bool nested = q.map != nullptr;
+  const Room room(a, HELD);
+  float* const heldX = reinterpret_cast<float*>(memory + sizeof(Shared));
+  float* const squares = heldX + room.x;
+  float* const allScales = squares + room.squares;
+  float* const allSums = allScales + pass * room.scales;
 
-  if (static_cast<int>(threadIdx.x) < tiles) {
-    const int i = threadIdx.x;
-    int row = GATED ? i % 2 * outputs + (begin + i / 2) * kTile : (begin + i) * kTile, which = 0;
+  if (thread < tiles) {
+    int row = GATED ? thread % 2 * outputs + (begin + thread / 2) * kTile : (begin + thread) * kTile, which = 0;
     while (which + 1 < q.parts && row >= q.part[which].rows) row -= q.part[which++].rows;  // all of a tile is in one part
     const QuantisedProductArgs::Part& from = q.part[which];
-    shared.tiles[i] = {static_cast<const char*>(from.codes) + static_cast<int64_t>(row) * (inputs / 2), from.scales, from.nested,
-                       row * scalesInRow, nested ? *from.offset : 0.0f};
+    shared.tiles[thread] = {static_cast<const char*>(from.codes) + static_cast<int64_t>(row) * rowBytes, from.scales, from.nested,
+                            from.offset, row * scalesInRow};
   }
   __syncthreads();
 
-  // —— what is copied when: the rounds of two tiles, in each round one tile after the other ——
-  struct Place {
-    int pair, round, tile;
+  // —— scales of the tiles of a pass: four neighbours at a time where that is possible ——
+  const int each = scalesInRow % 4 == 0 ? 4 : 1, inRow4 = scalesInRow / each, inTile = kTile * inRow4;
+  const auto askScales = [&](int from, int i) {
+    const int tile = from + i / inTile, at = i % inTile * each;
+    if (!nested || tile >= min(from + pass, tiles)) return HeldScales{};
+    const Tile& of = shared.tiles[tile];
+    const auto* bytes = static_cast<const unsigned char*>(of.scales) + of.block + at;
+    return HeldScales{each == 4 ? *reinterpret_cast<const unsigned*>(bytes) : *bytes, of.nested[(of.block + at) / kRun], *of.offset};
   };
-  const auto advance = [&](Place& at) {
-    if (at.tile == 0 && at.pair + 1 < tiles) {
-      at.tile = 1;
+  const auto putScales = [&](int from, int i, const HeldScales& held) {
+    const int tile = from + i / inTile, inside = i % inTile, row = inside / inRow4, at = inside % inRow4 * each;
+    if (tile >= min(from + pass, tiles)) return;
+    const Tile& of = shared.tiles[tile];
+    const float* plain = static_cast<const float*>(of.scales) + of.block + inside * each;
+    const auto scaleOf = [&](int k) { return nested ? fmaf(shared.map[held.codes >> 8 * k & 255], held.nested, held.offset) : plain[k]; };
+    float* const to = allScales + (tile - from) * room.scales + row * room.stride;
+    if (each == 4 && perScale == 1) {
+      *reinterpret_cast<float4*>(to + at) = {scaleOf(0), scaleOf(1), scaleOf(2), scaleOf(3)};
       return;
     }
-    at.tile = 0;
-    if (++at.round < rounds) return;
-    at.round = 0;
-    at.pair += 2;
+#pragma unroll 1
+    for (int k = 0; k < each * perScale; k++) to[at * perScale + k] = scaleOf(k / perScale);
   };
-  const auto chunkAt = [&](int round, int c) { return (round * kSpan + c) * kWarps + warp; };
+  HeldScales held[kAtOnce];
+#pragma unroll
+  for (int k = 0; k < kAtOnce; k++) held[k] = askScales(0, thread + k * kBlockThreads);
 
-  // A chunk's place in a row of a slot depends on the row, so that lanes of four rows read from different banks.
+  // —— codes: of the warp's chunks, span after span, then of its next tile ——
+  const int first = chunks * warp / kWarps, own = chunks * (warp + 1) / kWarps - first;
+  const int spans = ((chunks + kWarps - 1) / kWarps + kSpan - 1) / kSpan;
+  // A chunk's place in a row depends on the row, so that lanes of four rows read from different banks.
   constexpr int kPieces = kSpanBytes / 16, kRowsAtOnce = 32 / kPieces;
   const int copyRow = lane / kPieces, piece = lane % kPieces;
-  char* copyTo = &shared.slots[warp][0][0] + copyRow * kSpanBytes + ((piece / 2) ^ (copyRow % kSpan)) * 32 + piece % 2 * 16;
-  const int copyFrom = copyRow * (inputs / 2) + chunkAt(0, piece / 2) * (kChunk / 2) + piece % 2 * 16;
-  const auto ask = [&](const Place& at, int slot) {
-    const int tile = at.pair + at.tile;
-    if (tile < tiles) {
-      if (chunkAt(at.round, piece / 2) < chunks) {
-        const char* codes = shared.tiles[tile].codes + (copyFrom + at.round * (kWarps * kSpanBytes));
+  Entry* const slot = &shared.table[thread / 32 * kTile];
+  char* const copyTo = slot[copyRow].codes + ((piece / 2) ^ (copyRow % kSpan)) * kChunkBytes + piece % 2 * 16;
+  const int copyFrom = copyRow * rowBytes + (first + piece / 2) * kChunkBytes + piece % 2 * 16;
+  const auto ask = [&](int tile, int span) {
+    if (tile < tiles && span * kSpan + piece / 2 < own) {
+      const char* from = shared.tiles[tile].codes + (copyFrom + span * kSpanBytes);
 #pragma unroll
-        for (int i = 0; i < kTile / kRowsAtOnce; i++)
-          copyAsync<16>(copyTo + slot * kSlot + i * kRowsAtOnce * kSpanBytes, codes + i * (kRowsAtOnce / 2 * inputs));
-      }
+      for (int i = 0; i < kTile / kRowsAtOnce; i++)
+        copyAsync<16>(copyTo + i * kRowsAtOnce * sizeof(Entry), from + i * kRowsAtOnce * rowBytes);
     }
     commitCopies();
   };
-  // lane: row lane % 16 of the tile, chunks lane / 16 · kSpan/2 …
-  const int scaleRow = lane % kTile, scaleChunk = lane / kTile * (kSpan / 2);
-  const auto askScales = [&](const Place& at) {
-    HeldScales held{};
-    const int tile = at.pair + at.tile;
-    if (tile >= tiles) return held;
-    const Tile from = shared.tiles[tile];
-    held.offset = from.offset;
-    const int own = from.block + scaleRow * scalesInRow;
+  const float ofMap = nested && thread < 256 ? q.map[thread] : 0.0f;
+  unsigned pairs[kPairs * 8 / kBlockThreads];
 #pragma unroll
-    for (int i = 0; i < kSpan / 2; i++) {
-      const int chunk = chunkAt(at.round, scaleChunk + i);
-      if (chunk >= chunks) continue;
-      const int scale = own + (perScale == 1 ? chunk : chunk / perScale);
-      if (nested) {
-        held.code[i] = static_cast<const unsigned char*>(from.scales)[scale];
-        held.nested[i] = from.nested[scale / kRun];
-      } else {
-        held.nested[i] = static_cast<const float*>(from.scales)[scale];
-      }
-    }
-    return held;
-  };
-
-  Place asked{0, 0, 0}, at = asked;
-#pragma unroll
-  for (int i = 0; i < kDepth; i++) {
-    ask(asked, i);
-    advance(asked);
+  for (int i = 0; i < kPairs * 8 / kBlockThreads; i++) {
+    const int at = i * kBlockThreads + thread;
+    pairs[i] = pack<Number>(q.levels[at / 128], q.levels[at / 8 % 16]);
   }
-  HeldScales scales = askScales(at);
-  for (int low = warp; low < 16; low += kWarps) {
-    const float second = q.levels[low];
+  ask(group, 0);
+  if (nested && thread < 256) shared.map[thread] = ofMap;
 #pragma unroll
-    for (int high = 0; high < 16; high++) shared.table[high * 16 + low].pairs[lane] = pack<Number>(q.levels[high], second);
+  for (int i = 0; i < kPairs * 8 / kBlockThreads; i++) {
+    const int at = i * kBlockThreads + thread;
+    reinterpret_cast<uint4*>(shared.table[at / 8].pairs)[at % 8] = {pairs[i], pairs[i], pairs[i], pairs[i]};
   }
-  if (nested) shared.map[threadIdx.x] = q.map[threadIdx.x];
-  const Number* norms = static_cast<const Number*>(a.norm) + part * 16;
-  if constexpr (NORM)
-    for (int chunk = warp + line * kWarps; chunk < chunks; chunk += 8 * kWarps)
-      prefetch(norms + chunk * kChunk);
+  const uint4* const norms = static_cast<const uint4*>(a.norm);
+  if (NORM && thread < chunks) prefetch(norms + thread * 8);
   __syncthreads();
-  const char* table = reinterpret_cast<const char*>(shared.table);
-  const unsigned own = lane * sizeof(unsigned);
+  const auto decodeScales = [&](int from) {
+#pragma unroll
+    for (int k = 0; k < kAtOnce; k++) putScales(from, thread + k * kBlockThreads, held[k]);
+    for (int i = thread + kAtOnce * kBlockThreads; i < pass * inTile; i += kBlockThreads) putScales(from, i, askScales(from, i));
+  };
+  decodeScales(0);
   waitForPrevious();
   letNextBegin();
 
-  float square = 0;
-  // eight of x's numbers of row `line`, times the norm's weights
-  const auto readX = [&](int chunk, int e, bool count) {
-    if (line >= rows || chunk >= chunks) return uint4{};
-    const int place = chunk * kChunk + e * 8;
-    uint4 x = *reinterpret_cast<const uint4*>(static_cast<const Number*>(a.x) + line * inputs + part * 16 + place);
-    if constexpr (NORM) {
-      if (count) square += squaresOf(x);
-      x = timesEach(x, *reinterpret_cast<const uint4*>(norms + place));
-    }
-    return x;
-  };
-  // The last entry's x is 0: what lanes without a row and chunks that do not exist read.
-  Entry* zero = &shared.table[kPairs - 1];
-  Entry* ownX = line < rows ? &shared.table[line * chunks] : zero;
-  const int stepX = line < rows ? 1 : 0;
-  const auto sharedX = [&](int chunk, int e) -> uint4& {
-    return (chunk < chunks ? ownX + chunk * stepX : zero)->x[(e ^ (line % 2)) * 4 + part];
-  };
-  if constexpr (X_SHARED) {
-    if (warp == 0 && lane < 8) zero->x[lane] = uint4{};
-    for (int round = 0; round < rounds; round++)
-#pragma unroll
-      for (int c = 0; c < kSpan; c++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-          const int chunk = chunkAt(round, c);
-          const uint4 x = readX(chunk, e, true);
-          if (line < rows && chunk < chunks) sharedX(chunk, e) = x;
+  // —— x, times the norm's weights: what lane (line, part) needs of a chunk are two pieces of eight ——
+  const int inRow = inputs / 8;
+  uint4* const pieces = reinterpret_cast<uint4*>(heldX);  // [rows, chunks, 8]
+  if constexpr (HELD)
+    for (int row = 0; row < rows; row++)
+      for (int i = thread; i < inRow; i += kBlockThreads) {
+        uint4 x = static_cast<const uint4*>(a.x)[row * inRow + i];
+        if constexpr (NORM) {
+          squares[row * inRow + i] = squaresOf(x);
+          x = timesEach(x, norms[i]);
         }
-    __syncthreads();
+        pieces[row * inRow + i / 8 * 8 + (i % 2 ^ row % 2) * 4 + i % 8 / 2] = x;  // lanes of two rows read from different banks
+      }
+  __syncthreads();
+  const uint4* const globalX = static_cast<const uint4*>(a.x) + line * inRow;
+  if (NORM && group == kGroups - 1) {
+    float sum = 0;
+    if (line < rows)
+      for (int i = 2 * first; i < 2 * (first + own); i++) {
+        const int at = i / 2 * 8 + part * 2 + i % 2;
+        sum += HELD ? squares[line * inRow + at] : squaresOf(globalX[at]);
+      }
+    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+    if (part == 0) shared.squares[warp][line] = sum;
   }
+  const uint4* const ownX = pieces + ((line < rows ? line : 0) * chunks + first) * 8 + part;
+  const auto readX = [&](int i, int e) {
+    if (line >= rows) return uint4{};
+    if constexpr (HELD) return ownX[i * 8 + (e ^ line % 2) * 4];
+    const int at = (first + i) * 8 + part * 2 + e;
+    return NORM ? timesEach(globalX[at], norms[at]) : globalX[at];
+  };
 
-  int slot = 0;
-  for (int pair = 0; pair < tiles; pair += kTiles) {
-    float sums[kTiles][4] = {};
-    for (int round = 0; round < rounds; round++) {
-      uint4 heldX[X_SHARED ? 1 : kSpan][2];
-      if constexpr (!X_SHARED)
+  const char* const table = reinterpret_cast<const char*>(shared.table);
+  const unsigned ownCopy = lane * sizeof(unsigned);
+  int tile = group;
+#pragma unroll 1
+  for (int from = 0; from < tiles; from += pass) {
+    const int to = min(from + pass, tiles);
+    if (from > 0) {
 #pragma unroll
-        for (int c = 0; c < kSpan; c++)
-#pragma unroll
-          for (int e = 0; e < 2; e++) heldX[c][e] = readX(chunkAt(round, c), e, pair == 0);
-#pragma unroll
-      for (int j = 0; j < kTiles; j++) {
-        if (pair + j >= tiles) break;
-        waitForCopies<kDepth - 1>();
-#pragma unroll
-        for (int i = 0; i < kSpan / 2; i++) {
-          const float scale = nested ? fmaf(shared.map[scales.code[i]], scales.nested[i], scales.offset) : scales.nested[i];
-          reinterpret_cast<float*>(&shared.scales[warp][scaleChunk + i][scaleRow % 8])[scaleRow / 8] =
-              chunkAt(round, scaleChunk + i) < chunks ? scale : 0.0f;
-        }
+      for (int k = 0; k < kAtOnce; k++) held[k] = askScales(from, thread + k * kBlockThreads);
+      decodeScales(from);
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (; tile < to; tile += kGroups) {
+      float sums[4] = {};
+      const float* const ownScales = allScales + (tile - from) * room.scales + line * room.stride + first;
+#pragma unroll 1
+      for (int span = 0; span < spans; span++) {
+        waitForCopies<0>();
         __syncwarp();
-        advance(at);
-        scales = askScales(at);
-        const char* codes = shared.slots[warp][slot] + line * kSpanBytes + part * 8;
         uint2 low[kSpan], high[kSpan];  // of rows `line` and `line` + 8
 #pragma unroll
         for (int c = 0; c < kSpan; c++) {
-          const char* from = codes + (c ^ (line % kSpan)) * 32;
-          low[c] = *reinterpret_cast<const uint2*>(from), high[c] = *reinterpret_cast<const uint2*>(from + 8 * kSpanBytes);
+          const int at = (c ^ line % kSpan) * kChunkBytes + part * 8;
+          low[c] = *reinterpret_cast<const uint2*>(slot[line].codes + at);
+          high[c] = *reinterpret_cast<const uint2*>(slot[line + 8].codes + at);
         }
-        __syncwarp();  // all lanes have read the slot
-        ask(asked, slot);
-        advance(asked);
-        if (chunkAt(round, 0) < chunks) {
+        __syncwarp();  // all lanes have read the codes
+        const bool isLast = span + 1 == spans;
+        ask(isLast ? tile + kGroups : tile, isLast ? 0 : span + 1);
+        const auto compute = [&](const uint2& l, const uint2& h, int i) {
+          float sum[4] = {};
 #pragma unroll
-          for (int c = 0; c < kSpan; c++) {
-            float block[4] = {};
+          for (int e = 0; e < 2; e++) {
+            const unsigned one = e == 0 ? l.x : l.y, other = e == 0 ? h.x : h.y;
+            const unsigned w[8] = {twoOf4<0>(one, table, ownCopy), twoOf4<0>(other, table, ownCopy), twoOf4<1>(one, table, ownCopy),
+                                   twoOf4<1>(other, table, ownCopy), twoOf4<2>(one, table, ownCopy), twoOf4<2>(other, table, ownCopy),
+                                   twoOf4<3>(one, table, ownCopy), twoOf4<3>(other, table, ownCopy)};
+            const uint4 x = readX(i, e);
+            multiply<Number>(sum, w[0], w[1], w[2], w[3], x.x, x.y);
+            multiply<Number>(sum, w[4], w[5], w[6], w[7], x.z, x.w);
+          }
+          const float lowScale = ownScales[i], highScale = ownScales[i + 8 * room.stride];
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-              const unsigned l = e == 0 ? low[c].x : low[c].y, h = e == 0 ? high[c].x : high[c].y;
-              const unsigned w[8] = {twoOf4<0>(l, table, own), twoOf4<0>(h, table, own), twoOf4<1>(l, table, own), twoOf4<1>(h, table, own),
-                                     twoOf4<2>(l, table, own), twoOf4<2>(h, table, own), twoOf4<3>(l, table, own), twoOf4<3>(h, table, own)};
-              const uint4 x = X_SHARED ? sharedX(chunkAt(round, c), e) : heldX[X_SHARED ? 0 : c][e];
-              multiply<Number>(block, w[0], w[1], w[2], w[3], x.x, x.y);
-              multiply<Number>(block, w[4], w[5], w[6], w[7], x.z, x.w);
-            }
-            const float2 scale = shared.scales[warp][c][line];
+          for (int k = 0; k < 4; k++) sums[k] = fmaf(sum[k], k < 2 ? lowScale : highScale, sums[k]);
+        };
+        const int left = own - span * kSpan;
+        if (left >= kSpan) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) sums[j][i] = fmaf(block[i], i < 2 ? scale.x : scale.y, sums[j][i]);
+          for (int c = 0; c < kSpan; c++) compute(low[c], high[c], span * kSpan + c);
+        } else {
+#pragma unroll 1
+          for (int c = 0; c < left; c++) {
+            compute(low[0], high[0], span * kSpan + c);
+            low[0] = low[1], low[1] = low[2], high[0] = high[1], high[1] = high[2];
           }
         }
-        __syncwarp();  // all lanes have read the scales
-        slot ^= 1;
       }
+#pragma unroll
+      for (int k = 0; k < 2; k++)
+        if (part * 2 + k < rows) {
+          float* at = allSums + (tile - from) * room.partial + (warp * rows + part * 2 + k) * kPadded + line;
+          at[0] = sums[k], at[8] = sums[k + 2];
+        }
     }
+    __syncthreads();
 
     // —— add the warps' sums, always in the same order, and write ——
-    const int unit = begin + (GATED ? pair / 2 : pair);
-    const int width = (GATED ? 1 : min(kTiles, tiles - pair)) * kTile, count = width * rows;
-    Number* y = static_cast<Number*>(a.y);
-    const auto placeOf = [&](int i) { return static_cast<int64_t>(i / width) * outputs + unit * kTile + i % width; };
-    float before = 0;
-    if (a.add && static_cast<int>(threadIdx.x) < count) before = wide(y[placeOf(threadIdx.x)]);
-    if (NORM && pair == 0) {
-      float sum = square;
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
-      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
-      if (part == 0) shared.squares[warp][line] = sum;
-    }
-    __syncthreads();  // the last sums have been read
-    if (part * 2 < rows)
-#pragma unroll
-      for (int j = 0; j < kTiles; j++) {
-        float* to = &shared.partial[warp][j][part * 2][line];
-        to[0] = sums[j][0], to[kPadded] = sums[j][1], to[8] = sums[j][2], to[kPadded + 8] = sums[j][3];
-      }
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += kThreads) {
-      const int row = i / width, column = i % width, target = unit * kTile + column;
-      const auto sumOfWarps = [&](int tile) {
+    const int columns = (to - from) * kTile / (GATED ? 2 : 1), target0 = (begin + from / (GATED ? 2 : 1)) * kTile;
+    for (int i = thread; i < rows * columns; i += kBlockThreads) {
+      const int row = i / columns, column = i % columns, target = target0 + column;
+      const auto sumOfWarps = [&](int of) {
+        const float* sums = allSums + of * room.partial + row * kPadded + column % kTile;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < kWarps; w++) sum += shared.partial[w][tile][row][column % kTile];
+        for (int w = 0; w < kWarps; w++) sum += sums[w * rows * kPadded];
         return sum;
       };
       float scale = 1;
@@ -303,27 +264,46 @@ __global__ void __launch_bounds__(kThreads, kBlocks) fourBitKernel(QuantisedProd
         scale = rsqrtf(sum / static_cast<float>(inputs) + a.eps);
       }
       const Number* bias = static_cast<const Number*>(a.bias);
-      float value = sumOfWarps(GATED ? 0 : column / kTile) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      float value = sumOfWarps(column / kTile * (GATED ? 2 : 1)) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
       if constexpr (GATED) {
-        const float up = sumOfWarps(1) * scale + (bias == nullptr ? 0.0f : wide(bias[outputs + target]));
+        const float up = sumOfWarps(column / kTile * 2 + 1) * scale + (bias == nullptr ? 0.0f : wide(bias[outputs + target]));
         const float gate = wide(narrow<Number>(value));
         value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
       }
-      Number* to = y + placeOf(i);
-      if (a.add) value += i == static_cast<int>(threadIdx.x) ? before : wide(*to);
-      *to = narrow<Number>(value);
+      Number* y = static_cast<Number*>(a.y) + static_cast<int64_t>(row) * outputs + target;
+      *y = narrow<Number>(a.add ? wide(*y) + value : value);
     }
   }
-  waitForCopies<0>();
 #endif
 }
 
-template <bool X_SHARED, bool GATED, bool NORM>
+/** As many blocks as multiprocessors, where there are tiles enough and not too many. */
+int blocksOf(const QuantisedProductArgs& q) {
+  const int units = static_cast<int>(q.product.outputs) / kTile, most = kMostTiles / (q.product.gated ? 2 : 1);
+  return std::max((units + most - 1) / most, std::min(units, multiprocessorsOfDevice()));
+}
+
+/** Tiles of a thread block, at most. */
+int tilesOf(const QuantisedProductArgs& q) {
+  const int units = static_cast<int>(q.product.outputs) / kTile, blocks = blocksOf(q);
+  return (units + blocks - 1) / blocks * (q.product.gated ? 2 : 1);
+}
+
+/** For how many of them there is room at a time; 0 for none. */
+int passOf(const QuantisedProductArgs& q, bool held) {
+  const Room room(q.product, held);
+  const int tiles = tilesOf(q), most = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  int pass = tiles;
+  while (pass > 0 && room.bytes(pass) > most) pass -= q.product.gated ? 2 : 1;
+  return pass;
+}
+
+template <bool HELD, bool GATED, bool NORM>
 void launch(const QuantisedProductArgs& q, cudaStream_t stream) {
-  const int64_t units = q.product.outputs / kTile, most = kMostTiles / (GATED ? 2 : 1), room = kBlocks * multiprocessorsOfDevice();
-  const int64_t least = (units + most - 1) / most, wanted = units < room ? units : room;
-  const dim3 grid(static_cast<unsigned>(least < wanted ? wanted : least));
-  launchWithMemory(fourBitKernel<X_SHARED, GATED, NORM>, grid, kThreads, 1, sizeof(Shared), stream, q);
+  const int units = static_cast<int>(q.product.outputs) / kTile, blocks = blocksOf(q), pass = passOf(q, HELD);
+  const Dealing dealing{units / blocks, units % blocks, pass, static_cast<int>(q.product.inputs) / q.block};
+  launchWithMemory(fourBitKernel<HELD, GATED, NORM>, dim3(static_cast<unsigned>(blocks)), kBlockThreads, 1,
+                   Room(q.product, HELD).bytes(pass), stream, q, dealing);
 }
 
 }  // namespace
@@ -331,15 +311,15 @@ void launch(const QuantisedProductArgs& q, cudaStream_t stream) {
 bool fourBitProductFits(const QuantisedProductArgs& q) {
   for (int i = 0; i < q.parts; i++)
     if (q.part[i].rows % kTile != 0) return false;
-  return q.product.rows <= kEight && q.product.outputs % kTile == 0;
+  return q.product.rows <= kEight && q.product.outputs % kTile == 0 && passOf(q, false) > 0;
 }
 
 void launchFourBitProduct(const QuantisedProductArgs& q, cudaStream_t stream) {
-  const auto byForm = [&](auto shared) {
-    if (q.product.gated) return launch<shared.value, true, true>(q, stream);
-    return q.product.norm == nullptr ? launch<shared.value, false, false>(q, stream) : launch<shared.value, false, true>(q, stream);
+  const auto byForm = [&](auto held) {
+    if (q.product.gated) return launch<held.value, true, true>(q, stream);
+    return q.product.norm == nullptr ? launch<held.value, false, false>(q, stream) : launch<held.value, false, true>(q, stream);
   };
-  if (q.product.rows * (q.product.inputs / kChunk) < kPairs) return byForm(std::true_type{});
+  if (passOf(q, true) >= std::min(kGroups, tilesOf(q))) return byForm(std::true_type{});
   byForm(std::false_type{});
 }
 

@@ -84,14 +84,17 @@ __device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pair
 template <bool FOUR, int TILES, int ROWS, bool WHOLE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(QuantisedProductArgs q) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int kEights = 2, kDepth = 4;
+  constexpr int kEights = 2, kDepth = TILES > 2 ? 3 : 4;
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   __shared__ ProductShared<TILES, ROWS> shared;
   __shared__ unsigned pairs[FOUR ? kPairs * kCopies : 1];
   __shared__ float map[256];
   const ProductArgs& a = q.product;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
-  const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), end = inputs / kChunk;
+  const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), chunks = inputs / kChunk;
+  // The warp's chunks. In 4 bits they are neighbours, because a row of a chunk is a quarter of a line of memory.
+  constexpr int kStep = FOUR ? 1 : kWarps;
+  const int begin = FOUR ? chunks * warp / kWarps : warp, end = FOUR ? chunks * (warp + 1) / kWarps : chunks;
   const bool nested = FOUR && q.map != nullptr;
 
   RowCodes rows[TILES];
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
   const auto askFirst = [&] {
 #pragma unroll
     for (int depth = 0; depth < kDepth; depth++)
-      if (warp + depth * kWarps < end) ask(depth, warp + depth * kWarps);
+      if (begin + depth * kStep < end) ask(depth, begin + depth * kStep);
   };
   int first = static_cast<int>(blockIdx.x) * kOwn;
   findRows(first);
@@ -136,8 +139,8 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
     __syncthreads();
   }
   const char* table = reinterpret_cast<const char*>(pairs) + lane * sizeof(unsigned);
-  waitForPrevious();
   letNextBegin();
+  waitForPrevious();
 
   const auto slice = [&](int m, int half, int place) {
     const int row = m * 16 + half * 8 + line;
@@ -152,10 +155,10 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       for (int j = 0; j < TILES; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) sums[m][j][i] = 0;
-    for (int from = warp; from < end; from += kDepth * kWarps) {
+    for (int from = begin; from < end; from += kDepth * kStep) {
 #pragma unroll
       for (int depth = 0; depth < kDepth; depth++) {
-        const int chunk = from + depth * kWarps;
+        const int chunk = from + depth * kStep;
         if (chunk >= end) break;
         uint4 low[ROWS][kEights], high[ROWS][kEights];
 #pragma unroll
@@ -201,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
               for (int i = 0; i < 4; i++) sums[m][j][i] = fmaf(block[m][i], i % 2 == 0 ? even : odd, sums[m][j][i]);
           }
         }
-        if (chunk + kDepth * kWarps < end) ask(depth, chunk + kDepth * kWarps);
+        if (chunk + kDepth * kStep < end) ask(depth, chunk + kDepth * kStep);
       }
     }
     if constexpr (!FOUR)
@@ -229,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
 template <bool FOUR, int ROWS, bool WHOLE, Form FORM, bool NORM>
 void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
   // As many thread blocks as fit on the GPU. Each computes several groups of tiles with one table.
-  constexpr int64_t kTiles = 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
+  constexpr int64_t kTiles = !FOUR && FORM == Form::Gated ? 4 : 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
   const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
   launchInRow(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
