@@ -7,10 +7,11 @@
 namespace attune {
 
 // —— overlapping kernels: each starts while the previous one still runs, does independent work, and then waits ————————————————
-// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads what another kernel of the row writes and before it writes
-// anything. Where it calls `letNextBegin` only after that, kernel N may read N−2's output at once, N−1's only after waitForPrevious. The
-// products of quantised_product.cu call it before, so that the next kernel's blocks start as early as there is room for them; what is
-// read early after one of those is older than the kernel before the products.
+// A kernel launched by `launchInRow` calls `waitForPrevious` before it reads what earlier kernels wrote and before it writes anything.
+// It waits for the complete end of the previous kernel, which has waited itself, so all earlier ones have ended too.
+// A kernel that calls `letNextBegin` before it waits lets the next ones start as far ahead as there is room for them: products and the
+// attention of a step do. The others wait first. So before its wait a kernel may read only what was written before the last of those
+// others began: before a step's `gather.cu`, that is weights, positions, tables and the keys of earlier tokens.
 __device__ inline void letNextBegin() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -68,8 +68,8 @@ at::Tensor cudaSquares(at::TensorList tensors);
 
 bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
 /**
- * Step: the previous kernel is the `cudaProduct` that writes qkv and nothing else that is given here, and cos and sin are the whole
- * tables. Projection: no such assumption, and one row of cos and sin per row.
+ * Step: of what is given here, the step's kernels so far have written qkv alone, and cos and sin are the whole tables.
+ * Projection: no such assumption, and one row of cos and sin per row.
  */
 enum class AttentionOf { Projection, Step };
 at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);

@@ -92,11 +92,12 @@ inline int attributeOfDevice(cudaDeviceAttr which) {
 inline int majorOfDevice() { return attributeOfDevice(cudaDevAttrComputeCapabilityMajor); }
 inline int multiprocessorsOfDevice() { return attributeOfDevice(cudaDevAttrMultiProcessorCount); }
 
-/**
- * `memory`: bytes of dynamic shared memory. A kernel that asks for it gets as much of the L1 cache as shared memory as there is, unless
- * MOST is false: a multiprocessor is empty when that split changes, so a kernel that needs little had better leave it as it is.
- */
-template <bool MOST = true, typename... Parameters, typename... Arguments>
+// How much of a multiprocessor's L1 cache a kernel wants as shared memory, in percent. A multiprocessor is empty when that split changes,
+// so kernels that are to overlap want the same: those of a step for few rows, whose products leave x to the cache, 132 of 228 KB.
+constexpr int kMostShared = cudaSharedmemCarveoutMaxShared, kAnyShared = cudaSharedmemCarveoutDefault, kSharedOfStep = 58;
+
+/** `memory`: bytes of dynamic shared memory. */
+template <int SHARED = kMostShared, typename... Parameters, typename... Arguments>
 void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, size_t memory, cudaStream_t stream,
                       const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2];
@@ -104,10 +105,8 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, un
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {cluster, 1, 1};
-  if (memory > 0) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
-    if (MOST) cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  }
+  if (memory > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(memory));
+  if (SHARED != kAnyShared) cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, SHARED);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = threads;
@@ -118,10 +117,10 @@ void launchWithMemory(void (*kernel)(Parameters...), dim3 grid, dim3 threads, un
   cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-template <typename... Parameters, typename... Arguments>
+template <int SHARED = kAnyShared, typename... Parameters, typename... Arguments>
 void launchInRow(void (*kernel)(Parameters...), dim3 grid, dim3 threads, unsigned cluster, cudaStream_t stream,
                  const Arguments&... arguments) {
-  launchWithMemory(kernel, grid, threads, cluster, 0, stream, arguments...);
+  launchWithMemory<SHARED>(kernel, grid, threads, cluster, 0, stream, arguments...);
 }
 
 }  // namespace attune

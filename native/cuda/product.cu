@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(ProductArgs a, int 
   const Number* normWeights = static_cast<const Number*>(a.norm) + part * 8;
   if constexpr (NORM)
     for (int chunk = warp; chunk < chunks; chunk += kWarps) prefetch(normWeights + chunk * kChunk);
-  waitForPrevious();
   letNextBegin();
+  waitForPrevious();
 
   const auto slice = [&](int half, int chunk) {
     const int row = half * 8 + line;
@@ -102,7 +102,7 @@ template <int TILES, int DEPTH, int AHEAD, Form FORM, bool NORM>
 void launchSplit(const ProductArgs& a, unsigned splits, cudaStream_t stream) {
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   const dim3 grid(static_cast<unsigned>(blocksOf(a.outputs, kOwn)) * splits);
-  launchInRow(productKernel<TILES, DEPTH, AHEAD, FORM, NORM>, grid, kThreads, splits, stream, a, static_cast<int>(splits));
+  launchInRow<kSharedOfStep>(productKernel<TILES, DEPTH, AHEAD, FORM, NORM>, grid, kThreads, splits, stream, a, static_cast<int>(splits));
 }
 
 // With a norm: roughly as many columns per block as still give every multiprocessor a block.

@@ -32,7 +32,7 @@ struct AttentionArgs {
   int64_t biasLength, rows, heads, groups, size, half, tableWidth, window;
   float scale, eps;
   bool interleaved;
-  bool ofStep;  // everything but q, k and v was written before the previous kernel began
+  bool ofStep;  // everything but q, k and v was written before the first kernel of the step began
   int64_t mostChunks;  // attentionChunks of the table's width
   float* partial;  // room for attentionPartials numbers
 };

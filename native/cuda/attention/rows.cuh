@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attentionRowsKernel(Attent
   const int share = static_cast<int>(a.heads) / groups;
   const Shared shared(dynamicShared, most);
   if (!a.ofStep) waitForPrevious();
+  letNextBegin();
 
   // —— which items there are ——
   Dealing<WARPS, CHUNK, LONE> dealing;
@@ -177,7 +178,6 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attentionRowsKernel(Attent
     Head<T, D> head = headAt(item, warp);
     const int where = blockOfNewest(item);
     if (a.ofStep) waitForPrevious();
-    letNextBegin();
     if (warp < countOf(item)) {
       head.prepare(sourceOf(item, warp), shared.scratch + warp * D);
       put(item, warp, where, head, shared.queries, shared.newest);
@@ -339,6 +339,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attentionRowsKernel(Attent
 template <typename T, int D, int WARPS, int STAGES, int BLOCKS, int CHUNK, int LONE>
 bool launchAttentionRows(AttentionArgs a, cudaStream_t stream) {
   using Shared = RowsShared<T, D, WARPS, STAGES>;
+  constexpr int kShared = BLOCKS == 1 ? kSharedOfStep : kAnyShared;  // one block: beside the products of few rows
   const int share = static_cast<int>(a.heads / a.groups), room = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int64_t all = a.rows;
   const int rows = static_cast<int>(std::min<int64_t>(all, kMostRows));
@@ -352,8 +353,8 @@ bool launchAttentionRows(AttentionArgs a, cudaStream_t stream) {
   for (int64_t done = 0; done < all; done += each) {
     a.rows = std::min(each, all - done);
     const dim3 grid(static_cast<unsigned>(std::min(blocks, a.rows * pairs * a.mostChunks)));
-    launchWithMemory<false>(attentionRowsKernel<T, D, WARPS, STAGES, BLOCKS, CHUNK, LONE>, grid, 32 * WARPS, 1, bytes, stream, a, heads,
-                            parts);
+    launchWithMemory<kShared>(attentionRowsKernel<T, D, WARPS, STAGES, BLOCKS, CHUNK, LONE>, grid, 32 * WARPS, 1, bytes, stream, a, heads,
+                              parts);
     a.q = static_cast<const T*>(a.q) + each * a.qStride;
     a.k = static_cast<const T*>(a.k) + each * a.kvStride;
     a.v = static_cast<const T*>(a.v) + each * a.kvStride;
