@@ -35,6 +35,13 @@ __device__ inline uint4 stream(const void* from) {
   return v;
 }
 
+/** What the previous kernel wrote, past the L1 cache; never moved before `waitForPrevious`. */
+__device__ inline uint4 loadFresh(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+  return v;
+}
+
 /** Brings a line into the L1 cache. */
 __device__ inline void prefetch(const void* from) { asm volatile("prefetch.global.L1 [%0];" ::"l"(from)); }
 
@@ -57,6 +64,38 @@ __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::
 template <int LEFT>
 __device__ inline void waitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// —— copies of whole rows by one thread. A barrier in shared memory, used once, counts the bytes that have arrived. —————————————————————
+__device__ inline void initBarrier(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(barrier)) : "memory");
+}
+/** After `initBarrier`, by the same thread. */
+__device__ inline void publishBarriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/** By one thread, once: how many bytes arrive. */
+__device__ inline void expectBytes(uint64_t* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void waitForBytes(uint64_t* barrier) {
+  unsigned done;
+  do {
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(sharedAddress(barrier))
+                 : "memory");
+  } while (done == 0);
+}
+/** `bytes` and both addresses are multiples of 16. */
+__device__ inline void copyBulk(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(to)), "l"(from),
+               "r"(bytes), "r"(sharedAddress(barrier))
+               : "memory");
+}
+
+/** Barrier WHICH (0 is __syncthreads') of so many threads of a block, whole warps. */
+template <int WHICH, int THREADS>
+__device__ inline void syncThreads() {
+  asm volatile("bar.sync %0, %1;" ::"n"(WHICH), "n"(THREADS) : "memory");
 }
 
 // —— clusters: blocks that run at the same time and reach each other's shared memory —————————————————————————————————————————

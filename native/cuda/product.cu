@@ -151,7 +151,7 @@ bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm) {
 }
 
 void launchProduct(const ProductArgs& a, cudaStream_t stream) {
-  if (a.rows == 0) return;
+  if (a.rows == 0 || launchStagedProduct(a, stream)) return;
   if (a.norm == nullptr) return launchPlain(a, stream);
   return a.gated ? launchNormed<Form::Gated>(a, stream) : launchNormed<Form::Plain>(a, stream);
 }

@@ -102,6 +102,8 @@ bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm);
 void launchProduct(const ProductArgs& args, cudaStream_t stream);
+/** The same for shapes of which a block's weights fit beside the next kernels'; false, and nothing done, for others. */
+bool launchStagedProduct(const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
 void launchGather(const GatherArgs& args, cudaStream_t stream);
 

@@ -1,8 +1,13 @@
 // Launches the attention of a decoding step for bf16 and f16 (rows.cuh).
-#include "cuda/attention/rows.cuh"
+#include "cuda/attention/few.cuh"
 
 namespace attune {
 namespace {
+
+/** Of a step, without bias, and no row in several chunks. */
+bool fewFits(const AttentionArgs& a) {
+  return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.mostChunks == 1 && a.tableWidth <= 32;
+}
 
 /** WARPS, STAGES and BLOCKS for many rows, and stages for few ones. A row's bits depend on WARPS alone, and on its own position. */
 template <typename T, int D, int WARPS, int STAGES, int BLOCKS, int STAGES_OF_FEW>
@@ -10,6 +15,7 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kChunk = chunkOf(D), kLone = loneOf(D);
   // Where a multiprocessor has at most one item, its latency counts: more tiles are under way, in one block.
   const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
+  if (isFew && fewFits(a) && launchAttentionFew<T, D, WARPS, STAGES_OF_FEW>(a, stream)) return true;
   if (isFew && launchAttentionRows<T, D, WARPS, STAGES_OF_FEW, 1, kChunk, kLone>(a, stream)) return true;
   if (launchAttentionRows<T, D, WARPS, STAGES, BLOCKS, kChunk, kLone>(a, stream)) return true;
   if constexpr (STAGES > 1 && D > 128) return launchAttentionRows<T, D, WARPS, 1, BLOCKS, kChunk, kLone>(a, stream);

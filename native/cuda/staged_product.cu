@@ -1,0 +1,201 @@
+// The products of product.cu where a block's share of W fits into a part of its multiprocessor's shared memory, as for a model of 0.6B
+// parameters. All of it is asked for before x is known, and takes few registers and no more shared memory than it has, so that blocks
+// of the next two kernels are there too and their weights arrive meanwhile. The sums are added in product.cu's order: same bits.
+//
+// A warp of its own asks for the weights, some tens of KB at a time: with more under way, x and the end of a kernel, which all others
+// wait for, would queue behind them. Blocks of the next kernel begin when the last of it is asked for.
+#include "cuda/product_sums.cuh"
+
+namespace attune {
+namespace {
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr int kChunk = 32, kUnderWay = 32 << 10;
+
+// The eight warps that compute.
+__device__ inline void syncWarps() { syncThreads<1, kThreads>(); }
+#endif
+
+// 8·TILES rows of W, SHARE of the inputs. HALVES: of 8 rows of x each. A cluster of SPLITS blocks splits the inputs.
+template <int TILES, int HALVES, int SPLITS, int SHARE, Form FORM, bool NORM>
+__global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES, kColumns = 8 * TILES, kRows = 8 * HALVES, kEach = SHARE / kChunk / kWarps;
+  constexpr int kStride = SHARE * 2 + 64;  // bytes of a row: lanes of neighbouring rows read different banks
+  constexpr int kOwnColumns = kColumns / SPLITS, kWrites = (kRows * kOwnColumns + kThreads - 1) / kThreads;
+  static_assert(SPLITS == 1 || (FORM == Form::Plain && !NORM));
+  static_assert(SHARE % (kChunk * kWarps) == 0);
+  extern __shared__ __align__(128) char memory[];
+  __shared__ uint64_t arrived[TILES];
+  __shared__ float squares[NORM ? kWarps : 1][kRows];
+  __shared__ float joined[SPLITS][SPLITS > 1 ? kRows : 1][SPLITS > 1 ? kOwnColumns : 1];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
+  const int rank = static_cast<int>(blockIdx.x) % SPLITS, first = static_cast<int>(blockIdx.x) / SPLITS * kOwn;
+  const int inputs = SHARE * SPLITS, outputs = static_cast<int>(a.outputs), rows = static_cast<int>(a.rows), tiles = outputs / 8;
+  char* const norms = memory + kColumns * kStride;
+
+  if (threadIdx.x == kThreads) {
+    for (int j = 0; j < TILES; j++) initBarrier(&arrived[j]);
+    publishBarriers();
+  }
+  if constexpr (SPLITS > 1) clusterArrive();
+  __syncthreads();
+  if (warp == kWarps) {
+    if (lane > 0) return;
+    constexpr int kTiles = kUnderWay / (8 * SHARE * 2) > 0 ? kUnderWay / (8 * SHARE * 2) : 1;
+#pragma unroll 1
+    for (int j = 0; j < TILES; j++) {
+      if (j >= kTiles) waitForBytes(&arrived[j - kTiles]);
+      expectBytes(&arrived[j], (8 + (NORM && j == 0)) * SHARE * 2);
+      if (NORM && j == 0) copyBulk(norms, static_cast<const Number*>(a.norm), SHARE * 2, &arrived[0]);
+      const int row = ((j < kOwn ? 0 : tiles) + min(first + j % kOwn, tiles - 1)) * 8;  // tiles beyond the last are not written
+      const Number* from = static_cast<const Number*>(a.weight) + static_cast<int64_t>(row) * inputs + rank * SHARE;
+#pragma unroll 1
+      for (int i = 0; i < 8; i++) copyBulk(memory + (j * 8 + i) * kStride, from + i * inputs, SHARE * 2, &arrived[j]);
+    }
+    letNextBegin();
+    return;
+  }
+  letNextBegin();
+  waitForPrevious();
+
+  // lane (line, part) takes x[row `line`][8·part …] of a chunk, and W in the same order
+  const Number* x = static_cast<const Number*>(a.x) + line * inputs + rank * SHARE + warp * kChunk + part * 8;
+  uint4 held[HALVES][kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; i++)
+#pragma unroll
+    for (int half = 0; half < HALVES; half++)
+      held[half][i] = half * 8 + line < rows ? loadFresh(x + half * 8 * inputs + i * kWarps * kChunk) : uint4{};
+  // what y holds, for the outputs that this thread writes
+  const auto targetOf = [&](int i) { return first * 8 + rank * kOwnColumns + i % kOwnColumns; };
+  Number before[kWrites];
+  if constexpr (SPLITS > 1)
+#pragma unroll
+    for (int e = 0; e < kWrites; e++) {
+      const int i = threadIdx.x + e * kThreads, row = i / kOwnColumns;
+      before[e] = a.add && row < rows && targetOf(i) < outputs ? static_cast<const Number*>(a.y)[row * outputs + targetOf(i)] : Number(0.0f);
+    }
+
+  float sums[TILES][4] = {}, square[HALVES] = {};
+#pragma unroll
+  for (int j = 0; j < TILES; j++) waitForBytes(&arrived[j]);
+  __syncwarp();
+  const char* const own = memory + line * kStride + warp * 64 + part * 16;
+#pragma unroll
+  for (int i = 0; i < kEach; i++) {
+    uint4 one = held[0][i], two = HALVES > 1 ? held[HALVES - 1][i] : uint4{};
+    if constexpr (NORM) {
+      const uint4 norm = *reinterpret_cast<const uint4*>(norms + (i * kWarps + warp) * 64 + part * 16);
+      square[0] += squaresOf(one);
+      one = timesEach(one, norm);
+      if constexpr (HALVES > 1) square[HALVES - 1] += squaresOf(two), two = timesEach(two, norm);
+    }
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+      const uint4 w = *reinterpret_cast<const uint4*>(own + j * 8 * kStride + i * kWarps * 64);
+      multiply<Number>(sums[j], one.x, two.x, one.y, two.y, w.x, w.y);
+      multiply<Number>(sums[j], one.z, two.z, one.w, two.w, w.z, w.w);
+    }
+  }
+
+  // the warps' sums, in the place of the weights
+  constexpr int kPitch = kColumns + 8;
+  static_assert(kWarps * kRows * kPitch * sizeof(float) <= kColumns * kStride);
+  float* const partial = reinterpret_cast<float*>(memory);
+  if constexpr (NORM)
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+      float sum = square[half];
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+      if (part == 0) squares[warp][half * 8 + line] = sum;
+    }
+  syncWarps();
+#pragma unroll
+  for (int half = 0; half < HALVES; half++)
+    if (half * 8 + line < rows)
+#pragma unroll
+      for (int j = 0; j < TILES; j++)
+        *reinterpret_cast<float2*>(partial + (warp * kRows + half * 8 + line) * kPitch + j * 8 + part * 2) = {sums[j][2 * half],
+                                                                                                              sums[j][2 * half + 1]};
+  syncWarps();
+  const auto sumOfWarps = [&](int row, int column) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kWarps; i++) sum += partial[(i * kRows + row) * kPitch + column];
+    return sum;
+  };
+  const Number* bias = static_cast<const Number*>(a.bias);
+  if constexpr (SPLITS > 1) {
+    clusterWait();  // all blocks of the cluster have begun
+    for (int i = threadIdx.x; i < rows * kColumns; i += kThreads) {
+      const int row = i / kColumns, column = i % kColumns;
+      *ofBlock(&joined[rank][row][column % kOwnColumns], column / kOwnColumns) = sumOfWarps(row, column);
+    }
+    clusterArrive();
+    clusterWait();
+#pragma unroll
+    for (int e = 0; e < kWrites; e++) {
+      const int i = threadIdx.x + e * kThreads, row = i / kOwnColumns, target = targetOf(i);
+      if (row >= rows || target >= outputs) continue;
+      float value = 0;
+#pragma unroll
+      for (int r = 0; r < SPLITS; r++) value += joined[r][row][i % kOwnColumns];
+      if (bias != nullptr) value += wide(bias[target]);
+      static_cast<Number*>(a.y)[row * outputs + target] = narrow<Number>(a.add ? wide(before[e]) + value : value);
+    }
+  } else {
+    constexpr int kWidth = 8 * kOwn;
+    for (int i = threadIdx.x; i < rows * kWidth; i += kThreads) {
+      const int row = i / kWidth, column = i % kWidth, target = first * 8 + column;
+      if (target >= outputs) continue;
+      float scale = 1;
+      if constexpr (NORM) {
+        float all = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; w++) all += squares[w][row];
+        scale = rsqrtf(all / static_cast<float>(inputs) + a.eps);
+      }
+      float value = sumOfWarps(row, column) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      if constexpr (FORM == Form::Gated) {
+        const float up = sumOfWarps(row, column + kWidth) * scale + (bias == nullptr ? 0.0f : wide(bias[outputs + target]));
+        const float gate = wide(narrow<Number>(value));
+        value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+      }
+      Number* y = static_cast<Number*>(a.y) + row * outputs + target;
+      *y = narrow<Number>(a.add ? wide(*y) + value : value);
+    }
+  }
+#endif
+}
+
+/** False, and nothing done, where the inputs are others or there are more blocks than multiprocessors. */
+template <int TILES, int SPLITS, int SHARE, Form FORM, bool NORM>
+bool launchShare(const ProductArgs& a, cudaStream_t stream) {
+  constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
+  constexpr size_t kBytes = 8 * TILES * (SHARE * 2 + 64) + (NORM ? SHARE * 2 : 0);
+  const int64_t blocks = (a.outputs / 8 + kOwn - 1) / kOwn * SPLITS;
+  if (a.inputs != SHARE * SPLITS || a.outputs % 8 != 0 || blocks > multiprocessorsOfDevice()) return false;
+  const auto launch = [&](auto kernel) {
+    launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), kThreads + 32, SPLITS, kBytes, stream, a);
+  };
+  if (a.rows <= 8)
+    launch(stagedKernel<TILES, 1, SPLITS, SHARE, FORM, NORM>);
+  else
+    launch(stagedKernel<TILES, 2, SPLITS, SHARE, FORM, NORM>);
+  return true;
+}
+
+}  // namespace
+
+bool launchStagedProduct(const ProductArgs& a, cudaStream_t stream) {
+  if (majorOfDevice() < 9 || a.rows > 16) return false;
+  if (a.norm == nullptr) {
+    if (a.gated) return false;
+    return launchShare<4, 4, 512, Form::Plain, false>(a, stream) || launchShare<4, 4, 768, Form::Plain, false>(a, stream);
+  }
+  return a.gated ? launchShare<6, 1, 1024, Form::Gated, true>(a, stream) : launchShare<4, 1, 1024, Form::Plain, true>(a, stream);
+}
+
+}  // namespace attune
