@@ -3,7 +3,7 @@
 // of the next two kernels are there too and their weights arrive meanwhile. The sums are added in product.cu's order: same bits.
 //
 // A warp of its own asks for the weights, some tens of KB at a time: with more under way, x and the end of a kernel, which all others
-// wait for, would queue behind them. Blocks of the next kernel begin when the last of it is asked for.
+// wait for, would queue behind them.
 #include "cuda/product_sums.cuh"
 
 namespace attune {
