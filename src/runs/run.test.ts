@@ -97,6 +97,9 @@ describe('a run folder', () => {
     expect(openRun(run.folder).info?.reason).toBe('token=[redacted]');
     const taken = () => createRun({ ...options(), runName: 'taken' });
     await expect(taken()).rejects.toThrow(/exists\. Choose another --run-name\.$/);
+    writeFileSync(join(run.folder, '..', 'file'), '');
+    const onFile = createRun({ ...options(), runName: 'file' });
+    await expect(onFile).rejects.toThrow(/--run-name file: \S+file is a file\. Choose another --run-name\.$/);
     const saved = await saveCheckpoint(run.folder, 'step-1', { step: 1 });
     await expect(taken()).rejects.toThrow(/exists\. Choose another --run-name, or go on with --resume-from .*taken\.$/);
     rmSync(saved, { recursive: true });

@@ -8,7 +8,7 @@
  *     <output_dir>/<run>/   run.json config.json versions.json metrics.jsonl step-N/ final/ best_model/ rollouts.db
  *     <log_dir>/<run>/      TensorBoard event files (inside the run folder, in tensorboard/, when there is no log_dir)
  */
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
@@ -329,7 +329,10 @@ export function checkNewRun(options: FolderChoice): void {
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
   const folder = join(outputDir, runName);
-  if (existing === 'reuse' || !existsSync(folder)) return;
+  if (!existsSync(folder)) return;
+  if (!statSync(folder).isDirectory())
+    throw new UserError(`--run-name ${runName}: ${folder} is a file. Choose another --run-name.`);
+  if (existing === 'reuse') return;
   if (again !== undefined && mayStartOver(folder, again)) return;
   // Suggests resuming only if there is a checkpoint.
   const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
