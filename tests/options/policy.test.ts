@@ -40,6 +40,8 @@ beforeAll(async () => {
 const byLength = (items: readonly { response: string }[]) => items.map(({ response }) => response.length);
 
 const several = { ppoEpochs: 3, lr: 0.05 };
+/** So long that some responses end earlier than others. */
+const uneven = { maxNewTokens: 48 };
 const ppo = { algorithm: 'ppo' };
 const dapo = { algorithm: 'dapo' };
 const unread = (value: unknown) => fails(value, /has no effect on/);
@@ -84,7 +86,7 @@ walk('train policy', policySchema, startPolicy, {
     cliprange: [changes('weights', 1e-5, several), refused(0.1, /decide/, { clipLow: 0.1, clipHigh: 0.1 })],
     clipLow: changes('weights', 1e-5, several),
     clipHigh: changes('weights', 1e-5, several),
-    aggregation: changes('weights', 'token'),
+    aggregation: changes('weights', 'token', uneven),
     entropyCoef: changes('weights', 1),
     valueCoef: [changes('weights', 3, ppo), unread(3)],
     valueClip: [changes('metrics', 1e-9, { ...ppo, lr: 0.05 }), unread(1)],
