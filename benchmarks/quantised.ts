@@ -1,6 +1,6 @@
 /**
- * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,int8,int4] [--batches 1,16] [--tokens 24]
- * [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, int8 and int4, beside llama.cpp with the same weights in f32, q8_0 and q4_0;
+ * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,bf16,int8,int4] [--batches 1,16] [--tokens 24]
+ * [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0;
  * all take their rounds in turn. With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
  * responses. Random weights.
  */
@@ -17,9 +17,10 @@ import type { Reading } from './run.ts';
 import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './shapes.ts';
 
 const kinds = [
-  { name: 'f32', quantType: undefined, gguf: 'f32' },
-  { name: 'int8', quantType: 'int8', gguf: 'q8_0' },
-  { name: 'int4', quantType: 'int4', gguf: 'q4_0' },
+  { name: 'f32', dtype: 'float32', quantType: undefined, gguf: 'f32' },
+  { name: 'bf16', dtype: 'bfloat16', quantType: undefined, gguf: 'bf16' },
+  { name: 'int8', dtype: 'float32', quantType: 'int8', gguf: 'q8_0' },
+  { name: 'int4', dtype: 'float32', quantType: 'int4', gguf: 'q4_0' },
 ] as const;
 const shapes = { '15m': LLAMA_15M, '316m': LLAMA_316M, '1b': LLAMA_1B };
 
@@ -37,7 +38,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     options: {
       device: { type: 'string', default: 'cpu' },
       shape: { type: 'string', default: '316m' },
-      kinds: { type: 'string', default: 'f32,int8,int4' },
+      kinds: { type: 'string', default: 'f32,bf16,int8,int4' },
       batches: { type: 'string', default: '1,16' },
       tokens: { type: 'string', default: '24' },
       repeats: { type: 'string', default: '3' },
@@ -58,7 +59,9 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const peer = values['no-peer'] ? { missing: 'not asked' } : await peerOrNot();
   try {
     const cases: Case[] = [];
-    for (const { name, quantType, gguf } of kinds.filter((kind) => values.kinds.split(',').includes(kind.name))) {
+    for (const { name, dtype, quantType, gguf } of kinds.filter((kind) =>
+      values.kinds.split(',').includes(kind.name),
+    )) {
       if ('llama' in peer) {
         if (peers.size === 0) {
           using plain = initModel(shape, { seed: 0 });
@@ -68,7 +71,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
         const file = { folder, type: gguf, vocabulary: shape.vocab_size, threads: threads() };
         peers.set(name, await openLlama(peer.llama, file));
       }
-      const model = initModel(shape, { seed: 0, ...(quantType && { quantType }) });
+      const model = initModel(shape, { seed: 0, dtype, ...(quantType && { quantType }) });
       models.set(name, model);
       for (const batch of batches) {
         const work = { batch, tokens };
@@ -87,11 +90,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     for (const { kind, batch, ours, peer } of cases) {
       const rate = ours.tokensPerSecond;
       const plain = cases.find((other) => other.kind === 'f32' && other.batch === batch);
-      const bytes = weightBytes(
-        models.get(kind) as Model,
-        'float32',
-        kinds.find(({ name }) => name === kind)?.quantType,
-      );
+      const { dtype, quantType } = kinds.find(({ name }) => name === kind) as (typeof kinds)[number];
+      const bytes = weightBytes(models.get(kind) as Model, dtype, quantType);
       yield {
         name: `${kind}, batch ${batch}`,
         tokensPerSecond: round(rate),

@@ -44,6 +44,16 @@ export const QWEN3_4B = {
   num_attention_heads: 32,
 };
 
+/** A Llama of 110M parameters. */
+export const LLAMA_110M = {
+  ...LLAMA_15M,
+  hidden_size: 768,
+  intermediate_size: 2048,
+  num_hidden_layers: 12,
+  num_attention_heads: 12,
+  num_key_value_heads: 12,
+};
+
 /** A Llama of 316M parameters, whose weights exceed every cache of a CPU. */
 export const LLAMA_316M = {
   ...LLAMA_15M,

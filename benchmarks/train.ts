@@ -3,6 +3,7 @@
  * the same work elsewhere, tokens/s and CUDA's peak memory:
  *
  *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,grpo,grpo16,gap,long,long_ckpt] [--steps 4] [--no-peer]
+ *                            [--shape 15m|110m|0.6b] [--dtype bfloat16]
  *
  * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py); grpo16 (16 prompts in
  * place of 2), gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
@@ -10,7 +11,7 @@
 import { emptyCache, threads } from '../src/tensor/index.ts';
 import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B } from './shapes.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, LLAMA_110M, QWEN3_06B } from './shapes.ts';
 import { type GrpoMeasured, gapSteps, grpoParts, grpoSteps } from './steps/grpo.ts';
 import { longSteps } from './steps/long.ts';
 import type { Measured, StepWork } from './steps/measured.ts';
@@ -31,6 +32,8 @@ const cases: Record<string, Case> = {
   long_ckpt: (work) => longSteps(work, true),
 };
 
+const shapes = { '15m': LLAMA_15M, '110m': LLAMA_110M, '0.6b': QWEN3_06B };
+
 /** Cases without a peer. */
 const alone = new Set(['grpo16', 'gap', 'long', 'long_ckpt']);
 
@@ -40,17 +43,20 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     return at < 0 ? fallback : (args[at + 1] ?? fallback);
   };
   const cuda = option('device', 'cpu').startsWith('cuda');
+  const named = shapes[option('shape', cuda ? '0.6b' : '15m') as keyof typeof shapes];
+  if (named === undefined) throw new Error(`--shape is one of ${Object.keys(shapes).join(', ')}`);
+  const shape = { ...named, dtype: option('dtype', named.dtype) };
   const names = option('cases', cuda ? Object.keys(cases).join() : 'rm,dpo,dpo_lora,grpo').split(',');
   for (const name of names) {
     const steps = cases[name];
     if (steps === undefined) throw new Error(`no case "${name}"; there are ${Object.keys(cases).join(', ')}`);
-    const measured = await steps({ cuda, steps: Number(option('steps', '4')) });
+    const measured = await steps({ cuda, shape, steps: Number(option('steps', '4')) });
     const rate = measured.tokens / measured.seconds;
     const reading: Reading = { name, tokensPerSecond: Math.round(rate) };
     if ('samplerGap' in measured) Object.assign(reading, grpoParts(measured as GrpoMeasured));
     if (measured.peakGiB !== undefined) reading.peakGiB = Math.round(measured.peakGiB * 100) / 100;
     if (cuda) emptyCache();
-    const peer = args.includes('--no-peer') || alone.has(name) ? undefined : peerOf(name, cuda);
+    const peer = args.includes('--no-peer') || alone.has(name) ? undefined : peerOf(name, shape, cuda);
     if (peer?.tokens_per_s !== undefined) {
       reading.peerTokensPerSecond = peer.tokens_per_s;
       reading.ratio = Math.round((rate / peer.tokens_per_s) * 100) / 100;
@@ -60,8 +66,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   }
 }
 
-function peerOf(name: string, cuda: boolean) {
-  const shape = ['--shape', JSON.stringify(cuda ? QWEN3_06B : LLAMA_15M)];
+function peerOf(name: string, given: typeof LLAMA_15M, cuda: boolean) {
+  const shape = ['--shape', JSON.stringify(given)];
   const lengths = ['--lengths', (cuda ? GPU_LENGTHS : CPU_LENGTHS).join(',')];
   const work = ['--cases', name, ...shape, ...lengths, ...(cuda ? [] : ['--threads', String(threads())])];
   if (!cuda && name.startsWith('dpo')) return runPeer('trl_peer.py', work).get(name);

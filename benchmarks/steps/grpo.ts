@@ -8,7 +8,7 @@ import type { Tokenizer } from '../../src/text/index.ts';
 import { algorithmOf } from '../../src/trainers/policy/algorithm-options.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
 import { PolicyTask } from '../../src/trainers/policy/task.ts';
-import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { randomIds } from '../shapes.ts';
 import { type Measured, measuredStep, type StepWork } from './measured.ts';
 
 const GROUP = 8;
@@ -25,7 +25,7 @@ export async function grpoSteps(
   { answer = work.cuda ? 512 : 64, lr = 1e-6 }: { answer?: number; lr?: number } = {},
 ): Promise<GrpoMeasured> {
   const promptLength = work.cuda ? 128 : 32;
-  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const { shape } = work;
   const device = work.cuda ? 'cuda:0' : 'cpu';
   using model = initModel(shape, { seed: 0, device });
   using frozen = initModel(shape, { seed: 0, device });

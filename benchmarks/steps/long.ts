@@ -2,12 +2,12 @@
 import { packBatch } from '../../src/data/index.ts';
 import { initModel } from '../../src/models/index.ts';
 import { sftObjective } from '../../src/trainers/batches/objectives.ts';
-import { LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { randomIds } from '../shapes.ts';
 import { batchSteps } from './batch.ts';
 import type { Measured, StepWork } from './measured.ts';
 
 export async function longSteps(work: StepWork, checkpointing: boolean): Promise<Measured & { tokens: number }> {
-  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const { shape } = work;
   const length = work.cuda ? 32_768 : 1024;
   using model = initModel(shape, { seed: 0, device: work.cuda ? 'cuda:0' : 'cpu' });
   model.decoder.requiresGrad_();

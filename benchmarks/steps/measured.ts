@@ -5,9 +5,11 @@
  */
 import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
 import { type TrainTask, trainLoop } from '../../src/trainers/loop/loop.ts';
+import type { LLAMA_15M, QWEN3_06B } from '../shapes.ts';
 
 export interface StepWork {
   cuda: boolean;
+  shape: typeof LLAMA_15M | typeof QWEN3_06B;
   /** Steps that count; one more comes before them. */
   steps: number;
 }

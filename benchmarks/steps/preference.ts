@@ -6,7 +6,7 @@ import type { TrainTask } from '../../src/trainers/loop/task.ts';
 import { type PreferenceExample, PreferenceObjective } from '../../src/trainers/preference/objective.ts';
 import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
 import { ModelReference } from '../../src/trainers/reference/reference.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, randomIds } from '../shapes.ts';
 import { type Measured, measuredStep, type StepWork, unsaved } from './measured.ts';
 
 const PAIRS = 16;
@@ -18,7 +18,7 @@ export async function dpoSteps(
   lora: boolean,
   make?: () => Model,
 ): Promise<Measured & { tokens: number }> {
-  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const { shape } = work;
   const lengths = (work.cuda ? GPU_LENGTHS : CPU_LENGTHS).slice(0, 2 * PAIRS);
   const device = work.cuda ? 'cuda:0' : 'cpu';
   // what the peers are given: on the CPU pairs with prompts of 8 tokens, on CUDA sequences that are scored from their second token on

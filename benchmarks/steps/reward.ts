@@ -2,12 +2,12 @@
 import { packBatch } from '../../src/data/index.ts';
 import { initModel } from '../../src/models/index.ts';
 import { preferenceObjective } from '../../src/trainers/batches/objectives.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, QWEN3_06B, randomIds } from '../shapes.ts';
+import { CPU_LENGTHS, GPU_LENGTHS, randomIds } from '../shapes.ts';
 import { batchSteps } from './batch.ts';
 import type { Measured, StepWork } from './measured.ts';
 
 export async function rewardSteps(work: StepWork, checkpointing: boolean): Promise<Measured & { tokens: number }> {
-  const shape = work.cuda ? QWEN3_06B : LLAMA_15M;
+  const { shape } = work;
   const lengths = work.cuda ? GPU_LENGTHS : CPU_LENGTHS;
   const device = work.cuda ? 'cuda:0' : 'cpu';
   using model = initModel(shape, { seed: 0, device });

@@ -59,6 +59,10 @@ inline Vector widened(const T* from) {
   return out;
 }
 inline Vector widened(const float* from) { return load(from); }
+inline Vector widened(const c10::BFloat16* from) {
+  typedef uint16_t Halves __attribute__((vector_size(kWidth * sizeof(uint16_t)), aligned(2), may_alias));
+  return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits) << 16);
+}
 
 // q·k at one position for four heads or one. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
 template <int HEADS, typename T>

@@ -1,12 +1,12 @@
-// attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 on the CPU use our own product (skinny_product.h);
-// everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another order on x86, and a
+// attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 or bf16 on the CPU use our own product
+// (cpu/skinny); everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another order on x86, and a
 // block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "cpu/skinny_product.h"
+#include "cpu/skinny/product.h"
 #include "ops/optional.h"
 
 namespace attune {
@@ -16,32 +16,40 @@ using at::Tensor;
 
 bool fits(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1) || x.numel() == 0 || !isSkinny(x.size(0), x.size(1))) return false;
-  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0) || bias.scalar_type() != at::kFloat || !bias.device().is_cpu() ||
+  const at::ScalarType dtype = x.scalar_type();
+  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0) || bias.scalar_type() != dtype || !bias.device().is_cpu() ||
                          !bias.is_contiguous()))
     return false;
-  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && x.device().is_cpu() && weight.device().is_cpu() &&
-         weight.is_contiguous();
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && weight.scalar_type() == dtype && x.device().is_cpu() &&
+         weight.device().is_cpu() && weight.is_contiguous();
+}
+
+template <typename T>
+void multiply(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& y) {
+  skinnyProduct(SkinnyProduct<T>{x.data_ptr<T>(), weight.data_ptr<T>(), bias.defined() ? bias.data_ptr<T>() : nullptr, y.data_ptr<T>(),
+                                 x.size(0), x.size(1), weight.size(0)});
 }
 
 // `bias` may be undefined.
 Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-  skinnyProduct({x.data_ptr<float>(), weight.data_ptr<float>(), bias.defined() ? bias.data_ptr<float>() : nullptr, y.data_ptr<float>(),
-                 x.size(0), x.size(1), weight.size(0)});
+  x.scalar_type() == at::kFloat ? multiply<float>(x, weight, bias, y) : multiply<at::BFloat16>(x, weight, bias, y);
   return y;
 }
 
 class Product : public torch::autograd::Function<Product> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight) {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight, const Optional<Tensor>& bias) {
     context->save_for_backward({x, weight});
-    return product(x, weight, Tensor());
+    context->saved_data["adds"] = bias.has_value() && bias->requires_grad();
+    return product(x, weight, bias.has_value() ? *bias : Tensor());
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "attune::linear cannot be differentiated twice");
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &g = incoming[0];
-    return {context->needs_input_grad(0) ? g.mm(weight) : Tensor(), context->needs_input_grad(1) ? g.t().mm(x) : Tensor()};
+    return {context->needs_input_grad(0) ? g.mm(weight) : Tensor(), context->needs_input_grad(1) ? g.t().mm(x) : Tensor(),
+            context->saved_data["adds"].toBool() ? g.sum(0) : Tensor()};
   }
 };
 
@@ -49,9 +57,9 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>&
   const Tensor bias = given.has_value() ? *given : Tensor();
   if (!fits(input, weight, bias)) return at::linear(input, weight, given);
   const Tensor x = input.contiguous();
-  if (!at::GradMode::is_enabled()) return product(x, weight, bias);
-  const Tensor y = x.requires_grad() || weight.requires_grad() ? Product::apply(x, weight) : product(x, weight, Tensor());
-  return bias.defined() ? y.add(bias) : y;  // the same sum as the product's own
+  const bool differentiated =
+      at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));
+  return differentiated ? Product::apply(x, weight, given) : product(x, weight, bias);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "cpu/quantised/product.h"
-#include "cpu/skinny_product.h"
+#include "cpu/skinny/product.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"
 

@@ -172,9 +172,12 @@ Tensor rmsNorm(const Tensor& x, const Tensor& weight, double eps) {
   return normed(x.contiguous(), weight.contiguous(), eps, Tensor());
 }
 
-void rmsNormRows(const float* x, const float* weight, float* y, int64_t rows, int64_t size, float eps) {
-  forwardRows<float>(x, weight, y, nullptr, rows, size, eps);
+template <typename T>
+void rmsNormRows(const T* x, const T* weight, T* y, int64_t rows, int64_t size, float eps) {
+  forwardRows<T>(x, weight, y, nullptr, rows, size, eps);
 }
+template void rmsNormRows(const float*, const float*, float*, int64_t, int64_t, float);
+template void rmsNormRows(const at::BFloat16*, const at::BFloat16*, at::BFloat16*, int64_t, int64_t, float);
 
 }  // namespace attune
 

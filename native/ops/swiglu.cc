@@ -92,7 +92,12 @@ Tensor swiglu(const Tensor& x) {
 
 }  // namespace
 
-void swigluRows(const float* x, float* y, int64_t rows, int64_t size) { forwardRows<float>(x, y, rows, size); }
+template <typename T>
+void swigluRows(const T* x, T* y, int64_t rows, int64_t size) {
+  forwardRows<T>(x, y, rows, size);
+}
+template void swigluRows(const float*, float*, int64_t, int64_t);
+template void swigluRows(const at::BFloat16*, at::BFloat16*, int64_t, int64_t);
 
 }  // namespace attune
 

@@ -53,14 +53,17 @@ describe('linear', () => {
 
   it.each(sizes)('%i rows of %i by %i: the same bits whether or not a gradient is wanted', (rows, inputs, outputs) => {
     seed(rows);
-    const [x, weight, bias] = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])];
-    const wanted = (tensor: Tensor) => tensor.clone().requiresGrad_();
-    for (const given of [null, bias]) {
-      const plain = linear(x, weight, given).tolist();
-      expect(linear(wanted(x), weight, given).tolist()).toEqual(plain);
-      expect(linear(x, wanted(weight), given).tolist()).toEqual(plain);
-      if (given !== null) expect(linear(x, weight, wanted(given)).tolist()).toEqual(plain);
-      expect(noGrad(() => linear(wanted(x), wanted(weight), given)).tolist()).toEqual(plain);
+    for (const dtype of ['float32', 'bfloat16'] as const) {
+      const random = (...shape: number[]) => randn(shape).to(dtype);
+      const [x, weight, bias] = [random(rows, inputs), random(outputs, inputs), random(outputs)];
+      const wanted = (tensor: Tensor) => tensor.clone().requiresGrad_();
+      for (const given of [null, bias]) {
+        const plain = linear(x, weight, given).tolist();
+        expect(linear(wanted(x), weight, given).tolist()).toEqual(plain);
+        expect(linear(x, wanted(weight), given).tolist()).toEqual(plain);
+        if (given !== null) expect(linear(x, weight, wanted(given)).tolist()).toEqual(plain);
+        expect(noGrad(() => linear(wanted(x), wanted(weight), given)).tolist()).toEqual(plain);
+      }
     }
   });
 

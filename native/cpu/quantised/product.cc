@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cpu/intrinsics.h"
-#include "cpu/skinny_product.h"
+#include "cpu/skinny/product.h"
 
 namespace attune {
 namespace {

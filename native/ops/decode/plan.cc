@@ -10,7 +10,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "cpu/skinny_product.h"
+#include "cpu/skinny/product.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 
@@ -205,7 +205,12 @@ bool DecodePlan::takes(int64_t rows) const {
   if (rows < 0) return false;
   if (embedding.device().is_cpu()) {
     const int64_t widths[] = {width(), layers.front().down.inputs(), heads * headSize(), groups() * headSize()};
-    return embedding.scalar_type() == at::kFloat && isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)));
+    if (!isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)))) return false;
+    if (embedding.scalar_type() == at::kFloat) return true;
+    // products of quantised matrices are in f32
+    return embedding.scalar_type() == at::kBFloat16 && std::none_of(layers.begin(), layers.end(), [](const LayerPlan& layer) {
+             return layer.qkv.quantised || layer.out.quantised || layer.up.quantised || layer.down.quantised;
+           });
   }
 #ifdef ATTUNE_KERNELS
   // a plain matrix that ours does not take is left to libtorch (step.cc); quantised ones have only our kernels

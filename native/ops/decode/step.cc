@@ -2,7 +2,7 @@
 // attune::decode_step_lists: the same on the CPU with ids and positions last and as lists, for a caller that holds the rest
 // attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
-// A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32. There a step of a small
+// A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
 // model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators would have to be read from
 // memory again each time. On CUDA it is in bf16: five kernels per layer for few rows, libtorch's products for more, beside our norm,
 // attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph (src/models/generate/graph.ts).
@@ -12,11 +12,12 @@
 
 #include <algorithm>
 #include <tuple>
+#include <type_traits>
 
 #include "cpu/decode_rows.h"
 #include "cpu/quantised/product.h"
 #include "cpu/rows.h"
-#include "cpu/skinny_product.h"
+#include "cpu/skinny/product.h"
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/plan.h"
@@ -64,25 +65,29 @@ FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const
 // —— CPU ——————————————————————————————————————————————————————————————————————————————————————————————————
 
 // The rows of a table at `places`.
+template <typename T>
 Tensor rowsAt(const Tensor& table, const Tensor& places) {
   const int64_t count = places.size(0), width = table.size(1);
   Tensor out = at::empty({count, width}, table.options());
   for (int64_t i = 0; i < count; i++)
-    std::copy_n(table.data_ptr<float>() + places.data_ptr<int64_t>()[i] * width, width, out.data_ptr<float>() + i * width);
+    std::copy_n(table.data_ptr<T>() + places.data_ptr<int64_t>()[i] * width, width, out.data_ptr<T>() + i * width);
   return out;
 }
 
+template <typename T>
 void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
-  const float* bias = linear.bias.defined() ? linear.bias.data_ptr<float>() : nullptr;
-  if (linear.quantised) {
-    quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add});
-    return;
+  const T* bias = linear.bias.defined() ? linear.bias.data_ptr<T>() : nullptr;
+  if constexpr (std::is_same_v<T, float>) {
+    if (linear.quantised) {
+      quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add});
+      return;
+    }
   }
-  SkinnyProduct product;
-  product.x = x.data_ptr<float>();
-  product.w = linear.weight.data_ptr<float>();
+  SkinnyProduct<T> product;
+  product.x = x.data_ptr<T>();
+  product.w = linear.weight.data_ptr<T>();
   product.bias = bias;
-  product.y = y.data_ptr<float>();
+  product.y = y.data_ptr<T>();
   product.m = x.size(0);
   product.k = linear.weight.size(1);
   product.n = linear.weight.size(0);
@@ -90,14 +95,9 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
   skinnyProduct(product);
 }
 
-Tensor multiplied(const Linear& linear, const Tensor& x) {
-  Tensor y = at::empty({x.size(0), linear.outputs()}, x.options());
-  multiplyInto(linear, x, y, false);
-  return y;
-}
-
+template <typename T>
 void normInto(const Tensor& x, const Tensor& weight, double eps, Tensor& y) {
-  rmsNormRows(x.data_ptr<float>(), weight.data_ptr<float>(), y.data_ptr<float>(), x.size(0), x.size(1), static_cast<float>(eps));
+  rmsNormRows(x.data_ptr<T>(), weight.data_ptr<T>(), y.data_ptr<T>(), x.size(0), x.size(1), static_cast<float>(eps));
 }
 
 // A buffer of this width for all layers: one that every layer made anew would have to come into the caches again.
@@ -105,10 +105,11 @@ void makeRoom(Tensor& buffer, const Tensor& x, int64_t width) {
   if (!buffer.defined() || buffer.size(1) != width) buffer = at::empty({x.size(0), width}, x.options());
 }
 
+template <typename T>
 Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
-  Tensor x = rowsAt(plan.embedding, rows.ids);
-  const Tensor cosines = plan.cosines.defined() ? rowsAt(plan.cosines, rows.positions) : Tensor();
-  const Tensor sines = plan.sines.defined() ? rowsAt(plan.sines, rows.positions) : Tensor();
+  Tensor x = rowsAt<T>(plan.embedding, rows.ids);
+  const Tensor cosines = plan.cosines.defined() ? rowsAt<float>(plan.cosines, rows.positions) : Tensor();
+  const Tensor sines = plan.sines.defined() ? rowsAt<float>(plan.sines, rows.positions) : Tensor();
   Tensor hidden = at::empty(x.sizes(), x.options()), qkv, inner, active;
   for (const LayerPlan& layer : plan.layers) {
     makeRoom(qkv, x, layer.qkv.outputs());
@@ -117,18 +118,20 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = cosines;
     attention.sines = sines;
-    normInto(x, layer.attentionNorm, plan.eps, hidden);
-    multiplyInto(layer.qkv, hidden, qkv, false);
+    normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
+    multiplyInto<T>(layer.qkv, hidden, qkv, false);
     attention.qkv = qkv;
     Tensor keys = layer.keys, values = layer.values;
-    multiplyInto(layer.out, decodeFusedCpu(attention, keys, values), x, true);
-    normInto(x, layer.mlpNorm, plan.eps, hidden);
-    multiplyInto(layer.up, hidden, inner, false);
-    swigluRows(inner.data_ptr<float>(), active.data_ptr<float>(), x.size(0), active.size(1));
-    multiplyInto(layer.down, active, x, true);
+    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true);
+    normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
+    multiplyInto<T>(layer.up, hidden, inner, false);
+    swigluRows(inner.data_ptr<T>(), active.data_ptr<T>(), x.size(0), active.size(1));
+    multiplyInto<T>(layer.down, active, x, true);
   }
-  normInto(x, plan.finalNorm, plan.finalEps, hidden);
-  return multiplied(plan.head, hidden);
+  normInto<T>(x, plan.finalNorm, plan.finalEps, hidden);
+  Tensor logits = at::empty({x.size(0), plan.head.outputs()}, x.options());
+  multiplyInto<T>(plan.head, hidden, logits, false);
+  return logits;
 }
 
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
@@ -196,7 +199,8 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
 
 Tensor logitsOf(const DecodePlan& plan, const Rows& rows) {
   checkRows(plan, rows);
-  if (plan.embedding.device().is_cpu()) return logitsCpu(plan, rows);
+  if (plan.embedding.device().is_cpu())
+    return plan.embedding.scalar_type() == at::kFloat ? logitsCpu<float>(plan, rows) : logitsCpu<at::BFloat16>(plan, rows);
 #ifdef ATTUNE_KERNELS
   return logitsCuda(plan, rows);
 #else

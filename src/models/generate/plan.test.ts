@@ -31,10 +31,13 @@ function cacheOf({ decoder: { spec, dtype } }: Model): KvCache {
 const plain = { temperature: 1, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 };
 
 describe('DecodePlan', () => {
-  for (const [name, config] of Object.entries({ llama, qwen2, qwen3, mistral })) {
-    it(`gives the general path's logits, and the draw from its own: ${name}`, () => {
+  const families = { llama, qwen2, qwen3, mistral };
+  for (const [name, dtype] of (Object.keys(families) as (keyof typeof families)[]).flatMap((name) =>
+    (['float32', 'bfloat16'] as const).map((dtype) => [name, dtype] as const),
+  )) {
+    it(`gives the general path's logits, and the draw from its own: ${name} in ${dtype}`, () => {
       seed(5);
-      using model = filled(config);
+      using model = filled(families[name], dtype);
       const { decoder } = model;
       const caches = [cacheOf(model), cacheOf(model), cacheOf(model)] as const;
       const plan = DecodePlan.of(decoder, caches[0]) as DecodePlan;
@@ -85,44 +88,53 @@ describe('DecodePlan', () => {
     },
   );
 
-  it.each([undefined, ...quantTypes])('gives a row the same to the bit without its neighbours: %s', (quantType) => {
-    using model = quantType === undefined ? filled(qwen3) : initModel(qwen3, { seed: 1, quantType });
-    const run = (rows: number[]) => {
-      const cache = cacheOf(model);
-      using stepper = new Stepper(model.decoder, cache);
-      const logits = scope(() =>
-        noGrad(() =>
-          [0, 1].map((t) =>
-            stepper
-              .logits({
-                ids: whole(rows.map((row) => 7 * row + t)),
-                positions: whole(rows.map(() => t)),
-                slots: whole(rows),
-              })
-              .numbers(),
+  it.each(['float32', 'bfloat16', ...quantTypes] as const)(
+    'gives a row the same to the bit without its neighbours: %s',
+    (kind) => {
+      using model =
+        kind === 'float32' || kind === 'bfloat16'
+          ? filled(qwen3, kind)
+          : initModel(qwen3, { seed: 1, quantType: kind });
+      const run = (rows: number[]) => {
+        const cache = cacheOf(model);
+        using stepper = new Stepper(model.decoder, cache);
+        const logits = scope(() =>
+          noGrad(() =>
+            [0, 1].map((t) =>
+              stepper
+                .logits({
+                  ids: whole(rows.map((row) => 7 * row + t)),
+                  positions: whole(rows.map(() => t)),
+                  slots: whole(rows),
+                })
+                .numbers(),
+            ),
           ),
-        ),
-      );
-      cache.dispose();
-      return logits;
-    };
-    const together = run([0, 1, 2]);
-    for (const row of [0, 1, 2]) expect(run([row])).toEqual(together.map((all) => all.slice(row * 40, (row + 1) * 40)));
-  });
+        );
+        cache.dispose();
+        return logits;
+      };
+      const together = run([0, 1, 2]);
+      for (const row of [0, 1, 2])
+        expect(run([row])).toEqual(together.map((all) => all.slice(row * 40, (row + 1) * 40)));
+    },
+  );
 
   it('leaves other families, dtypes, adapters and many rows to the general path', () => {
     using model = initModel(qwen3, { seed: 1 });
     using other = filled(gpt2);
-    using half = initModel(qwen3, { seed: 1, dtype: 'bfloat16' });
+    using half = initModel(qwen3, { seed: 1, dtype: 'float16' });
+    using mixed = initModel(qwen3, { seed: 1, dtype: 'bfloat16', quantType: 'int8' });
     const cache = cacheOf(model);
     expect(DecodePlan.of(other.decoder, cache)).toBeNull();
-    const narrow = cacheOf(half);
+    const [narrow, other16] = [cacheOf(half), cacheOf(mixed)];
     expect(DecodePlan.of(half.decoder, narrow)).toBeNull();
+    expect(DecodePlan.of(mixed.decoder, other16)).toBeNull();
     const plan = DecodePlan.of(model.decoder, cache) as DecodePlan;
     expect([plan.takes(0), plan.takes(128), plan.takes(129), plan.takes(-1)]).toEqual([true, true, false, false]);
     addLora(model, { r: 2, alpha: 4, targetModules: ['down_proj'] });
     expect(DecodePlan.of(model.decoder, cache)).toBeNull();
-    for (const each of [plan, cache, narrow]) each.dispose();
+    for (const each of [plan, cache, narrow, other16]) each.dispose();
     expect(() => plan.takes(1)).toThrow(/no plan/);
   });
 

@@ -68,6 +68,23 @@ describe('cached decoding', () => {
   }
 });
 
+describe('in bf16', () => {
+  // decoded by the plan on a CPU; the trainer's logits are rounded elsewhere
+  for (const name of ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2'])
+    it(`log-probs are the trainer's but for rounding: ${name}`, async () => {
+      using model = await loadModel(join(fixtures, name), { dtype: 'bfloat16' });
+      using sampler = new Sampler(model);
+      const request = { prompt: PROMPT, maxNewTokens: 20, temperature: 1 };
+      const replies = await sampler.generate([1, 2, 3, 4].map((seed) => ({ ...request, seed })));
+      const gaps = replies.flat().flatMap(({ ids, logprobs }) => {
+        const expected = trainerLogprobs(model, PROMPT, ids, 1);
+        return expected.map((value, i) => Math.abs(value - (logprobs[i] as number)));
+      });
+      expect(Math.max(...gaps)).toBeLessThan(0.2);
+      expect(gaps.reduce((sum, gap) => sum + gap, 0) / gaps.length).toBeLessThan(0.03);
+    });
+});
+
 describe('Sampler', () => {
   it('gives a request the same tokens whatever else is in the batch and however many slots there are', async () => {
     using model = await loadModel(tiny, { dtype: 'float32' });

@@ -1,5 +1,5 @@
 /** A model that is small enough to be checked by hand and in which every part changes the result. */
-import { noGrad } from '../../tensor/index.ts';
+import { type DType, noGrad } from '../../tensor/index.ts';
 import { initModel, type Model } from '../index.ts';
 
 export const SHAPE = {
@@ -16,8 +16,8 @@ export const SHAPE = {
 };
 
 /** Weights and biases that are not zero, so that leaving one out shows. */
-export function filled(config: Record<string, unknown>): Model {
-  const model = initModel(config, { seed: 1 });
+export function filled(config: Record<string, unknown>, dtype: DType = 'float32'): Model {
+  const model = initModel(config, { seed: 1, dtype });
   noGrad(() => {
     for (const [, parameter] of model.decoder.parameters()) parameter.normal_(0, 0.3);
   });

@@ -1,18 +1,26 @@
-// Rows of x are the lanes of the vectors: a weight is read once, in place, and multiplies all rows. The sums of a group of rows and a few
-// columns stay in registers and need no reduction across lanes; the weights of the next tile are prefetched meanwhile. At 16 rows
-// this reaches 37 of a Neoverse-N1 core's 40 GFLOP/s; with columns as lanes it was 33.
-#include "cpu/skinny_product.h"
-
+// Products of x[rows, k]·w[columns, k]ᵀ in registers, shared by f32 (product.cc) and bf16 (bf16.cc). Weights and inputs are items of 32 bits, one
+// f32 or two bf16, and `Kind` says how they are multiplied:
+//   Floats   an item of w is an f32, and so is an item of x
+//   Wide     an item of w is two bf16, which become f32 by a shift; x is two f32
+//   Pairs    an item is two bf16 in both, for CPUs with an instruction for their dot product
+// Sums are added in the order of the items, whatever the number of rows.
+#pragma once
 #include <algorithm>
-#include <memory>
+#include <cstdint>
+#include <type_traits>
 
-#include "cpu/deal.h"
 #include "cpu/intrinsics.h"
-#include "cpu/skinny_tile.h"
+#include "cpu/skinny/product.h"
+#include "cpu/skinny/tile.h"
 #include "cpu/vectors.h"
 
+#if defined(__AVX512BF16__) && defined(__AVX512VL__)
+#define ATTUNE_BF16_PAIRS 1
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define ATTUNE_BF16_PAIRS 1
+#endif
+
 namespace attune {
-namespace {
 
 constexpr int64_t kGroup = kWidth == 16 ? 32 : 16;  // rows processed together
 constexpr int64_t kBlock = 16;  // columns whose weights stay in the L1 cache while all groups of rows use them
@@ -31,7 +39,7 @@ inline void transpose(Quad (&q)[4]) {
   q[3] = __builtin_shuffle(b, d, Lanes{2, 3, 6, 7});
 }
 
-// Four weights of a column: ARM multiplies with one lane of a register, x86 with a number in memory.
+// Four items of a column: ARM multiplies with one lane of a register, x86 with a number in memory.
 #if defined(__aarch64__)
 constexpr int kTileCache = 3;  // where the weights of the next tile are asked for: in the L1 cache
 using Four = Quad;
@@ -45,21 +53,90 @@ inline Four four(const float* from) { return from; }
 inline Quad quad(const float* from) { return *reinterpret_cast<const Quad*>(from); }
 inline void put(float* to, const Quad& q) { *reinterpret_cast<Quad*>(to) = q; }
 
+#if defined(__AVX2__)
+using Few = __m256;  // an item of each of eight columns
+inline Few fewFused(Few a, float b, Few sum) {
+#if defined(ATTUNE_FUSES)
+  return _mm256_fmadd_ps(a, _mm256_set1_ps(b), sum);
+#else
+  return _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(b)), sum);
+#endif
+}
+// The first and the second of two bf16 as f32.
+inline Few first(Few items) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(items), 16)); }
+inline Few second(Few items) { return _mm256_and_ps(items, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000)))); }
+#else
+using Few = Quad;  // of each of four columns
+typedef uint32_t FewBits __attribute__((vector_size(4 * sizeof(uint32_t))));
+inline Few fewFused(const Few& a, float b, const Few& sum) { return fused(a, b, sum); }
+inline Few first(const Few& items) { return (Few)((FewBits)items << 16); }
+inline Few second(const Few& items) { return (Few)((FewBits)items & 0xFFFF0000u); }
+#endif
+
+/** y += x·w of f32. */
+struct Floats {
+  static constexpr int64_t kInputs = 1;  // 32-bit words of x that an item of w multiplies
+  /** Rows as lanes: `x` of all rows times item j of a column's four. */
+  static Vector rows(const Vector& x, const Four& w, int j, const Vector& sum) { return fused(x, w[j], sum); }
+  /** Columns as lanes: item i of all columns times that of one row. */
+  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) { return fewFused(w, x[i], sum); }
+};
+
+/** Weights of bf16 by f32 instructions. With rows as lanes they are written out as f32 first, and then are Floats. */
+struct Wide {
+  static constexpr int64_t kInputs = 2;
+  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) {
+    return fewFused(second(w), x[2 * i + 1], fewFused(first(w), x[2 * i], sum));
+  }
+};
+
+#ifdef ATTUNE_BF16_PAIRS
+/** Both products of two bf16 are added to an f32 by one instruction, which takes subnormal numbers as zero. */
+struct Pairs {
+  static constexpr int64_t kInputs = 1;
+#if defined(__aarch64__)
+  static Quad rows(const Quad& x, const Quad& w, int j, const Quad& sum) { return dot(x, w, j, sum); }
+  static Quad columns(const Quad& w, const float* x, int64_t i, const Quad& sum) {
+    return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)vdupq_n_u32(bits(x + i)));
+  }
+
+ private:
+  static Quad dot(const Quad& x, const Quad& w, int j, const Quad& sum) {
+    return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)x, (bfloat16x8_t)vdupq_n_u32(((FewBits)w)[j]));
+  }
+#else
+  static Vector rows(const Vector& x, const Four& w, int j, const Vector& sum) {
+    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_epi32(static_cast<int>(bits(w + j))));
+  }
+  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) {
+    return _mm256_dpbf16_ps(sum, (__m256bh)w, (__m256bh)_mm256_set1_epi32(static_cast<int>(bits(x + i))));
+  }
+
+ private:
+#endif
+  static uint32_t bits(const float* from) {
+    uint32_t item;
+    __builtin_memcpy(&item, from, sizeof item);
+    return item;
+  }
+};
+#endif
+
 // A group of rows as [k][lanes]; lanes is a whole number of vectors, and those beyond the rows are zero.
 struct Group {
   const float* x;
   int64_t row, rows;
 };
 
-template <int COLUMNS, int VECTORS>
-void tile(const SkinnyProduct& p, const Group& group, int64_t column, const float* next) {
+template <typename Kind, int COLUMNS, int VECTORS>
+void tile(const SkinnyProduct<float>& p, const Group& group, int64_t column, const float* next) {
   constexpr int64_t lanes = VECTORS * kWidth;
   const int64_t k = p.k;
   const float *x = group.x, *w = p.w + column * k;
   float values[COLUMNS][lanes];
   int64_t i = 0;
 #ifdef ATTUNE_SKINNY_TILE
-  if constexpr (COLUMNS == 4 && lanes == 16) {
+  if constexpr (std::is_same_v<Kind, Floats> && COLUMNS == 4 && lanes == 16) {
     i = k / 8 * 8;
     if (i > 0) skinnyTile(x, w, k, i, next, values[0]);
   }
@@ -77,7 +154,7 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++)
         for (int c = 0; c < COLUMNS; c++)
-          for (int v = 0; v < VECTORS; v++) sums[c][v] = fused(load(x + (i + j) * lanes + v * kWidth), weights[c][j], sums[c][v]);
+          for (int v = 0; v < VECTORS; v++) sums[c][v] = Kind::rows(load(x + (i + j) * lanes + v * kWidth), weights[c], j, sums[c][v]);
     }
     for (; i < k; i++)
       for (int c = 0; c < COLUMNS; c++)
@@ -123,42 +200,34 @@ void tile(const SkinnyProduct& p, const Group& group, int64_t column, const floa
 constexpr int64_t kFewRows = 4, kFew = 8, kAhead = 8 * 16;
 constexpr int kTogether = 4;  // rows for which weights are brought into their lanes once
 
-inline __m256 eightFused(__m256 a, float b, __m256 sum) {
-#if defined(ATTUNE_FUSES)
-  return _mm256_fmadd_ps(a, _mm256_set1_ps(b), sum);
-#else
-  return _mm256_add_ps(_mm256_mul_ps(a, _mm256_set1_ps(b)), sum);
-#endif
-}
-
 // The weights of eight columns at four inputs: a vector of all columns for each input.
-inline void fourInputs(const float* w, int64_t k, __m256 (&at)[4]) {
-  __m256 rows[4];  // columns g and g + 4
+inline void fourInputs(const float* w, int64_t k, Few (&at)[4]) {
+  Few rows[4];  // columns g and g + 4
 #pragma GCC unroll 4
   for (int g = 0; g < 4; g++)
     rows[g] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(w + g * k)), _mm_loadu_ps(w + (g + 4) * k), 1);
-  const __m256 a = _mm256_unpacklo_ps(rows[0], rows[1]), b = _mm256_unpackhi_ps(rows[0], rows[1]);
-  const __m256 c = _mm256_unpacklo_ps(rows[2], rows[3]), d = _mm256_unpackhi_ps(rows[2], rows[3]);
+  const Few a = _mm256_unpacklo_ps(rows[0], rows[1]), b = _mm256_unpackhi_ps(rows[0], rows[1]);
+  const Few c = _mm256_unpacklo_ps(rows[2], rows[3]), d = _mm256_unpackhi_ps(rows[2], rows[3]);
   at[0] = _mm256_shuffle_ps(a, c, 0x44);
   at[1] = _mm256_shuffle_ps(a, c, 0xEE);
   at[2] = _mm256_shuffle_ps(b, d, 0x44);
   at[3] = _mm256_shuffle_ps(b, d, 0xEE);
 }
 
-template <int ROWS>
-void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
+template <typename Kind, int ROWS>
+void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   constexpr int64_t line = 16;
   const int64_t k = p.k;
-  const float *x = p.x + row * k, *w = p.w + column * k;
-  __m256 sums[ROWS];
+  const float *x = p.x + row * k * Kind::kInputs, *w = p.w + column * k;
+  Few sums[ROWS];
   for (int r = 0; r < ROWS; r++) sums[r] = _mm256_setzero_ps();
   const auto add = [&](int64_t i) __attribute__((always_inline)) {
-    __m256 at[4];
+    Few at[4];
     fourInputs(w + i, k, at);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
 #pragma GCC unroll 4
-      for (int r = 0; r < ROWS; r++) sums[r] = eightFused(at[j], x[r * k + i + j], sums[r]);
+      for (int r = 0; r < ROWS; r++) sums[r] = Kind::columns(at[j], x + r * k * Kind::kInputs, i + j, sums[r]);
   };
   int64_t i = 0;
   for (; i + line <= k; i += line) {
@@ -191,12 +260,12 @@ constexpr int64_t kFew = kBlock;
 constexpr int64_t kFewRows = 2;
 constexpr int kTogether = 2;
 
-template <int ROWS>
-void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
+template <typename Kind, int ROWS>
+void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   constexpr int quads = static_cast<int>(kFew / 4);
   const float* next = p.w + (column + kFew) * p.k;
   const int64_t k = p.k;
-  const float *x = p.x + row * k, *w = p.w + column * k;
+  const float *x = p.x + row * k * Kind::kInputs, *w = p.w + column * k;
   Quad sums[ROWS][quads] = {};
   int64_t i = 0;
   for (; i + 4 <= k; i += 4) {
@@ -205,10 +274,8 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
       Quad part[4];
       for (int j = 0; j < 4; j++) part[j] = quad(w + (q * 4 + j) * k + i);
       transpose(part);
-      for (int r = 0; r < ROWS; r++) {
-        const Quad inputs = quad(x + r * k + i);
-        for (int j = 0; j < 4; j++) sums[r][q] = fused(part[j], inputs[j], sums[r][q]);
-      }
+      for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < 4; j++) sums[r][q] = Kind::columns(part[j], x + r * k * Kind::kInputs, i + j, sums[r][q]);
     }
   }
   for (; i < k; i++)
@@ -226,31 +293,31 @@ void fewRows(const SkinnyProduct& p, int64_t row, int64_t column) {
 #endif
 
 // kFew columns for at most kFewRows rows.
-template <int ROWS = kTogether>
-void few(int64_t rows, const SkinnyProduct& p, int64_t row, int64_t column) {
-  for (; rows >= ROWS; rows -= ROWS, row += ROWS) fewRows<ROWS>(p, row, column);
-  if constexpr (ROWS > 1) few<ROWS - 1>(rows, p, row, column);
+template <typename Kind, int ROWS = kTogether>
+void few(int64_t rows, const SkinnyProduct<float>& p, int64_t row, int64_t column) {
+  for (; rows >= ROWS; rows -= ROWS, row += ROWS) fewRows<Kind, ROWS>(p, row, column);
+  if constexpr (ROWS > 1) few<Kind, ROWS - 1>(rows, p, row, column);
 }
 
 // Columns [begin, end) for one group of rows; the weights `ahead` columns later are prefetched.
-template <int VECTORS>
-void columns(const SkinnyProduct& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
+template <typename Kind, int VECTORS>
+void columns(const SkinnyProduct<float>& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
   constexpr int64_t wide = columnsFor(VECTORS);
   int64_t column = begin;
-  for (; column + wide <= end; column += wide) tile<wide, VECTORS>(p, group, column, p.w + (column + ahead) * p.k);
-  for (; column < end; column++) tile<1, VECTORS>(p, group, column, nullptr);
+  for (; column + wide <= end; column += wide) tile<Kind, wide, VECTORS>(p, group, column, p.w + (column + ahead) * p.k);
+  for (; column < end; column++) tile<Kind, 1, VECTORS>(p, group, column, nullptr);
 }
 
-template <int VECTORS = kMost>
-void columns(int64_t vectors, const SkinnyProduct& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
-  if (vectors == VECTORS) return columns<VECTORS>(p, group, begin, end, ahead);
-  if constexpr (VECTORS > 1) columns<VECTORS - 1>(vectors, p, group, begin, end, ahead);
+template <typename Kind, int VECTORS = kMost>
+void columns(int64_t vectors, const SkinnyProduct<float>& p, const Group& group, int64_t begin, int64_t end, int64_t ahead) {
+  if (vectors == VECTORS) return columns<Kind, VECTORS>(p, group, begin, end, ahead);
+  if constexpr (VECTORS > 1) columns<Kind, VECTORS - 1>(vectors, p, group, begin, end, ahead);
 }
 
 inline int64_t vectorsOf(int64_t rows) { return (std::min(rows, kGroup) + kWidth - 1) / kWidth; }
 
 // Copies rows of x into the lanes of a group.
-void pack(const float* x, int64_t rows, int64_t k, float* to) {
+inline void pack(const float* x, int64_t rows, int64_t k, float* to) {
   const int64_t lanes = vectorsOf(rows) * kWidth;
   for (int64_t lane = 0; lane < lanes; lane += 4) {
     int64_t i = 0;
@@ -263,30 +330,6 @@ void pack(const float* x, int64_t rows, int64_t k, float* to) {
     for (; i < k; i++)
       for (int64_t r = lane; r < lane + 4; r++) to[i * lanes + r] = r < rows ? x[r * k + i] : 0.0f;
   }
-}
-
-}  // namespace
-
-void skinnyProduct(const SkinnyProduct& p) {
-  const int64_t groups = (p.m + kGroup - 1) / kGroup, blocks = (p.n + kBlock - 1) / kBlock;
-  const std::unique_ptr<float[]> packed(new float[groups * kGroup * p.k]);
-  const auto rowsOf = [&](int64_t group) { return std::min(kGroup, p.m - group * kGroup); };
-  const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= kFewRows && (block + 1) * kBlock <= p.n; };
-  for (int64_t g = 0; g < groups; g++)
-    if (!isFew(g, blocks - 1)) pack(p.x + g * kGroup * p.k, rowsOf(g), p.k, packed.get() + g * kGroup * p.k);
-  const int64_t least = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.m * p.k * kBlock));
-  deal(blocks, least, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; b++)
-      for (int64_t g = 0; g < groups; g++) {
-        const int64_t row = g * kGroup, rows = rowsOf(g), vectors = vectorsOf(rows), column = b * kBlock;
-        if (isFew(g, b)) {
-          for (int64_t at = column; at < column + kBlock; at += kFew) few(rows, p, row, at);
-          continue;
-        }
-        const int64_t ahead = groups > 1 ? kBlock : columnsFor(static_cast<int>(vectors));
-        columns(vectors, p, {packed.get() + row * p.k, row, rows}, column, std::min(p.n, column + kBlock), ahead);
-      }
-  });
 }
 
 }  // namespace attune
