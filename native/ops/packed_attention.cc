@@ -8,8 +8,8 @@
 //
 // `prefixes` holds per sequence the index of another sequence that it continues, or −1; it sees that one as its own beginning.
 //
-// f32 on the CPU has its own kernel (cpu/packed_attention.cc). This file uses ATen operators, so it runs on every device and dtype;
-// half precision on CUDA has other kernels (src/models/decoder/attention.ts).
+// f32 on the CPU has its own kernel (cpu/packed_attention.cc); half precision is widened for it. The rest of this file uses ATen operators, so it runs
+// on every device and dtype; half precision on CUDA has other kernels (src/models/decoder/attention.ts).
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -145,13 +145,14 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
   }
 };
 
-// The same with the CPU kernel.
+// The same with the CPU kernel. Of half precision nothing wide is kept for backward.
 class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Optional<Tensor>& given, const PackedCall& call) {
     const Tensor bias = given.has_value() ? *given : Tensor();
-    const auto [out, lse] = packedForwardCpu(q, k, v, bias, call);
+    const auto [wide, lse] = packedForwardCpu(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), bias, call);
+    const Tensor out = wide.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, bias, lse});
     context->saved_data["starts"] = call.starts;
     context->saved_data["prefixes"] = call.prefixes;
@@ -165,8 +166,11 @@ class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> 
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &out = saved[3], &bias = saved[4], &lse = saved[5];
     const PackedCall call{context->saved_data["starts"].toIntVector(), context->saved_data["prefixes"].toIntVector(),
                           context->saved_data["scale"].toDouble(), context->saved_data["window"].toInt()};
-    const auto [dq, dk, dv] = packedBackwardCpu(q, k, v, bias, out, lse, incoming[0].contiguous(), call);
-    return {dq, dk, dv, Tensor(), Tensor()};
+    const auto wide = [](const Tensor& tensor) { return tensor.to(at::kFloat); };
+    const auto [dq, dk, dv] =
+        packedBackwardCpu(wide(q), wide(k), wide(v), bias, wide(out), lse, wide(incoming[0]).contiguous(), call);
+    const auto dtype = q.scalar_type();
+    return {dq.to(dtype), dk.to(dtype), dv.to(dtype), Tensor(), Tensor()};
   }
 };
 
@@ -203,10 +207,10 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
                 "expected a bias [H, L] with L at least the longest sequence");
     bias = given->to(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).contiguous();
   }
-  if (q.device().is_cpu() && q.scalar_type() == at::kFloat && dropout == 0)
+  if (q.device().is_cpu() && q.scalar_type() != at::kDouble && dropout == 0)
     return PackedAttentionCpu::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias,
                                      PackedCall{starts.vec(), prefixes.vec(), scale, window});
-  TORCH_CHECK(prefixes.empty(), "prefixes are for float32 on the CPU without dropout");
+  TORCH_CHECK(prefixes.empty(), "prefixes are for the CPU, up to float32 and without dropout");
   return PackedAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), bias, starts.vec(), scale, window, dropout);
 }
 

@@ -46,7 +46,7 @@ class Tiles {
  */
 template <int GROUPS>
 void tileSums(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t steps, int64_t lanes, float* sums) {
-  constexpr int64_t ahead = 8 * kTileInputs;
+  constexpr int64_t ahead = 16 * kTileInputs;
   const int64_t inputs = steps * kTileInputs, step = kTileInputs * lanes, group = steps * step;
   _tile_zero(0);
   if constexpr (GROUPS > 1) _tile_zero(1);

@@ -29,12 +29,15 @@ void copyPadded(const BFloat16* from, int64_t rows, int64_t k, BFloat16* to, int
 void finish(const Product& p, const float* sums, int64_t rowStride, int64_t columnStride, int64_t row, int64_t rows, int64_t column) {
   const int64_t columns = std::min(kBlock, p.n - column);
   for (int64_t r = 0; r < rows; r++) {
-    BFloat16* y = p.y + (row + r) * p.n + column;
-    for (int64_t c = 0; c < columns; c++) {
-      const float sum = sums[r * rowStride + c * columnStride];
-      const BFloat16 value(p.bias == nullptr ? sum : sum + static_cast<float>(p.bias[column + c]));
-      y[c] = p.add ? BFloat16(static_cast<float>(y[c]) + static_cast<float>(value)) : value;
-    }
+    BFloat16 *y = p.y + (row + r) * p.n + column, out[kBlock];
+    float values[kBlock];
+    for (int64_t c = 0; c < kBlock; c++) values[c] = sums[r * rowStride + c * columnStride];
+    if (p.bias != nullptr)
+      for (int64_t c = 0; c < columns; c++) values[c] += static_cast<float>(p.bias[column + c]);
+    for (int64_t c = 0; c < kBlock; c++) out[c] = BFloat16(values[c]);
+    if (p.add)
+      for (int64_t c = 0; c < columns; c++) out[c] = BFloat16(static_cast<float>(y[c]) + static_cast<float>(out[c]));
+    std::copy_n(out, columns, y);
   }
 }
 
@@ -61,14 +64,21 @@ void eachBlock(const Product& p, int64_t padded, const Begin& begin, const Body&
 }
 
 #ifdef ATTUNE_AMX
+// Rows of x from `row` on as [pairs][lanes][2].
+void packPairs(const Product& p, int64_t row, int64_t lanes, BFloat16* to) {
+  const BFloat16* x = p.x + row * p.k;
+  const int64_t rows = std::min(lanes, p.m - row), pairs = p.k / 2;
+  for (int64_t i = 0; i < pairs; i++)
+    for (int64_t r = 0; r < rows; r++) std::memcpy(static_cast<void*>(to + (i * lanes + r) * 2), x + r * p.k + i * 2, 2 * sizeof(BFloat16));
+  if (p.k % 2 != 0)
+    for (int64_t r = 0; r < rows; r++) to[(pairs * lanes + r) * 2] = x[r * p.k + p.k - 1];
+}
+
 void tileProduct(const Product& p) {
   const int64_t padded = wholeSteps(p.k, kTileInputs), steps = padded / kTileInputs;
   const int64_t lanes = std::min(p.m, kTileRows), groups = (p.m + kTileRows - 1) / kTileRows, size = padded * lanes;
   const auto packed = std::make_unique<BFloat16[]>(groups * size);  // [groups][pairs][lanes][2], zeros beyond the rows and inputs
-  for (int64_t row = 0; row < p.m; row++) {
-    BFloat16* to = packed.get() + row / kTileRows * size + row % kTileRows * 2;
-    for (int64_t i = 0; i < p.k; i++) to[i / 2 * 2 * lanes + i % 2] = p.x[row * p.k + i];
-  }
+  for (int64_t g = 0; g < groups; g++) packPairs(p, g * kTileRows, lanes, packed.get() + g * size);
   const auto bits = [](const BFloat16* from) { return reinterpret_cast<const uint16_t*>(from); };
   const auto begin = [&] { return Tiles(lanes); };
   eachBlock(p, padded, begin, [&](const BFloat16* w, int64_t column, Tiles&) {
@@ -124,16 +134,16 @@ void lanesProduct(const Product& p) {
   const std::vector<float> x = inputs(p, padded);
   std::vector<float> packed(groups * kGroup * words);
   for (int64_t g = 0; g < groups; g++)
-    if (rowsOf(g) > kFewRows) pack(x.data() + g * kGroup * words, rowsOf(g), words, packed.data() + g * kGroup * words);
-  const bool many = std::min(p.m, kGroup) > kFewRows;
+    if (rowsOf(g) > Kind::kRows) pack(x.data() + g * kGroup * words, rowsOf(g), words, packed.data() + g * kGroup * words);
+  const bool many = std::min(p.m, kGroup) > Kind::kRows;
   eachBlock(p, padded, [] { return 0; }, [&](const BFloat16* w, int64_t column, int) {
     [[maybe_unused]] const float* wide = Kind::kInputs == 2 && many ? widened(w, kBlock * padded) : nullptr;
     for (int64_t g = 0; g < groups; g++) {
       const int64_t row = g * kGroup, rows = rowsOf(g);
       float sums[kGroup * kBlock];
       SkinnyProduct<float> part{x.data() + row * words, reinterpret_cast<const float*>(w), nullptr, sums, rows, items, kBlock};
-      if (rows <= kFewRows) {
-        for (int64_t at = 0; at < kBlock; at += kFew) few<Kind>(rows, part, 0, at);
+      if (rows <= Kind::kRows) {
+        for (int64_t at = 0; at < kBlock; at += Kind::kColumns) few<Kind>(rows, part, 0, at);
       } else {
         const Group group{packed.data() + row * words, 0, rows};
         const int64_t vectors = vectorsOf(rows);

@@ -67,58 +67,93 @@ inline Few first(Few items) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm25
 inline Few second(Few items) { return _mm256_and_ps(items, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xFFFF0000)))); }
 #else
 using Few = Quad;  // of each of four columns
-typedef uint32_t FewBits __attribute__((vector_size(4 * sizeof(uint32_t))));
 inline Few fewFused(const Few& a, float b, const Few& sum) { return fused(a, b, sum); }
+#if defined(__aarch64__)
+// Not by a shift, of which a Neoverse-N1 does one in a cycle: halves of zeros and items in turn.
+inline Few first(const Few& items) { return (Few)vtrn1q_u16(vdupq_n_u16(0), (uint16x8_t)items); }
+inline Few second(const Few& items) { return (Few)vtrn2q_u16(vdupq_n_u16(0), (uint16x8_t)items); }
+#else
+typedef uint32_t FewBits __attribute__((vector_size(4 * sizeof(uint32_t))));
 inline Few first(const Few& items) { return (Few)((FewBits)items << 16); }
 inline Few second(const Few& items) { return (Few)((FewBits)items & 0xFFFF0000u); }
+#endif
+#endif
+
+// Rows that have columns as their lanes, and columns that are read at once for them; of f32 and of bf16.
+#if defined(__AVX2__)
+constexpr int kFloatRows = 4, kHalfRows = 4;
+constexpr int64_t kFloatColumns = 8, kHalfColumns = 8;
+#elif defined(__aarch64__)
+constexpr int kFloatRows = 2, kHalfRows = 4;
+constexpr int64_t kFloatColumns = 4, kHalfColumns = 8;
+#else
+constexpr int kFloatRows = 2, kHalfRows = 2;
+constexpr int64_t kFloatColumns = kBlock, kHalfColumns = kBlock;
 #endif
 
 /** y += x·w of f32. */
 struct Floats {
+  static constexpr int kRows = kFloatRows;
+  static constexpr int64_t kColumns = kFloatColumns;
   static constexpr int64_t kInputs = 1;  // 32-bit words of x that an item of w multiplies
   /** Rows as lanes: `x` of all rows times item j of a column's four. */
   static Vector rows(const Vector& x, const Four& w, int j, const Vector& sum) { return fused(x, w[j], sum); }
-  /** Columns as lanes: item i of all columns times that of one row. */
-  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) { return fewFused(w, x[i], sum); }
+  /** Columns as lanes: four items of all columns times those of one row. */
+  static Few columns(const Few (&w)[4], const float* x, Few sum) {
+    const Four inputs = four(x);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) sum = fewFused(w[j], inputs[j], sum);
+    return sum;
+  }
 };
 
 /** Weights of bf16 by f32 instructions. With rows as lanes they are written out as f32 first, and then are Floats. */
 struct Wide {
-  static constexpr int64_t kInputs = 2;
-  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) {
-    return fewFused(second(w), x[2 * i + 1], fewFused(first(w), x[2 * i], sum));
+  static constexpr int kRows = kHalfRows;
+  static constexpr int64_t kColumns = kHalfColumns, kInputs = 2;
+  static Few columns(const Few (&w)[4], const float* x, Few sum) {
+    const Four inputs[2] = {four(x), four(x + 4)};
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+      sum = fewFused(first(w[j]), inputs[j / 2][j % 2 * 2], sum);
+      sum = fewFused(second(w[j]), inputs[j / 2][j % 2 * 2 + 1], sum);
+    }
+    return sum;
   }
 };
 
 #ifdef ATTUNE_BF16_PAIRS
 /** Both products of two bf16 are added to an f32 by one instruction, which takes subnormal numbers as zero. */
 struct Pairs {
-  static constexpr int64_t kInputs = 1;
+  static constexpr int kRows = kHalfRows;
+  static constexpr int64_t kColumns = kHalfColumns, kInputs = 1;
 #if defined(__aarch64__)
-  static Quad rows(const Quad& x, const Quad& w, int j, const Quad& sum) { return dot(x, w, j, sum); }
-  static Quad columns(const Quad& w, const float* x, int64_t i, const Quad& sum) {
-    return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)vdupq_n_u32(bits(x + i)));
+  static Quad rows(const Quad& x, const Quad& w, int j, const Quad& sum) {
+    return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)x, (bfloat16x8_t)vdupq_n_u32(((uint32x4_t)w)[j]));
   }
-
- private:
-  static Quad dot(const Quad& x, const Quad& w, int j, const Quad& sum) {
-    return (Quad)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)x, (bfloat16x8_t)vdupq_n_u32(((FewBits)w)[j]));
+  static Quad columns(const Quad (&w)[4], const float* x, Quad sum) {
+    const Quad inputs = four(x);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) sum = rows(w[j], inputs, j, sum);
+    return sum;
   }
 #else
   static Vector rows(const Vector& x, const Four& w, int j, const Vector& sum) {
-    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_epi32(static_cast<int>(bits(w + j))));
+    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)_mm512_set1_epi32(item(w + j)));
   }
-  static Few columns(const Few& w, const float* x, int64_t i, const Few& sum) {
-    return _mm256_dpbf16_ps(sum, (__m256bh)w, (__m256bh)_mm256_set1_epi32(static_cast<int>(bits(x + i))));
+  static Few columns(const Few (&w)[4], const float* x, Few sum) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) sum = _mm256_dpbf16_ps(sum, (__m256bh)w[j], (__m256bh)_mm256_set1_epi32(item(x + j)));
+    return sum;
   }
 
  private:
-#endif
-  static uint32_t bits(const float* from) {
-    uint32_t item;
-    __builtin_memcpy(&item, from, sizeof item);
-    return item;
+  static int item(const float* from) {
+    int bits;
+    __builtin_memcpy(&bits, from, sizeof bits);
+    return bits;
   }
+#endif
 };
 #endif
 
@@ -197,8 +232,7 @@ void tile(const SkinnyProduct<float>& p, const Group& group, int64_t column, con
 // A core reads eight columns at once: on Cascade Lake that is a fifth faster than sixteen, and than asking for whole columns ahead. Their lines are
 // asked for eight before they are used. Those of the columns after these are asked for at the end, where the processor would
 // only begin to read ahead by itself again.
-constexpr int64_t kFewRows = 4, kFew = 8, kAhead = 8 * 16;
-constexpr int kTogether = 4;  // rows for which weights are brought into their lanes once
+constexpr int64_t kAhead = 8 * 16;
 
 // The weights of eight columns at four inputs: a vector of all columns for each input.
 inline void fourInputs(const float* w, int64_t k, Few (&at)[4]) {
@@ -225,23 +259,21 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
     Few at[4];
     fourInputs(w + i, k, at);
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++)
-#pragma GCC unroll 4
-      for (int r = 0; r < ROWS; r++) sums[r] = Kind::columns(at[j], x + r * k * Kind::kInputs, i + j, sums[r]);
+    for (int r = 0; r < ROWS; r++) sums[r] = Kind::columns(at, x + (r * k + i) * Kind::kInputs, sums[r]);
   };
   int64_t i = 0;
   for (; i + line <= k; i += line) {
-    const float* ahead = w + i + kAhead + (i + kAhead < k ? 0 : (kFew - 1) * k);
+    const float* ahead = w + i + kAhead + (i + kAhead < k ? 0 : (Kind::kColumns - 1) * k);
 #pragma GCC unroll 8
-    for (int64_t c = 0; c < kFew; c++) __builtin_prefetch(ahead + c * k, 0, 3);
+    for (int64_t c = 0; c < Kind::kColumns; c++) __builtin_prefetch(ahead + c * k, 0, 3);
 #pragma GCC unroll 4
     for (int64_t j = 0; j < line; j += 4) add(i + j);
   }
   for (; i + 4 <= k; i += 4) add(i);
   for (int r = 0; r < ROWS; r++) {
-    float out[kFew];
+    float out[Kind::kColumns];
     _mm256_storeu_ps(out, sums[r]);
-    for (int64_t c = 0; c < kFew; c++) {
+    for (int64_t c = 0; c < Kind::kColumns; c++) {
       for (int64_t rest = i; rest < k; rest++) out[c] = fused(w[c * k + rest], x[r * k + rest], out[c]);
       const float value = p.bias == nullptr ? out[c] : out[c] + p.bias[column + c];
       float& to = p.y[(row + r) * p.n + column + c];
@@ -251,31 +283,25 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
 }
 #else
 // The weights of the next columns are asked for in the L2 cache, which takes more requests at once than the L1 cache. Two Neoverse-N1 cores read
-// 36 GB/s row by row, 30 from 4 rows at once and 22 from 16.
-#if defined(__aarch64__)
-constexpr int64_t kFew = 4;  // columns
-#else
-constexpr int64_t kFew = kBlock;
-#endif
-constexpr int64_t kFewRows = 2;
-constexpr int kTogether = 2;
+// 36 GB/s row by row, 30 from 4 rows at once and 22 from 16: so f32 products take four columns. Of bf16 twice as many multiply-adds wait for one
+// another, which eight columns hide.
 
 template <typename Kind, int ROWS>
 void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
-  constexpr int quads = static_cast<int>(kFew / 4);
-  const float* next = p.w + (column + kFew) * p.k;
+  constexpr int quads = static_cast<int>(Kind::kColumns / 4);
+  const float* next = p.w + (column + Kind::kColumns) * p.k;
   const int64_t k = p.k;
   const float *x = p.x + row * k * Kind::kInputs, *w = p.w + column * k;
   Quad sums[ROWS][quads] = {};
   int64_t i = 0;
   for (; i + 4 <= k; i += 4) {
-    for (int line = 0; line < quads; line++) __builtin_prefetch(next + i * kFew + line * 16, 0, 2);
+    for (int line = 0; line < quads; line++) __builtin_prefetch(next + i * Kind::kColumns + line * 16, 0, 2);
     for (int q = 0; q < quads; q++) {
       Quad part[4];
       for (int j = 0; j < 4; j++) part[j] = quad(w + (q * 4 + j) * k + i);
       transpose(part);
       for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < 4; j++) sums[r][q] = Kind::columns(part[j], x + r * k * Kind::kInputs, i + j, sums[r][q]);
+        sums[r][q] = Kind::columns(part, x + (r * k + i) * Kind::kInputs, sums[r][q]);
     }
   }
   for (; i < k; i++)
@@ -292,8 +318,8 @@ void fewRows(const SkinnyProduct<float>& p, int64_t row, int64_t column) {
 }
 #endif
 
-// kFew columns for at most kFewRows rows.
-template <typename Kind, int ROWS = kTogether>
+// Kind::kColumns columns for at most Kind::kRows rows.
+template <typename Kind, int ROWS = Kind::kRows>
 void few(int64_t rows, const SkinnyProduct<float>& p, int64_t row, int64_t column) {
   for (; rows >= ROWS; rows -= ROWS, row += ROWS) fewRows<Kind, ROWS>(p, row, column);
   if constexpr (ROWS > 1) few<Kind, ROWS - 1>(rows, p, row, column);

@@ -15,7 +15,7 @@ void skinnyProduct(const SkinnyProduct<float>& p) {
   const int64_t groups = (p.m + kGroup - 1) / kGroup, blocks = (p.n + kBlock - 1) / kBlock;
   const std::unique_ptr<float[]> packed(new float[groups * kGroup * p.k]);
   const auto rowsOf = [&](int64_t group) { return std::min(kGroup, p.m - group * kGroup); };
-  const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= kFewRows && (block + 1) * kBlock <= p.n; };
+  const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= Floats::kRows && (block + 1) * kBlock <= p.n; };
   for (int64_t g = 0; g < groups; g++)
     if (!isFew(g, blocks - 1)) pack(p.x + g * kGroup * p.k, rowsOf(g), p.k, packed.get() + g * kGroup * p.k);
   const int64_t least = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.m * p.k * kBlock));
@@ -24,7 +24,7 @@ void skinnyProduct(const SkinnyProduct<float>& p) {
       for (int64_t g = 0; g < groups; g++) {
         const int64_t row = g * kGroup, rows = rowsOf(g), vectors = vectorsOf(rows), column = b * kBlock;
         if (isFew(g, b)) {
-          for (int64_t at = column; at < column + kBlock; at += kFew) few<Floats>(rows, p, row, at);
+          for (int64_t at = column; at < column + kBlock; at += Floats::kColumns) few<Floats>(rows, p, row, at);
           continue;
         }
         const int64_t ahead = groups > 1 ? kBlock : columnsFor(static_cast<int>(vectors));

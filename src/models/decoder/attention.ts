@@ -1,7 +1,7 @@
 /**
  * Attention over a packed batch. Half precision on CUDA has our kernels (native/ops/training/causal_attention.cc) for sequences
  * that are not long, and flash kernels with cumulative lengths; everything else has our blocked operator
- * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work only in that, in f32 on the CPU.
+ * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work only in that, on the CPU up to f32.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';

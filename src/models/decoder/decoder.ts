@@ -88,7 +88,7 @@ export class Decoder {
    */
   get sharesPrefixes(): boolean {
     const { positions, attention } = this.spec;
-    if (this.device !== 'cpu' || this.dtype !== 'float32') return false;
+    if (this.device !== 'cpu' || this.dtype === 'float64') return false;
     if (this.training && attention.dropout > 0) return false;
     return positions.kind !== 'rope' || !ropeDependsOnLength(positions);
   }

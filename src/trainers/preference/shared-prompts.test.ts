@@ -11,7 +11,7 @@ import {
   responseLogprobs,
 } from '../../models/decoder/responses.ts';
 import { initModel, type Model, packSequences, tokenLogprobs } from '../../models/index.ts';
-import { noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { type DType, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
 import { Critic } from '../policy/critic.ts';
@@ -142,9 +142,12 @@ describe('a packed batch', () => {
   it('is shared only where attention knows how and no angle depends on the length', () => {
     const scaled = { ...families['rotary, grouped heads'], rope_scaling: { rope_type: 'dynamic', factor: 2 } };
     using dynamic = initModel(scaled, { seed: 1 });
-    using half = initModel(families.alibi as Record<string, unknown>, { seed: 1, dtype: 'bfloat16' });
+    const alibi = (dtype: DType) => initModel(families.alibi as Record<string, unknown>, { seed: 1, dtype });
+    using half = alibi('bfloat16');
+    using double = alibi('float64');
     using plain = llama();
-    expect([dynamic, half, plain].map(({ decoder }) => decoder.sharesPrefixes)).toEqual([false, false, true]);
+    expect([dynamic, double].map(({ decoder }) => decoder.sharesPrefixes)).toEqual([false, false]);
+    expect([half, plain].map(({ decoder }) => decoder.sharesPrefixes)).toEqual([true, true]);
     Object.assign(plain.decoder.spec.attention, { dropout: 0.1 });
     expect(plain.decoder.sharesPrefixes).toBe(true);
     plain.train();
