@@ -138,12 +138,14 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
 
 bool cudaProductFits(const Tensor& weight, int64_t rows, bool norm) {
   const Launch launch(weight);
-  return weight.scalar_type() == at::kBFloat16 && productFits(rows, weight.size(1), weight.size(0), norm);
+  const auto dtype = weight.scalar_type();
+  return (dtype == at::kBFloat16 || dtype == at::kHalf) && productFits(rows, weight.size(1), weight.size(0), norm);
 }
 
 void cudaProduct(const FewRowsProduct& in, Tensor& y) {
   const Launch launch(in.x);
-  launchProduct({in.x.data_ptr(), in.weight.data_ptr(), pointer(in.bias), pointer(in.norm), y.data_ptr(), in.x.size(0), in.weight.size(1),
+  launchProduct(kindOf(in.x),
+                {in.x.data_ptr(), in.weight.data_ptr(), pointer(in.bias), pointer(in.norm), y.data_ptr(), in.x.size(0), in.weight.size(1),
                  in.weight.size(0) / (in.gated ? 2 : 1), static_cast<float>(in.eps), in.gated, in.add},
                 launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();

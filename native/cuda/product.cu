@@ -5,9 +5,9 @@
 // A block computes 8·TILES columns on tensor cores. Each of its eight warps takes a share of the inputs, 32 at a time; their sums are
 // added in shared memory, always in the same order. Where there are too few columns to keep all multiprocessors busy, a cluster of
 // blocks splits the inputs further; without a norm, whose weights leave no registers for it, x is asked for AHEAD chunks before it is
-// needed. x is best left to the L1 cache: kernels that took its room for shared memory were slower. The norm's 1/√(mean x² + ε) is one number per row and is multiplied in at the end. bf16 only:
-// products with the norm's weight may overflow f16.
-#include "cuda/product_sums.cuh"
+// needed. x is best left to the L1 cache: kernels that took its room for shared memory were slower. The norm's 1/√(mean x² + ε) is one
+// number per row and is multiplied in at the end.
+#include "cuda/norm_products.cuh"
 
 namespace attune {
 namespace {
@@ -17,7 +17,7 @@ constexpr int kChunk = 32;
 // TILES tiles of 8 rows of W, DEPTH chunks of each under way; for Gated the first half are gates and the second half the values they
 // gate. x has up to 16 rows. Two blocks fit on a multiprocessor: one of this kernel and
 // one of the next, which loads its weights meanwhile.
-template <int TILES, int DEPTH, int AHEAD, Form FORM, bool NORM>
+template <typename Number, int TILES, int DEPTH, int AHEAD, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads, 2) productKernel(ProductArgs a, int splits) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
@@ -41,8 +41,13 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(ProductArgs a, int 
   for (int depth = 0; depth < DEPTH; depth++)
     if (begin + depth * kWarps < end) ask(depth, begin + depth * kWarps);
   const Number* normWeights = static_cast<const Number*>(a.norm) + part * 8;
-  if constexpr (NORM)
+  NormProducts<Number, 2> normed;
+  if constexpr (NORM && std::is_same_v<Number, __half>) {  // which brings them into the L1 cache too
+    for (int chunk = begin; chunk < end; chunk += kWarps) normed.see(*reinterpret_cast<const uint4*>(normWeights + chunk * kChunk));
+    normed.begin();
+  } else if constexpr (NORM) {
     for (int chunk = warp; chunk < chunks; chunk += kWarps) prefetch(normWeights + chunk * kChunk);
+  }
   letNextBegin();
   waitForPrevious();
 
@@ -79,8 +84,8 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(ProductArgs a, int 
       }
       if constexpr (NORM) {
         const uint4 norm = *reinterpret_cast<const uint4*>(normWeights + chunk * kChunk);
-        square[0][0] += squaresOf(one), square[0][1] += squaresOf(two);
-        one = timesEach(one, norm), two = timesEach(two, norm);
+        square[0][0] += squaresOf<Number>(one), square[0][1] += squaresOf<Number>(two);
+        normed.multiply(one, two, norm, sums[0]);
       }
 #pragma unroll
       for (int j = 0; j < TILES; j++) {
@@ -92,30 +97,32 @@ __global__ void __launch_bounds__(kThreads, 2) productKernel(ProductArgs a, int 
     }
   }
 
-  finishProduct<TILES, 1, FORM, NORM>(a, first, splits, shared, sums, square);
+  if constexpr (NORM) normed.finish(sums[0]);
+  finishProduct<Number, TILES, 1, FORM, NORM>(a, first, splits, shared, sums, square);
 #endif
 }
 
 int64_t blocksOf(int64_t outputs, int64_t tiles) { return (outputs / 8 + tiles - 1) / tiles; }
 
-template <int TILES, int DEPTH, int AHEAD, Form FORM, bool NORM>
+template <typename Number, int TILES, int DEPTH, int AHEAD, Form FORM, bool NORM>
 void launchSplit(const ProductArgs& a, unsigned splits, cudaStream_t stream) {
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   const dim3 grid(static_cast<unsigned>(blocksOf(a.outputs, kOwn)) * splits);
-  launchInRow<kSharedOfStep>(productKernel<TILES, DEPTH, AHEAD, FORM, NORM>, grid, kThreads, splits, stream, a, static_cast<int>(splits));
+  launchInRow<kSharedOfStep>(productKernel<Number, TILES, DEPTH, AHEAD, FORM, NORM>, grid, kThreads, splits, stream, a,
+                             static_cast<int>(splits));
 }
 
 // With a norm: roughly as many columns per block as still give every multiprocessor a block.
-template <Form FORM>
+template <typename Number, Form FORM>
 void launchNormed(const ProductArgs& a, cudaStream_t stream) {
   const int64_t multiprocessors = multiprocessorsOfDevice(), tiles = a.outputs / 8;
   if constexpr (FORM == Form::Gated) {
-    if (tiles <= multiprocessors) return launchSplit<2, 4, 0, FORM, true>(a, 1, stream);
-    if (tiles <= 2 * multiprocessors) return launchSplit<4, 4, 0, FORM, true>(a, 1, stream);
-    return launchSplit<6, 3, 0, FORM, true>(a, 1, stream);
+    if (tiles <= multiprocessors) return launchSplit<Number, 2, 4, 0, FORM, true>(a, 1, stream);
+    if (tiles <= 2 * multiprocessors) return launchSplit<Number, 4, 4, 0, FORM, true>(a, 1, stream);
+    return launchSplit<Number, 6, 3, 0, FORM, true>(a, 1, stream);
   } else {
-    if (tiles <= 2 * multiprocessors) return launchSplit<2, 4, 0, FORM, true>(a, 1, stream);
-    return launchSplit<4, 4, 0, FORM, true>(a, 1, stream);
+    if (tiles <= 2 * multiprocessors) return launchSplit<Number, 2, 4, 0, FORM, true>(a, 1, stream);
+    return launchSplit<Number, 4, 4, 0, FORM, true>(a, 1, stream);
   }
 }
 
@@ -128,13 +135,20 @@ Splits splitsOf(int64_t outputs) {
   return 2 * blocksOf(outputs, 4) <= 2 * multiprocessors ? Splits::Two : Splits::None;
 }
 
+template <typename Number>
 void launchPlain(const ProductArgs& a, cudaStream_t stream) {
   switch (splitsOf(a.outputs)) {
-    case Splits::Four: return launchSplit<4, 4, 1, Form::Plain, false>(a, 4, stream);
-    case Splits::FourOfSix: return launchSplit<6, 2, 2, Form::Plain, false>(a, 4, stream);
-    case Splits::Two: return launchSplit<4, 2, 2, Form::Plain, false>(a, 2, stream);
+    case Splits::Four: return launchSplit<Number, 4, 4, 1, Form::Plain, false>(a, 4, stream);
+    case Splits::FourOfSix: return launchSplit<Number, 6, 2, 2, Form::Plain, false>(a, 4, stream);
+    case Splits::Two: return launchSplit<Number, 4, 2, 2, Form::Plain, false>(a, 2, stream);
     case Splits::None: return;  // productFits says so
   }
+}
+
+template <typename Number>
+void launch(const ProductArgs& a, cudaStream_t stream) {
+  if (a.norm == nullptr) return launchPlain<Number>(a, stream);
+  return a.gated ? launchNormed<Number, Form::Gated>(a, stream) : launchNormed<Number, Form::Plain>(a, stream);
 }
 
 }  // namespace
@@ -150,10 +164,10 @@ bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm) {
   return norm ? inputs * outputs * 2 <= multiprocessorsOfDevice() * kMostOfProcessor : splitsOf(outputs) != Splits::None;
 }
 
-void launchProduct(const ProductArgs& a, cudaStream_t stream) {
-  if (a.rows == 0 || launchStagedProduct(a, stream)) return;
-  if (a.norm == nullptr) return launchPlain(a, stream);
-  return a.gated ? launchNormed<Form::Gated>(a, stream) : launchNormed<Form::Plain>(a, stream);
+void launchProduct(Kind kind, const ProductArgs& a, cudaStream_t stream) {
+  if (a.rows == 0 || launchStagedProduct(kind, a, stream)) return;
+  if (kind == Kind::Float16) return launch<__half>(a, stream);
+  launch<__nv_bfloat16>(a, stream);
 }
 
 }  // namespace attune

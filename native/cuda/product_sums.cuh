@@ -20,8 +20,8 @@ struct ProductShared {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 namespace groups = cooperative_groups;
-using Number = __nv_bfloat16;
 
+template <typename Number>
 __device__ inline float squaresOf(const uint4& eight) {
   float sum = 0;
   for (unsigned two : {eight.x, eight.y, eight.z, eight.w}) {
@@ -31,6 +31,7 @@ __device__ inline float squaresOf(const uint4& eight) {
   return sum;
 }
 
+/** Of bf16. */
 __device__ inline uint4 timesEach(uint4 x, const uint4& weights) {
   auto* two = reinterpret_cast<__nv_bfloat162*>(&x);
   const auto* by = reinterpret_cast<const __nv_bfloat162*>(&weights);
@@ -39,11 +40,17 @@ __device__ inline uint4 timesEach(uint4 x, const uint4& weights) {
   return x;
 }
 
+/** sum·scale + bias[at], rounded after each: otherwise the compiler rounds once in some kernels and twice in others. */
+template <typename Number>
+__device__ inline float scaledSum(float sum, float scale, const void* bias, int64_t at) {
+  return __fadd_rn(__fmul_rn(sum, scale), bias == nullptr ? 0.0f : wide(static_cast<const Number*>(bias)[at]));
+}
+
 /**
  * Adds the warps' sums, always in the same order, and writes the outputs from tile `first` on: times 1/√(mean x² + ε) where NORM (`square`: a lane's share of Σ x² of
  * its two rows of each set), plus bias, silu(gate)·up, plus what y holds.
  */
-template <int TILES, int ROWS, Form FORM, bool NORM>
+template <typename Number, int TILES, int ROWS, Form FORM, bool NORM>
 __device__ inline void finishProduct(const ProductArgs& a, int first, int splits, ProductShared<TILES, ROWS>& shared,
                                      float (&sums)[ROWS][TILES][4], float (&square)[ROWS][2]) {
   constexpr int kColumns = 8 * TILES, kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
@@ -99,12 +106,11 @@ __device__ inline void finishProduct(const ProductArgs& a, int first, int splits
     for (int i = threadIdx.x + rank * kThreads; i < 16 * 8 * kOwn; i += kThreads * splits) {
       const int row = i / (8 * kOwn), column = i % (8 * kOwn), target = first * 8 + column;
       if (m * 16 + row >= a.rows || target >= a.outputs) continue;
-      const Number* bias = static_cast<const Number*>(a.bias);
       Number* y = static_cast<Number*>(a.y) + (m * 16 + row) * a.outputs + target;
       const float scale = NORM ? scaleOf(m * 16 + row) : 1.0f;
-      float value = sumOfAll(row, column) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      float value = scaledSum<Number>(sumOfAll(row, column), scale, a.bias, target);
       if constexpr (FORM == Form::Gated) {
-        const float up = sumOfAll(row, column + 8 * kOwn) * scale + (bias == nullptr ? 0.0f : wide(bias[a.outputs + target]));
+        const float up = scaledSum<Number>(sumOfAll(row, column + 8 * kOwn), scale, a.bias, a.outputs + target);
         const float gate = wide(narrow<Number>(value));
         value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
       }

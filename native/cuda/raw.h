@@ -45,7 +45,7 @@ struct PromptAttentionArgs {
   int64_t splits;  // the keys are dealt to so many blocks
 };
 
-/** All tensors are bf16. */
+/** All tensors are of one dtype, f16 or bf16; bf16 for quantised matrices. */
 struct ProductArgs {
   const void *x, *weight;  // [rows, inputs] and [outputs, inputs], or [2·outputs, inputs] where gated: gates first
   const void *bias, *norm;  // one per row of the weight, one per input; or null
@@ -101,9 +101,9 @@ bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t strea
 bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm);
-void launchProduct(const ProductArgs& args, cudaStream_t stream);
+void launchProduct(Kind kind, const ProductArgs& args, cudaStream_t stream);
 /** The same for shapes of which a block's weights fit beside the next kernels'; false, and nothing done, for others. */
-bool launchStagedProduct(const ProductArgs& args, cudaStream_t stream);
+bool launchStagedProduct(Kind kind, const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
 void launchGather(const GatherArgs& args, cudaStream_t stream);
 

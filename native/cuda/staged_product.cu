@@ -4,7 +4,7 @@
 //
 // A warp of its own asks for the weights, some tens of KB at a time: with more under way, x and the end of a kernel, which all others
 // wait for, would queue behind them.
-#include "cuda/product_sums.cuh"
+#include "cuda/norm_products.cuh"
 
 namespace attune {
 namespace {
@@ -17,7 +17,7 @@ __device__ inline void syncWarps() { syncThreads<1, kThreads>(); }
 #endif
 
 // 8·TILES rows of W, SHARE of the inputs. HALVES: of 8 rows of x each. A cluster of SPLITS blocks splits the inputs.
-template <int TILES, int HALVES, int SPLITS, int SHARE, Form FORM, bool NORM>
+template <typename Number, int TILES, int HALVES, int SPLITS, int SHARE, Form FORM, bool NORM>
 __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES, kColumns = 8 * TILES, kRows = 8 * HALVES, kEach = SHARE / kChunk / kWarps;
@@ -77,6 +77,16 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
       before[e] = a.add && row < rows && targetOf(i) < outputs ? static_cast<const Number*>(a.y)[row * outputs + targetOf(i)] : Number(0.0f);
     }
 
+  const auto normOf = [&](int i) { return *reinterpret_cast<const uint4*>(norms + (i * kWarps + warp) * 64 + part * 16); };
+  NormProducts<Number, HALVES> normed;
+  if constexpr (NORM && std::is_same_v<Number, __half>) {
+    waitForBytes(&arrived[0]);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEach; i++) normed.see(normOf(i));
+    normed.begin();
+  }
+
   float sums[TILES][4] = {}, square[HALVES] = {};
 #pragma unroll
   for (int j = 0; j < TILES; j++) waitForBytes(&arrived[j]);
@@ -86,10 +96,10 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
   for (int i = 0; i < kEach; i++) {
     uint4 one = held[0][i], two = HALVES > 1 ? held[HALVES - 1][i] : uint4{};
     if constexpr (NORM) {
-      const uint4 norm = *reinterpret_cast<const uint4*>(norms + (i * kWarps + warp) * 64 + part * 16);
-      square[0] += squaresOf(one);
-      one = timesEach(one, norm);
-      if constexpr (HALVES > 1) square[HALVES - 1] += squaresOf(two), two = timesEach(two, norm);
+      const uint4 norm = normOf(i);
+      square[0] += squaresOf<Number>(one);
+      if constexpr (HALVES > 1) square[HALVES - 1] += squaresOf<Number>(two);
+      normed.multiply(one, two, norm, sums);
     }
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
@@ -98,6 +108,8 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
       multiply<Number>(sums[j], one.z, two.z, one.w, two.w, w.z, w.w);
     }
   }
+
+  if constexpr (NORM) normed.finish(sums);
 
   // the warps' sums, in the place of the weights
   constexpr int kPitch = kColumns + 8;
@@ -126,7 +138,6 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
     for (int i = 0; i < kWarps; i++) sum += partial[(i * kRows + row) * kPitch + column];
     return sum;
   };
-  const Number* bias = static_cast<const Number*>(a.bias);
   if constexpr (SPLITS > 1) {
     clusterWait();  // all blocks of the cluster have begun
     for (int i = threadIdx.x; i < rows * kColumns; i += kThreads) {
@@ -142,7 +153,7 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
       float value = 0;
 #pragma unroll
       for (int r = 0; r < SPLITS; r++) value += joined[r][row][i % kOwnColumns];
-      if (bias != nullptr) value += wide(bias[target]);
+      value = scaledSum<Number>(value, 1, a.bias, target);
       static_cast<Number*>(a.y)[row * outputs + target] = narrow<Number>(a.add ? wide(before[e]) + value : value);
     }
   } else {
@@ -157,9 +168,9 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
         for (int w = 0; w < kWarps; w++) all += squares[w][row];
         scale = rsqrtf(all / static_cast<float>(inputs) + a.eps);
       }
-      float value = sumOfWarps(row, column) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      float value = scaledSum<Number>(sumOfWarps(row, column), scale, a.bias, target);
       if constexpr (FORM == Form::Gated) {
-        const float up = sumOfWarps(row, column + kWidth) * scale + (bias == nullptr ? 0.0f : wide(bias[outputs + target]));
+        const float up = scaledSum<Number>(sumOfWarps(row, column + kWidth), scale, a.bias, outputs + target);
         const float gate = wide(narrow<Number>(value));
         value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
       }
@@ -171,7 +182,7 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
 }
 
 /** False, and nothing done, where the inputs are others or there are more blocks than multiprocessors. */
-template <int TILES, int SPLITS, int SHARE, Form FORM, bool NORM>
+template <typename Number, int TILES, int SPLITS, int SHARE, Form FORM, bool NORM>
 bool launchShare(const ProductArgs& a, cudaStream_t stream) {
   constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   constexpr size_t kBytes = 8 * TILES * (SHARE * 2 + 64) + (NORM ? SHARE * 2 : 0);
@@ -181,21 +192,27 @@ bool launchShare(const ProductArgs& a, cudaStream_t stream) {
     launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), kThreads + 32, SPLITS, kBytes, stream, a);
   };
   if (a.rows <= 8)
-    launch(stagedKernel<TILES, 1, SPLITS, SHARE, FORM, NORM>);
+    launch(stagedKernel<Number, TILES, 1, SPLITS, SHARE, FORM, NORM>);
   else
-    launch(stagedKernel<TILES, 2, SPLITS, SHARE, FORM, NORM>);
+    launch(stagedKernel<Number, TILES, 2, SPLITS, SHARE, FORM, NORM>);
   return true;
+}
+
+template <typename Number>
+bool launch(const ProductArgs& a, cudaStream_t stream) {
+  if (a.norm == nullptr) {
+    if (a.gated) return false;
+    return launchShare<Number, 4, 4, 512, Form::Plain, false>(a, stream) || launchShare<Number, 4, 4, 768, Form::Plain, false>(a, stream);
+  }
+  if (a.gated) return launchShare<Number, 6, 1, 1024, Form::Gated, true>(a, stream);
+  return launchShare<Number, 4, 1, 1024, Form::Plain, true>(a, stream);
 }
 
 }  // namespace
 
-bool launchStagedProduct(const ProductArgs& a, cudaStream_t stream) {
+bool launchStagedProduct(Kind kind, const ProductArgs& a, cudaStream_t stream) {
   if (majorOfDevice() < 9 || a.rows > 16) return false;
-  if (a.norm == nullptr) {
-    if (a.gated) return false;
-    return launchShare<4, 4, 512, Form::Plain, false>(a, stream) || launchShare<4, 4, 768, Form::Plain, false>(a, stream);
-  }
-  return a.gated ? launchShare<6, 1, 1024, Form::Gated, true>(a, stream) : launchShare<4, 1, 1024, Form::Plain, true>(a, stream);
+  return kind == Kind::Float16 ? launch<__half>(a, stream) : launch<__nv_bfloat16>(a, stream);
 }
 
 }  // namespace attune

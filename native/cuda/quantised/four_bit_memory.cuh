@@ -5,6 +5,8 @@
 namespace attune {
 namespace {
 
+using Number = __nv_bfloat16;
+
 constexpr int kGroups = 2, kBlockThreads = kGroups * kThreads;
 constexpr int kTile = 16;  // rows of W
 constexpr int kMostTiles = 64;  // of a thread block

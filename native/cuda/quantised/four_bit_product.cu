@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
       for (int i = thread; i < inRow; i += kBlockThreads) {
         uint4 x = static_cast<const uint4*>(a.x)[row * inRow + i];
         if constexpr (NORM) {
-          squares[row * inRow + i] = squaresOf(x);
+          squares[row * inRow + i] = squaresOf<Number>(x);
           x = timesEach(x, norms[i]);
         }
         pieces[row * inRow + i / 8 * 8 + (i % 2 ^ row % 2) * 4 + i % 8 / 2] = x;  // lanes of two rows read from different banks
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
     if (line < rows)
       for (int i = 2 * first; i < 2 * (first + own); i++) {
         const int at = i / 2 * 8 + part * 2 + i % 2;
-        sum += HELD ? squares[line * inRow + at] : squaresOf(globalX[at]);
+        sum += HELD ? squares[line * inRow + at] : squaresOf<Number>(globalX[at]);
       }
     sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
@@ -263,10 +263,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
         for (int w = 0; w < kWarps; w++) sum += shared.squares[w][row];
         scale = rsqrtf(sum / static_cast<float>(inputs) + a.eps);
       }
-      const Number* bias = static_cast<const Number*>(a.bias);
-      float value = sumOfWarps(column / kTile * (GATED ? 2 : 1)) * scale + (bias == nullptr ? 0.0f : wide(bias[target]));
+      float value = scaledSum<Number>(sumOfWarps(column / kTile * (GATED ? 2 : 1)), scale, a.bias, target);
       if constexpr (GATED) {
-        const float up = sumOfWarps(column / kTile * 2 + 1) * scale + (bias == nullptr ? 0.0f : wide(bias[outputs + target]));
+        const float up = scaledSum<Number>(sumOfWarps(column / kTile * 2 + 1), scale, a.bias, outputs + target);
         const float gate = wide(narrow<Number>(value));
         value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
       }

@@ -12,6 +12,8 @@
 namespace attune {
 namespace {
 
+using Number = __nv_bfloat16;
+
 constexpr int kCopies = 32, kPairs = 256;
 constexpr int kRun = 256;  // block maxima that share one maximum
 constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
@@ -170,9 +172,9 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
           for (int m = 0; m < ROWS; m++) {
             low[m][e] = slice(m, 0, place), high[m][e] = WHOLE ? slice(m, 1, place) : uint4{};
             if constexpr (NORM) {
-              square[m][0] += squaresOf(low[m][e]);
+              square[m][0] += squaresOf<Number>(low[m][e]);
               low[m][e] = timesEach(low[m][e], norm);
-              if constexpr (WHOLE) square[m][1] += squaresOf(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
+              if constexpr (WHOLE) square[m][1] += squaresOf<Number>(high[m][e]), high[m][e] = timesEach(high[m][e], norm);
             }
           }
         }
@@ -222,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       findRows(next);
       askFirst();
     }
-    finishProduct<TILES, ROWS, FORM, NORM>(a, first, 1, shared, sums, square);
+    finishProduct<Number, TILES, ROWS, FORM, NORM>(a, first, 1, shared, sums, square);
     first = next;
     __syncthreads();
   }

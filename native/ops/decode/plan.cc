@@ -213,9 +213,12 @@ bool DecodePlan::takes(int64_t rows) const {
            });
   }
 #ifdef ATTUNE_KERNELS
-  // a plain matrix that ours does not take is left to libtorch (step.cc); quantised ones have only our kernels
-  const auto fits = [&](const Linear& linear) { return !linear.quantised || cudaQuantisedFits(*linear.quantised, rows); };
-  return embedding.is_cuda() && embedding.scalar_type() == at::kBFloat16 && cudaAttentionFits(headSize(), at::kBFloat16) &&
+  const auto dtype = embedding.scalar_type();
+  // a plain matrix that ours does not take is left to libtorch (step.cc); quantised ones have only our kernels, and those only bf16
+  const auto fits = [&](const Linear& linear) {
+    return !linear.quantised || (dtype == at::kBFloat16 && cudaQuantisedFits(*linear.quantised, rows));
+  };
+  return embedding.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) && cudaAttentionFits(headSize(), dtype) &&
          std::all_of(layers.begin(), layers.end(), [&](const LayerPlan& layer) {
            return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down);
          });

@@ -4,8 +4,9 @@
 //
 // A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
 // model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators would have to be read from
-// memory again each time. On CUDA it is in bf16: five kernels per layer for few rows, libtorch's products for more, beside our norm,
-// attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph (src/models/generate/graph.ts).
+// memory again each time. On CUDA it is in bf16 or f16: five kernels per layer for few rows, libtorch's products for more, beside our
+// norm, attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph
+// (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>

@@ -1,8 +1,8 @@
 /**
  * The native path of decoding: a model's weights and cache are handed to native code once (native/ops/decode/plan.h), and a
  * whole step is then one call, from the rows' last tokens to their next ones. For the commonest block (RMS norm before
- * attention and before a gated SiLU MLP) with plain or quantised matrices: on the CPU in f32 for a few rows, on CUDA in bf16.
- * Adapters are taken with merged copies of their matrices (merged.ts). Everything else takes the general path (decoding.ts).
+ * attention and before a gated SiLU MLP): on the CPU in f32 and bf16 for a few rows, on CUDA in bf16 and f16. Quantised matrices are
+ * taken on the CPU in f32 and on CUDA in bf16. Adapters are taken with merged copies of their matrices (merged.ts). Everything else takes the general path (decoding.ts).
  */
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
