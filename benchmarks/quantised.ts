@@ -1,7 +1,8 @@
 /**
- * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,bf16,int8,int4] [--batches 1,16] [--tokens 24]
- * [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0;
- * all take their rounds in turn. With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
+ * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,bf16,int8,int8-fast,int4,int4-fast]
+ * [--batches 1,16] [--tokens 24] [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, the last two exact and with
+ * `precision: 'fast'`, beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0; all take their rounds in turn.
+ * With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
  * responses. Random weights.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -17,16 +18,18 @@ import type { Reading } from './run.ts';
 import { LLAMA_1B, LLAMA_15M, LLAMA_316M } from './shapes.ts';
 
 const kinds = [
-  { name: 'f32', dtype: 'float32', quantType: undefined, gguf: 'f32' },
-  { name: 'bf16', dtype: 'bfloat16', quantType: undefined, gguf: 'bf16' },
-  { name: 'int8', dtype: 'float32', quantType: 'int8', gguf: 'q8_0' },
-  { name: 'int4', dtype: 'float32', quantType: 'int4', gguf: 'q4_0' },
+  { name: 'f32', dtype: 'float32', quantType: undefined, precision: 'exact', gguf: 'f32' },
+  { name: 'bf16', dtype: 'bfloat16', quantType: undefined, precision: 'exact', gguf: 'bf16' },
+  { name: 'int8', dtype: 'float32', quantType: 'int8', precision: 'exact', gguf: 'q8_0' },
+  { name: 'int8-fast', dtype: 'float32', quantType: 'int8', precision: 'fast', gguf: 'q8_0' },
+  { name: 'int4', dtype: 'float32', quantType: 'int4', precision: 'exact', gguf: 'q4_0' },
+  { name: 'int4-fast', dtype: 'float32', quantType: 'int4', precision: 'fast', gguf: 'q4_0' },
 ] as const;
 const shapes = { '15m': LLAMA_15M, '316m': LLAMA_316M, '1b': LLAMA_1B };
 
 /** One kind of weights at one batch size, in both programs. */
 interface Case {
-  kind: string;
+  kind: (typeof kinds)[number];
   batch: number;
   ours: DecodeClock;
   peer: DecodeClock | null;
@@ -38,7 +41,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     options: {
       device: { type: 'string', default: 'cpu' },
       shape: { type: 'string', default: '316m' },
-      kinds: { type: 'string', default: 'f32,bf16,int8,int4' },
+      kinds: { type: 'string', default: kinds.map(({ name }) => name).join() },
       batches: { type: 'string', default: '1,16' },
       tokens: { type: 'string', default: '24' },
       repeats: { type: 'string', default: '3' },
@@ -59,27 +62,26 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   const peer = values['no-peer'] ? { missing: 'not asked' } : await peerOrNot();
   try {
     const cases: Case[] = [];
-    for (const { name, dtype, quantType, gguf } of kinds.filter((kind) =>
-      values.kinds.split(',').includes(kind.name),
-    )) {
-      if ('llama' in peer) {
+    for (const kind of kinds.filter(({ name }) => values.kinds.split(',').includes(name))) {
+      const { dtype, quantType, precision, gguf } = kind;
+      if ('llama' in peer && !peers.has(gguf)) {
         if (peers.size === 0) {
           using plain = initModel(shape, { seed: 0 });
           saveModel(plain, folder);
           addTokenizer(folder, shape.vocab_size);
         }
         const file = { folder, type: gguf, vocabulary: shape.vocab_size, threads: threads() };
-        peers.set(name, await openLlama(peer.llama, file));
+        peers.set(gguf, await openLlama(peer.llama, file));
       }
-      const model = initModel(shape, { seed: 0, dtype, ...(quantType && { quantType }) });
-      models.set(name, model);
+      const model = models.get(gguf) ?? initModel(shape, { seed: 0, dtype, ...(quantType && { quantType }) });
+      models.set(gguf, model);
       for (const batch of batches) {
         const work = { batch, tokens };
-        const theirs = await peers.get(name)?.decoding(batch);
+        const theirs = await peers.get(gguf)?.decoding(batch);
         cases.push({
-          kind: name,
+          kind,
           batch,
-          ours: new DecodeClock(work, ourDecoding(model, shape.vocab_size, batch)),
+          ours: new DecodeClock(work, ourDecoding(model, shape.vocab_size, batch, precision)),
           peer: theirs === undefined ? null : new DecodeClock(work, theirs),
         });
       }
@@ -89,11 +91,10 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     for (let round = 0; round < repeats; round++) for (const clock of clocks) await clock.round();
     for (const { kind, batch, ours, peer } of cases) {
       const rate = ours.tokensPerSecond;
-      const plain = cases.find((other) => other.kind === 'f32' && other.batch === batch);
-      const { dtype, quantType } = kinds.find(({ name }) => name === kind) as (typeof kinds)[number];
-      const bytes = weightBytes(models.get(kind) as Model, dtype, quantType);
+      const plain = cases.find((other) => other.kind.name === 'f32' && other.batch === batch);
+      const bytes = weightBytes(models.get(kind.gguf) as Model, kind.dtype, kind.quantType);
       yield {
-        name: `${kind}, batch ${batch}`,
+        name: `${kind.name}, batch ${batch}`,
         tokensPerSecond: round(rate),
         weightsMiB: mebibytes(bytes),
         ...(plain && { ofF32: round(rate / plain.ours.tokensPerSecond) }),
@@ -101,7 +102,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
           ? { llamaCpp: 'none' }
           : {
               llamaCpp: round(peer.tokensPerSecond),
-              llamaCppMiB: mebibytes((peers.get(kind) as LlamaModel).bytes),
+              llamaCppMiB: mebibytes((peers.get(kind.gguf) as LlamaModel).bytes),
               ofLlamaCpp: round(rate / peer.tokensPerSecond),
             }),
       };

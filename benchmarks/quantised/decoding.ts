@@ -1,5 +1,5 @@
 /** Tokens a second of decoding alone: the time of many new tokens less that of few, the fastest of some rounds. */
-import { type Model, Sampler } from '../../src/models/index.ts';
+import { type Model, type Precision, Sampler } from '../../src/models/index.ts';
 import { synchronize } from '../../src/tensor/index.ts';
 import { randomIds } from '../shapes.ts';
 
@@ -42,9 +42,14 @@ export class DecodeClock {
   }
 }
 
-export function ourDecoding(model: Model, vocabulary: number, batch: number): TimedDecoding {
+export function ourDecoding(
+  model: Model,
+  vocabulary: number,
+  batch: number,
+  precision: Precision = 'exact',
+): TimedDecoding {
   return async (maxNewTokens) => {
-    using sampler = new Sampler(model, { slots: batch });
+    using sampler = new Sampler(model, { slots: batch, precision });
     const start = performance.now();
     await sampler.generate(
       Array.from({ length: batch }, (_, i) => ({

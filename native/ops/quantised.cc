@@ -132,6 +132,33 @@ Tensor dequantiseComposed(const Tensor& codes, const Tensor& scales, const Optio
   return dequantisedByAten(matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block), dtype);
 }
 
+// x[M, K] → [M, N] with x rounded as in a decoding step whose plan says so; few rows of f32 on the CPU
+Tensor roundedLinear(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                     const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x) {
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
+  TORCH_CHECK(inPanels(x) && codes.device().is_cpu() && x.dim() == 2 && x.size(1) == inputs, "expected x [rows, inputs] of f32 on the CPU");
+  const Tensor rows = x.contiguous();
+  Tensor y = at::empty({x.size(0), matrix.outputs}, x.options());
+  quantisedProduct({rows.data_ptr<float>(), matrix.rows(), nullptr, y.data_ptr<float>(), x.size(0), false, true});
+  return y;
+}
+
+// The maxima of all blocks of a matrix in 4 bits as f32, one part after the other; on the CPU.
+Tensor blockMaxima(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                   const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block) {
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
+  TORCH_CHECK(matrix.four && codes.device().is_cpu(), "a matrix in 4 bits on the CPU is wanted");
+  Tensor maxima = at::empty({scales.numel()}, scales.options().dtype(at::kFloat));
+  float* to = maxima.data_ptr<float>();
+  const QuantisedRows rows = matrix.rows();
+  for (const QuantisedPart& part : rows.parts) {
+    const int64_t count = piecesOf(part.outputs * inputs, block);
+    blockScales(part, 0, count, to);
+    to += count;
+  }
+  return maxima;
+}
+
 }  // namespace
 }  // namespace attune
 
@@ -142,6 +169,11 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("dequantise", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::dequantise));
   library.def("dequantise_composed(" MATRIX ", ScalarType dtype) -> Tensor");
   library.impl("dequantise_composed", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::dequantiseComposed));
+  library.def("rounded_linear(" MATRIX ", Tensor x) -> Tensor");
+  library.impl("rounded_linear", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::roundedLinear));
+  library.def("can_round() -> bool", TORCH_FN(attune::canRound));
+  library.def("block_maxima(" MATRIX ") -> Tensor");
+  library.impl("block_maxima", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::blockMaxima));
   library.def("quantised_linear(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
   library.impl("quantised_linear", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinear));
 }

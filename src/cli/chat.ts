@@ -8,6 +8,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
+import { precisionField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 
@@ -29,6 +30,7 @@ const schema = z.object({
     description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
   }),
   quantType: field(z.enum(['int8', 'int4']).optional(), { description: 'hold the weights in 8 or 4 bits' }),
+  precision: precisionField,
 });
 
 export function register(program: Command): void {
@@ -54,7 +56,7 @@ Examples:
 
 async function run(names: readonly string[], config: z.output<typeof schema>): Promise<void> {
   const device = deviceOf(config.device);
-  const { rewardModel, system, temperature, maxTokens, seed, quantType } = config;
+  const { rewardModel, system, temperature, maxTokens, seed, quantType, precision } = config;
   const progress = consoleProgress();
   const loading = {
     device,
@@ -66,7 +68,10 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
   using stack = new DisposableStack();
   const models: ChatModel[] = [];
   for (const name of names)
-    models.push({ name, model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true })) });
+    models.push({
+      name,
+      model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true, precision })),
+    });
   const scorer = rewardModel === undefined ? undefined : await loadRewardModel(rewardModel, { device, progress });
   stack.defer(() => scorer?.dispose?.());
   const screen = new Screen();

@@ -10,7 +10,7 @@ import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler
 import { field, withRules } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
-import { deviceField, dtypeField, modelField, tokenizerField } from './options/model-fields.ts';
+import { deviceField, dtypeField, modelField, precisionField, tokenizerField } from './options/model-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, printJson, printPart, tell } from './terminal/print.ts';
@@ -24,6 +24,7 @@ const options = z.object({
   tokenizer: tokenizerField,
   dtype: dtypeField,
   device: deviceField,
+  precision: precisionField,
   prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
   ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
     description: 'the same as token ids; needs no tokenizer',
@@ -107,7 +108,10 @@ async function generate(config: Config): Promise<void> {
   const foreign = prompt.find((id) => id >= vocabulary);
   if (foreign !== undefined) throw new UserError(`Token ${foreign} is not among the model's ${vocabulary}.`);
   const maxNewTokens = roomFor(config.maxNewTokens, prompt.length, model);
-  using sampler = new Sampler(model, tokenizer === undefined ? {} : { tokenizer });
+  using sampler = new Sampler(model, {
+    precision: config.precision,
+    ...(tokenizer === undefined ? {} : { tokenizer }),
+  });
   using interrupt = onInterrupt();
   const streaming = config.samples === 1 && !config.json;
   const text = streaming ? tokenizer?.stream({ skipSpecialTokens: true }) : undefined;

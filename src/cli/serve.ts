@@ -7,6 +7,7 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
+import { precisionField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
@@ -40,6 +41,7 @@ const schema = z.object({
     description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
   }),
   quantType: field(z.enum(['int8', 'int4']).optional(), { description: 'hold the weights in 8 or 4 bits' }),
+  precision: precisionField,
   logPrompts: field(z.boolean().default(false), { description: 'write whole requests to the log, prompts included' }),
   quiet: field(z.boolean().default(false), { description: 'no line per request' }),
 });
@@ -68,7 +70,7 @@ Examples:
 
 async function run(models: readonly string[], config: z.output<typeof schema>): Promise<void> {
   const device = deviceOf(config.device);
-  const { quantType, maxQueue, maxTokens, slots, cacheGib } = config;
+  const { quantType, maxQueue, maxTokens, slots, cacheGib, precision } = config;
   using registry = new Registry({
     device,
     dtype: dtypeOf(config.dtype, device),
@@ -76,6 +78,7 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(slots === undefined ? {} : { slots }),
     ...(cacheGib === undefined ? {} : { maxCacheBytes: Math.floor(cacheGib * 2 ** 30) }),
+    precision,
     maxQueue,
     progress: consoleProgress(),
   });

@@ -42,7 +42,9 @@ export {
   type CacheUse,
   createSampler,
   type GenerateOptions,
+  type Precision,
   type PromptCounts,
+  precisions,
   Sampler,
   type SamplerOptions,
 } from './generate/sampler.ts';

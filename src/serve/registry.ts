@@ -1,7 +1,15 @@
 /** The models that a server offers by name: language models, adapters on them, and reward models. */
 import { UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
-import { type LoadOptions, loadAdapter, loadModel, loadTokenizer, type Model, Sampler } from '../models/index.ts';
+import {
+  type LoadOptions,
+  loadAdapter,
+  loadModel,
+  loadTokenizer,
+  type Model,
+  type Precision,
+  Sampler,
+} from '../models/index.ts';
 import { loadRewardModel, type RewardModelScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { ApiError } from './api-error.ts';
@@ -27,6 +35,8 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   maxCacheBytes?: number;
   /** Most tokens of a sequence; by default the model's positions, at most 4096 on a CPU and 8192 on a GPU. */
   maxTokens?: number;
+  /** As in `SamplerOptions`. */
+  precision?: Precision;
 }
 
 /** The models that a server offers, by name. */
@@ -72,6 +82,7 @@ export class Registry {
         tokenizer,
         maxLength,
         reusePrefixes: true,
+        ...(this.#options.precision === undefined ? {} : { precision: this.#options.precision }),
         ...(this.#options.slots === undefined ? {} : { slots: this.#options.slots }),
         ...(this.#options.maxCacheBytes === undefined ? {} : { maxCacheBytes: this.#options.maxCacheBytes }),
         ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),

@@ -1,6 +1,10 @@
 /** Every option of `attune generate` does something or is refused; see command-walk.ts. */
+import { copyFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll } from 'vitest';
 import { generateSchema } from '../../src/cli/generate.ts';
+import { loadModel, saveModel } from '../../src/models/index.ts';
+import { aten } from '../../src/tensor/index.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
 import { at, makeModels, removeFiles, templated } from './files.ts';
 
@@ -8,6 +12,9 @@ afterAll(removeFiles);
 beforeAll(async () => {
   await makeModels();
   templated('chatting', '{% for m in messages %}good {{ m.content }} good{% endfor %}');
+  using quantised = await loadModel(at('model'), { quantType: 'int8', dtype: 'float32' });
+  saveModel(quantised, at('quantised'));
+  copyFileSync(join(at('model'), 'tokenizer.json'), join(at('quantised'), 'tokenizer.json'));
 });
 
 const sampling = { temperature: 1 };
@@ -24,6 +31,11 @@ walkCommand(['generate'], generateSchema, {
     ),
     dtype: changes('bfloat16'),
     device: fails('cuda:99', /cuda/i),
+    precision: [
+      fails('quick', /exact.*fast/),
+      // what is not faster is left as it is
+      ...(aten<boolean>('attune::can_round') ? [changes('fast', () => ({ model: at('quantised') }))] : []),
+    ],
     prompt: changes('blue red'),
     ids: changes('4,5', { prompt: undefined, ids: '1,2,3' }),
     chat: [changes(true, () => ({ model: at('chatting') })), refused(true, /taken as they are/, tokens)],

@@ -15,25 +15,45 @@ using Sums = int32x4_t;
 using Floats = float32x4_t;
 
 inline Bytes loadBytes(const int8_t* from) { return vld1q_s8(from); }
+inline Floats loadFloats(const float* from) { return vld1q_f32(from); }
 inline void storeBytes(int8_t* to, Bytes bytes) { vst1q_s8(to, bytes); }
 inline Sums dot(Sums sums, Bytes weights, Bytes digits) { return vdotq_s32(sums, weights, digits); }
 inline Floats timesPlus(Floats a, float b, Floats c) { return vfmaq_n_f32(c, a, b); }
 inline float total(Floats v) { return vaddvq_f32(v); }
 
-// The sums of one output and one row in a block of x. Adding an integer to the bits of the float 1.5·2²³ gives the float 1.5·2²³ plus that integer:
-// this takes less time than a conversion.
-struct ThreeSums {
-  Sums first, second, third;
+/** The digits of one number, or of a vector of them, the largest first: of x, and of levels of 4 bits. */
+template <int DIGITS>
+using DigitsOf = Bytes[DIGITS];
 
+/** The sums of one output and one row in a block of x: sum d is of the products of digits i of x and j of w with i + j = d. */
+template <int DIGITS>
+struct BlockSums {
+  static_assert(DIGITS == 1 || DIGITS == 3);
+  Sums sums[DIGITS];
+
+  // Adding an integer to the bits of the float 1.5·2²³ gives the float 1.5·2²³ plus that integer: this takes less time than a conversion.
   void begin() {
-    first = second = vdupq_n_s32(0x4B400000);
-    third = vdupq_n_s32(0);
+#pragma GCC unroll 3
+    for (int d = 0; d < DIGITS; d++) sums[d] = vdupq_n_s32(d < 2 ? 0x4B400000 : 0);
+  }
+  void add(Bytes w, const DigitsOf<DIGITS>& x) {
+#pragma GCC unroll 3
+    for (int d = 0; d < DIGITS; d++) sums[d] = dot(sums[d], w, x[d]);
+  }
+  void add(const DigitsOf<DIGITS>& w, const DigitsOf<DIGITS>& x) {
+#pragma GCC unroll 3
+    for (int d = 0; d < DIGITS; d++)
+#pragma GCC unroll 3
+      for (int i = 0; i <= d; i++) sums[d] = dot(sums[d], w[i], x[d - i]);
   }
   Floats value() const {
     const Floats base = vdupq_n_f32(12582912.0f);
-    const Floats high = vsubq_f32(vreinterpretq_f32_s32(first), base);
-    const Floats low = vsubq_f32(vreinterpretq_f32_s32(vrsraq_n_s32(second, third, 8)), base);
-    return timesPlus(low, 1.0f / 256.0f, high);
+    const Floats high = vsubq_f32(vreinterpretq_f32_s32(sums[0]), base);
+    if constexpr (DIGITS == 1) return high;
+    if constexpr (DIGITS == 3) {
+      const Floats low = vsubq_f32(vreinterpretq_f32_s32(vrsraq_n_s32(sums[1], sums[2], 8)), base);
+      return timesPlus(low, 1.0f / 256.0f, high);
+    }
   }
 };
 

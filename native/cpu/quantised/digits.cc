@@ -15,10 +15,11 @@ namespace {
 // Codes of 4 bits are unpacked in runs of so many bytes: the even inputs of a run come before its odd ones.
 constexpr int64_t kRunBytes = 16;
 
-constexpr float kMost = 8355584.0f;  // largest fixed-point number, a little less than 127·(256² + 256 + 1)
+// The largest fixed-point number: of three digits a little less than 127·(256² + 256 + 1).
+constexpr float most(int digits) { return digits == kRounded ? 127.0f : 8355584.0f; }
 
-// The numbers in fixed point. Returns what 256² stands for; NaN where a number is not finite.
-float toFixedPoint(const float* numbers, int64_t count, int32_t* to) {
+// The numbers in fixed point. Returns what 1 of the first digit stands for; NaN where a number is not finite.
+float toFixedPoint(const float* numbers, int64_t count, int digits, int32_t* to) {
   float peak = 0, check = 0;
 #pragma omp simd reduction(max : peak) reduction(+ : check)
   for (int64_t i = 0; i < count; i++) {
@@ -26,16 +27,20 @@ float toFixedPoint(const float* numbers, int64_t count, int32_t* to) {
     check += numbers[i] * 0.0f;  // becomes NaN if any number is not finite
   }
   const bool finite = check == 0.0f && std::isfinite(peak);
-  const float inverse = kMost / peak, factor = finite && std::isfinite(inverse) ? inverse : 0.0f;
+  const float inverse = most(digits) / peak, factor = finite && std::isfinite(inverse) ? inverse : 0.0f;
   if (factor == 0.0f)
     std::fill_n(to, count, 0);
   else
     for (int64_t i = 0; i < count; i++) to[i] = static_cast<int32_t>(std::nearbyint(numbers[i] * factor));
-  return finite ? peak * (65536.0f / kMost) : std::numeric_limits<float>::quiet_NaN();
+  return finite ? peak * ((digits == kRounded ? 1.0f : 65536.0f) / most(digits)) : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂.
-void writeDigits(const int32_t* numbers, int64_t count, int8_t* to) {
+// Numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂. Or as a single digit.
+void writeDigits(const int32_t* numbers, int64_t count, int digits, int8_t* to) {
+  if (digits == kRounded) {
+    for (int64_t i = 0; i < count; i++) to[i] = static_cast<int8_t>(numbers[i]);
+    return;
+  }
   for (int64_t i = 0; i < count; i++) {
     const int32_t low = static_cast<int8_t>(numbers[i]), rest = (numbers[i] - low) >> 8, middle = static_cast<int8_t>(rest);
     to[2 * count + i] = static_cast<int8_t>(low);
@@ -52,35 +57,35 @@ void pairInputs(const int32_t* from, int32_t* to) {
     }
 }
 
-float writeBlock(const float* x, int64_t count, bool four, int8_t* to) {
-  int32_t numbers[kBlock8] = {}, paired[kBlock4];
-  const float unit = toFixedPoint(x, count, numbers);
+float writeBlock(const float* x, int64_t count, bool four, int digits, int8_t* to) {
+  int32_t numbers[block8(kExact)] = {}, paired[kBlock4];
+  const float unit = toFixedPoint(x, count, digits, numbers);
   if (four) pairInputs(numbers, paired);
   const int64_t groups = piecesOf(count, kGroup);
-  for (int64_t g = 0; g < groups; g++) writeDigits((four ? paired : numbers) + g * kGroup, kGroup, to + g * kGroup * kDigits);
+  for (int64_t g = 0; g < groups; g++) writeDigits((four ? paired : numbers) + g * kGroup, kGroup, digits, to + g * kGroup * digits);
   return unit;
 }
 
 }  // namespace
 
-Digits::Digits(const float* x, int64_t m, int64_t k, bool four) {
-  const int64_t size = four ? kBlock4 : kBlock8;
+Digits::Digits(const float* x, int64_t m, int64_t k, bool four, int perNumber) {
+  const int64_t size = four ? kBlock4 : block8(perNumber);
   blocks = piecesOf(k, size);
-  stride = piecesOf(k, kGroup) * kGroup * kDigits;
+  stride = piecesOf(k, kGroup) * kGroup * perNumber;
   digits.reset(new int8_t[m * stride]);
   units.reset(new float[m * blocks]);
   at::parallel_for(0, m * blocks, std::max<int64_t>(1, 16384 / size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t row = i / blocks, first = i % blocks * size, count = std::min(size, k - first);
-      units[i] = writeBlock(x + row * k + first, count, four, digits.get() + row * stride + first * kDigits);
+      units[i] = writeBlock(x + row * k + first, count, four, perNumber, digits.get() + row * stride + first * perNumber);
     }
   });
 }
 
-Levels::Levels(const float* levels) {
+Levels::Levels(const float* levels, int perNumber) {
   int32_t numbers[16];
-  unit = toFixedPoint(levels, 16, numbers);
-  writeDigits(numbers, 16, digits[0]);
+  unit = toFixedPoint(levels, 16, perNumber, numbers);
+  writeDigits(numbers, 16, perNumber, digits[0]);
 }
 
 }  // namespace attune

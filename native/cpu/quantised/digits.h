@@ -8,8 +8,11 @@
 
 namespace attune {
 
-constexpr int64_t kBlock8 = 256, kBlock4 = 64;  // inputs that share a unit; the sums of a lane must not overflow
-constexpr int64_t kDigits = 3;  // of one number
+constexpr int kExact = 3, kRounded = 1;  // digits of one number: 24 bits or 8
+constexpr int64_t kBlock4 = 64;  // inputs that share a unit where codes have 4 bits
+
+/** The same where codes have 8 bits: the fewer the better where x is rounded; the sums of a lane must not overflow. */
+constexpr int64_t block8(int digits) { return digits == kRounded ? 64 : 256; }
 
 /** Each group of inputs stores its first digits, then its second and its third ones. */
 struct Digits {
@@ -17,15 +20,15 @@ struct Digits {
   std::unique_ptr<int8_t[]> digits;
   std::unique_ptr<float[]> units;  // [m, blocks], what 1 in a block's sums stands for
 
-  Digits(const float* x, int64_t m, int64_t k, bool four);
+  Digits(const float* x, int64_t m, int64_t k, bool four, int perNumber);
 };
 
 /** The digits of each of 16 levels. */
 struct Levels {
-  int8_t digits[kDigits][16];
+  int8_t digits[kExact][16];
   float unit;
 
-  explicit Levels(const float* levels);
+  Levels(const float* levels, int perNumber);
 };
 
 }  // namespace attune

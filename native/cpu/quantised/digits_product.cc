@@ -6,6 +6,9 @@
 // order does not matter; blocks are then added in f32, in order. With two digits in 4 bits a weight would take six instructions instead of ten,
 // but the sampler's log-probs would differ from the trainer's by up to 2e-3 (stories260K), more than src/trainers/policy/sampler-gap.ts allows.
 //
+// A rounded product (QuantisedProduct::rounded) takes the first digit of each alone: x in 8 bits, as llama.cpp does, and levels to 0.4 % of the
+// largest one, where 4 bits themselves are off by 15 % of it at most and some 7 % of a weight on average.
+//
 // A single row is multiplied with levels that are decoded in registers. For more rows they are decoded once, into a buffer in the L1 cache.
 #include <algorithm>
 #include <memory>
@@ -15,7 +18,7 @@
 #include "cpu/quantised/product.h"
 
 #if defined(ATTUNE_DIGITS)
-#include <ATen/Parallel.h>
+#include "cpu/deal.h"
 
 namespace attune {
 namespace {
@@ -24,68 +27,93 @@ constexpr int64_t kColumns = 16;  // outputs of one parallel task
 constexpr int kGroups4 = static_cast<int>(kBlock4 / kGroup);
 constexpr int64_t kOnce = 4;  // columns that are decoded into the buffer together
 
+/** Columns of a tile of 4 bits: as many as the registers hold. */
+template <int DIGITS>
+constexpr int kWide4 = DIGITS == kRounded ? 4 : 2;
+
 // Asks for what is 64·index bytes behind `from`. Into the L2 cache: from there the L1 cache is filled in time, and it holds the columns in use.
 inline void prefetch(const void* from, int64_t index) { __builtin_prefetch(static_cast<const char*>(from) + index * 64, 0, 2); }
 
-/** What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums. */
+/**
+ * What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums. With a single row and 4 bits they are the blocks'
+ * maxima, which `units` multiply.
+ */
 template <int ROWS, int COLUMNS>
 struct Tile {
   int64_t k, blocks;
   const int8_t* x[ROWS];
   const void* codes[COLUMNS];
   const float* scales[ROWS][COLUMNS];
+  const float* units;
   const void* next;  // codes to prefetch
 };
 
 template <int ROWS, int COLUMNS>
 using Totals = Floats[ROWS][COLUMNS];
 
-template <int ROWS, int COLUMNS>
-inline void begin(ThreeSums (&sums)[ROWS][COLUMNS]) {
+template <int DIGITS, int ROWS, int COLUMNS>
+using TileSums = BlockSums<DIGITS>[ROWS][COLUMNS];
+
+template <int DIGITS, int ROWS, int COLUMNS>
+inline void begin(TileSums<DIGITS, ROWS, COLUMNS>& sums) {
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
     for (int c = 0; c < COLUMNS; c++) sums[r][c].begin();
 }
 
-template <int ROWS, int COLUMNS>
-inline void end(const Tile<ROWS, COLUMNS>& tile, int64_t b, const ThreeSums (&sums)[ROWS][COLUMNS], Totals<ROWS, COLUMNS>& totals) {
+// Adds a block's sums to the totals; `scale(row, column)` is their factor.
+template <int DIGITS, int ROWS, int COLUMNS, typename Scale>
+inline void end(const TileSums<DIGITS, ROWS, COLUMNS>& sums, const Scale& scale, Totals<ROWS, COLUMNS>& totals) {
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) totals[r][c] = timesPlus(sums[r][c].value(), tile.scales[r][c][b], totals[r][c]);
+    for (int c = 0; c < COLUMNS; c++) totals[r][c] = timesPlus(sums[r][c].value(), scale(r, c), totals[r][c]);
 }
 
+// Tiles add up in variables of their own, which stay in registers: the caller's totals could be what a pointer points to.
 template <int ROWS, int COLUMNS>
-inline void addGroup8(const int8_t* const (&x)[ROWS], int64_t i, const Bytes (&w)[COLUMNS], ThreeSums (&sums)[ROWS][COLUMNS]) {
+inline void put(const Totals<ROWS, COLUMNS>& totals, Totals<ROWS, COLUMNS>& out) {
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+    for (int c = 0; c < COLUMNS; c++) out[r][c] = totals[r][c];
+}
+
+// The digits of the group of inputs that begins with `input`.
+template <int DIGITS>
+inline void loadDigits(const int8_t* x, int64_t input, DigitsOf<DIGITS>& digits) {
+#pragma GCC unroll 3
+  for (int d = 0; d < DIGITS; d++) digits[d] = loadBytes(x + input * DIGITS + d * kGroup);
+}
+
+template <int DIGITS, int ROWS, int COLUMNS>
+inline void addGroup8(const int8_t* const (&x)[ROWS], int64_t i, const Bytes (&w)[COLUMNS], TileSums<DIGITS, ROWS, COLUMNS>& sums) {
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++) {
-    const int8_t* own = x[r] + i * kDigits;
-    const Bytes x0 = loadBytes(own), x1 = loadBytes(own + kGroup), x2 = loadBytes(own + 2 * kGroup);
+    DigitsOf<DIGITS> own;
+    loadDigits<DIGITS>(x[r], i, own);
 #pragma GCC unroll 8
-    for (int c = 0; c < COLUMNS; c++) {
-      sums[r][c].first = dot(sums[r][c].first, w[c], x0);
-      sums[r][c].second = dot(sums[r][c].second, w[c], x1);
-      sums[r][c].third = dot(sums[r][c].third, w[c], x2);
-    }
+    for (int c = 0; c < COLUMNS; c++) sums[r][c].add(w[c], own);
   }
 }
 
-template <int ROWS, int COLUMNS>
-__attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& totals) {
+template <int DIGITS, int ROWS, int COLUMNS>
+__attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& out) {
   const Tile<ROWS, COLUMNS> tile = given;
+  Totals<ROWS, COLUMNS> totals = {};
   const auto codesAt = [&](int c, int64_t i) { return static_cast<const int8_t*>(tile.codes[c]) + i; };
   for (int64_t b = 0; b < tile.blocks; b++) {
-    ThreeSums sums[ROWS][COLUMNS];
-    begin(sums);
-    const int64_t last = std::min(tile.k, (b + 1) * kBlock8);
-    int64_t i = b * kBlock8;
+    TileSums<DIGITS, ROWS, COLUMNS> sums;
+    begin<DIGITS, ROWS, COLUMNS>(sums);
+    const int64_t last = std::min(tile.k, (b + 1) * block8(DIGITS));
+    int64_t i = b * block8(DIGITS);
     for (; i + kGroup <= last; i += kGroup) {
       Bytes w[COLUMNS];
 #pragma GCC unroll 8
       for (int c = 0; c < COLUMNS; c++) w[c] = loadBytes(codesAt(c, i));
       if (COLUMNS == 4 || (COLUMNS == 2 && i / kGroup % 2 == 0)) prefetch(tile.next, i / kGroup * COLUMNS / 4);
-      addGroup8(tile.x, i, w, sums);
+      addGroup8<DIGITS, ROWS, COLUMNS>(tile.x, i, w, sums);
     }
     if (i < last) {  // x is padded with zeros; the codes are not padded, so the last ones are copied
       Bytes w[COLUMNS];
@@ -95,35 +123,35 @@ __attribute__((noinline)) void tile8(const Tile<ROWS, COLUMNS>& given, Totals<RO
         std::copy_n(codesAt(c, i), last - i, rest);
         w[c] = loadBytes(rest);
       }
-      addGroup8(tile.x, i, w, sums);
+      addGroup8<DIGITS, ROWS, COLUMNS>(tile.x, i, w, sums);
     }
-    end(tile, b, sums, totals);
+    end<DIGITS, ROWS, COLUMNS>(
+        sums, [&](int r, int c) { return tile.scales[r][c][b]; }, totals);
   }
+  put(totals, out);
 }
 
 // One block of 4 bits. `weight(column, digit, group)` is a vector of one digit of the levels.
-template <int ROWS, int COLUMNS, typename Weight>
-inline void addBlock4(const Tile<ROWS, COLUMNS>& tile, int64_t b, const Weight& weight, Totals<ROWS, COLUMNS>& totals) {
-  ThreeSums sums[ROWS][COLUMNS];
-  begin(sums);
+template <int DIGITS, int ROWS, int COLUMNS, typename Weight, typename Scale>
+inline void addBlock4(const Tile<ROWS, COLUMNS>& tile, int64_t b, const Weight& weight, const Scale& scale, Totals<ROWS, COLUMNS>& totals) {
+  TileSums<DIGITS, ROWS, COLUMNS> sums;
+  begin<DIGITS, ROWS, COLUMNS>(sums);
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups4; g++) {
-    const int64_t at = (b * kGroups4 + g) * kDigits * kGroup;
 #pragma GCC unroll 8
     for (int c = 0; c < COLUMNS; c++) {
-      const Bytes w0 = weight(c, 0, g), w1 = weight(c, 1, g), w2 = weight(c, 2, g);
+      DigitsOf<DIGITS> w;
+#pragma GCC unroll 3
+      for (int d = 0; d < DIGITS; d++) w[d] = weight(c, d, g);
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; r++) {
-        const int8_t* own = tile.x[r] + at;
-        const Bytes x0 = loadBytes(own), x1 = loadBytes(own + kGroup), x2 = loadBytes(own + 2 * kGroup);
-        ThreeSums& to = sums[r][c];
-        to.first = dot(to.first, w0, x0);
-        to.second = dot(dot(to.second, w0, x1), w1, x0);
-        to.third = dot(dot(dot(to.third, w0, x2), w1, x1), w2, x0);
+        DigitsOf<DIGITS> own;
+        loadDigits<DIGITS>(tile.x[r], (b * kGroups4 + g) * kGroup, own);
+        sums[r][c].add(w, own);
       }
     }
   }
-  end(tile, b, sums, totals);
+  end<DIGITS, ROWS, COLUMNS>(sums, scale, totals);
 }
 
 inline void splitBlock(const void* codes, int64_t b, Bytes (&split)[kGroups4]) {
@@ -132,63 +160,78 @@ inline void splitBlock(const void* codes, int64_t b, Bytes (&split)[kGroups4]) {
 
 /** The levels' digits in registers. */
 struct LevelTables {
-  LevelDigits digits[kDigits];
+  LevelDigits digits[kExact];
   explicit LevelTables(const Levels& levels)
       : digits{LevelDigits(levels.digits[0]), LevelDigits(levels.digits[1]), LevelDigits(levels.digits[2])} {}
 };
 
 // One row: the codes are decoded in registers.
-template <int COLUMNS>
-__attribute__((noinline)) void oneRow4(const Tile<1, COLUMNS>& given, const Levels& levels, Totals<1, COLUMNS>& totals) {
+template <int DIGITS, int COLUMNS>
+__attribute__((noinline)) void oneRow4(const Tile<1, COLUMNS>& given, const Levels& levels, Totals<1, COLUMNS>& out) {
   const Tile<1, COLUMNS> tile = given;
+  Totals<1, COLUMNS> totals = {};
   const LevelTables tables(levels);
-  for (int64_t b = 0; b < tile.blocks; b++) {
+  const auto add = [&](int64_t b, const auto& scale) __attribute__((always_inline)) {
     Bytes split[COLUMNS][kGroups4];
 #pragma GCC unroll 4
     for (int c = 0; c < COLUMNS; c++) splitBlock(tile.codes[c], b, split[c]);
-    if (COLUMNS == 2) prefetch(tile.next, b);
-    addBlock4<1, COLUMNS>(
-        tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, totals);
-  }
+#pragma GCC unroll 2
+    for (int line = 0; line < COLUMNS / 2; line++) prefetch(tile.next, b * COLUMNS / 2 + line);
+    addBlock4<DIGITS, 1, COLUMNS>(
+        tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, scale, totals);
+  };
+  for (int64_t b = 0; b < tile.blocks; b++) add(b, [&](int, int c) { return tile.scales[0][c][b] * tile.units[b]; });
+  put(totals, out);
 }
 
 // Several rows: `codes` are the decoded digits, [block][digit][64].
-template <int ROWS, int COLUMNS>
-__attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& totals) {
+template <int DIGITS, int ROWS, int COLUMNS>
+__attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<ROWS, COLUMNS>& out) {
   const Tile<ROWS, COLUMNS> tile = given;
+  Totals<ROWS, COLUMNS> totals = {};
   const auto weightIn = [&](int64_t b) {
     return [=](int c, int digit, int g) {
-      return loadBytes(static_cast<const int8_t*>(tile.codes[c]) + (b * kDigits + digit) * kBlock4 + g * kGroup);
+      return loadBytes(static_cast<const int8_t*>(tile.codes[c]) + (b * DIGITS + digit) * kBlock4 + g * kGroup);
     };
   };
-  for (int64_t b = 0; b < tile.blocks; b++) addBlock4<ROWS, COLUMNS>(tile, b, weightIn(b), totals);
+  for (int64_t b = 0; b < tile.blocks; b++) 
+    addBlock4<DIGITS, ROWS, COLUMNS>(
+        tile, b, weightIn(b), [&](int r, int c) { return tile.scales[r][c][b]; }, totals);
+  put(totals, out);
 }
 
 // The work of one thread: tasks of kColumns outputs, for all rows of x.
+template <int DIGITS>
 class Columns {
  public:
   Columns(const QuantisedProduct& p, const Digits& x, const Levels* levels)
-      : p(p), x(x), levels(levels), scales(8 * x.blocks), peaks(levels == nullptr ? 0 : kColumns * x.blocks) {
-    if (levels != nullptr && p.m > 1) decoded.resize(kOnce * decodedSize());
+      : p(p), x(x), levels(levels) {
+    if (levels == nullptr || p.m == 1) return;
+    decoded.resize(kOnce * decodedSize());
+    scales.resize(2 * kWide4<DIGITS> * x.blocks);
   }
 
   void multiply(int64_t begin, int64_t end) {
-    for (int64_t column = begin; column < end; column++) own[column - begin] = columnOf(p.w, column);
     first = begin;
+    own[0] = columnOf(p.w, begin);
+    for (int64_t c = 1; c < end - begin; c++) {
+      const QuantisedColumn& before = own[c - 1];
+      own[c] = before.row + 1 < before.part->outputs ? QuantisedColumn{before.part, before.row + 1} : columnOf(p.w, begin + c);
+    }
     if (levels == nullptr) {
       int64_t row = 0;
       for (; row + 2 <= p.m; row += 2) sweep<2, 4>(row, begin, end);
       if (row < p.m) sweep<1, 4>(row, begin, end);
       return;
     }
-    for (int64_t column = begin; column < end; column++) findPeaks(column);
-    if (p.m == 1) return sweep<1, 2>(0, begin, end);
+    findPeaks(begin, end);
+    if (p.m == 1) return sweep<1, kWide4<DIGITS>>(0, begin, end);
     for (int64_t column = begin; column < end; column += kOnce) {
       const int64_t last = std::min(end, column + kOnce);
       for (int64_t c = column; c < last; c++) decode(c);
       int64_t row = 0;
-      for (; row + 2 <= p.m; row += 2) sweep<2, 2>(row, column, last);
-      if (row < p.m) sweep<1, 2>(row, column, last);
+      for (; row + 2 <= p.m; row += 2) sweep<2, kWide4<DIGITS>>(row, column, last);
+      if (row < p.m) sweep<1, kWide4<DIGITS>>(row, column, last);
     }
   }
 
@@ -199,22 +242,32 @@ class Columns {
   std::vector<float> scales, peaks;
   std::vector<int8_t> decoded;
   QuantisedColumn own[kColumns];
+  const float* peaksOf[kColumns];
   int64_t first = 0;  // of the task's columns
 
-  int64_t decodedSize() const { return x.blocks * kBlock4 * kDigits; }
-  float* peaksOf(int64_t column) { return peaks.data() + (column - first) * x.blocks; }
+  int64_t decodedSize() const { return x.blocks * kBlock4 * DIGITS; }
   int8_t* decodedOf(int64_t column) { return decoded.data() + column % kOnce * decodedSize(); }
 
-  // The maxima of a column's blocks; those of more than 64 weights are repeated. For a single row they become the scales of the sums.
-  void findPeaks(int64_t column) {
-    const QuantisedColumn& of = own[column - first];
-    const int64_t share = p.w.block / kBlock4;
-    float* to = peaksOf(column);
-    blockScales(*of.part, of.row * p.w.inputs / p.w.block, x.blocks / share, to);
-    if (share > 1)
-      for (int64_t b = x.blocks - 1; b >= 0; b--) to[b] = to[b / share];
-    if (p.m == 1)
-      for (int64_t b = 0; b < x.blocks; b++) to[b] *= x.units[b];
+  // The maxima of the columns' blocks, where they have to be made: they are in 8 bits, or are those of more than 64 weights and are repeated.
+  void findPeaks(int64_t begin, int64_t end) {
+    const int64_t share = p.w.block / kBlock4, blocks = x.blocks / share;
+    for (int64_t column = begin; column < end;) {  // the columns of one part follow one another
+      const QuantisedColumn& of = own[column - begin];
+      const int64_t count = std::min(end - column, of.part->outputs - of.row);
+      const float* found;
+      if (share == 1 && of.part->nested == nullptr) {
+        found = static_cast<const float*>(of.part->scales) + of.row * blocks;
+      } else {
+        peaks.resize(kColumns * x.blocks);
+        float* to = peaks.data() + (column - begin) * x.blocks;
+        blockScales(*of.part, of.row * blocks, count * blocks, to);
+        if (share > 1)
+          for (int64_t i = count * x.blocks - 1; i >= 0; i--) to[i] = to[i / share];
+        found = to;
+      }
+      for (int64_t c = 0; c < count; c++) peaksOf[column - begin + c] = found + c * x.blocks;
+      column += count;
+    }
   }
 
   void decode(int64_t column) {
@@ -224,7 +277,7 @@ class Columns {
     for (int64_t b = 0; b < x.blocks; b++) {
       Bytes split[kGroups4];
       splitBlock(codes, b, split);
-      for (int d = 0; d < kDigits; d++)
+      for (int d = 0; d < DIGITS; d++)
         for (int g = 0; g < kGroups4; g++, to += kGroup) storeBytes(to, tables.digits[d][split[g]]);
     }
   }
@@ -236,11 +289,11 @@ class Columns {
     for (; column < end; column++) tile<ROWS, 1>(row, column);
   }
 
-  // The factors of each block's sums. A single row's are the peaks, which findPeaks has multiplied already.
+  // The factors of each block's sums. A single row's are the peaks, which its tile multiplies.
   const float* scalesOf(int64_t row, int64_t column, float* room) {
     const float* units = x.units.get() + row * x.blocks;
     if (levels == nullptr) return units;
-    const float* peak = peaksOf(column);
+    const float* peak = peaksOf[column - first];
     if (p.m == 1) return peak;
     for (int64_t b = 0; b < x.blocks; b++) room[b] = units[b] * peak[b];
     return room;
@@ -252,6 +305,7 @@ class Columns {
     Tile<ROWS, COLUMNS> tile;
     tile.k = k;
     tile.blocks = x.blocks;
+    tile.units = x.units.get();
     float last[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
       const QuantisedColumn& of = own[column + c - first];
@@ -269,31 +323,36 @@ class Columns {
     }
     // the columns after these follow them in memory, but for the end of a part
     tile.next = static_cast<const char*>(tile.codes[COLUMNS - 1]) + (levels == nullptr ? k : k / 2);
-    Totals<ROWS, COLUMNS> totals = {};
+    Totals<ROWS, COLUMNS> totals;
     if (levels == nullptr)
-      tile8(tile, totals);
+      tile8<DIGITS>(tile, totals);
     else if (p.m > 1)
-      rows4(tile, totals);
+      rows4<DIGITS>(tile, totals);
     else if constexpr (ROWS == 1)
-      oneRow4(tile, *levels, totals);
+      oneRow4<DIGITS>(tile, *levels, totals);
     for (int r = 0; r < ROWS; r++)
       for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, total(totals[r][c]) * last[c]);
   }
 };
 
+template <int DIGITS>
+void multiply(const QuantisedProduct& p) {
+  const Digits x(p.x, p.m, p.w.inputs, p.w.four, DIGITS);
+  const std::unique_ptr<const Levels> levels(p.w.four ? new Levels(p.w.levels, DIGITS) : nullptr);
+  const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
+  deal(tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
+    Columns<DIGITS> columns(p, x, levels.get());
+    for (int64_t task = first; task < last; task++) columns.multiply(task * kColumns, std::min(p.w.outputs, (task + 1) * kColumns));
+  });
+}
+
 }  // namespace
 
 bool digitsFit(const QuantisedRows& w) { return !w.four || isAligned(w); }
 
-void digitsProduct(const QuantisedProduct& p) {
-  const Digits x(p.x, p.m, p.w.inputs, p.w.four);
-  const std::unique_ptr<const Levels> levels(p.w.four ? new Levels(p.w.levels) : nullptr);
-  const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
-  at::parallel_for(0, tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
-    Columns columns(p, x, levels.get());
-    for (int64_t task = first; task < last; task++) columns.multiply(task * kColumns, std::min(p.w.outputs, (task + 1) * kColumns));
-  });
-}
+void digitsProduct(const QuantisedProduct& p) { p.rounded ? multiply<kRounded>(p) : multiply<kExact>(p); }
+
+bool canRound() { return true; }
 
 }  // namespace attune
 
@@ -302,6 +361,7 @@ void digitsProduct(const QuantisedProduct& p) {
 namespace attune {
 bool digitsFit(const QuantisedRows&) { return false; }
 void digitsProduct(const QuantisedProduct&) {}
+bool canRound() { return false; }
 }  // namespace attune
 
 #endif

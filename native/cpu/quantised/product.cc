@@ -47,15 +47,15 @@ void blockScales(const QuantisedPart& part, int64_t first, int64_t count, float*
   const float* map = dynamicMap();
   for (int64_t i = 0; i < count;) {
     const int64_t run = (first + i) / kNestedRun, end = std::min(count, (run + 1) * kNestedRun - first);
-    const float largest = part.nested[run];
+    const float largest = part.nested[run], offset = part.offset;
 #if defined(__AVX512F__)
     for (; i + 16 <= end; i += 16) {
       const __m512i places = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
       const __m512 levels = _mm512_i32gather_ps(places, map, sizeof(float));
-      _mm512_storeu_ps(out + i, _mm512_fmadd_ps(levels, _mm512_set1_ps(largest), _mm512_set1_ps(part.offset)));
+      _mm512_storeu_ps(out + i, _mm512_fmadd_ps(levels, _mm512_set1_ps(largest), _mm512_set1_ps(offset)));
     }
 #endif
-    for (; i < end; i++) out[i] = fused(map[codes[i]], largest, part.offset);
+    for (; i < end; i++) out[i] = fused(map[codes[i]], largest, offset);
   }
 }
 

@@ -13,6 +13,7 @@ struct QuantisedProduct {
   float* y;
   int64_t m;
   bool add = false;  // add to what y holds
+  bool rounded = false;  // x in 8 bits a block where that is faster (canRound): for text alone, never for log-probs to train on
 
   void put(int64_t row, int64_t column, float value) const {
     float& to = y[row * w.outputs + column];
@@ -23,6 +24,9 @@ struct QuantisedProduct {
 
 /** A row's result does not depend on the other rows or the threads, to the bit. */
 void quantisedProduct(const QuantisedProduct& product);
+
+/** Whether this CPU has a faster product for rounded x; elsewhere `rounded` changes nothing. */
+bool canRound();
 
 /** One output's codes and, of 4 bits, its place in the flattened part. */
 struct QuantisedColumn {

@@ -76,11 +76,11 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
 }
 
 template <typename T>
-void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add) {
+void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[maybe_unused]] bool rounded) {
   const T* bias = linear.bias.defined() ? linear.bias.data_ptr<T>() : nullptr;
   if constexpr (std::is_same_v<T, float>) {
     if (linear.quantised) {
-      quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add});
+      quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add, rounded});
       return;
     }
   }
@@ -120,18 +120,18 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     attention.cosines = cosines;
     attention.sines = sines;
     normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.qkv, hidden, qkv, false);
+    multiplyInto<T>(layer.qkv, hidden, qkv, false, plan.rounded);
     attention.qkv = qkv;
     Tensor keys = layer.keys, values = layer.values;
-    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true);
+    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true, plan.rounded);
     normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.up, hidden, inner, false);
+    multiplyInto<T>(layer.up, hidden, inner, false, plan.rounded);
     swigluRows(inner.data_ptr<T>(), active.data_ptr<T>(), x.size(0), active.size(1));
-    multiplyInto<T>(layer.down, active, x, true);
+    multiplyInto<T>(layer.down, active, x, true, plan.rounded);
   }
   normInto<T>(x, plan.finalNorm, plan.finalEps, hidden);
   Tensor logits = at::empty({x.size(0), plan.head.outputs()}, x.options());
-  multiplyInto<T>(plan.head, hidden, logits, false);
+  multiplyInto<T>(plan.head, hidden, logits, false, plan.rounded);
   return logits;
 }
 

@@ -1,5 +1,6 @@
 /** Fields of commands that use a model without training it. */
 import { z } from 'zod';
+import { precisions } from '../../models/index.ts';
 import { field } from '../../runs/index.ts';
 
 const group = 'Model';
@@ -13,6 +14,12 @@ export const dtypeField = field(z.enum(['auto', 'float32', 'bfloat16', 'float16'
 export const deviceField = field(z.string().default('auto'), {
   description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
   group,
+});
+
+/** For commands that write text; those that score or train are always exact. */
+export const precisionField = field(z.enum(precisions).default('exact'), {
+  description:
+    "exact: log-probs as in training; fast: a quantised model's activations are rounded to 8 bits a block where that is quicker (ARM CPUs), as llama.cpp does",
 });
 
 export const modelField = field(z.string(), {

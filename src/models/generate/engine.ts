@@ -3,6 +3,7 @@
  * adapter. The sampler decides which rows there are, and when.
  */
 import { aten, freeBytes, isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { FastWeights } from '../decoder/fast-weights.ts';
 import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
@@ -45,12 +46,14 @@ export class Engine {
   #prompts: PromptGraphs | null = null;
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   readonly #service: boolean;
+  readonly #fast: FastWeights | null;
   #rows: RowTensors | null = null;
 
-  /** `service`: requests come one by one, and each is wanted soon. */
-  constructor(model: Model, options: { service: boolean }) {
+  /** `service`: requests come one by one, and each is wanted soon. `fast`: decoding steps may round activations. */
+  constructor(model: Model, options: { service: boolean; fast: boolean }) {
     const { positions } = model.decoder.spec;
     this.#model = model;
+    this.#fast = options.fast ? FastWeights.of(model.decoder) : null;
     // Where rope depends on a sequence's length, a prompt is read whole.
     this.#service = options.service && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
   }
@@ -75,7 +78,7 @@ export class Engine {
     this.dispose();
     const { decoder } = this.#model;
     this.#cache = new KvCache(decoder.spec, size, { dtype: decoder.dtype, device: decoder.device });
-    this.#stepper = new Stepper(decoder, this.#cache);
+    this.#stepper = new Stepper(decoder, this.#cache, () => ({ fast: this.#fast }));
     this.#rows = new RowTensors(decoder.device);
     return true;
   }
@@ -337,6 +340,7 @@ export class Engine {
     this.#prompts?.dispose();
     this.#cache?.dispose();
     this.#merged?.copies?.dispose();
+    this.#fast?.dispose();
     this.#merged = null;
     this.#graph = null;
     this.#prompts = null;

@@ -62,7 +62,7 @@ export class GraphDecoder {
     const { device } = decoder;
     const { slots } = cache;
     this.arrangement = decoder.arrangement;
-    this.#stepper = new Stepper(decoder, cache, merged);
+    this.#stepper = new Stepper(decoder, cache, () => ({ merged: merged() }));
     this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);

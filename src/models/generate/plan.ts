@@ -4,13 +4,23 @@
  * attention and before a gated SiLU MLP): on the CPU in f32 and bf16 for a few rows, on CUDA in bf16 and f16. Quantised matrices are
  * taken on the CPU in f32 and on CUDA in bf16. Adapters are taken with merged copies of their matrices (merged.ts). Everything else takes the general path (decoding.ts).
  */
+import type { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
+import type { FastWeights } from '../decoder/fast-weights.ts';
 import type { Layer } from '../decoder/layer.ts';
 import type { MergedWeights } from '../decoder/merged.ts';
 import type { Projection } from '../decoder/projection.ts';
 import type { KvCache } from './cache/cache.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, ruleArguments } from './sampling.ts';
+
+/** Copies of a model's weights that its plan takes instead. */
+export interface PlanCopies {
+  /** Of adapted matrices. */
+  merged?: MergedWeights | null;
+  /** With them products round x where that is faster. */
+  fast?: FastWeights | null;
+}
 
 /** The rows of one step: the newest token of each, its position, and its slot of the cache. */
 export interface StepRows {
@@ -30,9 +40,9 @@ export class DecodePlan {
   }
 
   /** A plan for this model, or null where native code does not support it. Valid for one `Decoder.arrangement`. */
-  static of(decoder: Decoder, cache: KvCache, merged: MergedWeights | null = null): DecodePlan | null {
-    if (!isPlain(decoder, merged)) return null;
-    const { tensors, settings } = planParts(decoder, cache, merged);
+  static of(decoder: Decoder, cache: KvCache, copies: PlanCopies = {}): DecodePlan | null {
+    if (!isPlain(decoder, copies.merged ?? null)) return null;
+    const { tensors, settings } = planParts(decoder, cache, copies);
     const number = aten<number>(
       'attune::decode_plan',
       ...[Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)],
@@ -105,14 +115,14 @@ function isPlainLayer({ weights, projections }: Layer, eps: number | undefined, 
 export function planParts(
   decoder: Decoder,
   cache: KvCache,
-  merged: MergedWeights | null = null,
+  { merged, fast }: PlanCopies = {},
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const tensors: Record<string, Tensor | null | undefined> = {
     embedding: weights.embedding.weight,
     finalNorm: weights.finalNorm.weight,
-    'head.weight': decoder.headWeight,
+    'head.weight': fast ? null : decoder.headWeight,
     'head.bias': weights.head?.bias,
     tables: cache.tables,
     cos: rope?.cos,
@@ -125,7 +135,15 @@ export function planParts(
     headEps: layers[0]?.weights.qNorm?.eps ?? 0,
     finalEps: weights.finalNorm.eps,
     interleaved: spec.positions.kind === 'rope' && spec.positions.interleaved ? 1 : 0,
+    rounded: fast ? 1 : 0,
   };
+  const addQuantised = (name: string, matrix: QuantisedMatrix) => {
+    for (const [part, tensor] of fast?.tensorsOf(matrix) ?? matrix.tensors()) tensors[`${name}.${part}`] = tensor;
+    const { inputs, block, parts } = matrix;
+    Object.assign(settings, { [`${name}.inputs`]: inputs, [`${name}.block`]: block, [`${name}.parts`]: parts.length });
+    for (const [i, rows] of parts.entries()) settings[`${name}.parts.${i}`] = rows;
+  };
+  if (fast) addQuantised('head', fast.head());
   for (const { index, weights: own } of layers) {
     const at = `layers.${index}.`;
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };
@@ -133,12 +151,7 @@ export function planParts(
       const { weight, quantised, bias } = matrix;
       tensors[`${at}${name}.weight`] = merged?.weightOf(matrix) ?? weight;
       tensors[`${at}${name}.bias`] = bias;
-      if (quantised === null) continue;
-      for (const [part, tensor] of quantised.tensors()) tensors[`${at}${name}.${part}`] = tensor;
-      const { inputs, block, parts } = quantised;
-      Object.assign(settings, { [`${at}${name}.inputs`]: inputs, [`${at}${name}.block`]: block });
-      settings[`${at}${name}.parts`] = parts.length;
-      for (const [i, rows] of parts.entries()) settings[`${at}${name}.parts.${i}`] = rows;
+      if (quantised !== null) addQuantised(`${at}${name}`, quantised);
     }
     tensors[`${at}attentionNorm`] = own.attentionNorm?.weight;
     tensors[`${at}mlpNorm`] = own.mlpNorm?.weight;

@@ -4,24 +4,23 @@
  */
 import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
-import type { MergedWeights } from '../decoder/merged.ts';
 import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
-import { DecodePlan, type StepRows } from './plan.ts';
+import { DecodePlan, type PlanCopies, type StepRows } from './plan.ts';
 import type { HeldRows } from './row-tensors.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
 export class Stepper {
   readonly #decoder: Decoder;
   readonly #cache: KvCache;
-  readonly #merged: () => MergedWeights | null;
+  readonly #copies: () => PlanCopies;
   #held: { plan: DecodePlan | null; arrangement: number } | null = null;
 
-  /** `merged`: the copies of adapted matrices for the decoder's present arrangement. */
-  constructor(decoder: Decoder, cache: KvCache, merged: () => MergedWeights | null = () => null) {
+  /** `copies`: those for the decoder's present arrangement. */
+  constructor(decoder: Decoder, cache: KvCache, copies: () => PlanCopies = () => ({})) {
     this.#decoder = decoder;
     this.#cache = cache;
-    this.#merged = merged;
+    this.#copies = copies;
   }
 
   /** The next token of each row. */
@@ -47,7 +46,7 @@ export class Stepper {
     const { arrangement } = this.#decoder;
     if (this.#held?.arrangement !== arrangement) {
       this.dispose();
-      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#merged()), arrangement };
+      this.#held = { plan: DecodePlan.of(this.#decoder, this.#cache, this.#copies()), arrangement };
     }
     const { plan } = this.#held;
     return plan?.takes(rows) ? plan : null;

@@ -12,7 +12,7 @@ import type { LoadOptions } from '../files/decoder.ts';
 import { loadModel } from '../files/load.ts';
 import { loadTokenizer } from '../files/tokenizer.ts';
 import type { SampledResponse } from '../generate/request.ts';
-import { Sampler } from '../generate/sampler.ts';
+import { type Precision, Sampler } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
 import { StopText } from './stop-text.ts';
 
@@ -55,6 +55,12 @@ export interface TextResponse {
   promptTokens: number;
 }
 
+/** Those of `SamplerOptions` that a conversation has use for. */
+interface WritingOptions {
+  reusePrefixes?: boolean;
+  precision?: Precision;
+}
+
 /** A model with its tokenizer and sampler: text in, text out. */
 export class LanguageModel {
   readonly model: Model;
@@ -64,26 +70,24 @@ export class LanguageModel {
   readonly #owned: boolean;
 
   /** Wraps a model that is already loaded; disposing this does not free it, unless it is `owned`. */
-  constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean; reusePrefixes?: boolean } = {}) {
+  constructor(model: Model, tokenizer: Tokenizer, options: { owned?: boolean } & WritingOptions = {}) {
     this.model = model;
     this.tokenizer = tokenizer;
     this.#sampler = new Sampler(model, {
       tokenizer,
       slots: options.reusePrefixes ? 4 : undefined,
       reusePrefixes: options.reusePrefixes,
+      ...(options.precision === undefined ? {} : { precision: options.precision }),
     });
     this.#format = new ChatFormat(tokenizer);
     this.#owned = options.owned ?? false;
   }
 
   /** Loads a model with its tokenizer: from a folder (also a run's or an adapter's) or by its name on the hub. */
-  static async open(
-    name: string,
-    options: LoadOptions & ResolveOptions & { reusePrefixes?: boolean } = {},
-  ): Promise<LanguageModel> {
-    const { reusePrefixes = false, ...loading } = options;
+  static async open(name: string, options: LoadOptions & ResolveOptions & WritingOptions = {}): Promise<LanguageModel> {
+    const { reusePrefixes = false, precision = 'exact', ...loading } = options;
     const tokenizer = await loadTokenizer(name, options.progress);
-    return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, reusePrefixes });
+    return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, reusePrefixes, precision });
   }
 
   /** Writes one response or, with `samples`, several; response i has the seed `seed + i`. */

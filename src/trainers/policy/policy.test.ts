@@ -235,6 +235,8 @@ describe('exactness', () => {
       /Step 1: the sampler and the trainer disagree.*mean 1.00e-2 \(allowed 0.001\)/s,
     );
     await train({ maxSteps: 1, maxSamplerGap: 0.02 }, { sampler: wrong });
+    const rounding: PolicyTrainerOptions['sampler'] = (policy) => new Sampler(policy, { precision: 'fast' });
+    await expect(train({ maxSteps: 1 }, { sampler: rounding })).rejects.toThrow(/training needs the log-probs/);
   });
 });
 

@@ -9,6 +9,7 @@
  */
 import { type PolicyAlgorithm, stdOf, useAlgorithm, usesReference } from '../../algorithms/index.ts';
 import { makeOptimizer } from '../../dist/shard/optimizer.ts';
+import { UserError } from '../../errors.ts';
 import { loadModel, type Model, Sampler } from '../../models/index.ts';
 import { type RewardFunction, type RewardScorer, rewardFunction } from '../../rewards/index.ts';
 import { evaluatePrompts } from '../../rollouts/evaluation.ts';
@@ -103,6 +104,8 @@ export function startPolicy(
     const slots = config.rolloutSlots;
     const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer });
     opened.defer(() => sampler.dispose());
+    if (sampler instanceof Sampler && sampler.precision !== 'exact')
+      throw new UserError('The sampler decodes fast, not exactly: training needs the log-probs of the policy itself.');
     const optimizer = makeOptimizer(
       [...model.trainable(), ...(critic?.parameters() ?? [])],
       { lr: config.lr, weightDecay: config.weightDecay },
