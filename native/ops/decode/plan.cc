@@ -209,7 +209,8 @@ bool DecodePlan::takes(int64_t rows) const {
     if (!isSkinny(rows, *std::max_element(std::begin(widths), std::end(widths)))) return false;
     if (embedding.scalar_type() == at::kFloat) return true;
     // products of quantised matrices are in f32
-    return embedding.scalar_type() == at::kBFloat16 && std::none_of(layers.begin(), layers.end(), [](const LayerPlan& layer) {
+    return embedding.scalar_type() == at::kBFloat16 && !head.quantised &&
+           std::none_of(layers.begin(), layers.end(), [](const LayerPlan& layer) {
              return layer.qkv.quantised || layer.out.quantised || layer.up.quantised || layer.down.quantised;
            });
   }
