@@ -1,7 +1,7 @@
 /**
  * How fast responses are written, at many batch sizes, model sizes and lengths:
  *
- *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2]
+ *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2] [--dtype float16]
  *
  * A case is a shape and a number of sequences. `lora`: an adapter of rank 16 on all matrices; `long`: 2,048 tokens of prompt and as many
  * new ones; `mixed`: prompts and responses of 100 to 1,024 tokens at random, temperature 0.6, all submitted at once, on CUDA within a
@@ -10,7 +10,7 @@
 import { parseArgs } from 'node:util';
 import { addLora, initModel, type Model, Sampler } from '../src/models/index.ts';
 import { Random } from '../src/random.ts';
-import { cudaMemory, emptyCache, resetPeakMemory, synchronize } from '../src/tensor/index.ts';
+import { cudaMemory, type DType, emptyCache, resetPeakMemory, synchronize } from '../src/tensor/index.ts';
 import type { Reading } from './run.ts';
 import { LLAMA_1B, LLAMA_15M, LLAMA_316M, QWEN3_4B, QWEN3_8B, QWEN3_06B, QWEN3_17B, randomIds } from './shapes.ts';
 
@@ -63,6 +63,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     tokens: { type: 'string' },
     repeats: { type: 'string', default: '2' },
     slots: { type: 'string' },
+    dtype: { type: 'string' },
   } as const;
   const { values } = parseArgs({ args, options });
   const cuda = values.device.startsWith('cuda');
@@ -78,7 +79,11 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
         `no case "${name}"; a case is one of ${[...Object.keys(shapes), ...kinds].join(', ')} and a number, as in 0.6b:16`,
       );
     if (cuda) emptyCache();
-    using model = initModel(shapes[shape], { seed: 0, device });
+    using model = initModel(shapes[shape], {
+      seed: 0,
+      device,
+      ...(values.dtype ? { dtype: values.dtype as DType } : {}),
+    });
     if (kind === 'lora') addLora(model, { r: 16 });
     const work = workOf(kind, Number(count), tokens, cuda ? 128 : 32, shapes[shape].vocab_size);
     const settings = {
