@@ -1,11 +1,13 @@
 // attune::linear(x[…, K], weight[N, K], bias[N]?) = x·weightᵀ + bias. A few rows of f32 or bf16 on the CPU use our own product
-// (cpu/skinny); everything else is ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another order on x86, and a
+// (cpu/skinny). Where libtorch's half precision is not to be used on the CPU (precise_products.h), more rows are widened to f32. Everything else is
+// ATen's linear. The product does not depend on whether a gradient is wanted: BLAS adds in another order on x86, and a
 // block that is computed again for its gradient, or a reference beside its policy, has to give the same bits.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "cpu/precise_products.h"
 #include "cpu/skinny/product.h"
 #include "ops/optional.h"
 
@@ -14,14 +16,16 @@ namespace {
 
 using at::Tensor;
 
-bool fits(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1) || x.numel() == 0 || !isSkinny(x.size(0), x.size(1))) return false;
-  const at::ScalarType dtype = x.scalar_type();
-  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0) || bias.scalar_type() != dtype || !bias.device().is_cpu() ||
-                         !bias.is_contiguous()))
-    return false;
-  return (dtype == at::kFloat || dtype == at::kBFloat16) && weight.scalar_type() == dtype && x.device().is_cpu() &&
-         weight.device().is_cpu() && weight.is_contiguous();
+// Whether x and weight are matrices on the CPU that belong together.
+bool areMatrices(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (x.dim() != 2 || weight.dim() != 2 || x.size(1) != weight.size(1) || x.numel() == 0) return false;
+  const auto belongs = [&](const Tensor& tensor) { return tensor.scalar_type() == x.scalar_type() && tensor.device().is_cpu(); };
+  return x.device().is_cpu() && belongs(weight) && (!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0) && belongs(bias)));
+}
+
+bool isOurs(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && isSkinny(x.size(0), x.size(1)) && weight.is_contiguous() &&
+         (!bias.defined() || bias.is_contiguous());
 }
 
 template <typename T>
@@ -32,6 +36,10 @@ void multiply(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor&
 
 // `bias` may be undefined.
 Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (!isOurs(x, weight, bias)) {
+    const Tensor y = at::mm(widened(x), widened(weight).t());
+    return (bias.defined() ? y.add_(bias) : y).to(x.scalar_type());
+  }
   Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
   x.scalar_type() == at::kFloat ? multiply<float>(x, weight, bias, y) : multiply<at::BFloat16>(x, weight, bias, y);
   return y;
@@ -47,15 +55,17 @@ class Product : public torch::autograd::Function<Product> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "attune::linear cannot be differentiated twice");
     const auto saved = context->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &g = incoming[0];
-    return {context->needs_input_grad(0) ? g.mm(weight) : Tensor(), context->needs_input_grad(1) ? g.t().mm(x) : Tensor(),
-            context->saved_data["adds"].toBool() ? g.sum(0) : Tensor()};
+    const Tensor &x = saved[0], &weight = saved[1], g = widened(incoming[0]);
+    const auto dtype = x.scalar_type();
+    return {context->needs_input_grad(0) ? g.mm(widened(weight)).to(dtype) : Tensor(),
+            context->needs_input_grad(1) ? g.t().mm(widened(x)).to(dtype) : Tensor(),
+            context->saved_data["adds"].toBool() ? g.sum(0).to(dtype) : Tensor()};
   }
 };
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>& given) {
   const Tensor bias = given.has_value() ? *given : Tensor();
-  if (!fits(input, weight, bias)) return at::linear(input, weight, given);
+  if (!areMatrices(input, weight, bias) || !(isOurs(input, weight, bias) || needsWidening(input))) return at::linear(input, weight, given);
   const Tensor x = input.contiguous();
   const bool differentiated =
       at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));

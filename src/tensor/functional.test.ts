@@ -69,21 +69,25 @@ describe('linear', () => {
 
   it.each(sizes)('%i rows of %i by %i: has the gradient of the product', (rows, inputs, outputs) => {
     seed(rows + 1);
-    const leaves = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])].map((t) => t.requiresGrad_());
-    const [x, weight, bias] = leaves as [Tensor, Tensor, Tensor];
-    const by = randn([rows, outputs]);
-    const ours = gradients([linear(x, weight, bias).mul(by).sum()], leaves);
-    const wide = leaves.map((t) => t.detach().to('float64').requiresGrad_()) as [Tensor, Tensor, Tensor];
-    const theirs = gradients([wide[0].matmul(wide[1].t()).add(wide[2]).mul(by.to('float64')).sum()], wide);
-    for (const [i, gradient] of ours.entries())
-      expect(
-        (gradient as Tensor)
-          .to('float64')
-          .sub(theirs[i] as Tensor)
-          .abs()
-          .max()
-          .item(),
-      ).toBeLessThan(1e-4);
+    const drawn = [randn([rows, inputs]), randn([outputs, inputs]), randn([outputs])];
+    const by = randn([rows, outputs]).to('bfloat16');
+    // in bf16 of the largest number, which is rounded
+    for (const [dtype, bound] of [
+      ['float32', 1e-6],
+      ['bfloat16', 1e-2],
+    ] as const) {
+      const leaves = drawn.map((t) => t.to(dtype).requiresGrad_()) as [Tensor, Tensor, Tensor];
+      const ours = gradients([linear(...leaves)], leaves, { incoming: [by.to(dtype)] });
+      const wide = leaves.map((t) => t.detach().to('float64').requiresGrad_()) as [Tensor, Tensor, Tensor];
+      const product = wide[0].matmul(wide[1].t()).add(wide[2]);
+      const theirs = gradients([product], wide, { incoming: [by.to('float64')] }) as Tensor[];
+      for (const [i, gradient] of ours.entries()) {
+        const expected = theirs[i] as Tensor;
+        const largest = Math.max(1, expected.abs().max().item() as number);
+        expect(spread(gradient as Tensor, expected)).toBeLessThan(bound * largest);
+      }
+    }
+    const [x, weight] = drawn.map((t) => t.requiresGrad_()) as [Tensor, Tensor];
     // Only what is asked for.
     expect(gradients([linear(x, weight.detach()).sum()], [x])[0]?.shape).toEqual([rows, inputs]);
     expect(gradients([linear(x.detach(), weight).sum()], [weight])[0]?.shape).toEqual([outputs, inputs]);
