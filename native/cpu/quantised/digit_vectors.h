@@ -21,6 +21,46 @@ inline Sums dot(Sums sums, Bytes weights, Bytes digits) { return vdotq_s32(sums,
 inline Floats timesPlus(Floats a, float b, Floats c) { return vfmaq_n_f32(c, a, b); }
 inline float total(Floats v) { return vaddvq_f32(v); }
 
+/** The largest |v|; NaN where one is NaN. */
+inline float largest(const Floats (&v)[4]) {
+  const Floats low = vmaxq_f32(vabsq_f32(v[0]), vabsq_f32(v[1])), high = vmaxq_f32(vabsq_f32(v[2]), vabsq_f32(v[3]));
+  return vmaxvq_f32(vmaxq_f32(low, high));
+}
+
+/** v·factor, rounded to the nearest even. */
+inline void toWhole(const Floats (&v)[4], float factor, Sums (&whole)[4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) whole[i] = vcvtnq_s32_f32(vmulq_n_f32(v[i], factor));
+}
+
+/** The lowest 8 bits of each number. */
+inline Bytes lowBytes(const Sums (&v)[4]) {
+  const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(v[0]), vreinterpretq_s16_s32(v[1]));
+  const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(v[2]), vreinterpretq_s16_s32(v[3]));
+  return vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high));
+}
+
+/** (v + 128) >> 8: what is left of numbers without their lowest signed digit. */
+inline void withoutLowest(const Sums (&v)[4], Sums (&rest)[4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) rest[i] = vrshrq_n_s32(v[i], 8);
+}
+
+inline void loadGroup(const float* from, Floats (&v)[4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) v[i] = loadFloats(from + 4 * i);
+}
+
+/** 32 numbers: the even ones, then the odd ones. */
+inline void loadPairs(const float* from, Floats (&even)[4], Floats (&odd)[4]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; i++) {
+    const float32x4x2_t both = vld2q_f32(from + 8 * i);
+    even[i] = both.val[0];
+    odd[i] = both.val[1];
+  }
+}
+
 /** The digits of one number, or of a vector of them, the largest first: of x, and of levels of 4 bits. */
 template <int DIGITS>
 using DigitsOf = Bytes[DIGITS];

@@ -12,58 +12,55 @@
 namespace attune {
 namespace {
 
-// Codes of 4 bits are unpacked in runs of so many bytes: the even inputs of a run come before its odd ones.
-constexpr int64_t kRunBytes = 16;
-
 // The largest fixed-point number: of three digits a little less than 127·(256² + 256 + 1).
 constexpr float most(int digits) { return digits == kRounded ? 127.0f : 8355584.0f; }
 
-// The numbers in fixed point. Returns what 1 of the first digit stands for; NaN where a number is not finite.
-float toFixedPoint(const float* numbers, int64_t count, int digits, int32_t* to) {
-  float peak = 0, check = 0;
-#pragma omp simd reduction(max : peak) reduction(+ : check)
-  for (int64_t i = 0; i < count; i++) {
-    peak = std::max(peak, std::fabs(numbers[i]));
-    check += numbers[i] * 0.0f;  // becomes NaN if any number is not finite
+constexpr int64_t kGroups = block8(kExact) / kGroup;  // of a block at most
+using Group = Floats[4];
+
+// Numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂. Or as a single digit.
+void writeDigits(const Sums (&numbers)[4], int digits, int8_t* to) {
+  if (digits == kRounded) return storeBytes(to, lowBytes(numbers));
+  Sums upper[4], first[4];
+  withoutLowest(numbers, upper);
+  withoutLowest(upper, first);
+  storeBytes(to, lowBytes(first));
+  storeBytes(to + kGroup, lowBytes(upper));
+  storeBytes(to + 2 * kGroup, lowBytes(numbers));
+}
+
+// Groups in fixed point. Returns what 1 of the first digit stands for; NaN where a number is not finite.
+float writeGroups(const Group* groups, int64_t count, int digits, int8_t* to) {
+  float peak = 0;
+  for (int64_t g = 0; g < count; g++) {
+    const float own = largest(groups[g]);
+    peak = own > peak || own != own ? own : peak;
+    if (peak != peak) break;
   }
-  const bool finite = check == 0.0f && std::isfinite(peak);
+  const bool finite = std::isfinite(peak);
   const float inverse = most(digits) / peak, factor = finite && std::isfinite(inverse) ? inverse : 0.0f;
-  if (factor == 0.0f)
-    std::fill_n(to, count, 0);
-  else
-    for (int64_t i = 0; i < count; i++) to[i] = static_cast<int32_t>(std::nearbyint(numbers[i] * factor));
+  for (int64_t g = 0; g < count; g++) {
+    Sums whole[4];
+    toWhole(groups[g], factor, whole);
+    writeDigits(whole, digits, to + g * kGroup * digits);
+  }
   return finite ? peak * ((digits == kRounded ? 1.0f : 65536.0f) / most(digits)) : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Numbers as d₀·256² + d₁·256 + d₂: all d₀, then all d₁, then all d₂. Or as a single digit.
-void writeDigits(const int32_t* numbers, int64_t count, int digits, int8_t* to) {
-  if (digits == kRounded) {
-    for (int64_t i = 0; i < count; i++) to[i] = static_cast<int8_t>(numbers[i]);
-    return;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    const int32_t low = static_cast<int8_t>(numbers[i]), rest = (numbers[i] - low) >> 8, middle = static_cast<int8_t>(rest);
-    to[2 * count + i] = static_cast<int8_t>(low);
-    to[count + i] = static_cast<int8_t>(middle);
-    to[i] = static_cast<int8_t>((rest - middle) >> 8);
-  }
-}
-
-void pairInputs(const int32_t* from, int32_t* to) {
-  for (int64_t run = 0; run < kBlock4; run += 2 * kRunBytes)
-    for (int64_t i = 0; i < kRunBytes; i++) {
-      to[run + i] = from[run + 2 * i];
-      to[run + kRunBytes + i] = from[run + 2 * i + 1];
-    }
-}
-
 float writeBlock(const float* x, int64_t count, bool four, int digits, int8_t* to) {
-  int32_t numbers[block8(kExact)] = {}, paired[kBlock4];
-  const float unit = toFixedPoint(x, count, digits, numbers);
-  if (four) pairInputs(numbers, paired);
-  const int64_t groups = piecesOf(count, kGroup);
-  for (int64_t g = 0; g < groups; g++) writeDigits((four ? paired : numbers) + g * kGroup, kGroup, digits, to + g * kGroup * digits);
-  return unit;
+  Group groups[kGroups];
+  int64_t g = 0;
+  if (four) {  // codes are unpacked in runs of 16 bytes: the even inputs of a run come before its odd ones
+    for (; g < kBlock4 / kGroup; g += 2) loadPairs(x + g * kGroup, groups[g], groups[g + 1]);
+  } else {
+    for (; (g + 1) * kGroup <= count; g++) loadGroup(x + g * kGroup, groups[g]);
+    if (g * kGroup < count) {
+      float rest[kGroup] = {};
+      std::copy_n(x + g * kGroup, count - g * kGroup, rest);
+      loadGroup(rest, groups[g++]);
+    }
+  }
+  return writeGroups(groups, g, digits, to);
 }
 
 }  // namespace
@@ -83,9 +80,9 @@ Digits::Digits(const float* x, int64_t m, int64_t k, bool four, int perNumber) {
 }
 
 Levels::Levels(const float* levels, int perNumber) {
-  int32_t numbers[16];
-  unit = toFixedPoint(levels, 16, perNumber, numbers);
-  writeDigits(numbers, 16, perNumber, digits[0]);
+  Group group;
+  loadGroup(levels, group);
+  unit = writeGroups(&group, 1, perNumber, digits[0]);
 }
 
 }  // namespace attune

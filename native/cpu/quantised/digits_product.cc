@@ -31,6 +31,8 @@ constexpr int64_t kOnce = 4;  // columns that are decoded into the buffer togeth
 template <int DIGITS>
 constexpr int kWide4 = DIGITS == kRounded ? 4 : 2;
 
+constexpr int64_t kAhead = 12288;  // bytes of codes: nearer ones come too late (int8 of 1,024 inputs by a sixth)
+
 // Asks for what is 64·index bytes behind `from`. Into the L2 cache: from there the L1 cache is filled in time, and it holds the columns in use.
 inline void prefetch(const void* from, int64_t index) { __builtin_prefetch(static_cast<const char*>(from) + index * 64, 0, 2); }
 
@@ -194,7 +196,7 @@ __attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<RO
       return loadBytes(static_cast<const int8_t*>(tile.codes[c]) + (b * DIGITS + digit) * kBlock4 + g * kGroup);
     };
   };
-  for (int64_t b = 0; b < tile.blocks; b++) 
+  for (int64_t b = 0; b < tile.blocks; b++)
     addBlock4<DIGITS, ROWS, COLUMNS>(
         tile, b, weightIn(b), [&](int r, int c) { return tile.scales[r][c][b]; }, totals);
   put(totals, out);
@@ -204,8 +206,7 @@ __attribute__((noinline)) void rows4(const Tile<ROWS, COLUMNS>& given, Totals<RO
 template <int DIGITS>
 class Columns {
  public:
-  Columns(const QuantisedProduct& p, const Digits& x, const Levels* levels)
-      : p(p), x(x), levels(levels) {
+  Columns(const QuantisedProduct& p, const Digits& x, const Levels* levels) : p(p), x(x), levels(levels) {
     if (levels == nullptr || p.m == 1) return;
     decoded.resize(kOnce * decodedSize());
     scales.resize(2 * kWide4<DIGITS> * x.blocks);
@@ -219,6 +220,7 @@ class Columns {
       own[c] = before.row + 1 < before.part->outputs ? QuantisedColumn{before.part, before.row + 1} : columnOf(p.w, begin + c);
     }
     if (levels == nullptr) {
+      prefetch(static_cast<const float*>(own[0].part->scales) + own[0].row, 1);  // the next task's
       int64_t row = 0;
       for (; row + 2 <= p.m; row += 2) sweep<2, 4>(row, begin, end);
       if (row < p.m) sweep<1, 4>(row, begin, end);
@@ -257,6 +259,7 @@ class Columns {
       const float* found;
       if (share == 1 && of.part->nested == nullptr) {
         found = static_cast<const float*>(of.part->scales) + of.row * blocks;
+        for (int64_t i = 0; i < count * blocks / 16; i++) prefetch(found + count * blocks, i);  // the next task's
       } else {
         peaks.resize(kColumns * x.blocks);
         float* to = peaks.data() + (column - begin) * x.blocks;
@@ -322,7 +325,7 @@ class Columns {
       for (int c = 0; c < COLUMNS; c++) tile.scales[r][c] = scalesOf(row + r, column + c, scales.data() + (r * COLUMNS + c) * x.blocks);
     }
     // the columns after these follow them in memory, but for the end of a part
-    tile.next = static_cast<const char*>(tile.codes[COLUMNS - 1]) + (levels == nullptr ? k : k / 2);
+    tile.next = static_cast<const char*>(tile.codes[0]) + std::max(kAhead, COLUMNS * (levels == nullptr ? k : k / 2));
     Totals<ROWS, COLUMNS> totals;
     if (levels == nullptr)
       tile8<DIGITS>(tile, totals);
