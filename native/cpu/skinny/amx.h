@@ -23,6 +23,9 @@ inline bool tilesAllowed() {
   return allowed;
 }
 
+/** GCC's tile instructions do not say what memory they read: what was written there has to be there before them. */
+inline void finishWrites(const void* to) { asm volatile("" : : "r"(to) : "memory"); }
+
 /** The thread's tiles for `lanes` rows of x in a group: 0 to 3 are sums, 4 weights, 5 inputs. */
 class Tiles {
  public:
@@ -33,6 +36,7 @@ class Tiles {
       uint8_t rows[16] = {};
     } shape;
     for (int tile = 0; tile < 6; tile++) shape.rows[tile] = 16, shape.bytes[tile] = static_cast<uint16_t>(tile == 4 ? 64 : lanes * 4);
+    finishWrites(&shape);
     _tile_loadconfig(&shape);
   }
   ~Tiles() { _tile_release(); }
@@ -48,6 +52,8 @@ template <int GROUPS>
 void tileSums(const uint16_t* w, int64_t stride, const uint16_t* x, int64_t steps, int64_t lanes, float* sums) {
   constexpr int64_t ahead = 16 * kTileInputs;
   const int64_t inputs = steps * kTileInputs, step = kTileInputs * lanes, group = steps * step;
+  finishWrites(w);
+  finishWrites(x);
   _tile_zero(0);
   if constexpr (GROUPS > 1) _tile_zero(1);
   if constexpr (GROUPS > 2) _tile_zero(2);
