@@ -36,17 +36,13 @@ constexpr int64_t kAhead = 12288;  // bytes of codes: nearer ones come too late 
 // Asks for what is 64·index bytes behind `from`. Into the L2 cache: from there the L1 cache is filled in time, and it holds the columns in use.
 inline void prefetch(const void* from, int64_t index) { __builtin_prefetch(static_cast<const char*>(from) + index * 64, 0, 2); }
 
-/**
- * What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums. With a single row and 4 bits they are the blocks'
- * maxima, which `units` multiply.
- */
+/** What a tile of ROWS × COLUMNS outputs reads. `scales` are the factors of each block's sums; a single row of 4 bits has its blocks' maxima there. */
 template <int ROWS, int COLUMNS>
 struct Tile {
   int64_t k, blocks;
   const int8_t* x[ROWS];
   const void* codes[COLUMNS];
   const float* scales[ROWS][COLUMNS];
-  const float* units;
   const void* next;  // codes to prefetch
 };
 
@@ -167,23 +163,45 @@ struct LevelTables {
       : digits{LevelDigits(levels.digits[0]), LevelDigits(levels.digits[1]), LevelDigits(levels.digits[2])} {}
 };
 
-// One row: the codes are decoded in registers.
+/** Neighbouring columns of one part. */
+struct Run4 {
+  int64_t blocks;
+  const uint8_t* codes;
+  const float* peaks;  // [column][block]
+};
+
+// A single row: the codes are decoded in registers. Sums of a run's columns, COLUMNS at a time: tiles that follow one another without a call take
+// 6 % less time (1,024 inputs, rounded). Returns the first column that is left.
 template <int DIGITS, int COLUMNS>
-__attribute__((noinline)) void oneRow4(const Tile<1, COLUMNS>& given, const Levels& levels, Totals<1, COLUMNS>& out) {
-  const Tile<1, COLUMNS> tile = given;
-  Totals<1, COLUMNS> totals = {};
+__attribute__((noinline)) int64_t oneRow4(const Run4& given, const Digits& digits, const Levels& levels, int64_t column, int64_t count,
+                                          float* sums) {
+  const Run4 run = given;
   const LevelTables tables(levels);
-  const auto add = [&](int64_t b, const auto& scale) __attribute__((always_inline)) {
-    Bytes split[COLUMNS][kGroups4];
+  const int64_t bytes = run.blocks * kBlock4 / 2;  // of a column
+  const float* units = digits.units.get();
+  for (; column + COLUMNS <= count; column += COLUMNS) {
+    Tile<1, COLUMNS> tile;
+    tile.blocks = run.blocks;
+    tile.x[0] = digits.digits.get();
+    for (int c = 0; c < COLUMNS; c++) {
+      tile.codes[c] = run.codes + (column + c) * bytes;
+      tile.scales[0][c] = run.peaks + (column + c) * run.blocks;
+    }
+    tile.next = run.codes + column * bytes + std::max(kAhead, COLUMNS * bytes);
+    Totals<1, COLUMNS> totals = {};
+    for (int64_t b = 0; b < run.blocks; b++) {
+      Bytes split[COLUMNS][kGroups4];
 #pragma GCC unroll 4
-    for (int c = 0; c < COLUMNS; c++) splitBlock(tile.codes[c], b, split[c]);
+      for (int c = 0; c < COLUMNS; c++) splitBlock(tile.codes[c], b, split[c]);
 #pragma GCC unroll 2
-    for (int line = 0; line < COLUMNS / 2; line++) prefetch(tile.next, b * COLUMNS / 2 + line);
-    addBlock4<DIGITS, 1, COLUMNS>(
-        tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; }, scale, totals);
-  };
-  for (int64_t b = 0; b < tile.blocks; b++) add(b, [&](int, int c) { return tile.scales[0][c][b] * tile.units[b]; });
-  put(totals, out);
+      for (int line = 0; line < COLUMNS / 2; line++) prefetch(tile.next, b * COLUMNS / 2 + line);
+      addBlock4<DIGITS, 1, COLUMNS>(
+          tile, b, [&](int c, int digit, int g) { return tables.digits[digit][split[c][g]]; },
+          [&](int, int c) { return tile.scales[0][c][b] * units[b]; }, totals);
+    }
+    for (int c = 0; c < COLUMNS; c++) sums[column + c] = total(totals[0][c]);
+  }
+  return column;
 }
 
 // Several rows: `codes` are the decoded digits, [block][digit][64].
@@ -227,7 +245,7 @@ class Columns {
       return;
     }
     findPeaks(begin, end);
-    if (p.m == 1) return sweep<1, kWide4<DIGITS>>(0, begin, end);
+    if (p.m == 1) return multiplyRow4(begin, end);
     for (int64_t column = begin; column < end; column += kOnce) {
       const int64_t last = std::min(end, column + kOnce);
       for (int64_t c = column; c < last; c++) decode(c);
@@ -285,6 +303,20 @@ class Columns {
     }
   }
 
+  // A single row, part by part.
+  void multiplyRow4(int64_t begin, int64_t end) {
+    for (int64_t column = begin; column < end;) {
+      const QuantisedColumn& of = own[column - begin];
+      const int64_t count = std::min(end - column, of.part->outputs - of.row);
+      const Run4 run{x.blocks, of.codes4(p.w.inputs), peaksOf[column - begin]};
+      float sums[kColumns];
+      const int64_t left = oneRow4<DIGITS, kWide4<DIGITS>>(run, x, *levels, 0, count, sums);
+      oneRow4<DIGITS, 1>(run, x, *levels, left, count, sums);
+      for (int64_t c = 0; c < count; c++) p.put(0, column + c, sums[c] * levels->unit);
+      column += count;
+    }
+  }
+
   template <int ROWS, int COLUMNS>
   void sweep(int64_t row, int64_t begin, int64_t end) {
     int64_t column = begin;
@@ -292,12 +324,11 @@ class Columns {
     for (; column < end; column++) tile<ROWS, 1>(row, column);
   }
 
-  // The factors of each block's sums. A single row's are the peaks, which its tile multiplies.
+  // The factors of each block's sums.
   const float* scalesOf(int64_t row, int64_t column, float* room) {
     const float* units = x.units.get() + row * x.blocks;
     if (levels == nullptr) return units;
     const float* peak = peaksOf[column - first];
-    if (p.m == 1) return peak;
     for (int64_t b = 0; b < x.blocks; b++) room[b] = units[b] * peak[b];
     return room;
   }
@@ -308,17 +339,11 @@ class Columns {
     Tile<ROWS, COLUMNS> tile;
     tile.k = k;
     tile.blocks = x.blocks;
-    tile.units = x.units.get();
     float last[COLUMNS];
     for (int c = 0; c < COLUMNS; c++) {
       const QuantisedColumn& of = own[column + c - first];
       last[c] = levels == nullptr ? of.scale8() : levels->unit;
-      if (levels == nullptr)
-        tile.codes[c] = of.codes8(k);
-      else if (p.m == 1)
-        tile.codes[c] = of.codes4(k);
-      else
-        tile.codes[c] = decodedOf(column + c);
+      tile.codes[c] = levels == nullptr ? of.codes8(k) : decodedOf(column + c);
     }
     for (int r = 0; r < ROWS; r++) {
       tile.x[r] = x.digits.get() + (row + r) * x.stride;
@@ -329,10 +354,8 @@ class Columns {
     Totals<ROWS, COLUMNS> totals;
     if (levels == nullptr)
       tile8<DIGITS>(tile, totals);
-    else if (p.m > 1)
+    else
       rows4<DIGITS>(tile, totals);
-    else if constexpr (ROWS == 1)
-      oneRow4<DIGITS>(tile, *levels, totals);
     for (int r = 0; r < ROWS; r++)
       for (int c = 0; c < COLUMNS; c++) p.put(row + r, column + c, total(totals[r][c]) * last[c]);
   }
