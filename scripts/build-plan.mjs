@@ -205,7 +205,8 @@ function gencode(build, env) {
         .join('') ?? '90';
     writeIfChanged(kept, JSON.stringify({ cards, arch }));
   }
-  return ['-gencode', `arch=compute_${arch},code=sm_${arch}`];
+  const own = arch === '90' ? '90a' : arch; // with what only this architecture has: copies to several blocks at once
+  return ['-gencode', `arch=compute_${own},code=sm_${own}`];
 }
 
 function readCards() {

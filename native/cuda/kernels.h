@@ -81,8 +81,8 @@ struct FewRowsProduct {
   double eps;
   bool gated, add;
 };
-/** Whether cudaProduct multiplies so many rows by this matrix, after a norm or without, and no slower than libtorch. */
-bool cudaProductFits(const at::Tensor& weight, int64_t rows, bool norm);
+/** Whether cudaProduct multiplies these, and no slower than libtorch. */
+bool cudaProductFits(const FewRowsProduct& given);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
 void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out);

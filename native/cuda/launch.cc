@@ -136,10 +136,12 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Te
   return out;
 }
 
-bool cudaProductFits(const Tensor& weight, int64_t rows, bool norm) {
-  const Launch launch(weight);
-  const auto dtype = weight.scalar_type();
-  return (dtype == at::kBFloat16 || dtype == at::kHalf) && productFits(rows, weight.size(1), weight.size(0), norm);
+bool cudaProductFits(const FewRowsProduct& in) {
+  const Launch launch(in.weight);
+  const auto dtype = in.weight.scalar_type();
+  if (dtype != at::kBFloat16 && dtype != at::kHalf) return false;
+  const int64_t outputs = in.weight.size(0) / (in.gated ? 2 : 1);
+  return productFits(kindOf(in.weight), in.x.size(0), in.weight.size(1), outputs, in.norm.defined(), in.gated);
 }
 
 void cudaProduct(const FewRowsProduct& in, Tensor& y) {

@@ -153,19 +153,22 @@ void launch(const ProductArgs& a, cudaStream_t stream) {
 
 }  // namespace
 
-// At most 16 rows, one set. With two sets a block's registers leave no room for the next kernel's: on an H200 the four products of a
-// layer of the 0.6B model took 35 µs at 24 and 32 rows and cuBLAS with a norm and a SwiGLU kernel 30, those of the 8B model 208 and 125.
+// At most 16 rows, one set, but for the shapes of staged_rows.cu. With two sets a block's registers leave no room for the next kernel's:
+// on an H200 the four products of a layer of the 0.6B model took 35 µs at 24 and 32 rows and cuBLAS with a norm and a SwiGLU kernel 30,
+// those of the 8B model 208 and 125.
 //
 // At 16 rows, a layer of the 0.6B, 1.7B, 4B and 8B model: 20, 39, 70 and 117 µs, with cuBLAS 29, 47, 74 and 115. Only the gate and up
 // matrix of the 8B model, 1.5 MB for each multiprocessor, streams so much better by cuBLAS (50 against 62) that two more kernels pay.
-bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm) {
+bool productFits(Kind kind, int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated) {
   constexpr int64_t kMostOfProcessor = 1 << 20;
-  if (rows > 16 || inputs % kChunk != 0 || outputs % 16 != 0 || inputs * outputs >= INT32_MAX / 2 || majorOfDevice() < 9) return false;
-  return norm ? inputs * outputs * 2 <= multiprocessorsOfDevice() * kMostOfProcessor : splitsOf(outputs) != Splits::None;
+  if (rows > 16) return stagedRowsFit(kind, rows, inputs, outputs, norm, gated);
+  const int64_t columns = gated ? 2 * outputs : outputs;
+  if (inputs % kChunk != 0 || columns % 16 != 0 || inputs * columns >= INT32_MAX / 2 || majorOfDevice() < 9) return false;
+  return norm ? inputs * columns * 2 <= multiprocessorsOfDevice() * kMostOfProcessor : splitsOf(columns) != Splits::None;
 }
 
 void launchProduct(Kind kind, const ProductArgs& a, cudaStream_t stream) {
-  if (a.rows == 0 || launchStagedProduct(kind, a, stream)) return;
+  if (a.rows == 0 || (a.rows > 16 ? launchStagedRows(kind, a, stream) : launchStagedProduct(kind, a, stream))) return;
   if (kind == Kind::Float16) return launch<__half>(a, stream);
   launch<__nv_bfloat16>(a, stream);
 }

@@ -20,6 +20,8 @@ const shapes = [
   { rows: 1, heads: 14, groups: 2, size: 64, inner: 4864, width: 896, half: 32, window: 0, norm: false },
   { rows: 17, heads: 4, groups: 1, size: 96, inner: 800, width: 288, half: 24, window: 40, norm: true },
   { rows: 24, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
+  { rows: 31, heads: 16, groups: 2, size: 128, inner: 3080, width: 1024, half: 64, window: 0, norm: false },
+  { rows: 33, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
   { rows: 100, heads: 6, groups: 2, size: 64, inner: 352, width: 160, half: 32, window: 0, norm: true },
   { rows: 7, heads: 8, groups: 2, size: 64, inner: 416, width: 2048, half: 32, window: 0, norm: true },
   { rows: 12, heads: 4, groups: 2, size: 64, inner: 288, width: 4096, half: 32, window: 0, norm: true },
@@ -112,20 +114,27 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
     }),
   );
 
-  it('of two layers: a row’s last keys and values are the same to the bit, whatever the rows beside it', () =>
-    scope(() => {
-      seed(4);
-      const { step, places } = randomPlan(shapes[0] as (typeof shapes)[number], 2);
-      const all = step(device, dtype);
-      for (const count of [1, 2, 8, 9]) {
-        const few = step(device, dtype, count);
-        const at = integers(places.slice(0, count), { device });
-        const written = (cache: Tensor) =>
-          cache.flatten(0, 1).indexSelect(0, at).to({ dtype: 'float32', device: 'cpu' });
-        for (const part of ['keys', 'values'] as const)
-          expect(written(few[part]).data(), `${count} rows`).toEqual(written(all[part]).data());
-      }
-    }));
+  const batches = [
+    { rows: 16, counts: [1, 2, 8, 9] },
+    { rows: 32, counts: [3, 16, 17, 25] }, // in f16 libtorch multiplies more than 16 rows
+  ];
+  it.each(batches.filter(({ rows }) => rows <= 16 || dtype !== 'float16'))(
+    'of two layers: a row’s last keys and values are the same to the bit, whatever the rows beside it: $rows',
+    (given) =>
+      scope(() => {
+        seed(4);
+        const { step, places } = randomPlan({ ...(shapes[0] as (typeof shapes)[number]), rows: given.rows }, 2);
+        const all = step(device, dtype);
+        for (const count of given.counts) {
+          const few = step(device, dtype, count);
+          const at = integers(places.slice(0, count), { device });
+          const written = (cache: Tensor) =>
+            cache.flatten(0, 1).indexSelect(0, at).to({ dtype: 'float32', device: 'cpu' });
+          for (const part of ['keys', 'values'] as const)
+            expect(written(few[part]).data(), `${count} rows`).toEqual(written(all[part]).data());
+        }
+      }),
+  );
 
   it.each(shapes.slice(0, 3))('gives the same to the bit with room for longer rows: $rows rows', (shape) =>
     scope(() => {

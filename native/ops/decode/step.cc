@@ -172,7 +172,7 @@ void multiplyByLibrary(const FewRowsProduct& given, Tensor& y) {
 void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, double eps, bool gated, bool add, Tensor& y) {
   if (linear.quantised) return cudaQuantisedProduct(*linear.quantised, x, linear.bias, norm, eps, gated, add, y);
   const FewRowsProduct given{x, linear.weight, linear.bias, norm, eps, gated, add};
-  if (cudaProductFits(linear.weight, x.size(0), norm.defined())) return cudaProduct(given, y);
+  if (cudaProductFits(given)) return cudaProduct(given, y);
   multiplyByLibrary(given, y);
 }
 
