@@ -12,6 +12,9 @@ namespace attune {
  */
 template <typename Number, int HALVES>
 struct NormProducts {
+  /** Makes room for numbers that are multiplied later, if others are multiplied before their products are added up. */
+  template <int TILES>
+  __device__ void fit(const uint4&, const uint4&, float (&)[TILES][4]) {}
   /** A lane's eight numbers of its row of each half become products; its sums of a half's row are 2·half and the next. */
   template <int TILES>
   __device__ void multiply(uint4& one, uint4& two, const uint4& weights, float (&)[TILES][4]) {
@@ -39,12 +42,16 @@ struct NormProducts<__half, HALVES> {
     for (int half = 0; half < HALVES; half++) power[half] = kOne + 15 * kTwice;  // the largest that f16 has
   }
   template <int TILES>
-  __device__ void multiply(uint4& one, uint4& two, const uint4& weights, float (&sums)[TILES][4]) {
+  __device__ void fit(const uint4& one, const uint4& two, float (&sums)[TILES][4]) {
     const float low = largest(one), high = HALVES > 1 ? largest(two) : 0.0f;
     if (__any_sync(0xFFFFFFFF, low > limit(0) || (HALVES > 1 && high > limit(HALVES - 1)))) {
       makeRoom<0>(low, sums);
       if constexpr (HALVES > 1) makeRoom<1>(high, sums);
     }
+  }
+  template <int TILES>
+  __device__ void multiply(uint4& one, uint4& two, const uint4& weights, float (&sums)[TILES][4]) {
+    fit(one, two, sums);
     one = scaled(one, weights, power[0]);
     if constexpr (HALVES > 1) two = scaled(two, weights, power[1]);
   }

@@ -1,8 +1,6 @@
-// What the products of a decoding step share (product.cu, quantised_product.cu): a block of eight warps computes 8·TILES columns for
-// ROWS sets of 16 rows, each warp over a share of the inputs, and a cluster of `splits` blocks may split the inputs further.
+// What the products of a decoding step share, and the end of quantised_product.cu's: a block of eight warps computes 8·TILES columns for
+// ROWS sets of 16 rows, each warp over a share of the inputs.
 #pragma once
-#include <cooperative_groups.h>
-
 #include "cuda/mma.cuh"
 
 namespace attune {
@@ -14,12 +12,10 @@ template <int TILES, int ROWS>
 struct ProductShared {
   static constexpr int kColumns = 8 * TILES, kPad = 8;
   float partial[kWarps][16][kColumns + kPad];
-  float joined[16][kColumns];
   float squares[kWarps][16 * ROWS];
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-namespace groups = cooperative_groups;
 
 template <typename Number>
 __device__ inline float squaresOf(const uint4& eight) {
@@ -51,11 +47,11 @@ __device__ inline float scaledSum(float sum, float scale, const void* bias, int6
  * its two rows of each set), plus bias, silu(gate)·up, plus what y holds.
  */
 template <typename Number, int TILES, int ROWS, Form FORM, bool NORM>
-__device__ inline void finishProduct(const ProductArgs& a, int first, int splits, ProductShared<TILES, ROWS>& shared,
-                                     float (&sums)[ROWS][TILES][4], float (&square)[ROWS][2]) {
-  constexpr int kColumns = 8 * TILES, kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
+__device__ inline void finishProduct(const ProductArgs& a, int first, ProductShared<TILES, ROWS>& shared, float (&sums)[ROWS][TILES][4],
+                                     float (&square)[ROWS][2]) {
+  constexpr int kOwn = FORM == Form::Gated ? TILES / 2 : TILES;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
-  const int rank = static_cast<int>(blockIdx.x) % splits, inputs = static_cast<int>(a.inputs);
+  const int inputs = static_cast<int>(a.inputs);
   const auto rowOf = [&](int m, int half) { return m * 16 + half * 8 + line; };
   if constexpr (NORM)
 #pragma unroll
@@ -74,7 +70,6 @@ __device__ inline void finishProduct(const ProductArgs& a, int first, int splits
     return rsqrtf(sum / static_cast<float>(inputs) + a.eps);
   };
 
-  const auto cluster = groups::this_cluster();
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {
     if (m > 0) __syncthreads();
@@ -91,32 +86,19 @@ __device__ inline void finishProduct(const ProductArgs& a, int first, int splits
       for (int i = 0; i < kWarps; i++) sum += shared.partial[i][row][column];
       return sum;
     };
-    if (splits > 1) {
-      for (int i = threadIdx.x; i < 16 * kColumns; i += kThreads)
-        shared.joined[i / kColumns][i % kColumns] = sumOfWarps(i / kColumns, i % kColumns);
-      cluster.sync();
-    }
-    const auto sumOfAll = [&](int row, int column) {
-      if (splits == 1) return sumOfWarps(row, column);
-      float sum = 0;
-      for (int i = 0; i < splits; i++) sum += cluster.map_shared_rank(&shared.joined[row][column], i)[0];
-      return sum;
-    };
-    // the blocks of a cluster share the writing
-    for (int i = threadIdx.x + rank * kThreads; i < 16 * 8 * kOwn; i += kThreads * splits) {
+    for (int i = threadIdx.x; i < 16 * 8 * kOwn; i += kThreads) {
       const int row = i / (8 * kOwn), column = i % (8 * kOwn), target = first * 8 + column;
       if (m * 16 + row >= a.rows || target >= a.outputs) continue;
       Number* y = static_cast<Number*>(a.y) + (m * 16 + row) * a.outputs + target;
       const float scale = NORM ? scaleOf(m * 16 + row) : 1.0f;
-      float value = scaledSum<Number>(sumOfAll(row, column), scale, a.bias, target);
+      float value = scaledSum<Number>(sumOfWarps(row, column), scale, a.bias, target);
       if constexpr (FORM == Form::Gated) {
-        const float up = scaledSum<Number>(sumOfAll(row, column + 8 * kOwn), scale, a.bias, a.outputs + target);
+        const float up = scaledSum<Number>(sumOfWarps(row, column + 8 * kOwn), scale, a.bias, a.outputs + target);
         const float gate = wide(narrow<Number>(value));
         value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
       }
       *y = narrow<Number>(a.add ? wide(*y) + value : value);
     }
-    if (splits > 1) cluster.sync();  // no block continues while others read its sums
   }
 }
 #endif

@@ -1,6 +1,6 @@
 // The products of product.cu where a block's share of W fits into a part of its multiprocessor's shared memory, as for a model of 0.6B
 // parameters. All of it is asked for before x is known, and takes few registers and no more shared memory than it has, so that blocks
-// of the next two kernels are there too and their weights arrive meanwhile. The sums are added in product.cu's order: same bits.
+// of the next two kernels are there too and their weights arrive meanwhile. The sums are always added in the same order.
 //
 // A warp of its own asks for the weights, some tens of KB at a time: with more under way, x and the end of a kernel, which all others
 // wait for, would queue behind them.

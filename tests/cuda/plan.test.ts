@@ -27,6 +27,11 @@ const shapes = [
   { rows: 12, heads: 4, groups: 2, size: 64, inner: 288, width: 4096, half: 32, window: 0, norm: true },
   { rows: 3, heads: 2, groups: 1, size: 32, inner: 100, width: 40, half: 16, window: 0, norm: true },
   { rows: 5, heads: 2, groups: 2, size: 256, inner: 96, width: 32, half: 128, window: 7, norm: true },
+  // many columns, as larger models have them: product.cu's blocks compute different numbers of tiles
+  { rows: 16, heads: 32, groups: 8, size: 128, inner: 9728, width: 256, half: 64, window: 0, norm: true },
+  { rows: 11, heads: 16, groups: 8, size: 128, inner: 12288, width: 128, half: 64, window: 0, norm: true },
+  { rows: 8, heads: 4, groups: 2, size: 64, inner: 6144, width: 2560, half: 32, window: 0, norm: true },
+  { rows: 6, heads: 4, groups: 2, size: 64, inner: 64, width: 7168, half: 32, window: 0, norm: true },
   { rows: 33, heads: 4, groups: 2, size: 80, inner: 480, width: 320, half: 40, window: 0, norm: true },
 ];
 const dtypes: DType[] = hasCuda ? ['bfloat16', 'float16'] : ['float32'];

@@ -21,22 +21,23 @@ import {
 } from '../../src/tensor/index.ts';
 import { onlyOnCuda } from './device.ts';
 
-/** Layers of Qwen3-0.6B's shape: their products begin before x is known. */
-const config = {
-  ...{ model_type: 'qwen3', vocab_size: 256, hidden_size: 1024, intermediate_size: 3072, num_hidden_layers: 3 },
+/** Layers of Qwen3-0.6B's and 1.7B's shape: their products begin before x is known. */
+const configOf = (width: number) => ({
+  ...{ model_type: 'qwen3', vocab_size: 256, hidden_size: width, intermediate_size: 3 * width, num_hidden_layers: 3 },
   ...{ num_attention_heads: 16, num_key_value_heads: 8, head_dim: 128, max_position_embeddings: 256 },
   ...{ rms_norm_eps: 1e-6, tie_word_embeddings: false },
-};
+});
 const device = 'cuda:0';
 const REPLAYS = 120;
-const cases = (['bfloat16', 'float16'] as const).flatMap((dtype) =>
-  [1, 7, 8, 9, 16].map((count) => ({ dtype, count })),
-);
+const cases = (['bfloat16', 'float16'] as const).flatMap((dtype) => [
+  ...[1, 7, 8, 9, 16].map((count) => ({ dtype, count, width: 1024 })),
+  ...[1, 16].map((count) => ({ dtype, count, width: 2048 })),
+]);
 
 onlyOnCuda('replays of a decoding step', () => {
-  it.each(cases)('are the same to the bit: $count rows in $dtype', ({ dtype, count }) => {
+  it.each(cases)('are the same to the bit: $count rows in $dtype, $width wide', ({ dtype, count, width }) => {
     seed(3);
-    using model = initModel(config, { seed: 1, device, dtype });
+    using model = initModel(configOf(width), { seed: 1, device, dtype });
     const cache = new KvCache(model.decoder.spec, { slots: 16, length: 256, blocks: 64 }, { dtype, device });
     for (let slot = 0; slot < 16; slot++)
       cache.setTable(

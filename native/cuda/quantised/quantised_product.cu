@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       findRows(next);
       askFirst();
     }
-    finishProduct<Number, TILES, ROWS, FORM, NORM>(a, first, 1, shared, sums, square);
+    finishProduct<Number, TILES, ROWS, FORM, NORM>(a, first, shared, sums, square);
     first = next;
     __syncthreads();
   }
