@@ -73,6 +73,15 @@ struct Head {
       for (int i = 0; i < kEach; i++) values[i] = wide(narrow<T>(wide(narrow<T>(values[i] * scale)) * weights[i]));
     }
     if (!isTurned) return;
+    if (D % 64 == 0 && 2 * half == D && !a.interleaved) {  // both numbers of a pair are this lane's
+#pragma unroll
+      for (int i = 0; i < kEach / 2; i++) {
+        const float first = values[i], second = values[i + kEach / 2];
+        values[i] = wide(narrow<T>(first * cosines[i] - second * sines[i]));
+        values[i + kEach / 2] = wide(narrow<T>(second * cosines[i + kEach / 2] + first * sines[i + kEach / 2]));
+      }
+      return;
+    }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kEach; i++)

@@ -87,8 +87,16 @@ __device__ inline void waitForBytes(uint64_t* barrier) {
 }
 /** `bytes` and both addresses are multiples of 16. */
 __device__ inline void copyBulk(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(to)), "l"(from),
-               "r"(bytes), "r"(sharedAddress(barrier))
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(barrier))
+               : "memory");
+}
+
+/** Like `copyBulk`, into the same place of those blocks of the cluster whose bits are set, and counted by the same barrier of each. */
+__device__ inline void copyBulkToAll(void* to, const void* from, unsigned bytes, uint64_t* barrier, unsigned short blocks) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+                   sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(barrier)), "h"(blocks)
                : "memory");
 }
 /** The same into all BLOCKS blocks of the cluster, at the same place in each; the barrier there counts the bytes. */
@@ -128,6 +136,32 @@ __device__ inline T* ofBlock(T* mine, unsigned rank) {
   uint64_t there;
   asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(mine), "r"(rank));
   return reinterpret_cast<T*>(there);
+}
+
+// Stores into the shared memory of a block of the cluster, counted by a barrier there. Nobody else waits for them: the block that stores
+// may end, and the other one knows by its barrier when all have arrived. Addresses are those of `addressOf`.
+__device__ inline unsigned addressOf(const void* mine, unsigned rank) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(sharedAddress(mine)), "r"(rank));
+  return there;
+}
+__device__ inline void storeAsync(unsigned to, float x, unsigned barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x), "r"(barrier) : "memory");
+}
+__device__ inline void storeAsync(unsigned to, float2 x, unsigned barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1,%2}, [%3];" ::"r"(to), "f"(x.x), "f"(x.y),
+               "r"(barrier)
+               : "memory");
+}
+/** `waitForBytes` where other blocks have stored them. */
+__device__ inline void waitForStores(uint64_t* barrier) {
+  unsigned done;
+  do {
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(sharedAddress(barrier))
+                 : "memory");
+  } while (done == 0);
 }
 
 // —— tensor cores: c[16, 8] += a[16, 16]·b[16, 8] by one warp (mma.cuh says which lane holds what) ——————————————————————————

@@ -36,17 +36,31 @@ const shapes = [
 ];
 const dtypes: DType[] = hasCuda ? ['bfloat16', 'float16'] : ['float32'];
 
-/** A plan with random weights: what a step of its first rows gives, and where each row's keys and values lie in the cache. */
-function randomPlan(shape: (typeof shapes)[number], layers: number) {
+/** With positions in so many blocks of 64: the most for which few rows have kernels of their own, several by the number of rows. */
+const few = { rows: 16, inner: 96, width: 64, window: 0, norm: true, blocks: 16 };
+const fewRows = [
+  { ...few, heads: 16, groups: 8, size: 128, half: 64 },
+  { ...few, heads: 8, groups: 8, size: 128, half: 64, window: 101 },
+  { ...few, heads: 6, groups: 6, size: 64, half: 32 },
+  { ...few, heads: 40, groups: 4, size: 32, half: 8 },
+  { ...few, heads: 9, groups: 3, size: 96, half: 48, window: 200 },
+  { ...few, heads: 8, groups: 2, size: 256, half: 128, blocks: 8 },
+];
+
+/**
+ * A plan with random weights and a cache of so many blocks a row: what a step of its first rows gives, and where each row's keys and
+ * values lie in the cache.
+ */
+function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow = 5) {
   const { rows, heads, groups, size, inner, width, half, window, norm } = shape;
-  const length = 300;
+  const length = blocksOfRow * 64 - 20;
   const indices = Array.from({ length: rows }, (_, i) => i);
   const positions = indices.map((i) => (i * 67 + 41) % length);
   const slots = indices.map((i) => rows - 1 - i);
   const matrix = (outputs: number, inputs: number) => randn([outputs, inputs]).mul(1 / Math.sqrt(inputs));
   const vector = (count: number) => randn([count]).mul(0.1);
-  const angles = randn([5 * 64, half]);
-  const tables = scatteredTables(rows, 5); // of blocks of 64
+  const angles = randn([blocksOfRow * 64, half]);
+  const tables = scatteredTables(rows, blocksOfRow); // of blocks of 64
   const weights: Record<string, Tensor> = {
     embedding: randn([rows, width]),
     finalNorm: ones([width]),
@@ -65,8 +79,8 @@ function randomPlan(shape: (typeof shapes)[number], layers: number) {
       'up.weight': matrix(2 * inner, width),
       'up.bias': vector(2 * inner),
       'down.weight': matrix(width, inner),
-      keys: randn([rows * 5, 64, groups, size]),
-      values: randn([rows * 5, 64, groups, size]),
+      keys: randn([rows * blocksOfRow, 64, groups, size]),
+      values: randn([rows * blocksOfRow, 64, groups, size]),
     };
     if (rows % 8 === 0) layer['out.bias'] = vector(width);
     if (norm) {
@@ -78,7 +92,7 @@ function randomPlan(shape: (typeof shapes)[number], layers: number) {
     settings[`layers.${i}.window`] = window;
   }
   // `room`: the blocks that a slot may have
-  const step = (place: string, type: DType, count = rows, room = 5) => {
+  const step = (place: string, type: DType, count = rows, room = blocksOfRow) => {
     const longer = (table: Tensor, dim: number, length: number) => {
       const shape = table.shape.map((size, i) => (i === dim ? length - size : size));
       return cat([table, zeros(shape, { dtype: table.dtype })], dim).to(place);
@@ -102,7 +116,7 @@ function randomPlan(shape: (typeof shapes)[number], layers: number) {
   };
   const blocks = tables.data() as Int32Array;
   const places = positions.map(
-    (at, i) => (blocks[(slots[i] as number) * 5 + Math.floor(at / 64)] as number) * 64 + (at % 64),
+    (at, i) => (blocks[(slots[i] as number) * blocksOfRow + Math.floor(at / 64)] as number) * 64 + (at % 64),
   );
   return { step, places };
 }
@@ -148,6 +162,21 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
       const bits = (room: number) =>
         step(device, dtype, shape.rows, room).logits.to({ dtype: 'float32', device: 'cpu' }).data();
       expect(bits(40)).toEqual(bits(5));
+    }),
+  );
+
+  it.each(fewRows)('gives few long rows the bits of many: $heads heads of $size, window $window', (shape) =>
+    scope(() => {
+      seed(6);
+      const { step } = randomPlan(shape, 1, shape.blocks);
+      const here = step('cpu', 'float32');
+      for (const count of [1, 2, 4, 5, 8, 9, 15, 16]) {
+        const logits = (room: number) =>
+          step(device, dtype, count, room).logits.to({ dtype: 'float32', device: 'cpu' });
+        const found = logits(shape.blocks);
+        expect(found.data(), `${count} rows`).toEqual(logits(40).data());
+        expect(gap(found, here.logits.narrow(0, 0, count))).toBeLessThanOrEqual(2e-2);
+      }
     }),
   );
 });

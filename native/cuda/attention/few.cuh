@@ -1,25 +1,65 @@
-// Attention of a decoding step for few rows, none of them in several chunks: a block for each row and pair (items.cuh). The results are
-// those of rows.cuh bit for bit. Here latency counts: there is nothing to deal, and each warp's first tiles are under way before q, k
-// and v are known.
+// Attention of a decoding step for few rows, none of them in several chunks: a cluster of blocks for each row and pair (items.cuh). The
+// results are those of rows.cuh bit for bit: its warps are here warps of several blocks, so that keys come through several
+// multiprocessors at once. A block takes little shared memory, so that it begins while the kernels before still run. A block by itself
+// (CLUSTER 1) is no cluster, and joins its warps in its own shared memory.
 #pragma once
 #include "cuda/attention/rows.cuh"
 
 namespace attune {
 namespace {
 
-template <typename T, int D, int WARPS, int STAGES>
-__global__ void __launch_bounds__(32 * WARPS, 2) attentionFewKernel(AttentionArgs a, int most, int parts) {
+/** What a block of a cluster holds, for `heads` of a pair at most. WARPS of the whole cluster go through tiles. */
+template <typename T, int D, int WARPS, int CLUSTER, int STAGES>
+struct FewShared {
+  static constexpr int kOwn = WARPS / CLUSTER, kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
+  static constexpr int kQuery = QueryRow<D>::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
+  static_assert(kPart % 8 == 0);
+  T* ring;  // [kOwn, STAGES, keys and values, kTile, D]
+  T* queries;  // [heads, kQuery]
+  T* newest;  // [k and v, D]: of the new token
+  float *sums, *scratch;  // [WARPS, heads, kSum], [kWarps, D]
+  float2* marks;  // [WARPS, heads]: peak and total
+  uint64_t* arrived;  // counts the bytes of `sums` and `marks` that the cluster's warps have stored
+
+  /** What `arrived` counts. */
+  static __device__ int bytesOfSums(int heads) { return WARPS * heads * static_cast<int>(kPart * sizeof(float) + sizeof(float2)); }
+  static int bytes(int heads) {
+    return static_cast<int>(sizeof(T)) * (kOwn * STAGES * 2 * kTile * D + heads * kQuery + 2 * D) +
+           static_cast<int>(sizeof(float)) * (WARPS * heads * (kSum + 2) + kWarps * D) + static_cast<int>(sizeof(uint64_t));
+  }
+  __device__ FewShared(char* base, int heads) {
+    ring = reinterpret_cast<T*>(base);
+    queries = ring + kOwn * STAGES * 2 * kTile * D;
+    newest = queries + heads * kQuery;
+    sums = reinterpret_cast<float*>(newest + 2 * D);
+    scratch = sums + WARPS * heads * kSum;
+    marks = reinterpret_cast<float2*>(scratch + kWarps * D);
+    arrived = reinterpret_cast<uint64_t*>(marks + WARPS * heads);
+  }
+};
+
+// With GENTLE a warp asks for a tile when the one before is there. Otherwise the keys of all rows would be under way when the product
+// before this kernel asks for its x, which would come after them.
+template <typename T, int D, int WARPS, int CLUSTER, int STAGES, bool GENTLE>
+__global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::kWarps, CLUSTER == 1 ? 2 : 4)
+    attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  constexpr int kThreads = 32 * WARPS, kNumbers = Tile<D>::kNumbers;
+  using Shared = FewShared<T, D, WARPS, CLUSTER, STAGES>;
+  constexpr int kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps, kNumbers = Tile<D>::kNumbers;
   constexpr float kLog2 = 1.44269504f;
-  using Shared = RowsShared<T, D, WARPS, STAGES>;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int groups = static_cast<int>(a.groups), window = static_cast<int>(a.window), share = static_cast<int>(a.heads) / groups;
-  const int row = static_cast<int>(blockIdx.x) / (groups * parts), pair = static_cast<int>(blockIdx.x) % (groups * parts);
-  const int group = pair / parts, part = pair % parts;
+  const int rank = static_cast<int>(blockIdx.x) % CLUSTER, item = static_cast<int>(blockIdx.x) / CLUSTER;
+  const int row = item / (groups * parts), group = item % (groups * parts) / parts, part = item % parts;
   const int heads = min(most, share - part * most), head = group * share + part * most;
   const Shared shared(dynamicShared, most);
+  if (CLUSTER > 1 && threadIdx.x == 0) {
+    initBarrier(shared.arrived);
+    publishBarriers();
+    expectBytes(shared.arrived, Shared::bytesOfSums(heads));
+  }
+  if constexpr (CLUSTER > 1) clusterArrive();
 
   // —— keys and values of earlier tokens ——
   const int position = static_cast<int>(a.positions[row]);
@@ -36,12 +76,17 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionFewKernel(AttentionArg
     }
     commitCopies();
   };
-  const int begin = first + warp;
+  const int ofCluster = rank * kOwn + warp;  // the warp that this one is in rows.cuh: tiles begin, begin + WARPS …
+  const int begin = warp < kOwn ? first + ofCluster : last + 1;
 #pragma unroll
-  for (int i = 0; i < STAGES; i++) ask(begin + i * WARPS, i);
+  for (int i = 0; i < STAGES; i++) {
+    if (GENTLE && i > 0) waitForCopies<0>();
+    ask(begin + i * WARPS, i);
+  }
   letNextBegin();
 
-  // —— one head of q, k or v per warp ——
+  // —— one head of q, k or v per warp: k and v where the block has the new token's tile ——
+  const int wanted = heads + ((last - first) % WARPS / kOwn == rank ? 2 : 0);
   const auto headAt = [&](int which) {
     return Head<T, D>(a, position, which < heads ? a.qWeight : which == heads ? a.kWeight : nullptr, which <= heads);
   };
@@ -60,81 +105,92 @@ __global__ void __launch_bounds__(32 * WARPS, 2) attentionFewKernel(AttentionArg
     }
   };
   Head<T, D> ownHead = headAt(warp);
+  if constexpr (CLUSTER > 1) clusterWait();  // all blocks of the cluster have begun, and their barriers are there
   waitForPrevious();
-  if (warp < heads + 2) prepare(ownHead, warp);
-  for (int which = warp + WARPS; which < heads + 2; which += WARPS) {
+  if (warp < wanted) prepare(ownHead, warp);
+  for (int which = warp + Shared::kWarps; which < wanted; which += Shared::kWarps) {
     Head<T, D> another = headAt(which);
     prepare(another, which);
   }
   __syncthreads();
 
   // —— this warp's tiles ——
-  const T* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * QueryRow<D>::kQuarter;
-  const float scale = a.scale * kLog2;
-  RunningAttention<T, D> running;
-  int stage = 0;
+  if (warp < kOwn) {
+    const T* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * QueryRow<D>::kQuarter;
+    const float scale = a.scale * kLog2;
+    RunningAttention<T, D> running;
+    int stage = 0;
 #pragma unroll 1
-  for (int now = begin; now <= last; now += WARPS) {
-    T* const own = ring + stage * 2 * kNumbers;
-    waitForCopies<STAGES - 1>();
-    __syncwarp();
-    if (now == last) {  // the new token's k and v
-      constexpr int kPieces = Tile<D>::kPieces;
-      for (int i = lane; i < 2 * kPieces; i += 32) {
-        const int piece = i % kPieces, ofValues = i / kPieces;
-        *reinterpret_cast<uint4*>(own + ofValues * kNumbers + Tile<D>::at(position % kTile, piece)) =
-            *reinterpret_cast<const uint4*>(shared.newest + ofValues * D + piece * 8);
-      }
+    for (int now = begin; now <= last; now += WARPS) {
+      T* const own = ring + stage * 2 * kNumbers;
+      waitForCopies<STAGES - 1>();
       __syncwarp();
-    }
-    running.add(own, queries, scale, [&](float(&score)[4]) {
-      const int key = now * kTile + g;  // and key + 8
-      if (now == last || now == first)
+      if (now == last) {
+        putIntoTile<T, D>(own, position % kTile, shared.newest);
+        __syncwarp();
+      }
+      running.add(own, queries, scale, [&](float(&score)[4]) {
+        const int key = now * kTile + g;  // and key + 8
+        if (now == last || now == first)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
-    });
-    __syncwarp();  // all lanes have read the tile
-    ask(now + STAGES * WARPS, stage);
-    stage = stage + 1 == STAGES ? 0 : stage + 1;
-  }
+          for (int j = 0; j < 4; j++)
+            if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
+      });
+      __syncwarp();  // all lanes have read the tile
+      ask(now + STAGES * WARPS, stage);
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
 
-  // —— the warps together ——
-  running.finish();
+    // —— to the blocks of the cluster: each joins some dimensions ——
+    running.finish();
 #pragma unroll
-  for (int j = 0; j < 2; j++) {
-    const int which = 2 * t + j;
-    if (which >= heads) continue;
-    if (g == 0) shared.marks[warp * most + which] = {running.peak[j], running.total[j]};
-    running.store(j, shared.sums + (warp * most + which) * Shared::kSum);
-  }
-  __syncthreads();
-  for (int at = threadIdx.x; at < heads * D; at += kThreads) {
-    const int which = at / D, d = at % D;
-    float top = -INFINITY, all = 0, result = 0;
+    for (int j = 0; j < 2; j++) {
+      const int which = 2 * t + j, place = ofCluster * most + which;
+      if (which >= heads) continue;
+      const float2 mark{running.peak[j], running.total[j]};
+      if constexpr (CLUSTER == 1) {
+        if (g == 0) shared.marks[place] = mark;
+        running.store(j, shared.sums + place * Shared::kSum);
+        continue;
+      }
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) top = fmaxf(top, shared.marks[i * most + which].x);
+      for (int to = 0; to < CLUSTER; to++) {
+        const unsigned arrived = addressOf(shared.arrived, to), sums = addressOf(shared.sums + place * Shared::kSum + g, to);
+        if (g == 0) storeAsync(addressOf(shared.marks + place, to), mark, arrived);
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) {
-      const float2 mark = shared.marks[i * most + which];
-      const float fade = powerOf2(mark.x - top);
-      all += mark.y * fade;
-      result += shared.sums[(i * most + which) * Shared::kSum + d] * fade;
+        for (int d = 0; d < kPart; d += 8) {
+          const int dimensions = (to * kPart + d) / 8;  // 8 of them, one for each g
+          storeAsync(sums + d * static_cast<int>(sizeof(float)), running.out[dimensions / 2][j + dimensions % 2 * 2], arrived);
+        }
+      }
     }
-    static_cast<T*>(a.out)[(row * a.heads + head + which) * D + d] = narrow<T>(result / all);
+  }
+  if constexpr (CLUSTER > 1)
+    waitForStores(shared.arrived);
+  else
+    __syncthreads();
+  for (int at = threadIdx.x; at < heads * kPart; at += kThreads) {
+    const int which = at / kPart, d = at % kPart;
+    JoinedWarps joined;
+    joined.join<WARPS>(shared.marks + which, most, shared.sums + which * Shared::kSum + d, most * Shared::kSum);
+    static_cast<T*>(a.out)[(row * a.heads + head + which) * D + rank * kPart + d] = narrow<T>(joined.result / joined.all);
   }
 #endif
 }
 
-/** False, and nothing done, where a block is too large for the device. */
-template <typename T, int D, int WARPS, int STAGES>
+/** RING: KB of keys and values that a block has room for. False, and nothing done, where it is too large for the device. */
+template <typename T, int D, int WARPS, int CLUSTER, int RING, bool GENTLE>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
-  using Shared = RowsShared<T, D, WARPS, STAGES>;
+  constexpr int kMostTiles = (1 << loneOf(D)) / WARPS,
+                kFit = (RING << 10) / (WARPS / CLUSTER * 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)));
+  constexpr int kStages = kFit < kMostTiles ? kFit : kMostTiles;
+  using Shared = FewShared<T, D, WARPS, CLUSTER, kStages>;
   const int share = static_cast<int>(a.heads / a.groups), heads = std::min(share, kMostHeads), parts = (share + heads - 1) / heads;
-  const int bytes = Shared::bytes(heads, 0, 0);
+  const int bytes = Shared::bytes(heads);
   if (bytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
-  const dim3 grid(static_cast<unsigned>(a.rows * a.groups * parts));
-  launchWithMemory<kAnyShared>(attentionFewKernel<T, D, WARPS, STAGES>, grid, 32 * WARPS, 1, bytes, stream, a, heads, parts);
+  const dim3 grid(static_cast<unsigned>(a.rows * a.groups * parts * CLUSTER));
+  launchWithMemory<kAnyShared>(attentionFewKernel<T, D, WARPS, CLUSTER, kStages, GENTLE>, grid, 32 * Shared::kWarps, CLUSTER, bytes, stream,
+                               a, heads, parts);
   return true;
 }
 

@@ -222,14 +222,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attentionRowsKernel(Attent
       else
         waitForCopies<0>();
       __syncwarp();
-      if (now == span.last) {  // the new token's k and v
-        const int row = position % kTile;
-        constexpr int kPieces = Tile<D>::kPieces;
-        for (int i = lane; i < 2 * kPieces; i += 32) {
-          const int piece = i % kPieces, ofValues = i / kPieces;
-          *reinterpret_cast<uint4*>(own + ofValues * kNumbers + Tile<D>::at(row, piece)) =
-              *reinterpret_cast<const uint4*>(shared.newest + (turn * 2 + ofValues) * D + piece * 8);
-        }
+      if (now == span.last) {
+        putIntoTile<T, D>(own, position % kTile, shared.newest + turn * 2 * D);
         __syncwarp();
       }
       running.add(own, queries, scale, [&](float(&score)[4]) {
@@ -280,21 +274,13 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attentionRowsKernel(Attent
     const int chunks = span.chunks();
     float2* const marks = reinterpret_cast<float2*>(a.partial + rows * a.heads * D * a.mostChunks);
     ofShare([&](int which, int d, int64_t to, int64_t part) {
-      float top = -INFINITY, all = 0, result = 0;
-#pragma unroll
-      for (int i = 0; i < WARPS; i++) top = fmaxf(top, shared.marks[i * most + which].x);
-#pragma unroll
-      for (int i = 0; i < WARPS; i++) {
-        const float2 mark = shared.marks[i * most + which];
-        const float fade = powerOf2(mark.x - top);
-        all += mark.y * fade;
-        result += shared.sums[(i * most + which) * Shared::kSum + d] * fade;
-      }
+      JoinedWarps joined;
+      joined.join<WARPS>(shared.marks + which, most, shared.sums + which * Shared::kSum + d, most * Shared::kSum);
       if (chunks == 1) {
-        static_cast<T*>(a.out)[to] = narrow<T>(result / all);
+        static_cast<T*>(a.out)[to] = narrow<T>(joined.result / joined.all);
       } else {
-        a.partial[(part + item.chunk) * 32 + lane] = result;
-        if (lane == 0) marks[part + item.chunk] = {top, all};
+        a.partial[(part + item.chunk) * 32 + lane] = joined.result;
+        if (lane == 0) marks[part + item.chunk] = {joined.top, joined.all};
       }
     });
     if (chunks > 1 && warp * 32 < heads * D) {

@@ -9,18 +9,35 @@ bool fewFits(const AttentionArgs& a) {
   return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.mostChunks == 1 && a.tableWidth <= 32;
 }
 
+/**
+ * By clusters of blocks, where latency counts. On an H200 a layer of Qwen3-0.6B with 384 keys took, with four and with two blocks a row
+ * and kv head: 13.8 and 13.9 µs at one row, 15.3 and 15.2 at four, 18.9 and 17.4 at eight; with one block of eight warps 14.3, 15.8 and
+ * 18.2. At 16 rows it took 23.7, and 24.5 without being gentle: with room for two tiles a warp a block fits beside those of the
+ * products before and after it.
+ */
+template <typename T, int D, int WARPS>
+bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
+  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<T, D, WARPS, 4, 64, false>(a, stream);
+  if constexpr (D == 128)
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<T, D, WARPS, 2, 64, true>(a, stream);
+  return launchAttentionFew<T, D, WARPS, 2, 96, true>(a, stream);
+}
+
 /** WARPS, STAGES and BLOCKS for many rows, and stages for few ones. A row's bits depend on WARPS alone, and on its own position. */
 template <typename T, int D, int WARPS, int STAGES, int BLOCKS, int STAGES_OF_FEW>
 bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kChunk = chunkOf(D), kLone = loneOf(D);
-  // Where a multiprocessor has at most one item, its latency counts: more tiles are under way, in one block.
-  const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
-  if (isFew && fewFits(a) && launchAttentionFew<T, D, WARPS, STAGES_OF_FEW>(a, stream)) return true;
+  // Where a multiprocessor has at most one item, its latency counts: more tiles are under way, in one block. So it is for very many that
+  // are not cut (128 rows of 600 keys: 77.9 µs, 81.7 in two blocks), but not for a few long ones (16 of 3,072: 65 µs, 60 in two blocks).
+  const int64_t items = a.rows * a.groups * 128, multiprocessors = static_cast<int64_t>(multiprocessorsOfDevice()) * D;
+  const bool isFew = items <= multiprocessors;
+  if (isFew && fewFits(a) && attendFew<T, D, WARPS>(a, stream)) return true;
   // Two blocks fit on a multiprocessor. Up to two such turns, dealing costs more than it saves: µs of 32, 48 and 64 rows 13.3, 22.8 and
   // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
   const bool isTwoTurns = a.rows * a.groups <= 4 * static_cast<int64_t>(multiprocessorsOfDevice());
-  if (!isFew && isTwoTurns && fewFits(a) && launchAttentionFew<T, D, WARPS, STAGES>(a, stream)) return true;
-  if (isFew && launchAttentionRows<T, D, WARPS, STAGES_OF_FEW, 1, kChunk, kLone>(a, stream)) return true;
+  if (!isFew && isTwoTurns && fewFits(a) && launchAttentionFew<T, D, WARPS, 1, 64, false>(a, stream)) return true;
+  const bool inOneBlock = items * a.mostChunks <= multiprocessors || (D == 128 && a.mostChunks == 1 && items >= 6 * multiprocessors);
+  if (inOneBlock && launchAttentionRows<T, D, WARPS, STAGES_OF_FEW, 1, kChunk, kLone>(a, stream)) return true;
   if (launchAttentionRows<T, D, WARPS, STAGES, BLOCKS, kChunk, kLone>(a, stream)) return true;
   if constexpr (STAGES > 1 && D > 128) return launchAttentionRows<T, D, WARPS, 1, BLOCKS, kChunk, kLone>(a, stream);
   return false;

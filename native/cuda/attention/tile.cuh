@@ -47,6 +47,17 @@ __device__ inline void copyTile(T* to, const T* keys, const T* values, int64_t s
   }
 }
 
+/** A warp puts the new token's k and v, `newest` [2, D], into a row of a tile. */
+template <typename T, int D>
+__device__ inline void putIntoTile(T* tile, int row, const T* newest) {
+  constexpr int kPieces = Tile<D>::kPieces;
+  for (int i = threadIdx.x % 32; i < 2 * kPieces; i += 32) {
+    const int piece = i % kPieces, ofValues = i / kPieces;
+    *reinterpret_cast<uint4*>(tile + ofValues * Tile<D>::kNumbers + Tile<D>::at(row, piece)) =
+        *reinterpret_cast<const uint4*>(newest + ofValues * D + piece * 8);
+  }
+}
+
 /**
  * A warp's attention over tiles, for eight columns: query heads of one row or of several. It keeps a running maximum and sum (online
  * softmax); exponents are to base 2.
@@ -131,6 +142,25 @@ struct RunningAttention {
     column += threadIdx.x % 32 / 4;
 #pragma unroll
     for (int i = 0; i < kSteps; i++) column[16 * i] = out[i][j], column[16 * i + 8] = out[i][j + 2];
+  }
+};
+
+/** What warps have found for one head: the largest score, and at one dimension the sums of weights and of weighted values. */
+struct JoinedWarps {
+  float top = -INFINITY, all = 0, result = 0;
+
+  /** Always in the same order. Warp i's peak and total are marks[i * marksApart], its sum is sums[i * sumsApart]. */
+  template <int WARPS>
+  __device__ void join(const float2* marks, int marksApart, const float* sums, int sumsApart) {
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) top = fmaxf(top, marks[i * marksApart].x);
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) {
+      const float2 mark = marks[i * marksApart];
+      const float fade = powerOf2(mark.x - top);
+      all += mark.y * fade;
+      result += sums[i * sumsApart] * fade;
+    }
   }
 };
 
