@@ -237,7 +237,7 @@ void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
   constexpr int64_t kTiles = !FOUR && FORM == Form::Gated ? 4 : 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
   const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
-  launchInRow(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
+  launchInRow<kSharedOfStep>(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
 }
 
 template <bool FOUR>
