@@ -67,7 +67,7 @@ function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow 
     'head.weight': matrix(96, width),
   };
   const settings: Record<string, number> = {
-    ...{ layers, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0, rounded: 0 },
+    ...{ layers, heads, eps: 1e-6, headEps: 1e-6, finalEps: 1e-6, interleaved: 0, fast: 0 },
   };
   for (let i = 0; i < layers; i++) {
     const layer: Record<string, Tensor> = {

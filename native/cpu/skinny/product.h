@@ -20,6 +20,9 @@ struct SkinnyProduct {
 /** A row's sums are added in an order that does not depend on the other rows or the threads. */
 void skinnyProduct(const SkinnyProduct<float>& product);
 
+/** For a single row: on ARM in an order of its own, in which memory is read fastest; elsewhere the same as skinnyProduct. */
+void oneRowProduct(const SkinnyProduct<float>& product);
+
 /** Sums in f32. They are rounded once the bias is added and, where y is added to, once more, as a product and a sum by themselves would be. */
 void skinnyProduct(const SkinnyProduct<c10::BFloat16>& product);
 

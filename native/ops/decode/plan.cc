@@ -83,7 +83,7 @@ DecodePlan planOf(Parts parts) {
   plan.finalEps = parts.number("finalEps");
   plan.heads = static_cast<int64_t>(parts.number("heads"));
   plan.interleaved = parts.number("interleaved") != 0;
-  plan.rounded = parts.number("rounded") != 0;
+  plan.fast = parts.number("fast") != 0;
   const double layers = parts.number("layers");
   TORCH_CHECK(layers >= 1 && layers <= 100000, "a plan has at least one layer");
   for (int64_t i = 0; i < static_cast<int64_t>(layers); i++) {

@@ -76,11 +76,11 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
 }
 
 template <typename T>
-void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[maybe_unused]] bool rounded) {
+void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[maybe_unused]] bool fast) {
   const T* bias = linear.bias.defined() ? linear.bias.data_ptr<T>() : nullptr;
   if constexpr (std::is_same_v<T, float>) {
     if (linear.quantised) {
-      quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add, rounded});
+      quantisedProduct({x.data_ptr<float>(), linear.quantised->rows(), bias, y.data_ptr<float>(), x.size(0), add, fast});
       return;
     }
   }
@@ -93,6 +93,8 @@ void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[
   product.k = linear.weight.size(1);
   product.n = linear.weight.size(0);
   product.add = add;
+  if constexpr (std::is_same_v<T, float>)
+    if (fast && product.m == 1) return oneRowProduct(product);
   skinnyProduct(product);
 }
 
@@ -120,18 +122,18 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     attention.cosines = cosines;
     attention.sines = sines;
     normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.qkv, hidden, qkv, false, plan.rounded);
+    multiplyInto<T>(layer.qkv, hidden, qkv, false, plan.fast);
     attention.qkv = qkv;
     Tensor keys = layer.keys, values = layer.values;
-    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true, plan.rounded);
+    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true, plan.fast);
     normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.up, hidden, inner, false, plan.rounded);
+    multiplyInto<T>(layer.up, hidden, inner, false, plan.fast);
     swigluRows(inner.data_ptr<T>(), active.data_ptr<T>(), x.size(0), active.size(1));
-    multiplyInto<T>(layer.down, active, x, true, plan.rounded);
+    multiplyInto<T>(layer.down, active, x, true, plan.fast);
   }
   normInto<T>(x, plan.finalNorm, plan.finalEps, hidden);
   Tensor logits = at::empty({x.size(0), plan.head.outputs()}, x.options());
-  multiplyInto<T>(plan.head, hidden, logits, false, plan.rounded);
+  multiplyInto<T>(plan.head, hidden, logits, false, plan.fast);
   return logits;
 }
 

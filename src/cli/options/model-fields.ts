@@ -19,7 +19,7 @@ export const deviceField = field(z.string().default('auto'), {
 /** For commands that write text; those that score or train are always exact. */
 export const precisionField = field(z.enum(precisions).default('exact'), {
   description:
-    "exact: log-probs as in training; fast: a quantised model's activations are rounded to 8 bits a block where that is quicker (ARM CPUs), as llama.cpp does",
+    "exact: log-probs as in training; fast: where that is quicker (ARM CPUs), a quantised model's activations are rounded to 8 bits a block, as llama.cpp does, and a single row of float32 is added in another order",
 });
 
 export const modelField = field(z.string(), {

@@ -1,6 +1,7 @@
 /**
  * What fast decoding (`precision: 'fast'`) holds of a quantised model beside its weights: the vocabulary's matrix in 8 bits, and the maxima
- * of blocks of 4 bits as float32, half a bit a weight more. Its steps are limited by the instructions that each weight takes.
+ * of blocks of 4 bits as float32, half a bit a weight more. Its steps are limited by the instructions that each weight takes. Of a model in
+ * plain weights it holds nothing: a single row's sums are added in another order.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
@@ -15,15 +16,16 @@ export class FastWeights {
     this.#decoder = decoder;
   }
 
-  /** Null where rounding activations makes nothing faster: models in plain weights, GPUs, and CPUs that do not multiply digits of 8 bits. */
+  /** Null where nothing would be faster: GPUs, half precision, and quantised models on CPUs that do not multiply digits of 8 bits. */
   static of(decoder: Decoder): FastWeights | null {
     const { device, dtype, quantType } = decoder;
-    if (device !== 'cpu' || dtype !== 'float32' || quantType === null) return null;
-    return aten<boolean>('attune::can_round') ? new FastWeights(decoder) : null;
+    if (device !== 'cpu' || dtype !== 'float32') return null;
+    return quantType === null || aten<boolean>('attune::can_round') ? new FastWeights(decoder) : null;
   }
 
-  /** The head's matrix in 8 bits, made again where the plain one has changed. */
-  head(): QuantisedMatrix {
+  /** A quantised model's head in 8 bits, made again where the plain one has changed; null for a model in plain weights. */
+  head(): QuantisedMatrix | null {
+    if (this.#decoder.quantType === null) return null;
     const { headWeight } = this.#decoder;
     const writes = aten<number>('attune::count_writes', [headWeight]);
     if (this.#head?.of !== headWeight || this.#head.writes !== writes) {

@@ -118,11 +118,12 @@ export function planParts(
   { merged, fast }: PlanCopies = {},
 ): { tensors: Record<string, Tensor>; settings: Record<string, number> } {
   const { spec, weights, layers } = decoder;
+  const head = fast?.head() ?? null;
   const rope = spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
   const tensors: Record<string, Tensor | null | undefined> = {
     embedding: weights.embedding.weight,
     finalNorm: weights.finalNorm.weight,
-    'head.weight': fast ? null : decoder.headWeight,
+    'head.weight': head === null ? decoder.headWeight : null,
     'head.bias': weights.head?.bias,
     tables: cache.tables,
     cos: rope?.cos,
@@ -135,7 +136,7 @@ export function planParts(
     headEps: layers[0]?.weights.qNorm?.eps ?? 0,
     finalEps: weights.finalNorm.eps,
     interleaved: spec.positions.kind === 'rope' && spec.positions.interleaved ? 1 : 0,
-    rounded: fast ? 1 : 0,
+    fast: fast ? 1 : 0,
   };
   const addQuantised = (name: string, matrix: QuantisedMatrix) => {
     for (const [part, tensor] of fast?.tensorsOf(matrix) ?? matrix.tensors()) tensors[`${name}.${part}`] = tensor;
@@ -143,7 +144,7 @@ export function planParts(
     Object.assign(settings, { [`${name}.inputs`]: inputs, [`${name}.block`]: block, [`${name}.parts`]: parts.length });
     for (const [i, rows] of parts.entries()) settings[`${name}.parts.${i}`] = rows;
   };
-  if (fast) addQuantised('head', fast.head());
+  if (head !== null) addQuantised('head', head);
   for (const { index, weights: own } of layers) {
     const at = `layers.${index}.`;
     const matrices: Record<string, Projection> = { qkv: own.qkv, out: own.out, up: own.up, down: own.down };

@@ -84,10 +84,19 @@ describe('precision', () => {
     for (const [i, request] of requests.entries()) expect(await written(model, 'fast', [request])).toEqual([fast[i]]);
   });
 
-  it('changes nothing in a model that is not quantised', async () => {
-    using model = initModel({ ...SHAPE, model_type: 'qwen3' }, { seed: 1 });
-    expect(FastWeights.of(model.decoder)).toBeNull();
+  // 70 wide: rows of w are no multiple of what a step of the sum takes
+  it('adds the sums of a single row of plain weights in another order, and no others', async () => {
+    using model = initModel({ ...SHAPE, hidden_size: 70, intermediate_size: 45, model_type: 'qwen3' }, { seed: 1 });
     expect(await written(model, 'fast')).toEqual(await written(model));
+    const fast = FastWeights.of(model.decoder);
+    const [exact, found] = [{}, { fast }].map((copies) => logprobs(model, [3, 14, 25, 7], copies)) as [
+      number[][],
+      number[][],
+    ];
+    for (const [t, row] of exact.entries())
+      for (const [i, p] of row.entries()) expect((found[t] as number[])[i]).toBeCloseTo(p, 5);
+    using half = initModel({ ...SHAPE, model_type: 'qwen3' }, { seed: 1, dtype: 'bfloat16' });
+    expect(FastWeights.of(half.decoder)).toBeNull();
   });
 
   it('sees a head that has changed, and leaves nothing behind', async () => {
