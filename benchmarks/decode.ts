@@ -10,9 +10,19 @@
 import { parseArgs } from 'node:util';
 import { addLora, initModel, type Model, Sampler } from '../src/models/index.ts';
 import { Random } from '../src/random.ts';
-import { cudaMemory, type DType, emptyCache, resetPeakMemory, synchronize } from '../src/tensor/index.ts';
+import { cudaMemory, emptyCache, resetPeakMemory, synchronize } from '../src/tensor/index.ts';
 import type { Reading } from './run.ts';
-import { LLAMA_1B, LLAMA_15M, LLAMA_316M, QWEN3_4B, QWEN3_8B, QWEN3_06B, QWEN3_17B, randomIds } from './shapes.ts';
+import {
+  dtypeNamed,
+  LLAMA_1B,
+  LLAMA_15M,
+  LLAMA_316M,
+  QWEN3_4B,
+  QWEN3_8B,
+  QWEN3_06B,
+  QWEN3_17B,
+  randomIds,
+} from './shapes.ts';
 
 const shapes = {
   '0.6b': QWEN3_06B,
@@ -82,7 +92,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     using model = initModel(shapes[shape], {
       seed: 0,
       device,
-      ...(values.dtype ? { dtype: values.dtype as DType } : {}),
+      ...(values.dtype ? { dtype: dtypeNamed(values.dtype) } : {}),
     });
     if (kind === 'lora') addLora(model, { r: 16 });
     const work = workOf(kind, Number(count), tokens, cuda ? 128 : 32, shapes[shape].vocab_size);

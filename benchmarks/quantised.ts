@@ -9,6 +9,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { UserError } from '../src/errors.ts';
 import { initModel, type Model, saveModel, weightBytes } from '../src/models/index.ts';
 import { threads } from '../src/tensor/index.ts';
 import { cudaReadings } from './quantised/cuda.ts';
@@ -51,19 +52,25 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   });
   const batches = values.batches.split(',').map(Number);
   const [tokens, repeats] = [Number(values.tokens), Number(values.repeats)];
+  const asked = values.kinds.split(',');
+  const unknown = asked.find((name) => !kinds.some((kind) => kind.name === name));
+  if (unknown !== undefined) throw new UserError(`no kind "${unknown}": ${kinds.map(({ name }) => name).join(', ')}`);
+  if (![...batches, tokens, repeats].every((count) => Number.isInteger(count) && count > 0))
+    throw new UserError('--batches, --tokens and --repeats are whole numbers above zero');
+  if (!/^(cpu|cuda(:\d+)?)$/.test(values.device)) throw new UserError(`no device "${values.device}": cpu or cuda`);
   if (values.device.startsWith('cuda')) {
     yield* cudaReadings(repeats, batches);
     return;
   }
   const shape = shapes[values.shape as keyof typeof shapes];
-  if (shape === undefined) throw new Error(`no shape ${values.shape}: ${Object.keys(shapes).join(', ')}`);
+  if (shape === undefined) throw new UserError(`no shape ${values.shape}: ${Object.keys(shapes).join(', ')}`);
   const folder = mkdtempSync(join(tmpdir(), 'attune-quantised-'));
   const models = new Map<string, Model>();
   const peers = new Map<string, LlamaModel>();
   const peer = values['no-peer'] ? { missing: 'not asked' } : await peerOrNot();
   try {
     const cases: Case[] = [];
-    for (const kind of kinds.filter(({ name }) => values.kinds.split(',').includes(name))) {
+    for (const kind of kinds.filter(({ name }) => asked.includes(name))) {
       const { dtype, quantType, precision, gguf } = kind;
       if ('llama' in peer && !peers.has(gguf)) {
         if (peers.size === 0) {

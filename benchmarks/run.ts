@@ -5,7 +5,7 @@
 import { readdirSync } from 'node:fs';
 // @ts-expect-error plain JavaScript that runs before any types are installed
 import { asksForHelp, openingComment, sayingMistakes } from '../scripts/help.mjs';
-import { nearest } from '../src/errors.ts';
+import { nearest, UserError } from '../src/errors.ts';
 import { speakTo } from '../src/spelling.ts';
 
 /** One line of results: what was measured, and its figures. */
@@ -37,7 +37,11 @@ if (name !== undefined && asksForHelp([name])) {
 } else if (asksForHelp(args)) {
   console.log(openingComment(`${import.meta.dirname}/${name}${extension}`));
 } else {
-  await sayingMistakes(() => measure(name, args));
+  await sayingMistakes(() => measure(name, args)).catch((error: unknown) => {
+    if (!(error instanceof UserError)) throw error;
+    console.error(error.message);
+    process.exitCode = 2;
+  });
 }
 
 async function measure(name: string, args: string[]): Promise<void> {

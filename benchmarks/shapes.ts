@@ -1,4 +1,11 @@
 /** The work that attune and its peers are both given: model shapes and sequence lengths, the same numbers in every program. */
+import { UserError } from '../src/errors.ts';
+
+/** A dtype that models are measured in, by the name that an option gives it. */
+export function dtypeNamed(name: string): 'float32' | 'bfloat16' | 'float16' {
+  if (name === 'float32' || name === 'bfloat16' || name === 'float16') return name;
+  throw new UserError(`--dtype is float32, bfloat16 or float16, not "${name}"`);
+}
 
 /** A Llama of 15M parameters, for CPUs. */
 export const LLAMA_15M = {

@@ -8,10 +8,11 @@
  * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py); grpo16 (16 prompts in
  * place of 2), gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
  */
+import { UserError } from '../src/errors.ts';
 import { emptyCache, threads } from '../src/tensor/index.ts';
 import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
-import { CPU_LENGTHS, GPU_LENGTHS, LLAMA_15M, LLAMA_110M, QWEN3_06B } from './shapes.ts';
+import { CPU_LENGTHS, dtypeNamed, GPU_LENGTHS, LLAMA_15M, LLAMA_110M, QWEN3_06B } from './shapes.ts';
 import { type GrpoMeasured, gapSteps, grpoParts, grpoSteps } from './steps/grpo.ts';
 import { longSteps } from './steps/long.ts';
 import type { Measured, StepWork } from './steps/measured.ts';
@@ -44,8 +45,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   };
   const cuda = option('device', 'cpu').startsWith('cuda');
   const named = shapes[option('shape', cuda ? '0.6b' : '15m') as keyof typeof shapes];
-  if (named === undefined) throw new Error(`--shape is one of ${Object.keys(shapes).join(', ')}`);
-  const shape = { ...named, dtype: option('dtype', named.dtype) };
+  if (named === undefined) throw new UserError(`--shape is one of ${Object.keys(shapes).join(', ')}`);
+  const shape = { ...named, dtype: dtypeNamed(option('dtype', named.dtype)) };
   const names = option('cases', cuda ? Object.keys(cases).join() : 'rm,dpo,dpo_lora,grpo').split(',');
   for (const name of names) {
     const steps = cases[name];

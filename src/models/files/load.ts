@@ -39,6 +39,13 @@ function loadPlainModel(folder: string, options: LoadOptions, hubName?: string):
   const config = readConfig(folder);
   using checkpoint = new Checkpoint(folder);
   const decoder = readDecoder(checkpoint, config, folder, options);
+  const { quantType, dtype, device } = decoder;
+  if (quantType !== null && dtype === 'float16' && device === 'cpu') {
+    decoder.dispose();
+    throw new UserError(
+      `${folder}: a model in ${quantType} has no products in float16 on a CPU. Take float32, which is the fastest there, or bfloat16.`,
+    );
+  }
   const notes = config.attune as ModelNotes | undefined;
   const head = readHead(checkpoint, notes, decoder.device);
   return new Model(decoder, config, head, folder, hubName);

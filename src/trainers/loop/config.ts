@@ -11,6 +11,7 @@ import type { ResolvedRun } from '../../runs/resume.ts';
 import { createRun, followRun, type RunOptions } from '../../runs/run.ts';
 import { bestOptions, type Judged } from './best.ts';
 import type { LoopOptions } from './loop.ts';
+import { checkSameParameters } from './same-parameters.ts';
 
 export { evalName } from './best.ts';
 
@@ -26,6 +27,7 @@ export async function startRun<S extends ConfigSchema>(
 ) {
   const config = resolved.config as unknown as TrainingConfig;
   const { resume } = resolved;
+  if (resume) checkSameParameters(resume.path, savedConfig(schema, resolved.config));
   const world = await joinWorld();
   if (!world.isFirst) return followRun(await followed(await world.share<RunStart>(nowhere), resume?.step), command);
   const run = await createRun({
