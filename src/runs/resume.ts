@@ -13,6 +13,7 @@ import { type ConfigSchema, camelCase, defaultValue } from './config/fields.ts';
 import { refuseUnread } from './config/unread.ts';
 import { readJson } from './json-files.ts';
 import { heldError, lockHolder } from './lock.ts';
+import { checkSamePlace } from './same-place.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
   resume?: FoundCheckpoint;
@@ -32,6 +33,7 @@ export async function resolveRun<S extends ConfigSchema>(
 ): Promise<ResolvedRun<S>> {
   const resolved = await resolvedWith(schema, flags, command);
   if (command === undefined) return resolved;
+  if (resolved.resume) checkSamePlace(schema, resolved, resolved.resume);
   refuseUnread(schema, resolved);
   return { ...resolved, command };
 }

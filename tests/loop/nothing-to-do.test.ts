@@ -60,6 +60,19 @@ it('a finished run is left as it is, and the way to extend it is said', async ()
   expect(final()).toBeGreaterThan(before.final);
 });
 
+it('another place for a run that goes on is a mistake', async () => {
+  const { code, err } = await attune(
+    'train',
+    'preference',
+    '--resume-from',
+    run,
+    '--output-dir',
+    join(folder, 'other'),
+  );
+  expect(code).toBe(2);
+  expect(err).toContain('--output-dir: has no effect here: a resumed run goes on in its own folder');
+});
+
 it("a pipeline's run is resumed by its pipeline", async () => {
   const file = join(run, 'run.json');
   writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), command: 'train pipeline' }));

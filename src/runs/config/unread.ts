@@ -111,7 +111,7 @@ const offValues: readonly unknown[] = [undefined, false, 0, -1];
  * Whether a person gave it, and gave it a value that asks for something: false, 0 and −1 are how options are switched
  * off.
  */
-function isGiven(schema: ConfigSchema, name: string, value: unknown, source: string): boolean {
+export function isGiven(schema: ConfigSchema, name: string, value: unknown, source: string): boolean {
   if (source === 'default' || source === 'the checkpoint' || offValues.includes(value)) return false;
   if (source === 'command line') return true;
   const usual = defaultValue(schema.shape[name] as z.ZodType);
