@@ -41,7 +41,7 @@ export function register(program: Command): void {
   command.addHelpText(
     'after',
     `
-A model is a folder, a run, a checkpoint, an adapter or a name on the hub. Text from a pipe is answered line by line.
+A model is a folder, a run, a checkpoint, an adapter or a name on the hub. Text from a pipe is answered line by line; the exit code is 1 if a line failed.
 
 Examples:
   attune chat models/tiny
@@ -76,11 +76,13 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
   stack.defer(() => scorer?.dispose?.());
   const screen = new Screen();
   stack.defer(() => screen.close());
-  await chat({
+  const failed = await chat({
     models: models as [ChatModel],
     conversation: new Conversation({ ...(system === undefined ? {} : { system }), temperature, maxTokens, seed }),
     screen,
     ...(scorer === undefined ? {} : { scorer }),
     votes: config.votes,
   });
+  // On a terminal people have read why, and went on; a script learns it by the exit code.
+  if (failed > 0 && !screen.terminal) process.exitCode = 1;
 }

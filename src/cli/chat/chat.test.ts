@@ -39,14 +39,14 @@ async function type(lines: string[], more: Partial<ChatOptions> = {}) {
   const conversation = new Conversation({ temperature: 0, maxTokens: 64, seed: 1 });
   input.end(lines.map((line) => `${line}\n`).join(''));
   const models = [{ name: 'tiny', model }] as const;
-  await chat({
+  const failed = await chat({
     models,
     conversation,
     screen: new Screen({ input, output }),
     votes: join(folder, 'votes.jsonl'),
     ...more,
   });
-  return { shown, conversation };
+  return { shown, conversation, failed };
 }
 
 const question = 'Spell "abu" backward. Answer with one word.';
@@ -90,6 +90,14 @@ describe('a chat with one model', () => {
     const loaded = await type([`/load ${file}`, '/load nowhere.json']);
     expect(loaded.conversation.turns).toHaveLength(2);
     expect(loaded.shown).toContain('cannot be read as a conversation');
+  });
+
+  it('counts what failed, and forgets a question that could not be answered', async () => {
+    const tooLong = 'abu '.repeat(1024);
+    const { shown, conversation, failed } = await type([tooLong, question, '/temperature 9']);
+    expect(failed).toBe(2);
+    expect(shown).toMatch(/The conversation has \d+ tokens; the model reads 1024 positions\. \/clear/);
+    expect(conversation.turns).toMatchObject([{ role: 'user', content: question }, { role: 'assistant' }]);
   });
 
   it('a message may begin with a slash', () => {
@@ -192,5 +200,15 @@ describe('the command', () => {
     expect(status, stderr).toBe(0);
     expect(stdout).toContain('<answer>');
     expect(stdout + stderr).toMatch(/score -?\d+\.\d+/);
+  });
+
+  it('ends with exit code 1 if a line of a pipe failed, and says why on standard error', () => {
+    const args = ['bin/attune.mjs', 'chat', tiny, '--temperature', '0'];
+    const input = `/temperature 9\n${question}\n`;
+    const { stdout, stderr, status } = spawnSync(process.execPath, args, { cwd: root, input, encoding: 'utf8' });
+    expect(status, stderr).toBe(1);
+    expect(stderr).toContain('/temperature takes a number');
+    expect(stdout).not.toContain('/temperature takes');
+    expect(stdout).toContain('<answer>');
   });
 });

@@ -25,26 +25,28 @@ export interface ChatOptions {
   votes: string;
 }
 
-export async function chat(options: ChatOptions): Promise<void> {
+/** Chats until the end of the input. Returns how many messages and commands failed. */
+export async function chat(options: ChatOptions): Promise<number> {
   const { screen, conversation, models } = options;
   if (screen.terminal) {
     const who = models.length === 1 ? models[0].name : 'two models, blind';
     screen.note(`${who}. /help lists the commands; a line that ends in \\ goes on, """ begins and ends several lines.`);
   }
-  for (;;) {
+  for (let failed = 0; ; ) {
     const text = await screen.ask('you> ');
-    if (text === undefined) return;
+    if (text === undefined) return failed;
     if (text.trim() === '') continue;
     try {
       const command = parseCommand(text);
-      if (command?.name === '/exit') return;
+      if (command?.name === '/exit') return failed;
       if (command === undefined) {
         conversation.ask(text.replace(/^\/\//, '/'));
         await answer(options);
       } else await run(options, command.name, command.rest);
     } catch (error) {
       if (!(error instanceof AttuneError) && !isFileError(error)) throw error;
-      screen.note((error as Error).message);
+      screen.failure((error as Error).message);
+      failed++;
     }
   }
 }
@@ -75,9 +77,15 @@ async function run(options: ChatOptions, name: string, rest: string): Promise<vo
 }
 
 async function answer(options: ChatOptions): Promise<void> {
-  const { models } = options;
-  if (models.length === 1) await answerAlone(options, models[0]);
-  else await answerBlind(options, models);
+  const { models, conversation } = options;
+  try {
+    if (models.length === 1) await answerAlone(options, models[0]);
+    else await answerBlind(options, models);
+  } catch (error) {
+    // Left in the conversation, a question that cannot be answered would make every later one fail.
+    conversation.unask();
+    throw error;
+  }
 }
 
 async function answerAlone(options: ChatOptions, { model }: ChatModel): Promise<void> {
@@ -89,7 +97,8 @@ async function answerAlone(options: ChatOptions, { model }: ChatModel): Promise<
   }
   conversation.answer(written.text);
   const about = [`${written.ids.length} tokens, ${Math.round(written.ids.length / written.seconds)}/s`];
-  if (written.finish === 'length') about.push('cut at /max-tokens');
+  if (written.finish === 'length')
+    about.push(written.ids.length < conversation.settings.maxTokens ? 'the model reads no more' : 'cut at /max-tokens');
   if (written.finish === 'cancelled') about.push('stopped');
   if (scorer !== undefined) about.push(`score ${(await scoreOf(scorer, conversation)).toFixed(3)}`);
   screen.note(about.join(' · '));

@@ -81,12 +81,21 @@ export class Conversation {
   }
 }
 
-/** Streams a response of a model to the conversation as it stands; the same seed gives the same response. */
+/**
+ * Streams a response of a model to the conversation as it stands; the same seed gives the same response. It ends with the positions
+ * that the model reads: past them models are untrained, and some fail.
+ */
 export async function* streamResponse(
   model: LanguageModel,
   { messages, settings }: Conversation,
   signal: AbortSignal,
 ): AsyncGenerator<string, TextResponse, void> {
   const { temperature, maxTokens, seed } = settings;
-  return yield* model.stream({ messages, temperature, seed, maxNewTokens: maxTokens, signal });
+  const { maxPositions } = model.model.decoder.spec;
+  const room = maxPositions - model.promptIds({ messages }).length;
+  if (room < 1)
+    throw new UserError(
+      `The conversation has ${maxPositions - room} tokens; the model reads ${maxPositions} positions. /clear begins anew.`,
+    );
+  return yield* model.stream({ messages, temperature, seed, maxNewTokens: Math.min(maxTokens, room), signal });
 }

@@ -10,11 +10,14 @@ import { visible } from '../terminal/print.ts';
 export interface ScreenOptions {
   input?: Readable & { isTTY?: boolean };
   output?: Writable & { isTTY?: boolean };
+  /** Where failures are told that nobody sits in front of; standard error beside standard output. */
+  errors?: Writable;
 }
 
 export class Screen {
   readonly terminal: boolean;
   readonly #output: Writable;
+  readonly #errors: Writable;
   readonly #lines: Interface;
   readonly #waiting: string[] = [];
   #wake: (() => void) | undefined;
@@ -23,9 +26,10 @@ export class Screen {
   onInterrupt: () => boolean = () => false;
   #interrupts = 0;
 
-  constructor({ input = process.stdin, output = process.stdout }: ScreenOptions = {}) {
+  constructor({ input = process.stdin, output = process.stdout, errors }: ScreenOptions = {}) {
     this.terminal = Boolean(input.isTTY && output.isTTY);
     this.#output = output;
+    this.#errors = errors ?? (output === process.stdout && !this.terminal ? process.stderr : output);
     this.#lines = createInterface({
       input,
       output: this.terminal ? output : undefined,
@@ -68,6 +72,11 @@ export class Screen {
   /** A remark about the chat, not part of it. */
   note(text: string): void {
     this.#styled(`${text}\n`, '2');
+  }
+  /** Why a message got no response, or a command did nothing. */
+  failure(text: string): void {
+    if (this.#errors === this.#output) this.note(text);
+    else this.#errors.write(visible(`${text}\n`));
   }
   part({ text, thinking }: Part): void {
     if (thinking) this.#styled(text, '2;3');
