@@ -8,7 +8,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
-import { precisionField } from './options/model-fields.ts';
+import { precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 
@@ -29,7 +29,7 @@ const schema = z.object({
   dtype: field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
     description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
   }),
-  quantType: field(z.enum(['int8', 'int4']).optional(), { description: 'hold the weights in 8 or 4 bits' }),
+  quantType: quantTypeField,
   precision: precisionField,
 });
 

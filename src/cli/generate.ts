@@ -10,7 +10,14 @@ import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler
 import { field, withRules } from '../runs/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
-import { deviceField, dtypeField, modelField, precisionField, tokenizerField } from './options/model-fields.ts';
+import {
+  deviceField,
+  dtypeField,
+  modelField,
+  precisionField,
+  quantTypeField,
+  tokenizerField,
+} from './options/model-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
 import { print, printJson, printPart, tell } from './terminal/print.ts';
@@ -24,6 +31,7 @@ const options = z.object({
   tokenizer: tokenizerField,
   dtype: dtypeField,
   device: deviceField,
+  quantType: quantTypeField,
   precision: precisionField,
   prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
   ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
@@ -90,6 +98,7 @@ export function register(program: Command): void {
     examples: [
       'attune generate models/tiny --chat --prompt "What is 4 + 5?" --temperature 0.8 --samples 3',
       'attune generate checkpoints/grpo/run --prompt "Once upon a time" --stop "." "!"',
+      'attune generate models/tiny --prompt "Once upon a time" --quant-type int4 --precision fast',
     ],
     run: generate,
   });
@@ -101,7 +110,13 @@ async function generate(config: Config): Promise<void> {
   const progress = consoleProgress();
   const tokenizer = await tokenizerOf(config, progress);
   const device = deviceOf(config.device);
-  using model = await loadModel(config.model, { device, dtype: dtypeOf(config.dtype, device), progress });
+  const { quantType } = config;
+  using model = await loadModel(config.model, {
+    device,
+    dtype: dtypeOf(config.dtype, device),
+    ...(quantType === undefined ? {} : { quantType }),
+    progress,
+  });
   noteRewardModel(config.model, model);
   const prompt = promptIds(config, tokenizer);
   const vocabulary = model.decoder.spec.vocabSize;

@@ -7,7 +7,7 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
-import { precisionField } from './options/model-fields.ts';
+import { precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
@@ -40,7 +40,7 @@ const schema = z.object({
   dtype: field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
     description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
   }),
-  quantType: field(z.enum(['int8', 'int4']).optional(), { description: 'hold the weights in 8 or 4 bits' }),
+  quantType: quantTypeField,
   precision: precisionField,
   logPrompts: field(z.boolean().default(false), { description: 'write whole requests to the log, prompts included' }),
   quiet: field(z.boolean().default(false), { description: 'no line per request' }),

@@ -31,6 +31,10 @@ walkCommand(['generate'], generateSchema, {
     ),
     dtype: changes('bfloat16'),
     device: fails('cuda:99', /cuda/i),
+    quantType: [
+      changes('int4'),
+      fails('int4', /its weights are int8 already and cannot become int4/, () => ({ model: at('quantised') })),
+    ],
     precision: [
       fails('quick', /exact.*fast/),
       // what is not faster is left as it is

@@ -1,6 +1,6 @@
 /** Fields of commands that use a model without training it. */
 import { z } from 'zod';
-import { precisions } from '../../models/index.ts';
+import { precisions, quantTypes } from '../../models/index.ts';
 import { field } from '../../runs/index.ts';
 
 const group = 'Model';
@@ -14,6 +14,11 @@ export const dtypeField = field(z.enum(['auto', 'float32', 'bfloat16', 'float16'
 export const deviceField = field(z.string().default('auto'), {
   description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
   group,
+});
+
+/** For commands that write text with a model as it is; a model that is saved in 8 or 4 bits needs no option. */
+export const quantTypeField = field(z.enum(quantTypes).optional(), {
+  description: 'hold the weights in 8 or 4 bits',
 });
 
 /** For commands that write text; those that score or train are always exact. */
