@@ -319,6 +319,12 @@ describe('sizes that take no memory and no end of time', () => {
   });
 });
 
+/**
+ * Operators that make a list as long as an argument says. AddressSanitizer ends the process where `new` finds no memory (10^15 entries)
+ * in place of throwing.
+ */
+const tooLarge = process.env.ATTUNE_SANITIZE === '1' ? 'aten::unsafe_chunk,aten::tensor_split.sections' : '';
+
 describe('fuzz', () => {
   it.each([1, 2])('every operator with random arguments, or a refusal (seed %i)', (seed) => {
     const log = join(folder, `log-${seed}`);
@@ -342,8 +348,9 @@ describe('fuzz', () => {
 
   it('the direct way to an operator gives what the boxed one gives, refusals included', () => {
     const log = join(folder, 'log-compare');
-    const result = runFile('src/tensor/fuzz.test-support', '1', log, '10', '', '', 'compare');
-    expect(result.signal, `crashed in ${readFileSync(log, 'utf8').trim()}: ${result.stderr}`).toBeNull();
+    const result = runFile('src/tensor/fuzz.test-support', '1', log, '10', tooLarge, '', 'compare');
+    const crashed = `crashed in ${readFileSync(log, 'utf8').trim()}: ${result.stderr}`;
+    expect({ signal: result.signal, status: result.status }, crashed).toEqual({ signal: null, status: 0 });
     const report = JSON.parse(result.stdout) as {
       calls: number;
       succeeded: number;
