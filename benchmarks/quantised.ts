@@ -1,7 +1,7 @@
 /**
  * Decoding from 8 and 4 bits: `npm run bench -- quantised [--shape 316m|1b|15m] [--kinds f32,f32-fast,bf16,int8,int8-fast,int4,int4-fast]
  * [--batches 1,16] [--tokens 24] [--repeats 3] [--no-peer]`. On the CPU a Llama in f32, bf16, int8 and int4, the last two exact and with
- * `precision: 'fast'`, beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0; all take their rounds in turn.
+ * `precision: 'fast'` (whose `weightsMiB` has what it holds besides), beside llama.cpp with the same weights in f32, bf16, q8_0 and q4_0; all take their rounds in turn.
  * With `--device cuda` Qwen3-8B's shape beside bf16, a step of DPO on adapters and the scoring of 64
  * responses. Random weights.
  */
@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { UserError } from '../src/errors.ts';
+import { FastWeights } from '../src/models/decoder/fast-weights.ts';
 import { initModel, type Model, saveModel, weightBytes } from '../src/models/index.ts';
 import { threads } from '../src/tensor/index.ts';
 import { cudaReadings } from './quantised/cuda.ts';
@@ -100,7 +101,9 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     for (const { kind, batch, ours, peer } of cases) {
       const rate = ours.tokensPerSecond;
       const plain = cases.find((other) => other.kind.name === 'f32' && other.batch === batch);
-      const bytes = weightBytes(models.get(kind.gguf) as Model, kind.dtype, kind.quantType);
+      const model = models.get(kind.gguf) as Model;
+      const beside = kind.precision === 'fast' ? (FastWeights.of(model.decoder)?.bytes ?? 0) : 0;
+      const bytes = weightBytes(model, kind.dtype, kind.quantType) + beside;
       yield {
         name: `${kind.name}, batch ${batch}`,
         tokensPerSecond: round(rate),

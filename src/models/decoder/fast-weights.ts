@@ -4,6 +4,7 @@
  * plain weights it holds nothing: a single row's sums are added in another order.
  */
 import { QuantisedMatrix } from '../../nn/index.ts';
+import { quantisedBytes } from '../../nn/quantised.ts';
 import { aten, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import type { Decoder } from './decoder.ts';
 
@@ -46,6 +47,16 @@ export class FastWeights {
     }
     const kept = tensors.filter(([name]) => name === 'codes' || name === 'levels');
     return [...kept, ['scales', maxima]];
+  }
+
+  /** Bytes that it holds beside the model's weights once a plan is made of it. */
+  get bytes(): number {
+    const { headWeight, quantType } = this.#decoder;
+    if (quantType === null) return 0;
+    let maxima = 0;
+    for (const { quantised } of this.#decoder.projections())
+      if (quantised?.type === 'int4') maxima += new Map(quantised.tensors()).get('scales')?.numel ?? 0;
+    return quantisedBytes([headWeight.size(0)], headWeight.size(1), 'int8') + 4 * maxima;
   }
 
   dispose(): void {

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { settledTensors } from '../../../tests/support/settled-tensors.ts';
 import { UserError } from '../../errors.ts';
+import type { QuantisedMatrix } from '../../nn/index.ts';
 import { aten, noGrad, scope, tensor } from '../../tensor/index.ts';
 import { FastWeights } from '../decoder/fast-weights.ts';
 import { initModel, loadModel, type Model, type Precision, quantTypes, Sampler } from '../index.ts';
@@ -82,6 +83,23 @@ describe('precision', () => {
     else expect(fast).toEqual(exact);
     // the neighbours do not matter
     for (const [i, request] of requests.entries()) expect(await written(model, 'fast', [request])).toEqual([fast[i]]);
+  });
+
+  it.each(quantTypes)('knows what it holds beside the weights before it does: %s', async (quantType) => {
+    using model = await loadModel(tiny, { quantType, dtype: 'float32' });
+    const fast = FastWeights.of(model.decoder);
+    expect(fast !== null).toBe(rounds);
+    if (fast === null) return;
+    const told = fast.bytes;
+    const matrices = [...model.decoder.projections()].map(({ quantised }) => quantised as QuantisedMatrix);
+    const made = matrices.flatMap((matrix) => {
+      const known = new Set([...matrix.tensors()].map(([, each]) => each));
+      return fast.tensorsOf(matrix).filter(([, each]) => !known.has(each));
+    });
+    const maxima = made.reduce((sum, [, { numel }]) => sum + 4 * numel, 0);
+    expect(told).toBe((fast.head()?.bytes ?? 0) + maxima);
+    expect(maxima > 0).toBe(quantType === 'int4');
+    fast.dispose();
   });
 
   // 70 wide: rows of w are no multiple of what a step of the sum takes
