@@ -19,6 +19,16 @@ it('names the option that would make other parameters, and both values', () => {
   expect(check({ lora: false })).toThrow(/with --lora false/);
 });
 
+it('knows that a base without a quantised type is a plain one', () => {
+  expect(check({ quant_type: 'int4' })).toThrow(
+    /with --quant-type int4: it was trained with none\. Leave --quant-type out/,
+  );
+  expect(check({ quant_type: 'int4' }, { ...before, quant_type: 'int8' })).toThrow(/it was trained with int8/);
+  expect(check({ quant_type: 'int4' }, { ...before, quant_type: 'int4' })).not.toThrow();
+  // without them the family decides, perhaps on the same
+  expect(check({ lora_target_modules: ['q_proj'] })).not.toThrow();
+});
+
 it('takes a dtype by what it means on the device', () => {
   const auto = { dtype: 'auto', device: 'cpu' };
   expect(check({ dtype: 'float32' }, auto)).not.toThrow();

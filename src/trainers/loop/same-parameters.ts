@@ -9,6 +9,8 @@ type Saved = Record<string, unknown>;
 
 /** Options that decide which parameters there are and how they are held, as configs are saved. */
 const deciding = ['dtype', 'lora', 'quant_type', 'lora_r', 'lora_target_modules', 'lora_bias', 'use_dora'];
+/** What a config means that does not have an option; one that is not here is then left to the model's family. */
+const unsaid: Saved = { quant_type: 'none' };
 
 /** Compares the checkpoint's config with that of now; a run is opened, and what it has written set aside, only after this. */
 export function checkSameParameters(checkpoint: string, now: Saved): void {
@@ -16,14 +18,19 @@ export function checkSameParameters(checkpoint: string, now: Saved): void {
   if (before === undefined) return;
   const isLora = Boolean(before.lora) && Boolean(now.lora);
   for (const name of deciding) {
-    if (!(name in before) || !(name in now) || (name.startsWith('lora_') && !isLora)) continue;
-    const [was, is] = [before, now].map((config) => (name === 'dtype' ? heldAs(config) : config[name]));
+    if (name.startsWith('lora_') && !isLora) continue;
+    const [was, is] = [before, now].map((config) => valueIn(config, name));
     if (was === undefined || is === undefined || JSON.stringify(was) === JSON.stringify(is)) continue;
     const option = `--${name.replaceAll('_', '-')}`;
     throw new UserError(
       `Cannot resume from ${checkpoint} with ${option} ${is}: it was trained with ${was}. Leave ${option} out to go on, or start a new run from it with --model ${checkpoint}.`,
     );
   }
+}
+
+function valueIn(config: Saved, name: string): unknown {
+  if (!(name in config)) return unsaid[name];
+  return name === 'dtype' ? heldAs(config) : config[name];
 }
 
 /** The dtype that a config's weights are held in. */
