@@ -11,6 +11,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { freePort } from '../src/dist/meeting.ts';
+import { rankBytes } from '../src/dist/shard/memory.ts';
+import type { Shard } from '../src/dist/shard/optimizer.ts';
 import { joinWorld } from '../src/dist/world.ts';
 import { native } from '../src/tensor/engine/native.ts';
 import { trainSft } from '../src/trainers/sft/sft.ts';
@@ -128,24 +130,22 @@ async function measure(values: Values, folder: string): Promise<void> {
   }
 }
 
-/** Bytes of weights, gradients and state on each rank (docs/distributed.md) with Gloo; activations come on top. */
+/** Bytes of weights, gradients and state on each rank; activations come on top. */
 function predicted({ shard, lora }: Values, ranks: number, { parameters, trained, ...sizes }: Measured): number {
   const { block, rest, large } = sizes;
-  // Adapters are f32: no masters, and their buckets are small.
-  const state = (lora ? 8 : 12) * trained;
-  const gradients = (lora ? 4 : 2) * trained;
-  const isFull = shard === 'full' && ranks > 1;
-  const isDealt = shard !== 'none' && ranks > 1;
-  const weights = isFull ? (2 * parameters) / ranks + 2 * rest : 2 * parameters;
-  if (lora) return weights + (isFull ? 4 * block : 0) + gradients + (isDealt ? state / ranks : state);
-  if (ranks === 1) return weights + gradients + state;
-  if (!isDealt) return weights + gradients + state + 2 * large;
-  // The embedding travels last: in f32, and once more where Gloo receives what is added up.
-  const sums = (4 * trained) / ranks;
-  const travelling = 8 * large;
-  if (!isFull) return weights + state / ranks + Math.max(gradients, sums + travelling);
-  // Before that two blocks of weights, one's gradients, and three blocks in f32.
-  return weights + state / ranks + sums + Math.max(18 * block, travelling);
+  const { weights, optimizer } = rankBytes(
+    {
+      weights: { whole: 2 * parameters, block: 2 * block, rest: 2 * rest },
+      trained,
+      trainedSize: lora ? 4 : 2,
+      block,
+      largest: large,
+      isAdapter: lora,
+    },
+    shard as Shard,
+    ranks,
+  );
+  return weights + optimizer;
 }
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {

@@ -93,7 +93,7 @@ export async function launchCommand(
     );
   const masterPort = flags.masterPort === undefined ? undefined : whole('--master-port', flags.masterPort, 1, 65535);
   for (const line of crowdNotes(nproc)) tell(line);
-  if (isDryRun(command)) return runOnce(command);
+  if (isDryRun(command)) return runOnce(command, nproc * nnodes);
   const addresses = await addressesOf(flags.masterAddr, { patienceMs: isPod ? 1000 * startSeconds(process.env) : 0 });
   if (nnodes === 1) checkIsHere(flags.masterAddr, addresses);
   if (nodeRank === 0 && masterPort !== undefined) checkPort(masterPort);
@@ -185,13 +185,14 @@ const attuneWith = (args: readonly string[]) => [
 
 const isDryRun = (command: readonly string[]) => command.some((arg) => /^--dry[-_]run(=true)?$/.test(arg));
 
-/** A plan is the same for every process: one is asked. */
-async function runOnce(command: readonly string[]): Promise<number> {
+/** A plan is the same for every process: one is asked, and told how many there shall be. */
+async function runOnce(command: readonly string[], ranks: number): Promise<number> {
   using interrupt = onInterrupt();
   const { code, mistake, failure } = await launchRanks({
     ...{ nproc: 1, nnodes: 1, nodeRank: 0, masterAddr: launchDefaults.masterAddr },
     ...{ endSeconds: Number(launchDefaults.timeout), hangSeconds: 0 },
     command: attuneWith(command),
+    env: { ATTUNE_PLANNED_RANKS: String(ranks) },
     tell,
     signal: interrupt.signal,
   });

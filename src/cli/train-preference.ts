@@ -17,7 +17,7 @@ export const preferenceVerb: TrainVerb<typeof preferenceSchema> = {
     const { algorithm } = configuredLoss(config);
     const data = await openPreferences(config, algorithm, options);
     try {
-      return describePlan(await preferencePlan(config, algorithm, data, options.progress));
+      return describePlan(await preferencePlan(config, algorithm, data, { progress: options.progress }));
     } finally {
       await data.close();
     }

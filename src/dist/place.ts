@@ -76,6 +76,10 @@ export const isPod = (env: Environment): boolean =>
   env.LOCAL_RANK === undefined &&
   (env.PET_NNODES !== undefined || (env.RANK !== undefined && env.WORLD_SIZE !== undefined));
 
+/** How many ranks a plan (`--dry-run`) is for: `attune launch` asks one process, and tells it. */
+export const plannedRanks = (env: Environment): number =>
+  env.ATTUNE_PLANNED_RANKS === undefined ? (readPlace(env)?.size ?? 1) : count(env, 'ATTUNE_PLANNED_RANKS');
+
 /** Seconds to wait for all ranks at the start. */
 export const startSeconds = (env: Environment): number => seconds(env.ATTUNE_DIST_START, 300);
 

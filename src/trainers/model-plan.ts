@@ -1,18 +1,29 @@
 /** The model that a config names, from its config.json alone: how large it is, how long its sequences may be, its memory. */
 import { existsSync } from 'node:fs';
+import { plannedRanks } from '../dist/place.ts';
+import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { readConfig } from '../models/files/decoder.ts';
 import { baseOfAdapter } from '../models/files/tokenizer.ts';
 import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
-import { deviceOf, dtypeOf, initModel, type MemoryEstimate, type QuantType, trainingMemory } from '../models/index.ts';
+import {
+  deviceOf,
+  dtypeOf,
+  initModel,
+  type MemoryEstimate,
+  type QuantType,
+  trainingMemory,
+  weightBytes,
+} from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
 import { spelled } from '../spelling.ts';
 import type { Device } from '../tensor/index.ts';
+import { rankMemory } from './rank-memory.ts';
 import { checkQlora, loraOptions, type ModelConfig } from './setup.ts';
 
-export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean };
+export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean; shard?: Shard };
 
 export interface ModelPlan {
   model: { name: string; family: string; dtype: string; device: Device };
@@ -23,6 +34,17 @@ export interface ModelPlan {
   cacheBytes(responses: number, length: number, slots?: number): number;
   /** What it takes in all with the base of the adapters held in each way; null without adapters. */
   choices: Record<'plain' | QuantType, number> | null;
+  /** Several ranks, each with this memory; null for one. */
+  ranks: RankPlan | null;
+}
+
+export interface RankPlan {
+  count: number;
+  shard: Shard;
+  /** What each takes in all with each mode of `--shard`. */
+  choices: Record<Shard, number>;
+  /** Bytes of the whole weights, which `--shard full` needs while it samples, evaluates or saves. */
+  wholeBytes: number;
 }
 
 export interface PlanOptions {
@@ -30,13 +52,15 @@ export interface PlanOptions {
   /** A reference model of the same size is also in memory. */
   secondCopy?: boolean;
   referenceQuantType?: QuantType;
+  /** Ranks that train together; as many as the environment says unless given. */
+  ranks?: number;
 }
 
 /** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
 export async function modelPlan(
   config: PlannedModel,
   tokens: number,
-  { progress, secondCopy = false, referenceQuantType }: PlanOptions = {},
+  { progress, secondCopy = false, referenceQuantType, ranks = plannedRanks(process.env) }: PlanOptions = {},
 ): Promise<ModelPlan> {
   checkQlora(config);
   const device = deviceOf(config.device);
@@ -44,28 +68,32 @@ export async function modelPlan(
   const described = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
   const lora = config.lora ? loraOptions(config) : null;
-  const checkpointing = config.gradientCheckpointing;
   const stored = configQuantType(described);
-  const memory = (quantType?: QuantType) =>
-    trainingMemory(model, {
-      dtype,
-      device,
-      lora,
-      quantType,
-      secondCopy,
-      referenceQuantType,
-      tokens,
-      checkpointing,
-    });
-  const total = (quantType?: QuantType) => memory(quantType).totalBytes;
+  const memory = (quantType?: QuantType, shard: Shard = config.shard ?? 'none') => {
+    // With weights that are dealt, blocks run again in backward.
+    const checkpointing = config.gradientCheckpointing || (shard === 'full' && ranks > 1);
+    const options = { dtype, device, lora, quantType, secondCopy, referenceQuantType, tokens, checkpointing };
+    return rankMemory(model, trainingMemory(model, options), { dtype, lora, quantType, shard, ranks });
+  };
+  const total = (quantType?: QuantType, shard?: Shard) => memory(quantType, shard).totalBytes;
+  const held = config.quantType ?? stored ?? undefined;
   const { spec } = model.decoder;
   return {
     positions: spec.maxPositions,
     cacheBytes: (responses, length, slots = mostSlots(spec, length, { dtype, device })) =>
       cacheBytes(spec, { blocks: Math.min(slots, responses) * blocksFor(length) }, { dtype, device }),
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
-    memory: memory(config.quantType ?? stored ?? undefined),
+    memory: memory(held),
     choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },
+    ranks:
+      ranks === 1
+        ? null
+        : {
+            count: ranks,
+            shard: config.shard ?? 'none',
+            choices: { none: total(held, 'none'), optimizer: total(held, 'optimizer'), full: total(held, 'full') },
+            wholeBytes: weightBytes(model, dtype, held),
+          },
   };
 }
 

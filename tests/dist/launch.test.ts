@@ -108,6 +108,9 @@ it.concurrent('asks one process for a plan, however many there shall be', async 
   expect(most).toBe(1);
   expect(planned.said()).toMatch(/^Attention: 99 processes on \d+ cores?: each gets 1 thread, and they take turns/m);
   expect(planned.said()).toMatch(/Steps +4/);
+  expect(planned.said()).toMatch(
+    /Ranks +99, the memory above is that of each: --shard none \S+ MiB, optimizer \S+ MiB, full \S+ MiB$/m,
+  );
 }, 900_000);
 
 it.concurrent('refuses one of two launches that take the same name, as a mistake, and the other is not disturbed', async () => {

@@ -30,6 +30,8 @@ export interface LaunchOptions {
   attempt?: number;
   /** What each rank runs: a program and its arguments. */
   command: readonly string[];
+  /** Variables that its ranks get besides. */
+  env?: Readonly<Record<string, string>>;
   tell: (line: string) => void;
   /** Called with the ranks that those of this machine wait for at the start, and with none when all have come. */
   onWaiting?: (ranks: number[]) => void;
@@ -85,6 +87,7 @@ export async function launchRanks(options: LaunchOptions): Promise<LaunchResult>
       MASTER_PORT: String(port),
       ATTUNE_LAUNCH: id,
       ATTUNE_ATTEMPT: String(options.attempt ?? 0),
+      ...options.env,
     };
     return startRank(rank, options.command, env, tell, (report) => {
       if (report.folder !== undefined) result.folder = report.folder;

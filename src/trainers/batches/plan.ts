@@ -72,6 +72,17 @@ export function describeChoices({ model, choices }: Pick<TrainingPlan, 'model' |
   ];
 }
 
+/** What each of several ranks takes by `--shard`, with these bytes besides training. */
+export function describeRanks({ ranks }: Pick<TrainingPlan, 'ranks'>, more = 0): string[] {
+  if (ranks === null) return [];
+  const { count, shard, choices, wholeBytes } = ranks;
+  const each = Object.entries(choices).map(
+    ([mode, bytes], i) => `${i === 0 ? '--shard ' : ''}${mode} ${gib(bytes + more)}`,
+  );
+  const whole = shard === 'full' ? `; its weights whole, ${gib(wholeBytes)}, while it samples, evaluates or saves` : '';
+  return [`Ranks     ${count}, the memory above is that of each: ${each.join(', ')}${whole}`];
+}
+
 /** A model with fewer positions than --max-length asks for decides. */
 function describeLength({ positions, maxLength = 0 }: TrainingPlan): string[] {
   if (maxLength <= positions) return [];
@@ -91,6 +102,7 @@ export function describePlan(plan: TrainingPlan): string {
     `Model     ${model.name}: ${model.family}, ${number(memory.parameters)} parameters (${number(memory.trainable)} trained), ${model.dtype} on ${model.device}`,
     `Memory    ${describeMemory(memory)}`,
     ...describeChoices(plan),
+    ...describeRanks(plan),
     ...describeLength(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),

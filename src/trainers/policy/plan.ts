@@ -5,7 +5,7 @@ import { resolveModel } from '../../hub/hub.ts';
 import { baseOfAdapter } from '../../models/files/tokenizer.ts';
 import { loadTokenizer } from '../../models/index.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
-import { describeChoices, describeMemory } from '../batches/plan.ts';
+import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
 import { type ModelPlan, modelPlan } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
 import { algorithmOf } from './algorithm-options.ts';
@@ -46,7 +46,9 @@ async function describeReference(config: PolicyConfig): Promise<string> {
 
 /** Keys and values of all responses that are sampled at the same time, each as long as it may become. */
 function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
-  const responses = config.batchSize * config.gradAccum * config.groupSize;
+  // Each rank samples its part of them.
+  const prompts = Math.ceil((config.batchSize * config.gradAccum) / (plan.ranks?.count ?? 1));
+  const responses = prompts * config.groupSize;
   return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config.rolloutSlots);
 }
 
@@ -74,14 +76,16 @@ export async function policyPlan(config: PolicyConfig): Promise<string> {
   });
   const within = promptsWithin(config, planned.positions);
   const { prompts, evaluation } = await openPrompts(within, tokenizer);
+  const cache = cacheBytes(within, planned);
   const updates = options.ppoEpochs * config.nMinibatches;
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
-    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cacheBytes(within, planned) })}${besides(config)}`,
+    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache })}${besides(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
+    ...describeRanks(planned, cache).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
     `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

@@ -1,11 +1,10 @@
 /** The tokenised data of a preference training, and its plan. */
 import type { PreferenceLoss } from '../../algorithms/index.ts';
 import { loadTokenizer } from '../../models/index.ts';
-import type { Progress } from '../../progress.ts';
 import { type TrainingPlan, trainingPlan } from '../batches/plan.ts';
 import { type TokenSets, tokenSets } from '../batches/token-sets.ts';
 import type { TrainerOptions } from '../loop/training-run.ts';
-import { withinPositions } from '../model-plan.ts';
+import { type PlanOptions, withinPositions } from '../model-plan.ts';
 import { openForTraining, sourceOf } from '../setup.ts';
 import type { PreferenceConfig } from './config.ts';
 
@@ -40,10 +39,10 @@ export function preferencePlan(
   config: PreferenceConfig,
   algorithm: PreferenceLoss,
   data: TokenSets,
-  progress?: Progress,
+  options: Pick<PlanOptions, 'progress' | 'ranks'> = {},
 ): Promise<TrainingPlan> {
   const copied = typeof config.refModel === 'string' || !config.lora;
   const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;
   const referenceQuantType = config.refQuantType;
-  return trainingPlan(config, data, config, { progress, secondCopy, referenceQuantType });
+  return trainingPlan(config, data, config, { ...options, secondCopy, referenceQuantType });
 }

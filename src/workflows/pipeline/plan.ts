@@ -4,6 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { plannedRanks } from '../../dist/place.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { ConfigError, listCheckpoints, type RunInfo, readJson, resolveConfig } from '../../runs/index.ts';
 import { cudaCount } from '../../tensor/index.ts';
@@ -67,8 +68,9 @@ async function planModel(
   const loss = await attempt(() => configuredLoss(preference));
   if (loss === undefined) return plan;
   const data = await attempt(() => openPreferences(preference, loss.algorithm, options));
-  if (data === undefined) await attempt(() => modelPlan(preference, 0, options));
-  else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, options.progress));
+  const planning = { progress: options.progress, ranks: pipelineRanks(config) };
+  if (data === undefined) await attempt(() => modelPlan(preference, 0, planning));
+  else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, planning));
   await data?.close();
   return plan;
 }
@@ -90,6 +92,12 @@ export function pipelineDevice({ gpu }: PipelineConfig): string {
   if (id >= count)
     throw new UserError(`gpu.device_ids: there is no GPU ${id}; this machine has ${count} (0 to ${count - 1}).`);
   return `cuda:${id}`;
+}
+
+/** As many ranks as a launch has; without one, as many as `gpu.use_ddp` starts. */
+function pipelineRanks({ gpu }: PipelineConfig): number {
+  const launched = plannedRanks(process.env);
+  return gpu.useDdp && launched === 1 ? Math.max(1, gpu.deviceIds.length) : launched;
 }
 
 export const nothingLeft = 'finished already; nothing is left to do (a higher training.num_epochs trains on)';
