@@ -34,7 +34,7 @@ export function preferenceTrainings() {
         saveModel: false,
         reportTo: ['none'],
         outputDir: join(folder, 'runs'),
-        runName: `r${runs++}`,
+        ...(given.resumeFrom === undefined ? { runName: `r${runs++}` } : {}),
         ...given,
       },
       { cache: false, run: { curves: false }, ...options },

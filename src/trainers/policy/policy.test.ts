@@ -48,7 +48,7 @@ const even = (items: readonly RewardItem[]) =>
 
 let runs = 0;
 async function start(config: ProgramConfig<PolicyInput>, options: PolicyTrainerOptions = {}) {
-  const runName = config.runName ?? `run-${runs++}`;
+  const runName = config.runName ?? (config.resumeFrom === undefined ? `run-${runs++}` : undefined);
   return trainPolicy(
     { model, outputDir: join(folder, 'runs'), ...base, ...config, runName },
     { rewards: [even], run: { curves: false }, ...options },
