@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -96,7 +96,12 @@ describe('a run folder', () => {
     await run.finish('failed', 'token=hf_abcdefghijklmnopqrstuv');
     expect(openRun(run.folder).info?.reason).toBe('token=[redacted]');
     const taken = () => createRun({ ...options(), runName: 'taken' });
+    await expect(taken()).rejects.toThrow(
+      /taken exists, and has no checkpoint to go on from\. Choose another --run-name, or delete it with: attune runs delete taken --folder \S+$/,
+    );
+    mkdirSync(join(run.folder, 'final'));
     await expect(taken()).rejects.toThrow(/exists\. Choose another --run-name\.$/);
+    rmSync(join(run.folder, 'final'), { recursive: true });
     writeFileSync(join(run.folder, '..', 'file'), '');
     const onFile = createRun({ ...options(), runName: 'file' });
     await expect(onFile).rejects.toThrow(/--run-name file: \S+file is a file\. Choose another --run-name\.$/);

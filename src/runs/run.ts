@@ -20,7 +20,7 @@ import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } 
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
-import { mayStartOver, startOver } from './start-over.ts';
+import { deletion, holdsNothing, mayStartOver, startOver } from './start-over.ts';
 import { RolloutStore } from './store/rollouts.ts';
 import { versions } from './versions.ts';
 
@@ -334,7 +334,10 @@ export function checkNewRun(options: FolderChoice): void {
     throw new UserError(`--run-name ${runName}: ${folder} is a file. Choose another --run-name.`);
   if (existing === 'reuse') return;
   if (again !== undefined && mayStartOver(folder, again)) return;
-  // Suggests resuming only if there is a checkpoint.
+  if (isRunFolder(folder) && holdsNothing(folder))
+    throw new UserError(
+      `The run ${folder} exists, and has no checkpoint to go on from. Choose another --run-name, or delete it with: ${deletion(folder)}`,
+    );
   const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
 }

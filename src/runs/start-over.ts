@@ -4,9 +4,10 @@
  * those that a run writes from its first step on, nobody writes it, and it was the same command with the same config. What its steps
  * measured is measured again.
  */
-import { readdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
 import { lockHolder, lockName } from './lock.ts';
 
@@ -23,6 +24,16 @@ export function mayStartOver(folder: string, run: { command: string; config: Rec
   const config = readJson<Record<string, unknown>>(join(folder, 'config.json'));
   return config === undefined || isDeepStrictEqual(config, JSON.parse(JSON.stringify(run.config)));
 }
+
+/** The command that deletes a run, wherever it is typed. */
+export const deletion = (folder: string) =>
+  `attune runs delete ${basename(resolve(folder))} --folder ${dirname(folder)}`;
+
+/** Whether nothing of worth would be lost with a run: it has no checkpoint and no model, and nobody writes it. */
+export const holdsNothing = (folder: string): boolean =>
+  listCheckpoints(folder).length === 0 &&
+  !['final', 'best_model'].some((name) => existsSync(join(folder, name))) &&
+  !lockHolder(folder)?.isLive;
 
 /** Removes what the earlier start has written. By whoever holds the run's lock. */
 export function startOver(folder: string): void {

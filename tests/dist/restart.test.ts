@@ -41,7 +41,9 @@ it('begins anew in the folder of a pod that ended before its first checkpoint; a
 
   const plain = bed.attune(command);
   expect(await plain.code, plain.said()).toBe(2);
-  expect(plain.said()).toMatch(/^attune: The run \S+ exists\. Choose another --run-name\.\n$/);
+  expect(plain.said()).toMatch(
+    /^attune: The run \S+ exists, and has no checkpoint to go on from\. .*attune runs delete pod --folder \S+\n$/,
+  );
 
   const second = bed.attune(command, await pod());
   await until(() => /^run \S+pod, \d+ steps$/m.test(second.said()) && stepsOf('pod').length > 0, second);

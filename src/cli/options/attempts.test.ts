@@ -56,7 +56,13 @@ it('tells how a launch that is not started again goes on', () => {
   mkdirSync(path);
   const folder = { path, isNew: true };
   expect(new Attempts(command).wayOn(undefined)).toBeUndefined();
-  expect(new Attempts(command).wayOn(folder)).toBeUndefined();
+  expect(new Attempts(command).wayOn(folder)).toBe(
+    `${path} has no checkpoint to go on from; before a run can have its name again, delete it with: attune runs delete ended --folder ${root}`,
+  );
+  expect(new Attempts(command).wayOn({ path, isNew: false })).toBeUndefined();
+  const dated = join(root, '2026-11-17_23-10-00');
+  mkdirSync(dated);
+  expect(new Attempts(command).wayOn({ path: dated, isNew: true })).toMatch(/begins anew, in another folder$/);
   const pipeline = new Attempts(['train', '--config', 'p.yaml']);
   expect(pipeline.wayOn(undefined)).toBeUndefined();
   expect(pipeline.wayOn(folder)).toBe(

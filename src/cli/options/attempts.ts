@@ -1,7 +1,9 @@
 /** The commands of a launch that is started again after a failure (`attune launch --max-restarts`). */
 import { existsSync, rmSync } from 'node:fs';
+import { basename } from 'node:path';
 import type { RunFolder } from '../../dist/beat.ts';
 import { listCheckpoints } from '../../runs/checkpoints.ts';
+import { deletion } from '../../runs/start-over.ts';
 
 export class Attempts {
   readonly #command: readonly string[];
@@ -27,7 +29,7 @@ export class Attempts {
     return [...this.#command];
   }
 
-  /** How the command goes on from the run's last checkpoint, in words; undefined where there is nothing to go on with. */
+  /** How the command goes on from the run's last checkpoint, or begins anew without one, in words; undefined where there is no run. */
   wayOn(folder: RunFolder | undefined): string | undefined {
     const known = this.#remember(folder);
     if (known === undefined) return undefined;
@@ -36,7 +38,7 @@ export class Attempts {
       return last === undefined
         ? `${known.path} has no checkpoint; the same command with --resume goes on with the models that are not finished`
         : `the last checkpoint is ${last}; the same command with --resume goes on from it`;
-    if (last === undefined) return undefined;
+    if (last === undefined) return known.isNew && existsSync(known.path) ? wayAnew(known.path) : undefined;
     return `the last checkpoint is ${last}; the same command with --resume-from ${known.path} goes on from it`;
   }
 
@@ -47,6 +49,12 @@ export class Attempts {
     return this.#folder;
   }
 }
+
+/** A run whose name is the time of its start is no hindrance to the next. */
+const wayAnew = (path: string) =>
+  /^\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d(-\d+)?$/.test(basename(path))
+    ? `${path} has no checkpoint to go on from; the same command begins anew, in another folder`
+    : `${path} has no checkpoint to go on from; before a run can have its name again, delete it with: ${deletion(path)}`;
 
 const isPipeline = (command: readonly string[]) =>
   command.some((arg) => /^--config(=|$)/.test(arg)) && (command[1] ?? '').startsWith('-');
