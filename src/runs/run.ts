@@ -20,7 +20,7 @@ import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } 
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
-import { deletion, holdsNothing, mayStartOver, startOver } from './start-over.ts';
+import { deletion, forgetEvents, holdsNothing, mayStartOver, startOver } from './start-over.ts';
 import { RolloutStore } from './store/rollouts.ts';
 import { versions } from './versions.ts';
 
@@ -235,7 +235,8 @@ export async function createRun(options: RunOptions): Promise<Run> {
     : naming('--output-dir', options.outputDir, () => claimFolder(choice));
   const lock = naming('--output-dir', folder, () => lockRun(folder, command));
   try {
-    if (isAgain && options.existing !== 'reuse' && !options.resume) startOver(folder);
+    if (!options.resume && options.existing === 'reuse') forgetEvents(folder);
+    else if (!options.resume && isAgain) startOver(folder);
     return await openLocked(folder, lock, options);
   } catch (error) {
     lock.release();

@@ -36,6 +36,28 @@ it('begins anew in the folder of an earlier start that left no checkpoint', asyn
   await expect(createRun({ ...options(), isAgain: true })).rejects.toThrow(/exists/);
 });
 
+it.each([{ isAgain: true }, { existing: 'reuse' as const }])(
+  'removes its TensorBoard files elsewhere with %o, and no others',
+  async (how) => {
+    const logDir = join(outputDir, 'logs');
+    const events = () =>
+      readdirSync(join(logDir, 'a'), { recursive: true, encoding: 'utf8' }).filter((name) => /tfevents/.test(name));
+    const given = { ...options(), logDir, reportTo: ['tensorboard'] };
+    const first = await createRun(given);
+    first.metrics.row(1, { 'train/loss': 1, 'train/examples': 8 });
+    await first.finish('failed');
+    const before = events();
+    const others = `events.out.tfevents.1700000000.elsewhere.1.0`;
+    writeFileSync(join(logDir, 'a', others), '');
+    const second = await createRun({ ...given, ...how });
+    await second.finish('failed');
+    const after = events();
+    expect(before.filter((name) => after.includes(name))).toEqual([]);
+    expect(after).toContain(others);
+    expect(after).toHaveLength(2);
+  },
+);
+
 it('begins anew where the earlier start came no further than the folder', async () => {
   mkdirSync(join(outputDir, 'a'));
   const run = await createRun({ ...options(), isAgain: true });

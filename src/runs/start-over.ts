@@ -10,6 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
 import { lockHolder, lockName } from './lock.ts';
+import { removeEvents } from './metrics/tensorboard.ts';
 
 /** What the same steps write again; a checkpoint that was not written to its end. */
 const madeAgain = new RegExp(
@@ -37,5 +38,12 @@ export const holdsNothing = (folder: string): boolean =>
 
 /** Removes what the earlier start has written. By whoever holds the run's lock. */
 export function startOver(folder: string): void {
+  forgetEvents(folder);
   for (const name of readdirSync(folder)) if (name !== lockName) rmSync(join(folder, name), { recursive: true });
+}
+
+/** Removes the TensorBoard files of a run that begins anew, wherever its `--log-dir` is: beside new ones its curves would be drawn twice. */
+export function forgetEvents(folder: string): void {
+  const info = readJson<{ logDir?: string; process?: { host: string; pid: number } }>(join(folder, 'run.json'));
+  if (info?.logDir !== undefined && info.process !== undefined) removeEvents(info.logDir, info.process);
 }

@@ -3,7 +3,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { RunFolder } from '../../dist/beat.ts';
 import { listCheckpoints } from '../../runs/checkpoints.ts';
-import { deletion } from '../../runs/start-over.ts';
+import { deletion, forgetEvents } from '../../runs/start-over.ts';
 
 export class Attempts {
   readonly #command: readonly string[];
@@ -25,7 +25,10 @@ export class Attempts {
     const { path, isNew } = known;
     if (listCheckpoints(path).length > 0)
       return [...withoutOption(this.#command, '--resume-from'), '--resume-from', path];
-    if (isNew && existsSync(path)) rmSync(path, { recursive: true });
+    if (isNew && existsSync(path)) {
+      forgetEvents(path);
+      rmSync(path, { recursive: true });
+    }
     return [...this.#command];
   }
 

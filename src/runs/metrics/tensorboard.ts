@@ -8,13 +8,14 @@
  * A record is length (uint64), masked CRC32C of the length, payload, masked CRC32C of the payload; the payload is an
  * `Event` message, whose few fields are encoded here by hand (tensorflow/core/util/event.proto, summary.proto).
  */
-import { closeSync, fdatasyncSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { closeSync, existsSync, fdatasyncSync, mkdirSync, openSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { type SessionEnd, sessionEnd, sessionStart } from './hparams.ts';
 import type { MetricSink } from './metrics.ts';
 import { bytes, doubles, float32, float64, message, text, varint } from './protobuf.ts';
 
+const filePrefix = 'events.out.tfevents.';
 let filesMade = 0;
 
 export class TensorBoardWriter {
@@ -27,7 +28,7 @@ export class TensorBoardWriter {
     const seconds = Math.floor(Date.now() / 1000);
     this.path = join(
       folder,
-      `events.out.tfevents.${String(seconds).padStart(10, '0')}.${hostname()}.${process.pid}.${filesMade++}`,
+      `${filePrefix}${String(seconds).padStart(10, '0')}.${hostname()}.${process.pid}.${filesMade++}`,
     );
     this.#file = openSync(this.path, 'ax');
     this.#write([text(3, 'brain.Event:2')]);
@@ -107,6 +108,15 @@ export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink 
   override close(): void {
     super.close();
     this.#twins?.close();
+  }
+}
+
+/** Removes the event files of one process; another run of that name may have its own beside them. */
+export function removeEvents(folder: string, writer: { host: string; pid: number }): void {
+  for (const place of [folder, join(folder, 'by_examples')]) {
+    if (!existsSync(place)) continue;
+    for (const name of readdirSync(place))
+      if (name.startsWith(filePrefix) && name.includes(`.${writer.host}.${writer.pid}.`)) rmSync(join(place, name));
   }
 }
 
