@@ -15,6 +15,7 @@ const file = (name: string) => JSON.stringify(join(import.meta.dirname, name));
 const joins = `
 import { readdirSync, writeFileSync } from 'node:fs';
 import { joinWorld } from ${file('world.ts')};
+if (process.env.COMES) writeFileSync(process.env.COMES, '');
 try {
   const world = await joinWorld();
   console.log((await world.gather(world.rank)).join());
@@ -57,6 +58,37 @@ it.concurrent('names a rank that was started twice', async () => {
   ]);
   for (const text of texts) expect(text).toContain('two processes were started as rank 1: each needs a RANK');
 });
+
+/** Rank 1 of an attempt dies, and rank 0 keeps serving its store for a moment after it has given up, as one that cleans up does. */
+const dies = `
+import { existsSync } from 'node:fs';
+import { joinWorld } from ${file('world.ts')};
+const world = await joinWorld();
+process.on('exit', () => { process.exitCode = 0; });
+if (world.rank === 1) process.kill(process.pid, 'SIGKILL');
+await world.fail(new Error('rank 1 is gone'));
+while (!existsSync(process.env.COMES)) await new Promise((done) => setTimeout(done, 20));
+await new Promise((done) => setTimeout(done, 1000));
+process.exit(1);
+`;
+
+it.concurrent('a rank that was started again does not take the store of the attempt before for its own', async () => {
+  const port = String(await freePort());
+  const spoken = mkdtempSync(join(folder, 'spoken-'));
+  const rank = (program: string, number: number, more: Record<string, string>) =>
+    spawnRanks(1, ['-e', program], {
+      ...{ RANK: `${number}`, WORLD_SIZE: '2', LOCAL_RANK: `${number}`, LOCAL_WORLD_SIZE: '2', MASTER_PORT: port },
+      ...{ TORCHELASTIC_RUN_ID: port, SPOKEN: spoken, PROCESSES: '2', ATTUNE_DIST_START: '60' },
+      COMES: join(folder, 'comes'),
+      ...more,
+    });
+  const before = [rank(dies, 0, {}), rank(dies, 1, {}).catch(() => [])];
+  await before[1];
+  const again = rank(joins, 1, { ATTUNE_ATTEMPT: '1' });
+  await before[0];
+  const texts = await Promise.all([rank(joins, 0, { ATTUNE_ATTEMPT: '1' }), again]);
+  expect(texts.flat()).toEqual(['0,1\n', '0,1\n']);
+}, 120_000);
 
 /** The agent of torchrun: a process that is no rank and serves the store. */
 const agent = `

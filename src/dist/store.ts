@@ -13,6 +13,7 @@ import type { Place } from './place.ts';
 const abortKey = 'attune/abort';
 const runKey = 'attune/run';
 const sizeKey = 'attune/size';
+const rankKey = (rank: number) => `attune/rank/${rank}`;
 /** How many processes have ended that were in the world. */
 export const leftKey = 'attune/left';
 
@@ -38,8 +39,32 @@ export class SharedStore {
     this.id = id;
   }
 
-  /** Connects to the store of rank 0, which serves it. */
-  static async tcp(place: Place, timeoutMs: number, onWait?: WaitNotice): Promise<SharedStore> {
+  /**
+   * Connects to the store of rank 0, which serves it. A rank that was started again (`isAgain`) may come while the store of the attempt
+   * before is still served: it waits for the next one. Attempts cannot be told apart by a number, since machines count their own.
+   */
+  static async tcp(
+    place: Place,
+    timeoutMs: number,
+    { onWait, isAgain = false }: { onWait?: WaitNotice; isAgain?: boolean } = {},
+  ): Promise<SharedStore> {
+    const { rank, hasStore } = place;
+    const mayBePast = isAgain && rank !== 0 && !hasStore;
+    let ended: Farewell | undefined;
+    for (;;) {
+      const store = await SharedStore.#connect(place, timeoutMs, onWait).catch((error: Error) => {
+        throw ended === undefined ? error : endedBy(ended);
+      });
+      const past = mayBePast ? await store.#past(rank, timeoutMs) : undefined;
+      if (past === undefined) {
+        await store.#checkPlace(place, timeoutMs);
+        return store;
+      }
+      ended = past.farewell;
+    }
+  }
+
+  static async #connect(place: Place, timeoutMs: number, onWait?: WaitNotice): Promise<SharedStore> {
     const { host, port, rank, hasStore, prefix } = place;
     const isServer = rank === 0 && !hasStore;
     if (isServer) checkPort(port);
@@ -50,9 +75,27 @@ export class SharedStore {
         throw unreachable(error, { host, port, rank, isServer, timeoutMs });
       })
       .finally(() => clearTimeout(notice));
-    const store = new SharedStore(id);
-    await store.#checkPlace(place, timeoutMs);
-    return store;
+    return new SharedStore(id);
+  }
+
+  /**
+   * Where this is the store of an attempt that has failed, or that has this rank already, waits until it is gone, and says why it failed
+   * if somebody did. Undefined where it is the store to join, or does not go: then joining it says what is wrong.
+   */
+  async #past(rank: number, timeoutMs: number): Promise<{ farewell: Farewell | undefined } | undefined> {
+    const begun = performance.now();
+    let farewell: Farewell | undefined;
+    try {
+      while (performance.now() - begun < timeoutMs) {
+        farewell = (await this.aborted()) ?? farewell;
+        if (farewell === undefined && (await this.get(rankKey(rank))) === undefined) return undefined;
+        await sleep(20);
+      }
+      return undefined;
+    } catch {
+      // Rank 0 has ended, and its store with it.
+      return { farewell };
+    }
   }
 
   /** The store of torchrun's agent, which outlives its ranks. Looks at nobody's place. */
@@ -85,7 +128,7 @@ export class SharedStore {
     const fault =
       known !== String(size)
         ? `rank ${rank} was started as one of ${size} processes and rank 0 as one of ${known}: WORLD_SIZE must be the same for all.`
-        : (await this.add(`attune/rank/${rank}`, 1)) > 1
+        : (await this.add(rankKey(rank), 1)) > 1
           ? `two processes were started as rank ${rank}: each needs a RANK of its own.`
           : undefined;
     if (fault === undefined) return;

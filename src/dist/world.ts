@@ -15,7 +15,7 @@ import { Group } from './group.ts';
 import { startWatching } from './heartbeat.ts';
 import { leaveInOrder } from './leave.ts';
 import { addressesOf } from './meeting.ts';
-import { checkPlace, type Place, readPlace, seconds, startSeconds } from './place.ts';
+import { checkPlace, isStartedAgain, type Place, readPlace, seconds, startSeconds } from './place.ts';
 import { checkDistributed, SharedStore, type WaitNotice } from './store.ts';
 import { startNotice } from './waiting.ts';
 
@@ -75,7 +75,7 @@ async function open(env: Readonly<Record<string, string | undefined>>): Promise<
   const startMs = startSeconds(env) * 1000;
   await addressesOf(place.host, { patienceMs: place.startedBy === 'kubernetes' ? startMs : 0 });
   const waiting = startNotice(place, startMs);
-  const store = await SharedStore.tcp(place, startMs, waiting);
+  const store = await SharedStore.tcp(place, startMs, { onWait: waiting, isAgain: isStartedAgain(env) });
   const world = await SharedWorld.open(store, place, { timeoutMs, startMs, onWait: waiting });
   waiting.over();
   startWatching(place, env.ATTUNE_DIST_HANG === '0' ? 0 : seconds(env.ATTUNE_DIST_HANG, 8), env);
