@@ -1,11 +1,13 @@
 /** `attune quantize reward|policy`: a model in 8 or 4 bits, measured against the original and saved in bitsandbytes' layout. */
 import type { Command } from 'commander';
+import type { QuantType } from '../models/index.ts';
 import { quantizePolicySchema, quantizeRewardSchema } from '../workflows/quantize/config.ts';
+import { outputFolder, RESULTS } from '../workflows/quantize/folder.ts';
 import { quantizePolicy } from '../workflows/quantize/policy.ts';
 import type { QuantizeOptions } from '../workflows/quantize/results.ts';
 import { quantizeReward } from '../workflows/quantize/reward.ts';
 import { registerCommand } from './options/command.ts';
-import { checkOutputFolder } from './options/outputs.ts';
+import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
@@ -19,7 +21,7 @@ export function register(program: Command): void {
     schema: quantizeRewardSchema,
     words: ['checkpoint'],
     examples: ['attune quantize reward --checkpoint checkpoints/rm/run/final --quant-type int4'],
-    run: (config) => measure(config, (options) => quantizeReward(config, options)),
+    run: (config) => measure(config, config.checkpoint, (options) => quantizeReward(config, options)),
   });
   registerCommand(quantize, {
     name: 'policy',
@@ -27,7 +29,7 @@ export function register(program: Command): void {
     schema: quantizePolicySchema,
     words: ['model'],
     examples: ['attune quantize policy --model checkpoints/grpo/run/final --quant-type int4 --num-prompts 100'],
-    run: (config) => measure(config, (options) => quantizePolicy(config, options)),
+    run: (config) => measure(config, config.model, (options) => quantizePolicy(config, options)),
   });
 }
 
@@ -38,10 +40,12 @@ interface Measured {
 }
 
 async function measure(
-  { outputDir, json }: { outputDir?: string; json: boolean },
+  { outputDir, json, quantType }: { outputDir?: string; json: boolean; quantType: QuantType },
+  source: string,
   run: (options: QuantizeOptions) => Promise<Measured>,
 ): Promise<void> {
   checkOutputFolder('--output-dir', outputDir);
+  noteReplaced(shown(outputFolder(source, quantType, outputDir)), RESULTS);
   using interrupt = onInterrupt();
   const { results, folder, report } = await run({ progress: consoleProgress(), signal: interrupt.signal });
   if (json) return printJson(results);

@@ -15,7 +15,10 @@ const shared = {
     description: 'int8: LLM.int8 row by row; int4: NF4 with double quantisation',
     group,
   }),
-  skipSave: field(z.boolean().default(false), { description: 'measure only, save no model', group }),
+  skipSave: field(z.boolean().default(false), {
+    description: 'measure only: no model is saved, and one that was stays',
+    group,
+  }),
   outputDir: field(z.string().optional(), {
     description: "folder for model and results; quantized_TYPE in the model's own, ./quantized_models for hub models",
     group,

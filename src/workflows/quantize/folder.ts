@@ -1,5 +1,14 @@
 /** The output folder of a quantised model and its measurements. */
-import { copyFileSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
@@ -7,7 +16,7 @@ import { type Model, type QuantType, saveModel } from '../../models/index.ts';
 import { type Chart, grid, readJson, toPng } from '../../runs/index.ts';
 import type { Tokenizer } from '../../text/index.ts';
 
-const RESULTS = 'evaluation_results.json';
+export const RESULTS = 'evaluation_results.json';
 
 /** `C/quantized_int4` of a folder C, `./quantized_models/NAME_int4` of a hub model, or the folder asked for. */
 export function outputFolder(source: string, type: QuantType, asked?: string): string {
@@ -43,7 +52,7 @@ export interface QuantisedOutput {
 
 /**
  * Written to a temporary folder and renamed, so that the folder is complete or absent. One of an earlier run is
- * replaced.
+ * replaced; where only measurements are written, a model that it holds stays.
  */
 export async function writeOutput(folder: string, output: QuantisedOutput): Promise<void> {
   const partial = join(dirname(folder), `.${basename(folder)}.${process.pid}`);
@@ -64,6 +73,11 @@ export async function writeOutput(folder: string, output: QuantisedOutput): Prom
       join(partial, 'quantization.png'),
       await toPng(grid(output.charts, { columns: 3, title: output.title })),
     );
+    if (output.model === null && existsSync(folder)) {
+      for (const name of readdirSync(partial)) renameSync(join(partial, name), join(folder, name));
+      rmdirSync(partial);
+      return;
+    }
     rmSync(folder, { recursive: true, force: true });
     renameSync(partial, folder);
   } catch (error) {

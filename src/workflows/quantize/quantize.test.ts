@@ -1,5 +1,15 @@
 /** Both commands on models/tiny: what they measure, what they write, what they refuse. */
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -72,6 +82,18 @@ describe('quantize reward', () => {
       'quantization.png',
       'quantization_report.txt',
     ]);
+  });
+
+  it('leaves a model that was saved before where it only measures', async () => {
+    const checkpoint = await tinyRewardModel(temporary, 'preference');
+    const { folder } = await quantizeReward({ checkpoint, quantType: 'int4', ...onTask });
+    const model = () => statSync(join(folder, 'model.safetensors')).mtimeMs;
+    const before = model();
+    const { results } = await quantizeReward({ checkpoint, quantType: 'int4', skipSave: true, ...onTask });
+    expect(results.model_saved).toBe(false);
+    expect(json(folder).model_saved).toBe(false);
+    expect(model()).toBe(before);
+    expect(readdirSync(join(folder, '..')).filter((name) => name.startsWith('.'))).toEqual([]);
   });
 
   it('writes over nothing that it did not write itself', async () => {
