@@ -2,6 +2,8 @@
  * attune export merged M [--adapter A] --out DIR
  * attune export gguf M [--adapter A] --type q8_0 --out m.gguf
  */
+import { existsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
@@ -57,10 +59,14 @@ export function register(program: Command): void {
     examples: ['attune export gguf --model models/tiny --type q8_0 --out tiny.gguf'],
     async run(config) {
       checkOutputFile('--out', config.out);
+      for (const path of [config.out, join(dirname(config.out), 'Modelfile')])
+        if (existsSync(path)) tell(`${shown(resolve(path))} of an earlier export is replaced.`);
       const made = await exportGguf(config, { progress: consoleProgress() });
       for (const note of made.notes) tell(`note: ${note}`);
       const size = (made.bytes / 2 ** 20).toFixed(1);
-      print(`${shown(made.path)}: ${made.architecture}, ${made.tensors} tensors, ${size} MiB; read back and whole`);
+      print(
+        `${shown(made.path)}: ${made.architecture} in ${config.type}, ${made.tensors} tensors, ${size} MiB; read back and whole`,
+      );
       print(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
     },
   });
