@@ -397,6 +397,10 @@ describe('without the hub', () => {
     expect(await resolveModel('org/whole', gone)).toBe(folder);
     await expect(resolveModel('org/sharded', offline)).rejects.toThrow('org/sharded is not in the cache');
     await expect(resolveModel('org/sharded', gone)).rejects.toThrow(/not in the cache.*ECONNREFUSED/);
+    await expect(resolveModel('srcc', gone)).rejects.toThrow(
+      /Nor is there a folder "srcc" here\. Did you mean "src"\?$/,
+    );
+    await expect(resolveModel('srcc@main', gone)).rejects.not.toThrow(/folder "srcc"/);
   });
 
   it('tells a part from the whole', async () => {

@@ -6,10 +6,11 @@
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
 import { modelFolderOf } from './local.ts';
 import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
+import { HubUnreachable } from './request.ts';
 import type { HubOptions } from './settings.ts';
 
 export {
@@ -51,7 +52,9 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   const [repo = '', revision] = splitRevision(model);
   if (/^[./~]/.test(model) || repo.split('/').length > 2) throw new UserError(`The folder "${model}" does not exist.`);
   if (revision === undefined) await refuseMissingFolder(model, repo, options);
-  const opened = await openRepo({ ...options, repo, revision });
+  const opened = await openRepo({ ...options, repo, revision }).catch(async (error: Error) => {
+    throw revision === undefined ? await withFolders(model, error) : error;
+  });
   const names = opened.files.map((file) => file.path);
   const light = names.filter((name) => CONFIGURATION.includes(name) || TEXT.test(name));
   if (options.tokenizerOnly) {
@@ -99,6 +102,15 @@ async function refuseMissingFolder(model: string, repo: string, options: HubOpti
   throw new UserError(
     `The folder "${model}" does not exist; ${parent}/ is a folder here.${suggestion(name, beside)} For the hub's repository of that name, write ${model}@main.`,
   );
+}
+
+/** A name that the hub cannot be asked for, or does not know, may be a folder's that was mistyped. */
+async function withFolders(model: string, error: Error): Promise<Error> {
+  const beside = await readdir(dirname(resolve(model)), { withFileTypes: true }).catch(() => []);
+  const folders = beside.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+  const near = suggestion(basename(model), folders);
+  if (near !== '' || error instanceof HubUnreachable) error.message += ` Nor is there a folder "${model}" here.${near}`;
+  return error;
 }
 
 /** Splits "org/name@revision". */
