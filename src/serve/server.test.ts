@@ -347,7 +347,8 @@ describe('strangers', () => {
   it.each(['/v1/../etc/passwd', '/v1/chat/completions/', '//v1/models', '/v1/models%00', '/studio'])(
     '%s is not there',
     async (path) => {
-      expect((await raw({ method: 'GET', path })).status).toBe(404);
+      const { status, text } = await raw({ method: 'GET', path });
+      expect([status, text]).toEqual([404, expect.stringContaining('There are: /v1/chat/completions, ')]);
     },
   );
 

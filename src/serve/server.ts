@@ -224,12 +224,18 @@ class App {
     }
   }
 
+  #routes(): string[] {
+    return [...Object.keys(this.#post), ...Object.keys(this.#get)];
+  }
+
   async #answer(request: IncomingMessage, response: ServerResponse, path: string, entry: RequestEntry): Promise<void> {
     const [get, post] = [this.#get[path], this.#post[path]];
     if (request.method === 'GET' && get !== undefined) return get(response);
     if (post === undefined || request.method !== 'POST') {
       if (get === undefined && post === undefined)
-        throw new ApiError(404, `There is no ${path.slice(0, 200)} here.`, { code: 'not_found' });
+        throw new ApiError(404, `There is no ${path.slice(0, 200)} here. There are: ${this.#routes().join(', ')}.`, {
+          code: 'not_found',
+        });
       throw new ApiError(405, `${path} takes ${get === undefined ? 'POST' : 'GET'}.`);
     }
     if (this.draining) throw new ApiError(503, 'The server is shutting down.', { code: 'draining' });

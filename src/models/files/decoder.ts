@@ -57,7 +57,7 @@ export function readDecoder(
   const source = new CheckpointSource(checkpoint, names, folder, { dtype, device }, configQuantType(config));
   if (quantType !== undefined && source.quantType !== null && quantType !== source.quantType)
     throw new UserError(
-      `${folder}: its weights are ${source.quantType} already and cannot become ${quantType}: leave the choice out, or load the original.`,
+      `${folder}: its weights are ${source.quantType} already and cannot become ${quantType}: leave the type out to use them as they are, or name the model that they were made from.`,
     );
   return freedOnError((made) => {
     const decoder = buildDecoder(spec, names, source, projections(source, quantType, device, made), made);
