@@ -1,5 +1,5 @@
 /**
- * attune generate MODEL --prompt "Once upon a time" [--chat] [--temperature 0 --max-new-tokens 64 --seed 1 --json]
+ * attune generate MODEL "Once upon a time" [--chat] [--temperature 0 --max-new-tokens 64 --seed 1 --json]
  * attune generate MODEL --ids 1,2,3
  */
 import type { Command } from 'commander';
@@ -94,7 +94,7 @@ export function register(program: Command): void {
     name: 'generate',
     description: 'continue a prompt: a folder, an adapter, a run, or a name on the hub',
     schema: generateSchema,
-    words: ['model'],
+    words: ['model', 'prompt'],
     examples: [
       'attune generate models/tiny --chat --prompt "What is 4 + 5?" --temperature 0.8 --samples 3',
       'attune generate checkpoints/grpo/run --prompt "Once upon a time" --stop "." "!"',
@@ -106,7 +106,9 @@ export function register(program: Command): void {
 
 async function generate(config: Config): Promise<void> {
   if ((config.prompt === undefined) === (config.ids === undefined))
-    throw new UserError('Give the text with --prompt, or its tokens with --ids.');
+    throw new UserError(
+      'Give the text to continue (attune generate MODEL "text", or --prompt), or its tokens with --ids.',
+    );
   const progress = consoleProgress();
   const tokenizer = await tokenizerOf(config, progress);
   const device = deviceOf(config.device);

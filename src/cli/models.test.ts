@@ -53,6 +53,13 @@ describe('attune generate', () => {
     expect(own.logprobs).not.toEqual((await replies(at('run'), '--dtype', 'bfloat16')).logprobs);
   });
 
+  it('takes the prompt as a word too', async () => {
+    const { code, out } = await attune('generate', at('run'), 'What is 3', '--json', ...short);
+    expect([code, JSON.parse(out).replies[0]]).toEqual([0, await replies(at('run'))]);
+    const { err } = await attune('generate', at('run'));
+    expect(err).toContain('attune generate MODEL "text", or --prompt');
+  });
+
   it('takes an adapter without a tokenizer of its own', async () => {
     expect(await replies(at('adapter'))).toEqual(await replies(at('base')));
   });
@@ -86,6 +93,18 @@ describe('attune score', () => {
     const empty = await attune('score', at('empty.jsonl'), '--checkpoint', at('rm'), '--out', at('none.jsonl'));
     expect([empty.code, empty.err]).toEqual([2, expect.stringContaining('empty.jsonl has no rows to score')]);
   });
+});
+
+it('attune export gguf says the type, and what it replaces', async () => {
+  const out = (...args: string[]) => attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.gguf'), ...args);
+  const first = await out();
+  expect([first.code, first.out]).toEqual([0, expect.stringContaining('m.gguf: qwen3 in q8_0, ')]);
+  expect(first.err).not.toContain('replaced');
+  const second = await out('--type', 'f16');
+  expect(second.out).toContain(' in f16, ');
+  expect(second.err).toMatch(
+    /m\.gguf of an earlier export is replaced\.\n.*Modelfile of an earlier export is replaced\./,
+  );
 });
 
 it('attune evaluate policy refuses a reward model', async () => {
