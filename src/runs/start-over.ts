@@ -5,7 +5,7 @@
  * measured is measured again.
  */
 import { existsSync, readdirSync, rmSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
@@ -26,9 +26,12 @@ export function mayStartOver(folder: string, run: { command: string; config: Rec
   return config === undefined || isDeepStrictEqual(config, JSON.parse(JSON.stringify(run.config)));
 }
 
-/** The command that deletes a run, wherever it is typed. */
-export const deletion = (folder: string) =>
-  `attune runs delete ${basename(resolve(folder))} --folder ${dirname(folder)}`;
+/** The command that deletes a run. `attune runs` touches nothing outside of the current folder unless told. */
+export function deletion(folder: string): string {
+  const path = relative(process.cwd(), resolve(folder));
+  const isBelow = path !== '' && !path.startsWith('..');
+  return `attune runs delete ${isBelow ? path : `${basename(path)} --folder ${dirname(folder)}`}`;
+}
 
 /** Whether nothing of worth would be lost with a run: it has no checkpoint and no model, and nobody writes it. */
 export const holdsNothing = (folder: string): boolean =>

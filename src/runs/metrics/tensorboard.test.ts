@@ -37,6 +37,22 @@ describe('event files', () => {
     expect(content.includes('train/loss')).toBe(true);
   });
 
+  it('has older files dropped where a new run takes the folder of one that is gone', () => {
+    const logs = join(folder, 'again');
+    // session_log (field 7) of 2 bytes, status (field 1) START, after step (field 2) 0
+    const starts = (path: string, step: number) =>
+      readFileSync(path).includes(Buffer.from([0x10, step, 0x3a, 2, 0x08, 1]));
+    const of = (options?: { resumedAt: number }) => {
+      const events = new TensorBoardMetrics(logs, options);
+      events.scalars(1, { 'train/loss': 1 });
+      events.close();
+      return events.path;
+    };
+    expect(starts(of(), 0)).toBe(false);
+    expect(starts(of(), 0)).toBe(true);
+    expect(starts(of({ resumedAt: 6 }), 7)).toBe(true);
+  });
+
   it('tells the settings of a run, each as its own kind of value', () => {
     const events = new TensorBoardWriter(join(folder, 'settings'));
     events.settings({ lr: 0.5, lora: true, model: 'tiny', stop: ['a', 'b'], absent: undefined }, 'run-1', 2000);

@@ -83,15 +83,19 @@ export class TensorBoardWriter {
 
 /**
  * A run's event files: metrics by step and, in `by_examples/`, the same metrics by number of examples. Those need their
- * own file, because TensorBoard drops steps after a resumed step by number, whatever the tag.
+ * own file, because TensorBoard drops steps after a resumed step by number, whatever the tag. A new run in the folder of one that is
+ * gone (deleted without its event files) has it drop all of them.
  */
 export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink {
   readonly #makeTwins: () => TensorBoardWriter;
   #twins: TensorBoardWriter | undefined;
 
   constructor(folder: string, options: { resumedAt?: number; examplesAt?: number } = {}) {
-    super(folder, options);
-    this.#makeTwins = () => new TensorBoardWriter(join(folder, 'by_examples'), { resumedAt: options.examplesAt });
+    const isNew = options.resumedAt === undefined;
+    const from = (place: string, after?: number) => (isNew && hasEvents(place) ? beforeAll : after);
+    super(folder, { resumedAt: from(folder, options.resumedAt) });
+    const beside = join(folder, 'by_examples');
+    this.#makeTwins = () => new TensorBoardWriter(beside, { resumedAt: from(beside, options.examplesAt) });
   }
 
   byExamples(examples: number, values: Record<string, number>, timeMs: number): void {
@@ -110,6 +114,12 @@ export class TensorBoardMetrics extends TensorBoardWriter implements MetricSink 
     this.#twins?.close();
   }
 }
+
+/** Whatever an older file says is dropped. */
+const beforeAll = -1;
+
+const hasEvents = (folder: string) =>
+  existsSync(folder) && readdirSync(folder).some((name) => name.startsWith(filePrefix));
 
 /** Removes the event files of one process; another run of that name may have its own beside them. */
 export function removeEvents(folder: string, writer: { host: string; pid: number }): void {
