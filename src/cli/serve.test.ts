@@ -35,6 +35,11 @@ describe('a start that cannot be', () => {
     expect(open.err).toContain('Others can reach 0.0.0.0');
   });
 
+  it('an adapter that is not there', async () => {
+    const { code, err } = await attune('serve', tiny, '--port', '0', '--adapter', 'x=nowhere');
+    expect([code, err]).toEqual([2, expect.stringContaining('--adapter x=nowhere: there is no folder nowhere.')]);
+  });
+
   it('two models of one name, and a folder that is no model', async () => {
     const twice = await attune('serve', tiny, `tiny=${tiny}`, '--dtype', 'float32', '--port', '0');
     expect(twice).toMatchObject({ code: 2 });

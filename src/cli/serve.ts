@@ -83,6 +83,11 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     progress: consoleProgress(),
   });
   const apiKey = keyOf(config.apiKeyEnv);
+  // Before the models are loaded, which may take minutes.
+  for (const given of config.adapter) {
+    const [, source] = named(given);
+    if (!existsSync(source)) throw new UserError(`--adapter ${given}: there is no folder ${source}.`);
+  }
   for (const given of models) await registry.add(...named(given));
   for (const given of config.adapter) registry.addAdapter(...named(given));
   if (config.rewardModel !== undefined) await registry.addRewardModel(...named(config.rewardModel));
