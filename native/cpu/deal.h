@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/crew.h"
+
 namespace attune {
 
 /** The tasks that are left of a thread's share. It takes them from the front itself, the others take them from the back. */
@@ -36,21 +38,29 @@ class Share {
   static int64_t sizeOf(uint64_t both) { return static_cast<int64_t>(both & 0xFFFFFFFF) - static_cast<int64_t>(both >> 32); }
 };
 
+constexpr int64_t kThreadWork = 65536;  // multiply-adds that are worth a thread
+
+/** How many tasks of so many multiply-adds are worth a thread. */
+inline int64_t leastTasks(int64_t work) { return std::max<int64_t>(1, kThreadWork / std::max<int64_t>(1, work)); }
+
 /**
- * Calls body(begin, end) for pieces of [0, tasks), on all threads, or on one where there are fewer than 2·`least` tasks. A thread works through
- * its own share in order, then through the ends of the others'. What a task computes must not depend on who does it.
+ * Calls body(begin, end) for pieces of [0, tasks), on the threads of the crew that this one leads or else on all, or on one where there are fewer
+ * than 2·`least` tasks. A thread works through its own share in order, then through the ends of the others'. What a task computes must not
+ * depend on who does it.
  */
 template <typename Body>
 void deal(int64_t tasks, int64_t least, const Body& body) {
-  const int64_t workers = std::min<int64_t>(at::get_num_threads(), tasks / std::max<int64_t>(1, least));
-  if (workers <= 1 || at::in_parallel_region() || tasks > INT32_MAX) {
+  Crew* const crew = Crew::led();
+  const int64_t threads = crew != nullptr ? crew->size() : at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t workers = std::min<int64_t>(threads, tasks / std::max<int64_t>(1, least));
+  if (workers <= 1 || tasks > INT32_MAX) {
     if (tasks > 0) body(0, tasks);
     return;
   }
   std::vector<Share> shares(workers);
   for (int64_t w = 0; w < workers; w++) shares[w].set(w * tasks / workers, (w + 1) * tasks / workers);
   const int64_t piece = std::max(least, tasks / (workers * 16));
-  at::parallel_for(0, workers, 1, [&](int64_t first, int64_t last) {
+  const auto work = [&](int64_t first, int64_t last) {
     int64_t begin, end;
     for (int64_t w = first; w < last; w++)
       while (shares[w].take(piece, false, begin, end)) body(begin, end);
@@ -59,6 +69,10 @@ void deal(int64_t tasks, int64_t least, const Body& body) {
       if (most->size() <= 0) break;
       if (most->take(piece, true, begin, end)) body(begin, end);
     }
+  };
+  if (crew == nullptr) return at::parallel_for(0, workers, 1, work);
+  crew->run([&](int64_t index) {
+    if (index < workers) work(index, index + 1);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "cpu/deal.h"
 #include "cpu/kernels.h"
 #include "cpu/vectors.h"
 
@@ -201,10 +202,10 @@ void decodeRows(const DecodeRows<T>& in) {
   const int64_t longest = *std::max_element(in.positions, in.positions + in.rows) + 1;
   const bool writeFirst = sharesSlots(in.slots, in.rows);
   if (writeFirst)
-    at::parallel_for(0, in.rows, 1, [&](int64_t begin, int64_t end) {
+    deal(in.rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; row++) writeRow(in, row, 0, in.groups);
     });
-  at::parallel_for(0, in.rows * parts, 1, [&](int64_t begin, int64_t end) {
+  deal(in.rows * parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t most = (in.groups + parts - 1) / parts * (in.heads / in.groups);
     std::vector<T> queries(most * in.size);
     DecodeScratch scratch{longest, std::vector<float>(most * longest), std::vector<float>(most * in.size), std::vector<int64_t>(most)};

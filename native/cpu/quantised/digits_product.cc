@@ -366,7 +366,7 @@ void multiply(const QuantisedProduct& p) {
   const Digits x(p.x, p.m, p.w.inputs, p.w.four, DIGITS);
   const std::unique_ptr<const Levels> levels(p.w.four ? new Levels(p.w.levels, DIGITS) : nullptr);
   const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
-  deal(tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
+  deal(tasks, leastTasks(work), [&](int64_t first, int64_t last) {
     Columns<DIGITS> columns(p, x, levels.get());
     for (int64_t task = first; task < last; task++) columns.multiply(task * kColumns, std::min(p.w.outputs, (task + 1) * kColumns));
   });

@@ -281,7 +281,7 @@ template <typename Column>
 void product(const QuantisedProduct& p) {
   const int64_t tasks = piecesOf(p.w.outputs, kColumns), work = p.m * p.w.inputs * kColumns;
   const PackedRows x(p, Column::kStep);
-  deal(tasks, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, work)), [&](int64_t first, int64_t last) {
+  deal(tasks, leastTasks(work), [&](int64_t first, int64_t last) {
     Peaks peaks(p);
     for (int64_t task = first; task < last; task++) {
       const int64_t begin = task * kColumns, end = std::min(p.w.outputs, begin + kColumns);

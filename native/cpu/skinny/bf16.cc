@@ -46,8 +46,7 @@ void finish(const Product& p, const float* sums, int64_t rowStride, int64_t colu
 template <typename Begin, typename Body>
 void eachBlock(const Product& p, int64_t padded, const Begin& begin, const Body& body) {
   const int64_t blocks = (p.n + kBlock - 1) / kBlock;
-  const int64_t least = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.m * p.k * kBlock));
-  deal(blocks, least, [&](int64_t first, int64_t last) {
+  deal(blocks, leastTasks(p.m * p.k * kBlock), [&](int64_t first, int64_t last) {
     [[maybe_unused]] auto&& state = begin();
     std::vector<BFloat16> copied;
     for (int64_t b = first; b < last; b++) {

@@ -29,7 +29,7 @@ float dot(const float* x, const float* w, int64_t k) {
 
 void oneRowProduct(const SkinnyProduct<float>& p) {
   constexpr int64_t kColumns = 16;  // of a task
-  deal((p.n + kColumns - 1) / kColumns, std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.k * kColumns)), [&](int64_t begin, int64_t end) {
+  deal((p.n + kColumns - 1) / kColumns, leastTasks(p.k * kColumns), [&](int64_t begin, int64_t end) {
     for (int64_t column = begin * kColumns; column < std::min(p.n, end * kColumns); column++) {
       const float sum = dot(p.x, p.w + column * p.k, p.k) + (p.bias == nullptr ? 0.0f : p.bias[column]);
       p.y[column] = p.add ? p.y[column] + sum : sum;

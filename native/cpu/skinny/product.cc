@@ -18,8 +18,7 @@ void skinnyProduct(const SkinnyProduct<float>& p) {
   const auto isFew = [&](int64_t group, int64_t block) { return rowsOf(group) <= Floats::kRows && (block + 1) * kBlock <= p.n; };
   for (int64_t g = 0; g < groups; g++)
     if (!isFew(g, blocks - 1)) pack(p.x + g * kGroup * p.k, rowsOf(g), p.k, packed.get() + g * kGroup * p.k);
-  const int64_t least = std::max<int64_t>(1, 65536 / std::max<int64_t>(1, p.m * p.k * kBlock));
-  deal(blocks, least, [&](int64_t begin, int64_t end) {
+  deal(blocks, leastTasks(p.m * p.k * kBlock), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; b++)
       for (int64_t g = 0; g < groups; g++) {
         const int64_t row = g * kGroup, rows = rowsOf(g), vectors = vectorsOf(rows), column = b * kBlock;

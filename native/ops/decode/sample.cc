@@ -19,6 +19,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cpu/deal.h"
 #include "cpu/vectors.h"
 #include "cuda/kernels.h"
 #include "ops/decode/sample.h"
@@ -47,6 +48,7 @@ int32_t toBits(float value) {
 }
 
 constexpr int64_t kRun = 1024;  // numbers that are summed in f32; the sums of runs are in f64
+constexpr int64_t kRunsWorth = 2;  // that are worth a thread
 
 // Σ w (or how many) over w ≥ cut.
 double measure(const float* weights, int64_t count, float cut, bool byMass) {
@@ -215,16 +217,48 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
   return id;  // by rounding the target was just beyond the last token
 }
 
+// Writes result(start, count) of each run of `size` numbers to `out`; the runs are dealt to threads.
+template <typename Result>
+void eachRun(int64_t size, std::vector<float>& out, const Result& result) {
+  out.resize((size + kRun - 1) / kRun);
+  deal(static_cast<int64_t>(out.size()), kRunsWorth, [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; run++) out[run] = result(run * kRun, std::min(kRun, size - run * kRun));
+  });
+}
+
+// The first token with the largest logit, which is the largest of a run's.
+int64_t likeliest(const float* logits, int64_t size, const std::vector<float>& peaks, float peak) {
+  int64_t id = 0;
+  for (size_t run = 0; run + 1 < peaks.size() && !(peaks[run] >= peak); run++) id += kRun;
+  while (id + 1 < size && !(logits[id] >= peak)) id++;
+  return id;
+}
+
+// libtorch's `to` takes one thread for the logits of a row.
+Tensor asFloats(const Tensor& logits) {
+  if (!logits.device().is_cpu() || logits.scalar_type() != at::kBFloat16) return logits.to(at::kFloat);
+  Tensor out = at::empty(logits.sizes(), logits.options().dtype(at::kFloat));
+  const at::BFloat16* from = logits.data_ptr<at::BFloat16>();
+  float* to = out.data_ptr<float>();
+  const int64_t size = logits.numel();
+  deal((size + kRun - 1) / kRun, kRunsWorth, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * kRun; i < std::min(size, end * kRun); i++) to[i] = static_cast<float>(from[i]);
+  });
+  return out;
+}
+
 void sampleRow(const float* logits, int64_t size, float temperature, const Cuts& cuts, int64_t seed, int64_t counter,
                std::vector<float>& weights, Search& search, int64_t& id, float& logp, float& kept) {
-  const float peak = largest(logits, size), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
-  double total = 0;
-  for (int64_t start = 0; start < size; start += kRun)
-    total += exponentials(logits + start, std::min(kRun, size - start), peak, inverse, weights.data() + start);
+  std::vector<float> peaks, sums;
+  eachRun(size, peaks, [&](int64_t start, int64_t count) { return largest(logits + start, count); });
+  const float peak = largest(peaks.data(), static_cast<int64_t>(peaks.size())), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+  eachRun(size, sums,
+          [&](int64_t start, int64_t count) { return exponentials(logits + start, count, peak, inverse, weights.data() + start); });
+  const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   id = 0;
   kept = 1;
   if (temperature <= 0) {
-    while (id + 1 < size && !(logits[id] >= peak)) id++;
+    id = likeliest(logits, size, peaks, peak);
   } else {
     float cut = static_cast<float>(cuts.minP);
     std::vector<double> runs;
@@ -257,8 +291,10 @@ void sampleRows(const Tensor& logits, const SamplingRule& rule, const Tensor& co
   float *logp = out.logp.data_ptr<float>(), *kept = out.kept.data_ptr<float>();
   const float *temperature = rule.temperature.data_ptr<float>(), *topP = rule.topP.data_ptr<float>(), *minP = rule.minP.data_ptr<float>();
   const int64_t *topK = rule.topK.data_ptr<int64_t>(), *seeds = rule.seeds.data_ptr<int64_t>();
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> weights(size);
+  // one row is dealt to threads by its runs instead
+  deal(rows, 1, [&](int64_t begin, int64_t end) {
+    static thread_local std::vector<float> weights;  // kept: fresh memory would cost more than the draw
+    if (static_cast<int64_t>(weights.size()) < size) weights.resize(size);
     Search search;
     for (int64_t row = begin; row < end; row++)
       sampleRow(all + row * size, size, temperature[row], {topK[row], topP[row], minP[row]}, seeds[row], counters[row], weights, search,
@@ -286,7 +322,7 @@ Drawn sample(const Tensor& logits, const SamplingRule& rule, const Tensor& count
                   counters.device() == logits.device(),
               "one int64 counter per row");
   Tensor z = logits.contiguous();
-  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = z.to(at::kFloat);  // the CUDA kernels widen as they read
+  if (!logits.is_cuda() || z.scalar_type() == at::kDouble) z = asFloats(z);  // the CUDA kernels widen as they read
   Drawn out{at::empty({rows}, rule.seeds.options()), at::empty({rows}, rule.temperature.options()),
             at::empty({rows}, rule.temperature.options())};
   if (logits.device().is_cpu()) {

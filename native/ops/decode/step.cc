@@ -1,10 +1,10 @@
 // attune::decode_step(plan, ids[B], positions[B], slots[B], the rows' sampling rules) -> what attune::sample gives
-// attune::decode_step_lists: the same on the CPU with ids and positions last and as lists, for a caller that holds the rest
+// attune::decode_step_lists: the same on the CPU with ids and positions as lists, for a caller that holds the rest; several steps in one call
 // attune::decode_logits(plan, ids[B], positions[B], slots[B]) -> logits[B, V], for rows whose logits are changed before the draw
 //
 // A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
-// model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators would have to be read from
-// memory again each time. On CUDA it is in bf16 or f16: five kernels per layer for few rows, libtorch's products for more, beside our
+// model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators, or between two steps, would have to
+// be read from memory again each time. On CUDA it is in bf16 or f16: five kernels per layer for few rows, libtorch's products for more, beside our
 // norm, attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph
 // (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
@@ -12,9 +12,11 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <chrono>
 #include <tuple>
 #include <type_traits>
 
+#include "cpu/deal.h"
 #include "cpu/decode_rows.h"
 #include "cpu/quantised/product.h"
 #include "cpu/rows.h"
@@ -75,6 +77,13 @@ Tensor rowsAt(const Tensor& table, const Tensor& places) {
   return out;
 }
 
+// The weights of a matrix as products deal them to threads: in blocks of 16 columns.
+Expected weightsOf(const Linear& linear) {
+  const Tensor& weights = linear.quantised ? linear.quantised->codes : linear.weight;
+  return {static_cast<const char*>(weights.data_ptr()), static_cast<int64_t>(weights.nbytes()),
+          std::max<int64_t>(1, linear.outputs() / 16)};
+}
+
 template <typename T>
 void multiplyInto(const Linear& linear, const Tensor& x, Tensor& y, bool add, [[maybe_unused]] bool fast) {
   const T* bias = linear.bias.defined() ? linear.bias.data_ptr<T>() : nullptr;
@@ -114,7 +123,12 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
   const Tensor cosines = plan.cosines.defined() ? rowsAt<float>(plan.cosines, rows.positions) : Tensor();
   const Tensor sines = plan.sines.defined() ? rowsAt<float>(plan.sines, rows.positions) : Tensor();
   Tensor hidden = at::empty(x.sizes(), x.options()), qkv, inner, active;
-  for (const LayerPlan& layer : plan.layers) {
+  const auto multiply = [&](const Linear& linear, const Tensor& from, Tensor& to, bool add, const Expected& next) {
+    if (Crew::led() != nullptr) Crew::led()->expect(next);
+    multiplyInto<T>(linear, from, to, add, plan.fast);
+  };
+  for (size_t i = 0; i < plan.layers.size(); i++) {
+    const LayerPlan& layer = plan.layers[i];
     makeRoom(qkv, x, layer.qkv.outputs());
     makeRoom(inner, x, layer.up.outputs());
     makeRoom(active, x, layer.down.inputs());
@@ -122,19 +136,30 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     attention.cosines = cosines;
     attention.sines = sines;
     normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.qkv, hidden, qkv, false, plan.fast);
+    multiply(layer.qkv, hidden, qkv, false, weightsOf(layer.out));
     attention.qkv = qkv;
     Tensor keys = layer.keys, values = layer.values;
-    multiplyInto<T>(layer.out, decodeFusedCpu(attention, keys, values), x, true, plan.fast);
+    const Tensor attended = decodeFusedCpu(attention, keys, values);
+    multiply(layer.out, attended, x, true, weightsOf(layer.up));
     normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
-    multiplyInto<T>(layer.up, hidden, inner, false, plan.fast);
+    multiply(layer.up, hidden, inner, false, weightsOf(layer.down));
     swigluRows(inner.data_ptr<T>(), active.data_ptr<T>(), x.size(0), active.size(1));
-    multiplyInto<T>(layer.down, active, x, true, plan.fast);
+    multiply(layer.down, active, x, true, weightsOf(i + 1 < plan.layers.size() ? plan.layers[i + 1].qkv : plan.head));
   }
   normInto<T>(x, plan.finalNorm, plan.finalEps, hidden);
   Tensor logits = at::empty({x.size(0), plan.head.outputs()}, x.options());
-  multiplyInto<T>(plan.head, hidden, logits, false, plan.fast);
+  multiply(plan.head, hidden, logits, false, weightsOf(plan.layers.front().qkv));
   return logits;
+}
+
+// Calls `body`, which takes steps, with a crew where the products are work for two threads.
+template <typename Body>
+void withCrew(const DecodePlan& plan, int64_t rows, const Body& body) {
+  const int64_t most = std::max(plan.head.outputs(), plan.layers.front().up.outputs());
+  if (plan.embedding.device().is_cpu() && rows * plan.width() * most >= 2 * kThreadWork)
+    Crew::with(body);
+  else
+    body();
 }
 
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
@@ -211,41 +236,58 @@ Tensor logitsOf(const DecodePlan& plan, const Rows& rows) {
 #endif
 }
 
-Tensor decodeLogits(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots) {
-  return logitsOf(*planNumbered(plan), {ids, positions, slots});
+Tensor decodeLogits(int64_t number, const Tensor& ids, const Tensor& positions, const Tensor& slots) {
+  const auto plan = planNumbered(number);
+  Tensor logits;
+  withCrew(*plan, ids.size(0), [&] { logits = logitsOf(*plan, {ids, positions, slots}); });
+  return logits;
 }
 
-std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t plan, const Tensor& ids, const Tensor& positions, const Tensor& slots,
+Drawn stepOf(const DecodePlan& plan, const Rows& rows, const SamplingRule& rule) {
+  return sample(logitsOf(plan, rows), rule, rows.positions.add(1));  // a token's counter is its position
+}
+
+std::tuple<Tensor, Tensor, Tensor> decodeStep(int64_t number, const Tensor& ids, const Tensor& positions, const Tensor& slots,
                                               const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
                                               const Tensor& seeds) {
-  const Tensor logits = logitsOf(*planNumbered(plan), {ids, positions, slots});
-  // a token's counter is its position
-  const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, positions.add(1));
+  const auto plan = planNumbered(number);
+  Drawn drawn;
+  withCrew(*plan, ids.size(0), [&] { drawn = stepOf(*plan, {ids, positions, slots}, {temperature, topK, topP, minP, seeds}); });
   return {drawn.ids, drawn.logp, drawn.kept};
 }
 
-// The same on the CPU, from lists to lists.
-std::tuple<c10::List<int64_t>, c10::List<double>, c10::List<double>> decodeStepLists(int64_t plan, const Tensor& slots,
-                                                                                     const Tensor& temperature, const Tensor& topK,
-                                                                                     const Tensor& topP, const Tensor& minP,
-                                                                                     const Tensor& seeds, at::IntArrayRef ids,
-                                                                                     at::IntArrayRef positions) {
+// The same on the CPU, from lists to lists, and up to `steps` of it: it ends sooner after a row's token that is among `stops`, and where no
+// time is left.
+std::tuple<c10::List<int64_t>, c10::List<double>, c10::List<double>> decodeStepLists(
+    int64_t number, const Tensor& slots, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
+    const Tensor& seeds, at::IntArrayRef ids, at::IntArrayRef positions, at::IntArrayRef stops, int64_t steps, double milliseconds) {
   TORCH_CHECK(slots.device().is_cpu() && slots.scalar_type() == at::kLong, "slots are int64 on the CPU");
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double, std::milli>(milliseconds);
   const auto onHost = [&](at::IntArrayRef values) {
     Tensor out = at::empty({static_cast<int64_t>(values.size())}, slots.options());
     std::copy(values.begin(), values.end(), out.data_ptr<int64_t>());
     return out;
   };
-  const Tensor places = onHost(positions);
-  const Tensor logits = logitsOf(*planNumbered(plan), {onHost(ids), places, slots});
-  const Drawn drawn = sample(logits, {temperature, topK, topP, minP, seeds}, places.add(1));
-  const auto count = logits.size(0);
-  const auto numbers = [&](const Tensor& tensor) {
-    const float* first = tensor.data_ptr<float>();
-    return c10::List<double>(std::vector<double>(first, first + count));
+  const auto plan = planNumbered(number);
+  const auto count = static_cast<int64_t>(ids.size());
+  std::tuple<c10::List<int64_t>, c10::List<double>, c10::List<double>> all;
+  const auto append = [&](auto& list, const auto* values) {
+    for (int64_t i = 0; i < count; i++) list.push_back(values[i]);
   };
-  const int64_t* next = drawn.ids.data_ptr<int64_t>();
-  return {c10::List<int64_t>(std::vector<int64_t>(next, next + count)), numbers(drawn.logp), numbers(drawn.kept)};
+  Rows rows{onHost(ids), onHost(positions), slots};
+  withCrew(*plan, count, [&] {
+    for (int64_t step = 0; step < steps; step++) {
+      const Drawn drawn = stepOf(*plan, rows, {temperature, topK, topP, minP, seeds});
+      const int64_t* next = drawn.ids.data_ptr<int64_t>();
+      append(std::get<0>(all), next);
+      append(std::get<1>(all), drawn.logp.data_ptr<float>());
+      append(std::get<2>(all), drawn.kept.data_ptr<float>());
+      if (Clock::now() >= end || std::find_first_of(next, next + count, stops.begin(), stops.end()) != next + count) return;
+      rows = {drawn.ids, rows.positions.add(1), slots};
+    }
+  });
+  return all;
 }
 
 }  // namespace
@@ -261,6 +303,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("decode_step", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStep));
   library.def(
       "decode_step_lists(int plan, Tensor slots, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, int[] ids, "
-      "int[] positions) -> (int[], float[], float[])");
+      "int[] positions, int[] stops, int steps, float milliseconds) -> (int[], float[], float[])");
   library.impl("decode_step_lists", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeStepLists));
 }

@@ -260,31 +260,38 @@ export class Engine {
   }
 
   /**
-   * Writes one token for each row. On CUDA several steps are started, whose tokens come with `collect`. All rows must belong
-   * to the active adapter.
+   * Writes one token for each row; further ones while `milliseconds` last and no row is done, where that saves time. On CUDA several
+   * steps are started, whose tokens come with `collect`. All rows must belong to the active adapter.
    */
-  step(rows: readonly Row[], options: { watched: boolean; graphs: boolean }): void {
+  step(rows: readonly Row[], options: { watched: boolean; graphs: boolean; milliseconds: number }): void {
     this.#cache?.upload();
     if (options.graphs) this.#mergedNow(); // adapters that take turns are not merged
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#graph?.forget(); // its rows' tokens on the device fall behind
-      this.#stepTogether(rows);
+      this.#stepTogether(rows, options.milliseconds);
       return;
     }
     const free = rows.filter((row) => !row.needsLogits);
     if (free.length > 0) graph.start(free, options.watched);
     const seen = rows.filter((row) => row.needsLogits);
-    if (seen.length > 0) this.#stepTogether(seen);
+    if (seen.length > 0) this.#stepTogether(seen, 0);
   }
 
-  #stepTogether(active: readonly Row[]): void {
+  /** One step of the rows, and further ones while there is time. */
+  #stepTogether(active: readonly Row[], milliseconds: number): void {
     const stepper = this.#stepper as Stepper;
     const held = (this.#rows as RowTensors).of(active);
     const ids = active.map((row) => row.last);
     const positions = active.map((row) => row.position);
     const seen = active.some((row) => row.needsLogits);
-    const drawn = (seen ? null : stepper.nextHeld(held, ids, positions)) ?? this.#stepByTensors(active, held, seen);
+    const limits = {
+      steps: Math.min(...active.map(stepsInBlock)),
+      stops: active.flatMap(({ request }) => request.stopIds ?? []),
+      milliseconds,
+    };
+    const drawn =
+      (seen ? null : stepper.nextHeld(held, ids, positions, limits)) ?? this.#stepByTensors(active, held, seen);
     push(active, drawn);
   }
 
@@ -378,6 +385,15 @@ function shape(logits: Tensor, row: Row): void {
   }
 }
 
+/** Steps that a row can take by itself: as many as its last block has places, and its response tokens left. */
+const stepsInBlock = (row: Row): number =>
+  (row.request.stopStrings?.length ?? 0) > 0
+    ? 1
+    : Math.min(BLOCK - (row.position % BLOCK), row.mostPositions - row.position - 1);
+
+/** Gives the rows their tokens, of one step or of several that follow one another. */
 function push(rows: readonly Row[], { ids, logprobs, kept, top }: Drawn): void {
-  for (const [i, row] of rows.entries()) row.push(ids[i] as number, logprobs[i] as number, kept[i] as number, top?.[i]);
+  for (let at = 0; at < ids.length; at += rows.length)
+    for (const [i, row] of rows.entries())
+      row.push(ids[at + i] as number, logprobs[at + i] as number, kept[at + i] as number, top?.[i]);
 }

@@ -29,6 +29,13 @@ export interface StepRows {
   slots: Tensor;
 }
 
+/** How far rows go in one call: at most so many steps, not beyond a token that is among the stops, and no further once the time is over. */
+export interface StepLimits {
+  steps: number;
+  stops: readonly number[];
+  milliseconds: number;
+}
+
 const abandoned = new FinalizationRegistry<number>((number) => aten('attune::decode_plan_free', number));
 
 export class DecodePlan {
@@ -73,8 +80,17 @@ export class DecodePlan {
     return { ids: next, logp, kept };
   }
 
-  /** The same on the CPU from lists to lists: between two steps every tensor made or read back costs a walk through memory. */
-  stepLists(ids: readonly number[], positions: readonly number[], slots: Tensor, rule: RuleTensors): Drawn {
+  /**
+   * The same on the CPU from lists to lists, for several steps, one after the other in the lists: between two steps all that runs
+   * here has to be read from memory again.
+   */
+  stepLists(
+    ids: readonly number[],
+    positions: readonly number[],
+    slots: Tensor,
+    rule: RuleTensors,
+    { steps, stops, milliseconds }: StepLimits,
+  ): Drawn {
     const [next, logprobs, kept] = aten<[number[], number[], number[]]>(
       'attune::decode_step_lists',
       this.#number,
@@ -82,6 +98,9 @@ export class DecodePlan {
       ...ruleArguments(rule),
       ids,
       positions,
+      stops,
+      steps,
+      milliseconds,
     );
     return { ids: next, logprobs, kept };
   }

@@ -85,7 +85,7 @@ export interface CacheUse {
 }
 
 /** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
-const PATIENCE_MS = 25;
+const PATIENCE_MS = 50;
 const WATCHED_PATIENCE_MS = 5;
 /** How long the sampler waits for requests that are just arriving. */
 const GATHER_MS = 20;
@@ -267,7 +267,7 @@ export class Sampler {
       if (watched && began && alone) return;
       // A step costs nearly the same for few rows as for many: where nobody follows, the other prompts are read before it.
       if (!watched && began && !this.#admission.isEmpty) continue;
-      this.#step();
+      this.#step(watched ? 0 : end - performance.now());
       this.#settle();
       if (watched && this.#engine.isBusy) return;
     } while (!this.#isIdle && performance.now() < end);
@@ -352,8 +352,8 @@ export class Sampler {
     this.#admission.reserve(this.#inFlight, stepsAhead, true);
   }
 
-  /** One token for every row in a slot, each adapter's rows together. */
-  #step(): void {
+  /** One token for every row in a slot, each adapter's rows together; further ones in the time that is left, where one adapter has it to itself. */
+  #step(left: number): void {
     this.#reserve();
     const byAdapter = Map.groupBy(this.#inFlight, (submission) => submission.adapter);
     const current = this.#model.adapters?.active?.name ?? null;
@@ -362,8 +362,9 @@ export class Sampler {
       if (rows.length === 0) continue;
       const watched = submissions.some((submission) => submission.watched);
       const graphs = byAdapter.size === 1 && adapter === current; // with several adapters every step would capture a new graph
+      const milliseconds = byAdapter.size === 1 ? left : 0;
       this.#guard(submissions, () =>
-        this.#engine.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs })),
+        this.#engine.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs, milliseconds })),
       );
     }
   }

@@ -6,7 +6,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { KvCache } from './cache/cache.ts';
 import { generalLogits } from './decoding.ts';
-import { DecodePlan, type PlanCopies, type StepRows } from './plan.ts';
+import { DecodePlan, type PlanCopies, type StepLimits, type StepRows } from './plan.ts';
 import type { HeldRows } from './row-tensors.ts';
 import { type Drawn, type DrawnTensors, type RuleTensors, sampleNext } from './sampling.ts';
 
@@ -30,10 +30,10 @@ export class Stepper {
     return sampleNext(generalLogits(this.#decoder, this.#cache, rows), rule, rows.positions.add(1));
   }
 
-  /** The same on the host, for rows on the CPU that are held; null where it is not one call. */
-  nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[]): Drawn | null {
+  /** The same on the host, for rows on the CPU that are held, and for several steps; null where it is not one call. */
+  nextHeld(rows: HeldRows, ids: readonly number[], positions: readonly number[], limits: StepLimits): Drawn | null {
     if (this.#decoder.device !== 'cpu') return null;
-    return this.#planFor(ids.length)?.stepLists(ids, positions, rows.slots, rows.rule) ?? null;
+    return this.#planFor(ids.length)?.stepLists(ids, positions, rows.slots, rows.rule, limits) ?? null;
   }
 
   /** The logits of each row's next token, for rows whose logits are changed before the draw. */

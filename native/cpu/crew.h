@@ -1,0 +1,141 @@
+// The threads of a decoding step. They wait for its next piece of work by looking at a number, which hands work over in about a microsecond, where
+// a parallel region of OpenMP's takes several. What the step reads next is known: while they wait, they fetch the first of it into their caches,
+// so that memory is not idle while one thread does the small work between two products.
+#pragma once
+#include <ATen/Parallel.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace attune {
+
+/** Weights that are dealt to threads as `tasks` equal parts. */
+struct Expected {
+  const char* data = nullptr;
+  int64_t bytes = 0, tasks = 1;
+};
+
+class Crew {
+ public:
+  /** The crew that this thread leads; null where it leads none. */
+  static Crew*& led() {
+    static thread_local Crew* crew = nullptr;
+    return crew;
+  }
+
+  /** Calls `body` on this thread, which leads a crew meanwhile where there are other threads. */
+  template <typename Body>
+  static void with(const Body& body) {
+#if AT_PARALLEL_OPENMP  // whose threads all run at once
+    const int64_t threads = at::get_num_threads();
+    if (threads > 1 && !at::in_parallel_region()) {
+      Crew crew(threads);
+      at::parallel_for(0, threads, 1, [&](int64_t first, int64_t last) {
+        if (first > 0) return crew.serve(at::get_thread_num());
+        const Lead lead(crew, (threads + last - 1) / last);  // of fewer threads than asked for each has several of the range
+        body();
+      });
+      return;
+    }
+#endif
+    body();
+  }
+
+  int64_t size() const { return size_; }
+
+  /** What is read after the next `run`. */
+  void expect(const Expected& next) { expected_ = next; }
+
+  /** Calls work(0 … size − 1), each on a thread of its own, 0 on this one. It must not throw. */
+  template <typename Work>
+  void run(const Work& work) noexcept {
+    call_ = [](const void* given, int64_t index) { (*static_cast<const Work*>(given))(index); };
+    work_ = &work;
+    epoch_.store(++count_, std::memory_order_release);
+    led() = nullptr;  // what the work calls has this one thread
+    work(0);
+    led() = this;
+    Fetching fetching(expected_, 0, size_);
+    for (int64_t i = 1; i < size_; i++) wait(fetching, [&] { return done_[i].epoch.load(std::memory_order_acquire) == count_; });
+  }
+
+ private:
+  struct alignas(64) Done {
+    std::atomic<int64_t> epoch{0};
+  };
+
+  // Makes the crew this thread's, and lets the others go at the end, also where the body throws.
+  struct Lead {
+    Crew& crew;
+    Lead(Crew& given, int64_t size) : crew(given) {
+      crew.size_ = size;
+      led() = &crew;
+    }
+    ~Lead() {
+      led() = nullptr;
+      crew.call_ = nullptr;
+      crew.epoch_.store(++crew.count_, std::memory_order_release);
+    }
+  };
+
+  // Brings the beginning of a thread's part of what is expected into its L2 cache, some lines at a time.
+  struct Fetching {
+    static constexpr int64_t kLine = 64, kLines = 8, kMost = 128 << 10;
+    const char *at = nullptr, *end = nullptr;
+    Fetching() = default;
+    Fetching(const Expected& all, int64_t index, int64_t threads) {
+      const int64_t task = all.bytes / all.tasks, begin = index * all.tasks / threads * task,
+                    next = (index + 1) * all.tasks / threads * task;
+      at = all.data + begin;
+      end = at + std::min(next - begin, kMost);
+    }
+    /** False where there is nothing left. */
+    bool some() {
+      for (int64_t i = 0; i < kLines && at < end; i++, at += kLine) __builtin_prefetch(at, 0, 2);
+      return at < end;
+    }
+  };
+
+  explicit Crew(int64_t most) : done_(most) {}
+
+  template <typename Ready>
+  static void wait(Fetching& fetching, const Ready& ready) {
+    constexpr int kPatience = 512;  // some 20 µs
+    for (int turns = 0; !ready();) {
+      if (fetching.some()) continue;
+      if (++turns > kPatience) sched_yield();  // there may be more threads than cores
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#elif defined(__aarch64__)
+      asm volatile("isb");
+#endif
+    }
+  }
+
+  // What the other threads do.
+  void serve(int64_t index) noexcept {
+    Fetching fetching;
+    for (int64_t seen = 0;;) {
+      int64_t now = seen;
+      wait(fetching, [&] { return (now = epoch_.load(std::memory_order_acquire)) != seen; });
+      seen = now;
+      if (call_ == nullptr) return;
+      fetching = Fetching(expected_, index, size_);
+      call_(work_, index);
+      done_[index].epoch.store(now, std::memory_order_release);
+    }
+  }
+
+  alignas(64) std::atomic<int64_t> epoch_{0};
+  void (*call_)(const void*, int64_t) = nullptr;
+  const void* work_ = nullptr;
+  Expected expected_;
+  int64_t size_ = 1;
+  alignas(64) int64_t count_ = 0;
+  std::vector<Done> done_;
+};
+
+}  // namespace attune
