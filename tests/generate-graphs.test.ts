@@ -13,6 +13,10 @@ vi.mock('../src/tensor/engine/recording.ts', () => ({
       for (let i = 0; i < 3; i++) pass(); // warm-ups
       return { replay: pass };
     }
+    follow() {}
+    read<T>(body: () => T): T {
+      return body();
+    }
     dispose() {}
   },
 }));

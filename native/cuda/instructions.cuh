@@ -110,6 +110,13 @@ __device__ inline void copyBulkToAll(void* to, const void* from, unsigned bytes,
 #endif
 }
 
+/** Adds to a number in shared memory where it `is` so, without a branch. */
+__device__ inline void addIf(bool is, unsigned* to, unsigned by) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p red.shared.add.u32 [%0], %1;\n}" ::"r"(sharedAddress(to)), "r"(by),
+               "r"(static_cast<unsigned>(is))
+               : "memory");
+}
+
 /** Barrier WHICH (0 is __syncthreads') of so many threads of a block, whole warps. */
 template <int WHICH, int THREADS>
 __device__ inline void syncThreads() {

@@ -18,6 +18,17 @@ __device__ inline int orderOf(float z) {
   const int bits = __float_as_int(z), magnitude = (bits & INT32_MAX) >> kUnusedBits<T>;
   return bits < 0 ? -magnitude : magnitude;
 }
+/** Of number `at` of a run. */
+template <typename T, int N>
+__device__ inline int orderOf(const Run<T, N>& run, int at) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {  // whose orders are its bits: fewer instructions
+    const unsigned two = run.words()[at / 2], bits = at % 2 == 0 ? two & 0xFFFF : two >> 16;
+    const int magnitude = static_cast<int>(bits & 0x7FFF);
+    return bits > 0x7FFF ? -magnitude : magnitude;
+  } else {
+    return orderOf<T>(run[at]);
+  }
+}
 template <typename T>
 __device__ inline float valueOf(int order) {
   const float magnitude = __int_as_float(abs(order) << kUnusedBits<T>);

@@ -1,5 +1,5 @@
-// Which words top-k and top-p keep: how many words have which logit is counted in the first block of the cluster, which finds the smallest
-// one that stays.
+// Which words top-k and top-p keep: each block counts how many of its words have which logit. Then each adds up all blocks' counts of
+// some logits, and so they find the smallest one that stays.
 #pragma once
 #include "cuda/sampling/tiles.cuh"
 
@@ -13,117 +13,124 @@ constexpr int kBinParts = kUnusedBits<T> == 16 ? 1 : 2;
 constexpr float kLeast = 9.4e-14f;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-template <typename T>
+template <typename T, int THREADS>
 struct Search {
+  using Row = Tiles<T, THREADS>;
+  using Whole = unsigned long long;
   static constexpr int kOctave = 23 - kUnusedBits<T>;
 
-  Tiles<T>& row;
-  unsigned* bins;  // counts; or masses, low bits and then high ones
+  Row& row;
+  unsigned* bins;  // of the block's words: counts; or masses, low bits and then high ones
 
-  __device__ bool isFirst() const { return row.rank == 0; }
   __device__ void clear() {
-    for (int i = threadIdx.x; i < kBinParts<T> * kBins; i += kThreads) bins[i] = 0;
+    for (int i = threadIdx.x; i < kBinParts<T> * kBins; i += THREADS) bins[i] = 0;
     if (threadIdx.x == 0) row.shared.ofHole[0] = row.shared.ofHole[1] = 0;
   }
 
   // Counts the block's words in the range by bins, or sums their mass. Equal logits are counted alone: their mass follows.
   __device__ void fill(const Finding& finding) {
     const Range range = finding.range;
-    const float least = valueOf<T>(range.low), most = valueOf<T>(range.high);
-    const bool byMass = finding.byMass && range.shift > 0;
-    for (int i = row.warp; i < row.own; i += kWarps) {
-      if (row.shared.tiles[row.rank * row.perBlock + i].x < least) continue;
-#pragma unroll 1
-      for (int j = 0; j < Tiles<T>::kPieces; j++) {
-        typename Tiles<T>::Piece piece;
-        const T* from = row.tile(i) + (j * 32 + row.lane) * Tiles<T>::kPiece;
-        piece.load(from);
-        bool any = false;
+    const float least = valueOf<T>(range.low);
+    const bool byMass = finding.byMass && range.shift > 0, weighsHole = !byMass && range.shift == 0 && range.hole > 0;
+    const unsigned reach = static_cast<unsigned>(range.high) - static_cast<unsigned>(range.low);
+    Whole ofHole = 0;
+    for (int i = row.warp; i < row.own * Row::kPieces; i += Row::kWarps) {
+      const int at = i / Row::kPieces;
+      if (row.shared.tiles[row.rank * row.perBlock + at].x < least) continue;
+      typename Row::Piece piece;
+      const T* from = row.tile(at) + (i % Row::kPieces * 32 + row.lane) * Row::kPiece;
+      piece.load(from);
+      if (!row.anyFrom(least, piece)) continue;
+      unsigned weighed = 0;  // a bit for each word whose mass is needed
 #pragma unroll
-        for (int k = 0; k < Tiles<T>::kPiece; k++) any |= piece[k] >= least;
-        if (!any) continue;
-        unsigned weighed = 0;  // those whose mass is needed too
-#pragma unroll
-        for (int k = 0; k < Tiles<T>::kPiece; k++) {
-          const int order = orderOf<T>(piece[k]);
-          const bool isIn = piece[k] >= least && piece[k] <= most;
-          if (isIn && !byMass) atomicAdd(&bins[range.bin(order)], 1u);
-          if (isIn && (byMass || (range.shift == 0 && range.isInHole(order)))) weighed |= 1u << k;
+      for (int k = 0; k < Row::kPiece; k++) {
+        const int order = orderOf<T>(piece, k);
+        const bool isIn = static_cast<unsigned>(order) - static_cast<unsigned>(range.low) <= reach;
+        addIf(isIn && !byMass, &bins[range.bin(order)], 1);
+        if (isIn && (byMass || (weighsHole && abs(order) <= range.hole))) weighed |= 1u << k;
+      }
+      for (; weighed != 0; weighed &= weighed - 1) {
+        const float z = wide(from[__ffs(static_cast<int>(weighed)) - 1]), w = row.weight(z);
+        const Mass mass(w < finding.least ? 0.0f : w);
+        if (!byMass) {
+          ofHole += mass.whole();
+          continue;
         }
-        for (; weighed != 0; weighed &= weighed - 1) {
-          const float z = wide(from[__ffs(static_cast<int>(weighed)) - 1]), w = row.weight(z);
-          const Mass mass(w < finding.least ? 0.0f : w);
-          const int bin = range.bin(orderOf<T>(z));
-          atomicAdd(byMass ? &bins[bin] : &row.shared.ofHole[0], mass.low);
-          atomicAdd(byMass ? &bins[kBins + bin] : &row.shared.ofHole[1], mass.high);
-        }
+        const int bin = range.bin(orderOf<T>(z));
+        atomicAdd(&bins[bin], mass.low);
+        atomicAdd(&bins[kBins + bin], mass.high);
       }
     }
-    __syncthreads();
-    if (isFirst()) return;
-    const int used = range.bin(range.high) + 1;
-    for (int i = threadIdx.x; i < used; i += kThreads) {
-      const unsigned low = bins[i], high = byMass ? bins[kBins + i] + (low >> 16) : 0;
-      if (low == 0 && high == 0) continue;
-      atomicAdd(ofBlock(&bins[i], 0), byMass ? low & 0xFFFF : low);
-      bins[i] = 0;
-      if (byMass) {
-        atomicAdd(ofBlock(&bins[kBins + i], 0), high);
-        bins[kBins + i] = 0;
-      }
-    }
-    if (threadIdx.x == 0 && range.hole > 0 && range.shift == 0) {
-      atomicAdd(ofBlock(&row.shared.ofHole[0], 0), row.shared.ofHole[0] & 0xFFFF);
-      atomicAdd(ofBlock(&row.shared.ofHole[1], 0), row.shared.ofHole[1] + (row.shared.ofHole[0] >> 16));
-      row.shared.ofHole[0] = row.shared.ofHole[1] = 0;
-    }
+    if (!weighsHole) return;
+    for (int offset = 16; offset > 0; offset /= 2) ofHole += __shfl_xor_sync(0xFFFFFFFF, ofHole, offset);
+    if (row.lane < 2) atomicAdd(&row.shared.ofHole[row.lane], static_cast<unsigned>(row.lane == 0 ? ofHole & 0xFFFF : ofHole >> 16));
   }
 
-  __device__ unsigned long long measureOf(const Range& range, int bin, bool byMass, float least) const {
-    const unsigned count = bins[bin];
-    if (!byMass) return count;
-    if (range.shift > 0) return count + (static_cast<unsigned long long>(bins[kBins + bin]) << 16);
-    if (count == 0) return 0;
-    if (!range.isSingle(bin)) return row.shared.ofHole[0] + (static_cast<unsigned long long>(row.shared.ofHole[1]) << 16);
+  // The sum over all blocks of a number that each has in its place.
+  __device__ Whole sumOfBlocks(const unsigned* mine) const {
+    unsigned of[kMostBlocks];
+#pragma unroll
+    for (int i = 0; i < kMostBlocks; i++) of[i] = i < row.blocks ? *ofBlock(mine, i) : 0;
+    Whole sum = 0;
+#pragma unroll
+    for (int i = 0; i < kMostBlocks; i++) sum += of[i];
+    return sum;
+  }
+
+  // The measure of a bin's words in all blocks.
+  __device__ Whole measureOf(const Range& range, int bin, bool byMass, float least) const {
+    const bool isHole = byMass && range.shift == 0 && !range.isSingle(bin);
+    const Whole low = sumOfBlocks(isHole ? &row.shared.ofHole[0] : &bins[bin]);
+    if (!byMass) return low;
+    if (isHole || range.shift > 0) return low + (sumOfBlocks(isHole ? &row.shared.ofHole[1] : &bins[kBins + bin]) << 16);
+    if (low == 0) return 0;
     const float w = row.weight(valueOf<T>(range.first(bin)));
-    return w < least ? 0 : count * Mass(w).whole();
+    return w < least ? 0 : low * Mass(w).whole();
   }
 
-  // In the first block: the highest bin at which the measure from the top down reaches the target, or −1. `target` 0 stands for
+  // The highest bin at which the measure from the top down reaches the target, or −1; the blocks share the bins. `target` 0 stands for
   // top-p of the measure of all. `above` becomes the measure of the bins above that one, or of all.
-  __device__ int select(const Range& range, bool byMass, float least, double topP, unsigned long long& above, unsigned long long& target) {
-    constexpr int kEach = kBins / kThreads;
-    const int used = range.bin(range.high) + 1, each = (used + kThreads - 1) / kThreads;  // each thread takes neighbouring bins
-    const int highest = used - 1 - static_cast<int>(threadIdx.x) * each;
-    unsigned long long measures[kEach], sum = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; i++) {
-      measures[i] = i < each && highest - i >= 0 ? measureOf(range, highest - i, byMass, least) : 0;
-      sum += measures[i];
-    }
-    unsigned long long before = sumOfLanesUpTo(sum);
-    if (row.lane == 31) row.shared.sums[row.warp] = before;
-    if (threadIdx.x == 0) row.shared.bin = -1;
+  __device__ int select(const Range& range, bool byMass, float least, double topP, Whole& above, Whole& target) {
+    Shared& shared = row.shared;
+    const int used = range.bin(range.high) + 1, share = (used + row.blocks - 1) / row.blocks, each = (share + THREADS - 1) / THREADS;
+    const int first = row.rank * share + static_cast<int>(threadIdx.x) * each;  // from the top; a thread's bins are neighbours
+    const int end = min(first + each, min((row.rank + 1) * share, used));
+    Whole sum = 0;
+#pragma unroll 1
+    for (int i = first; i < end; i++) sum += measureOf(range, used - 1 - i, byMass, least);
+    Whole before = sumOfLanesUpTo(sum);
+    if (row.lane == 31) shared.sums[row.warp] = before;
+    if (threadIdx.x == 0) shared.bin = -1;
     __syncthreads();
-    unsigned long long all = above;
-    before += above - sum;
-    for (int i = 0; i < kWarps; i++) {
-      const unsigned long long of = row.shared.sums[i];
+    Whole all = 0;
+    before -= sum;
+#pragma unroll
+    for (int i = 0; i < Row::kWarps; i++) {
+      const Whole of = shared.sums[i];
       all += of;
       if (i < row.warp) before += of;
     }
-    if (target == 0) target = static_cast<unsigned long long>(fmax(1.0, topP * static_cast<double>(all)));
-    if (before < target && before + sum >= target) {
+    if (static_cast<int>(threadIdx.x) < row.blocks) *ofBlock(&shared.ofBlocks[row.rank], threadIdx.x) = all;
+    meet();
+    all = above;
+    before += above;
 #pragma unroll
-      for (int i = 0; i < kEach; i++) {
-        if (before < target && before + measures[i] >= target) row.shared.bin = highest - i, row.shared.before = before;
-        before += measures[i];
-      }
+    for (int i = 0; i < kMostBlocks; i++) {
+      const Whole of = i < row.blocks ? shared.ofBlocks[i] : 0;
+      all += of;
+      if (i < row.rank) before += of;
     }
-    __syncthreads();
-    const int bin = row.shared.bin;
-    above = bin < 0 ? all : row.shared.before;
-    return bin;
+    if (target == 0) target = static_cast<Whole>(fmax(1.0, topP * static_cast<double>(all)));
+    if (before < target && before + sum >= target) {
+      int i = first;
+      for (Whole next = 0; i + 1 < end && before + (next = measureOf(range, used - 1 - i, byMass, least)) < target; i++) before += next;
+#pragma unroll
+      for (int to = 0; to < kMostBlocks; to++)
+        if (to < row.blocks) *ofBlock(&shared.bin, to) = used - 1 - i, *ofBlock(&shared.before, to) = before;
+    }
+    meet();
+    above = shared.bin < 0 ? all : shared.before;
+    return shared.bin;
   }
 
   // An order below that of all words with this weight or more.
@@ -161,18 +168,14 @@ struct Search {
     while (true) {
       fill(finding);
       meet();
-      if (isFirst()) {
-        step(rule, finding, above, target);
-        if (!finding.done) clear();
-        if (static_cast<int>(threadIdx.x) < row.blocks) *ofBlock(&row.shared.finding, threadIdx.x) = finding;
-      }
-      meet();
-      finding = row.shared.finding;
+      step(rule, finding, above, target);
       if (finding.done) return finding.cut;
+      clear();
+      __syncthreads();
     }
   }
 
-  // In the first block: what follows from the filled bins.
+  // What follows from the filled bins; the same in all blocks.
   __device__ void step(const RowRule& rule, Finding& finding, unsigned long long& above, unsigned long long& target) {
     const Range range = finding.range;
     const int top = orderOf<T>(row.peak);

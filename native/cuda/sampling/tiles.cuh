@@ -6,9 +6,7 @@
 
 namespace attune {
 
-constexpr int kTile = 1280, kOfLane = kTile / 32, kMostTiles = 256, kThreads = 256, kWarps = kThreads / 32;
-
-static_assert(kBins % kThreads == 0);
+constexpr int kTile = 1280, kOfLane = kTile / 32, kMostTiles = 256, kMostBlocks = 8, kMostWarps = 16;
 
 // Where the search for a cut stands: the orders to count, or what was found.
 struct Finding {
@@ -23,8 +21,8 @@ struct Shared {
   float peak, total;
   // of the search
   Finding finding;
-  unsigned ofHole[2];  // the mass in the hole's bin, as in Mass
-  unsigned long long target, sums[kWarps], before;
+  unsigned ofHole[2];  // the mass of the block's words in the hole's bin, low 16 bits and the rest
+  unsigned long long target, sums[kMostWarps], ofBlocks[kMostBlocks], before;
   int bin;
 };
 
@@ -46,8 +44,9 @@ __device__ inline void waitForAllBut(int left) {
   }
 }
 
-template <typename T>
+template <typename T, int THREADS>
 struct Tiles {
+  static constexpr int kThreads = THREADS, kWarps = THREADS / 32;
   static constexpr int kPiece = 16 / sizeof(T), kPieces = kOfLane / kPiece;
   using Piece = Run<T, kPiece>;
 
@@ -84,16 +83,16 @@ struct Tiles {
     }
   }
 
-  __device__ float largestOf(const Piece (&held)[kPieces]) const {
+  __device__ static float largestOf(const Piece* held, int pieces) {
     if constexpr (std::is_same_v<T, __nv_bfloat16>) {
       __nv_bfloat162 top = reinterpret_cast<const __nv_bfloat162*>(held)[0];
 #pragma unroll
-      for (int i = 1; i < kOfLane / 2; i++) top = __hmax2(top, reinterpret_cast<const __nv_bfloat162*>(held)[i]);
+      for (int i = 1; i < pieces * kPiece / 2; i++) top = __hmax2(top, reinterpret_cast<const __nv_bfloat162*>(held)[i]);
       return fmaxf(wide(__low2bfloat16(top)), wide(__high2bfloat16(top)));
     } else {
       float top = -INFINITY;
 #pragma unroll
-      for (int j = 0; j < kPieces; j++)
+      for (int j = 0; j < pieces; j++)
 #pragma unroll
         for (int k = 0; k < kPiece; k++) top = fmaxf(top, held[j][k]);
       return top;
@@ -111,7 +110,7 @@ struct Tiles {
       Piece held[kPieces];
 #pragma unroll
       for (int j = 0; j < kPieces; j++) held[j].load(tile(i) + (j * 32 + lane) * kPiece);  // each lane reads what it copied
-      const float top = largestOfLanes(largestOf(held)), base = -scaled(top);
+      const float top = largestOfLanes(largestOf(held, kPieces)), base = -scaled(top);
       float sums[2] = {0, 0};
 #pragma unroll
       for (int j = 0; j < kPieces; j++)
@@ -125,19 +124,26 @@ struct Tiles {
   }
 
   // The mass of a tile without cuts.
-  __device__ float massOf(int i) const {
-    const float2 of = shared.tiles[i];
-    return of.y > 0 ? of.y * powerOf2(fmaf(-peak, scale, scaled(of.x))) : 0.0f;
-  }
+  __device__ float massOf(const float2& of) const { return of.y > 0 ? of.y * powerOf2(fmaf(-peak, scale, scaled(of.x))) : 0.0f; }
   // The row's largest logit and sum, by one warp.
   __device__ void sumTiles() {
+    constexpr int kEach = kMostTiles / 32;
+    float2 held[kEach];
     float top = -INFINITY, sum = 0;
-    for (int i = lane; i < tiles; i += 32) top = fmaxf(top, shared.tiles[i].x);
+#pragma unroll
+    for (int i = 0; i < kEach; i++) {
+      held[i] = i * 32 + lane < tiles ? shared.tiles[i * 32 + lane] : make_float2(-INFINITY, 0.0f);
+      top = fmaxf(top, held[i].x);
+    }
     peak = largestOfLanes(top);
-    for (int i = lane; i < tiles; i += 32) sum += massOf(i);
+#pragma unroll
+    for (int i = 0; i < kEach; i++) sum += massOf(held[i]);
     total = sumOfLanes(sum);
     if (lane == 0) shared.peak = peak, shared.total = total;
   }
+
+  /** Whether a lane has a word from `least` on. */
+  __device__ static bool anyFrom(float least, const Piece& piece) { return __any_sync(0xFFFFFFFF, largestOf(&piece, 1) >= least); }
 
   // Tells all blocks the mass of the words from the cut on in each of the block's tiles.
   __device__ void measureKept(float cut) {
@@ -150,10 +156,7 @@ struct Tiles {
         for (int j = 0; j < kPieces; j++) {
           Piece piece;
           piece.load(tile(i) + (j * 32 + lane) * kPiece);
-          bool any = false;
-#pragma unroll
-          for (int k = 0; k < kPiece; k++) any |= piece[k] >= least;
-          if (!any) continue;
+          if (!anyFrom(least, piece)) continue;
 #pragma unroll
           for (int k = 0; k < kPiece; k++) {
             const float w = weight(piece[k]);

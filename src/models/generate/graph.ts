@@ -35,6 +35,8 @@ const STEPS_AHEAD = 1;
 interface Started {
   graph: Recorded;
   rows: readonly Row[];
+  /** The turn of the first. */
+  first: number;
   steps: number;
   watched: boolean;
 }
@@ -48,7 +50,7 @@ export class GraphDecoder {
   /** The rows that the state on the device is of, as they were after the last collected step. */
   #resident: readonly Row[] = [];
   #started: Started | null = null;
-  /** The tokens of the last steps. */
+  /** The tokens of the last steps: those of a look and those started ahead, each at its turn, which come again and again. */
   readonly #out: DrawnTokens;
   /** Where in `#out` each row's next token goes. */
   readonly #turns: Tensor;
@@ -66,7 +68,7 @@ export class GraphDecoder {
     this.#recorder = new Recorder(device);
     this.#cache = cache;
     this.#state = new GraphRows(slots, device);
-    this.#out = new DrawnTokens(TOKENS_PER_LOOK, slots, device);
+    this.#out = new DrawnTokens(STEPS_PER_LOOK, slots, device);
     this.#turns = keep(zeros([slots], { dtype: 'int64', device }));
     const rope = decoder.spec.positions.kind === 'rope' ? decoder.ropeUpTo(cache.length) : null;
     const tables = [rope?.cos, rope?.sin, decoder.biasUpTo(cache.length)];
@@ -92,7 +94,9 @@ export class GraphDecoder {
     if (!sameRows(rows, this.#resident)) this.#state.upload(rows);
     const graph = this.#graphFor(rows);
     this.#resident = [...rows];
-    this.#begin(graph, this.#resident, wanted, watched);
+    this.#turns.zero_();
+    this.#started = { graph, rows: this.#resident, first: 0, steps: 0, watched };
+    this.#more(wanted);
   }
 
   /** How many rows the smallest graph for so many rows has. */
@@ -110,12 +114,6 @@ export class GraphDecoder {
     return graph;
   }
 
-  #begin(graph: Recorded, rows: readonly Row[], steps: number, watched: boolean): void {
-    this.#turns.zero_();
-    this.#started = { graph, rows, steps: 0, watched };
-    this.#more(steps);
-  }
-
   #more(steps: number): void {
     const started = this.#started as Started;
     for (let i = 0; i < steps; i++) started.graph.replay();
@@ -130,18 +128,21 @@ export class GraphDecoder {
   collect(goOn: boolean): void {
     const started = this.#started;
     if (started === null) return;
-    const { graph, rows, steps, watched } = started;
+    const { rows, first, steps, watched } = started;
     this.#started = null;
-    const { ids, logp, kept } = this.#out.read();
+    this.#recorder.follow();
     const going = rows.filter((row) => row.finish === null);
     const most = Math.max(0, ...going.map(tokensLeft)) - steps;
     const isFull = this.#sizeFor(going.length) === this.#sizeFor(rows.length); // else the next steps are of a smaller graph
-    if (goOn && isFull && most > 0)
-      this.#begin(graph, rows, Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD), watched);
+    if (goOn && isFull && most > 0) {
+      this.#started = { ...started, first: first + steps, steps: 0 };
+      this.#more(Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : STEPS_AHEAD));
+    }
+    const { ids, logp, kept } = this.#recorder.read(() => this.#out.read()); // does not wait for the steps that were just started
     const { slots } = this.#cache;
     for (const [i, row] of rows.entries()) {
       for (let step = 0; step < steps && row.finish === null; step++) {
-        const at = step * slots + i;
+        const at = ((first + step) % STEPS_PER_LOOK) * slots + i;
         row.push(Number(ids[at]), logp[at] as number, kept[at] as number);
       }
     }

@@ -32,6 +32,15 @@ export class Recorder {
     return graph;
   }
 
+  /** What `read` gives later is what was queued until now, and it does not wait for what is queued after this. */
+  follow(): void {
+    this.#stream.follow();
+  }
+  /** Reads numbers of tensors that what is queued after `follow` does not change. */
+  read<T>(body: () => T): T {
+    return this.#stream.read(body);
+  }
+
   dispose(): void {
     if (this.#graphs.length > 0) synchronize(this.#device); // the last pass may still run
     for (const graph of this.#graphs) graph.dispose();
