@@ -44,7 +44,7 @@ export function headOutputs(
             sequence.places.map((place) => (tokens.starts[s] as number) + place),
           );
           const rows = integers(places, { device: model.device });
-          return head.forward(decoder.forward(tokens).indexSelect(0, rows)).numbers();
+          return head.forward(decoder.forwardAt(tokens, rows)).numbers();
         }),
       );
       let at = 0;

@@ -99,6 +99,13 @@ export class Decoder {
     return applyNorm(this.weights.finalNorm, x);
   }
 
+  /** @internal The final hidden states of the tokens at `rows` alone: the last block computes no others. */
+  forwardAt(batch: PackedBatch, rows: Tensor): Tensor {
+    const pass = this.pass(batch);
+    const x = this.blocks(this.embed(batch.ids, batch.positions), pass, this.layers.slice(0, -1));
+    return applyNorm(this.weights.finalNorm, this.blocks(x, { ...pass, only: rows }, this.layers.slice(-1)));
+  }
+
   /** @internal Runs `x` through the blocks. Each block's intermediate tensors are freed, except what backward needs. */
   blocks(x: Tensor, pass: Pass, layers = this.layers): Tensor {
     return layers.reduce((input, layer) => scope(() => layer.forward(input, pass)), x);
