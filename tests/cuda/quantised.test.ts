@@ -45,8 +45,8 @@ describe.each(cases)(`%s with %i inputs on ${device}`, (type, inputs) => {
 });
 
 describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`, (type) => {
-  // whole tiles of 16 rows in one and in several parts, half tiles, inputs that are no whole spans of 256, and more inputs than eight
-  // rows of x leave room for
+  // whole tiles of 16 rows in one and in several parts, half tiles, inputs that are no whole spans of 256, more inputs than eight rows of
+  // x leave room for, and matrices that are large
   const shapes = [
     { parts: [512, 128, 128], inputs: 1024 },
     { parts: [1024], inputs: 3072 },
@@ -54,6 +54,7 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
     { parts: [2560, 16], inputs: 1088 },
     { parts: [48], inputs: 16384 },
     { parts: [72, 56], inputs: 192 },
+    { parts: [4000, 160], inputs: 6080 },
   ];
   it.each(shapes)('$parts outputs of $inputs inputs', ({ parts, inputs }) =>
     scope(() => {
@@ -77,9 +78,12 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
     }),
   );
 
-  it('is what the general path gives', () => {
+  it.each([
+    [256, 512],
+    [1088, 6144],
+  ])('is what the general path gives, %i and %i wide', (hidden_size, intermediate_size) => {
     const shape = {
-      ...{ model_type: 'qwen3', vocab_size: 96, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 2 },
+      ...{ model_type: 'qwen3', vocab_size: 96, hidden_size, intermediate_size, num_hidden_layers: 2 },
       ...{ num_attention_heads: 4, num_key_value_heads: 2, head_dim: 64, max_position_embeddings: 64 },
       ...{ rms_norm_eps: 1e-5, tie_word_embeddings: false },
     };
@@ -95,7 +99,7 @@ describe.each(quantTypes)(`the few rows of a decoding step from %s on ${device}`
     const plan = DecodePlan.of(model.decoder, caches[0]) as DecodePlan;
     scope(() =>
       noGrad(() => {
-        for (const count of [1, 16, 20]) {
+        for (const count of [1, 5, 16, 20]) {
           const at = (value: (i: number) => number) =>
             integers(
               Array.from({ length: count }, (_, i) => value(i)),

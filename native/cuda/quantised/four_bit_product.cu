@@ -20,7 +20,7 @@ namespace attune {
 namespace {
 
 constexpr int kRun = 256;  // block maxima that share one maximum
-constexpr int kAtOnce = 4;  // loads of scales that a thread has under way at the same time
+constexpr int kAtOnce = 4;  // loads of scales or of x that a thread has under way at the same time
 
 /** How the work is dealt. */
 struct Dealing {
@@ -147,16 +147,25 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
   // —— x, times the norm's weights: what lane (line, part) needs of a chunk are two pieces of eight ——
   const int inRow = inputs / 8;
   uint4* const pieces = reinterpret_cast<uint4*>(heldX);  // [rows, chunks, 8]
-  if constexpr (HELD)
-    for (int row = 0; row < rows; row++)
-      for (int i = thread; i < inRow; i += kBlockThreads) {
-        uint4 x = static_cast<const uint4*>(a.x)[row * inRow + i];
+  if constexpr (HELD) {
+    const int all = rows * inRow;
+    for (int from = thread; from < all; from += kAtOnce * kBlockThreads) {
+      uint4 x[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k++)
+        if (from + k * kBlockThreads < all) x[k] = static_cast<const uint4*>(a.x)[from + k * kBlockThreads];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; k++) {
+        const int at = from + k * kBlockThreads, row = at / inRow, i = at % inRow;
+        if (at >= all) break;
         if constexpr (NORM) {
-          squares[row * inRow + i] = squaresOf<Number>(x);
-          x = timesEach(x, norms[i]);
+          squares[at] = squaresOf<Number>(x[k]);
+          x[k] = timesEach(x[k], norms[i]);
         }
-        pieces[row * inRow + i / 8 * 8 + (i % 2 ^ row % 2) * 4 + i % 8 / 2] = x;  // lanes of two rows read from different banks
+        pieces[row * inRow + i / 8 * 8 + (i % 2 ^ row % 2) * 4 + i % 8 / 2] = x[k];  // lanes of two rows read from different banks
       }
+    }
+  }
   __syncthreads();
   const uint4* const globalX = static_cast<const uint4*>(a.x) + line * inRow;
   if (NORM && group == kGroups - 1) {
@@ -213,9 +222,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             const unsigned one = e == 0 ? l.x : l.y, other = e == 0 ? h.x : h.y;
-            const unsigned w[8] = {twoOf4<0>(one, table, ownCopy), twoOf4<0>(other, table, ownCopy), twoOf4<1>(one, table, ownCopy),
-                                   twoOf4<1>(other, table, ownCopy), twoOf4<2>(one, table, ownCopy), twoOf4<2>(other, table, ownCopy),
-                                   twoOf4<3>(one, table, ownCopy), twoOf4<3>(other, table, ownCopy)};
+            const unsigned w[8] = {twoOf4<0>(one, table, ownCopy),   twoOf4<0>(other, table, ownCopy), twoOf4<1>(one, table, ownCopy),
+                                   twoOf4<1>(other, table, ownCopy), twoOf4<2>(one, table, ownCopy),   twoOf4<2>(other, table, ownCopy),
+                                   twoOf4<3>(one, table, ownCopy),   twoOf4<3>(other, table, ownCopy)};
             const uint4 x = readX(i, e);
             multiply<Number>(sum, w[0], w[1], w[2], w[3], x.x, x.y);
             multiply<Number>(sum, w[4], w[5], w[6], w[7], x.z, x.w);

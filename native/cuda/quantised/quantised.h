@@ -37,5 +37,8 @@ void launchQuantisedProduct(const QuantisedProductArgs& args, cudaStream_t strea
 /** For 4 bits and at most eight rows, where parts and outputs are whole tiles: what launchQuantisedProduct gives, to the bit, sooner. */
 bool fourBitProductFits(const QuantisedProductArgs& args);
 void launchFourBitProduct(const QuantisedProductArgs& args, cudaStream_t stream);
+/** The same for 8 bits and at most 16 rows, where the matrix is large. */
+bool eightBitProductFits(const QuantisedProductArgs& args);
+void launchEightBitProduct(const QuantisedProductArgs& args, cudaStream_t stream);
 
 }  // namespace attune

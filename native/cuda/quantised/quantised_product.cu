@@ -1,12 +1,14 @@
 // The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
 // registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in
 // 8 bits and fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit.
+// Where they fit, eight_bit_product.cu and four_bit_product.cu give the same bits sooner.
 //
 // Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256
 // pairs in bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
 #include <type_traits>
 
 #include "cuda/product_sums.cuh"
+#include "cuda/quantised/eight_bits.cuh"
 #include "cuda/quantised/quantised.h"
 
 namespace attune {
@@ -16,7 +18,6 @@ using Number = __nv_bfloat16;
 
 constexpr int kCopies = 32, kPairs = 256;
 constexpr int kRun = 256;  // block maxima that share one maximum
-constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -64,21 +65,6 @@ __device__ inline void eightOf4(unsigned codes, const char* table, unsigned (&pa
   pairs[2] = *reinterpret_cast<const unsigned*>(table + ((codes >> 9) & 0x7F80u));
   pairs[3] = *reinterpret_cast<const unsigned*>(table + ((codes >> 17) & 0x7F80u));
 }
-
-// Two bytes b as bf16. The lower seven bits in the mantissa of 128 give 128 + (b mod 128). The sign bit alone gives 128 or 256. The
-// difference of the two is the signed byte, exactly.
-__device__ inline unsigned twoOf8(unsigned codes, unsigned selector) {
-  const unsigned both = __byte_perm(codes, 0x43434343u, selector), value = both & 0x437F437Fu, sign = both & 0x43804380u;
-  const __nv_bfloat162 two = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&value), *reinterpret_cast<const __nv_bfloat162*>(&sign));
-  return *reinterpret_cast<const unsigned*>(&two);
-}
-
-__device__ inline void eightOf8(unsigned first, unsigned second, unsigned (&pairs)[4]) {
-  pairs[0] = twoOf8(first, 0x4140u);
-  pairs[1] = twoOf8(first, 0x4342u);
-  pairs[2] = twoOf8(second, 0x4140u);
-  pairs[3] = twoOf8(second, 0x4342u);
-}
 #endif
 
 // The layout of productKernel: TILES tiles of 8 rows of W (with Gated, half of them are gates) and ROWS sets of 16 rows of x. Without
@@ -94,9 +80,10 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
   const ProductArgs& a = q.product;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
   const int inputs = static_cast<int>(a.inputs), tiles = static_cast<int>(a.outputs / 8), chunks = inputs / kChunk;
-  // The warp's chunks. In 4 bits they are neighbours, because a row of a chunk is a quarter of a line of memory.
-  constexpr int kStep = FOUR ? 1 : kWarps;
-  const int begin = FOUR ? chunks * warp / kWarps : warp, end = FOUR ? chunks * (warp + 1) / kWarps : chunks;
+  // The warp's chunks: in 8 bits every eighth span, in 4 bits neighbours, because a row of a chunk is a quarter of a line of memory.
+  constexpr int kInSpan = kSpan / kChunk;
+  const int begin = FOUR ? chunks * warp / kWarps : 0, end = FOUR ? chunks * (warp + 1) / kWarps : chunks;
+  const auto chunkAt = [&](int i) { return FOUR ? i : (i / kInSpan * kWarps + warp) * kInSpan + i % kInSpan; };
   const bool nested = FOUR && q.map != nullptr;
 
   RowCodes rows[TILES];
@@ -125,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
   const auto askFirst = [&] {
 #pragma unroll
     for (int depth = 0; depth < kDepth; depth++)
-      if (begin + depth * kStep < end) ask(depth, begin + depth * kStep);
+      if (chunkAt(begin + depth) < end) ask(depth, chunkAt(begin + depth));
   };
   int first = static_cast<int>(blockIdx.x) * kOwn;
   findRows(first);
@@ -157,10 +144,10 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
       for (int j = 0; j < TILES; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) sums[m][j][i] = 0;
-    for (int from = begin; from < end; from += kDepth * kStep) {
+    for (int from = begin; chunkAt(from) < end; from += kDepth) {
 #pragma unroll
       for (int depth = 0; depth < kDepth; depth++) {
-        const int chunk = from + depth * kStep;
+        const int chunk = chunkAt(from + depth);
         if (chunk >= end) break;
         uint4 low[ROWS][kEights], high[ROWS][kEights];
 #pragma unroll
@@ -206,7 +193,8 @@ __global__ void __launch_bounds__(kThreads, ROWS == 1 ? 2 : 1) quantisedKernel(Q
               for (int i = 0; i < 4; i++) sums[m][j][i] = fmaf(block[m][i], i % 2 == 0 ? even : odd, sums[m][j][i]);
           }
         }
-        if (chunk + kDepth * kStep < end) ask(depth, chunk + kDepth * kStep);
+        const int later = chunkAt(from + depth + kDepth);
+        if (later < end) ask(depth, later);
       }
     }
     if constexpr (!FOUR)
@@ -263,6 +251,7 @@ bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool fo
 void launchQuantisedProduct(const QuantisedProductArgs& q, cudaStream_t stream) {
   if (q.product.rows == 0) return;
   if (q.four && fourBitProductFits(q)) return launchFourBitProduct(q, stream);
+  if (!q.four && eightBitProductFits(q)) return launchEightBitProduct(q, stream);
   if (q.four) return multiplyByForm<true>(q, stream);
   multiplyByForm<false>(q, stream);
 }
