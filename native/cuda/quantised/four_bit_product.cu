@@ -222,9 +222,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             const unsigned one = e == 0 ? l.x : l.y, other = e == 0 ? h.x : h.y;
-            const unsigned w[8] = {twoOf4<0>(one, table, ownCopy),   twoOf4<0>(other, table, ownCopy), twoOf4<1>(one, table, ownCopy),
-                                   twoOf4<1>(other, table, ownCopy), twoOf4<2>(one, table, ownCopy),   twoOf4<2>(other, table, ownCopy),
-                                   twoOf4<3>(one, table, ownCopy),   twoOf4<3>(other, table, ownCopy)};
+            const unsigned w[8] = {twoOf4<0>(one, table, ownCopy), twoOf4<0>(other, table, ownCopy), twoOf4<1>(one, table, ownCopy),
+                                   twoOf4<1>(other, table, ownCopy), twoOf4<2>(one, table, ownCopy), twoOf4<2>(other, table, ownCopy),
+                                   twoOf4<3>(one, table, ownCopy), twoOf4<3>(other, table, ownCopy)};
             const uint4 x = readX(i, e);
             multiply<Number>(sum, w[0], w[1], w[2], w[3], x.x, x.y);
             multiply<Number>(sum, w[4], w[5], w[6], w[7], x.z, x.w);

@@ -17,6 +17,7 @@ struct DequantiseArgs {
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream);
 
 constexpr int kMostParts = 4;
+constexpr int kSharedOfFourBits = 72;  // as kSharedOfStep (numbers.cuh), for 9 to 16 rows: 164 of 228 KB
 
 /** `product.weight` is null: the matrix is in parts, below one another. */
 struct QuantisedProductArgs {
@@ -37,6 +38,9 @@ void launchQuantisedProduct(const QuantisedProductArgs& args, cudaStream_t strea
 /** For 4 bits and at most eight rows, where parts and outputs are whole tiles: what launchQuantisedProduct gives, to the bit, sooner. */
 bool fourBitProductFits(const QuantisedProductArgs& args);
 void launchFourBitProduct(const QuantisedProductArgs& args, cudaStream_t stream);
+/** The same for 4 bits and 9 to 16 rows, where the matrix is large and has gates. */
+bool fourBitRowsFit(const QuantisedProductArgs& args);
+void launchFourBitRows(const QuantisedProductArgs& args, cudaStream_t stream);
 /** The same for 8 bits and at most 16 rows, where the matrix is large. */
 bool eightBitProductFits(const QuantisedProductArgs& args);
 void launchEightBitProduct(const QuantisedProductArgs& args, cudaStream_t stream);

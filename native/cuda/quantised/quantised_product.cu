@@ -1,7 +1,7 @@
 // The product of product.cu with a matrix in 8 or 4 bits: x·Ŵᵀ for the few rows of a decoding step. Codes are turned into bf16 in
 // registers and multiplied on tensor cores; the sums are multiplied by the scales in f32. A weight takes two instructions in
 // 8 bits and fewer than two in 4 bits. Reading the codes used 15 to 23 % of an H200's memory rate in 4 bits, so it is not the limit.
-// Where they fit, eight_bit_product.cu and four_bit_product.cu give the same bits sooner.
+// Where they fit, eight_bit_product.cu, four_bit_product.cu and four_bit_rows.cu give the same bits sooner.
 //
 // Integers of 8 bits are exact in bf16. A byte of 4-bit codes is two weights: a table in shared memory holds the levels of all 256
 // pairs in bf16. Each lane has its own copy, 32 in all, so that there are no bank conflicts.
@@ -225,7 +225,8 @@ void multiplyBySize(const QuantisedProductArgs& q, cudaStream_t stream) {
   constexpr int64_t kTiles = !FOUR && FORM == Form::Gated ? 4 : 2, kOwn = FORM == Form::Gated ? kTiles / 2 : kTiles;
   const int64_t groups = (q.product.outputs / 8 + kOwn - 1) / kOwn, room = multiprocessorsOfDevice() * (ROWS == 1 ? 2 : 1);
   const dim3 grid(static_cast<unsigned>(groups < room ? groups : room));
-  launchInRow<kSharedOfStep>(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream, q);
+  launchInRow<FOUR ? kSharedOfFourBits : kSharedOfStep>(quantisedKernel<FOUR, kTiles, ROWS, WHOLE, FORM, NORM>, grid, kThreads, 1, stream,
+                                                        q);
 }
 
 template <bool FOUR>
@@ -251,6 +252,7 @@ bool quantisedProductFits(int64_t rows, int64_t inputs, int64_t outputs, bool fo
 void launchQuantisedProduct(const QuantisedProductArgs& q, cudaStream_t stream) {
   if (q.product.rows == 0) return;
   if (q.four && fourBitProductFits(q)) return launchFourBitProduct(q, stream);
+  if (q.four && fourBitRowsFit(q)) return launchFourBitRows(q, stream);
   if (!q.four && eightBitProductFits(q)) return launchEightBitProduct(q, stream);
   if (q.four) return multiplyByForm<true>(q, stream);
   multiplyByForm<false>(q, stream);
