@@ -13,7 +13,7 @@ import {
   zeros,
 } from '../../src/tensor/index.ts';
 import { scatteredTables } from './blocks.ts';
-import { device, gap, hasCuda } from './device.ts';
+import { device, gap, hasCuda, onlyOnCuda } from './device.ts';
 
 const shapes = [
   { rows: 16, heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true },
@@ -34,6 +34,16 @@ const shapes = [
   { rows: 6, heads: 4, groups: 2, size: 64, inner: 64, width: 7168, half: 32, window: 0, norm: true },
   { rows: 33, heads: 4, groups: 2, size: 80, inner: 480, width: 320, half: 40, window: 0, norm: true },
 ];
+/** Many rows of layers as models have them: with biases, and (`plain`) without any. */
+const many = { heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true };
+const manyRows = [
+  ...[33, 48, 64, 65, 97, 128, 129, 256, 260].map((rows) => ({ ...many, rows, plain: true })),
+  ...[40, 104].map((rows) => ({ ...many, rows, plain: false })),
+  { ...many, rows: 100, plain: true, width: 2048, inner: 6144 },
+  { ...many, rows: 47, plain: true, heads: 32, width: 2560, inner: 9728 },
+  { ...many, rows: 70, plain: true, heads: 4, groups: 2, inner: 800, width: 320 },
+  { ...many, rows: 36, plain: true, heads: 3, groups: 1, size: 64, half: 32, inner: 200, width: 136 },
+];
 const dtypes: DType[] = hasCuda ? ['bfloat16', 'float16'] : ['float32'];
 
 /** With positions in so many blocks of 64: the most for which few rows have kernels of their own, several by the number of rows. */
@@ -51,7 +61,7 @@ const fewRows = [
  * A plan with random weights and a cache of so many blocks a row: what a step of its first rows gives, and where each row's keys and
  * values lie in the cache.
  */
-function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow = 5) {
+function randomPlan(shape: (typeof shapes)[number] & { plain?: boolean }, layers: number, blocksOfRow = 5) {
   const { rows, heads, groups, size, inner, width, half, window, norm } = shape;
   const length = blocksOfRow * 64 - 20;
   const indices = Array.from({ length: rows }, (_, i) => i);
@@ -83,6 +93,7 @@ function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow 
       values: randn([rows * blocksOfRow, 64, groups, size]),
     };
     if (rows % 8 === 0) layer['out.bias'] = vector(width);
+    if (shape.plain === true) for (const name of ['qkv', 'out', 'up']) delete layer[`${name}.bias`];
     if (norm) {
       layer.qNorm = vector(size).add(1);
       layer.kNorm = vector(size).add(1);
@@ -92,7 +103,7 @@ function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow 
     settings[`layers.${i}.window`] = window;
   }
   // `room`: the blocks that a slot may have
-  const step = (place: string, type: DType, count = rows, room = blocksOfRow) => {
+  const made = (place: string, type: DType, room: number) => {
     const longer = (table: Tensor, dim: number, length: number) => {
       const shape = table.shape.map((size, i) => (i === dim ? length - size : size));
       return cat([table, zeros(shape, { dtype: table.dtype })], dim).to(place);
@@ -107,18 +118,28 @@ function randomPlan(shape: (typeof shapes)[number], layers: number, blocksOfRow 
     for (const [name, value] of Object.entries(weights)) tensors[name] = put(value);
     const parts = [Object.keys(tensors), Object.values(tensors), Object.keys(settings), Object.values(settings)];
     const plan = aten<number>('attune::decode_plan', ...parts);
-    expect(plan >= 0 && aten<boolean>('attune::decode_plan_takes', plan, count)).toBe(true);
-    const given = [indices, positions, slots].map((values) => integers(values.slice(0, count), { device: place }));
-    const logits = aten('attune::decode_logits', plan, ...given);
-    aten('attune::decode_plan_free', plan);
+    const logits = (from: number, count: number): Tensor => {
+      expect(plan >= 0 && aten<boolean>('attune::decode_plan_takes', plan, count)).toBe(true);
+      const given = [indices, positions, slots].map((values) =>
+        integers(values.slice(from, from + count), { device: place }),
+      );
+      return aten('attune::decode_logits', plan, ...given);
+    };
     const last = `layers.${layers - 1}`;
-    return { logits, keys: tensors[`${last}.keys`] as Tensor, values: tensors[`${last}.values`] as Tensor };
+    const [keys, values] = [tensors[`${last}.keys`] as Tensor, tensors[`${last}.values`] as Tensor];
+    return { logits, keys, values, free: () => aten('attune::decode_plan_free', plan) };
+  };
+  const step = (place: string, type: DType, count = rows, room = blocksOfRow) => {
+    const { logits, keys, values, free } = made(place, type, room);
+    const found = logits(0, count);
+    free();
+    return { logits: found, keys, values };
   };
   const blocks = tables.data() as Int32Array;
   const places = positions.map(
     (at, i) => (blocks[(slots[i] as number) * blocksOfRow + Math.floor(at / 64)] as number) * 64 + (at % 64),
   );
-  return { step, places };
+  return { step, made, places };
 }
 
 describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
@@ -178,5 +199,24 @@ describe.each(dtypes)(`a plan on ${device} in %s`, (dtype) => {
         expect(gap(found, here.logits.narrow(0, 0, count))).toBeLessThanOrEqual(2e-2);
       }
     }),
+  );
+});
+
+onlyOnCuda('a step of many rows by the plan', () => {
+  it.each(manyRows)(
+    'is that of a few at a time: $rows rows, $heads heads, $width wide, without biases $plain',
+    (shape) =>
+      scope(() => {
+        seed(7);
+        const { logits, free } = randomPlan(shape, shape.width > 1024 ? 1 : 2).made(device, 'bfloat16', 5);
+        const together = logits(0, shape.rows);
+        expect(together.isfinite().all().item()).toBe(1);
+        for (let from = 0; from < shape.rows; from += 16) {
+          const count = Math.min(16, shape.rows - from);
+          expect(gap(together.narrow(0, from, count), logits(from, count))).toBeLessThanOrEqual(2e-2);
+        }
+        expect(logits(0, shape.rows).eq(together).all().item()).toBe(1);
+        free();
+      }),
   );
 });

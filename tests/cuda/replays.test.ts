@@ -32,17 +32,20 @@ const REPLAYS = 120;
 const cases = (['bfloat16', 'float16'] as const).flatMap((dtype) => [
   ...[1, 7, 8, 9, 16].map((count) => ({ dtype, count, width: 1024 })),
   ...[1, 16].map((count) => ({ dtype, count, width: 2048 })),
+  ...[33, 64, 100, 128].map((count) => ({ dtype, count, width: 1024 })),
+  { dtype, count: 64, width: 2048 },
 ]);
+const SLOTS = 128;
 
 onlyOnCuda('replays of a decoding step', () => {
   it.each(cases)('are the same to the bit: $count rows in $dtype, $width wide', ({ dtype, count, width }) => {
     seed(3);
     using model = initModel(configOf(width), { seed: 1, device, dtype });
-    const cache = new KvCache(model.decoder.spec, { slots: 16, length: 256, blocks: 64 }, { dtype, device });
-    for (let slot = 0; slot < 16; slot++)
+    const cache = new KvCache(model.decoder.spec, { slots: SLOTS, length: 256, blocks: 4 * SLOTS }, { dtype, device });
+    for (let slot = 0; slot < SLOTS; slot++)
       cache.setTable(
         slot,
-        Array.from({ length: 4 }, (_, i) => (slot * 4 + i * 21) % 64),
+        Array.from({ length: 4 }, (_, i) => (slot * 4 + i * 21) % (4 * SLOTS)),
       );
     cache.upload();
     const plan = DecodePlan.of(model.decoder, cache) as DecodePlan;
@@ -55,7 +58,7 @@ onlyOnCuda('replays of a decoding step', () => {
             { device },
           );
         const inputs = [0, 1, 2].map((turn) => at((i) => (i * 37 + turn * 101) % 256));
-        const rows = { ids: at(() => 0), positions: at((i) => (i * 29) % 256), slots: at((i) => 15 - i) };
+        const rows = { ids: at(() => 0), positions: at((i) => (i * 29) % 256), slots: at((i) => SLOTS - 1 - i) };
         const [written, logits] = [cache.values.at(-1) as Tensor, zeros([count, 256], { dtype, device })];
         // on its own: no kernel of another step, and nothing else, is on the device
         const alone = inputs.map((ids) => {

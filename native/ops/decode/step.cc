@@ -4,11 +4,10 @@
 //
 // A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
 // model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators, or between two steps, would have to
-// be read from memory again each time. On CUDA it is in bf16 or f16: five kernels per layer for few rows, libtorch's products for more, beside our
-// norm, attention and SwiGLU. Nothing here waits for the device, so that a step can be captured as a graph
-// (src/models/generate/graph.ts).
+// be read from memory again each time. On CUDA it is in bf16 or f16: five kernels per layer, or for shapes that
+// ours do not take libtorch's products beside our norm, attention and SwiGLU (products.cc). Nothing here waits for the device, so that a
+// step can be captured as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "cuda/kernels.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/plan.h"
+#include "ops/decode/products.h"
 #include "ops/decode/sample_rows.h"
 
 namespace attune {
@@ -165,59 +165,21 @@ void withCrew(const DecodePlan& plan, int64_t rows, const Body& body) {
 // —— CUDA —————————————————————————————————————————————————————————————————————————————————————————————————
 #ifdef ATTUNE_KERNELS
 
-// As rmsNorm in src/tensor/functional.ts: our kernel, or libtorch's fused operator where there is one.
-Tensor normedCuda(const Tensor& x, const Tensor& weight, double eps) {
-  if (cudaNormFits(x)) return cudaNorm(x, {}, weight, eps).y;
-  static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
-  if (fused.has_value()) {
-    torch::jit::Stack stack{x, c10::IntArrayRef{x.size(1)}, weight, eps};
-    fused->callBoxed(&stack);
-    return stack.front().toTensor();
-  }
-  const Tensor wide = x.to(at::kFloat);
-  const Tensor scale = wide.square().mean(-1, true).add(eps).rsqrt();
-  return wide.mul(scale).to(x.scalar_type()).mul(weight);
-}
-
-// The same by libtorch's products: for more rows than product.cu takes. The norm and SwiGLU are kernels of their own.
-void multiplyByLibrary(const FewRowsProduct& given, Tensor& y) {
-  const Tensor& bias = given.bias;
-  const Tensor turned = given.weight.t(), x = given.norm.defined() ? normedCuda(given.x, given.norm, given.eps) : given.x;
-  if (given.gated) {
-    cudaSwigluInto(at::linear(x, given.weight, bias), y);
-  } else if (!given.add) {
-    if (bias.defined())
-      at::addmm_out(y, bias, x, turned);
-    else
-      at::mm_out(y, x, turned);
-  } else {
-    at::addmm_out(y, y, x, turned);
-    if (bias.defined()) y.add_(bias);
-  }
-}
-
-void multiplyCuda(const Linear& linear, const Tensor& x, const Tensor& norm, double eps, bool gated, bool add, Tensor& y) {
-  if (linear.quantised) return cudaQuantisedProduct(*linear.quantised, x, linear.bias, norm, eps, gated, add, y);
-  const FewRowsProduct given{x, linear.weight, linear.bias, norm, eps, gated, add};
-  if (cudaProductFits(given)) return cudaProduct(given, y);
-  multiplyByLibrary(given, y);
-}
-
 Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
-  const Tensor none;
   Tensor x = cudaGather(plan.embedding, rows.ids);
-  for (const LayerPlan& layer : plan.layers) {
+  StepProducts products(plan, x);
+  for (size_t i = 0; i < plan.layers.size(); i++) {
+    const LayerPlan& layer = plan.layers[i];
     FusedAttention attention = attentionOf(plan, layer, rows);
     attention.cosines = plan.cosines;  // the kernel reads the tables at the rows' positions itself
     attention.sines = plan.sines;
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
-    multiplyCuda(layer.qkv, x, layer.attentionNorm, plan.eps, false, false, attention.qkv);
+    products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
     Tensor keys = layer.keys, values = layer.values;
-    const Tensor attended = cudaDecodeFused(attention, keys, values, AttentionOf::Step).flatten(1);
-    multiplyCuda(layer.out, attended, none, 0, false, true, x);
+    products.addTo(layer.out, cudaDecodeFused(attention, keys, values, AttentionOf::Step).flatten(1), layer.mlpNorm);
     Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
-    multiplyCuda(layer.up, x, layer.mlpNorm, plan.eps, true, false, active);
-    multiplyCuda(layer.down, active, none, 0, false, true, x);
+    products.ofNorm(layer.up, layer.mlpNorm, true, active);
+    products.addTo(layer.down, active, i + 1 < plan.layers.size() ? plan.layers[i + 1].attentionNorm : Tensor());
   }
   const Tensor hidden = normedCuda(x, plan.finalNorm, plan.finalEps);
   if (!plan.head.bias.defined()) return at::linear(hidden, plan.head.weight);

@@ -1,0 +1,35 @@
+// The products of a decoding step on CUDA, beside its attention (step.cc).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "ops/decode/plan.h"
+
+namespace attune {
+
+#ifdef ATTUNE_KERNELS
+/** RMS norm. */
+at::Tensor normedCuda(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+/**
+ * The products of all layers on x, the rows' state, by the kernels for few rows (product.cu), for more (wide_product.cu), or by libtorch.
+ * A product that adds to x may prepare what the norm after it needs.
+ */
+class StepProducts {
+ public:
+  StepProducts(const DecodePlan& plan, at::Tensor& x) : plan_(plan), x_(x) {}
+
+  /** y = linear(norm(x)); gated: its SwiGLU. */
+  void ofNorm(const Linear& linear, const at::Tensor& norm, bool gated, at::Tensor& y);
+  /** x += linear(input). `nextNorm`: the weights of the norm that comes after it, or undefined. */
+  void addTo(const Linear& linear, const at::Tensor& input, const at::Tensor& nextNorm);
+
+ private:
+  const DecodePlan& plan_;
+  at::Tensor& x_;
+  // of x, where the last product has written them: x times the norm's weights, and sums of squares of so many parts of its columns
+  at::Tensor normed_, squares_;
+  int64_t parts_ = 0;
+};
+#endif
+
+}  // namespace attune
