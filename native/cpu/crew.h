@@ -49,7 +49,10 @@ class Crew {
   /** What is read after the next `run`. */
   void expect(const Expected& next) { expected_ = next; }
 
-  /** Calls work(0 … size − 1), each on a thread of its own, 0 on this one. It must not throw. */
+  /**
+   * Calls work(0) on this thread and work(1 … size − 1) on the others, but for those that have not begun when work(0) is done: the system may
+   * have given their core to another process for milliseconds. So work(0) has to see to it that nothing is left. It must not throw.
+   */
   template <typename Work>
   void run(const Work& work) noexcept {
     call_ = [](const void* given, int64_t index) { (*static_cast<const Work*>(given))(index); };
@@ -59,12 +62,28 @@ class Crew {
     work(0);
     led() = this;
     Fetching fetching(expected_, 0, size_);
-    for (int64_t i = 1; i < size_; i++) wait(fetching, [&] { return done_[i].epoch.load(std::memory_order_acquire) == count_; });
+    for (int64_t i = 1; i < size_; i++)
+      if (!parts_[i].closes(count_)) wait(fetching, [&] { return parts_[i].isClosed(count_); });
   }
 
  private:
-  struct alignas(64) Done {
-    std::atomic<int64_t> epoch{0};
+  // What another thread does in the epochs: 2·epoch + 1 while it works in one, 2·epoch when that is closed to it, with its work done or not begun.
+  // What an epoch calls does not change before it is closed to all.
+  class alignas(64) Part {
+   public:
+    /** Begins an epoch; false where that is closed. */
+    bool begins(int64_t epoch) { return moves(epoch, 2 * epoch + 1); }
+    /** Closes an epoch in which the thread has not begun; false where it has. */
+    bool closes(int64_t epoch) { return moves(epoch, 2 * epoch); }
+    void ends(int64_t epoch) { state_.store(2 * epoch, std::memory_order_release); }
+    bool isClosed(int64_t epoch) const { return state_.load(std::memory_order_acquire) == 2 * epoch; }
+
+   private:
+    std::atomic<int64_t> state_{0};
+    bool moves(int64_t epoch, int64_t to) {
+      int64_t now = state_.load(std::memory_order_acquire);
+      return now < 2 * epoch && state_.compare_exchange_strong(now, to, std::memory_order_acq_rel);
+    }
   };
 
   // Makes the crew this thread's, and lets the others go at the end, also where the body throws.
@@ -76,8 +95,7 @@ class Crew {
     }
     ~Lead() {
       led() = nullptr;
-      crew.call_ = nullptr;
-      crew.epoch_.store(++crew.count_, std::memory_order_release);
+      crew.epoch_.store(kOver, std::memory_order_release);
     }
   };
 
@@ -99,7 +117,9 @@ class Crew {
     }
   };
 
-  explicit Crew(int64_t most) : done_(most) {}
+  static constexpr int64_t kOver = -1;
+
+  explicit Crew(int64_t most) : parts_(most) {}
 
   template <typename Ready>
   static void wait(Fetching& fetching, const Ready& ready) {
@@ -122,10 +142,11 @@ class Crew {
       int64_t now = seen;
       wait(fetching, [&] { return (now = epoch_.load(std::memory_order_acquire)) != seen; });
       seen = now;
-      if (call_ == nullptr) return;
+      if (now == kOver) return;
+      if (!parts_[index].begins(now)) continue;
       fetching = Fetching(expected_, index, size_);
       call_(work_, index);
-      done_[index].epoch.store(now, std::memory_order_release);
+      parts_[index].ends(now);
     }
   }
 
@@ -135,7 +156,7 @@ class Crew {
   Expected expected_;
   int64_t size_ = 1;
   alignas(64) int64_t count_ = 0;
-  std::vector<Done> done_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace attune

@@ -1,12 +1,11 @@
 #include "cpu/quantised/digits.h"
 
 #if defined(ATTUNE_DIGITS)
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "cpu/deal.h"
 #include "cpu/quantised/rows.h"
 
 namespace attune {
@@ -71,7 +70,7 @@ Digits::Digits(const float* x, int64_t m, int64_t k, bool four, int perNumber) {
   stride = piecesOf(k, kGroup) * kGroup * perNumber;
   digits.reset(new int8_t[m * stride]);
   units.reset(new float[m * blocks]);
-  at::parallel_for(0, m * blocks, std::max<int64_t>(1, 16384 / size), [&](int64_t begin, int64_t end) {
+  deal(m * blocks, std::max<int64_t>(1, 16384 / size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const int64_t row = i / blocks, first = i % blocks * size, count = std::min(size, k - first);
       units[i] = writeBlock(x + row * k + first, count, four, perNumber, digits.get() + row * stride + first * perNumber);

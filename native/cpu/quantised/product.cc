@@ -1,10 +1,9 @@
 #include "cpu/quantised/product.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <vector>
 
+#include "cpu/deal.h"
 #include "cpu/intrinsics.h"
 #include "cpu/skinny/product.h"
 
@@ -16,7 +15,7 @@ constexpr int64_t kPanel = 16;  // columns that skinnyProduct keeps in the L1 ca
 // The fallback for matrices and CPUs without a kernel: every thread dequantises the rows that it needs.
 void panelsProduct(const QuantisedProduct& p) {
   const int64_t k = p.w.inputs, n = p.w.outputs, panels = piecesOf(n, kPanel);
-  at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+  deal(panels, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> panel(kPanel * k), out(p.m * kPanel);
     for (int64_t i = begin; i < end; i++) {
       const int64_t first = i * kPanel, count = std::min(kPanel, n - first);
