@@ -107,7 +107,7 @@ export function register(program: Command): void {
 async function generate(config: Config): Promise<void> {
   if ((config.prompt === undefined) === (config.ids === undefined))
     throw new UserError(
-      'Give the text to continue (attune generate MODEL "text", or --prompt), or its tokens with --ids.',
+      'Give the text to continue (attune generate MODEL "text", or --prompt), or its tokens with --ids, and not both.',
     );
   const progress = consoleProgress();
   const tokenizer = await tokenizerOf(config, progress);

@@ -58,6 +58,10 @@ describe('attune generate', () => {
     expect([code, JSON.parse(out).replies[0]]).toEqual([0, await replies(at('run'))]);
     const { err } = await attune('generate', at('run'));
     expect(err).toContain('attune generate MODEL "text", or --prompt');
+    const named = await attune('generate', '--model', at('run'), 'What is 3', '--json', ...short);
+    expect([named.code, JSON.parse(named.out).replies[0]]).toEqual([0, await replies(at('run'))]);
+    const twice = await attune('generate', at('run'), 'What is 3', '--prompt', 'What is 4');
+    expect([twice.code, twice.err]).toEqual([2, 'attune: --prompt is given twice: also as "What is 3".\n']);
   });
 
   it('takes an adapter without a tokenizer of its own', async () => {

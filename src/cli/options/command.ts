@@ -38,15 +38,26 @@ const file = {
   config: field(z.string().optional(), { description: 'YAML or JSON file with any of these options', transient: true }),
 };
 
+/** A positional argument. */
+interface Word {
+  name: string;
+  /** Whether it takes all words that follow. */
+  isList: boolean;
+}
+
 export function registerCommand<S extends ConfigSchema>(parent: Command, spec: CommandSpec<S>): Command {
-  const { words = [], examples = [] } = spec;
+  const { examples = [] } = spec;
   const schema = spec.schema.extend(file);
+  const words = (spec.words ?? []).map((name) => ({
+    name,
+    isList: fieldMeta(schema.shape[name] as z.ZodType).variadic ?? false,
+  }));
   const command = parent.command(spec.name, { isDefault: spec.isDefault }).description(spec.description);
-  for (const word of words) {
-    const type = schema.shape[word] as z.ZodType;
-    const name = `${kebabCase(word)}${fieldMeta(type).variadic ? '...' : ''}`;
+  for (const { name, isList } of words) {
+    const type = schema.shape[name] as z.ZodType;
+    const shown = kebabCase(name);
     // Optional for the parser: a missing one is reported with the other faults.
-    command.argument(`[${name}]`, isRequired(type) ? `also as --${kebabCase(word)}` : '');
+    command.argument(`[${shown}${isList ? '...' : ''}]`, isRequired(type) ? `also as --${shown}` : '');
   }
   addSchemaOptions(command, schema);
   if (examples.length > 0)
@@ -55,7 +66,7 @@ export function registerCommand<S extends ConfigSchema>(parent: Command, spec: C
     const flags = schemaFlags(command, schema);
     const { config: path, ...given } = flags;
     const resolved = resolveConfig(schema, {
-      flags: withWords(given, words, command.processedArgs),
+      flags: withWords(given, words, command.args),
       ...(path === undefined ? {} : { file: String(path) }),
     });
     refuseUnread(spec.schema, resolved as unknown as ResolvedConfig<S>);
@@ -65,17 +76,22 @@ export function registerCommand<S extends ConfigSchema>(parent: Command, spec: C
   return command;
 }
 
+/** A word stands for the first field that no option gives: `generate --model M "text"` has the text, `generate M "text"` both. */
 function withWords(
   flags: Record<string, unknown>,
-  words: readonly string[],
-  typed: readonly unknown[],
+  words: readonly Word[],
+  typed: readonly string[],
 ): Record<string, unknown> {
+  const open = words.filter(({ name }) => !(name in flags));
+  if (typed.length > open.length && !open.at(-1)?.isList) refuseTwice(flags, words, typed);
   const result = { ...flags };
-  for (const [i, word] of words.entries()) {
-    const value = typed[i];
-    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
-    if (word in flags) throw new UserError(`--${kebabCase(word)} is given twice: also as "${value}".`);
-    result[word] = value;
-  }
+  for (const [i, { name, isList }] of open.entries())
+    if (i < typed.length) result[name] = isList ? typed.slice(i) : typed[i];
   return result;
+}
+
+function refuseTwice(flags: Record<string, unknown>, words: readonly Word[], typed: readonly string[]): void {
+  for (const [i, { name }] of words.entries())
+    if (i < typed.length && name in flags)
+      throw new UserError(`--${kebabCase(name)} is given twice: also as "${typed[i]}".`);
 }
