@@ -171,6 +171,7 @@ const leaves = [
   'src/pattern.ts',
   'src/progress.ts',
   'src/random.ts',
+  'src/shell.ts',
   'src/spelling.ts',
 ];
 

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { attune } from '../../tests/support/command-line.ts';
 import { hasScript, keys, onTerminal } from './terminal/pty.test-support.ts';
 
 let folder: string;
@@ -65,4 +66,9 @@ describe.runIf(hasScript)('runs delete on a terminal', () => {
     });
     for (const name of ['alpha', 'beta', 'gamma']) expect(existsSync(at(name, 'step-1'))).toBe(true);
   });
+});
+
+it.each(['show', 'delete'])('attune runs %s names a --folder that is not there', async (verb) => {
+  const { code, err } = await attune('runs', verb, 'alpha', '--folder', at('nowhere'));
+  expect([code, err]).toEqual([2, `attune: --folder ${at('nowhere')}: there is no such folder.\n`]);
 });

@@ -42,7 +42,7 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((name: string, flags: ListFlags & { folder: string }, command: Command) => {
-      show(only(chooseRuns(listCatalogue(flags.folder), [name])), asked(command, flags));
+      show(only(chooseRuns(runsBelow(flags.folder), [name])), asked(command, flags));
     });
   runs
     .command('compare <runs...>')
@@ -50,7 +50,7 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .option('--json', 'as JSON')
     .action((names: string[], flags: ListFlags & { folder: string }, command: Command) => {
-      compare(chooseRuns(listCatalogue(flags.folder), names), asked(command, flags));
+      compare(chooseRuns(runsBelow(flags.folder), names), asked(command, flags));
     });
   runs
     .command('tag <run> [tags...]')
@@ -58,7 +58,7 @@ export function register(program: Command): void {
     .option('--folder <folder>', 'where runs are looked for by name', '.')
     .allowUnknownOption()
     .action((name: string, tags: string[], flags: { folder: string }) => {
-      const run = only(chooseRuns(listCatalogue(flags.folder), [name]));
+      const run = only(chooseRuns(runsBelow(flags.folder), [name]));
       print(`${run.name}: ${tagRun(run, tags).join(', ') || 'no tags'}`);
     });
   runs
@@ -84,6 +84,13 @@ function only(runs: readonly RunEntry[]): RunEntry {
   const [run] = runs;
   if (run === undefined || runs.length > 1) throw new UserError(`That names ${runs.length} runs; name one.`);
   return run;
+}
+
+/** The runs below the folder that --folder names. */
+function runsBelow(folder: string): ReturnType<typeof listCatalogue> {
+  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
+    throw new UserError(`--folder ${folder}: there is no such folder.`);
+  return listCatalogue(folder);
 }
 
 function list(folder: string, flags: ListFlags): void {
@@ -143,7 +150,7 @@ function compare(runs: readonly RunEntry[], flags: ListFlags): void {
 }
 
 async function deleteRuns(names: string[], flags: DeleteFlags): Promise<void> {
-  const all = listCatalogue(flags.folder);
+  const all = runsBelow(flags.folder);
   const plan = await planned(all, names, flags);
   if (plan.length === 0) {
     if (flags.json) printJson({ removed: [], left: [] });

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { saveCheckpoint } from './checkpoints.ts';
 import { openRun } from './open-run.ts';
 import { createRun, type RunOptions } from './run.ts';
+import { deletion } from './start-over.ts';
 
 let outputDir = '';
 beforeEach(() => {
@@ -85,4 +86,9 @@ it('leaves a run alone that somebody writes', async () => {
   await expect(createRun({ ...options(), isAgain: true })).rejects.toThrow(/exists/);
   expect(existsSync(join(first.folder, 'run.lock'))).toBe(true);
   await first.finish('failed');
+});
+
+it('names the command that deletes a run so that it can be pasted', () => {
+  expect(deletion('/my runs/a')).toBe("attune runs delete a --folder '/my runs'");
+  expect(deletion('my runs/a')).toBe("attune runs delete 'my runs/a'");
 });

@@ -7,6 +7,7 @@
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { quoted } from '../shell.ts';
 import { listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
 import { lockHolder, lockName } from './lock.ts';
@@ -30,7 +31,7 @@ export function mayStartOver(folder: string, run: { command: string; config: Rec
 export function deletion(folder: string): string {
   const path = relative(process.cwd(), resolve(folder));
   const isBelow = path !== '' && !path.startsWith('..');
-  return `attune runs delete ${isBelow ? path : `${basename(path)} --folder ${dirname(folder)}`}`;
+  return `attune runs delete ${isBelow ? quoted(path) : `${quoted(basename(path))} --folder ${quoted(dirname(folder))}`}`;
 }
 
 /** Whether nothing of worth would be lost with a run: it has no checkpoint and no model, and nobody writes it. */

@@ -3,6 +3,7 @@
  *
  *     commandLine('npx attune', 'train policy', policySchema, { lr: 2e-4 });     // npx attune train policy --lr 2e-4
  */
+
 import { stringify } from 'yaml';
 import type { z } from 'zod';
 import {
@@ -14,6 +15,7 @@ import {
   kebabCase,
   snakeCase,
 } from '../../runs/index.ts';
+import { quoted } from '../../shell.ts';
 
 /** Values by camelCase name, without those that equal their default; snake_case names are taken too. */
 export function differences(schema: ConfigSchema, values: Readonly<Record<string, unknown>>): Record<string, unknown> {
@@ -53,11 +55,6 @@ export function commandLine(
 export function yamlOf(schema: ConfigSchema, values: Readonly<Record<string, unknown>>): string {
   const snake = Object.entries(differences(schema, values)).map(([name, value]) => [snakeCase(name), value]);
   return snake.length === 0 ? '' : stringify(Object.fromEntries(snake));
-}
-
-/** For a POSIX shell. */
-export function quoted(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 /** Fields that a form shows: not those of files only, and none that are only renamed for other programs. */

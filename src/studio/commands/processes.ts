@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { ApiError } from '../../serve/api-error.ts';
+import { quoted } from '../../shell.ts';
 import type { Job } from '../api/models.ts';
-import { quoted } from './command-line.ts';
 import type { JobHandle, Jobs } from './jobs.ts';
 import type { Launcher } from './verbs.ts';
 
