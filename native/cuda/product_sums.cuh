@@ -42,6 +42,13 @@ __device__ inline float scaledSum(float sum, float scale, const void* bias, int6
   return __fadd_rn(__fmul_rn(sum, scale), bias == nullptr ? 0.0f : wide(static_cast<const Number*>(bias)[at]));
 }
 
+/** silu(gate)·up, of both as they would be written. */
+template <typename Number>
+__device__ inline float gatedValue(float gate, float up) {
+  gate = wide(narrow<Number>(gate));
+  return gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+}
+
 /**
  * Adds the warps' sums, always in the same order, and writes the outputs from tile `first` on: times 1/√(mean x² + ε) where NORM (`square`: a lane's share of Σ x² of
  * its two rows of each set), plus bias, silu(gate)·up, plus what y holds.
@@ -94,8 +101,7 @@ __device__ inline void finishProduct(const ProductArgs& a, int first, ProductSha
       float value = scaledSum<Number>(sumOfWarps(row, column), scale, a.bias, target);
       if constexpr (FORM == Form::Gated) {
         const float up = scaledSum<Number>(sumOfWarps(row, column + 8 * kOwn), scale, a.bias, a.outputs + target);
-        const float gate = wide(narrow<Number>(value));
-        value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+        value = gatedValue<Number>(value, up);
       }
       *y = narrow<Number>(a.add ? wide(*y) + value : value);
     }

@@ -191,8 +191,7 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
       float value = scaledSum<Number>(sumOfWarps(row, column), scale, a.bias, target);
       if constexpr (FORM == Form::Gated) {
         const float up = scaledSum<Number>(sumOfWarps(row, column + kWidth), scale, a.bias, outputs + target);
-        const float gate = wide(narrow<Number>(value));
-        value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+        value = gatedValue<Number>(value, up);
       }
       Number* y = static_cast<Number*>(a.y) + row * outputs + target;
       *y = narrow<Number>(a.add ? wide(*y) + value : value);

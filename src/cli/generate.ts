@@ -5,6 +5,7 @@
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
+import { exitCodeOf } from '../exit-codes.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler } from '../models/index.ts';
 import { field, withRules } from '../runs/index.ts';
@@ -156,6 +157,7 @@ async function generate(config: Config): Promise<void> {
   )) as [SampledResponse[]];
   if (streaming) printPart(`${text?.flush() ?? ''}\n`);
   report(responses, config, (performance.now() - started) / 1000, streaming, prompt);
+  if (interrupt.signal.aborted) process.exitCode = exitCodeOf(interrupt.signal);
 }
 
 /** --ids needs no tokenizer, but shows text if there is one. */

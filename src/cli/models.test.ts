@@ -53,6 +53,15 @@ describe('attune generate', () => {
     expect(own.logprobs).not.toEqual((await replies(at('run'), '--dtype', 'bfloat16')).logprobs);
   });
 
+  it('ends with the code of Ctrl-C, after what was written so far', async () => {
+    const asked = attune('generate', at('base'), 'What is 3', '--ignore-eos', '--max-new-tokens', '400', '--device', 'cpu');
+    const idle = process.listenerCount('SIGINT');
+    while (process.listenerCount('SIGINT') === idle) await new Promise((resolve) => setImmediate(resolve));
+    process.emit('SIGINT');
+    const { code, out } = await asked;
+    expect([code, out.length]).toEqual([130, expect.any(Number)]);
+  });
+
   it('takes the prompt as a word too', async () => {
     const { code, out } = await attune('generate', at('run'), 'What is 3', '--json', ...short);
     expect([code, JSON.parse(out).replies[0]]).toEqual([0, await replies(at('run'))]);

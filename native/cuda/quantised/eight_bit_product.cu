@@ -230,8 +230,7 @@ __global__ void __launch_bounds__(kThreads, 2) eightBitKernel(QuantisedProductAr
     float value = scaledSum<Number>(sumOfWarps(0), scale, a.bias, target);
     if constexpr (FORM == Form::Gated) {
       const float up = scaledSum<Number>(sumOfWarps(1), scale, a.bias, outputs + target);
-      const float gate = wide(narrow<Number>(value));
-      value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+      value = gatedValue<Number>(value, up);
     }
     static_cast<Number*>(a.y)[row * outputs + target] = narrow<Number>(a.add ? wide(before[e]) + value : value);
   }

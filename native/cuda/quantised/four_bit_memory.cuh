@@ -1,16 +1,13 @@
 // What a thread block of four_bit_product.cu keeps in shared memory.
 #pragma once
-#include "cuda/product_sums.cuh"
+#include "cuda/quantised/four_bits.cuh"
 
 namespace attune {
 namespace {
 
-using Number = __nv_bfloat16;
-
 constexpr int kGroups = 2, kBlockThreads = kGroups * kThreads;
 constexpr int kTile = 16;  // rows of W
 constexpr int kMostTiles = 64;  // of a thread block
-constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
 constexpr int kSpan = 4;  // chunks that a warp copies at once: 128 bytes of each row
 constexpr int kChunkBytes = kChunk / 2, kSpanBytes = kSpan * kChunkBytes;
 constexpr int kPairs = 256;

@@ -19,7 +19,6 @@
 namespace attune {
 namespace {
 
-constexpr int kRun = 256;  // block maxima that share one maximum
 constexpr int kAtOnce = 4;  // loads of scales or of x that a thread has under way at the same time
 
 /** How the work is dealt. */
@@ -28,21 +27,6 @@ struct Dealing {
   int pass;  // tiles between two additions of the warps' sums
   int scalesInRow;
 };
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-/** The weights of one byte of codes; `lane` is the lane's place in an entry of the table, in bytes. */
-template <int BYTE>
-__device__ inline unsigned twoOf4(unsigned codes, const char* table, unsigned lane) {
-  return *reinterpret_cast<const unsigned*>(table + __byte_perm(codes, lane, 0x5504u | BYTE << 4));
-}
-
-/** Codes of one scale or four neighbouring ones, their maximum, and the mean. */
-struct HeldScales {
-  unsigned codes;
-  float nested, offset;
-};
-#endif
 
 // HELD: x, times the norm's weights, stays in shared memory; otherwise it is read again for each tile.
 template <bool HELD, bool GATED, bool NORM>
@@ -275,8 +259,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1) fourBitKernel(QuantisedProdu
       float value = scaledSum<Number>(sumOfWarps(column / kTile * (GATED ? 2 : 1)), scale, a.bias, target);
       if constexpr (GATED) {
         const float up = scaledSum<Number>(sumOfWarps(column / kTile * 2 + 1), scale, a.bias, outputs + target);
-        const float gate = wide(narrow<Number>(value));
-        value = gate / (1.0f + __expf(-gate)) * wide(narrow<Number>(up));
+        value = gatedValue<Number>(value, up);
       }
       Number* y = static_cast<Number*>(a.y) + static_cast<int64_t>(row) * outputs + target;
       *y = narrow<Number>(a.add ? wide(*y) + value : value);

@@ -5,16 +5,12 @@
 // where codes are copied to. The sums of a chunk of inputs are multiplied by its scale in f32; all scales are decoded before.
 #include <algorithm>
 
-#include "cuda/product_sums.cuh"
+#include "cuda/quantised/four_bits.cuh"
 #include "cuda/quantised/quantised.h"
 
 namespace attune {
 namespace {
 
-using Number = __nv_bfloat16;
-
-constexpr int kRun = 256;  // block maxima that share one maximum
-constexpr int kChunk = 64;  // inputs of one step: 16 for each of the four lanes that share a row
 constexpr int kChunks = 2;  // that a warp takes at a time: 64 bytes of a row of W
 constexpr int kEntries = 256, kEntryBytes = 256;
 constexpr int kAtOnce = 6;  // loads of scales that a thread has under way at the same time
@@ -22,20 +18,6 @@ constexpr int kAtOnce = 6;  // loads of scales that a thread has under way at th
 // A tile is 8 rows of W. A tile of gates is followed by the tile of the values they gate: both are asked for, waited for and multiplied
 // together. A pair takes 8 of a warp's 32 entries, so four pairs are under way.
 constexpr int kPair = 2, kStages = 4, kTileBytes = 4 * kEntryBytes;
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-/** The weights of one byte of codes; `lane` is the lane's place in an entry of the table, in bytes. */
-template <int BYTE>
-__device__ inline unsigned twoOf4(unsigned codes, const char* table, unsigned lane) {
-  return *reinterpret_cast<const unsigned*>(table + __byte_perm(codes, lane, 0x5504u | BYTE << 4));
-}
-
-/** Codes of one scale or four neighbouring ones, their maximum, and the mean. */
-struct HeldScales {
-  unsigned codes;
-  float nested, offset;
-};
-#endif
 
 template <int TILES>
 __global__ void __launch_bounds__(kThreads, 2) fourBitRowsKernel(QuantisedProductArgs q) {

@@ -16,6 +16,7 @@
 
 #if CUDART_VERSION >= 12050
 #include "cuda/wide/hopper.cuh"
+#include "cuda/wide/tensor_map.h"
 
 namespace attune {
 namespace {
@@ -278,31 +279,6 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
 }
 
 // —— launches ——————————————————————————————————————————————————————————————————————————————————————————————————————————
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-/** The driver's function, asked for at run time: the addon is not linked with the driver. Null where there is none. */
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
-    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
-  }();
-  return found;
-}
-
-/** Tiles of so many rows and a chunk's columns. */
-CUtensorMap mapOf(const void* matrix, int64_t rows, int64_t columns, unsigned tileRows) {
-  CUtensorMap map;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * sizeof(Number)};
-  const cuuint32_t tile[] = {kChunk, tileRows}, steps[] = {1, 1};
-  encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix), sizes, strides, tile, steps,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return map;
-}
-
 int64_t upTo(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
 /** How many blocks of a kernel the current device runs at once: clusters of four do not fill all of its multiprocessors. */
@@ -362,8 +338,8 @@ bool by(Asked& asked) {
                       a.squaresOfX == nullptr ? 0 : static_cast<int>(a.partsOfX),
                       a.eps};
   launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), Of::kThreads + 32, Of::kCluster, static_cast<size_t>(Of::kBytes),
-                   asked.stream, mapOf(a.x, a.rows, a.inputs, ROWS / SHARERS),
-                   mapOf(a.weight, a.outputs * (FORM == Form::Gated ? 2 : 1), a.inputs, Of::kOwn), args);
+                   asked.stream, mapOf(a.x, a.rows, a.inputs, ROWS / SHARERS, kChunk),
+                   mapOf(a.weight, a.outputs * (FORM == Form::Gated ? 2 : 1), a.inputs, Of::kOwn, kChunk), args);
   return true;
 }
 

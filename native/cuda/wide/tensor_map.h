@@ -1,0 +1,35 @@
+// Tensor maps, which say where a matrix lies and how copies cut it into tiles (hopper.cuh).
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace attune {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+/** The driver's function, asked for at run time: the addon is not linked with the driver. Null where there is none. */
+inline Encode encoder() {
+  static const Encode found = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+  }();
+  return found;
+}
+
+/** Tiles of so many rows and columns of a dense matrix of bf16; `columns` and the matrix are at multiples of 16 bytes. */
+inline CUtensorMap mapOf(const void* matrix, int64_t rows, int64_t columns, unsigned tileRows, unsigned tileColumns) {
+  CUtensorMap map;
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint32_t tile[] = {tileColumns, tileRows}, steps[] = {1, 1};
+  encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix), sizes, strides, tile, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return map;
+}
+
+}  // namespace attune
