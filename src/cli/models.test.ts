@@ -54,9 +54,20 @@ describe('attune generate', () => {
   });
 
   it('ends with the code of Ctrl-C, after what was written so far', async () => {
-    const asked = attune('generate', at('base'), 'What is 3', '--ignore-eos', '--max-new-tokens', '400', '--device', 'cpu');
+    const asked = attune(
+      'generate',
+      at('base'),
+      'What is 3',
+      '--ignore-eos',
+      '--max-new-tokens',
+      '400',
+      '--device',
+      'cpu',
+    );
     const idle = process.listenerCount('SIGINT');
-    while (process.listenerCount('SIGINT') === idle) await new Promise((resolve) => setImmediate(resolve));
+    let isOver = false;
+    void asked.finally(() => (isOver = true));
+    while (process.listenerCount('SIGINT') === idle && !isOver) await new Promise((resolve) => setImmediate(resolve));
     process.emit('SIGINT');
     const { code, out } = await asked;
     expect([code, out.length]).toEqual([130, expect.any(Number)]);
