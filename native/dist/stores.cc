@@ -124,6 +124,15 @@ napi_value storeAdd(napi_env env, Args& args) {
   return entry.lane->submit(env, [&entry, key, amount]() { return Answer::of(static_cast<double>(opened(entry)->add(key, amount))); });
 }
 
+// storeClose(store): leaves it. libtorch 1.13's client ends the process if the server dies while it is asked something.
+napi_value storeClose(napi_env env, Args& args) {
+  StoreEntry& entry = storeAt(toInt(env, args[0]));
+  return entry.lane->submit(env, [&entry]() {
+    entry.store.reset();
+    return Answer::none();
+  });
+}
+
 /** Hands work in and blocks until it is done: for a process that ends, which can await nothing. Not longer than the limit: a store that is
  * stopped never answers. */
 void doBlocking(StoreEntry& entry, Task task, double seconds) {
@@ -181,7 +190,7 @@ StoreEntry& storeAt(int64_t id) {
 
 std::vector<Export> storeExports() {
   return {{"storeTcp", door<storeTcp>}, {"storeFile", door<storeFile>}, {"storePort", door<storePort>},
-          {"storeSet", door<storeSet>}, {"storeGet", door<storeGet>},   {"storeAdd", door<storeAdd>},
+          {"storeSet", door<storeSet>}, {"storeGet", door<storeGet>},   {"storeAdd", door<storeAdd>}, {"storeClose", door<storeClose>},
           {"storeCount", door<storeCount>}, {"storeAwaitCount", door<storeAwaitCount>}};
 }
 

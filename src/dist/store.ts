@@ -2,6 +2,8 @@
  * The store that all ranks share: small texts by key, on rank 0's machine (TCPStore) or in a file (FileStore). Waiting is
  * done by asking again, so that a rank that has given up is noticed by whoever waits.
  */
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { AttuneError, UserError } from '../errors.ts';
 import { native } from '../tensor/engine/native.ts';
@@ -55,7 +57,7 @@ export class SharedStore {
       const store = await SharedStore.#connect(place, timeoutMs, onWait).catch((error: Error) => {
         throw ended === undefined ? error : endedBy(ended);
       });
-      const past = mayBePast ? await store.#past(rank, timeoutMs) : undefined;
+      const past = mayBePast ? await store.#past(place, timeoutMs) : undefined;
       if (past === undefined) {
         await store.#checkPlace(place, timeoutMs);
         return store;
@@ -80,21 +82,33 @@ export class SharedStore {
 
   /**
    * Where this is the store of an attempt that has failed, or that has this rank already, waits until it is gone, and says why it failed
-   * if somebody did. Undefined where it is the store to join, or does not go: then joining it says what is wrong.
+   * if somebody did. Undefined where it is the store to join.
    */
-  async #past(rank: number, timeoutMs: number): Promise<{ farewell: Farewell | undefined } | undefined> {
-    const begun = performance.now();
+  async #past({ host, port, rank }: Place, timeoutMs: number): Promise<{ farewell: Farewell | undefined } | undefined> {
     let farewell: Farewell | undefined;
     try {
-      while (performance.now() - begun < timeoutMs) {
+      farewell = await this.aborted();
+      if (farewell === undefined && (await this.get(rankKey(rank))) === undefined) return undefined;
+      // A connection of our own ends with the store. It is the store's that still answers after it was made.
+      const connection = connect(port, host);
+      try {
+        await once(connection, 'connect');
         farewell = (await this.aborted()) ?? farewell;
-        if (farewell === undefined && (await this.get(rankKey(rank))) === undefined) return undefined;
-        await sleep(20);
+        await native.storeClose(this.id);
+        connection.resume();
+        await once(connection, 'close', { signal: AbortSignal.timeout(timeoutMs) });
+      } finally {
+        connection.destroy();
       }
-      return undefined;
-    } catch {
-      // Rank 0 has ended, and its store with it.
       return { farewell };
+    } catch (error) {
+      // Rank 0 has ended, and its store with it; or it does not end.
+      if ((error as Error).name !== 'AbortError') return { farewell };
+      throw farewell === undefined
+        ? new WorldError(
+            `The store at ${host}:${port} has a rank ${rank} already and does not end: is another launch running there?`,
+          )
+        : endedBy(farewell);
     }
   }
 

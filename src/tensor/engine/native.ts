@@ -139,6 +139,7 @@ export interface Native {
   storeSet(store: number, key: string, value: string): Promise<void>;
   storeGet(store: number, key: string): Promise<string | undefined>;
   storeAdd(store: number, key: string, amount: number): Promise<number>;
+  storeClose(store: number): Promise<void>;
   /** For a process that ends: both block, `seconds` at most. */
   storeCount(store: number, key: string, seconds: number): void;
   storeAwaitCount(store: number, key: string, count: number, seconds: number): void;
