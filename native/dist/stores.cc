@@ -124,7 +124,7 @@ napi_value storeAdd(napi_env env, Args& args) {
   return entry.lane->submit(env, [&entry, key, amount]() { return Answer::of(static_cast<double>(opened(entry)->add(key, amount))); });
 }
 
-// storeClose(store): leaves it. libtorch 1.13's client ends the process if the server dies while it is asked something.
+// storeClose(store): leaves it; once more does nothing.
 napi_value storeClose(napi_env env, Args& args) {
   StoreEntry& entry = storeAt(toInt(env, args[0]));
   return entry.lane->submit(env, [&entry]() {

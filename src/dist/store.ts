@@ -94,7 +94,7 @@ export class SharedStore {
       try {
         await once(connection, 'connect');
         farewell = (await this.aborted()) ?? farewell;
-        await native.storeClose(this.id);
+        await this.#leave();
         connection.resume();
         await once(connection, 'close', { signal: AbortSignal.timeout(timeoutMs) });
       } finally {
@@ -103,6 +103,7 @@ export class SharedStore {
       return { farewell };
     } catch (error) {
       // Rank 0 has ended, and its store with it; or it does not end.
+      await this.#leave();
       if ((error as Error).name !== 'AbortError') return { farewell };
       throw farewell === undefined
         ? new WorldError(
@@ -110,6 +111,11 @@ export class SharedStore {
           )
         : endedBy(farewell);
     }
+  }
+
+  /** Closes the connection: libtorch 1.13's client keeps a core busy once its store is gone, and ends the process if it was being asked. */
+  async #leave(): Promise<void> {
+    await native.storeClose(this.id);
   }
 
   /** The store of torchrun's agent, which outlives its ranks. Looks at nobody's place. */
