@@ -94,7 +94,7 @@ const allowed: Record<string, string[]> = {
   'src/runs/plots': ['src/runs/metrics'],
   'src/runs/store': [],
   'src/runs/catalogue': ['src/runs', 'src/runs/metrics'],
-  'src/runs': ['src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
+  'src/runs': ['src/hub', 'src/runs/config', 'src/runs/metrics', 'src/runs/plots', 'src/runs/store', ...engine],
   'src/rewards': ['src/hub', ...models, ...tasks, ...text],
   'src/rewards/program': ['src/rewards'],
   'src/rollouts': [

@@ -5,10 +5,10 @@
  *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { suggestion, UserError } from '../errors.ts';
 import { modelFolderOf } from './local.ts';
+import { isRepoName, namedPath, splitRevision } from './place.ts';
 import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
 import { HubUnreachable } from './request.ts';
 import type { HubOptions } from './settings.ts';
@@ -36,7 +36,7 @@ const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth
 
 export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
   if (model.trim() === '') throw new UserError('The name of a model is empty: give a folder or a name on the hub.');
-  const named = resolve(model.replace(/^~(?=\/|$)/, homedir()));
+  const named = namedPath(model);
   const found = await stat(named).catch(() => undefined);
   if (found?.isDirectory()) {
     const folder = modelFolderOf(named);
@@ -50,7 +50,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
       `"${model}" is a file. A model is a folder with config.json and safetensors, or a name on the hub.`,
     );
   const [repo = '', revision] = splitRevision(model);
-  if (/^[./~]/.test(model) || repo.split('/').length > 2) throw new UserError(`The folder "${model}" does not exist.`);
+  if (!isRepoName(model)) throw new UserError(`The folder "${model}" does not exist.`);
   if (revision === undefined) await refuseMissingFolder(model, repo, options);
   const opened = await openRepo({ ...options, repo, revision }).catch(async (error: Error) => {
     throw revision === undefined ? await withFolders(model, error) : error;
@@ -111,14 +111,6 @@ async function withFolders(model: string, error: Error): Promise<Error> {
   const near = suggestion(basename(model), folders);
   if (near !== '' || error instanceof HubUnreachable) error.message += ` Nor is there a folder "${model}" here.${near}`;
   return error;
-}
-
-/** Splits "org/name@revision". */
-function splitRevision(model: string): [string, string | undefined] {
-  const at = model.indexOf('@');
-  if (at < 0) return [model, undefined];
-  if (at === model.length - 1) throw new UserError(`"${model}" ends in "@"; a branch, tag or commit should follow.`);
-  return [model.slice(0, at), model.slice(at + 1)];
 }
 
 /**

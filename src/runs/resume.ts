@@ -7,12 +7,14 @@
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
+import { quoted } from '../shell.ts';
 import { type FoundCheckpoint, findCheckpoint, trainerStateName } from './checkpoints.ts';
 import { type ConfigSources, type ResolvedConfig, readConfigFile, resolveConfig } from './config/config.ts';
 import { type ConfigSchema, camelCase, defaultValue } from './config/fields.ts';
 import { refuseUnread } from './config/unread.ts';
 import { readJson } from './json-files.ts';
 import { heldError, lockHolder } from './lock.ts';
+import { checkSameModel } from './same-model.ts';
 import { checkSamePlace } from './same-place.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
@@ -58,7 +60,9 @@ async function resolvedWith<S extends ConfigSchema>(
       readJson<Record<string, unknown>>(join(resume.run, 'config.json')),
     readJson<{ cwd?: string }>(join(resume.run, 'run.json'))?.cwd,
   );
-  return { ...resolveConfig(schema, { ...sources, checkpoint }), resume };
+  const resolved = resolveConfig(schema, { ...sources, checkpoint });
+  await checkSameModel(resolved, checkpoint ?? {}, resume);
+  return { ...resolved, resume };
 }
 
 function checkResumable({ path, run }: FoundCheckpoint, command: string | undefined): void {
@@ -67,7 +71,7 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
     const goOn =
       made === 'train pipeline'
         ? 'attune train --config <the YAML file of its pipeline> --resume'
-        : `attune ${made} --resume-from ${path}`;
+        : `attune ${made} --resume-from ${quoted(path)}`;
     throw new UserError(
       `Cannot resume from ${path}: that is a run of attune ${made}, not of attune ${command}. Go on with: ${goOn}`,
     );
@@ -76,7 +80,7 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
   if (holder?.isLive) throw heldError(run, holder);
   if (existsSync(join(path, trainerStateName))) return;
   throw new UserError(
-    `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${path}, or resume from a step-N folder of ${run}.`,
+    `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${quoted(path)}, or resume from a step-N folder of ${run}.`,
   );
 }
 

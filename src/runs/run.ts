@@ -12,6 +12,7 @@ import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
+import { quoted } from '../shell.ts';
 import { cleanStale, listCheckpoints, supersedeAfter } from './checkpoints.ts';
 import { redact, withoutSecrets } from './config/secrets.ts';
 import { makeFolder, readJson, writeJson, writeWhole } from './json-files.ts';
@@ -287,6 +288,7 @@ async function openLocked(folder: string, lock: RunLock, options: RunOptions): P
     created: before?.created ?? new Date().toISOString(),
     step: resumedAt ?? 0,
     logDir: resolve(logDir),
+    ...(options.resume && before?.rollouts !== undefined ? { rollouts: before.rollouts } : {}),
     process: { host: hostname(), pid: process.pid },
     cwd: process.cwd(),
   };
@@ -339,7 +341,7 @@ export function checkNewRun(options: FolderChoice): void {
     throw new UserError(
       `The run ${folder} exists, and has no checkpoint to go on from. Choose another --run-name, or delete it with: ${deletion(folder)}`,
     );
-  const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${folder}` : '';
+  const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${quoted(folder)}` : '';
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
 }
 

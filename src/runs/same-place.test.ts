@@ -10,7 +10,7 @@ import { resolveRun } from './resume.ts';
 const folder = mkdtempSync(join(tmpdir(), 'attune-same-place-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 const run = join(folder, 'runs', 'a');
-const schema = z.object(runFields({ outputDir: './checkpoints' }));
+const schema = z.object({ ...runFields({ outputDir: './checkpoints' }), rolloutsDir: z.string().optional() });
 const resume = (flags: Record<string, unknown>, command: string | undefined = 'train sft') =>
   resolveRun(schema, { resumeFrom: run, ...flags }, command);
 
@@ -52,4 +52,22 @@ it('leaves a run that was moved, and a workflow that names its own places, alone
   await expect(
     resolveRun(schema, { resumeFrom: moved, outputDir: folder, runName: 'c' }, undefined),
   ).resolves.toMatchObject({ resume: { step: 5 } });
+});
+
+it('refuses to begin a second database of rollouts, and takes the first one', async () => {
+  const rollouts = join(folder, 'rollouts');
+  mkdirSync(join(rollouts, 'a'), { recursive: true });
+  writeFileSync(join(rollouts, 'a', 'rollouts.db'), '');
+  const rolloutsDir = join(folder, 'other');
+  // As long as there is none, any place will do.
+  await expect(resume({ rolloutsDir })).resolves.toMatchObject({ resume: { step: 5 } });
+  writeFileSync(join(run, 'run.json'), JSON.stringify({ rollouts: join(rollouts, 'a', 'rollouts.db') }));
+  await expect(resume({ rolloutsDir })).rejects.toThrow(
+    `--rollouts-dir: would begin a second database: the run's rollouts are in ${rollouts}/a/rollouts.db, and this says ${rolloutsDir}/a/rollouts.db.`,
+  );
+  await expect(resume({ rolloutsDir: `${rollouts}/../rollouts` })).resolves.toMatchObject({ resume: { step: 5 } });
+  writeFileSync(join(run, 'run.json'), '{}');
+  writeFileSync(join(run, 'rollouts.db'), '');
+  await expect(resume({ rolloutsDir })).rejects.toThrow(`are in ${run}/rollouts.db`);
+  await expect(resume({ rolloutsDir: join(folder, 'runs') })).resolves.toMatchObject({ resume: { step: 5 } });
 });

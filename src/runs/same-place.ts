@@ -1,10 +1,12 @@
-/** A resumed run goes on in its own folder. Another place or name that is asked for would not be used: it is refused. */
+/** A resumed run goes on in its own folder, and in its own database of rollouts. Another place or name that is asked for is refused. */
 import { existsSync, realpathSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
+import { quoted } from '../shell.ts';
 import type { FoundCheckpoint } from './checkpoints.ts';
 import { ConfigError, type Fault, type ResolvedConfig, shownPath } from './config/config.ts';
 import type { ConfigSchema } from './config/fields.ts';
 import { isGiven } from './config/unread.ts';
+import { readJson } from './json-files.ts';
 
 /** `--output-dir` may name the folder that holds the run, or the run's own. */
 export function checkSamePlace<S extends ConfigSchema>(
@@ -12,19 +14,30 @@ export function checkSamePlace<S extends ConfigSchema>(
   { config, sources }: ResolvedConfig<S>,
   { path, run }: FoundCheckpoint,
 ): void {
-  const { outputDir, runName } = config as { outputDir?: string; runName?: string };
-  const isElsewhere = {
-    outputDir: outputDir !== undefined && ![run, dirname(run)].some((own) => real(own) === real(outputDir)),
-    runName: runName !== undefined && runName !== basename(run),
-  };
-  const faults = (['outputDir', 'runName'] as const).flatMap((name): Fault[] => {
-    const value = name === 'outputDir' ? outputDir : runName;
+  const { outputDir, runName, rolloutsDir } = config as Record<string, string | undefined>;
+  const isOwn = (place: string) => [run, dirname(run)].some((own) => real(own) === real(place));
+  const elsewhere = (value: string) =>
+    `has no effect here: a resumed run goes on in its own folder, ${run}, and this says ${value}. Leave it out, or start a new run from the checkpoint with --model ${quoted(path)} in place of --resume-from.`;
+  const faults: Fault[] = [];
+  const refuse = (name: string, value: string, message: string) => {
     const source = sources[name] ?? 'default';
-    if (!isElsewhere[name] || !isGiven(schema, name, value, source)) return [];
-    const message = `has no effect here: a resumed run goes on in its own folder, ${run}, and this says ${value}. Leave it out, or start a new run from the checkpoint with --model ${path} in place of --resume-from.`;
-    return [{ path: shownPath([name], source), source, message }];
-  });
+    if (isGiven(schema, name, value, source)) faults.push({ path: shownPath([name], source), source, message });
+  };
+  if (outputDir !== undefined && !isOwn(outputDir)) refuse('outputDir', outputDir, elsewhere(outputDir));
+  if (runName !== undefined && runName !== basename(run)) refuse('runName', runName, elsewhere(runName));
+  const rollouts = rolloutsOf(run);
+  if (rolloutsDir !== undefined && rollouts !== undefined) {
+    const asked = join(rolloutsDir, basename(run), 'rollouts.db');
+    const message = `would begin a second database: the run's rollouts are in ${rollouts}, and this says ${asked}. Leave it out.`;
+    if (real(asked) !== real(rollouts)) refuse('rolloutsDir', rolloutsDir, message);
+  }
   if (faults.length > 0) throw new ConfigError(faults);
+}
+
+/** The database that a run has begun; undefined where there is none. */
+function rolloutsOf(run: string): string | undefined {
+  const path = resolve(run, readJson<{ rollouts?: string }>(join(run, 'run.json'))?.rollouts ?? 'rollouts.db');
+  return existsSync(path) ? path : undefined;
 }
 
 /** The place that a path means, links followed. */

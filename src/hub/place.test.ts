@@ -1,0 +1,48 @@
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, relative } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { isSameModel } from './place.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'attune-place-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const cacheDir = join(folder, 'hub');
+const same = (was: string, is: string) => isSameModel(was, is, { cacheDir });
+const at = (...names: string[]) => join(folder, ...names);
+
+for (const name of ['a', 'b']) mkdirSync(at(name));
+symlinkSync(at('a'), at('link'));
+mkdirSync(at('run', 'final'), { recursive: true });
+writeFileSync(at('run', 'run.json'), '{}');
+writeFileSync(at('run', 'final', 'config.json'), '{}');
+const commit = 'c'.repeat(40);
+const cached = join(cacheDir, 'models--org--cached');
+mkdirSync(join(cached, 'snapshots', commit), { recursive: true });
+mkdirSync(join(cached, 'refs'));
+writeFileSync(join(cached, 'refs', 'main'), commit);
+
+it.each([
+  ['a path through another folder', at('a'), `${folder}/b/../a/`],
+  ['a relative path', at('a'), relative(process.cwd(), at('a'))],
+  ['a link', at('a'), at('link')],
+  ["a run's folder and its final model", at('run'), at('run', 'final')],
+  ['the revision that is meant anyway', 'org/cached', 'org/cached@main'],
+  ['a commit that the cache has', 'org/cached', `org/cached@${commit}`],
+  ["the hub's cache", 'org/cached', join(cached, 'snapshots', commit)],
+  ['a name that was never fetched', 'org/other', 'org/other@main'],
+  ['a folder that was moved', at('gone'), at('a')],
+  ['a name whose files were brought along', 'org/other', at('a')],
+])('knows a model by %s', async (_, was, is) => {
+  expect(await same(was, is)).toBe(true);
+});
+
+it.each([
+  ['another folder', at('a'), at('b')],
+  ['a folder that is not there', at('a'), at('gone')],
+  ['a name on the hub', at('a'), 'org/other'],
+  ['another name', 'org/other', 'org/cached'],
+  ['another revision', 'org/other', 'org/other@v2'],
+  ['a folder beside the cache', 'org/cached', at('a')],
+])('tells a model from %s', async (_, was, is) => {
+  expect(await same(was, is)).toBe(false);
+});

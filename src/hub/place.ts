@@ -1,0 +1,53 @@
+/** What a model's name means on this machine. Nothing is asked of the hub, and nothing is fetched. */
+import { realpath, stat } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { resolve } from 'node:path';
+import { UserError } from '../errors.ts';
+import { RepoCache } from './cache.ts';
+import { modelFolderOf } from './local.ts';
+import { type HubOptions, hubSettings } from './settings.ts';
+
+/** The path that a name would be. */
+export const namedPath = (model: string): string => resolve(model.replace(/^~(?=\/|$)/, homedir()));
+
+/** Splits "org/name@revision". */
+export function splitRevision(model: string): [string, string | undefined] {
+  const at = model.indexOf('@');
+  if (at < 0) return [model, undefined];
+  if (at === model.length - 1) throw new UserError(`"${model}" ends in "@"; a branch, tag or commit should follow.`);
+  return [model.slice(0, at), model.slice(at + 1)];
+}
+
+/** Whether a name can be one of the hub's. */
+export const isRepoName = (model: string): boolean =>
+  !/^[./~]/.test(model) && splitRevision(model)[0].split('/').length <= 2;
+
+/**
+ * Whether two names mean the same model, as far as this machine can tell. Where the first is not here any more, a folder is
+ * believed to be where it is now.
+ */
+export async function isSameModel(was: string, is: string, options: HubOptions = {}): Promise<boolean> {
+  if (was === is) return true;
+  const [before, now] = await Promise.all([was, is].map((name) => placeOf(name, options)));
+  if (before !== undefined) return before === now;
+  if (!isRepoName(was) || (await isFolder(namedPath(is)))) return true;
+  return repoPlace(was) === repoPlace(is);
+}
+
+/** A model's folder, links followed, or that of its copy in the hub's cache; undefined where there is neither. */
+async function placeOf(model: string, options: HubOptions): Promise<string | undefined> {
+  const path = namedPath(model);
+  if (await isFolder(path)) return realpath(modelFolderOf(path));
+  if (!isRepoName(model)) return undefined;
+  const [repo, revision = 'main'] = splitRevision(model);
+  const cache = new RepoCache((await hubSettings(options)).cacheDir, 'model', repo);
+  const commit = await cache.commitOf(revision);
+  return commit === undefined ? undefined : realpath(cache.snapshot(commit)).catch(() => undefined);
+}
+
+const isFolder = async (path: string) => (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
+
+function repoPlace(model: string): string {
+  const [repo, revision = 'main'] = splitRevision(model);
+  return `${repo}@${revision}`;
+}
