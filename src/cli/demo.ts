@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { z } from 'zod';
 import { resolveModel } from '../hub/hub.ts';
 import { dateTimeName, field } from '../runs/index.ts';
+import { quoted } from '../shell.ts';
 import { mixture } from '../tasks/index.ts';
 import { packageRoot } from '../tensor/engine/native.ts';
 import { registerCommand } from './options/command.ts';
@@ -74,22 +75,22 @@ ${next.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`);
 /** Commands to try next, on files that exist. */
 export function whereNext(folder: string): [string, string][] {
   const attune = typedCommand();
-  const model = shown(tinyModel);
+  const named = (path: string) => quoted(shown(path));
   const recipe = join(packageRoot, 'recipes', 'story.sh');
   return [
-    [`${attune} rollouts ${shown(join(folder, 'policy', 'verifier'))}`, 'what the policy wrote, step by step'],
+    [`${attune} rollouts ${named(join(folder, 'policy', 'verifier'))}`, 'what the policy wrote, step by step'],
     [
-      `${attune} generate ${shown(join(folder, 'policy', 'verifier'))} --chat --prompt "Sort these numbers in ascending order: 9, 2, 5"`,
+      `${attune} generate ${named(join(folder, 'policy', 'verifier'))} --chat --prompt "Sort these numbers in ascending order: 9, 2, 5"`,
       'ask it yourself',
     ],
     [
-      `${attune} compare --methods ppo,grpo,dpo --model ${model} --task number_sorting:1 --steps 40 --lr 2e-4`,
+      `${attune} compare --methods ppo,grpo,dpo --model ${named(tinyModel)} --task number_sorting:1 --steps 40 --lr 2e-4`,
       'several methods from one start, one judge',
     ],
     [`${attune} train policy --help`, `every algorithm and option; ${attune} tasks lists the problems`],
     ...(existsSync(recipe)
-      ? [[`sh ${shown(recipe)}`, 'the same story with a real model on a GPU'] as [string, string]]
+      ? [[`sh ${named(recipe)}`, 'the same story with a real model on a GPU'] as [string, string]]
       : []),
-    [`${attune} studio ${shown(folder)}`, 'all of it as a web page: curves, rollouts to the token, chat'],
+    [`${attune} studio ${named(folder)}`, 'all of it as a web page: curves, rollouts to the token, chat'],
   ];
 }

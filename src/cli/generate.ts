@@ -9,6 +9,7 @@ import { exitCodeOf } from '../exit-codes.ts';
 import { loadTokenizer } from '../models/files/tokenizer.ts';
 import { deviceOf, dtypeOf, loadModel, type Model, type SampledResponse, Sampler } from '../models/index.ts';
 import { field, withRules } from '../runs/index.ts';
+import { quoted } from '../shell.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import {
@@ -175,7 +176,9 @@ async function tokenizerOf(
 
 function noteRewardModel(name: string, model: Model): void {
   if (model.head === null) return;
-  tell(`Note: ${name} was trained to score, not to write; its rewards are given by attune score --checkpoint ${name}.`);
+  tell(
+    `Note: ${name} was trained to score, not to write; its rewards are given by attune score --checkpoint ${quoted(name)}.`,
+  );
 }
 
 /** How many tokens fit after the prompt into the model's context; beyond it models are untrained, and some fail. */

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { gpusInstalled, readPlace } from '../dist/place.ts';
 import { UserError } from '../errors.ts';
 import { exitCodeOf } from '../exit-codes.ts';
+import { quoted } from '../shell.ts';
 import { describePlan } from '../trainers/batches/plan.ts';
 import { type PipelineConfig, readPipeline } from '../workflows/pipeline/config.ts';
 import { type ModelOutcome, type PipelineOptions, trainPipeline } from '../workflows/pipeline/pipeline.ts';
@@ -99,12 +100,12 @@ async function run(config: PipelineConfig, flags: Flags): Promise<number> {
 }
 
 /** The command that resumes this pipeline. */
-export function resumeCommand({ config, modelIndex, outputDir }: Flags): string {
+export function resumeCommand({ config = '', modelIndex, outputDir }: Flags): string {
   const more = [
     ...(modelIndex === undefined ? [] : ['--model-index', modelIndex]),
     ...(outputDir === undefined ? [] : ['--output-dir', outputDir]),
   ];
-  return [`${typedCommand()} train --config`, config, ...more, '--resume'].join(' ');
+  return [typedCommand(), ...['train', '--config', config, ...more, '--resume'].map(quoted)].join(' ');
 }
 
 type LogLevel = PipelineConfig['logging']['logLevel'];

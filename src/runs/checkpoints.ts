@@ -22,6 +22,7 @@ import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { AttuneError, UserError } from '../errors.ts';
+import { quoted } from '../shell.ts';
 import type { Tensor } from '../tensor/index.ts';
 import { isAlive } from './lock.ts';
 
@@ -227,7 +228,9 @@ async function oneCheckpoint(path: string): Promise<FoundCheckpoint> {
   if (fault === undefined) return { path, step, run, skipped: [] };
   const before = await newestWhole(run, (entry) => entry.step < step);
   const offer =
-    'path' in before ? `The one before it is whole: --resume-from ${before.path}` : 'There is no earlier whole one.';
+    'path' in before
+      ? `The one before it is whole: --resume-from ${quoted(before.path)}`
+      : 'There is no earlier whole one.';
   throw new UserError(`The checkpoint ${path} is damaged: ${fault}. ${offer}`);
 }
 

@@ -1,7 +1,8 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { quoted } from '../shell.ts';
 import { saveCheckpoint } from './checkpoints.ts';
 import { openRun } from './open-run.ts';
 import { createRun, type RunOptions } from './run.ts';
@@ -91,4 +92,6 @@ it('leaves a run alone that somebody writes', async () => {
 it('names the command that deletes a run so that it can be pasted', () => {
   expect(deletion('/my runs/a')).toBe("attune runs delete a --folder '/my runs'");
   expect(deletion('my runs/a')).toBe("attune runs delete 'my runs/a'");
+  const here = process.cwd();
+  expect(deletion('.')).toBe(`attune runs delete ${quoted(basename(here))} --folder ${quoted(dirname(here))}`);
 });

@@ -29,9 +29,10 @@ export function mayStartOver(folder: string, run: { command: string; config: Rec
 
 /** The command that deletes a run. `attune runs` touches nothing outside of the current folder unless told. */
 export function deletion(folder: string): string {
-  const path = relative(process.cwd(), resolve(folder));
+  const whole = resolve(folder);
+  const path = relative(process.cwd(), whole);
   const isBelow = path !== '' && !path.startsWith('..');
-  return `attune runs delete ${isBelow ? quoted(path) : `${quoted(basename(path))} --folder ${quoted(dirname(folder))}`}`;
+  return `attune runs delete ${isBelow ? quoted(path) : `${quoted(basename(whole))} --folder ${quoted(dirname(whole))}`}`;
 }
 
 /** Whether nothing of worth would be lost with a run: it has no checkpoint and no model, and nobody writes it. */

@@ -4,6 +4,7 @@ import { basename } from 'node:path';
 import type { RunFolder } from '../../dist/beat.ts';
 import { listCheckpoints } from '../../runs/checkpoints.ts';
 import { deletion, forgetEvents } from '../../runs/start-over.ts';
+import { quoted } from '../../shell.ts';
 
 export class Attempts {
   readonly #command: readonly string[];
@@ -42,7 +43,7 @@ export class Attempts {
         ? `${known.path} has no checkpoint; the same command with --resume goes on with the models that are not finished`
         : `the last checkpoint is ${last}; the same command with --resume goes on from it`;
     if (last === undefined) return known.isNew && existsSync(known.path) ? wayAnew(known.path) : undefined;
-    return `the last checkpoint is ${last}; the same command with --resume-from ${known.path} goes on from it`;
+    return `the last checkpoint is ${last}; the same command with --resume-from ${quoted(known.path)} goes on from it`;
   }
 
   #remember(folder: RunFolder | undefined): RunFolder | undefined {

@@ -1,5 +1,6 @@
 /** Machines that `attune launch` waits for, and the command that each of them needs. */
 import { rankNames } from '../../dist/waiting.ts';
+import { quoted } from '../../shell.ts';
 
 /** This machine's part of a launch. */
 export interface LaunchPart {
@@ -43,7 +44,5 @@ export function startCommand(machine: number, part: LaunchPart, typed: string): 
   const { nproc, nnodes, masterAddr, masterPort, more, command } = part;
   const place = ['--nproc', `${nproc}`, '--nnodes', `${nnodes}`, '--node-rank', `${machine}`];
   const meeting = ['--master-addr', masterAddr, '--master-port', `${masterPort}`];
-  return [typed, ...['launch', ...place, ...meeting, ...more, '--', ...command].map(shellWord)].join(' ');
+  return [typed, ...['launch', ...place, ...meeting, ...more, '--', ...command].map(quoted)].join(' ');
 }
-
-const shellWord = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -15,6 +15,7 @@ import {
   resolveRun,
   savedConfig,
 } from '../../runs/index.ts';
+import { quoted } from '../../shell.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
 import { consoleProgress, hasConsole, ifUnsaid } from '../terminal/console.ts';
@@ -132,7 +133,7 @@ export async function runTraining(
   const { result } = run;
   if (result === undefined || result.ended === 'interrupted') {
     tell(
-      `Stopped after step ${result?.step ?? 0}. Go on with: ${launchedCommand()} train ${name} --resume-from ${shown(run.folder)}`,
+      `Stopped after step ${result?.step ?? 0}. Go on with: ${launchedCommand()} train ${name} --resume-from ${quoted(shown(run.folder))}`,
     );
     return exitCodeOf(interrupt.signal);
   }

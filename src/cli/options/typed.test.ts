@@ -10,6 +10,7 @@ it.each([
   ['an installed command', '/usr/local/bin/attune', {}, 'attune'],
   ['node bin/attune.mjs demo', '/home/ada/attune/bin/attune.mjs', {}, 'node bin/attune.mjs'],
   ['the bundle', '/opt/app/bin/attune.mjs', { ATTUNE_TYPED: './attune' }, './attune'],
+  ['a folder with a space', '/opt/my tools/bin/attune.mjs', {}, "node '/opt/my tools/bin/attune.mjs'"],
 ])('%s', (_, script, env, typed) => expect(called(script, env)).toBe(typed));
 
 it.each([

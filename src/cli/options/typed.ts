@@ -1,5 +1,6 @@
 /** How the user called attune, so that advice shows a command that works when typed. */
 import { relative, resolve } from 'node:path';
+import { quoted } from '../../shell.ts';
 
 /** The part of `process` that is used; tests replace it. */
 export interface Called {
@@ -10,13 +11,13 @@ export interface Called {
 
 export function typedCommand({ argv, env, cwd }: Called = process): string {
   // Set by the bundle's launcher.
-  if (env.ATTUNE_TYPED) return env.ATTUNE_TYPED;
+  if (env.ATTUNE_TYPED) return quoted(env.ATTUNE_TYPED);
   if (env.npm_command === 'run-script' || env.npm_command === 'run') return 'npm run attune --';
   if (env.npm_command === 'exec') return 'npx attune';
   const script = argv[1];
   if (script === undefined || !script.endsWith('.mjs')) return 'attune';
   const near = relative(cwd(), resolve(script));
-  return `node ${near.startsWith('..') ? script : near}`;
+  return `node ${quoted(near.startsWith('..') ? script : near)}`;
 }
 
 /** The same where `attune launch` started this process with others of its machine: with them, what it does is begun again. */

@@ -3,7 +3,6 @@
  *
  *     commandLine('npx attune', 'train policy', policySchema, { lr: 2e-4 });     // npx attune train policy --lr 2e-4
  */
-
 import { stringify } from 'yaml';
 import type { z } from 'zod';
 import {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf } from '../../models/index.ts';
 import { readJson } from '../../runs/json-files.ts';
+import { quoted } from '../../shell.ts';
 import { configFile } from './state.ts';
 
 type Saved = Record<string, unknown>;
@@ -23,7 +24,7 @@ export function checkSameParameters(checkpoint: string, now: Saved): void {
     if (was === undefined || is === undefined || JSON.stringify(was) === JSON.stringify(is)) continue;
     const option = `--${name.replaceAll('_', '-')}`;
     throw new UserError(
-      `Cannot resume from ${checkpoint} with ${option} ${is}: it was trained with ${was}. Leave ${option} out to go on, or start a new run from it with --model ${checkpoint}.`,
+      `Cannot resume from ${checkpoint} with ${option} ${is}: it was trained with ${was}. Leave ${option} out to go on, or start a new run from it with --model ${quoted(checkpoint)}.`,
     );
   }
 }

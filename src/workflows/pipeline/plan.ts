@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { plannedRanks } from '../../dist/place.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { ConfigError, listCheckpoints, type RunInfo, readJson, resolveConfig } from '../../runs/index.ts';
+import { deletion } from '../../runs/start-over.ts';
 import { cudaCount } from '../../tensor/index.ts';
 import type { TrainingPlan } from '../../trainers/batches/plan.ts';
 import type { TrainerOptions } from '../../trainers/loop/training-run.ts';
@@ -132,6 +133,6 @@ export function startOf(config: PipelineConfig, model: PipelineModel, resume = f
   }
   if (!finished && newest === undefined) return { kind: 'fresh' };
   throw new UserError(
-    `${folder} holds a run already. Go on with --resume, choose another --output-dir, or delete it with: attune runs delete ${folder}`,
+    `${folder} holds a run already. Go on with --resume, choose another --output-dir, or delete it with: ${deletion(folder)}`,
   );
 }
