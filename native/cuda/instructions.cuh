@@ -123,6 +123,12 @@ __device__ inline void syncThreads() {
   asm volatile("bar.sync %0, %1;" ::"n"(WHICH), "n"(THREADS) : "memory");
 }
 
+/** The same without waiting: for warps that only tell the others. */
+template <int WHICH, int THREADS>
+__device__ inline void arriveThreads() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(WHICH), "n"(THREADS) : "memory");
+}
+
 // —— clusters: blocks that run at the same time and reach each other's shared memory —————————————————————————————————————————
 __device__ inline unsigned clusterRank() {
   unsigned rank;

@@ -2,9 +2,8 @@
 //
 // A row's keys are taken in tiles of 16 and cut into chunks of tiles. An item is one chunk of one row for one pair: a kv head, and up
 // to eight of its query heads. Items are numbered, the long ones first: every chunk but the last of each row, then the last ones by
-// their length. A block's number gives it two items; after those it takes the next number from a counter, so that all blocks end at
-// about the same time, however uneven the rows are. Nothing but the positions on the device says which items there are: a captured
-// graph stays valid while they grow.
+// their length. Blocks take them in turns, so that all end at about the same time, however uneven the rows are. Nothing but the positions
+// on the device says which items there are: a captured graph stays valid while they grow.
 //
 // A row at position 0 sees its own key alone, so its result is its value, and it has no items. Such are the idle rows of a graph.
 #pragma once
@@ -138,12 +137,9 @@ struct Dealing {
     return {low, static_cast<int>(which) - starts[low], group, part};
   }
 
-  /** The first two items of a block, and how many numbers all blocks together take from the counter after those. */
-  __device__ Item first() const { return item(blockIdx.x); }
-  __device__ Item second() const { return item(2 * gridDim.x - 1 - blockIdx.x); }
-  __device__ unsigned taken() const {  // each block takes numbers until one is beyond the last
-    const unsigned once = gridDim.x, twice = 2 * gridDim.x;
-    return items <= once ? 0 : items <= twice ? items - once : items - twice + once;
+  /** A block's items, one after the other: the blocks take the numbers in order, then in reverse order, and so on. */
+  __device__ Item ofBlock(unsigned which) const {
+    return item(which * gridDim.x + (which % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x));
   }
 };
 

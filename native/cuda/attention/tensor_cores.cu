@@ -23,34 +23,29 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   return launchAttentionFew<T, D, WARPS, 2, 96, true>(a, stream);
 }
 
-/** WARPS, STAGES and BLOCKS for many rows, and stages for few ones. A row's bits depend on WARPS alone, and on its own position. */
-template <typename T, int D, int WARPS, int STAGES, int BLOCKS, int STAGES_OF_FEW>
+/** A row's bits depend on WARPS alone, and on its own position. */
+template <typename T, int D, int WARPS, int STAGES>
 bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
-  constexpr int kChunk = chunkOf(D), kLone = loneOf(D);
-  // Where a multiprocessor has at most one item, its latency counts: more tiles are under way, in one block. So it is for very many that
-  // are not cut (128 rows of 600 keys: 77.9 µs, 81.7 in two blocks), but not for a few long ones (16 of 3,072: 65 µs, 60 in two blocks).
-  const int64_t items = a.rows * a.groups * 128, multiprocessors = static_cast<int64_t>(multiprocessorsOfDevice()) * D;
-  const bool isFew = items <= multiprocessors;
+  constexpr int kChunk = chunkOf(D), kLone = loneOf(D), kHelpers = 4;
+  // where a multiprocessor has at most one item, its latency counts
+  const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
   if (isFew && fewFits(a) && attendFew<T, D, WARPS>(a, stream)) return true;
   // Two blocks fit on a multiprocessor. Up to two such turns, dealing costs more than it saves: µs of 32, 48 and 64 rows 13.3, 22.8 and
   // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
   const bool isTwoTurns = a.rows * a.groups <= 4 * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isTwoTurns && fewFits(a) && launchAttentionFew<T, D, WARPS, 1, 64, false>(a, stream)) return true;
-  const bool inOneBlock = items * a.mostChunks <= multiprocessors || (D == 128 && a.mostChunks == 1 && items >= 6 * multiprocessors);
-  if (inOneBlock && launchAttentionRows<T, D, WARPS, STAGES_OF_FEW, 1, kChunk, kLone>(a, stream)) return true;
-  if (launchAttentionRows<T, D, WARPS, STAGES, BLOCKS, kChunk, kLone>(a, stream)) return true;
-  if constexpr (STAGES > 1 && D > 128) return launchAttentionRows<T, D, WARPS, 1, BLOCKS, kChunk, kLone>(a, stream);
-  return false;
+  if (launchAttentionRows<T, D, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;
+  return launchAttentionRows<T, D, WARPS, kHelpers, STAGES / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
 }
 
 template <typename T>
 bool attend(const AttentionArgs& a, cudaStream_t stream) {
   switch (a.size) {
-    case 32: return attendBy<T, 32, 8, 4, 2, 4>(a, stream);
-    case 64: return attendBy<T, 64, 8, 2, 2, 3>(a, stream);
-    case 96: return attendBy<T, 96, 8, 1, 2, 2>(a, stream);
-    case 128: return attendBy<T, 128, 8, 1, 2, 2>(a, stream);
-    case 256: return attendBy<T, 256, 4, 2, 2, 2>(a, stream);
+    case 32: return attendBy<T, 32, 8, 8>(a, stream);
+    case 64: return attendBy<T, 64, 8, 4>(a, stream);
+    case 96: return attendBy<T, 96, 8, 2>(a, stream);
+    case 128: return attendBy<T, 128, 8, 2>(a, stream);
+    case 256: return attendBy<T, 256, 4, 2>(a, stream);
     default: return false;
   }
 }
