@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <utility>
 #include <vector>
 
 namespace attune {
@@ -51,19 +53,21 @@ class Crew {
 
   /**
    * Calls work(0) on this thread and work(1 … size − 1) on the others, but for those that have not begun when work(0) is done: the system may
-   * have given their core to another process for milliseconds. So work(0) has to see to it that nothing is left. It must not throw.
+   * have given their core to another process for milliseconds. So work(0) has to see to it that nothing is left. Where work throws, the first
+   * exception is thrown here when all threads are done.
    */
   template <typename Work>
-  void run(const Work& work) noexcept {
-    call_ = [](const void* given, int64_t index) { (*static_cast<const Work*>(given))(index); };
+  void run(const Work& work) {
+    call_ = [](Crew& crew, const void* given, int64_t index) { crew.attempt(*static_cast<const Work*>(given), index); };
     work_ = &work;
     epoch_.store(++count_, std::memory_order_release);
     led() = nullptr;  // what the work calls has this one thread
-    work(0);
+    attempt(work, 0);
     led() = this;
     Fetching fetching(expected_, 0, size_);
     for (int64_t i = 1; i < size_; i++)
       if (!parts_[i].closes(count_)) wait(fetching, [&] { return parts_[i].isClosed(count_); });
+    if (hasFailed_.load(std::memory_order_relaxed)) rethrow();
   }
 
  private:
@@ -135,6 +139,22 @@ class Crew {
     }
   }
 
+  // An exception must not leave a thread's part: the other threads, and whoever made the region, would wait for it.
+  template <typename Work>
+  void attempt(const Work& work, int64_t index) noexcept {
+    try {
+      work(index);
+    } catch (...) {
+      if (!hasFailed_.exchange(true)) failure_ = std::current_exception();
+    }
+  }
+
+  // Every part is closed: nobody else touches the failure.
+  [[noreturn]] void rethrow() {
+    hasFailed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
   // What the other threads do.
   void serve(int64_t index) noexcept {
     Fetching fetching;
@@ -145,17 +165,19 @@ class Crew {
       if (now == kOver) return;
       if (!parts_[index].begins(now)) continue;
       fetching = Fetching(expected_, index, size_);
-      call_(work_, index);
+      call_(*this, work_, index);
       parts_[index].ends(now);
     }
   }
 
   alignas(64) std::atomic<int64_t> epoch_{0};
-  void (*call_)(const void*, int64_t) = nullptr;
+  void (*call_)(Crew&, const void*, int64_t) = nullptr;
   const void* work_ = nullptr;
   Expected expected_;
   int64_t size_ = 1;
   alignas(64) int64_t count_ = 0;
+  std::atomic<bool> hasFailed_{false};
+  std::exception_ptr failure_;
   std::vector<Part> parts_;
 };
 
