@@ -9,6 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "dist/lost_store.h"
 #include "door/calls.h"
 
 namespace attune {
@@ -69,6 +70,7 @@ napi_value storeTcp(napi_env env, Args& args) {
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(toInt(env, args[3]));
   const std::string prefix = toString(env, args[4]);
+  if (!options.isServer) speakWhenStoreIsLost();
   const int64_t id = newEntry(env);
   StoreEntry* entry = entries().at(id).get();
   return entry->lane->submit(env, [=]() {
