@@ -1,14 +1,14 @@
 /**
  * How fast responses are written, at many batch sizes, model sizes and lengths:
  *
- *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2] [--dtype float16]
+ *     npm run bench -- decode [--device cuda] [--cases 0.6b:1,0.6b:128,lora:16,long:16,mixed:256,8b:16] [--tokens 512] [--repeats 2] [--dtype float16] [--cache-dtype int8]
  *
  * A case is a shape and a number of sequences. `lora`: an adapter of rank 16 on all matrices; `long`: 2,048 tokens of prompt and as many
  * new ones; `mixed`: prompts and responses of 100 to 1,024 tokens at random, temperature 0.6, all submitted at once, on CUDA within a
  * cache of 21 GiB. Otherwise prompts of 128 tokens and top-p 0.9. Random weights; the fastest of the repeats after a warm-up. On the CPU shapes are 15m, 316m and 1b.
  */
 import { parseArgs } from 'node:util';
-import { addLora, initModel, type Model, Sampler } from '../src/models/index.ts';
+import { addLora, type CacheDtype, initModel, type Model, Sampler } from '../src/models/index.ts';
 import { Random } from '../src/random.ts';
 import { cudaMemory, emptyCache, resetPeakMemory, synchronize } from '../src/tensor/index.ts';
 import type { Reading } from './run.ts';
@@ -74,6 +74,7 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
     repeats: { type: 'string', default: '2' },
     slots: { type: 'string' },
     dtype: { type: 'string' },
+    'cache-dtype': { type: 'string', default: 'model' },
   } as const;
   const { values } = parseArgs({ args, options });
   const cuda = values.device.startsWith('cuda');
@@ -100,19 +101,28 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
       cuda,
       repeats: Number(values.repeats),
       slots: Number(values.slots ?? 0),
+      cacheDtype: values['cache-dtype'] as CacheDtype,
       ...(cuda && kind === 'mixed' ? { maxCacheBytes: MIXED_CACHE_BYTES } : {}),
     };
-    yield { name, ...(await measured(model, work, settings)) };
+    yield {
+      name: values['cache-dtype'] === 'model' ? name : `${name} ${values['cache-dtype']}`,
+      ...(await measured(model, work, settings)),
+    };
   }
 }
 
 async function measured(
   model: Model,
   work: Work[],
-  { cuda, repeats, slots, ...bound }: { cuda: boolean; repeats: number; slots: number; maxCacheBytes?: number },
+  {
+    cuda,
+    repeats,
+    slots,
+    ...kept
+  }: { cuda: boolean; repeats: number; slots: number; cacheDtype: CacheDtype; maxCacheBytes?: number },
 ): Promise<Record<string, number>> {
   const maxLength = Math.max(...work.map(({ prompt, maxNewTokens }) => prompt.length + maxNewTokens));
-  using sampler = new Sampler(model, { slots: slots > 0 ? slots : work.length, maxLength, ...bound });
+  using sampler = new Sampler(model, { slots: slots > 0 ? slots : work.length, maxLength, ...kept });
   await sampler.generate(work.map((each) => ({ ...each, maxNewTokens: Math.min(20, each.maxNewTokens) })));
   if (cuda) resetPeakMemory();
   let seconds = Number.POSITIVE_INFINITY;

@@ -4,20 +4,25 @@
 // keys and values are then written first, and a row sees what lies before its own position.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
+#include "cpu/cache_codes.h"
 #include "cpu/deal.h"
 #include "cpu/kernels.h"
 #include "cpu/vectors.h"
+#include "ops/decode/cache/layer.h"
 
 namespace attune {
 
-template <typename T>
+/** C: what the cache holds, T or int8_t codes. */
+template <typename T, typename C = T>
 struct DecodeRows {
   int64_t rows, heads, groups, size;
   const T *q, *k, *v;  // of the first row
   int64_t qStride, kvStride;  // from row to row
-  T *keys, *values;  // [blocks, block, groups, size]
+  C *keys, *values;  // [blocks, block, groups, size]
+  float *keyScales = nullptr, *valueScales = nullptr;  // of codes: [blocks, groups, block]
   const int32_t* tables;  // [slots, tableWidth]: the blocks of each slot
   int64_t block, tableWidth;
   const int64_t *slots, *positions;  // per row
@@ -35,8 +40,8 @@ struct DecodeRows {
 
 // One head's q or k: normed where it has a weight, rotated where there are angles. It rounds where attune::rms_norm and
 // attune::rope do.
-template <typename T>
-void prepareHead(const DecodeRows<T>& in, int64_t row, const T* source, const T* weight, T* out) {
+template <typename T, typename C>
+void prepareHead(const DecodeRows<T, C>& in, int64_t row, const T* source, const T* weight, T* out) {
   const int64_t size = in.size;
   if (weight == nullptr) {
     std::copy_n(source, size, out);
@@ -64,11 +69,16 @@ inline Vector widened(const c10::BFloat16* from) {
   typedef uint16_t Halves __attribute__((vector_size(kWidth * sizeof(uint16_t)), aligned(2), may_alias));
   return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits) << 16);
 }
+inline Vector widened(const int8_t* from) {
+  typedef int8_t Bytes __attribute__((vector_size(kWidth), aligned(1), may_alias));
+  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(from), Vector);
+}
 
 // q·k at one position for four heads or one. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
-template <int HEADS, typename T>
-inline void headDots(const T* q, const T* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
-  const T *queries[HEADS], *keys[HEADS];
+template <int HEADS, typename T, typename C>
+inline void headDots(const T* q, const C* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
+  const T* queries[HEADS];
+  const C* keys[HEADS];
   for (int h = 0; h < HEADS; h++) queries[h] = q + h * size, keys[h] = k + places[h];
   Vector sums[HEADS] = {};
   int64_t i = 0;
@@ -115,22 +125,41 @@ struct DecodeScratch {
 };
 
 // Writes k and v of groups [first, last) of one row to the cache.
-template <typename T>
-void writeRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup) {
-  const int64_t size = in.size, position = in.positions[row];
-  const int64_t place = in.tables[in.slots[row] * in.tableWidth + position / in.block] * in.block + position % in.block;
+template <typename T, typename C>
+void writeRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int64_t lastGroup) {
+  const int64_t size = in.size, position = in.positions[row], within = position % in.block;
+  const int64_t block = in.tables[in.slots[row] * in.tableWidth + position / in.block];
+  std::vector<T> key(std::is_same_v<T, C> ? 0 : size);
   for (int64_t group = firstGroup; group < lastGroup; group++) {
-    const int64_t at = (place * in.groups + group) * size;
-    prepareHead(in, row, in.k + row * in.kvStride + group * size, in.kWeight, in.keys + at);
-    std::copy_n(in.v + row * in.kvStride + group * size, size, in.values + at);
+    const int64_t at = ((block * in.block + within) * in.groups + group) * size;
+    const T *k = in.k + row * in.kvStride + group * size, *v = in.v + row * in.kvStride + group * size;
+    if constexpr (std::is_same_v<T, C>) {
+      prepareHead(in, row, k, in.kWeight, in.keys + at);
+      std::copy_n(v, size, in.values + at);
+    } else {
+      const int64_t scaleAt = (block * in.groups + group) * in.block + within;
+      prepareHead(in, row, k, in.kWeight, key.data());
+      in.keyScales[scaleAt] = writeHead(key.data(), size, in.keys + at);
+      in.valueScales[scaleAt] = writeHead(v, size, in.values + at);
+    }
   }
+}
+
+// Multiplies a head's numbers at the positions [begin, end) of a slot, each by the scale of its position.
+template <typename T, typename C>
+void multiplyByScales(const DecodeRows<T, C>& in, const float* scales, const int32_t* table, int64_t group, int64_t begin, int64_t end,
+                      float* numbers) {
+  eachRun(table, in.block, begin, end, [&](int64_t t, int64_t run, int64_t place) {
+    const float* own = scales + (place / in.block * in.groups + group) * in.block + place % in.block;
+    for (int64_t i = 0; i < run; i++) numbers[t + i] *= own[i];
+  });
 }
 
 // The heads of groups [first, last) of one row. The loop goes position by position with all heads at each, the order in which
 // the cache lies in memory. A step is bound by reading the cache: in order it reads 18 GB/s on a Neoverse-N1, four positions at a
 // time 9 GB/s, with or without prefetching.
-template <typename T>
-void attendRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
+template <typename T, typename C>
+void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int64_t lastGroup, std::vector<T>& queries,
                DecodeScratch& scratch) {
   const int64_t size = in.size, share = in.heads / in.groups, stride = in.groups * size, position = in.positions[row];
   const int64_t firstHead = firstGroup * share, heads = (lastGroup - firstGroup) * share, longest = scratch.longest;
@@ -143,7 +172,7 @@ void attendRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
   int64_t* places = scratch.places.data();  // where each head's group begins within a position; saves a division in the loops
   for (int64_t h = 0; h < heads; h++) places[h] = h / share * size;
   eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
-    const T* keys = in.keys + place * stride + firstGroup * size;
+    const C* keys = in.keys + place * stride + firstGroup * size;
     for (const int64_t end = t + run; t < end; t++, keys += stride) {
       int64_t h = 0;
       for (; h + 4 <= heads; h += 4) headDots<4>(queries.data() + h * size, keys, places + h, size, scores + h * longest + t, longest);
@@ -155,15 +184,17 @@ void attendRow(const DecodeRows<T>& in, int64_t row, int64_t firstGroup, int64_t
     float* own = scores + h * longest;
     const float* bias = in.bias == nullptr ? nullptr : in.bias + (firstHead + h) * in.biasLength + begin;
     for (int64_t t = 0; t < count; t++) own[t] *= in.scale;
+    if constexpr (!std::is_same_v<T, C>) multiplyByScales(in, in.keyScales, table, firstGroup + h / share, begin, position + 1, own);
     if (bias != nullptr)
       for (int64_t t = 0; t < count; t++) own[t] += bias[t];
     const float inverse = 1.0f / exponentials(own, count, largest(own, count), 1.0f, own);
     for (int64_t t = 0; t < count; t++) own[t] *= inverse;
+    if constexpr (!std::is_same_v<T, C>) multiplyByScales(in, in.valueScales, table, firstGroup + h / share, begin, position + 1, own);
   }
 
   std::fill_n(sums, heads * size, 0.0f);
   eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
-    const T* values = in.values + place * stride + firstGroup * size;
+    const C* values = in.values + place * stride + firstGroup * size;
     for (const int64_t end = t + run; t < end; t++, values += stride)
       for (int64_t h = 0; h < heads; h++) addValue(scores[h * longest + t], values + places[h], size, sums + h * size);
   });
@@ -195,8 +226,8 @@ inline bool sharesSlots(const int64_t* slots, int64_t rows) {
 }
 
 // One parallel task is a row, or some of a row's groups where there are fewer rows than threads.
-template <typename T>
-void decodeRows(const DecodeRows<T>& in) {
+template <typename T, typename C>
+void decodeRows(const DecodeRows<T, C>& in) {
   if (in.rows == 0) return;
   const int64_t parts = std::min<int64_t>(in.groups, (at::get_num_threads() + in.rows - 1) / in.rows);
   const int64_t longest = *std::max_element(in.positions, in.positions + in.rows) + 1;
@@ -215,6 +246,15 @@ void decodeRows(const DecodeRows<T>& in) {
       attendRow(in, row, first, last, queries, scratch);
     }
   });
+}
+
+/** The same over a layer's cache, which `in` does not name yet. */
+template <typename T, typename C>
+void decodeRows(DecodeRows<T, C> in, const CacheLayer& cache) {
+  in.keys = cache.keys.data_ptr<C>(), in.values = cache.values.data_ptr<C>();
+  if (cache.isEightBits()) in.keyScales = cache.keyScales.data_ptr<float>(), in.valueScales = cache.valueScales.data_ptr<float>();
+  in.block = cache.block(), in.groups = cache.groups(), in.size = cache.size();
+  decodeRows(in);
 }
 
 }  // namespace attune

@@ -2,12 +2,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "ops/training/adamw.h"
-#include "ops/training/causal_attention.h"
 #include "ops/decode/fused.h"
 #include "ops/decode/sample_rows.h"
-#include "ops/training/heads.h"
 #include "ops/logprob_rows.h"
+#include "ops/training/adamw.h"
+#include "ops/training/causal_attention.h"
+#include "ops/training/heads.h"
 
 namespace attune {
 
@@ -28,8 +28,8 @@ struct NormGradients {
   at::Tensor x, weight;  // the weight's is undefined where it is not wanted
 };
 /** `past`: ∂L/∂x by the way past the norm, or undefined. */
-NormGradients cudaNormBackward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& past, double eps,
-                               bool wantWeight);
+NormGradients cudaNormBackward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& past,
+                               double eps, bool wantWeight);
 
 /** Whether the kernels of heads take these. */
 bool cudaHeadsFit(const SplitHeads& given);
@@ -39,7 +39,8 @@ struct HeadGradients {
   at::Tensor qkv, qWeight, kWeight;
 };
 /** Gradients of q, k and v may be undefined; those of the weights are where they are not wanted. */
-HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool wantWeights);
+HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                                bool wantWeights);
 
 /** Whether the kernels of training's attention take these q and k. */
 bool cudaCausalAttentionFits(const at::Tensor& q, const at::Tensor& k);
@@ -66,14 +67,15 @@ void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList
 /** The sum of squares of all tensors, f64; they are of one dtype and on one device. */
 at::Tensor cudaSquares(at::TensorList tensors);
 
-bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
+/** `eightBits`: over a cache in 8 bits. */
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype, bool eightBits);
 /**
  * Step: of what is given here, the step's kernels so far have written qkv alone, and cos and sin are the whole tables.
  * Projection: no such assumption, and one row of cos and sin per row.
  */
 enum class AttentionOf { Projection, Step };
-at::Tensor cudaDecodeFused(const FusedAttention& given, at::Tensor& keys, at::Tensor& values, AttentionOf what);
-at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& keys, at::Tensor& values,
+at::Tensor cudaDecodeFused(const FusedAttention& given, const CacheLayer& cache, AttentionOf what);
+at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const CacheLayer& cache,
                                const at::Tensor& tables, const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window,
                                const at::Tensor& bias);
 struct FewRowsProduct {

@@ -9,16 +9,16 @@ namespace {
 using at::Tensor;
 
 // The arguments about cache and rows that both forms of decoding attention share.
-AttentionArgs attentionOver(Tensor& keys, Tensor& values, const Tensor& tables, const Tensor& slots, const Tensor& positions, double scale,
+AttentionArgs attentionOver(const CacheLayer& cache, const Tensor& tables, const Tensor& slots, const Tensor& positions, double scale,
                             int64_t window) {
-  TORCH_CHECK(keys.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
+  TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
   AttentionArgs args{};
-  args.keys = keys.data_ptr();
-  args.values = values.data_ptr();
+  args.keys = cache.keys.data_ptr();
+  args.values = cache.values.data_ptr();
   args.tables = tables.data_ptr<int32_t>();
   args.tableWidth = tables.size(1);
-  args.groups = keys.size(2);
-  args.size = keys.size(3);
+  args.groups = cache.groups();
+  args.size = cache.size();
   args.slots = slots.data_ptr<int64_t>();
   args.positions = positions.data_ptr<int64_t>();
   args.scale = static_cast<float>(scale);
@@ -87,15 +87,16 @@ Tensor cudaSwigluBackward(const Tensor& x, const Tensor& gradient) {
   return dx;
 }
 
-bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype, bool eightBits) {
+  if (eightBits) return false;  // no such kernel yet
   return attentionFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, AttentionOf what) {
+Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, AttentionOf what) {
   const Launch launch(in.qkv);
-  const int64_t rows = in.qkv.size(0), size = keys.size(3), itemSize = in.qkv.element_size();
+  const int64_t rows = in.qkv.size(0), size = cache.size(), itemSize = in.qkv.element_size();
   Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
-  AttentionArgs args = attentionOver(keys, values, in.tables, in.slots, in.positions, in.scale, in.window);
+  AttentionArgs args = attentionOver(cache, in.tables, in.slots, in.positions, in.scale, in.window);
   const char* q = static_cast<const char*>(in.qkv.data_ptr());
   const char* k = q + in.heads * size * itemSize;
   args.q = q;
@@ -117,11 +118,11 @@ Tensor cudaDecodeFused(const FusedAttention& in, Tensor& keys, Tensor& values, A
   return out;
 }
 
-Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& tables,
+Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, const CacheLayer& cache, const Tensor& tables,
                            const Tensor& slots, const Tensor& positions, double scale, int64_t window, const Tensor& bias) {
   const Launch launch(q);
   Tensor out = at::empty_like(q);
-  AttentionArgs args = attentionOver(keys, values, tables, slots, positions, scale, window);
+  AttentionArgs args = attentionOver(cache, tables, slots, positions, scale, window);
   args.q = q.data_ptr();
   args.k = k.data_ptr();
   args.v = v.data_ptr();

@@ -8,7 +8,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
-import { precisionField, quantTypeField } from './options/model-fields.ts';
+import { cacheDtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 
@@ -31,6 +31,7 @@ const schema = z.object({
   }),
   quantType: quantTypeField,
   precision: precisionField,
+  cacheDtype: cacheDtypeField,
 });
 
 export function register(program: Command): void {
@@ -56,7 +57,7 @@ Examples:
 
 async function run(names: readonly string[], config: z.output<typeof schema>): Promise<void> {
   const device = deviceOf(config.device);
-  const { rewardModel, system, temperature, maxTokens, seed, quantType, precision } = config;
+  const { rewardModel, system, temperature, maxTokens, seed, quantType, precision, cacheDtype } = config;
   const progress = consoleProgress();
   const loading = {
     device,
@@ -70,7 +71,7 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
   for (const name of names)
     models.push({
       name,
-      model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true, precision })),
+      model: stack.use(await LanguageModel.open(name, { ...loading, reusePrefixes: true, precision, cacheDtype })),
     });
   const scorer = rewardModel === undefined ? undefined : await loadRewardModel(rewardModel, { device, progress });
   stack.defer(() => scorer?.dispose?.());

@@ -12,6 +12,7 @@ import { configuredScorer } from '../rollouts/scorer.ts';
 import { field, inheritedRules, resolveConfig, withRules } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { registerCommand } from './options/command.ts';
+import { cacheDtypeField } from './options/model-fields.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
@@ -51,6 +52,7 @@ const options = z.object({
   temperature: shape.temperature,
   topP: shape.topP,
   seed: shape.seed,
+  cacheDtype: cacheDtypeField,
 });
 
 type Config = z.output<typeof options>;
@@ -120,6 +122,7 @@ async function run(config: Config): Promise<void> {
     temperature: config.temperature,
     topP: config.topP,
     seed: config.seed,
+    cacheDtype: config.cacheDtype,
     format: config.promptFormat,
     progress,
     signal: interrupt.signal,

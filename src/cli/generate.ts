@@ -13,6 +13,7 @@ import { quoted } from '../shell.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { registerCommand } from './options/command.ts';
 import {
+  cacheDtypeField,
   deviceField,
   dtypeField,
   modelField,
@@ -35,6 +36,7 @@ const options = z.object({
   device: deviceField,
   quantType: quantTypeField,
   precision: precisionField,
+  cacheDtype: cacheDtypeField,
   prompt: field(z.string().optional(), { description: 'what to continue', group: prompting }),
   ids: field(z.array(z.number().int().min(0)).min(1).optional(), {
     description: 'the same as token ids; needs no tokenizer',
@@ -129,6 +131,7 @@ async function generate(config: Config): Promise<void> {
   const maxNewTokens = roomFor(config.maxNewTokens, prompt.length, model);
   using sampler = new Sampler(model, {
     precision: config.precision,
+    cacheDtype: config.cacheDtype,
     ...(tokenizer === undefined ? {} : { tokenizer }),
   });
   using interrupt = onInterrupt();

@@ -1,4 +1,4 @@
-/** `--precision`: for commands that write text alone. */
+/** `--precision`: for commands that write text alone. `--cache-dtype`: for those that write text or train on it. */
 import { describe, expect, it } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 
@@ -32,4 +32,27 @@ describe('--precision', () => {
     const { code, err } = await attune(...words, '--precision', 'fast');
     expect([code, err]).toEqual([2, expect.stringContaining('--precision')]);
   });
+});
+
+describe('--cache-dtype', () => {
+  it.each([['generate'], ['chat'], ['serve'], ['train policy'], ['evaluate policy']])(
+    '%s has it, the model’s dtype unless given, and refuses other words',
+    async (words) => {
+      const command = words.split(' ');
+      const help = (await attune(...command, '--help')).out.replace(/\s+/g, ' ');
+      expect(help).toMatch(/--cache-dtype .*in 8 bits.*default: "?model/);
+      const model = command.length === 1 ? ['models/tiny'] : ['--model', 'models/tiny'];
+      const { code, err } = await attune(...command, ...model, '--cache-dtype', 'fp8');
+      expect(code).toBe(2);
+      expect(err).toMatch(/cache.dtype.*model.*int8/is);
+    },
+  );
+
+  it.each([['score'], ['evaluate reward'], ['train sft'], ['train preference'], ['train reward']])(
+    '%s does not know it',
+    async (words) => {
+      const { code, err } = await attune(...words.split(' '), '--cache-dtype', 'int8');
+      expect([code, err]).toEqual([2, expect.stringContaining('--cache-dtype')]);
+    },
+  );
 });

@@ -7,7 +7,7 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
-import { precisionField, quantTypeField } from './options/model-fields.ts';
+import { cacheDtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
@@ -42,6 +42,7 @@ const schema = z.object({
   }),
   quantType: quantTypeField,
   precision: precisionField,
+  cacheDtype: cacheDtypeField,
   logPrompts: field(z.boolean().default(false), { description: 'write whole requests to the log, prompts included' }),
   quiet: field(z.boolean().default(false), { description: 'no line per request' }),
 });
@@ -70,7 +71,7 @@ Examples:
 
 async function run(models: readonly string[], config: z.output<typeof schema>): Promise<void> {
   const device = deviceOf(config.device);
-  const { quantType, maxQueue, maxTokens, slots, cacheGib, precision } = config;
+  const { quantType, maxQueue, maxTokens, slots, cacheGib, precision, cacheDtype } = config;
   using registry = new Registry({
     device,
     dtype: dtypeOf(config.dtype, device),
@@ -79,6 +80,7 @@ async function run(models: readonly string[], config: z.output<typeof schema>): 
     ...(slots === undefined ? {} : { slots }),
     ...(cacheGib === undefined ? {} : { maxCacheBytes: Math.floor(cacheGib * 2 ** 30) }),
     precision,
+    cacheDtype,
     maxQueue,
     progress: consoleProgress(),
   });

@@ -7,7 +7,7 @@
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
 import { UserError } from '../errors.ts';
-import { type Model, Sampler } from '../models/index.ts';
+import { type CacheDtype, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import { evaluatePrompts, measureKl } from '../rollouts/evaluation.ts';
@@ -43,6 +43,8 @@ export interface EvaluatePolicyOptions extends Player, FormatOptions {
   temperature?: number;
   topP?: number;
   seed?: number;
+  /** As in `SamplerOptions`. */
+  cacheDtype?: CacheDtype;
   progress?: Progress;
   signal?: AbortSignal;
 }
@@ -116,7 +118,7 @@ export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<Po
 
 /** One player's responses to all prompts, greedy and sampled, scored. */
 async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicyOptions, samples: number) {
-  const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, signal, progress } = options;
+  const { maxNewTokens = 512, temperature = 1, topP = 1, seed = 1, cacheDtype = 'model', signal, progress } = options;
   const writer = new PromptWriter(tokenizer, options);
   const prompts = options.prompts.map(({ messages, example, answer: known }, i) => ({
     ...(writer.write(i, messages) as PolicyPrompt),
@@ -129,7 +131,7 @@ async function responsesOf({ model, tokenizer }: Player, options: EvaluatePolicy
     throw new UserError(
       `A prompt has ${longest} tokens, and ${model.decoder.spec.maxPositions} is all that the model has positions for: leave out long prompts with --prompt-max-length.`,
     );
-  using sampler = new Sampler(model, { tokenizer });
+  using sampler = new Sampler(model, { tokenizer, cacheDtype });
   const seeds = (place: number) => seed + place;
   const draw = { samples, maxNewTokens: Math.min(maxNewTokens, room), temperature, topP, seeds, signal, progress };
   return await evaluatePrompts(sampler, tokenizer, options.scorer, prompts, draw);

@@ -30,6 +30,7 @@ export { initModel, loadModel, loadModelFolder } from './files/load.ts';
 export { type MemoryEstimate, type MemoryOptions, trainingMemory, weightBytes } from './files/memory.ts';
 export { saveModel } from './files/save.ts';
 export { loadTokenizer, type TokenizerSource } from './files/tokenizer.ts';
+export { type CacheDtype, cacheDtypes } from './generate/cache/cache.ts';
 export {
   type GenerationRequest,
   QueueFullError,

@@ -2,6 +2,7 @@
 import { UserError } from '../errors.ts';
 import type { ResolveOptions } from '../hub/hub.ts';
 import {
+  type CacheDtype,
   type LoadOptions,
   loadAdapter,
   loadModel,
@@ -37,6 +38,8 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   maxTokens?: number;
   /** As in `SamplerOptions`. */
   precision?: Precision;
+  /** As in `SamplerOptions`. */
+  cacheDtype?: CacheDtype;
 }
 
 /** The models that a server offers, by name. */
@@ -83,6 +86,7 @@ export class Registry {
         maxLength,
         reusePrefixes: true,
         ...(this.#options.precision === undefined ? {} : { precision: this.#options.precision }),
+        ...(this.#options.cacheDtype === undefined ? {} : { cacheDtype: this.#options.cacheDtype }),
         ...(this.#options.slots === undefined ? {} : { slots: this.#options.slots }),
         ...(this.#options.maxCacheBytes === undefined ? {} : { maxCacheBytes: this.#options.maxCacheBytes }),
         ...(this.#options.maxQueue === undefined ? {} : { maxWaiting: this.#options.maxQueue }),

@@ -8,6 +8,7 @@ import { readConfig } from '../models/files/decoder.ts';
 import { baseOfAdapter } from '../models/files/tokenizer.ts';
 import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
 import {
+  type CacheDtype,
   deviceOf,
   dtypeOf,
   initModel,
@@ -30,8 +31,8 @@ export interface ModelPlan {
   /** The longest sequence that it can read. */
   positions: number;
   memory: MemoryEstimate;
-  /** Bytes of the sampler's cache for so many responses of at most this length, `slots` of them at the same time. */
-  cacheBytes(responses: number, length: number, slots?: number): number;
+  /** Bytes of the sampler's cache for so many responses of at most this length, `rolloutSlots` of them at the same time. */
+  cacheBytes(responses: number, length: number, sampler?: { rolloutSlots?: number; cacheDtype?: CacheDtype }): number;
   /** What it takes in all with the base of the adapters held in each way; null without adapters. */
   choices: Record<'plain' | QuantType, number> | null;
   /** Several ranks, each with this memory; null for one. */
@@ -80,8 +81,11 @@ export async function modelPlan(
   const { spec } = model.decoder;
   return {
     positions: spec.maxPositions,
-    cacheBytes: (responses, length, slots = mostSlots(spec, length, { dtype, device })) =>
-      cacheBytes(spec, { blocks: Math.min(slots, responses) * blocksFor(length) }, { dtype, device }),
+    cacheBytes: (responses, length, { rolloutSlots, cacheDtype = 'model' } = {}) => {
+      const kind = { dtype, device, cacheDtype };
+      const slots = rolloutSlots ?? mostSlots(spec, length, kind);
+      return cacheBytes(spec, { blocks: Math.min(slots, responses) * blocksFor(length) }, kind);
+    },
     model: { name: config.fromConfig ?? config.model, family: model.family.modelType, dtype, device },
     memory: memory(held),
     choices: lora === null || stored !== null ? null : { plain: total(), int8: total('int8'), int4: total('int4') },

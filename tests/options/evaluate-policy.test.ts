@@ -69,5 +69,6 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     temperature: [changes(3), refused(0.5, /--samples 0/, { samples: 0 })],
     topP: [changes(0.05), refused(0.5, /--samples 0/, { samples: 0 })],
     seed: changes(7),
+    cacheDtype: changes('int8', { maxNewTokens: 60, samples: 4 }),
   },
 });

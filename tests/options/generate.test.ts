@@ -40,6 +40,7 @@ walkCommand(['generate'], generateSchema, {
       // what is not faster is left as it is
       ...(aten<boolean>('attune::can_round') ? [changes('fast', () => ({ model: at('quantised') }))] : []),
     ],
+    cacheDtype: [changes('int8'), fails('fp8', /model.*int8/)],
     prompt: changes('blue red'),
     ids: changes('4,5', { prompt: undefined, ids: '1,2,3' }),
     chat: [changes(true, () => ({ model: at('chatting') })), refused(true, /taken as they are/, tokens)],

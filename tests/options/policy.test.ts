@@ -167,6 +167,7 @@ walk('train policy', policySchema, startPolicy, {
     minP: changes('rollouts', 0.5),
     truncatedRatio: [changes('weights', true, { topK: 2 }), refused(true, /nothing is truncated/)],
     rolloutSlots: changes('blocks', 1),
+    cacheDtype: changes('metrics', 'int8'),
     maxSamplingRounds: [changes('rollouts', 2, equalRewards), refused(2, /--drop-equal-groups/)],
     saveRollouts: changes('files', false),
     saveTokens: [changes('rollouts', true), noRollouts(true)],

@@ -1,6 +1,7 @@
 // attune::decode_attention(q[B, H, D], k[B, G, D], v[B, G, D], keys[N, L, G, D], values[N, L, G, D], tables[S, W], slots[B],
 //                          positions[B], …)
 //
+// With scales [N, G, L] of keys and of values, the cache is in 8 bits (cache/layer.h).
 // The cache lies in N blocks of L positions: position p of a slot is p % L of the block tables[slot, p / L].
 // One new token per row: its k and v are written to its slot of the cache at its position, and its query attends to the slot up to
 // that position. Rows are independent, so a row's result does not depend on the others in the batch.
@@ -10,6 +11,7 @@
 
 #include "cpu/decode_rows.h"
 #include "cuda/kernels.h"
+#include "ops/decode/cache/layer.h"
 #include "ops/decode/fused.h"
 #include "ops/optional.h"
 
@@ -23,17 +25,25 @@ struct Sizes {
 };
 
 // With ATen operators, for devices without a kernel of ours: each slot's whole cache, with positions that are not seen masked out.
-Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor& keys, Tensor& values, const Tensor& tables,
-                      const Tensor& slots, const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
+Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, CacheLayer& cache, const Tensor& tables, const Tensor& slots,
+                      const Tensor& positions, const Tensor& bias, const Sizes& n, double scale, int64_t window) {
   const Tensor blocks = tables.index_select(0, slots).to(at::kLong);  // [B, W]
-  const Tensor own = blocks.gather(1, positions.floor_divide(keys.size(1)).unsqueeze(1)).squeeze(1);
-  const Tensor within = positions.remainder(keys.size(1));
-  keys.index_put_({own, within}, k);
-  values.index_put_({own, within}, v);
-  const auto seen = [&](const Tensor& cache) {  // [B, W·L, G, D]
-    return cache.index_select(0, blocks.flatten()).view({n.rows, n.length, n.groups, n.size});
+  const Tensor own = blocks.gather(1, positions.floor_divide(cache.block()).unsqueeze(1)).squeeze(1);
+  const Tensor within = positions.remainder(cache.block());
+  const auto write = [&](Tensor& to, const Tensor& scales, const Tensor& rows) {
+    if (cache.isEightBits())
+      writeCodes(to, scales, own, within, rows);
+    else
+      to.index_put_({own, within}, rows);
   };
-  const Tensor cachedKeys = seen(keys), cachedValues = seen(values);
+  write(cache.keys, cache.keyScales, k);
+  write(cache.values, cache.valueScales, v);
+  const auto seen = [&](const Tensor& all, const Tensor& scales) {  // [B, W·L, G, D]
+    const Tensor chosen =
+        cache.isEightBits() ? blocksOf(all, scales, blocks.flatten(), q.scalar_type()) : all.index_select(0, blocks.flatten());
+    return chosen.view({n.rows, n.length, n.groups, n.size});
+  };
+  const Tensor cachedKeys = seen(cache.keys, cache.keyScales), cachedValues = seen(cache.values, cache.valueScales);
   const Tensor grouped = q.view({n.rows, n.groups, n.heads / n.groups, n.size});
   Tensor scores = at::matmul(grouped, cachedKeys.permute({0, 2, 3, 1})).to(at::kFloat) * scale;  // [B, G, share, L]
   if (bias.defined()) scores = scores + bias.narrow(1, 0, n.length).view({1, n.groups, n.heads / n.groups, n.length});
@@ -47,21 +57,21 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, Tensor&
 }
 
 Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor keys, Tensor values, const Tensor& tables,
-                       const Tensor& slots, const Tensor& positions, double scale, int64_t window, const Optional<Tensor>& given) {
+                       const Tensor& slots, const Tensor& positions, double scale, int64_t window, const Optional<Tensor>& given,
+                       const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales) {
   TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && keys.dim() == 4, "expected q [B, H, D], k and v [B, G, D], caches [N, L, G, D]");
   checkTables(tables);
-  const Sizes n{q.size(0), q.size(1), k.size(1), q.size(2), tables.size(1) * keys.size(1)};
+  CacheLayer cache = cacheLayer(keys, values, keyScales, valueScales);
+  checkCacheLayer(cache, q);
+  const Sizes n{q.size(0), q.size(1), k.size(1), q.size(2), tables.size(1) * cache.block()};
   TORCH_CHECK(k.sizes() == v.sizes() && k.size(0) == n.rows && k.size(2) == n.size, "q, k and v do not fit together");
-  TORCH_CHECK(keys.sizes() == values.sizes() && keys.size(2) == n.groups && keys.size(3) == n.size, "the caches do not fit k and v");
-  TORCH_CHECK(keys.is_contiguous() && values.is_contiguous(), "the caches are contiguous");
-  for (const Tensor* tensor : {&k, &v, static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &tables, &slots, &positions})
+  TORCH_CHECK(cache.groups() == n.groups && cache.size() == n.size, "the caches do not fit k and v");
+  for (const Tensor* tensor : {&k, &v, &tables, &slots, &positions})
     TORCH_CHECK(tensor->device() == q.device(), "all inputs are on one device");
   TORCH_CHECK(n.groups > 0 && n.heads % n.groups == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(slots.dim() == 1 && slots.sizes() == positions.sizes() && slots.size(0) == n.rows, "one slot and position per row");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong, "slots and positions are int64");
-  TORCH_CHECK(q.scalar_type() == k.scalar_type() && k.scalar_type() == v.scalar_type() && keys.scalar_type() == k.scalar_type() &&
-                  values.scalar_type() == k.scalar_type(),
-              "q, k, v and the caches differ in dtype");
+  TORCH_CHECK(q.scalar_type() == k.scalar_type() && k.scalar_type() == v.scalar_type(), "q, k and v differ in dtype");
   Tensor bias;
   if (given.has_value() && given->defined()) {
     TORCH_CHECK(given->dim() == 2 && given->size(0) == n.heads && given->size(1) >= n.length && given->device() == q.device(),
@@ -70,28 +80,29 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   }
   if (!q.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS
-    if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type()))
-      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), keys, values, tables, slots.contiguous(),
-                                 positions.contiguous(), scale, window, bias);
+    if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type(), cache.isEightBits()))
+      return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), cache, tables, slots.contiguous(), positions.contiguous(),
+                                 scale, window, bias);
 #endif
-    return decodeComposed(q.contiguous(), k, v, keys, values, tables, slots, positions, bias, n, scale, window);
+    return decodeComposed(q.contiguous(), k, v, cache, tables, slots, positions, bias, n, scale, window);
   }
   const Tensor rowSlots = slots.contiguous(), rowPositions = positions.contiguous();
-  checkPlaces(keys, tables, rowSlots, rowPositions);
+  checkPlaces(cache.keys, tables, rowSlots, rowPositions);
   Tensor out = at::empty({n.rows, n.heads, n.size}, q.options());
   const Tensor queries = q.contiguous(), newKeys = k.contiguous(), newValues = v.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, q.scalar_type(), "decode_attention", [&] {
-    DecodeRows<scalar_t> in;
-    in.rows = n.rows, in.heads = n.heads, in.groups = n.groups, in.size = n.size;
-    in.q = queries.data_ptr<scalar_t>(), in.k = newKeys.data_ptr<scalar_t>(), in.v = newValues.data_ptr<scalar_t>();
-    in.qStride = n.heads * n.size, in.kvStride = n.groups * n.size;
-    in.keys = keys.data_ptr<scalar_t>(), in.values = values.data_ptr<scalar_t>();
-    in.tables = tables.data_ptr<int32_t>(), in.block = keys.size(1), in.tableWidth = tables.size(1);
-    in.slots = rowSlots.data_ptr<int64_t>(), in.positions = rowPositions.data_ptr<int64_t>();
-    in.scale = static_cast<float>(scale), in.window = window;
-    if (bias.defined()) in.bias = bias.data_ptr<float>(), in.biasLength = bias.size(1);
-    in.out = out.data_ptr<scalar_t>();
-    decodeRows(in);
+    const auto attend = [&](auto in) {
+      in.rows = n.rows, in.heads = n.heads;
+      in.q = queries.data_ptr<scalar_t>(), in.k = newKeys.data_ptr<scalar_t>(), in.v = newValues.data_ptr<scalar_t>();
+      in.qStride = n.heads * n.size, in.kvStride = n.groups * n.size;
+      in.tables = tables.data_ptr<int32_t>(), in.tableWidth = tables.size(1);
+      in.slots = rowSlots.data_ptr<int64_t>(), in.positions = rowPositions.data_ptr<int64_t>();
+      in.scale = static_cast<float>(scale), in.window = window;
+      if (bias.defined()) in.bias = bias.data_ptr<float>(), in.biasLength = bias.size(1);
+      in.out = out.data_ptr<scalar_t>();
+      decodeRows(in, cache);
+    };
+    cache.isEightBits() ? attend(DecodeRows<scalar_t, int8_t>()) : attend(DecodeRows<scalar_t>());
   });
   return out;
 }
@@ -102,6 +113,6 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "decode_attention(Tensor q, Tensor k, Tensor v, Tensor(a!) keys, Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, "
-      "float scale, int window=0, Tensor? bias=None) -> Tensor");
+      "float scale, int window=0, Tensor? bias=None, Tensor(c!)? key_scales=None, Tensor(d!)? value_scales=None) -> Tensor");
   library.impl("decode_attention", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeAttention));
 }

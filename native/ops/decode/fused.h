@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "ops/decode/cache/layer.h"
+
 namespace attune {
 
 /** Contiguous tensors; the norms' weights, cos and sin may be undefined. */
@@ -17,7 +19,7 @@ struct FusedAttention {
 /** Checks the table of the cache's blocks, [slots, blocks of a slot at most]. */
 void checkTables(const at::Tensor& tables);
 
-/** [B, H, D]. */
-at::Tensor decodeFusedCpu(const FusedAttention& given, at::Tensor& keys, at::Tensor& values);
+/** [B, H, D]; the cache is written to. */
+at::Tensor decodeFusedCpu(const FusedAttention& given, const CacheLayer& cache);
 
 }  // namespace attune

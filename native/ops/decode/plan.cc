@@ -97,8 +97,8 @@ DecodePlan planOf(Parts parts) {
     layer.out = parts.linear(at + "out");
     layer.up = parts.linear(at + "up");
     layer.down = parts.linear(at + "down");
-    layer.keys = parts.tensor(at + "keys");
-    layer.values = parts.tensor(at + "values");
+    layer.cache = {parts.tensor(at + "keys"), parts.tensor(at + "values"), parts.optional(at + "keyScales"),
+                   parts.optional(at + "valueScales")};
     layer.scale = parts.number(at + "scale");
     layer.window = static_cast<int64_t>(parts.number(at + "window"));
     plan.layers.push_back(std::move(layer));
@@ -116,8 +116,9 @@ void checkMatrix(const Linear& linear, int64_t outputs, int64_t inputs, const ch
 
 void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
   const int64_t width = plan.width(), groups = plan.groups(), size = plan.headSize();
-  TORCH_CHECK(layer.keys.sizes() == layer.values.sizes() && layer.keys.sizes() == plan.layers.front().keys.sizes(),
-              "expected caches [N, L, G, D] of one size");
+  TORCH_CHECK(layer.cache.keys.sizes() == plan.layers.front().cache.keys.sizes(), "expected caches [N, L, G, D] of one size");
+  checkCacheSizes(layer.cache);
+  TORCH_CHECK(layer.cache.isEightBits() == plan.layers.front().cache.isEightBits(), "the caches of all layers are in 8 bits, or none");
   TORCH_CHECK(layer.attentionNorm.numel() == width && layer.mlpNorm.numel() == width, "a norm has one number per input");
   for (const Tensor* norm : {&layer.qNorm, &layer.kNorm})
     TORCH_CHECK(!norm->defined() || norm->numel() == size, "a norm's weight does not fit a head");
@@ -130,7 +131,8 @@ void checkLayer(const DecodePlan& plan, const LayerPlan& layer) {
 }
 
 void check(const DecodePlan& plan) {
-  TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().keys.dim() == 4, "expected an embedding [V, E] and caches [N, L, G, D]");
+  TORCH_CHECK(plan.embedding.dim() == 2 && plan.layers.front().cache.keys.dim() == 4,
+              "expected an embedding [V, E] and caches [N, L, G, D]");
   checkTables(plan.tables);
   TORCH_CHECK(plan.groups() > 0 && plan.heads > 0 && plan.heads % plan.groups() == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(plan.finalNorm.numel() == plan.width(), "a norm has one number per input");
@@ -167,7 +169,7 @@ bool isUniform(const DecodePlan& plan) {
   return fits(plan.embedding) && fits(plan.finalNorm) && bothFit(plan.head) &&
          std::all_of(plan.layers.begin(), plan.layers.end(), [&](const LayerPlan& layer) {
            return fits(layer.attentionNorm) && fits(layer.mlpNorm) && fits(layer.qNorm) && fits(layer.kNorm) && bothFit(layer.qkv) &&
-                  bothFit(layer.out) && bothFit(layer.up) && bothFit(layer.down) && fits(layer.keys) && fits(layer.values);
+                  bothFit(layer.out) && bothFit(layer.up) && bothFit(layer.down) && cacheLayerFits(layer.cache, plan.embedding);
          });
 }
 
@@ -220,10 +222,10 @@ bool DecodePlan::takes(int64_t rows) const {
   const auto fits = [&](const Linear& linear) {
     return !linear.quantised || (dtype == at::kBFloat16 && cudaQuantisedFits(*linear.quantised, rows));
   };
-  return embedding.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) && cudaAttentionFits(headSize(), dtype) &&
-         std::all_of(layers.begin(), layers.end(), [&](const LayerPlan& layer) {
-           return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down);
-         });
+  return embedding.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) &&
+         cudaAttentionFits(headSize(), dtype, layers.front().cache.isEightBits()) &&
+         std::all_of(layers.begin(), layers.end(),
+                     [&](const LayerPlan& layer) { return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down); });
 #else
   return false;
 #endif

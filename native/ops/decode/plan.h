@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/decode/cache/layer.h"
 #include "ops/quantised_matrix.h"
 
 namespace attune {
@@ -26,7 +27,7 @@ struct LayerPlan {
   at::Tensor attentionNorm, mlpNorm;
   at::Tensor qNorm, kNorm;  // of a head; may be undefined
   Linear qkv, out, up, down;
-  at::Tensor keys, values;  // [blocks, positions of a block, kv heads, head size]
+  CacheLayer cache;
   double scale = 1;  // of the scores
   int64_t window = 0;  // positions that attention sees; 0: all
 };
@@ -44,9 +45,9 @@ struct DecodePlan {
   bool fast = false;  // where that is faster, products round x (cpu/quantised/product.h) or add in another order (cpu/skinny/product.h)
 
   int64_t width() const { return embedding.size(1); }
-  int64_t length() const { return tables.size(1) * layers.front().keys.size(1); }
-  int64_t groups() const { return layers.front().keys.size(2); }
-  int64_t headSize() const { return layers.front().keys.size(3); }
+  int64_t length() const { return tables.size(1) * layers.front().cache.block(); }
+  int64_t groups() const { return layers.front().cache.groups(); }
+  int64_t headSize() const { return layers.front().cache.size(); }
 
   /** Whether the kernels of its device take a step of this many rows. */
   bool takes(int64_t rows) const;

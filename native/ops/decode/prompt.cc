@@ -1,5 +1,5 @@
 // attune::prompt_fused(qkv[N, (H + 2G)·D], q_weight?, k_weight?, eps, cos?, sin?, interleaved, keys, values, tables, slots, positions,
-//                      heads, scale, window) -> [N, H, D]
+//                      heads, scale, window, key_scales?, value_scales?) -> [N, H, D]
 //
 // Attention of prompts' tokens, each a row with its slot and position: what decode_fused gives for them one after the other, in the
 // order of their positions. The rows of a prompt are neighbours, so that a kernel reads a key once for several of them. Without
@@ -25,7 +25,8 @@ namespace {
 using at::Tensor;
 
 #ifdef ATTUNE_KERNELS
-bool kernelFits(const Tensor& x, int64_t headSize) {
+bool kernelFits(const Tensor& x, int64_t headSize, bool eightBits) {
+  if (eightBits) return false;  // no such kernel yet
   if (!x.is_cuda() || (x.scalar_type() != at::kBFloat16 && x.scalar_type() != at::kHalf)) return false;
   const c10::cuda::CUDAGuard guard(x.device());
   return promptAttentionFits(x.scalar_type() == at::kHalf ? Kind::Float16 : Kind::BFloat16, headSize);
@@ -35,10 +36,10 @@ bool kernelFits(const Tensor& x, int64_t headSize) {
 int64_t splitsFor(int64_t rows) { return rows <= 64 ? 3 : rows <= 128 ? 2 : 1; }
 
 Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWeight, double eps, const Tensor& cosines, const Tensor& sines,
-                    bool interleaved, Tensor& keys, Tensor& values, const Tensor& tables, const Tensor& slots, const Tensor& positions,
+                    bool interleaved, const CacheLayer& cache, const Tensor& tables, const Tensor& slots, const Tensor& positions,
                     int64_t heads, double scale, int64_t window) {
   const c10::cuda::CUDAGuard guard(qkv.device());
-  const int64_t rows = qkv.size(0), groups = keys.size(2), size = keys.size(3), splits = splitsFor(rows);
+  const int64_t rows = qkv.size(0), groups = cache.groups(), size = cache.size(), splits = splitsFor(rows);
   const auto pointer = [](const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
   const Tensor queries = at::empty({rows, heads, size}, qkv.options());
   const auto floats = qkv.options().dtype(at::kFloat);
@@ -56,8 +57,8 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
   a.cosines = static_cast<const float*>(pointer(cosines));
   a.sines = static_cast<const float*>(pointer(sines));
   a.half = cosines.defined() ? cosines.size(1) : 0;
-  a.keys = keys.data_ptr();
-  a.values = values.data_ptr();
+  a.keys = cache.keys.data_ptr();
+  a.values = cache.values.data_ptr();
   a.out = out.data_ptr();
   a.tables = tables.data_ptr<int32_t>();
   a.tableWidth = tables.size(1);
@@ -83,9 +84,9 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
 }
 #endif
 
-bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
+bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_t headSize, [[maybe_unused]] bool eightBits) {
 #ifdef ATTUNE_KERNELS
-  return kernelFits(qkv, headSize);
+  return kernelFits(qkv, headSize, eightBits);
 #else
   return false;
 #endif
@@ -93,40 +94,39 @@ bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_
 
 Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Optional<Tensor>& kWeight, double eps,
                    const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved, Tensor keys, Tensor values,
-                   const Tensor& tables, const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window) {
-  TORCH_CHECK(qkv.dim() == 2 && keys.dim() == 4 && keys.sizes() == values.sizes(), "expected qkv [N, (H + 2G)·D], caches [N, L, G, D]");
-  TORCH_CHECK(qkv.size(1) == (heads + 2 * keys.size(2)) * keys.size(3), "the projection does not fit the heads and the cache");
+                   const Tensor& tables, const Tensor& slots, const Tensor& positions, int64_t heads, double scale, int64_t window,
+                   const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales) {
+  TORCH_CHECK(qkv.dim() == 2, "expected qkv [N, (H + 2G)·D]");
+  const CacheLayer cache = cacheLayer(keys, values, keyScales, valueScales);
+  checkCacheLayer(cache, qkv);
+  TORCH_CHECK(qkv.size(1) == (heads + 2 * cache.groups()) * cache.size(), "the projection does not fit the heads and the cache");
   const auto row = [](const Optional<Tensor>& tensor, int64_t i) {
     return tensor.has_value() && tensor->defined() ? Optional<Tensor>(tensor->narrow(0, i, 1)) : Optional<Tensor>();
   };
 #ifdef ATTUNE_KERNELS
-  if (kernelFits(qkv, keys.size(3))) {
+  if (kernelFits(qkv, cache.size(), cache.isEightBits())) {
     const auto whole = [](const Optional<Tensor>& tensor) {
       return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
     };
     const Tensor q = whole(qWeight), k = whole(kWeight), cos = whole(cosines), sin = whole(sines);
     checkTables(tables);
-    TORCH_CHECK(keys.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
-    TORCH_CHECK(keys.size(2) > 0 && heads % keys.size(2) == 0, "query heads are a multiple of kv heads");
-    TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && keys.scalar_type() == qkv.scalar_type() &&
-                    values.scalar_type() == qkv.scalar_type(),
-                "contiguous caches of qkv's dtype");
+    TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
+    TORCH_CHECK(cache.groups() > 0 && heads % cache.groups() == 0, "query heads are a multiple of kv heads");
     TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.numel() == qkv.size(0) &&
                     positions.numel() == qkv.size(0),
                 "one int64 slot and position per row");
     for (const Tensor* norm : {&q, &k})
-      TORCH_CHECK(!norm->defined() || (norm->numel() == keys.size(3) && norm->scalar_type() == qkv.scalar_type()),
+      TORCH_CHECK(!norm->defined() || (norm->numel() == cache.size() && norm->scalar_type() == qkv.scalar_type()),
                   "a norm's weight does not fit a head");
     TORCH_CHECK(cos.defined() == sin.defined(), "cos and sin come together");
     for (const Tensor* angles : {&cos, &sin})
       TORCH_CHECK(!angles->defined() || (angles->scalar_type() == at::kFloat && angles->dim() == 2 && angles->size(0) == qkv.size(0) &&
-                                         angles->size(1) == cos.size(1) && 2 * angles->size(1) <= keys.size(3)),
+                                         angles->size(1) == cos.size(1) && 2 * angles->size(1) <= cache.size()),
                   "cos and sin are float32, one row per token, at most half a head wide");
-    for (const Tensor* tensor :
-         {static_cast<const Tensor*>(&keys), static_cast<const Tensor*>(&values), &tables, &slots, &positions, &q, &k, &cos, &sin})
+    for (const Tensor* tensor : {&tables, &slots, &positions, &q, &k, &cos, &sin})
       TORCH_CHECK(!tensor->defined() || tensor->device() == qkv.device(), "all inputs are on one device");
-    return promptKernel(qkv.contiguous(), q, k, eps, cos, sin, interleaved, keys, values, tables, slots.contiguous(),
-                        positions.contiguous(), heads, scale, window);
+    return promptKernel(qkv.contiguous(), q, k, eps, cos, sin, interleaved, cache, tables, slots.contiguous(), positions.contiguous(),
+                        heads, scale, window);
   }
 #endif
   static const auto one = c10::Dispatcher::singleton().findSchemaOrThrow("attune::decode_fused", "");
@@ -146,22 +146,26 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
                             positions.narrow(0, i, 1),
                             heads,
                             scale,
-                            window};
+                            window,
+                            keyScales,
+                            valueScales};
     one.callBoxed(&stack);
     rows.push_back(stack.back().toTensor());
   }
-  return rows.empty() ? at::empty({0, heads, keys.size(3)}, qkv.options()) : at::cat(rows);
+  return rows.empty() ? at::empty({0, heads, cache.size()}, qkv.options()) : at::cat(rows);
 }
 
 }  // namespace
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("prompt_fused_fits(Tensor qkv, int head_size) -> bool");
+  library.def("prompt_fused_fits(Tensor qkv, int head_size, bool eight_bits=False) -> bool");
   library.impl("prompt_fused_fits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::promptFusedFits));
   library.def(
       "prompt_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "
       "keys, "
-      "Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, int heads, float scale, int window=0) -> Tensor");
+      "Tensor(b!) values, Tensor tables, Tensor slots, Tensor positions, int heads, float scale, int window=0, Tensor(c!)? "
+      "key_scales=None, "
+      "Tensor(d!)? value_scales=None) -> Tensor");
   library.impl("prompt_fused", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::promptFused));
 }

@@ -47,7 +47,7 @@ void checkRows(const DecodePlan& plan, const Rows& rows) {
   const int64_t* ids = rows.ids.data_ptr<int64_t>();
   for (int64_t i = 0; i < rows.count(); i++)
     TORCH_CHECK(ids[i] >= 0 && ids[i] < plan.embedding.size(0), "id ", ids[i], " lies outside the embedding");
-  checkPlaces(plan.layers.front().keys, plan.tables, rows.slots, rows.positions);
+  checkPlaces(plan.layers.front().cache.keys, plan.tables, rows.slots, rows.positions);
 }
 
 FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const Rows& rows) {
@@ -138,8 +138,7 @@ Tensor logitsCpu(const DecodePlan& plan, const Rows& rows) {
     normInto<T>(x, layer.attentionNorm, plan.eps, hidden);
     multiply(layer.qkv, hidden, qkv, false, weightsOf(layer.out));
     attention.qkv = qkv;
-    Tensor keys = layer.keys, values = layer.values;
-    const Tensor attended = decodeFusedCpu(attention, keys, values);
+    const Tensor attended = decodeFusedCpu(attention, layer.cache);
     multiply(layer.out, attended, x, true, weightsOf(layer.up));
     normInto<T>(x, layer.mlpNorm, plan.eps, hidden);
     multiply(layer.up, hidden, inner, false, weightsOf(layer.down));
@@ -175,8 +174,7 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     attention.sines = plan.sines;
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
-    Tensor keys = layer.keys, values = layer.values;
-    products.addTo(layer.out, cudaDecodeFused(attention, keys, values, AttentionOf::Step).flatten(1), layer.mlpNorm);
+    products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm);
     Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
     products.ofNorm(layer.up, layer.mlpNorm, true, active);
     products.addTo(layer.down, active, i + 1 < plan.layers.size() ? plan.layers[i + 1].attentionNorm : Tensor());

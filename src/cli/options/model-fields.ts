@@ -1,6 +1,6 @@
 /** Fields of commands that use a model without training it. */
 import { z } from 'zod';
-import { precisions, quantTypes } from '../../models/index.ts';
+import { cacheDtypes, precisions, quantTypes } from '../../models/index.ts';
 import { field } from '../../runs/index.ts';
 
 const group = 'Model';
@@ -25,6 +25,12 @@ export const quantTypeField = field(z.enum(quantTypes).optional(), {
 export const precisionField = field(z.enum(precisions).default('exact'), {
   description:
     "exact: log-probs as in training; fast: where that is quicker (ARM CPUs), a quantised model's activations are rounded to 8 bits a block, as llama.cpp does, and a single row of float32 is added in another order",
+});
+
+/** For commands that write text. */
+export const cacheDtypeField = field(z.enum(cacheDtypes).default('model'), {
+  description:
+    "how keys and values of written tokens are held: in the model's dtype, or in 8 bits (half the memory of bfloat16 and faster for many or long responses on a GPU; log-probs change a little)",
 });
 
 export const modelField = field(z.string(), {

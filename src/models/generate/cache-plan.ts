@@ -6,6 +6,8 @@ import {
   blocksFor,
   blocksInFlight,
   blocksWithin,
+  type CacheDtype,
+  type CacheKind,
   type CacheSize,
   cacheBytes,
   checkFits,
@@ -19,11 +21,19 @@ interface CacheBounds {
   maxLength?: number;
   maxCacheBytes?: number;
   reusePrefixes?: boolean;
+  cacheDtype?: CacheDtype;
 }
 
+const kindOf = ({ dtype, device }: Decoder, { cacheDtype = 'model' }: CacheBounds): CacheKind => ({
+  dtype,
+  device,
+  cacheDtype,
+});
+
 /** Refuses a bound that holds not even one block. */
-export function checkCacheBound(decoder: Decoder, maxCacheBytes: number | undefined): void {
-  const least = cacheBytes(decoder.spec, { blocks: 1 }, decoder);
+export function checkCacheBound(decoder: Decoder, bounds: CacheBounds): void {
+  const { maxCacheBytes } = bounds;
+  const least = cacheBytes(decoder.spec, { blocks: 1 }, kindOf(decoder, bounds));
   if (maxCacheBytes !== undefined && !(maxCacheBytes >= least))
     throw new UserError(
       `A cache of ${maxCacheBytes} bytes holds nothing: the least, ${BLOCK} tokens, takes ${least} bytes.`,
@@ -44,7 +54,8 @@ export function plannedCache(
   const needed = mostPositions(requests);
   const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
   const length = bounds.maxLength ?? Math.ceil(needed / BLOCK) * BLOCK;
-  const most = mostSlots(decoder.spec, length, decoder);
+  const kind = kindOf(decoder, bounds);
+  const most = mostSlots(decoder.spec, length, kind);
   const slots = bounds.slots ?? (bounds.reusePrefixes ? most : Math.max(1, Math.min(most, responses)));
   if (needed > length)
     throw new UserError(`A prompt with its new tokens needs ${needed} places; this sampler has ${length} (maxLength).`);
@@ -58,7 +69,7 @@ export function plannedCache(
         'Ask for fewer new tokens, or allow a larger cache.',
     );
   const size = { slots, length: Math.min(length, blocks * BLOCK), blocks };
-  const bytes = cacheBytes(decoder.spec, size, decoder);
+  const bytes = cacheBytes(decoder.spec, size, kind);
   checkFits(size, bytes, decoder.device, held);
   return { ...size, bytes };
 }
@@ -66,17 +77,22 @@ export function plannedCache(
 /** The blocks of the cache: for all that can be in flight at the same time, and within `maxCacheBytes`. */
 function blocksOf(
   decoder: Decoder,
-  { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY }: CacheBounds,
+  bounds: CacheBounds,
   requests: readonly GenerationRequest[],
   slots: number,
   length: number,
 ): number {
+  const { maxLength, reusePrefixes = false, maxCacheBytes = Number.POSITIVE_INFINITY } = bounds;
   const most = slots * blocksFor(length);
   // a service, and whoever says how long sequences may be, gets room for any requests
   const needed = reusePrefixes || maxLength !== undefined ? most : blocksInFlight(requests, slots);
   // In steps, so that requests of nearly the same lengths do not need a new cache each time.
   const step = Math.max(1, Math.ceil(most / 16));
-  return Math.min(most, Math.ceil(needed / step) * step, blocksWithin(decoder.spec, maxCacheBytes, decoder));
+  return Math.min(
+    most,
+    Math.ceil(needed / step) * step,
+    blocksWithin(decoder.spec, maxCacheBytes, kindOf(decoder, bounds)),
+  );
 }
 
 /** Positions of the longest sequence that these requests can lead to. */

@@ -31,14 +31,12 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
     Array.from({ length: prompt.length }, (_, token) => BigInt(cache.place(slot, token))),
   );
   const target = tensor(BigInt64Array.from(places), { device });
-  const store = (blocks: Tensor, rows: Tensor) => blocks.flatten(0, 1).indexCopy_(0, target, rows);
   const pass = decoder.pass(batch);
   const { attend } = pass;
   const filling: Pass = {
     ...pass,
     attend: (layer, q, k, v) => {
-      store(cache.keys[layer] as Tensor, k);
-      store(cache.values[layer] as Tensor, v);
+      cache.write(layer, target, k, v);
       return attend(layer, q, k, v);
     },
   };
@@ -125,19 +123,17 @@ const asTensors = (
 export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptTokens<Tensor>, last: Tensor): Tensor {
   const { ids, positions, slots, targets } = tokens;
   const { attend, rope, training } = generalPass(decoder, cache, positions, slots);
-  const store = (all: Tensor, rows: Tensor) => all.flatten(0, 1).indexCopy_(0, targets, rows);
   const pass: Pass = {
     rope,
     training,
     attend: (layer, q, k, v) => {
-      store(cache.keys[layer] as Tensor, k);
-      store(cache.values[layer] as Tensor, v);
+      cache.write(layer, targets, k, v);
       return attend(layer, q, k, v);
     },
   };
   const { layers } = decoder;
   const embedded = decoder.embed(ids, positions);
-  if (attentionFits(decoder, embedded, 'attune::prompt_fused_fits'))
+  if (attentionFits(decoder, cache, embedded, 'attune::prompt_fused_fits'))
     pass.attendFused = fusedAttention('attune::prompt_fused', decoder, cache, tokens, pass.rope);
   const early = { ...pass, inPlace: decoder.device !== 'cpu' }; // gains nothing on the CPU
   const x = decoder.blocks(embedded, early, layers.slice(0, -1));
@@ -171,6 +167,8 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
         decoder.attentionScale(layer),
         decoder.spec.attention.windows[layer] ?? 0,
         bias,
+        cache.keyScales[layer] ?? null,
+        cache.valueScales[layer] ?? null,
       ),
   };
 }
@@ -178,7 +176,7 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
 function decodePass(decoder: Decoder, cache: KvCache, rows: StepRows, embedded: Tensor): Pass {
   // Working in place gains nothing on the CPU.
   const pass = { ...generalPass(decoder, cache, rows.positions, rows.slots), inPlace: decoder.device !== 'cpu' };
-  if (!attentionFits(decoder, embedded, 'attune::decode_fused_fits')) return pass;
+  if (!attentionFits(decoder, cache, embedded, 'attune::decode_fused_fits')) return pass;
   return { ...pass, attendFused: fusedAttention('attune::decode_fused', decoder, cache, rows, pass.rope) };
 }
 
@@ -209,16 +207,19 @@ function fusedAttention(
       attention.heads,
       decoder.attentionScale(index),
       attention.windows[index] ?? 0,
+      cache.keyScales[index] ?? null,
+      cache.valueScales[index] ?? null,
     );
 }
 
-/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes and sizes it is there. */
+/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes, sizes and caches it is there. */
 function attentionFits(
   decoder: Decoder,
+  cache: KvCache,
   x: Tensor,
   fits: 'attune::decode_fused_fits' | 'attune::prompt_fused_fits',
 ): boolean {
   const { attention, positions } = decoder.spec;
   const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';
-  return plain && aten<boolean>(fits, x, attention.headDim);
+  return plain && aten<boolean>(fits, x, attention.headDim, cache.isEightBits);
 }

@@ -7,7 +7,15 @@ import { FastWeights } from '../decoder/fast-weights.ts';
 import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
 import type { Model } from '../model.ts';
-import { BLOCK, blocksFor, type CacheSize, cacheBytes, KvCache } from './cache/cache.ts';
+import {
+  BLOCK,
+  blocksFor,
+  type CacheDtype,
+  type CacheKind,
+  type CacheSize,
+  cacheBytes,
+  KvCache,
+} from './cache/cache.ts';
 import { continuePrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
@@ -46,13 +54,15 @@ export class Engine {
   #prompts: PromptGraphs | null = null;
   #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   readonly #service: boolean;
+  readonly #cacheDtype: CacheDtype;
   readonly #fast: FastWeights | null;
   #rows: RowTensors | null = null;
 
   /** `service`: requests come one by one, and each is wanted soon. `fast`: decoding steps may round activations. */
-  constructor(model: Model, options: { service: boolean; fast: boolean }) {
+  constructor(model: Model, options: { service: boolean; fast: boolean; cacheDtype: CacheDtype }) {
     const { positions } = model.decoder.spec;
     this.#model = model;
+    this.#cacheDtype = options.cacheDtype;
     this.#fast = options.fast ? FastWeights.of(model.decoder) : null;
     // Where rope depends on a sequence's length, a prompt is read whole.
     this.#service = options.service && !(positions.kind === 'rope' && ropeDependsOnLength(positions));
@@ -62,8 +72,11 @@ export class Engine {
     return this.#cache;
   }
   get cacheBytes(): number {
-    const { decoder } = this.#model;
-    return this.#cache === null ? 0 : cacheBytes(decoder.spec, this.#cache, decoder);
+    return this.#cache === null ? 0 : cacheBytes(this.#model.decoder.spec, this.#cache, this.#cacheKind);
+  }
+  get #cacheKind(): CacheKind {
+    const { dtype, device } = this.#model.decoder;
+    return { dtype, device, cacheDtype: this.#cacheDtype };
   }
 
   /** Makes the cache at least this large. Returns true where it was replaced: the contents of the old one are lost. */
@@ -77,7 +90,7 @@ export class Engine {
       return false;
     this.dispose();
     const { decoder } = this.#model;
-    this.#cache = new KvCache(decoder.spec, size, { dtype: decoder.dtype, device: decoder.device });
+    this.#cache = new KvCache(decoder.spec, size, this.#cacheKind);
     this.#stepper = new Stepper(decoder, this.#cache, () => ({ fast: this.#fast }));
     this.#rows = new RowTensors(decoder.device);
     return true;

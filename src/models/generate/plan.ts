@@ -179,6 +179,8 @@ export function planParts(
     tensors[`${at}kNorm`] = own.kNorm?.weight;
     tensors[`${at}keys`] = cache.keys[index];
     tensors[`${at}values`] = cache.values[index];
+    tensors[`${at}keyScales`] = cache.keyScales[index];
+    tensors[`${at}valueScales`] = cache.valueScales[index];
     settings[`${at}scale`] = decoder.attentionScale(index);
     settings[`${at}window`] = spec.attention.windows[index] ?? 0;
   }

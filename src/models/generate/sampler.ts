@@ -19,7 +19,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
 import { Admission } from './admission.ts';
-import type { CacheSize } from './cache/cache.ts';
+import { type CacheDtype, type CacheSize, cacheDtypes } from './cache/cache.ts';
 import { checkCacheBound, plannedCache } from './cache-plan.ts';
 import { Engine } from './engine.ts';
 import {
@@ -58,6 +58,13 @@ export interface SamplerOptions {
    * CPUs); elsewhere it changes nothing. For text whose log-probs nobody trains on.
    */
   precision?: Precision;
+  /**
+   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a float32 scale for each head
+   * of a token, so that the cache has half the bytes of a 16-bit one (a quarter in float32). Prompts attend to their own keys and values
+   * as they are; tokens after them, and prompts whose beginning is in the cache, attend to rounded ones, which changes their log-probs a
+   * little.
+   */
+  cacheDtype?: CacheDtype;
 }
 
 /** The choices of `precision`. */
@@ -116,12 +123,15 @@ export class Sampler {
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
     if (options.precision !== undefined && !precisions.includes(options.precision))
       throw new UserError(`precision ${options.precision}: expected ${precisions.join(' or ')}.`);
-    checkCacheBound(model.decoder, options.maxCacheBytes);
+    if (options.cacheDtype !== undefined && !cacheDtypes.includes(options.cacheDtype))
+      throw new UserError(`cacheDtype ${options.cacheDtype}: expected ${cacheDtypes.join(' or ')}.`);
+    checkCacheBound(model.decoder, options);
     this.#model = model;
     this.#options = options;
     this.#engine = new Engine(model, {
       service: options.reusePrefixes ?? false,
       fast: options.precision === 'fast',
+      cacheDtype: this.cacheDtype,
     });
     this.#admission = new Admission(model, this.#engine, options.reusePrefixes ?? false);
   }
@@ -134,6 +144,9 @@ export class Sampler {
 
   get precision(): Precision {
     return this.#options.precision ?? 'exact';
+  }
+  get cacheDtype(): CacheDtype {
+    return this.#options.cacheDtype ?? 'model';
   }
   /** How full the cache is, in blocks of 64 tokens, and how often a row had to give up its blocks so far. */
   get cacheUse(): CacheUse {

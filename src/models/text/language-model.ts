@@ -12,7 +12,7 @@ import type { LoadOptions } from '../files/decoder.ts';
 import { loadModel } from '../files/load.ts';
 import { loadTokenizer } from '../files/tokenizer.ts';
 import type { SampledResponse } from '../generate/request.ts';
-import { type Precision, Sampler } from '../generate/sampler.ts';
+import { Sampler, type SamplerOptions } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
 import { StopText } from './stop-text.ts';
 
@@ -56,10 +56,7 @@ export interface TextResponse {
 }
 
 /** Those of `SamplerOptions` that a conversation has use for. */
-interface WritingOptions {
-  reusePrefixes?: boolean;
-  precision?: Precision;
-}
+type WritingOptions = Pick<SamplerOptions, 'reusePrefixes' | 'precision' | 'cacheDtype'>;
 
 /** A model with its tokenizer and sampler: text in, text out. */
 export class LanguageModel {
@@ -78,6 +75,7 @@ export class LanguageModel {
       slots: options.reusePrefixes ? 4 : undefined,
       reusePrefixes: options.reusePrefixes,
       ...(options.precision === undefined ? {} : { precision: options.precision }),
+      ...(options.cacheDtype === undefined ? {} : { cacheDtype: options.cacheDtype }),
     });
     this.#format = new ChatFormat(tokenizer);
     this.#owned = options.owned ?? false;
@@ -85,9 +83,10 @@ export class LanguageModel {
 
   /** Loads a model with its tokenizer: from a folder (also a run's or an adapter's) or by its name on the hub. */
   static async open(name: string, options: LoadOptions & ResolveOptions & WritingOptions = {}): Promise<LanguageModel> {
-    const { reusePrefixes = false, precision = 'exact', ...loading } = options;
+    const { reusePrefixes = false, precision = 'exact', cacheDtype = 'model', ...loading } = options;
     const tokenizer = await loadTokenizer(name, options.progress);
-    return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, reusePrefixes, precision });
+    const writing = { reusePrefixes, precision, cacheDtype };
+    return new LanguageModel(await loadModel(name, loading), tokenizer, { owned: true, ...writing });
   }
 
   /** Writes one response or, with `samples`, several; response i has the seed `seed + i`. */

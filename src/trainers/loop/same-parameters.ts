@@ -1,4 +1,7 @@
-/** A run goes on with the parameters that it began with: with others its optimiser's state has nothing to be restored to. */
+/**
+ * A run goes on with the parameters that it began with: with others its optimiser's state has nothing to be restored to. Its rollouts
+ * come from the same kind of cache, so that the log-probs of all steps can be compared.
+ */
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf } from '../../models/index.ts';
@@ -8,10 +11,13 @@ import { configFile } from './state.ts';
 
 type Saved = Record<string, unknown>;
 
-/** Options that decide which parameters there are and how they are held, as configs are saved. */
-const deciding = ['dtype', 'lora', 'quant_type', 'lora_r', 'lora_target_modules', 'lora_bias', 'use_dora'];
+/** Options that decide which parameters there are and how they, and the sampler's cache, are held, as configs are saved. */
+const deciding = [
+  ...['dtype', 'lora', 'quant_type', 'lora_r', 'lora_target_modules', 'lora_bias', 'use_dora'],
+  'cache_dtype',
+];
 /** What a config means that does not have an option; one that is not here is then left to the model's family. */
-const unsaid: Saved = { quant_type: 'none' };
+const unsaid: Saved = { quant_type: 'none', cache_dtype: 'model' };
 
 /** Compares the checkpoint's config with that of now; a run is opened, and what it has written set aside, only after this. */
 export function checkSameParameters(checkpoint: string, now: Saved): void {

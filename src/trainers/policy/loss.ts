@@ -19,7 +19,7 @@ import { samplerGap } from './sampler-gap.ts';
 export interface LossContext {
   config: Pick<
     PolicyConfig,
-    'temperature' | 'oldLogprobs' | 'truncatedRatio' | 'maxSamplerGap' | 'gradientCheckpointing'
+    'temperature' | 'oldLogprobs' | 'truncatedRatio' | 'maxSamplerGap' | 'cacheDtype' | 'gradientCheckpointing'
   >;
   algorithm: PolicyAlgorithm;
   options: PolicyOptions;

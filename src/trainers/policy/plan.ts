@@ -49,7 +49,7 @@ function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
   // Each rank samples its part of them.
   const prompts = Math.ceil((config.batchSize * config.gradAccum) / (plan.ranks?.count ?? 1));
   const responses = prompts * config.groupSize;
-  return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config.rolloutSlots);
+  return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config);
 }
 
 /** Models whose size the plan does not know. */

@@ -16,6 +16,7 @@ import { trainReward } from '../reward/reward.ts';
 import type { PolicyInput } from './config.ts';
 import { type PolicyTrainerOptions, trainPolicy } from './policy.ts';
 import { replayStep } from './replay.ts';
+import { checkSamplerGap } from './sampler-gap.ts';
 
 let folder = '';
 let model = '';
@@ -237,6 +238,34 @@ describe('exactness', () => {
     await train({ maxSteps: 1, maxSamplerGap: 0.02 }, { sampler: wrong });
     const rounding: PolicyTrainerOptions['sampler'] = (policy) => new Sampler(policy, { precision: 'fast' });
     await expect(train({ maxSteps: 1 }, { sampler: rounding })).rejects.toThrow(/training needs the log-probs/);
+  });
+});
+
+describe('--cache-dtype int8', () => {
+  it('widens the sampler’s gap within its bounds, and a resumed run keeps it', async () => {
+    const config: ProgramConfig<PolicyInput> = { maxNewTokens: 24, maxSteps: 2, saveSteps: 1 };
+    const plain = await train(config);
+    const whole = await train({ ...config, cacheDtype: 'int8', runName: 'eight-bits' });
+    const gap = (run: typeof plain) => run.metrics[0]?.['train/sampler_gap'] as number;
+    expect(gap(plain)).toBeLessThan(1e-5);
+    expect(gap(whole)).toBeGreaterThan(1e-5);
+    expect(gap(whole)).toBeLessThan(0.05);
+    const resumeFrom = join(folder, 'runs/eight-bits/step-1');
+    expect((await train({ ...config, resumeFrom })).metrics.at(-1)).toMatchObject({
+      'train/sampler_gap': whole.metrics[1]?.['train/sampler_gap'],
+    });
+    await expect(start({ ...config, resumeFrom, cacheDtype: 'model' })).rejects.toThrow(
+      '--cache-dtype model: it was trained with int8',
+    );
+  });
+
+  it('a sampler that disagrees is stopped, with what to do', () => {
+    const gap = { mean: 0.06, max: 0.5 };
+    expect(() => checkSamplerGap(gap, 'float32', 3, { cacheDtype: 'int8' })).toThrow(
+      /allowed 0.05.*with a cache in int8.*--cache-dtype model/s,
+    );
+    expect(() => checkSamplerGap({ mean: 0.01, max: 0.5 }, 'float32', 3, { cacheDtype: 'int8' })).not.toThrow();
+    expect(() => checkSamplerGap({ mean: 0.01, max: 0.5 }, 'float32', 3)).toThrow(/allowed 0.001/);
   });
 });
 

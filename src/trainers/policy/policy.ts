@@ -101,8 +101,8 @@ export function startPolicy(
     opened.defer(() => reference?.dispose());
     const critic = algorithm.needsValue ? await openCritic(config, model) : null;
     opened.defer(() => critic?.dispose());
-    const slots = config.rolloutSlots;
-    const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer });
+    const { rolloutSlots: slots, cacheDtype } = config;
+    const sampler = options.sampler?.(model, tokenizer) ?? new Sampler(model, { slots, tokenizer, cacheDtype });
     opened.defer(() => sampler.dispose());
     if (sampler instanceof Sampler && sampler.precision !== 'exact')
       throw new UserError('The sampler decodes fast, not exactly: training needs the log-probs of the policy itself.');

@@ -5,10 +5,12 @@
  *
  *   float32: largest |Δ| 1e-3. Rounding gives 1e-6 to 1e-4; a wrong position, mask or temperature gives 1e-1 and more.
  *   bfloat16, float16: mean |Δ| 0.05, largest 2. Eight bits of mantissa give a mean of 0.005 to 0.02 and rare outliers.
+ *   a cache in 8 bits (--cache-dtype int8): the same bounds in any dtype. The trainer's own keys and values are never rounded.
  */
 
 import type { StepTotals } from '../../algorithms/index.ts';
 import { AttuneError } from '../../errors.ts';
+import type { CacheDtype } from '../../models/index.ts';
 import { type DType, noGrad, type Tensor } from '../../tensor/index.ts';
 import type { PolicyConfig } from './config.ts';
 
@@ -17,34 +19,46 @@ export interface SamplerGap {
   max: number;
 }
 
-const gapBounds = (dtype: DType): SamplerGap =>
-  dtype === 'float32' || dtype === 'float64' ? { mean: 1e-3, max: 1e-3 } : { mean: 0.05, max: 2 };
+const gapBounds = (dtype: DType, cacheDtype: CacheDtype): SamplerGap =>
+  cacheDtype === 'model' && (dtype === 'float32' || dtype === 'float64')
+    ? { mean: 1e-3, max: 1e-3 }
+    : { mean: 0.05, max: 2 };
 
 /** The gap as metrics. Reads the numbers back, because a run must stop before an update with wrong ratios. */
 export function samplerGap(
   lp: Tensor,
   sampled: Tensor,
   dtype: DType,
-  { config, step, totals }: { config: Pick<PolicyConfig, 'maxSamplerGap'>; step: number; totals: StepTotals },
+  {
+    config,
+    step,
+    totals,
+  }: { config: Pick<PolicyConfig, 'maxSamplerGap' | 'cacheDtype'>; step: number; totals: StepTotals },
 ): Record<string, number> {
   const { sum, max } = noGrad(() => {
     const difference = lp.detach().sub(sampled).abs();
     return { sum: difference.sum().item(), max: difference.max().item() };
   });
-  checkSamplerGap({ mean: sum / lp.size(0), max }, dtype, step, config.maxSamplerGap);
+  checkSamplerGap({ mean: sum / lp.size(0), max }, dtype, step, config);
   return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
 }
 
-export function checkSamplerGap(gap: SamplerGap, dtype: DType, step: number, maxAllowed?: number): void {
-  const bounds = gapBounds(dtype);
+export function checkSamplerGap(
+  gap: SamplerGap,
+  dtype: DType,
+  step: number,
+  { maxSamplerGap: maxAllowed, cacheDtype = 'model' }: Partial<Pick<PolicyConfig, 'maxSamplerGap' | 'cacheDtype'>> = {},
+): void {
+  const bounds = gapBounds(dtype, cacheDtype);
   const limit = { mean: bounds.mean, max: maxAllowed ?? bounds.max };
   if (maxAllowed !== undefined) limit.mean = Math.max(bounds.mean, maxAllowed);
   if (gap.mean <= limit.mean && gap.max <= limit.max) return;
   throw new AttuneError(
     `Step ${step}: the sampler and the trainer disagree about the log-probs of the same tokens under the same weights: ` +
-      `mean ${gap.mean.toExponential(2)} (allowed ${limit.mean}), largest ${gap.max.toExponential(2)} (allowed ${limit.max}) in ${dtype}. ` +
+      `mean ${gap.mean.toExponential(2)} (allowed ${limit.mean}), largest ${gap.max.toExponential(2)} (allowed ${limit.max}) in ${dtype}` +
+      `${cacheDtype === 'model' ? '' : ` with a cache in ${cacheDtype}`}. ` +
       'Every ratio π/πold would be wrong, so the run stops before the update. Usual causes: a model whose cached and packed ' +
       'passes differ (a fault to report), sampling penalties that change logits, dropout left on, or a dtype too narrow for ' +
-      'the model: try --dtype float32. --max-sampler-gap sets another limit.',
+      `the model: try --dtype float32${cacheDtype === 'model' ? '' : ' or --cache-dtype model'}. --max-sampler-gap sets another limit.`,
   );
 }

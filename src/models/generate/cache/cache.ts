@@ -5,6 +5,7 @@
  */
 import { UserError } from '../../../errors.ts';
 import {
+  aten,
   type Device,
   type DType,
   dtypeBytes,
@@ -24,6 +25,20 @@ export const BLOCK = 64;
 /** The blocks that so many positions take. */
 export const blocksFor = (positions: number): number => Math.ceil(positions / BLOCK);
 
+/** The choices of `cacheDtype`. */
+export const cacheDtypes = ['model', 'int8'] as const;
+/** How keys and values are held: in the model's dtype, or in 8 bits with a scale for each head of a token (`SamplerOptions`). */
+export type CacheDtype = (typeof cacheDtypes)[number];
+
+/** What a cache is made of. */
+export interface CacheKind {
+  /** The model's. */
+  dtype: DType;
+  device: Device;
+  /** `model` unless given. */
+  cacheDtype?: CacheDtype;
+}
+
 export interface CacheSize {
   /** Sequences that are written at the same time. */
   slots: number;
@@ -41,23 +56,53 @@ export class KvCache {
   /** Per layer, [blocks (one more on CUDA), BLOCK, kvHeads, headDim]. */
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
+  /** In 8 bits, per layer, [blocks, kvHeads, BLOCK] in f32: a number is its code times the scale of its token's head. Else empty. */
+  readonly keyScales: readonly Tensor[];
+  readonly valueScales: readonly Tensor[];
   /** The blocks of each slot as native code reads them, [slots (one more on CUDA), blocks of a slot at most], int32. */
   readonly tables: Tensor;
   readonly #held: (readonly number[])[];
   #changed = true;
 
-  constructor(spec: DecoderSpec, size: CacheSize, options: { dtype: DType; device: Device }) {
-    const spare = spares(options.device);
-    const shape = [size.blocks + spare, BLOCK, spec.attention.kvHeads, spec.attention.headDim];
-    const make = () => Array.from({ length: spec.layers }, () => keep(zeros(shape, options)));
+  constructor(spec: DecoderSpec, size: CacheSize, { dtype, device, cacheDtype = 'model' }: CacheKind) {
+    const spare = spares(device);
+    const blocks = size.blocks + spare;
+    const { kvHeads, headDim } = spec.attention;
+    const perLayer = (shape: number[], dtype: DType) =>
+      Array.from({ length: spec.layers }, () => keep(zeros(shape, { dtype, device })));
+    const numbers = () => perLayer([blocks, BLOCK, kvHeads, headDim], cacheDtype === 'int8' ? 'int8' : dtype);
+    const scales = () => (cacheDtype === 'int8' ? perLayer([blocks, kvHeads, BLOCK], 'float32') : []);
     const width = blocksFor(size.length);
     this.slots = size.slots;
     this.blocks = size.blocks;
     this.length = width * BLOCK;
-    this.keys = make();
-    this.values = make();
-    this.tables = keep(zeros([size.slots + spare, width], { dtype: 'int32', device: options.device }));
+    this.keys = numbers();
+    this.values = numbers();
+    this.keyScales = scales();
+    this.valueScales = scales();
+    this.tables = keep(zeros([size.slots + spare, width], { dtype: 'int32', device }));
     this.#held = Array.from({ length: size.slots }, () => []);
+  }
+
+  /** Whether keys and values are held in 8 bits. */
+  get isEightBits(): boolean {
+    return this.keyScales.length > 0;
+  }
+
+  /** Everything that a block's contents lie in. */
+  get #contents(): readonly Tensor[] {
+    return [...this.keys, ...this.values, ...this.keyScales, ...this.valueScales];
+  }
+
+  /** Writes keys and values of tokens, [tokens, kvHeads, headDim], to these places (`place`) of a layer. */
+  write(layer: number, targets: Tensor, k: Tensor, v: Tensor): void {
+    const [keys, values] = [this.keys[layer] as Tensor, this.values[layer] as Tensor];
+    if (this.isEightBits) {
+      aten('attune::cache_write_', keys, values, this.keyScales[layer], this.valueScales[layer], targets, k, v);
+      return;
+    }
+    keys.flatten(0, 1).indexCopy_(0, targets, k);
+    values.flatten(0, 1).indexCopy_(0, targets, v);
   }
 
   /** The blocks of a slot, in the order of its positions. */
@@ -96,30 +141,25 @@ export class KvCache {
           { device: this.tables.device },
         );
       const [source, target] = [whole(from), whole(to)];
-      for (const each of [...this.keys, ...this.values])
-        scope(() => each.indexCopy_(0, target, each.indexSelect(0, source)));
+      for (const each of this.#contents) scope(() => each.indexCopy_(0, target, each.indexSelect(0, source)));
     });
   }
 
   dispose(): void {
-    for (const each of [...this.keys, ...this.values, this.tables]) each.dispose();
+    for (const each of [...this.#contents, this.tables]) each.dispose();
   }
 }
 
 /** Spare slots and blocks. */
 const spares = (device: Device): number => (isRecorded(device) ? 1 : 0);
 
-export function cacheBytes(
-  spec: DecoderSpec,
-  { blocks }: { blocks: number },
-  options: { dtype: DType; device: Device },
-): number {
-  return (blocks + spares(options.device)) * blockBytes(spec, options.dtype);
+export function cacheBytes(spec: DecoderSpec, { blocks }: { blocks: number }, kind: CacheKind): number {
+  return (blocks + spares(kind.device)) * blockBytes(spec, kind);
 }
 
 /** How many blocks a cache of so many bytes has. */
-export function blocksWithin(spec: DecoderSpec, bytes: number, options: { dtype: DType; device: Device }): number {
-  return Math.floor(bytes / blockBytes(spec, options.dtype)) - spares(options.device);
+export function blocksWithin(spec: DecoderSpec, bytes: number, kind: CacheKind): number {
+  return Math.floor(bytes / blockBytes(spec, kind)) - spares(kind.device);
 }
 
 /**
@@ -150,8 +190,9 @@ export function blocksInFlight(
   return Math.max(1, Math.min(all, largest));
 }
 
-function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, dtype: DType): number {
-  return 2 * layers * BLOCK * kvHeads * headDim * dtypeBytes[dtype];
+function blockBytes({ layers, attention: { kvHeads, headDim } }: DecoderSpec, kind: CacheKind): number {
+  const headBytes = kind.cacheDtype === 'int8' ? headDim + dtypeBytes.float32 : headDim * dtypeBytes[kind.dtype];
+  return 2 * layers * BLOCK * kvHeads * headBytes;
 }
 
 /**
@@ -176,8 +217,8 @@ const CPU_CACHE_BYTES = 256 * 2 ** 20;
 const CPU_SLOTS = 32;
 
 /** Slots of a sampler that was not given a number, for sequences of this length. */
-export function mostSlots(spec: DecoderSpec, length: number, options: { dtype: DType; device: Device }): number {
-  if (options.device !== 'cpu') return DEFAULT_SLOTS;
-  const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { blocks: blocksFor(length) }, options));
+export function mostSlots(spec: DecoderSpec, length: number, kind: CacheKind): number {
+  if (kind.device !== 'cpu') return DEFAULT_SLOTS;
+  const affordable = Math.floor(CPU_CACHE_BYTES / cacheBytes(spec, { blocks: blocksFor(length) }, kind));
   return Math.min(DEFAULT_SLOTS, Math.max(CPU_SLOTS, affordable));
 }
