@@ -58,33 +58,25 @@ void prepareHead(const DecodeRows<T, C>& in, int64_t row, const T* source, const
   }
 }
 
-template <typename T>
-inline Vector widened(const T* from) {
-  Vector out;
-  for (int j = 0; j < kWidth; j++) out[j] = static_cast<float>(from[j]);
-  return out;
+/** Numbers as f32: themselves, or in `room`. */
+template <typename C>
+inline const float* widened(const C* from, int64_t count, float* room) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) room[i] = static_cast<float>(from[i]);
+  return room;
 }
-inline Vector widened(const float* from) { return load(from); }
-inline Vector widened(const c10::BFloat16* from) {
-  typedef uint16_t Halves __attribute__((vector_size(kWidth * sizeof(uint16_t)), aligned(2), may_alias));
-  return (Vector)(__builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits) << 16);
-}
-inline Vector widened(const int8_t* from) {
-  typedef int8_t Bytes __attribute__((vector_size(kWidth), aligned(1), may_alias));
-  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(from), Vector);
-}
+inline const float* widened(const float* from, int64_t, float*) { return from; }
 
 // q·k at one position for four heads or one. The heads' keys are at `places`; the scores of neighbouring heads are `stride` apart.
-template <int HEADS, typename T, typename C>
-inline void headDots(const T* q, const C* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
-  const T* queries[HEADS];
-  const C* keys[HEADS];
+template <int HEADS>
+inline void headDots(const float* q, const float* k, const int64_t* places, int64_t size, float* scores, int64_t stride) {
+  const float *queries[HEADS], *keys[HEADS];
   for (int h = 0; h < HEADS; h++) queries[h] = q + h * size, keys[h] = k + places[h];
   Vector sums[HEADS] = {};
   int64_t i = 0;
 #pragma GCC unroll 4
   for (; i + kWidth <= size; i += kWidth)
-    for (int h = 0; h < HEADS; h++) sums[h] = fused(widened(queries[h] + i), widened(keys[h] + i), sums[h]);
+    for (int h = 0; h < HEADS; h++) sums[h] = fused(load(queries[h] + i), load(keys[h] + i), sums[h]);
   float out[HEADS];
   if constexpr (HEADS == 4) {
     const Quad four = totals(sums[0], sums[1], sums[2], sums[3]);
@@ -93,19 +85,17 @@ inline void headDots(const T* q, const C* k, const int64_t* places, int64_t size
     out[0] = total(sums[0]);
   }
   for (int h = 0; h < HEADS; h++) {
-    for (int64_t rest = i; rest < size; rest++)
-      out[h] = fused(static_cast<float>(queries[h][rest]), static_cast<float>(keys[h][rest]), out[h]);
+    for (int64_t rest = i; rest < size; rest++) out[h] = fused(queries[h][rest], keys[h][rest], out[h]);
     scores[h * stride] = out[h];
   }
 }
 
 // sum += w·v
-template <typename T>
-inline void addValue(float w, const T* v, int64_t size, float* sum) {
+inline void addValue(float w, const float* v, int64_t size, float* sum) {
   int64_t i = 0;
 #pragma GCC unroll 4
-  for (; i + kWidth <= size; i += kWidth) store(sum + i, fused(widened(v + i), w, load(sum + i)));
-  for (; i < size; i++) sum[i] = fused(w, static_cast<float>(v[i]), sum[i]);
+  for (; i + kWidth <= size; i += kWidth) store(sum + i, fused(load(v + i), w, load(sum + i)));
+  for (; i < size; i++) sum[i] = fused(w, v[i], sum[i]);
 }
 
 // Calls body(t, count, place) for each run of neighbouring places of a slot's positions [begin, end); t counts from `begin`.
@@ -120,7 +110,8 @@ inline void eachRun(const int32_t* table, int64_t block, int64_t begin, int64_t 
 
 struct DecodeScratch {
   int64_t longest;  // positions that a row attends to, at most
-  std::vector<float> scores, sums;
+  std::vector<float> scores, sums, queries;
+  std::vector<float> numbers;  // of a position, as f32
   std::vector<int64_t> places;
 };
 
@@ -166,6 +157,8 @@ void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int6
   const int32_t* table = in.tables + in.slots[row] * in.tableWidth;
   for (int64_t h = 0; h < heads; h++)
     prepareHead(in, row, in.q + row * in.qStride + (firstHead + h) * size, in.qWeight, queries.data() + h * size);
+  const float* wide = widened(queries.data(), heads * size, scratch.queries.data());
+  const int64_t width = (lastGroup - firstGroup) * size;
 
   const int64_t begin = in.window > 0 ? std::max<int64_t>(0, position - in.window + 1) : 0, count = position + 1 - begin;
   float *scores = scratch.scores.data(), *sums = scratch.sums.data();
@@ -174,9 +167,10 @@ void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int6
   eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
     const C* keys = in.keys + place * stride + firstGroup * size;
     for (const int64_t end = t + run; t < end; t++, keys += stride) {
+      const float* numbers = widened(keys, width, scratch.numbers.data());
       int64_t h = 0;
-      for (; h + 4 <= heads; h += 4) headDots<4>(queries.data() + h * size, keys, places + h, size, scores + h * longest + t, longest);
-      for (; h < heads; h++) headDots<1>(queries.data() + h * size, keys, places + h, size, scores + h * longest + t, longest);
+      for (; h + 4 <= heads; h += 4) headDots<4>(wide + h * size, numbers, places + h, size, scores + h * longest + t, longest);
+      for (; h < heads; h++) headDots<1>(wide + h * size, numbers, places + h, size, scores + h * longest + t, longest);
     }
   });
 
@@ -195,8 +189,10 @@ void attendRow(const DecodeRows<T, C>& in, int64_t row, int64_t firstGroup, int6
   std::fill_n(sums, heads * size, 0.0f);
   eachRun(table, in.block, begin, position + 1, [&](int64_t t, int64_t run, int64_t place) {
     const C* values = in.values + place * stride + firstGroup * size;
-    for (const int64_t end = t + run; t < end; t++, values += stride)
-      for (int64_t h = 0; h < heads; h++) addValue(scores[h * longest + t], values + places[h], size, sums + h * size);
+    for (const int64_t end = t + run; t < end; t++, values += stride) {
+      const float* numbers = widened(values, width, scratch.numbers.data());
+      for (int64_t h = 0; h < heads; h++) addValue(scores[h * longest + t], numbers + places[h], size, sums + h * size);
+    }
   });
   T* out = in.out + (row * in.heads + firstHead) * size;
   for (int64_t i = 0; i < heads * size; i++) out[i] = static_cast<T>(sums[i]);
@@ -239,7 +235,13 @@ void decodeRows(const DecodeRows<T, C>& in) {
   deal(in.rows * parts, 1, [&](int64_t begin, int64_t end) {
     const int64_t most = (in.groups + parts - 1) / parts * (in.heads / in.groups);
     std::vector<T> queries(most * in.size);
-    DecodeScratch scratch{longest, std::vector<float>(most * longest), std::vector<float>(most * in.size), std::vector<int64_t>(most)};
+    const int64_t numbers = most * in.size;
+    DecodeScratch scratch{longest,
+                          std::vector<float>(most * longest),
+                          std::vector<float>(numbers),
+                          std::vector<float>(numbers),
+                          std::vector<float>(numbers),
+                          std::vector<int64_t>(most)};
     for (int64_t task = begin; task < end; task++) {
       const int64_t row = task / parts, first = task % parts * in.groups / parts, last = (task % parts + 1) * in.groups / parts;
       if (!writeFirst) writeRow(in, row, first, last);
