@@ -9,7 +9,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "dist/lost_store.h"
+#include "dist/endings/lost_store.h"
 #include "door/calls.h"
 
 namespace attune {

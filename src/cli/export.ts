@@ -8,6 +8,7 @@ import type { Command } from 'commander';
 import { z } from 'zod';
 import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
 import { field } from '../runs/index.ts';
+import { quoted } from '../shell.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFile, checkOutputFolder } from './options/outputs.ts';
 import { shown } from './options/training.ts';
@@ -59,15 +60,15 @@ export function register(program: Command): void {
     examples: ['attune export gguf --model models/tiny --type q8_0 --out tiny.gguf'],
     async run(config) {
       checkOutputFile('--out', config.out);
-      for (const path of [config.out, join(dirname(config.out), 'Modelfile')])
-        if (existsSync(path)) tell(`${shown(resolve(path))} of an earlier export is replaced.`);
+      const earlier = [config.out, join(dirname(config.out), 'Modelfile')].filter((path) => existsSync(path));
       const made = await exportGguf(config, { progress: consoleProgress() });
+      for (const path of earlier) tell(`${shown(resolve(path))} of an earlier export is replaced.`);
       for (const note of made.notes) tell(`note: ${note}`);
       const size = (made.bytes / 2 ** 20).toFixed(1);
       print(
         `${shown(made.path)}: ${made.architecture} in ${config.type}, ${made.tensors} tensors, ${size} MiB; read back and whole`,
       );
-      print(`${shown(made.modelfile)}: ollama create my-model -f ${shown(made.modelfile)}`);
+      print(`${shown(made.modelfile)}: ollama create my-model -f ${quoted(shown(made.modelfile))}`);
     },
   });
 }

@@ -12,6 +12,7 @@ import { speakTo } from '../spelling.ts';
 import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine/engine.ts';
 import { leaveWithWrapper } from './machine/wrapper.ts';
 import { normalizeArguments } from './options/arguments.ts';
+import { diskFullWords } from './options/outputs.ts';
 import { checkVerb } from './options/verbs.ts';
 import { print, tell } from './terminal/print.ts';
 import { surviveClosedOutput } from './terminal/streams.ts';
@@ -161,7 +162,7 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
 /** Says why the command ends, and returns its exit code. One of several ranks tells its launcher, which says it once. */
 function complain(error: unknown, usage: string): number {
   if (error instanceof CommanderError && error.exitCode === 0) return 0;
-  const message = error instanceof Error ? error.message : String(error);
+  const message = diskFullWords(error) ?? (error instanceof Error ? error.message : String(error));
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
   const text = error instanceof CommanderError ? usage : (stack ?? `attune: ${message}`);
   const code = error instanceof CommanderError || error instanceof UserError ? 2 : 1;

@@ -129,6 +129,12 @@ it('attune export gguf says the type, and what it replaces', async () => {
   expect(second.err).toMatch(
     /m\.gguf of an earlier export is replaced\.\n.*Modelfile of an earlier export is replaced\./,
   );
+  const wrong = await attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.bin'));
+  expect([wrong.code, wrong.err]).toEqual([2, expect.not.stringContaining('replaced')]);
+  writeFileSync(at('gguf', 'Modelfile'), 'FROM ./mine.gguf\n');
+  const third = await out();
+  expect([third.code, third.err]).toEqual([2, expect.stringContaining("is none of an export's")]);
+  expect(readFileSync(at('gguf', 'Modelfile'), 'utf8')).toBe('FROM ./mine.gguf\n');
 });
 
 it('attune evaluate policy refuses a reward model', async () => {

@@ -23,7 +23,7 @@ export class Tally {
   /** One line for people: "980 of 1,000 rows used; 2 broken; 18 left out (ties 12, too long 6)". */
   summary(): string {
     const parts = [`${this.examples.toLocaleString('en-US')} examples from ${this.rows.toLocaleString('en-US')} rows`];
-    if (this.badRows > 0) parts.push(`${this.badRows} broken rows skipped`);
+    if (this.badRows > 0) parts.push(`${this.badRows} broken row${this.badRows === 1 ? '' : 's'} skipped`);
     const reasons = Object.entries(this.dropped).map(([reason, count]) => `${reason} ${count}`);
     if (reasons.length > 0) parts.push(`${this.totalDropped} left out (${reasons.join(', ')})`);
     return parts.join('; ');

@@ -4,13 +4,14 @@
  *     const report = await explore('./data/hh', { outputDir: './explore' });
  *     report.patterns.length_bias?.chosen_longer     // 0.53
  */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type DatasetOptions, type DatasetSpec, ExampleEncoder, openDataset } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
 import type { Progress } from '../progress.ts';
 import { Random } from '../random.ts';
+import { writeWhole } from '../runs/json-files.ts';
 import { spelled } from '../spelling.ts';
 import type { TextTokenizer } from '../text/chat-format.ts';
 import { type Aspect, aspectOf, type Text } from './explore-aspects.ts';
@@ -82,8 +83,8 @@ export async function explore(spec: DatasetSpec, options: ExploreOptions = {}): 
   report.warnings = warningsOf(report, dataset.leftAside);
   if (outputDir !== undefined) {
     await mkdir(outputDir, { recursive: true });
-    await writeFile(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
-    await writeFile(join(outputDir, 'dataset_analysis.png'), await drawExploration(report, collected));
+    writeWhole(join(outputDir, 'analysis_results.json'), `${JSON.stringify(report, null, 2)}\n`);
+    writeWhole(join(outputDir, 'dataset_analysis.png'), await drawExploration(report, collected));
   }
   return report;
 }

@@ -1,7 +1,7 @@
 /** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { bars, type Chart, grid, histogram, Report, scatter, toPng } from '../runs/index.ts';
+import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole } from '../runs/index.ts';
 import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
 
 /** Writes the results of `evaluatePolicy` to a folder: JSON, a plot and an HTML page. */
@@ -12,8 +12,8 @@ export async function writePolicyEvaluation(
 ): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const charts = evaluationCharts(evaluation, names);
-  writeFileSync(join(folder, 'policy_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
-  writeFileSync(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
+  writeWhole(join(folder, 'policy_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeWhole(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
   const report = new Report(`Evaluation of ${names.policy}`, `${evaluation.summary.prompts} held-out prompts`);
   report.section('Figures').table(['', ''], summaryRows(evaluation.summary)).section('Pictures').charts(charts);
   const shown = (label: string, { text, reward, lengthTokens }: EvaluatedResponse) => ({
@@ -30,7 +30,7 @@ export async function writePolicyEvaluation(
       ],
     })),
   );
-  writeFileSync(join(folder, 'policy_evaluation.html'), await report.html());
+  writeWhole(join(folder, 'policy_evaluation.html'), await report.html());
 }
 
 function evaluationCharts(

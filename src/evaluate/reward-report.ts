@@ -1,8 +1,8 @@
 /** Writes a reward model's evaluation as JSON, text and a plot. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Decisions } from '../rewards/index.ts';
-import { bars, type Chart, grid, histogram, reliability, scatter, toPng } from '../runs/index.ts';
+import { bars, type Chart, grid, histogram, reliability, scatter, toPng, writeWhole } from '../runs/index.ts';
 import type { RewardEvaluation } from './reward.ts';
 
 const percent = (value: number | null | undefined) =>
@@ -17,9 +17,9 @@ export async function writeRewardEvaluation(
   decided: Decisions,
 ): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'reward_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
-  writeFileSync(join(folder, 'reward_evaluation.txt'), `${describeReward(evaluation)}\n`);
-  writeFileSync(join(folder, 'reward_evaluation.png'), await drawReward(evaluation, decided));
+  writeWhole(join(folder, 'reward_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeWhole(join(folder, 'reward_evaluation.txt'), `${describeReward(evaluation)}\n`);
+  writeWhole(join(folder, 'reward_evaluation.png'), await drawReward(evaluation, decided));
 }
 
 export function describeReward(evaluation: RewardEvaluation): string {

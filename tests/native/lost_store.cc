@@ -1,5 +1,5 @@
 // An exception that nobody catches, on a thread of its own: that of a lost connection, or another one.
-#include "dist/lost_store.h"
+#include "dist/endings/lost_store.h"
 
 #include <stdexcept>
 #include <thread>

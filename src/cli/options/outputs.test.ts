@@ -12,7 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { checkOutputFile, checkOutputFolder, OutputFile } from './outputs.ts';
+import { checkOutputFile, checkOutputFolder, diskFullWords, OutputFile } from './outputs.ts';
 
 let folder = '';
 const at = (...parts: string[]) => join(folder, ...parts);
@@ -36,6 +36,14 @@ describe('what cannot be written is refused before the work, with the option', (
     checkOutputFolder('--output-dir', at('a', 'b', 'c'));
     expect(readdirSync(folder)).toEqual(['input.jsonl']);
   });
+});
+
+it('says what could not be written where the system only says that a disk is full', () => {
+  checkOutputFolder('--output-dir', at('results'));
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' });
+  expect(diskFullWords(full)).toMatch(/^--output-dir .* cannot be written: the disk is full\.$/);
+  expect(diskFullWords(new Error('write failed: No space left on device'))).toContain('the disk is full');
+  expect(diskFullWords(new Error('another'))).toBeUndefined();
 });
 
 describe('OutputFile', () => {

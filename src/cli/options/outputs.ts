@@ -14,6 +14,7 @@ import {
   renameSync,
   rmdirSync,
   rmSync,
+  statfsSync,
   statSync,
   writeSync,
 } from 'node:fs';
@@ -21,11 +22,18 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { tell } from '../terminal/print.ts';
 
+/** What the command writes to, as it was checked. */
+const checked: { option: string; path: string }[] = [];
+
 /** Throws if the folder, which may not exist yet, cannot be written to; leaves nothing behind. */
 export function checkOutputFolder(option: string, path: string | undefined): void {
   if (path === undefined) return;
-  let folder = resolve(path);
-  while (statOf(folder) === undefined && dirname(folder) !== folder) folder = dirname(folder);
+  checkFolder(option, path);
+  checked.push({ option, path });
+}
+
+function checkFolder(option: string, path: string): void {
+  const folder = nearestThere(path);
   if (!statOf(folder)?.isDirectory()) throw unwritable(option, path, `${folder} is a file`);
   const probe = join(folder, `.attune-${process.pid}`);
   try {
@@ -46,7 +54,8 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
       throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
   }
   // A device or a pipe (/dev/null) is written to directly.
-  if (found === undefined || found.isFile()) checkOutputFolder(option, dirname(path));
+  if (found === undefined || found.isFile()) checkFolder(option, dirname(path));
+  checked.push({ option, path });
 }
 
 export class OutputFile implements Disposable {
@@ -102,6 +111,22 @@ export class OutputFile implements Disposable {
   }
 }
 
+/** What to say of an error that is the system's word for a full disk, which names no file; undefined of any other. */
+export function diskFullWords(error: unknown): string | undefined {
+  const { code, message } = error as NodeJS.ErrnoException;
+  if (error instanceof UserError || !(code === 'ENOSPC' || code === 'EDQUOT' || /no space left/i.test(message)))
+    return undefined;
+  const fullest = checked.toSorted((a, b) => freeBytes(a.path) - freeBytes(b.path))[0];
+  return fullest === undefined
+    ? `The disk is full (${message}).`
+    : unwritable(fullest.option, fullest.path, 'the disk is full').message;
+}
+
+function freeBytes(path: string): number {
+  const { bavail, bsize } = statfsSync(nearestThere(path));
+  return bavail * bsize;
+}
+
 /** Tells the user that results of an earlier call are replaced. */
 export function noteReplaced(folder: string, name: string): void {
   const found = statOf(join(folder, name));
@@ -117,6 +142,13 @@ const statOf = (path: string) => {
     return undefined;
   }
 };
+
+/** The path, or the nearest one above it that is there. */
+function nearestThere(path: string): string {
+  let folder = resolve(path);
+  while (statOf(folder) === undefined && dirname(folder) !== folder) folder = dirname(folder);
+  return folder;
+}
 
 const unwritable = (option: string, path: string, why: string) =>
   new UserError(`${option} ${path} cannot be written: ${why}.`);

@@ -72,7 +72,8 @@ function startTask(task: Task, stream: NonNullable<ConsoleOptions['stream']>, no
     done(message) {
       hideLive(line);
       const seconds = (now() - started) / 1000;
-      const counted = task.total === undefined && done === 0 ? '' : ` ${count(done)}${task.unit && ` ${task.unit}`}`;
+      const unit = done === 1 ? task.unit.replace(/s$/, '') : task.unit;
+      const counted = task.total === undefined && done === 0 ? '' : ` ${count(done)}${unit && ` ${unit}`}`;
       const rate = done > 0 && seconds > 0 ? ` (${count(done / seconds)}/s)` : '';
       const summary = message ?? `${counted.trim()}${counted && ' '}in ${duration(seconds)}${rate}`;
       stream.write(`${live ? '\r\u001b[2K' : ''}${visible(`${task.label}: ${summary}`)}\n`);

@@ -1,7 +1,7 @@
 /** Writes a benchmark: `benchmark.json`, `benchmark.txt`, `benchmark.png`, and every question with its answers as JSON lines. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { bars, type Chart, grid, toPng } from '../../runs/index.ts';
+import { bars, type Chart, grid, toPng, writeWhole } from '../../runs/index.ts';
 import type { Figure, PairedTest } from '../statistics.ts';
 import type { BenchmarkEvaluation } from './benchmark.ts';
 import type { BenchmarkResults } from './results.ts';
@@ -16,12 +16,12 @@ export const sampleFiles = ['samples.jsonl', 'samples_against.jsonl'] as const;
 /** Writes the results of `evaluateBenchmark` to a folder. */
 export async function writeBenchmark(folder: string, evaluation: BenchmarkEvaluation): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'benchmark.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
-  writeFileSync(join(folder, 'benchmark.txt'), `${describeBenchmark(evaluation)}\n`);
-  writeFileSync(join(folder, 'benchmark.png'), await drawBenchmark(evaluation));
+  writeWhole(join(folder, 'benchmark.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeWhole(join(folder, 'benchmark.txt'), `${describeBenchmark(evaluation)}\n`);
+  writeWhole(join(folder, 'benchmark.png'), await drawBenchmark(evaluation));
   for (const [i, outcomes] of evaluation.outcomes.entries()) {
     const lines = outcomes.map(({ sample, scores }) => `${JSON.stringify({ ...sample, scores })}\n`);
-    writeFileSync(join(folder, sampleFiles[i] as string), lines.join(''));
+    writeWhole(join(folder, sampleFiles[i] as string), lines.join(''));
   }
 }
 

@@ -1,7 +1,7 @@
 /** Writes a reward model's results on a ranked set: `reward_suite.json`, `.txt`, `.png`, and every item with its scores. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { bars, type Chart, grid, histogram, scatter, toPng } from '../../runs/index.ts';
+import { bars, type Chart, grid, histogram, scatter, toPng, writeWhole } from '../../runs/index.ts';
 import type { Figure } from '../statistics.ts';
 import { credit } from './credit.ts';
 import { lengthDifference, type ScoredItem } from './figures.ts';
@@ -20,11 +20,11 @@ export async function writeRewardSuite(
   results: RewardSuiteResults & { readonly scored: readonly ScoredItem[] },
 ): Promise<void> {
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'reward_suite.json'), `${JSON.stringify(results, null, 2)}\n`);
-  writeFileSync(join(folder, 'reward_suite.txt'), `${describeRewardSuite(results)}\n`);
-  writeFileSync(join(folder, 'reward_suite.png'), await drawRewardSuite(results));
+  writeWhole(join(folder, 'reward_suite.json'), `${JSON.stringify(results, null, 2)}\n`);
+  writeWhole(join(folder, 'reward_suite.txt'), `${describeRewardSuite(results)}\n`);
+  writeWhole(join(folder, 'reward_suite.png'), await drawRewardSuite(results));
   const lines = results.scored.map((item) => `${JSON.stringify({ ...item, credit: credit(item) })}\n`);
-  writeFileSync(join(folder, 'reward_suite_items.jsonl'), lines.join(''));
+  writeWhole(join(folder, 'reward_suite_items.jsonl'), lines.join(''));
 }
 
 /** The results as text. */

@@ -3,7 +3,7 @@
  *
  *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
  */
-import { closeSync, existsSync, mkdirSync, openSync, readSync, statSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { UserError } from '../../errors.ts';
@@ -20,7 +20,7 @@ import {
   uint32,
 } from './gguf/format.ts';
 import { hyperparameters } from './gguf/hyperparameters.ts';
-import { modelfile } from './gguf/modelfile.ts';
+import { heading, modelfile } from './gguf/modelfile.ts';
 import { openGguf } from './gguf/reader.ts';
 import { ggufTensors } from './gguf/tensors.ts';
 import { readVocabulary } from './gguf/vocabulary.ts';
@@ -117,6 +117,11 @@ function target(out: string): string {
   if (!path.endsWith('.gguf')) throw new UserError(`--out ${out}: the name of a GGUF file ends in ".gguf".`);
   if (existsSync(path) && !isGguf(path))
     throw new UserError(`--out ${out} exists and is not a GGUF file; it is not written over.`);
+  const beside = join(dirname(path), 'Modelfile');
+  if (existsSync(beside) && !readFileSync(beside, 'utf8').startsWith(heading))
+    throw new UserError(
+      `--out ${out}: a Modelfile is written beside it, and ${beside} is none of an export's; it is not written over. Name another folder.`,
+    );
   return path;
 }
 

@@ -3,7 +3,7 @@
  *
  *     const tokenizer = await trainBpe(texts, { out: './tokenizer', vocabSize: 4096 });
  */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { byteLevelAlphabet, byteLevelPreTokenizer } from 'tokenizers';
@@ -71,17 +71,26 @@ export async function trainBpe(
   bar?.advance(merges.length % MERGES_BETWEEN_PAUSES);
   bar?.done();
   await mkdir(options.out, { recursive: true });
-  const write = (name: string, value: unknown) =>
-    writeFile(join(options.out, name), `${JSON.stringify(value, null, 2)}\n`);
-  await write('tokenizer.json', tokenizerJson(special, vocab, merges, options.pattern));
   const template = options.chatTemplate === undefined ? plainChatTemplate : options.chatTemplate;
-  await write('tokenizer_config.json', {
+  await writeJson(join(options.out, 'tokenizer_config.json'), {
     tokenizer_class: 'PreTrainedTokenizerFast',
     ...roles,
     clean_up_tokenization_spaces: false,
     ...(template !== null && { chat_template: template }),
   });
+  await writeJson(join(options.out, 'tokenizer.json'), tokenizerJson(special, vocab, merges, options.pattern));
   return Tokenizer.load(options.out);
+}
+
+/** Beside and renamed: where the disk is full, a tokenizer of before stays, and half a one does not stand for a whole. */
+async function writeJson(path: string, value: unknown): Promise<void> {
+  const part = `${path}.part`;
+  try {
+    await writeFile(part, `${JSON.stringify(value, null, 2)}\n`);
+    await rename(part, path);
+  } finally {
+    await rm(part, { force: true });
+  }
 }
 
 function tokenRoles(special: readonly string[], options: TrainBpeOptions): Record<string, string | undefined> {

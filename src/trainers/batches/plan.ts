@@ -106,7 +106,7 @@ export function describePlan(plan: TrainingPlan): string {
     ...describeLength(plan),
     `Data      ${part(data.train)}`,
     ...(data.validation === undefined ? [] : [`Held out  ${part(data.validation)}`]),
-    `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batches of about ${number(steps.tokensPerMicroBatch)} tokens`,
+    `Steps     ${number(steps.total)}, each of ${steps.microBatches} micro-batch${steps.microBatches === 1 ? '' : 'es'} of about ${number(steps.tokensPerMicroBatch)} tokens`,
   ];
   return lines.join('\n');
 }

@@ -6,11 +6,14 @@ import { UserError } from '../../../errors.ts';
 import type { Message } from '../../../text/chat/chat.ts';
 import type { Tokenizer } from '../../../text/tokenizer/tokenizer.ts';
 
+/** The first line of what is written here. */
+export const heading = '# ollama create my-model -f Modelfile';
+
 export function modelfile(ggufName: string, tokenizer: Tokenizer, addsBos: boolean): string {
   const stops = tokenizer.eosIds.map((id) => tokenizer.token(id) as string);
   const template = ollamaTemplate(tokenizer, addsBos);
   const lines = [
-    '# ollama create my-model -f Modelfile',
+    heading,
     `FROM ./${ggufName}`,
     ...(tokenizer.chatTemplate === undefined
       ? []
