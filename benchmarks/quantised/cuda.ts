@@ -1,7 +1,19 @@
 /** A GPU at Qwen3-8B's shape: decoding, a step of DPO on adapters, and the scoring of 64 responses, in bf16 and quantised. */
+
+import type { Projection } from '../../src/models/decoder/projection.ts';
 import { headOutputs, initModel, type Model, type QuantType } from '../../src/models/index.ts';
 import { QUANT_BLOCK, QUANT_RUN, QuantisedMatrix } from '../../src/nn/quantised.ts';
-import { cudaMemory, emptyCache, ones, randint, scope, synchronize, tensor } from '../../src/tensor/index.ts';
+import {
+  aten,
+  cudaMemory,
+  emptyCache,
+  noGrad,
+  ones,
+  randint,
+  scope,
+  synchronize,
+  tensor,
+} from '../../src/tensor/index.ts';
 import type { Reading } from '../run.ts';
 import { GPU_LENGTHS, QWEN3_8B, randomIds } from '../shapes.ts';
 import { dpoSteps } from '../steps/preference.ts';
@@ -9,43 +21,44 @@ import { decodeRate } from './decoding.ts';
 
 const DEVICE = 'cuda:0';
 
-/** A matrix of random codes, made on the device: to quantise as many weights on the host would take minutes. */
-function randomMatrix(parts: readonly number[], inputs: number, type: QuantType): QuantisedMatrix {
+/** The weights in 8 bits, rounded on the device: on the host as many would take minutes. */
+function eightBits(projection: Projection): QuantisedMatrix {
+  const { inputs } = projection;
+  const parts = projection.parts.map(({ outputs }, i) => {
+    const weight = projection.weightOf(i).to('float32');
+    const largest = weight.abs().amax([1], true);
+    const codes = aten('round', weight.div(largest).mul(127)).to('int8');
+    const scales = largest.reshape(-1);
+    return { outputs, inputs, codes, scales, nested: null, levels: null, block: QUANT_BLOCK };
+  });
+  return QuantisedMatrix.join(parts, DEVICE);
+}
+
+/** Random codes of 4 bits: nothing rounds to those on the device. */
+function fourBits({ parts, inputs }: Projection): QuantisedMatrix {
   const bytes = (count: number) => randint(0, 256, [count], { dtype: 'uint8', device: DEVICE });
-  return scope(() =>
-    QuantisedMatrix.join(
-      parts.map((outputs) => {
-        const count = outputs * inputs;
-        const blocks = count / QUANT_BLOCK;
-        const scale = (size: number) => ones([size], { device: DEVICE }).mul(0.05);
-        if (type === 'int8') {
-          const codes = bytes(count).to('float32').sub(128).to('int8').reshape(outputs, inputs);
-          return { outputs, inputs, codes, scales: scale(outputs), nested: null, levels: null, block: QUANT_BLOCK };
-        }
-        return {
-          outputs,
-          inputs,
-          codes: bytes(count / 2),
-          scales: bytes(blocks),
-          block: QUANT_BLOCK,
-          nested: { largest: scale(Math.ceil(blocks / QUANT_RUN)), offset: 0.05 },
-          levels: tensor(Float32Array.from({ length: 16 }, (_, i) => (i - 7.5) / 7.5)),
-        };
-      }),
-      DEVICE,
-    ),
-  );
+  const drawn = parts.map(({ outputs }) => {
+    const count = outputs * inputs;
+    const blocks = count / QUANT_BLOCK;
+    const largest = ones([Math.ceil(blocks / QUANT_RUN)], { device: DEVICE }).mul(0.05);
+    return {
+      outputs,
+      inputs,
+      codes: bytes(count / 2),
+      scales: bytes(blocks),
+      block: QUANT_BLOCK,
+      nested: { largest, offset: 0.05 },
+      levels: tensor(Float32Array.from({ length: 16 }, (_, i) => (i - 7.5) / 7.5)),
+    };
+  });
+  return QuantisedMatrix.join(drawn, DEVICE);
 }
 
 function subject(type: QuantType | null): Model {
   const model = initModel(QWEN3_8B, { seed: 0, device: DEVICE });
   if (type === null) return model;
   for (const projection of model.decoder.layers.flatMap((layer) => [...layer.projections])) {
-    projection.quantised = randomMatrix(
-      projection.parts.map((part) => part.outputs),
-      projection.inputs,
-      type,
-    );
+    projection.quantised = scope(() => noGrad(() => (type === 'int8' ? eightBits(projection) : fourBits(projection))));
     projection.weight?.dispose();
     projection.weight = null;
   }
@@ -55,7 +68,12 @@ function subject(type: QuantType | null): Model {
 
 const gib = (bytes: number) => Math.round((bytes / 2 ** 30) * 100) / 100;
 
-/** Milliseconds of the scoring of 64 responses by each kind: the models take turns, so that all see the same clock of the GPU. */
+const TURNS = 9;
+
+/**
+ * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. The models take turns and each goes first in some:
+ * a GPU at its power limit is slower after a kind that has drawn more.
+ */
 function scoring(kinds: readonly (QuantType | null)[]): number[] {
   const models = kinds.map(subject);
   for (const model of models) model.addHead('reward', 1);
@@ -63,18 +81,19 @@ function scoring(kinds: readonly (QuantType | null)[]): number[] {
     ids: randomIds(length, QWEN3_8B.vocab_size, i),
     places: [length - 1],
   }));
-  const best = kinds.map(() => Number.POSITIVE_INFINITY);
-  for (let turn = 0; turn < 5; turn++) {
-    for (const [i, model] of models.entries()) {
+  const times = kinds.map((): number[] => []);
+  for (let turn = -1; turn < TURNS; turn++) {
+    for (const at of kinds.keys()) {
+      const i = (at + turn + 1) % kinds.length;
       synchronize();
       const start = performance.now();
-      headOutputs(model, sequences);
+      headOutputs(models[i] as Model, sequences);
       synchronize();
-      if (turn > 0) best[i] = Math.min(best[i] as number, performance.now() - start);
+      if (turn >= 0) times[i]?.push(performance.now() - start);
     }
   }
   for (const model of models) model.dispose();
-  return best;
+  return times.map((own) => own.sort((a, b) => a - b)[TURNS >> 1] as number);
 }
 
 export async function* cudaReadings(repeats: number, batches: readonly number[]): AsyncGenerator<Reading> {
