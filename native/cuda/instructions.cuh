@@ -60,6 +60,10 @@ __device__ inline void copyAsync(void* to, const void* from, bool real) {
   static_assert(BYTES == 16);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(real ? 16 : 0) : "memory");
 }
+/** Copies the first `bytes` of 16 and zeros for the rest. */
+__device__ inline void copyAsyncPart(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(sharedAddress(to)), "l"(from), "r"(bytes) : "memory");
+}
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT>
 __device__ inline void waitForCopies() {
@@ -229,6 +233,11 @@ __device__ inline void loadTransposed(unsigned (&r)[4], const void* row) { loadT
 __device__ inline float powerOf2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline float logarithm2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

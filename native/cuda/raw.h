@@ -35,6 +35,19 @@ struct AttentionArgs {
   bool ofStep;  // everything but q, k and v was written before the first kernel of the step began
   int64_t mostChunks;  // attentionChunks of the table's width
   float* partial;  // room for attentionPartials numbers
+  // Of a cache in 8 bits, else null: [blocks, groups, kCacheBlock]. Keys and values are int8 then, and a number is its code times the
+  // scale of its token and kv head (attention/eight_bit_head.cuh).
+  float *keyScales, *valueScales;
+};
+
+/** New tokens' keys or values, which go to a cache in 8 bits. */
+struct CacheWriteArgs {
+  const void* rows;  // [count, groups·size]
+  int64_t rowStride;  // from row to row
+  const int64_t* places;  // [count]: a block's number · kCacheBlock + the position within it
+  int8_t* codes;
+  float* scales;
+  int64_t count, groups, size;
 };
 
 /** Tokens of prompts, each a row; those of one prompt are neighbours. */
@@ -98,6 +111,7 @@ int64_t attentionPartials(const AttentionArgs& args);
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 /** Returns false, and does nothing, for a device, dtype or head size that it does not support. */
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
+void launchCacheWrite(Kind kind, const CacheWriteArgs& args, cudaStream_t stream);
 bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 /** `outputs`: as in ProductArgs. */

@@ -1,9 +1,10 @@
 // Attention of a decoding step in one kernel: norm and rotation of q and k, writing k and v to the cache, attention over the cache.
-// The formulas are in ops/decode/fused.cc and ops/decode/attention.cc. This kernel takes every dtype and head size; bf16 and f16
-// heads of the usual sizes have a faster one (tensor_cores.cu).
+// The formulas are in ops/decode/fused.cc and ops/decode/attention.cc. This kernel takes every dtype and head size, and caches in 8 bits
+// (eight_bit_head.cuh); bf16 and f16 heads of the usual sizes have a faster one (tensor_cores.cu).
 //
 // One block per row and query head. Eight lanes share a key: each holds E = size/8 of its dimensions. 32 such teams go through the
 // keys in parallel, each with a running maximum and sum (online softmax); their results are combined at the end.
+#include "cuda/attention/eight_bit_head.cuh"
 #include "cuda/head.cuh"
 
 namespace attune {
@@ -11,9 +12,11 @@ namespace {
 
 constexpr int kTeam = 8, kTeams = 32, kThreads = kTeam * kTeams;
 
-template <typename T, int E>
+/** C: of which type the cache's numbers are, T or int8_t. */
+template <typename T, typename C, int E>
 __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   constexpr int D = E * kTeam;
+  constexpr bool kHasScales = std::is_same_v<C, int8_t>;
   __shared__ float scratch[3][D], query[D], peaks[kTeams], totals[kTeams], sums[kTeams][D];
   const int64_t row = blockIdx.x, head = blockIdx.y, group = head / (a.heads / a.groups), stride = a.groups * D;
   const int team = threadIdx.x / kTeam, lane = threadIdx.x % kTeam, warp = threadIdx.x / 32;
@@ -23,8 +26,18 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   const int position = static_cast<int>(a.positions[row]);
   const int64_t angles = a.ofStep ? position : row;
   const int32_t* table = tableOf(a, row);
-  const int64_t newest = place(table, position) * stride;
-  T *keys = static_cast<T*>(a.keys) + group * D, *values = static_cast<T*>(a.values) + group * D;
+  C *keys = static_cast<C*>(a.keys) + group * D, *values = static_cast<C*>(a.values) + group * D;
+  const auto scaleAt = [&](int64_t at) { return scalePlace(at, static_cast<unsigned>(a.groups), static_cast<unsigned>(group)); };
+  const auto write = [&](const Head<T, D>& head, C* cache, float* scales) {  // the heads of a group all write the same values
+    const int64_t newest = place(table, position);
+    if constexpr (kHasScales) {
+      const float scale = scaleOf(head.values);
+      head.store([&](int d, float x) { cache[newest * stride + d] = codeOf(x, scale); });
+      if (threadIdx.x % 32 == 0) scales[scaleAt(newest)] = scale;
+    } else {
+      head.store([&](int d, float x) { cache[newest * stride + d] = narrow<T>(x); });
+    }
+  };
   if (warp == 0) {
     Head<T, D> q(a, angles, a.qWeight, true);
     q.prepare(static_cast<const T*>(a.q) + row * a.qStride + head * D, scratch[0]);
@@ -32,11 +45,11 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   } else if (warp == 1) {
     Head<T, D> k(a, angles, a.kWeight, true);
     k.prepare(static_cast<const T*>(a.k) + row * a.kvStride + group * D, scratch[1]);
-    k.store([&](int d, float x) { keys[newest + d] = narrow<T>(x); });  // the heads of a group all write the same values
+    write(k, keys, a.keyScales);
   } else if (warp == 2) {
     Head<T, D> v(a, angles, nullptr, false);
     v.prepare(static_cast<const T*>(a.v) + row * a.kvStride + group * D, scratch[2]);
-    v.store([&](int d, float x) { values[newest + d] = narrow<T>(x); });
+    write(v, values, a.valueScales);
   }
   __syncthreads();
 
@@ -48,21 +61,23 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   for (int start = first; start <= position; start += kTeams) {
     const int t = start + team;
     const bool inside = t <= position;
-    Run<T, E> key, value;
-    const int64_t at = place(table, inside ? t : position) * stride + lane * E;
+    Run<C, E> key, value;
+    const int64_t where = place(table, inside ? t : position), at = where * stride + lane * E;
     key.load(keys + at);
     value.load(values + at);
+    const float ofKey = kHasScales ? a.keyScales[scaleAt(where)] : 1.0f, ofValue = kHasScales ? a.valueScales[scaleAt(where)] : 1.0f;
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < E; i++) dot += q[i] * key[i];
 #pragma unroll
     for (int offset = kTeam / 2; offset > 0; offset /= 2) dot += __shfl_xor_sync(0xFFFFFFFF, dot, offset, kTeam);
+    if (kHasScales) dot *= ofKey;
     const float score = inside ? dot + (bias == nullptr ? 0.0f : bias[t]) : peak;
     const float higher = fmaxf(peak, score), fade = inside ? __expf(peak - higher) : 1.0f, weight = inside ? __expf(score - higher) : 0.0f;
     peak = higher;
     total = total * fade + weight;
 #pragma unroll
-    for (int i = 0; i < E; i++) sum[i] = sum[i] * fade + weight * value[i];
+    for (int i = 0; i < E; i++) sum[i] = sum[i] * fade + (kHasScales ? weight * ofValue : weight) * value[i];
   }
 
   if (lane == 0) peaks[team] = peak, totals[team] = total;
@@ -82,18 +97,18 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   }
 }
 
-template <typename T>
+template <typename T, typename C>
 void attend(const AttentionArgs& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
   const auto launch = [&](auto kernel) { launchInRow(kernel, grid, kThreads, 1, stream, a); };
   switch (a.size) {
-    case 32: return launch(attentionKernel<T, 4>);
-    case 48: return launch(attentionKernel<T, 6>);
-    case 64: return launch(attentionKernel<T, 8>);
-    case 80: return launch(attentionKernel<T, 10>);
-    case 96: return launch(attentionKernel<T, 12>);
-    case 128: return launch(attentionKernel<T, 16>);
-    case 256: return launch(attentionKernel<T, 32>);
+    case 32: return launch(attentionKernel<T, C, 4>);
+    case 48: return launch(attentionKernel<T, C, 6>);
+    case 64: return launch(attentionKernel<T, C, 8>);
+    case 80: return launch(attentionKernel<T, C, 10>);
+    case 96: return launch(attentionKernel<T, C, 12>);
+    case 128: return launch(attentionKernel<T, C, 16>);
+    case 256: return launch(attentionKernel<T, C, 32>);
     default: return;
   }
 }
@@ -108,7 +123,7 @@ bool attentionFits(int64_t size) {
 
 void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream) {
   if (args.rows == 0 || launchAttentionMma(kind, args, stream)) return;
-  ATTUNE_BY_KIND(kind, (attend<T>(args, stream)))
+  ATTUNE_BY_KIND(kind, (args.keyScales != nullptr ? attend<T, int8_t>(args, stream) : attend<T, T>(args, stream)))
 }
 
 }  // namespace attune

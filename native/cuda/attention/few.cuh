@@ -9,14 +9,15 @@ namespace attune {
 namespace {
 
 /** What a block of a cluster holds, for `heads` of a pair at most. WARPS of the whole cluster go through tiles. */
-template <typename T, int D, int WARPS, int CLUSTER, int STAGES>
+template <typename Cache, int WARPS, int CLUSTER, int STAGES>
 struct FewShared {
-  static constexpr int kOwn = WARPS / CLUSTER, kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
-  static constexpr int kQuery = QueryRow<D>::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
+  using Query = typename Cache::Query;
+  static constexpr int D = Cache::kSize, kOwn = WARPS / CLUSTER, kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
+  static constexpr int kQuery = Cache::Queries::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
   static_assert(kPart % 8 == 0);
-  T* ring;  // [kOwn, STAGES, keys and values, kTile, D]
-  T* queries;  // [heads, kQuery]
-  T* newest;  // [k and v, D]: of the new token
+  char* ring;  // [kOwn, STAGES]: tiles
+  Query* queries;  // [heads, kQuery]
+  char* newest;  // k and v of the new token
   float *sums, *scratch;  // [WARPS, heads, kSum], [kWarps, D]
   float2* marks;  // [WARPS, heads]: peak and total
   uint64_t* arrived;  // counts the bytes of `sums` and `marks` that the cluster's warps have stored
@@ -24,14 +25,14 @@ struct FewShared {
   /** What `arrived` counts. */
   static __device__ int bytesOfSums(int heads) { return WARPS * heads * static_cast<int>(kPart * sizeof(float) + sizeof(float2)); }
   static int bytes(int heads) {
-    return static_cast<int>(sizeof(T)) * (kOwn * STAGES * 2 * kTile * D + heads * kQuery + 2 * D) +
+    return kOwn * STAGES * Cache::kBytesOfTile + static_cast<int>(sizeof(Query)) * heads * kQuery + Cache::kBytesOfNewest +
            static_cast<int>(sizeof(float)) * (WARPS * heads * (kSum + 2) + kWarps * D) + static_cast<int>(sizeof(uint64_t));
   }
   __device__ FewShared(char* base, int heads) {
-    ring = reinterpret_cast<T*>(base);
-    queries = ring + kOwn * STAGES * 2 * kTile * D;
-    newest = queries + heads * kQuery;
-    sums = reinterpret_cast<float*>(newest + 2 * D);
+    ring = base;
+    queries = reinterpret_cast<Query*>(ring + kOwn * STAGES * Cache::kBytesOfTile);
+    newest = reinterpret_cast<char*>(queries + heads * kQuery);
+    sums = reinterpret_cast<float*>(newest + Cache::kBytesOfNewest);
     scratch = sums + WARPS * heads * kSum;
     marks = reinterpret_cast<float2*>(scratch + kWarps * D);
     arrived = reinterpret_cast<uint64_t*>(marks + WARPS * heads);
@@ -39,13 +40,14 @@ struct FewShared {
 };
 
 // With GENTLE a warp asks for a tile when the one before is there. Otherwise the keys of all rows would be under way when the product
-// before this kernel asks for its x, which would come after them.
-template <typename T, int D, int WARPS, int CLUSTER, int STAGES, bool GENTLE>
-__global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::kWarps, CLUSTER == 1 ? 2 : 4)
+// before this kernel asks for its x, which would come after them. Small tiles are asked for kTogether at a time.
+template <typename Cache, int WARPS, int CLUSTER, int STAGES, bool GENTLE>
+__global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>::kWarps, CLUSTER == 1 ? 2 : 4)
     attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  using Shared = FewShared<T, D, WARPS, CLUSTER, STAGES>;
-  constexpr int kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps, kNumbers = Tile<D>::kNumbers;
+  using T = typename Cache::Model;
+  using Shared = FewShared<Cache, WARPS, CLUSTER, STAGES>;
+  constexpr int D = Cache::kSize, kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps;
   constexpr float kLog2 = 1.44269504f;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -66,21 +68,17 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
   const int block = lane < a.tableWidth ? tableOf(a, row)[lane] : 0;  // each lane holds one: a table of one chunk has no more
   const auto blockOf = [&](int at) { return static_cast<int64_t>(__shfl_sync(0xFFFFFFFF, block, at / kCacheBlock)); };
   const int firstKey = window > 0 ? max(0, position - window + 1) : 0, first = firstKey / kTile, last = position / kTile;
-  T* const ring = shared.ring + warp * STAGES * 2 * kNumbers;
-  const auto placeOf = [&](int at) { return ((blockOf(at) * kCacheBlock + at % kCacheBlock) * groups + group) * D; };
+  char* const ring = shared.ring + warp * STAGES * Cache::kBytesOfTile;
+  const auto placeOf = [&](int at) { return blockOf(at) * kCacheBlock + at % kCacheBlock; };
   const auto ask = [&](int tile, int stage) {
-    if (tile <= last) {
-      const int64_t from = placeOf(tile * kTile);
-      copyTile<T, D>(ring + stage * 2 * kNumbers, static_cast<const T*>(a.keys) + from, static_cast<const T*>(a.values) + from, groups * D,
-                     position - tile * kTile);
-    }
+    if (tile <= last) Cache::copy(ring + stage * Cache::kBytesOfTile, a, placeOf(tile * kTile), group, position - tile * kTile);
     commitCopies();
   };
   const int ofCluster = rank * kOwn + warp;  // the warp that this one is in rows.cuh: tiles begin, begin + WARPS …
   const int begin = warp < kOwn ? first + ofCluster : last + 1;
 #pragma unroll
   for (int i = 0; i < STAGES; i++) {
-    if (GENTLE && i > 0) waitForCopies<0>();
+    if (GENTLE && i > 0 && i % Cache::kTogether == 0) waitForCopies<0>();
     ask(begin + i * WARPS, i);
   }
   letNextBegin();
@@ -94,14 +92,10 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
   const auto prepare = [&](Head<T, D>& of, int which) {
     if (which < heads) {
       of.prepare(static_cast<const T*>(a.q) + row * a.qStride + (head + which) * D, shared.scratch + warp * D);
-      of.store([&](int d, float x) { shared.queries[which * Shared::kQuery + QueryRow<D>::at(d)] = narrow<T>(x); });
+      of.store([&](int d, float x) { shared.queries[which * Shared::kQuery + Cache::Queries::at(d)] = Cache::query(x); });
     } else {
       of.prepare(static_cast<const T*>(which == heads ? a.k : a.v) + row * a.kvStride + group * D, shared.scratch + warp * D);
-      T* cache = static_cast<T*>(which == heads ? a.keys : a.values) + newest;
-      of.store([&](int d, float x) {
-        shared.newest[(which - heads) * D + d] = narrow<T>(x);
-        if (part == 0) cache[d] = narrow<T>(x);
-      });
+      Cache::write(a, newest, group, which - heads, of, shared.newest, part == 0);
     }
   };
   Head<T, D> ownHead = headAt(warp);
@@ -116,17 +110,17 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
 
   // —— this warp's tiles ——
   if (warp < kOwn) {
-    const T* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * QueryRow<D>::kQuarter;
+    const auto* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
     const float scale = a.scale * kLog2;
-    RunningAttention<T, D> running;
+    typename Cache::Running running;
     int stage = 0;
 #pragma unroll 1
     for (int now = begin; now <= last; now += WARPS) {
-      T* const own = ring + stage * 2 * kNumbers;
+      char* const own = ring + stage * Cache::kBytesOfTile;
       waitForCopies<STAGES - 1>();
       __syncwarp();
       if (now == last) {
-        putIntoTile<T, D>(own, position % kTile, shared.newest);
+        Cache::put(own, position % kTile, shared.newest);
         __syncwarp();
       }
       running.add(own, queries, scale, [&](float(&score)[4]) {
@@ -143,6 +137,7 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
 
     // —— to the blocks of the cluster: each joins some dimensions ——
     running.finish();
+    if (position == 0 && begin == 0) Cache::finishAlone(running, shared.newest);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       const int which = 2 * t + j, place = ofCluster * most + which;
@@ -151,17 +146,11 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
       if constexpr (CLUSTER == 1) {
         if (g == 0) shared.marks[place] = mark;
         running.store(j, shared.sums + place * Shared::kSum);
-        continue;
-      }
+      } else {
+        if (g == 0)
 #pragma unroll
-      for (int to = 0; to < CLUSTER; to++) {
-        const unsigned arrived = addressOf(shared.arrived, to), sums = addressOf(shared.sums + place * Shared::kSum + g, to);
-        if (g == 0) storeAsync(addressOf(shared.marks + place, to), mark, arrived);
-#pragma unroll
-        for (int d = 0; d < kPart; d += 8) {
-          const int dimensions = (to * kPart + d) / 8;  // 8 of them, one for each g
-          storeAsync(sums + d * static_cast<int>(sizeof(float)), running.out[dimensions / 2][j + dimensions % 2 * 2], arrived);
-        }
+          for (int to = 0; to < CLUSTER; to++) storeAsync(addressOf(shared.marks + place, to), mark, addressOf(shared.arrived, to));
+        running.template send<kPart>(j, shared.sums + place * Shared::kSum, shared.arrived);
       }
     }
   }
@@ -178,19 +167,18 @@ __global__ void __launch_bounds__(32 * FewShared<T, D, WARPS, CLUSTER, STAGES>::
 #endif
 }
 
-/** RING: KB of keys and values that a block has room for. False, and nothing done, where it is too large for the device. */
-template <typename T, int D, int WARPS, int CLUSTER, int RING, bool GENTLE>
+/** RING: KB of keys and values that a block has room for, beside their scales. False, and nothing done, where it is too large for the device. */
+template <typename Cache, int WARPS, int CLUSTER, int RING, bool GENTLE>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
-  constexpr int kMostTiles = (1 << loneOf(D)) / WARPS,
-                kFit = (RING << 10) / (WARPS / CLUSTER * 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)));
+  constexpr int kMostTiles = (1 << loneOf(Cache::kSize)) / WARPS, kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
   constexpr int kStages = kFit < kMostTiles ? kFit : kMostTiles;
-  using Shared = FewShared<T, D, WARPS, CLUSTER, kStages>;
+  using Shared = FewShared<Cache, WARPS, CLUSTER, kStages>;
   const int share = static_cast<int>(a.heads / a.groups), heads = std::min(share, kMostHeads), parts = (share + heads - 1) / heads;
   const int bytes = Shared::bytes(heads);
   if (bytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
   const dim3 grid(static_cast<unsigned>(a.rows * a.groups * parts * CLUSTER));
-  launchWithMemory<kAnyShared>(attentionFewKernel<T, D, WARPS, CLUSTER, kStages, GENTLE>, grid, 32 * Shared::kWarps, CLUSTER, bytes, stream,
-                               a, heads, parts);
+  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, WARPS, CLUSTER, kStages, GENTLE>, grid, 32 * Shared::kWarps, CLUSTER, bytes,
+                               stream, a, heads, parts);
   return true;
 }
 

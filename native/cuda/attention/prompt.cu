@@ -8,17 +8,19 @@
 //   combine   puts the parts of the keys together.
 #include <algorithm>
 
-#include "cuda/attention/tile.cuh"
-#include "cuda/head.cuh"
+#include "cuda/attention/eight_bit_tile.cuh"
 
 namespace attune {
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kColumns = 8, kFewWarps = 4;
 
-template <typename T, int D>
+template <typename Cache>
 __global__ void __launch_bounds__(32 * kFewWarps) prepareKernel(PromptAttentionArgs p) {
-  __shared__ float scratch[kFewWarps][D];
+  using T = typename Cache::Model;
+  constexpr int D = Cache::kSize;
+  static_assert(Cache::kBytesOfNewest <= D * sizeof(float));
+  __shared__ __align__(16) float scratch[kFewWarps][D];
   const AttentionArgs& a = p.rows;
   const int warp = threadIdx.x / 32, which = static_cast<int>(blockIdx.y) * kFewWarps + warp;
   const int heads = static_cast<int>(a.heads), groups = static_cast<int>(a.groups);
@@ -31,31 +33,36 @@ __global__ void __launch_bounds__(32 * kFewWarps) prepareKernel(PromptAttentionA
   Head<T, D> one(a, row, isQ ? a.qWeight : isK ? a.kWeight : nullptr, isQ || isK);
   const T* from = isQ ? static_cast<const T*>(a.q) + row * a.qStride : static_cast<const T*>(isK ? a.k : a.v) + row * a.kvStride;
   one.prepare(from + head * D, scratch[warp]);
-  T* to = isQ ? static_cast<T*>(p.queries) + (row * heads + head) * D
-              : static_cast<T*>(isK ? a.keys : a.values) + (place(a, row, static_cast<int>(a.positions[row])) * groups + head) * D;
-  one.store([&](int d, float x) { to[d] = narrow<T>(x); });
+  if (isQ) {
+    T* const to = static_cast<T*>(p.queries) + (row * heads + head) * D;
+    one.store([&](int d, float x) { to[d] = narrow<T>(x); });
+    return;
+  }
+  __syncwarp();  // all lanes have read what `prepare` left
+  Cache::write(a, place(a, row, static_cast<int>(a.positions[row])), head, isK ? 0 : 1, one, reinterpret_cast<char*>(scratch[warp]), true);
 }
 
 /** 2^(x − peak), 0 where nothing was seen yet. */
 __device__ inline float faded(float x, float peak) { return powerOf2(x - (peak == -INFINITY ? 0.0f : peak)); }
 
 /** A block's dynamic shared memory: a tile of keys and values per warp, and in the end the warps' results in the same place. */
-template <typename T, int D>
+template <typename Cache>
 struct AttendShared {
-  static constexpr int kTileOfWarp = 2 * Tile<D>::kNumbers, kSum = D + 4;
-  static constexpr size_t kBytes = std::max(sizeof(T) * kWarps * kTileOfWarp, sizeof(float) * kWarps * kColumns * kSum);
+  static constexpr int kSum = Cache::kSize + 4;
+  static constexpr size_t kBytes = std::max(size_t{kWarps * Cache::kBytesOfTile}, sizeof(float) * kWarps * kColumns * kSum);
 };
 
 /** A block takes `H` query heads of 8 / H rows. */
-template <typename T, int D, int H>
+template <typename Cache, int H>
 __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs p) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  constexpr int kRows = kColumns / H, kSum = AttendShared<T, D>::kSum;
+  using T = typename Cache::Model;
+  constexpr int D = Cache::kSize, kRows = kColumns / H, kSum = AttendShared<Cache>::kSum;
   extern __shared__ __align__(128) char dynamicShared[];
-  __shared__ __align__(16) T queries[kColumns][QueryRow<D>::kNumbers];
+  __shared__ __align__(16) typename Cache::Query queries[kColumns][Cache::Queries::kNumbers];
   __shared__ float peaks[kWarps][kColumns], totals[kWarps][kColumns];
   const AttentionArgs& a = p.rows;
-  const int64_t stride = a.groups * D, firstRow = static_cast<int64_t>(blockIdx.x) * kRows;
+  const int64_t firstRow = static_cast<int64_t>(blockIdx.x) * kRows;
   const int rows = a.rows - firstRow < kRows ? static_cast<int>(a.rows - firstRow) : kRows;
   const int share = static_cast<int>(a.heads / a.groups), parts = (share + H - 1) / H;
   const int group = static_cast<int>(blockIdx.y) / parts, part = static_cast<int>(blockIdx.y) % parts;
@@ -66,13 +73,14 @@ __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs 
   for (int i = threadIdx.x; i < kColumns * D; i += kThreads) {
     const int column = i / D, row = column / H, head = column % H;
     const int64_t place = ((firstRow + row) * a.heads + firstHead + head) * D + i % D;
-    queries[column][QueryRow<D>::at(i % D)] = row < rows && head < heads ? static_cast<const T*>(p.queries)[place] : narrow<T>(0.0f);
+    const bool isThere = row < rows && head < heads;
+    queries[column][Cache::Queries::at(i % D)] = Cache::query(isThere ? wide(static_cast<const T*>(p.queries)[place]) : 0.0f);
   }
   __syncthreads();
 
-  T* const own = reinterpret_cast<T*>(dynamicShared) + warp * AttendShared<T, D>::kTileOfWarp;
+  char* const own = dynamicShared + warp * Cache::kBytesOfTile;
   const float scale = a.scale * 1.44269504f;  // to base 2
-  RunningAttention<T, D> running;
+  typename Cache::Running running;
 
   // Rows of one slot together; a block that two prompts share goes through the keys of both.
   for (int from = 0, to = 0; from < rows; from = to) {
@@ -94,11 +102,10 @@ __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs 
     const int each = (latest + 1 - firstKey + turns - 1) / turns * kTile * kWarps;
     const int begin = firstKey + static_cast<int>(blockIdx.z) * each, end = min(latest + 1, begin + each);
     const int32_t* table = tableOf(a, firstRow + from);
-    const T *keys = static_cast<const T*>(a.keys) + group * D, *values = static_cast<const T*>(a.values) + group * D;
     const auto tileAt = [&](int start) { return start < end ? place(table, start) : 0; };  // a tile lies within a block of the cache
     int tile = tileAt(begin + warp * kTile);  // where the next tile lies: known before its keys are asked for
     const auto ask = [&](int start) {
-      copyTile<T, D>(own, keys + tile * stride, values + tile * stride, stride, end - start);
+      Cache::copy(own, a, tile, group, end - start);
       commitCopies();
       tile = tileAt(start + kTile * kWarps);
     };
@@ -106,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs 
     for (int start = begin + warp * kTile; start < end; start += kTile * kWarps) {
       waitForCopies<0>();
       __syncwarp();
-      running.add(own, &queries[g][t * QueryRow<D>::kQuarter], scale, [&](float(&score)[4]) {
+      running.add(own, &queries[g][t * Cache::Queries::kQuarter], scale, [&](float(&score)[4]) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
           const int key = start + g + j / 2 * 8, position = last[j % 2];
@@ -164,7 +171,7 @@ __global__ void __launch_bounds__(32 * kFewWarps) combineKernel(PromptAttentionA
   }
 }
 
-template <typename T, int D>
+template <typename Cache>
 void attend(const PromptAttentionArgs& p, cudaStream_t stream) {
   const AttentionArgs& a = p.rows;
   const auto blocks = [](int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); };
@@ -172,27 +179,35 @@ void attend(const PromptAttentionArgs& p, cudaStream_t stream) {
   const auto launch = [&](auto kernel, int64_t most) {
     const dim3 grid(blocks(a.rows, kColumns / most), static_cast<unsigned>(a.groups) * blocks(share, most),
                     static_cast<unsigned>(p.splits));
-    launchWithMemory(kernel, grid, kThreads, 1, AttendShared<T, D>::kBytes, stream, p);
+    launchWithMemory(kernel, grid, kThreads, 1, AttendShared<Cache>::kBytes, stream, p);
   };
   const dim3 heads(static_cast<unsigned>(a.rows), blocks(a.heads + 2 * a.groups, kFewWarps));
-  launchInRow(prepareKernel<T, D>, heads, 32 * kFewWarps, 1, stream, p);
+  launchInRow(prepareKernel<Cache>, heads, 32 * kFewWarps, 1, stream, p);
   if (share == 1)
-    launch(attendKernel<T, D, 1>, 1);
+    launch(attendKernel<Cache, 1>, 1);
   else if (share == 2)
-    launch(attendKernel<T, D, 2>, 2);
+    launch(attendKernel<Cache, 2>, 2);
   else if (share <= 4)
-    launch(attendKernel<T, D, 4>, 4);
+    launch(attendKernel<Cache, 4>, 4);
   else
-    launch(attendKernel<T, D, 8>, 8);
-  launchInRow(combineKernel<T, D>, dim3(blocks(a.rows * a.heads, kFewWarps)), 32 * kFewWarps, 1, stream, p);
+    launch(attendKernel<Cache, 8>, 8);
+  launchInRow(combineKernel<typename Cache::Model, Cache::kSize>, dim3(blocks(a.rows * a.heads, kFewWarps)), 32 * kFewWarps, 1, stream, p);
+}
+
+template <template <typename, int> class Cache, typename T>
+void attendBySize(const PromptAttentionArgs& args, cudaStream_t stream) {
+  if (args.rows.size == 64)
+    attend<Cache<T, 64>>(args, stream);
+  else
+    attend<Cache<T, 128>>(args, stream);
 }
 
 template <typename T>
-void attendBySize(const PromptAttentionArgs& args, cudaStream_t stream) {
-  if (args.rows.size == 64)
-    attend<T, 64>(args, stream);
+void attendByCache(const PromptAttentionArgs& args, cudaStream_t stream) {
+  if (args.rows.keyScales != nullptr)
+    attendBySize<EightBitCache, T>(args, stream);
   else
-    attend<T, 128>(args, stream);
+    attendBySize<PlainCache, T>(args, stream);
 }
 
 }  // namespace
@@ -202,9 +217,9 @@ bool promptAttentionFits(Kind kind, int64_t size) { return kind != Kind::Float32
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream) {
   if (args.rows.rows == 0) return;
   if (kind == Kind::BFloat16)
-    attendBySize<__nv_bfloat16>(args, stream);
+    attendByCache<__nv_bfloat16>(args, stream);
   else
-    attendBySize<__half>(args, stream);
+    attendByCache<__half>(args, stream);
 }
 
 }  // namespace attune

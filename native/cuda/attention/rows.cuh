@@ -27,51 +27,58 @@ constexpr int kCounters = 1 << 18;
 __device__ unsigned arrived[kCounters];  // of a row, pair and helper: chunks that are written
 
 /** What a block holds; `heads` of a pair at most. What belongs to an item is there twice: items take turns. */
-template <typename T, int D, int WARPS, int HELPERS, int STAGES>
+template <typename Cache, int WARPS, int HELPERS, int STAGES>
 struct RowsShared {
-  static constexpr int kQuery = QueryRow<D>::kNumbers, kSum = D + 4;
-  T* ring;  // [WARPS, STAGES, keys and values, kTile, D]
-  T* queries;  // [2, heads, kQuery]
-  T* newest;  // [2, k and v, D]: of the new token
+  using Query = typename Cache::Query;
+  static constexpr int D = Cache::kSize, kQuery = Cache::Queries::kNumbers, kSum = D + 4;
+  char* ring;  // [WARPS, STAGES]: tiles
+  Query* queries;  // [2, heads, kQuery]
+  char* newest;  // [2]: k and v of the new token
   float *sums, *scratch;  // [2, WARPS, heads, kSum], [2, HELPERS, D]
   float2* marks;  // [2, WARPS, heads]: peak and total
   int* rows;  // what the dealing holds
   int heads;
 
   static int bytes(int heads, int rows, int bytesOfRow) {
-    return static_cast<int>(sizeof(T)) * (WARPS * STAGES * 2 * kTile * D + 2 * heads * kQuery + 4 * D) +
+    return WARPS * STAGES * Cache::kBytesOfTile + static_cast<int>(sizeof(Query)) * 2 * heads * kQuery + 2 * Cache::kBytesOfNewest +
            static_cast<int>(sizeof(float)) * (2 * WARPS * heads * (kSum + 2) + 2 * HELPERS * D) + rows * bytesOfRow;
   }
   __device__ RowsShared(char* base, int heads) : heads(heads) {
-    ring = reinterpret_cast<T*>(base);
-    queries = ring + WARPS * STAGES * 2 * kTile * D;
-    newest = queries + 2 * heads * kQuery;
-    sums = reinterpret_cast<float*>(newest + 4 * D);
+    ring = base;
+    queries = reinterpret_cast<Query*>(ring + WARPS * STAGES * Cache::kBytesOfTile);
+    newest = reinterpret_cast<char*>(queries + 2 * heads * kQuery);
+    sums = reinterpret_cast<float*>(newest + 2 * Cache::kBytesOfNewest);
     scratch = sums + 2 * WARPS * heads * kSum;
     marks = reinterpret_cast<float2*>(scratch + 2 * HELPERS * D);
     rows = reinterpret_cast<int*>(marks + 2 * WARPS * heads);
   }
-  __device__ T* queriesOf(int turn) const { return queries + turn * heads * kQuery; }
-  __device__ T* newestOf(int turn) const { return newest + turn * 2 * D; }
+  __device__ Query* queriesOf(int turn) const { return queries + turn * heads * kQuery; }
+  __device__ char* newestOf(int turn) const { return newest + turn * Cache::kBytesOfNewest; }
   __device__ float* sumsOf(int turn) const { return sums + turn * WARPS * heads * kSum; }
   __device__ float2* marksOf(int turn) const { return marks + turn * WARPS * heads; }
 };
 
 /** Of the rows at position 0, a helper at a time: k and v go to the cache, and v is the result. */
-template <typename T, int D, int HELPERS>
+template <typename Cache, int HELPERS>
 __device__ void attendAlone(const AttentionArgs& a, const int* positions, const int* tables, int helper, float* scratch) {
+  using T = typename Cache::Model;
+  constexpr int D = Cache::kSize;
+  static_assert(Cache::kBytesOfNewest <= D * sizeof(float));
+  char* const newest = reinterpret_cast<char*>(scratch);
   const int rows = static_cast<int>(a.rows), groups = static_cast<int>(a.groups), share = static_cast<int>(a.heads) / groups;
   for (int i = blockIdx.x * HELPERS + helper; i < rows * groups; i += gridDim.x * HELPERS) {
     const int row = i / groups, group = i % groups;
     if (positions[row] != 0) continue;
-    const int64_t to = (static_cast<int64_t>(a.tables[tables[row]]) * kCacheBlock * groups + group) * D;
+    const int64_t place = static_cast<int64_t>(a.tables[tables[row]]) * kCacheBlock;
     Head<T, D> k(a, a.ofStep ? 0 : row, a.kWeight, true), v(a, 0, nullptr, false);
     k.prepare(static_cast<const T*>(a.k) + row * a.kvStride + group * D, scratch);
     v.load(static_cast<const T*>(a.v) + row * a.kvStride + group * D);
-    k.store([&](int d, float x) { static_cast<T*>(a.keys)[to + d] = narrow<T>(x); });
-    v.store([&](int d, float x) { static_cast<T*>(a.values)[to + d] = narrow<T>(x); });
+    __syncwarp();  // all lanes have read what `prepare` and the row before left
+    Cache::write(a, place, group, 0, k, newest, true);
+    Cache::write(a, place, group, 1, v, newest, true);
+    __syncwarp();
     for (int head = group * share; head < (group + 1) * share; head++)
-      v.store([&](int d, float x) { static_cast<T*>(a.out)[(row * a.heads + head) * D + d] = narrow<T>(x); });
+      v.store([&](int d, float) { static_cast<T*>(a.out)[(row * a.heads + head) * D + d] = narrow<T>(Cache::valueAlone(newest, d)); });
   }
 }
 
@@ -92,17 +99,17 @@ struct RowsTurns {
 };
 
 /** The tiles of all items of a block, by each of its first WARPS warps. */
-template <typename T, int D, int WARPS, int STAGES, typename Shared, typename Turns>
+template <typename Cache, int WARPS, int STAGES, typename Shared, typename Turns>
 __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Turns& turns) {
-  constexpr int kTilesOfBlock = kCacheBlock / kTile, kNumbers = Tile<D>::kNumbers;
+  constexpr int kTilesOfBlock = kCacheBlock / kTile;
   constexpr float kLog2 = 1.44269504f;
   const auto& items = turns.items;
   const int *positions = items.positions, *tables = items.tables;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const int groups = static_cast<int>(a.groups), window = static_cast<int>(a.window);
+  const int window = static_cast<int>(a.window);
 
   // —— the ring ——
-  T* const ring = shared.ring + warp * STAGES * 2 * kNumbers;
+  char* const ring = shared.ring + warp * STAGES * Cache::kBytesOfTile;
   Item item = items.ofBlock(0), next = items.ofBlock(1);
   struct {
     int row, group, tile, last, block;
@@ -124,10 +131,8 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
     while (pending < STAGES && ahead.tile <= ahead.last) {
       // keys of earlier tokens; the new token's is not there yet, and what lies after it is zero
       const int offset = static_cast<unsigned>(ahead.tile) % kTilesOfBlock * kTile;
-      const int64_t from = ((static_cast<int64_t>(ahead.block) * kCacheBlock + offset) * groups + ahead.group) * D;
-      const T *keys = static_cast<const T*>(a.keys) + from, *values = static_cast<const T*>(a.values) + from;
-      const int count = positions[ahead.row] - ahead.tile * kTile;
-      copyTile<T, D>(ring + asked * 2 * kNumbers, keys, values, groups * D, count);
+      Cache::copy(ring + asked * Cache::kBytesOfTile, a, static_cast<int64_t>(ahead.block) * kCacheBlock + offset, ahead.group,
+                  positions[ahead.row] - ahead.tile * kTile);
       commitCopies();
       pending++;
       asked = asked + 1 == STAGES ? 0 : asked + 1;
@@ -147,19 +152,19 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
     const int heads = turns.headsOf(item), head = turns.firstHead(item), position = positions[item.row];
     const int firstKey = window > 0 ? max(0, position - window + 1) : 0;
     // columns of heads that are not there are computed from the last head's numbers and not used
-    const T* queries = shared.queriesOf(turn) + min(g, heads - 1) * Shared::kQuery + t * QueryRow<D>::kQuarter;
-    RunningAttention<T, D> running;
+    const auto* queries = shared.queriesOf(turn) + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
+    typename Cache::Running running;
     const auto span = items.span(item.row);
     const int last = span.end(item.chunk);
     for (int now = span.begin(item.chunk) + warp; now <= last; now += WARPS) {
-      T* const own = ring + stage * 2 * kNumbers;
+      char* const own = ring + stage * Cache::kBytesOfTile;
       if (pending == STAGES)
         waitForCopies<STAGES - 1>();
       else
         waitForCopies<0>();
       __syncwarp();
       if (now == span.last) {
-        putIntoTile<T, D>(own, position % kTile, shared.newestOf(turn));
+        Cache::put(own, position % kTile, shared.newestOf(turn));
         __syncwarp();
       }
       running.add(own, queries, scale, [&](float(&score)[4]) {
@@ -197,8 +202,10 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
 }
 
 /** What comes before and after the tiles of every other item of a block, by a group of HELPERS warps. */
-template <typename T, int D, int WARPS, int HELPERS, typename Shared, typename Turns>
+template <typename Cache, int WARPS, int HELPERS, typename Shared, typename Turns>
 __device__ void helpWithItems(const AttentionArgs& a, const Shared& shared, const Turns& turns, int turn, int helper, int parts) {
+  using T = typename Cache::Model;
+  constexpr int D = Cache::kSize;
   const auto& items = turns.items;
   const int* positions = items.positions;
   const int lane = threadIdx.x % 32, rows = static_cast<int>(a.rows), groups = static_cast<int>(a.groups), most = shared.heads;
@@ -222,14 +229,12 @@ __device__ void helpWithItems(const AttentionArgs& a, const Shared& shared, cons
   const auto put = [&](const Item& of, int which, int block, const Head<T, D>& head) {
     const int heads = turns.headsOf(of);
     if (which < heads) {
-      T* const query = shared.queriesOf(turn) + which * Shared::kQuery;
-      head.store([&](int d, float x) { query[QueryRow<D>::at(d)] = narrow<T>(x); });
+      auto* const query = shared.queriesOf(turn) + which * Shared::kQuery;
+      head.store([&](int d, float x) { query[Cache::Queries::at(d)] = Cache::query(x); });
       return;
     }
-    T* const cache = static_cast<T*>(which == heads ? a.keys : a.values) +
-                     ((static_cast<int64_t>(block) * kCacheBlock + positions[of.row] % kCacheBlock) * groups + of.group) * D;
-    T* const newest = shared.newestOf(turn) + (which - heads) * D;
-    head.store([&](int d, float x) { newest[d] = cache[d] = narrow<T>(x); });
+    const int64_t place = static_cast<int64_t>(block) * kCacheBlock + positions[of.row] % kCacheBlock;
+    Cache::write(a, place, of.group, which - heads, head, shared.newestOf(turn), true);
   };
 
   // —— what the warps have found: a helper's share is 32 neighbouring dimensions of a head, and 32 further ones ——
@@ -320,10 +325,10 @@ __device__ void helpWithItems(const AttentionArgs& a, const Shared& shared, cons
   }
 }
 
-template <typename T, int D, int WARPS, int HELPERS, int STAGES, int CHUNK, int LONE>
+template <typename Cache, int WARPS, int HELPERS, int STAGES, int CHUNK, int LONE>
 __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  using Shared = RowsShared<T, D, WARPS, HELPERS, STAGES>;
+  using Shared = RowsShared<Cache, WARPS, HELPERS, STAGES>;
   using Items = Dealing<WARPS + 2 * HELPERS, CHUNK, LONE>;
   extern __shared__ __align__(128) char dynamicShared[];
   __shared__ unsigned counts[WARPS + 2 * HELPERS][3];
@@ -340,16 +345,16 @@ __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKe
   const RowsTurns<Items, 32 * (WARPS + HELPERS)> turns{items, most, static_cast<int>(a.heads) / groups};
   const bool isIdle = blockIdx.x >= items.items;
   if (warp < WARPS) {
-    if (!isIdle) takeTiles<T, D, WARPS, STAGES>(a, shared, turns);
+    if (!isIdle) takeTiles<Cache, WARPS, STAGES>(a, shared, turns);
     return;
   }
   const int turn = (warp - WARPS) / HELPERS, helper = (warp - WARPS) % HELPERS;
   if (!isIdle)
-    helpWithItems<T, D, WARPS, HELPERS>(a, shared, turns, turn, helper, parts);
+    helpWithItems<Cache, WARPS, HELPERS>(a, shared, turns, turn, helper, parts);
   else if (a.ofStep)
     waitForPrevious();
   if (items.lasts < static_cast<unsigned>(rows))
-    attendAlone<T, D, 2 * HELPERS>(a, items.positions, items.tables, warp - WARPS, shared.scratch + (warp - WARPS) * D);
+    attendAlone<Cache, 2 * HELPERS>(a, items.positions, items.tables, warp - WARPS, shared.scratch + (warp - WARPS) * Cache::kSize);
 #endif
 }
 
@@ -357,9 +362,10 @@ __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKe
  * Where a block is too large for the device, it takes fewer query heads at a time; false, and nothing done, where it is too large even
  * for one.
  */
-template <typename T, int D, int WARPS, int HELPERS, int STAGES, int CHUNK, int LONE>
+template <typename Cache, int WARPS, int HELPERS, int STAGES, int CHUNK, int LONE>
 bool launchAttentionRows(AttentionArgs a, cudaStream_t stream) {
-  using Shared = RowsShared<T, D, WARPS, HELPERS, STAGES>;
+  using T = typename Cache::Model;
+  using Shared = RowsShared<Cache, WARPS, HELPERS, STAGES>;
   constexpr int kBytesOfRow = Dealing<WARPS + 2 * HELPERS, CHUNK, LONE>::kBytesOfRow;
   const int share = static_cast<int>(a.heads / a.groups), room = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int64_t all = a.rows;
@@ -373,12 +379,12 @@ bool launchAttentionRows(AttentionArgs a, cudaStream_t stream) {
   for (int64_t done = 0; done < all; done += each) {
     a.rows = std::min(each, all - done);
     const dim3 grid(static_cast<unsigned>(std::min(blocks, a.rows * pairs * a.mostChunks)));
-    launchWithMemory<kAnyShared>(attentionRowsKernel<T, D, WARPS, HELPERS, STAGES, CHUNK, LONE>, grid, 32 * (WARPS + 2 * HELPERS), 1, bytes,
-                                 stream, a, heads, parts);
+    launchWithMemory<kAnyShared>(attentionRowsKernel<Cache, WARPS, HELPERS, STAGES, CHUNK, LONE>, grid, 32 * (WARPS + 2 * HELPERS), 1,
+                                 bytes, stream, a, heads, parts);
     a.q = static_cast<const T*>(a.q) + each * a.qStride;
     a.k = static_cast<const T*>(a.k) + each * a.kvStride;
     a.v = static_cast<const T*>(a.v) + each * a.kvStride;
-    a.out = static_cast<T*>(a.out) + each * a.heads * D;
+    a.out = static_cast<T*>(a.out) + each * a.heads * Cache::kSize;
     a.slots += each, a.positions += each;
     if (!a.ofStep) a.cosines += each * a.half, a.sines += each * a.half;  // 0 where there are none
   }

@@ -1,25 +1,31 @@
 // What the attention kernels on tensor cores share: tiles of sixteen keys and values in shared memory, and a warp's attention over them.
+// PlainCache is what a kernel knows of a cache in the model's dtype; eight_bit_tile.cuh has the same for a cache in 8 bits.
 #pragma once
+#include "cuda/head.cuh"
 #include "cuda/mma.cuh"
 
 namespace attune {
 
 constexpr int kTile = 16;  // keys: a tile lies within a block of the cache
 
+/** The largest power of two that is not larger. */
+constexpr int powerBelow(int x) { return x < 2 ? 1 : 2 * powerBelow(x / 2); }
+
 /**
- * Where the numbers of a tile lie. A tile is as in the cache, but 16-byte pieces of a row change places, so that the same piece of
- * eight rows lies in all banks.
+ * Where the numbers of a tile lie, of D numbers of 16 bits a row. A tile is as in the cache, but 16-byte pieces of a row change places,
+ * so that the same piece of eight rows lies in all banks.
  */
 template <int D>
 struct Tile {
   static constexpr int kPieces = D / 8, kNumbers = kTile * D;
-  static constexpr int kLines = 32 / kPieces;  // rows that a warp copies at a time
+  static constexpr int kLines = powerBelow(32 / kPieces);  // rows that a warp copies at a time
+  static constexpr int kSwaps = kPieces % 8 == 0 ? 8 : kPieces % 4 == 0 ? 4 : 2;  // pieces that change places with each other
   /** What a piece's place differs by in a row; swap(i + j) is swap(i) ^ swap(j) where kLines divides i and j is less. */
-  static __device__ int swap(int row) { return D % 64 == 0 ? row % 8 : row / 2 % 4; }
+  static __device__ int swap(int row) { return row / (8 / kSwaps) % kSwaps; }
   static __device__ int at(int row, int piece) { return row * D + (piece ^ swap(row)) * 8; }
   /** The place an even number of pieces after that of a row's first or second. */
   static __device__ int after(int place, int pieces) {
-    constexpr int kChange = D % 64 == 0 ? 7 : 3;
+    constexpr int kChange = kSwaps - 1;
     return (place ^ (pieces & kChange) * 8) + (pieces & ~kChange) * 8;
   }
 };
@@ -82,7 +88,8 @@ struct RunningAttention {
    * `change` may add to the scores or hide them: 0 and 1 are of key g and columns 2t and 2t + 1, 2 and 3 of key g + 8.
    */
   template <typename Change>
-  __device__ void add(const T* tile, const T* queries, float scale, Change change) {
+  __device__ void add(const char* own, const T* queries, float scale, Change change) {
+    const T* const tile = reinterpret_cast<const T*>(own);
     const int lane = threadIdx.x % 32;
     // the rows of the first matrices that this lane reads for the warp
     const int keyPlace = Tile<D>::at(lane % 16, lane / 16);
@@ -143,6 +150,65 @@ struct RunningAttention {
 #pragma unroll
     for (int i = 0; i < kSteps; i++) column[16 * i] = out[i][j], column[16 * i + 8] = out[i][j + 2];
   }
+
+  /** The same to the blocks of a cluster, each of which has PART dimensions of the column; barriers there count the bytes. */
+  template <int PART>
+  __device__ void send(int j, const float* column, const uint64_t* barrier) const {
+    column += threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int to = 0; to < D / PART; to++) {
+      const unsigned arrived = addressOf(barrier, to), sums = addressOf(column, to);
+#pragma unroll
+      for (int d = 0; d < PART; d += 8) {
+        const int dimensions = (to * PART + d) / 8;  // 8 of them, one for each g
+        storeAsync(sums + d * static_cast<int>(sizeof(float)), out[dimensions / 2][j + dimensions % 2 * 2], arrived);
+      }
+    }
+  }
+};
+
+/** A cache in the model's dtype, for kernels that are told by a template which cache they have. */
+template <typename T, int D>
+struct PlainCache {
+  using Model = T;
+  static constexpr int kSize = D;
+  using Query = T;  // of which type queries are in shared memory
+  using Queries = QueryRow<D>;
+  using Running = RunningAttention<T, D>;
+  static constexpr int kBytesOfNumbers = 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)), kBytesOfTile = kBytesOfNumbers;
+  static constexpr int kTogether = 1;  // tiles that are asked for at once where a kernel holds back
+  static constexpr int kBytesOfNewest = 2 * D * static_cast<int>(sizeof(T));
+
+  static __device__ T query(float x) { return narrow<T>(x); }
+
+  /** A warp asks for the first `count` keys and values of the tile at `place` (head.cuh) of the cache. */
+  static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
+    const int groups = static_cast<int>(a.groups);
+    const int64_t from = (place * groups + group) * D;
+    copyTile<T, D>(reinterpret_cast<T*>(tile), static_cast<const T*>(a.keys) + from, static_cast<const T*>(a.values) + from, groups * D,
+                   count);
+  }
+
+  /** A warp writes the new token's k (which 0) or v (1) to shared memory, and to the cache where `toCache`. */
+  static __device__ void write(const AttentionArgs& a, int64_t place, int group, int which, const Head<T, D>& head, char* newest,
+                               bool toCache) {
+    T *cache = static_cast<T*>(which == 0 ? a.keys : a.values) + (place * static_cast<int>(a.groups) + group) * D,
+      *own = reinterpret_cast<T*>(newest) + which * D;
+    head.store([&](int d, float x) {
+      own[d] = narrow<T>(x);
+      if (toCache) cache[d] = narrow<T>(x);
+    });
+  }
+
+  /** A warp puts what `write` left into a row of a tile. */
+  static __device__ void put(char* tile, int row, const char* newest) {
+    putIntoTile<T, D>(reinterpret_cast<T*>(tile), row, reinterpret_cast<const T*>(newest));
+  }
+
+  // —— of a row at position 0: its result is its value ——
+  static __device__ void finishAlone(Running&, const char*) {}
+  /** Number d of the value that `write` left. */
+  static __device__ float valueAlone(const char* newest, int d) { return wide(reinterpret_cast<const T*>(newest)[D + d]); }
 };
 
 /** What warps have found for one head: the largest score, and at one dimension the sums of weights and of weighted values. */

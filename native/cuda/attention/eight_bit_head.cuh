@@ -1,0 +1,36 @@
+// One head of a new token in 8 bits: a number is code × scale, scale = max|x| / 127 of the head. All zeros: scale 0 and codes 0. With a
+// number that is not finite the scale is NaN, so that the fault stays visible. The CPU and the composed operators compute the same.
+#pragma once
+#include <cmath>
+
+#include "cuda/numbers.cuh"
+
+namespace attune {
+
+constexpr float kMostCode = 127;
+
+/** The scale of a head whose numbers a warp's lanes hold. */
+template <int N>
+__device__ inline float scaleOf(const float (&values)[N]) {
+  float most = 0;
+  bool isFinite = true;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    most = fmaxf(most, fabsf(values[i]));
+    isFinite = isFinite && fabsf(values[i]) < INFINITY;
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, offset));
+  return __all_sync(0xFFFFFFFF, isFinite) ? __fdiv_rn(most, kMostCode) : NAN;
+}
+
+__device__ inline int8_t codeOf(float x, float scale) {
+  return scale > 0 ? static_cast<int8_t>(rintf(fminf(fmaxf(__fdiv_rn(x, scale), -kMostCode), kMostCode))) : int8_t{0};
+}
+
+/** Where the scale of a token's kv head lies; `place` as in head.cuh. */
+__device__ inline uint64_t scalePlace(uint64_t place, unsigned groups, unsigned group) {
+  return (place / kCacheBlock * groups + group) * kCacheBlock + place % kCacheBlock;
+}
+
+}  // namespace attune

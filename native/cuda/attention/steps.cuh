@@ -1,0 +1,60 @@
+// Which kernel takes the attention of a decoding step: few.cuh or rows.cuh, by the number of rows and the size of a head.
+#pragma once
+#include "cuda/attention/few.cuh"
+
+namespace attune {
+namespace {
+
+/** Of a step, without bias, and no row in several chunks. */
+bool fewFits(const AttentionArgs& a) {
+  return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.mostChunks == 1 && a.tableWidth <= 32;
+}
+
+/**
+ * By clusters of blocks, where latency counts. On an H200 a layer of Qwen3-0.6B with 384 keys took, with four and with two blocks a row
+ * and kv head: 13.8 and 13.9 µs at one row, 15.3 and 15.2 at four, 18.9 and 17.4 at eight; with one block of eight warps 14.3, 15.8 and
+ * 18.2. At 16 rows it took 23.7, and 24.5 without being gentle: with room for two tiles a warp a block fits beside those of the
+ * products before and after it.
+ */
+template <typename Cache, int WARPS>
+bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
+  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 4, 64, false>(a, stream);
+  if constexpr (Cache::kSize == 128)
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 2, 64, true>(a, stream);
+  return launchAttentionFew<Cache, WARPS, 2, 96, true>(a, stream);
+}
+
+/** STAGES: as many tiles of a cache in 16 bits. A row's bits depend on WARPS alone, and on its own position. */
+template <typename Cache, int WARPS, int STAGES>
+bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
+  constexpr int D = Cache::kSize, kStages = STAGES * Cache::kTogether, kChunk = chunkOf(D), kLone = loneOf(D), kHelpers = 4;
+  // where a multiprocessor has at most one item, its latency counts
+  const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
+  if (isFew && fewFits(a) && attendFew<Cache, WARPS>(a, stream)) return true;
+  // Two blocks fit on a multiprocessor. Up to two such turns, dealing costs more than it saves: µs of 32, 48 and 64 rows 13.3, 22.8 and
+  // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
+  const bool isTwoTurns = a.rows * a.groups <= 4 * static_cast<int64_t>(multiprocessorsOfDevice());
+  if (!isFew && isTwoTurns && fewFits(a) && launchAttentionFew<Cache, WARPS, 1, 64, false>(a, stream)) return true;
+  if (launchAttentionRows<Cache, WARPS, kHelpers, kStages, kChunk, kLone>(a, stream)) return true;
+  return launchAttentionRows<Cache, WARPS, kHelpers, kStages / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
+}
+
+/** Cache: PlainCache or EightBitCache. False, and nothing done, for other head sizes. */
+template <template <typename, int> class Cache, typename T>
+bool attendStep(const AttentionArgs& a, cudaStream_t stream) {
+  switch (a.size) {
+    case 32: return attendBy<Cache<T, 32>, 8, 8>(a, stream);
+    case 64: return attendBy<Cache<T, 64>, 8, 4>(a, stream);
+    case 96: return attendBy<Cache<T, 96>, 8, 2>(a, stream);
+    case 128: return attendBy<Cache<T, 128>, 8, 2>(a, stream);
+    case 256: return attendBy<Cache<T, 256>, 4, 2>(a, stream);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+/** launchAttentionMma for a cache in 8 bits (eight_bit.cu). */
+bool launchAttentionEightBit(Kind kind, const AttentionArgs& args, cudaStream_t stream);
+
+}  // namespace attune
