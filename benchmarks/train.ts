@@ -3,12 +3,13 @@
  * the same work elsewhere, tokens/s and CUDA's peak memory:
  *
  *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,grpo,grpo16,gap,long,long_ckpt] [--steps 4] [--no-peer]
- *                            [--shape 15m|110m|0.6b] [--dtype bfloat16]
+ *                            [--shape 15m|110m|0.6b] [--dtype bfloat16] [--cache-dtype int8]
  *
  * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py); grpo16 (16 prompts in
  * place of 2), gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
  */
 import { UserError } from '../src/errors.ts';
+import type { CacheDtype } from '../src/models/index.ts';
 import { emptyCache, threads } from '../src/tensor/index.ts';
 import { runPeer } from './peer.ts';
 import type { Reading } from './run.ts';
@@ -51,7 +52,8 @@ export async function* run(args: string[]): AsyncGenerator<Reading> {
   for (const name of names) {
     const steps = cases[name];
     if (steps === undefined) throw new Error(`no case "${name}"; there are ${Object.keys(cases).join(', ')}`);
-    const measured = await steps({ cuda, shape, steps: Number(option('steps', '4')) });
+    const cacheDtype = option('cache-dtype', 'model') as CacheDtype;
+    const measured = await steps({ cuda, shape, steps: Number(option('steps', '4')), cacheDtype });
     const rate = measured.tokens / measured.seconds;
     const reading: Reading = { name, tokensPerSecond: Math.round(rate) };
     if ('samplerGap' in measured) Object.assign(reading, grpoParts(measured as GrpoMeasured));

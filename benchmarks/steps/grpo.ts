@@ -25,14 +25,17 @@ export async function grpoSteps(
   { answer = work.cuda ? 512 : 64, lr = 1e-6 }: { answer?: number; lr?: number } = {},
 ): Promise<GrpoMeasured> {
   const promptLength = work.cuda ? 128 : 32;
-  const { shape } = work;
+  const { shape, cacheDtype = 'model' } = work;
   const device = work.cuda ? 'cuda:0' : 'cpu';
   using model = initModel(shape, { seed: 0, device });
   using frozen = initModel(shape, { seed: 0, device });
   model.decoder.requiresGrad_();
-  using sampler = new Sampler(model);
+  using sampler = new Sampler(model, { cacheDtype });
   const { config } = resolveConfig(policySchema, {
-    flags: { algorithm: 'grpo', groupSize: GROUP, batchSize: asked, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
+    flags: {
+      ...{ algorithm: 'grpo', groupSize: GROUP, batchSize: asked, gradAccum: 1, maxNewTokens: answer, topP: 0.9 },
+      cacheDtype,
+    },
   });
   const prompts = Array.from({ length: 32 * asked }, (_, index) => ({
     index,

@@ -3,6 +3,7 @@
  * next. On CUDA a step ends for the host while the device still updates or works for the next one, so all but the first are timed
  * together, between two moments at which the device has nothing to do; with them CUDA's peak.
  */
+import type { CacheDtype } from '../../src/models/index.ts';
 import { cudaMemory, resetPeakMemory, synchronize } from '../../src/tensor/index.ts';
 import { type TrainTask, trainLoop } from '../../src/trainers/loop/loop.ts';
 import type { LLAMA_15M, QWEN3_06B } from '../shapes.ts';
@@ -12,6 +13,8 @@ export interface StepWork {
   shape: typeof LLAMA_15M | typeof QWEN3_06B;
   /** Steps that count; one more comes before them. */
   steps: number;
+  /** Of the sampler, in steps that sample. */
+  cacheDtype?: CacheDtype;
 }
 
 export interface Measured {

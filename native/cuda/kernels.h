@@ -67,8 +67,7 @@ void cudaUpdate(at::TensorList masters, at::TensorList gradients, at::TensorList
 /** The sum of squares of all tensors, f64; they are of one dtype and on one device. */
 at::Tensor cudaSquares(at::TensorList tensors);
 
-/** `eightBits`: over a cache in 8 bits. */
-bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype, bool eightBits);
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype);
 /**
  * Step: of what is given here, the step's kernels so far have written qkv alone, and cos and sin are the whole tables.
  * Projection: no such assumption, and one row of cos and sin per row.
@@ -78,6 +77,10 @@ at::Tensor cudaDecodeFused(const FusedAttention& given, const CacheLayer& cache,
 at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const CacheLayer& cache,
                                const at::Tensor& tables, const at::Tensor& slots, const at::Tensor& positions, double scale, int64_t window,
                                const at::Tensor& bias);
+/** Whether the kernel that writes to a cache in 8 bits takes these rows. */
+bool cudaCacheWriteFits(const at::Tensor& rows);
+/** Writes rows [T, G, D] to codes and scales at the contiguous targets [T] (ops/decode/cache/write.cc). */
+void cudaCacheWrite(const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& targets, const at::Tensor& rows);
 struct FewRowsProduct {
   const at::Tensor &x, &weight, &bias, &norm;  // bias and norm may be undefined
   double eps;

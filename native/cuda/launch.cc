@@ -15,6 +15,8 @@ AttentionArgs attentionOver(const CacheLayer& cache, const Tensor& tables, const
   AttentionArgs args{};
   args.keys = cache.keys.data_ptr();
   args.values = cache.values.data_ptr();
+  args.keyScales = floats(cache.keyScales);
+  args.valueScales = floats(cache.valueScales);
   args.tables = tables.data_ptr<int32_t>();
   args.tableWidth = tables.size(1);
   args.groups = cache.groups();
@@ -87,8 +89,7 @@ Tensor cudaSwigluBackward(const Tensor& x, const Tensor& gradient) {
   return dx;
 }
 
-bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype, bool eightBits) {
-  if (eightBits) return false;  // no such kernel yet
+bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
   return attentionFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
@@ -135,6 +136,23 @@ Tensor cudaDecodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, co
   args.out = out.data_ptr();
   launchWithRoom(args, q, launch.stream);
   return out;
+}
+
+bool cudaCacheWriteFits(const Tensor& rows) {
+  const auto dtype = rows.scalar_type();
+  return rows.is_cuda() && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
+}
+
+void cudaCacheWrite(const Tensor& codes, const Tensor& scales, const Tensor& targets, const Tensor& given) {
+  TORCH_CHECK(codes.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
+  const Launch launch(codes);
+  // v is a part of the fused projection: its rows lie apart
+  const Tensor rows = given.stride(2) == 1 && given.stride(1) == given.size(2) ? given : given.contiguous();
+  launchCacheWrite(kindOf(rows),
+                   {rows.data_ptr(), rows.stride(0), targets.data_ptr<int64_t>(), codes.data_ptr<int8_t>(), scales.data_ptr<float>(),
+                    rows.size(0), rows.size(1), rows.size(2)},
+                   launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
 bool cudaProductFits(const FewRowsProduct& in) {

@@ -80,7 +80,7 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   }
   if (!q.device().is_cpu()) {
 #ifdef ATTUNE_KERNELS
-    if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type(), cache.isEightBits()))
+    if (q.is_cuda() && cudaAttentionFits(n.size, q.scalar_type()))
       return cudaDecodeAttention(q.contiguous(), k.contiguous(), v.contiguous(), cache, tables, slots.contiguous(), positions.contiguous(),
                                  scale, window, bias);
 #endif

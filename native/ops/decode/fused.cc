@@ -63,10 +63,10 @@ void checkFused(const FusedAttention& given, const CacheLayer& cache) {
   if (x.device().is_cpu()) checkPlaces(cache.keys, given.tables, given.slots, given.positions);
 }
 
-bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize, [[maybe_unused]] bool eightBits) {
+bool decodeFusedFits(const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
   if (qkv.device().is_cpu()) return true;
 #ifdef ATTUNE_KERNELS
-  return qkv.is_cuda() && cudaAttentionFits(headSize, qkv.scalar_type(), eightBits);
+  return qkv.is_cuda() && cudaAttentionFits(headSize, qkv.scalar_type());
 #else
   return false;
 #endif
@@ -85,7 +85,7 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
                   positions.size(0) == qkv.size(0),
               "one int64 slot and position per row");
   for (const Tensor* tensor : {&tables, &slots, &positions}) TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
-  TORCH_CHECK(decodeFusedFits(qkv, cache.size(), cache.isEightBits()), "there is no such kernel for this device, dtype or head size");
+  TORCH_CHECK(decodeFusedFits(qkv, cache.size()), "there is no such kernel for this device, dtype or head size");
   const auto whole = [](const Optional<Tensor>& tensor) {
     return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
   };
@@ -118,7 +118,7 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("decode_fused_fits(Tensor qkv, int head_size, bool eight_bits=False) -> bool");
+  library.def("decode_fused_fits(Tensor qkv, int head_size) -> bool");
   library.impl("decode_fused_fits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::decodeFusedFits));
   library.def(
       "decode_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "

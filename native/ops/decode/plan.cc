@@ -222,8 +222,7 @@ bool DecodePlan::takes(int64_t rows) const {
   const auto fits = [&](const Linear& linear) {
     return !linear.quantised || (dtype == at::kBFloat16 && cudaQuantisedFits(*linear.quantised, rows));
   };
-  return embedding.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) &&
-         cudaAttentionFits(headSize(), dtype, layers.front().cache.isEightBits()) &&
+  return embedding.is_cuda() && (dtype == at::kBFloat16 || dtype == at::kHalf) && cudaAttentionFits(headSize(), dtype) &&
          std::all_of(layers.begin(), layers.end(),
                      [&](const LayerPlan& layer) { return fits(layer.qkv) && fits(layer.out) && fits(layer.up) && fits(layer.down); });
 #else

@@ -25,8 +25,7 @@ namespace {
 using at::Tensor;
 
 #ifdef ATTUNE_KERNELS
-bool kernelFits(const Tensor& x, int64_t headSize, bool eightBits) {
-  if (eightBits) return false;  // no such kernel yet
+bool kernelFits(const Tensor& x, int64_t headSize) {
   if (!x.is_cuda() || (x.scalar_type() != at::kBFloat16 && x.scalar_type() != at::kHalf)) return false;
   const c10::cuda::CUDAGuard guard(x.device());
   return promptAttentionFits(x.scalar_type() == at::kHalf ? Kind::Float16 : Kind::BFloat16, headSize);
@@ -59,6 +58,8 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
   a.half = cosines.defined() ? cosines.size(1) : 0;
   a.keys = cache.keys.data_ptr();
   a.values = cache.values.data_ptr();
+  a.keyScales = static_cast<float*>(pointer(cache.keyScales));
+  a.valueScales = static_cast<float*>(pointer(cache.valueScales));
   a.out = out.data_ptr();
   a.tables = tables.data_ptr<int32_t>();
   a.tableWidth = tables.size(1);
@@ -84,9 +85,9 @@ Tensor promptKernel(const Tensor& qkv, const Tensor& qWeight, const Tensor& kWei
 }
 #endif
 
-bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_t headSize, [[maybe_unused]] bool eightBits) {
+bool promptFusedFits([[maybe_unused]] const Tensor& qkv, [[maybe_unused]] int64_t headSize) {
 #ifdef ATTUNE_KERNELS
-  return kernelFits(qkv, headSize, eightBits);
+  return kernelFits(qkv, headSize);
 #else
   return false;
 #endif
@@ -104,7 +105,7 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
     return tensor.has_value() && tensor->defined() ? Optional<Tensor>(tensor->narrow(0, i, 1)) : Optional<Tensor>();
   };
 #ifdef ATTUNE_KERNELS
-  if (kernelFits(qkv, cache.size(), cache.isEightBits())) {
+  if (kernelFits(qkv, cache.size())) {
     const auto whole = [](const Optional<Tensor>& tensor) {
       return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
     };
@@ -159,7 +160,7 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("prompt_fused_fits(Tensor qkv, int head_size, bool eight_bits=False) -> bool");
+  library.def("prompt_fused_fits(Tensor qkv, int head_size) -> bool");
   library.impl("prompt_fused_fits", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::promptFusedFits));
   library.def(
       "prompt_fused(Tensor qkv, Tensor? q_weight, Tensor? k_weight, float eps, Tensor? cos, Tensor? sin, bool interleaved, Tensor(a!) "

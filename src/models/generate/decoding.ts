@@ -133,7 +133,7 @@ export function readTokens(decoder: Decoder, cache: KvCache, tokens: PromptToken
   };
   const { layers } = decoder;
   const embedded = decoder.embed(ids, positions);
-  if (attentionFits(decoder, cache, embedded, 'attune::prompt_fused_fits'))
+  if (attentionFits(decoder, embedded, 'attune::prompt_fused_fits'))
     pass.attendFused = fusedAttention('attune::prompt_fused', decoder, cache, tokens, pass.rope);
   const early = { ...pass, inPlace: decoder.device !== 'cpu' }; // gains nothing on the CPU
   const x = decoder.blocks(embedded, early, layers.slice(0, -1));
@@ -176,7 +176,7 @@ function generalPass(decoder: Decoder, cache: KvCache, positions: Tensor, slots:
 function decodePass(decoder: Decoder, cache: KvCache, rows: StepRows, embedded: Tensor): Pass {
   // Working in place gains nothing on the CPU.
   const pass = { ...generalPass(decoder, cache, rows.positions, rows.slots), inPlace: decoder.device !== 'cpu' };
-  if (!attentionFits(decoder, cache, embedded, 'attune::decode_fused_fits')) return pass;
+  if (!attentionFits(decoder, embedded, 'attune::decode_fused_fits')) return pass;
   return { ...pass, attendFused: fusedAttention('attune::decode_fused', decoder, cache, rows, pass.rope) };
 }
 
@@ -212,14 +212,13 @@ function fusedAttention(
     );
 }
 
-/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes, sizes and caches it is there. */
+/** Whether a fused operator takes this decoder's heads; `fits` says for which devices, dtypes and sizes it is there. */
 function attentionFits(
   decoder: Decoder,
-  cache: KvCache,
   x: Tensor,
   fits: 'attune::decode_fused_fits' | 'attune::prompt_fused_fits',
 ): boolean {
   const { attention, positions } = decoder.spec;
   const plain = attention.layout === 'blocked' && positions.kind !== 'alibi' && attention.qkNorm?.over !== 'all';
-  return plain && aten<boolean>(fits, x, attention.headDim, cache.isEightBits);
+  return plain && aten<boolean>(fits, x, attention.headDim);
 }

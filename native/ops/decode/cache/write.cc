@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "cpu/cache_codes.h"
+#include "cuda/kernels.h"
 #include "ops/decode/cache/layer.h"
 
 namespace attune {
@@ -52,6 +53,14 @@ void cacheWrite(Tensor keys, Tensor values, Tensor keyScales, Tensor valueScales
     writeOnCpu(values, valueScales, places, v.contiguous());
     return;
   }
+#ifdef ATTUNE_KERNELS
+  if (cudaCacheWriteFits(k)) {
+    const Tensor places = targets.contiguous();
+    cudaCacheWrite(keys, keyScales, places, k);
+    cudaCacheWrite(values, valueScales, places, v);
+    return;
+  }
+#endif
   const Tensor blocks = targets.floor_divide(cache.block()), within = targets.remainder(cache.block());
   writeCodes(keys, keyScales, blocks, within, k);
   writeCodes(values, valueScales, blocks, within, v);
