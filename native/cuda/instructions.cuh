@@ -133,6 +133,20 @@ __device__ inline void arriveThreads() {
   asm volatile("bar.arrive %0, %1;" ::"n"(WHICH), "n"(THREADS) : "memory");
 }
 
+// —— registers that warps of a block give to others: four warps that follow each other call the same ————————————————————————————
+template <int REGISTERS>
+__device__ inline void raiseRegisters() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+template <int REGISTERS>
+__device__ inline void lowerRegisters() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+#endif
+}
+
 // —— clusters: blocks that run at the same time and reach each other's shared memory —————————————————————————————————————————
 __device__ inline unsigned clusterRank() {
   unsigned rank;
@@ -181,6 +195,13 @@ __device__ inline void waitForStores(uint64_t* barrier) {
   } while (done == 0);
 }
 
+/** (x & mask) ^ flip. */
+__device__ inline unsigned maskAndFlip(unsigned x, unsigned mask, unsigned flip) {
+  unsigned y;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(y) : "r"(x), "r"(mask), "r"(flip));
+  return y;
+}
+
 // —— tensor cores: c[16, 8] += a[16, 16]·b[16, 8] by one warp (mma.cuh says which lane holds what) ——————————————————————————
 __device__ inline void multiplyBFloat16(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -190,6 +211,12 @@ __device__ inline void multiplyBFloat16(float (&c)[4], unsigned a0, unsigned a1,
 __device__ inline void multiplyFloat16(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+/** c[16, 8] += a[16, 32]·b[32, 8] of bytes: as above, with four bytes of a row where those have two numbers. */
+__device__ inline void multiplyBytes(int (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 

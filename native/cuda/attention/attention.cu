@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) attentionKernel(AttentionArgs a) {
   const auto write = [&](const Head<T, D>& head, C* cache, float* scales) {  // the heads of a group all write the same values
     const int64_t newest = place(table, position);
     if constexpr (kHasScales) {
-      const float scale = scaleOf(head.values);
+      const float scale = scaleOf(head.values, kMostCode);
       head.store([&](int d, float x) { cache[newest * stride + d] = codeOf(x, scale); });
       if (threadIdx.x % 32 == 0) scales[scaleAt(newest)] = scale;
     } else {

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(32 * kWarps) cacheWriteKernel(CacheWriteArgs a
     const float x = fabsf(wide(from[d]));
     if (!(x <= most[0])) most[0] = isnan(most[0]) ? most[0] : x;
   }
-  const float scale = scaleOf(most);
+  const float scale = scaleOf(most, kMostCode);
   const int64_t place = a.places[blockIdx.x];
   for (int d = lane; d < size; d += 32) a.codes[(place * groups + group) * size + d] = codeOf(wide(from[d]), scale);
   if (lane == 0) a.scales[scalePlace(place, groups, group)] = scale;

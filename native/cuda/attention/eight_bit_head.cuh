@@ -9,19 +9,19 @@ namespace attune {
 
 constexpr float kMostCode = 127;
 
-/** The scale of a head whose numbers a warp's lanes hold. */
+/** The scale of a head whose numbers a warp's lanes hold: the largest is `most` times the scale. */
 template <int N>
-__device__ inline float scaleOf(const float (&values)[N]) {
-  float most = 0;
+__device__ inline float scaleOf(const float (&values)[N], float most) {
+  float largest = 0;
   bool isFinite = true;
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    most = fmaxf(most, fabsf(values[i]));
+    largest = fmaxf(largest, fabsf(values[i]));
     isFinite = isFinite && fabsf(values[i]) < INFINITY;
   }
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, offset));
-  return __all_sync(0xFFFFFFFF, isFinite) ? __fdiv_rn(most, kMostCode) : NAN;
+  for (int offset = 16; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, offset));
+  return __all_sync(0xFFFFFFFF, isFinite) ? __fdiv_rn(largest, most) : NAN;
 }
 
 __device__ inline int8_t codeOf(float x, float scale) {

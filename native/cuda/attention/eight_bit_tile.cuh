@@ -1,8 +1,9 @@
 // Tiles of a cache in 8 bits, and a warp's attention over them: what tile.cuh has for a cache in the model's dtype.
 //
-// Products are of f16 numbers whatever the model's dtype is: a code is exact in f16, queries are rounded to it. Keys' scales multiply
-// the scores, and values' scales the weights. So that neither large nor small values leave f16's range, the running maximum is that of
-// score + log2(value's scale): the largest weight · scale is 1.
+// Scores are products of whole numbers: the keys' codes, and queries in 16 bits, whose two bytes are multiplied apart. Values are
+// multiplied in f16, in which codes are exact, whatever the model's dtype is. Keys' scales multiply the scores, values' scales the
+// weights. So that neither large nor small values leave f16's range, the running maximum is that of score + log2(value's scale): the
+// largest weight · scale is 1.
 #pragma once
 #include "cuda/attention/eight_bit_head.cuh"
 #include "cuda/attention/tile.cuh"
@@ -11,30 +12,37 @@ namespace attune {
 
 /** Four codes as f16 numbers: the first and third, and the second and fourth. 0x6400 + b is 1024 + b for a byte b, 0x6480 is 1152. */
 struct CodePairs {
+  static constexpr unsigned kBytes = 0x00FF00FFu, kBias = 0x64806480u;
   unsigned even, odd;
   explicit __device__ CodePairs(unsigned codes)
-      : even(lessBias((codes & 0x00FF00FFu) ^ 0x64806480u)), odd(lessBias((codes >> 8 & 0x00FF00FFu) ^ 0x64806480u)) {}
+      : even(lessBias(maskAndFlip(codes, kBytes, kBias))), odd(lessBias(maskAndFlip(codes >> 8, kBytes, kBias))) {}
 
  private:
   static __device__ unsigned lessBias(unsigned both) {
-    const unsigned bias = 0x64806480u;
+    const unsigned bias = kBias;
     const __half2 numbers = __hsub2(*reinterpret_cast<const __half2*>(&both), *reinterpret_cast<const __half2*>(&bias));
     return *reinterpret_cast<const unsigned*>(&numbers);
   }
 };
 
-/** Queries in shared memory: lane (g, t) of a product takes numbers 4t … 4t + 3 of every 16 of row g, in the order of CodePairs. */
+/**
+ * Queries in shared memory as whole numbers of 16 bits, of which the two bytes are multiplied apart: 256·high + low, times one scale.
+ * Lane (g, t) of a product takes dimensions 4t … 4t + 3 and 16 + 4t … of every 32 of row g: the high bytes of all, then the low ones.
+ */
 template <int D>
 struct EightBitQueryRow {
-  static constexpr int kQuarter = D / 4 + 8, kNumbers = 4 * kQuarter;
-  static __device__ int at(int d) { return d / 4 % 4 * kQuarter + d / 16 * 4 + d % 2 * 2 + d / 2 % 2; }
+  static constexpr int kQuarter = D / 4 + 8, kNumbers = 4 * kQuarter, kMost = 127 * 256;
+  static constexpr int kScale = D / 4;  // where the scale is: after the first quarter's numbers
+  static __device__ int high(int d) { return d / 4 % 4 * kQuarter * 2 + d / 32 * 16 + d / 16 % 2 * 4 + d % 4; }  // in bytes
+  static __device__ int low(int d) { return high(d) + 8; }
 };
 
 /** As RunningAttention. `out` holds dimensions 16·i + 2g (0, 1) and + 1 (2, 3) of columns 2t and 2t + 1. */
 template <int D>
 struct EightBitRunning {
-  static constexpr int kSteps = D / 16, kBytes = kTile * D;  // of a tile's keys
+  static constexpr int kKeys = 32, kSteps = D / 16, kParts = kKeys / 16, kBytes = kKeys * D;  // kBytes: of a tile's keys
   static constexpr float kLeast = 1e-30f;  // what a scale of 0 counts as
+  using Bytes = Tile<D / 2>;  // a row of D bytes
   float peak[2], total[2];
   float out[kSteps][4];
 
@@ -51,40 +59,54 @@ struct EightBitRunning {
   static __device__ float atLeast(float scale) { return scale < kLeast ? kLeast : scale; }
 
   template <typename Change>
-  __device__ void add(const char* tile, const __half* queries, float scale, Change change) {
-    using Bytes = Tile<D / 2>;  // a row of D bytes
+  __device__ void add(const char* tile, const short* queries, float2 ofColumns, Change change) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const int place = Bytes::at(lane % 16, lane / 16);  // the row that this lane reads for the warp, of keys and of values
-    const float* const scales = reinterpret_cast<const float*>(tile + 2 * kBytes);
-    float score[4] = {}, more[4] = {};
+    const float* const scales = reinterpret_cast<const float*>(tile + 2 * kBytes) + g;
+    int high[kParts][4] = {}, low[kParts][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
       const uint4 q = *reinterpret_cast<const uint4*>(queries + step * 4);
-      unsigned k[4];
-      loadMatrices(k, tile + 2 * Bytes::after(place, step));
-      const CodePairs a(k[0]), b(k[1]), c(k[2]), d(k[3]);
-      multiply<__half>(score, a.even, b.even, a.odd, b.odd, q.x, q.y);
-      multiply<__half>(more, c.even, d.even, c.odd, d.odd, q.z, q.w);
-    }
-    const float ofKeys[2] = {scales[g] * scale, scales[g + 8] * scale};
-    const float ofValues[2] = {atLeast(scales[kTile + g]), atLeast(scales[kTile + g + 8])};
 #pragma unroll
-    for (int j = 0; j < 4; j++) score[j] = (score[j] + more[j]) * ofKeys[j / 2];
-    change(score);
-    const float level[2] = {logarithm2(ofValues[0]), logarithm2(ofValues[1])};
+      for (int part = 0; part < kParts; part++) {
+        unsigned k[4];
+        loadMatrices(k, tile + part * 16 * D + 2 * Bytes::after(place, step));
+        multiplyBytes(high[part], k[0], k[1], k[2], k[3], q.x, q.y);
+        multiplyBytes(low[part], k[0], k[1], k[2], k[3], q.z, q.w);
+      }
+    }
+    float score[kParts][4], ofValues[kParts][2], top[2] = {peak[0], peak[1]};
+#pragma unroll
+    for (int part = 0; part < kParts; part++) {
+      const float ofKeys[2] = {scales[16 * part], scales[16 * part + 8]};
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        score[part][j] = __int2float_rn(high[part][j] * 256 + low[part][j]) * (ofKeys[j / 2] * (j % 2 == 0 ? ofColumns.x : ofColumns.y));
+      change(score[part], 16 * part);
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        ofValues[part][i] = atLeast(scales[kKeys + 16 * part + 8 * i]);
+        const float level = logarithm2(ofValues[part][i]);
+#pragma unroll
+        for (int j = 0; j < 2; j++) top[j] = fmaxf(top[j], score[part][2 * i + j] + level);
+      }
+    }
     float fade[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-      float top = fmaxf(score[j] + level[0], score[j + 2] + level[1]);
 #pragma unroll
-      for (int offset = 4; offset < 32; offset *= 2) top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFF, top, offset));
-      top = fmaxf(top, peak[j]);
-      const float base = top == -INFINITY ? 0.0f : top;  // where nothing was seen yet, all weights are 0
+      for (int offset = 4; offset < 32; offset *= 2) top[j] = fmaxf(top[j], __shfl_xor_sync(0xFFFFFFFF, top[j], offset));
+      const float base = top[j] == -INFINITY ? 0.0f : top[j];  // where nothing was seen yet, all weights are 0
       fade[j] = powerOf2(peak[j] - base);
-      peak[j] = top;
-      score[j] = powerOf2(score[j] - base);
-      score[j + 2] = powerOf2(score[j + 2] - base);
-      total[j] = total[j] * fade[j] + score[j] + score[j + 2];
+      peak[j] = top[j];
+      total[j] *= fade[j];
+#pragma unroll
+      for (int part = 0; part < kParts; part++)
+#pragma unroll
+        for (int i = j; i < 4; i += 2) {
+          score[part][i] = powerOf2(score[part][i] - base);
+          total[j] += score[part][i];
+        }
     }
     if (__any_sync(0xFFFFFFFF, fade[0] < 1 || fade[1] < 1)) {
 #pragma unroll
@@ -92,16 +114,22 @@ struct EightBitRunning {
 #pragma unroll
         for (int j = 0; j < 4; j++) out[i][j] *= fade[j % 2];
     }
-    const unsigned first = transposed(packFloat16(score[0] * ofValues[0], score[1] * ofValues[0]));
-    const unsigned second = transposed(packFloat16(score[2] * ofValues[1], score[3] * ofValues[1]));
+    unsigned weights[kParts][2];
 #pragma unroll
-    for (int i = 0; i < kSteps; i += 2) {
-      unsigned v[4];
-      loadTransposed(v, tile + kBytes + 2 * Bytes::after(place, i));
-      const CodePairs a(v[0]), b(v[1]), c(v[2]), d(v[3]);
-      multiply<__half>(out[i], a.even, a.odd, b.even, b.odd, first, second);
-      multiply<__half>(out[i + 1], c.even, c.odd, d.even, d.odd, first, second);
-    }
+    for (int part = 0; part < kParts; part++)
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        weights[part][i] = transposed(packFloat16(score[part][2 * i] * ofValues[part][i], score[part][2 * i + 1] * ofValues[part][i]));
+#pragma unroll
+    for (int i = 0; i < kSteps; i += 2)
+#pragma unroll
+      for (int part = 0; part < kParts; part++) {
+        unsigned v[4];
+        loadTransposed(v, tile + kBytes + part * 16 * D + 2 * Bytes::after(place, i));
+        const CodePairs a(v[0]), b(v[1]), c(v[2]), d(v[3]);
+        multiply<__half>(out[i], a.even, a.odd, b.even, b.odd, weights[part][0], weights[part][1]);
+        multiply<__half>(out[i + 1], c.even, c.odd, d.even, d.odd, weights[part][0], weights[part][1]);
+      }
   }
 
   __device__ void finish() {
@@ -128,32 +156,48 @@ struct EightBitRunning {
   }
 };
 
-/** A cache in 8 bits: what PlainCache is for one in the model's dtype. */
+/** A cache in 8 bits: what PlainCache is for one in the model's dtype. A tile has 32 keys, so as many bytes as one of 16 bits. */
 template <typename T, int D>
 struct EightBitCache {
   using Model = T;
   static constexpr int kSize = D;
-  using Query = __half;
+  using Query = short;
   using Queries = EightBitQueryRow<D>;
   using Running = EightBitRunning<D>;
-  // a tile: keys, values, 16 scales of keys, 16 of values; the new token: k, v and their scales
-  static constexpr int kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes, kTogether = 2;
-  static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kTile * static_cast<int>(sizeof(float));
+  using Bytes = typename Running::Bytes;
+  // a tile: keys, values, scales of keys, scales of values; the new token: k, v and their scales
+  static constexpr int kKeys = Running::kKeys, kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes;
+  static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
   static constexpr int kBytesOfNewest = 2 * D + 16;
 
-  static __device__ __half query(float x) {
-    constexpr float kMost = 65504;  // of f16
-    return __float2half(x > kMost ? kMost : x < -kMost ? -kMost : x);
+  static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], short* row) {
+    constexpr float kMost = Queries::kMost;
+    const int lane = threadIdx.x % 32;
+    const float scale = scaleOf(values, kMost), inverse = scale > 1e-30f ? 1 / scale : 0;
+    int8_t* const bytes = reinterpret_cast<int8_t*>(row);
+#pragma unroll
+    for (int i = 0; i < Head<T, D>::kEach; i++) {
+      const int number = __float2int_rn(fminf(fmaxf(values[i] * inverse, -kMost), kMost)), high = (number + 128) >> 8;
+      bytes[Queries::high(lane + 32 * i)] = static_cast<int8_t>(high);
+      bytes[Queries::low(lane + 32 * i)] = static_cast<int8_t>(number - 256 * high);
+    }
+    if (lane == 0) *reinterpret_cast<float*>(row + Queries::kScale) = scale;
+  }
+  static __device__ float2 scoreScales(const short* queries, int heads, float scale) {
+    const int column = threadIdx.x % 4 * 2;
+    const auto of = [&](int head) {
+      return *reinterpret_cast<const float*>(queries + min(head, heads - 1) * Queries::kNumbers + Queries::kScale);
+    };
+    return {of(column) * scale, of(column + 1) * scale};
   }
 
   static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
-    using Bytes = Tile<D / 2>;
     constexpr int kPieces = Bytes::kPieces, kLines = Bytes::kLines;
     const int groups = static_cast<int>(a.groups), stride = groups * D;
     const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Bytes::swap(line);
-    if (lane < 8) {
-      const int part = lane % 4 * 4;
-      const float* from = (lane < 4 ? a.keyScales : a.valueScales) + scalePlace(place, groups, group) + part;
+    if (lane < kKeys / 2) {
+      const int part = lane % (kKeys / 4) * 4;
+      const float* from = (lane < kKeys / 4 ? a.keyScales : a.valueScales) + scalePlace(place, groups, group) + part;
       copyAsyncPart(tile + 2 * kBytes + lane * 16, from, min(max(count - part, 0), 4) * static_cast<int>(sizeof(float)));
     }
     if (line >= kLines) return;
@@ -161,7 +205,7 @@ struct EightBitCache {
     const int8_t *keys = static_cast<const int8_t*>(a.keys) + from, *values = static_cast<const int8_t*>(a.values) + from;
     tile += line * D;
 #pragma unroll
-    for (int i = 0; i < kTile; i += kLines) {
+    for (int i = 0; i < kKeys; i += kLines) {
       char* to = tile + i * D + (piece ^ Bytes::swap(i)) * 16;
       copyAsync<16>(to, keys, i + line < count);
       copyAsync<16>(to + kBytes, values, i + line < count);
@@ -171,7 +215,7 @@ struct EightBitCache {
 
   static __device__ void write(const AttentionArgs& a, int64_t place, int group, int which, const Head<T, D>& head, char* newest,
                                bool toCache) {
-    const float scale = scaleOf(head.values);
+    const float scale = scaleOf(head.values, kMostCode);
     int8_t *cache = static_cast<int8_t*>(which == 0 ? a.keys : a.values) + (place * static_cast<int>(a.groups) + group) * D,
            *own = reinterpret_cast<int8_t*>(newest) + which * D;
     head.store([&](int d, float x) {
@@ -185,7 +229,6 @@ struct EightBitCache {
   }
 
   static __device__ void put(char* tile, int row, const char* newest) {
-    using Bytes = Tile<D / 2>;
     constexpr int kPieces = Bytes::kPieces;
     const int lane = threadIdx.x % 32;
     if (lane < 2 * kPieces) {
@@ -193,7 +236,7 @@ struct EightBitCache {
       *reinterpret_cast<uint4*>(tile + ofValues * kBytes + 2 * Bytes::at(row, piece)) =
           *reinterpret_cast<const uint4*>(newest + ofValues * D + piece * 16);
     }
-    if (lane < 2) reinterpret_cast<float*>(tile + 2 * kBytes)[lane * kTile + row] = reinterpret_cast<const float*>(newest + 2 * D)[lane];
+    if (lane < 2) reinterpret_cast<float*>(tile + 2 * kBytes)[lane * kKeys + row] = reinterpret_cast<const float*>(newest + 2 * D)[lane];
   }
 
   // —— of a row at position 0: the same bits whether it is alone or goes through a tile, where its weight · scale is 1 ——

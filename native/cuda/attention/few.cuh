@@ -12,7 +12,8 @@ namespace {
 template <typename Cache, int WARPS, int CLUSTER, int STAGES>
 struct FewShared {
   using Query = typename Cache::Query;
-  static constexpr int D = Cache::kSize, kOwn = WARPS / CLUSTER, kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
+  static constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = WARPS / CLUSTER,
+                       kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
   static constexpr int kQuery = Cache::Queries::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
   static_assert(kPart % 8 == 0);
   char* ring;  // [kOwn, STAGES]: tiles
@@ -40,14 +41,14 @@ struct FewShared {
 };
 
 // With GENTLE a warp asks for a tile when the one before is there. Otherwise the keys of all rows would be under way when the product
-// before this kernel asks for its x, which would come after them. Small tiles are asked for kTogether at a time.
+// before this kernel asks for its x, which would come after them.
 template <typename Cache, int WARPS, int CLUSTER, int STAGES, bool GENTLE>
 __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>::kWarps, CLUSTER == 1 ? 2 : 4)
     attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using T = typename Cache::Model;
   using Shared = FewShared<Cache, WARPS, CLUSTER, STAGES>;
-  constexpr int D = Cache::kSize, kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps;
+  constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps;
   constexpr float kLog2 = 1.44269504f;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -67,18 +68,18 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>:
   const int position = static_cast<int>(a.positions[row]);
   const int block = lane < a.tableWidth ? tableOf(a, row)[lane] : 0;  // each lane holds one: a table of one chunk has no more
   const auto blockOf = [&](int at) { return static_cast<int64_t>(__shfl_sync(0xFFFFFFFF, block, at / kCacheBlock)); };
-  const int firstKey = window > 0 ? max(0, position - window + 1) : 0, first = firstKey / kTile, last = position / kTile;
+  const int firstKey = window > 0 ? max(0, position - window + 1) : 0, first = firstKey / kKeys, last = position / kKeys;
   char* const ring = shared.ring + warp * STAGES * Cache::kBytesOfTile;
   const auto placeOf = [&](int at) { return blockOf(at) * kCacheBlock + at % kCacheBlock; };
   const auto ask = [&](int tile, int stage) {
-    if (tile <= last) Cache::copy(ring + stage * Cache::kBytesOfTile, a, placeOf(tile * kTile), group, position - tile * kTile);
+    if (tile <= last) Cache::copy(ring + stage * Cache::kBytesOfTile, a, placeOf(tile * kKeys), group, position - tile * kKeys);
     commitCopies();
   };
   const int ofCluster = rank * kOwn + warp;  // the warp that this one is in rows.cuh: tiles begin, begin + WARPS …
   const int begin = warp < kOwn ? first + ofCluster : last + 1;
 #pragma unroll
   for (int i = 0; i < STAGES; i++) {
-    if (GENTLE && i > 0 && i % Cache::kTogether == 0) waitForCopies<0>();
+    if (GENTLE && i > 0) waitForCopies<0>();
     ask(begin + i * WARPS, i);
   }
   letNextBegin();
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>:
   const auto prepare = [&](Head<T, D>& of, int which) {
     if (which < heads) {
       of.prepare(static_cast<const T*>(a.q) + row * a.qStride + (head + which) * D, shared.scratch + warp * D);
-      of.store([&](int d, float x) { shared.queries[which * Shared::kQuery + Cache::Queries::at(d)] = Cache::query(x); });
+      Cache::putQuery(of.values, shared.queries + which * Shared::kQuery);
     } else {
       of.prepare(static_cast<const T*>(which == heads ? a.k : a.v) + row * a.kvStride + group * D, shared.scratch + warp * D);
       Cache::write(a, newest, group, which - heads, of, shared.newest, part == 0);
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>:
   // —— this warp's tiles ——
   if (warp < kOwn) {
     const auto* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
-    const float scale = a.scale * kLog2;
+    const auto scales = Cache::scoreScales(shared.queries, heads, a.scale * kLog2);
     typename Cache::Running running;
     int stage = 0;
 #pragma unroll 1
@@ -120,11 +121,11 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>:
       waitForCopies<STAGES - 1>();
       __syncwarp();
       if (now == last) {
-        Cache::put(own, position % kTile, shared.newest);
+        Cache::put(own, position % kKeys, shared.newest);
         __syncwarp();
       }
-      running.add(own, queries, scale, [&](float(&score)[4]) {
-        const int key = now * kTile + g;  // and key + 8
+      running.add(own, queries, scales, [&](float(&score)[4], int part) {
+        const int key = now * kKeys + part + g;  // and key + 8
         if (now == last || now == first)
 #pragma unroll
           for (int j = 0; j < 4; j++)
@@ -170,7 +171,8 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, WARPS, CLUSTER, STAGES>:
 /** RING: KB of keys and values that a block has room for, beside their scales. False, and nothing done, where it is too large for the device. */
 template <typename Cache, int WARPS, int CLUSTER, int RING, bool GENTLE>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
-  constexpr int kMostTiles = (1 << loneOf(Cache::kSize)) / WARPS, kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
+  constexpr int kMostTiles = (kTile << loneOf(Cache::kSize)) / Cache::kKeys / WARPS,
+                kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
   constexpr int kStages = kFit < kMostTiles ? kFit : kMostTiles;
   using Shared = FewShared<Cache, WARPS, CLUSTER, kStages>;
   const int share = static_cast<int>(a.heads / a.groups), heads = std::min(share, kMostHeads), parts = (share + heads - 1) / heads;

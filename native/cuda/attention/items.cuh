@@ -1,6 +1,6 @@
 // How the attention of a decoding step is dealt to blocks (rows.cuh).
 //
-// A row's keys are taken in tiles of 16 and cut into chunks of tiles. An item is one chunk of one row for one pair: a kv head, and up
+// A row's keys are taken in tiles and cut into chunks of tiles. An item is one chunk of one row for one pair: a kv head, and up
 // to eight of its query heads. Items are numbered, the long ones first: every chunk but the last of each row, then the last ones by
 // their length. Blocks take them in turns, so that all end at about the same time, however uneven the rows are. Nothing but the positions
 // on the device says which items there are: a captured graph stays valid while they grow.
@@ -15,19 +15,19 @@ constexpr int kMostChunks = 16;  // of a row
 constexpr int kMostRows = 1024;  // of a launch
 constexpr int kClasses = 4;  // of the last chunks, by their length
 
-/** log2 of the tiles of a chunk, and of the longest rows that are not cut, by the size of a head. */
+/** log2 of the tiles of a chunk, and of the longest rows that are not cut, by the size of a head: tiles of kTile keys. */
 constexpr int chunkOf(int size) { return size > 128 ? 4 : size > 64 ? 5 : 6; }
 constexpr int loneOf(int size) { return size > 128 ? 5 : 6; }
 
 /** A row's tiles and chunks. Its own position alone says where they are cut, so that its result does not depend on other rows. */
-template <int CHUNK, int LONE>  // log2 of a chunk's tiles, more where there would be too many chunks; and of those that are one chunk
+template <int KEYS, int CHUNK, int LONE>  // keys of a tile; log2 of a chunk's tiles, more where it had too many; and of a lone one's
 struct Span {
   int first, last;  // tiles
   int shift;
 
   __host__ __device__ Span(int position, int window) {
-    first = window > 0 && position - window + 1 > 0 ? (position - window + 1) / kTile : 0;
-    last = position / kTile;
+    first = window > 0 && position - window + 1 > 0 ? (position - window + 1) / KEYS : 0;
+    last = position / KEYS;
     shift = last - first < 1 << LONE ? LONE : CHUNK;
     for (int more = (last - first) / (kMostChunks << CHUNK); more > 0; more /= 2) shift++;
   }
@@ -46,9 +46,9 @@ struct Item {
 };
 
 /** The numbers of all items of a launch; every block works them out by itself, from the positions. The arrays are in shared memory. */
-template <int WARPS, int CHUNK, int LONE>
+template <int WARPS, int KEYS, int CHUNK, int LONE>
 struct Dealing {
-  using Of = Span<CHUNK, LONE>;
+  using Of = Span<KEYS, CHUNK, LONE>;
   int *positions, *tables;  // [rows]
   unsigned short *starts, *order;  // [rows]: how many chunks but the last ones the rows before have; the rows by their last chunks
   int rows, groups, parts, window;

@@ -57,7 +57,7 @@ template <typename Cache, int H>
 __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs p) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   using T = typename Cache::Model;
-  constexpr int D = Cache::kSize, kRows = kColumns / H, kSum = AttendShared<Cache>::kSum;
+  constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kRows = kColumns / H, kSum = AttendShared<Cache>::kSum;
   extern __shared__ __align__(128) char dynamicShared[];
   __shared__ __align__(16) typename Cache::Query queries[kColumns][Cache::Queries::kNumbers];
   __shared__ float peaks[kWarps][kColumns], totals[kWarps][kColumns];
@@ -70,16 +70,19 @@ __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   waitForPrevious();
   letNextBegin();
-  for (int i = threadIdx.x; i < kColumns * D; i += kThreads) {
-    const int column = i / D, row = column / H, head = column % H;
-    const int64_t place = ((firstRow + row) * a.heads + firstHead + head) * D + i % D;
-    const bool isThere = row < rows && head < heads;
-    queries[column][Cache::Queries::at(i % D)] = Cache::query(isThere ? wide(static_cast<const T*>(p.queries)[place]) : 0.0f);
+  static_assert(kWarps == kColumns);
+  {
+    const int row = warp / H, head = warp % H;  // of the column that this warp puts into shared memory
+    const T* from = static_cast<const T*>(p.queries) + ((firstRow + row) * a.heads + firstHead + head) * D + lane;
+    float values[D / 32];
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) values[i] = row < rows && head < heads ? wide(from[32 * i]) : 0.0f;
+    Cache::putQuery(values, queries[warp]);
   }
   __syncthreads();
 
   char* const own = dynamicShared + warp * Cache::kBytesOfTile;
-  const float scale = a.scale * 1.44269504f;  // to base 2
+  const auto scales = Cache::scoreScales(queries[0], kColumns, a.scale * 1.44269504f);  // to base 2
   typename Cache::Running running;
 
   // Rows of one slot together; a block that two prompts share goes through the keys of both.
@@ -97,32 +100,32 @@ __global__ void __launch_bounds__(kThreads, 3) attendKernel(PromptAttentionArgs 
       const int row = (2 * t + j) / H;
       last[j] = row >= from && row < to && (2 * t + j) % H < heads ? static_cast<int>(a.positions[firstRow + row]) : -1;
     }
-    const int window = static_cast<int>(a.window), firstKey = window > 0 ? max(0, earliest - window + 1) / kTile * kTile : 0;
-    const int turns = kTile * kWarps * static_cast<int>(p.splits);
-    const int each = (latest + 1 - firstKey + turns - 1) / turns * kTile * kWarps;
+    const int window = static_cast<int>(a.window), firstKey = window > 0 ? max(0, earliest - window + 1) / kKeys * kKeys : 0;
+    const int turns = kKeys * kWarps * static_cast<int>(p.splits);
+    const int each = (latest + 1 - firstKey + turns - 1) / turns * kKeys * kWarps;
     const int begin = firstKey + static_cast<int>(blockIdx.z) * each, end = min(latest + 1, begin + each);
     const int32_t* table = tableOf(a, firstRow + from);
     const auto tileAt = [&](int start) { return start < end ? place(table, start) : 0; };  // a tile lies within a block of the cache
-    int tile = tileAt(begin + warp * kTile);  // where the next tile lies: known before its keys are asked for
+    int tile = tileAt(begin + warp * kKeys);  // where the next tile lies: known before its keys are asked for
     const auto ask = [&](int start) {
       Cache::copy(own, a, tile, group, end - start);
       commitCopies();
-      tile = tileAt(start + kTile * kWarps);
+      tile = tileAt(start + kKeys * kWarps);
     };
-    if (begin + warp * kTile < end) ask(begin + warp * kTile);
-    for (int start = begin + warp * kTile; start < end; start += kTile * kWarps) {
+    if (begin + warp * kKeys < end) ask(begin + warp * kKeys);
+    for (int start = begin + warp * kKeys; start < end; start += kKeys * kWarps) {
       waitForCopies<0>();
       __syncwarp();
-      running.add(own, &queries[g][t * Cache::Queries::kQuarter], scale, [&](float(&score)[4]) {
+      running.add(own, &queries[g][t * Cache::Queries::kQuarter], scales, [&](float(&score)[4], int part) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          const int key = start + g + j / 2 * 8, position = last[j % 2];
+          const int key = start + part + g + j / 2 * 8, position = last[j % 2];
           const bool seen = key < end && key <= position && (window == 0 || key > position - window);
           if (!seen) score[j] = -INFINITY;
         }
       });
       __syncwarp();  // all lanes have read the tile
-      if (start + kTile * kWarps < end) ask(start + kTile * kWarps);
+      if (start + kKeys * kWarps < end) ask(start + kKeys * kWarps);
     }
   }
 

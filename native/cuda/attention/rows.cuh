@@ -101,7 +101,7 @@ struct RowsTurns {
 /** The tiles of all items of a block, by each of its first WARPS warps. */
 template <typename Cache, int WARPS, int STAGES, typename Shared, typename Turns>
 __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Turns& turns) {
-  constexpr int kTilesOfBlock = kCacheBlock / kTile;
+  constexpr int kKeys = Cache::kKeys, kTilesOfBlock = kCacheBlock / kKeys;
   constexpr float kLog2 = 1.44269504f;
   const auto& items = turns.items;
   const int *positions = items.positions, *tables = items.tables;
@@ -119,20 +119,23 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
   const auto lookUp = [&] {
     if (ahead.tile <= ahead.last) ahead.block = a.tables[tables[ahead.row] + static_cast<unsigned>(ahead.tile) / kTilesOfBlock];
   };
-  const auto turnTo = [&](const Item& of) {
+  // Where tiles are large, an item has only a few for each warp: the warps that have one more take turns.
+  const auto ownOf = [&](int i) { return kKeys == kTile ? warp : (warp + i * (WARPS / 2)) % WARPS; };
+  const auto turnTo = [&](const Item& of, int i) {
     const auto span = items.span(of.row);
-    ahead.row = of.row, ahead.group = of.group, ahead.tile = span.begin(of.chunk) + warp, ahead.last = span.end(of.chunk);
+    ahead.row = of.row, ahead.group = of.group, ahead.tile = span.begin(of.chunk) + ownOf(i), ahead.last = span.end(of.chunk);
   };
+  int i = 0;  // the item's number in this block
   const auto seek = [&] {
-    if (ahead.tile > ahead.last && !ahead.isNext && next.row >= 0) turnTo(next), ahead.isNext = true;
+    if (ahead.tile > ahead.last && !ahead.isNext && next.row >= 0) turnTo(next, i + 1), ahead.isNext = true;
     lookUp();
   };
   const auto fill = [&] {
     while (pending < STAGES && ahead.tile <= ahead.last) {
       // keys of earlier tokens; the new token's is not there yet, and what lies after it is zero
-      const int offset = static_cast<unsigned>(ahead.tile) % kTilesOfBlock * kTile;
+      const int offset = static_cast<unsigned>(ahead.tile) % kTilesOfBlock * kKeys;
       Cache::copy(ring + asked * Cache::kBytesOfTile, a, static_cast<int64_t>(ahead.block) * kCacheBlock + offset, ahead.group,
-                  positions[ahead.row] - ahead.tile * kTile);
+                  positions[ahead.row] - ahead.tile * kKeys);
       commitCopies();
       pending++;
       asked = asked + 1 == STAGES ? 0 : asked + 1;
@@ -140,35 +143,35 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
       seek();
     }
   };
-  turnTo(item), ahead.isNext = false;
+  turnTo(item, 0), ahead.isNext = false;
   seek();
   fill();
 
-  const float scale = a.scale * kLog2;
   int stage = 0;
-  for (int i = 0; true; i++) {
-    const int turn = i % 2;
+  while (true) {
+    const int turn = i % 2, own = ownOf(i);
     turns.syncPrepared(turn);
     const int heads = turns.headsOf(item), head = turns.firstHead(item), position = positions[item.row];
     const int firstKey = window > 0 ? max(0, position - window + 1) : 0;
     // columns of heads that are not there are computed from the last head's numbers and not used
     const auto* queries = shared.queriesOf(turn) + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
+    const auto scales = Cache::scoreScales(shared.queriesOf(turn), heads, a.scale * kLog2);
     typename Cache::Running running;
     const auto span = items.span(item.row);
     const int last = span.end(item.chunk);
-    for (int now = span.begin(item.chunk) + warp; now <= last; now += WARPS) {
-      char* const own = ring + stage * Cache::kBytesOfTile;
+    for (int now = span.begin(item.chunk) + own; now <= last; now += WARPS) {
+      char* const tile = ring + stage * Cache::kBytesOfTile;
       if (pending == STAGES)
         waitForCopies<STAGES - 1>();
       else
         waitForCopies<0>();
       __syncwarp();
       if (now == span.last) {
-        Cache::put(own, position % kTile, shared.newestOf(turn));
+        Cache::put(tile, position % kKeys, shared.newestOf(turn));
         __syncwarp();
       }
-      running.add(own, queries, scale, [&](float(&score)[4]) {
-        const int key = now * kTile + g;  // and key + 8
+      running.add(tile, queries, scales, [&](float(&score)[4], int part) {
+        const int key = now * kKeys + part + g;  // and key + 8
         if (a.bias != nullptr)
           for (int j = 0; j < 4; j++)
             if (2 * t + j % 2 < heads && key + j / 2 * 8 <= position)
@@ -189,12 +192,13 @@ __device__ void takeTiles(const AttentionArgs& a, const Shared& shared, const Tu
     for (int j = 0; j < 2; j++) {
       const int which = 2 * t + j;
       if (which >= heads) continue;
-      if (g == 0) shared.marksOf(turn)[warp * shared.heads + which] = {running.peak[j], running.total[j]};
-      running.store(j, shared.sumsOf(turn) + (warp * shared.heads + which) * Shared::kSum);
+      if (g == 0) shared.marksOf(turn)[own * shared.heads + which] = {running.peak[j], running.total[j]};
+      running.store(j, shared.sumsOf(turn) + (own * shared.heads + which) * Shared::kSum);
     }
     turns.tellDone(turn);
     if (next.row < 0) break;
-    item = next, next = items.ofBlock(i + 2);
+    i++;
+    item = next, next = items.ofBlock(i + 1);
     ahead.isNext = false;
     if (ahead.tile > ahead.last) seek();
     fill();
@@ -229,8 +233,7 @@ __device__ void helpWithItems(const AttentionArgs& a, const Shared& shared, cons
   const auto put = [&](const Item& of, int which, int block, const Head<T, D>& head) {
     const int heads = turns.headsOf(of);
     if (which < heads) {
-      auto* const query = shared.queriesOf(turn) + which * Shared::kQuery;
-      head.store([&](int d, float x) { query[Cache::Queries::at(d)] = Cache::query(x); });
+      Cache::putQuery(head.values, shared.queriesOf(turn) + which * Shared::kQuery);
       return;
     }
     const int64_t place = static_cast<int64_t>(block) * kCacheBlock + positions[of.row] % kCacheBlock;
@@ -329,7 +332,7 @@ template <typename Cache, int WARPS, int HELPERS, int STAGES, int CHUNK, int LON
 __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   using Shared = RowsShared<Cache, WARPS, HELPERS, STAGES>;
-  using Items = Dealing<WARPS + 2 * HELPERS, CHUNK, LONE>;
+  using Items = Dealing<WARPS + 2 * HELPERS, Cache::kKeys, CHUNK, LONE>;
   extern __shared__ __align__(128) char dynamicShared[];
   __shared__ unsigned counts[WARPS + 2 * HELPERS][3];
   const int warp = threadIdx.x / 32, rows = static_cast<int>(a.rows), groups = static_cast<int>(a.groups);
@@ -344,10 +347,14 @@ __global__ void __launch_bounds__(32 * (WARPS + 2 * HELPERS), 1) attentionRowsKe
   // a turn's barriers are those of the warps that take tiles and of one group of helpers
   const RowsTurns<Items, 32 * (WARPS + HELPERS)> turns{items, most, static_cast<int>(a.heads) / groups};
   const bool isIdle = blockIdx.x >= items.items;
+  // of the registers of 512 threads, warps that take tiles need more than helpers
+  constexpr bool kShifts = WARPS == 8 && HELPERS == 4;
   if (warp < WARPS) {
+    if constexpr (kShifts) raiseRegisters<152>();
     if (!isIdle) takeTiles<Cache, WARPS, STAGES>(a, shared, turns);
     return;
   }
+  if constexpr (kShifts) lowerRegisters<104>();
   const int turn = (warp - WARPS) / HELPERS, helper = (warp - WARPS) % HELPERS;
   if (!isIdle)
     helpWithItems<Cache, WARPS, HELPERS>(a, shared, turns, turn, helper, parts);
@@ -366,7 +373,7 @@ template <typename Cache, int WARPS, int HELPERS, int STAGES, int CHUNK, int LON
 bool launchAttentionRows(AttentionArgs a, cudaStream_t stream) {
   using T = typename Cache::Model;
   using Shared = RowsShared<Cache, WARPS, HELPERS, STAGES>;
-  constexpr int kBytesOfRow = Dealing<WARPS + 2 * HELPERS, CHUNK, LONE>::kBytesOfRow;
+  constexpr int kBytesOfRow = Dealing<WARPS + 2 * HELPERS, Cache::kKeys, CHUNK, LONE>::kBytesOfRow;
   const int share = static_cast<int>(a.heads / a.groups), room = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int64_t all = a.rows;
   const int rows = static_cast<int>(std::min<int64_t>(all, kMostRows));

@@ -24,10 +24,12 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   return launchAttentionFew<Cache, WARPS, 2, 96, true>(a, stream);
 }
 
-/** STAGES: as many tiles of a cache in 16 bits. A row's bits depend on WARPS alone, and on its own position. */
+/** A row's bits depend on WARPS alone, and on its own position. */
 template <typename Cache, int WARPS, int STAGES>
 bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
-  constexpr int D = Cache::kSize, kStages = STAGES * Cache::kTogether, kChunk = chunkOf(D), kLone = loneOf(D), kHelpers = 4;
+  constexpr int D = Cache::kSize, kHelpers = 4;
+  constexpr int kFewer = Cache::kKeys == 2 * kTile ? 1 : 0;  // log2 of what a tile has more keys than kTile
+  constexpr int kChunk = chunkOf(D) - kFewer, kLone = loneOf(D) - kFewer;
   // where a multiprocessor has at most one item, its latency counts
   const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
   if (isFew && fewFits(a) && attendFew<Cache, WARPS>(a, stream)) return true;
@@ -35,8 +37,8 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
   const bool isTwoTurns = a.rows * a.groups <= 4 * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isTwoTurns && fewFits(a) && launchAttentionFew<Cache, WARPS, 1, 64, false>(a, stream)) return true;
-  if (launchAttentionRows<Cache, WARPS, kHelpers, kStages, kChunk, kLone>(a, stream)) return true;
-  return launchAttentionRows<Cache, WARPS, kHelpers, kStages / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
+  if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;
+  return launchAttentionRows<Cache, WARPS, kHelpers, STAGES / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
 }
 
 /** Cache: PlainCache or EightBitCache. False, and nothing done, for other head sizes. */

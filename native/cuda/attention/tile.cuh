@@ -85,7 +85,8 @@ struct RunningAttention {
 
   /**
    * scores[keys, columns] = K·Qᵀ, then out[dimensions, columns] += Vᵀ·weights. `queries` is this lane's quarter of its row.
-   * `change` may add to the scores or hide them: 0 and 1 are of key g and columns 2t and 2t + 1, 2 and 3 of key g + 8.
+   * `change` may add to the scores or hide them: 0 and 1 are of key g and columns 2t and 2t + 1, 2 and 3 of key g + 8, after the keys
+   * that its second argument says.
    */
   template <typename Change>
   __device__ void add(const char* own, const T* queries, float scale, Change change) {
@@ -106,7 +107,7 @@ struct RunningAttention {
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) score[j] = (score[j] + more[j]) * scale;
-    change(score);
+    change(score, 0);
     float fade[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
@@ -175,11 +176,16 @@ struct PlainCache {
   using Query = T;  // of which type queries are in shared memory
   using Queries = QueryRow<D>;
   using Running = RunningAttention<T, D>;
-  static constexpr int kBytesOfNumbers = 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)), kBytesOfTile = kBytesOfNumbers;
-  static constexpr int kTogether = 1;  // tiles that are asked for at once where a kernel holds back
+  static constexpr int kKeys = kTile, kBytesOfNumbers = 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)), kBytesOfTile = kBytesOfNumbers;
   static constexpr int kBytesOfNewest = 2 * D * static_cast<int>(sizeof(T));
 
-  static __device__ T query(float x) { return narrow<T>(x); }
+  /** A warp puts a query head into its row in shared memory; a lane holds numbers lane, lane + 32 … */
+  static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], T* row) {
+#pragma unroll
+    for (int i = 0; i < Head<T, D>::kEach; i++) row[Queries::at(threadIdx.x % 32 + 32 * i)] = narrow<T>(values[i]);
+  }
+  /** What a lane's scores are multiplied with; `queries` are the rows that putQuery has written. */
+  static __device__ float scoreScales(const T*, int, float scale) { return scale; }
 
   /** A warp asks for the first `count` keys and values of the tile at `place` (head.cuh) of the cache. */
   static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
