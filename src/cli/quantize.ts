@@ -44,8 +44,9 @@ async function measure(
   source: string,
   run: (options: QuantizeOptions) => Promise<Measured>,
 ): Promise<void> {
-  checkOutputFolder('--output-dir', outputDir);
-  noteReplaced(shown(outputFolder(source, quantType, outputDir)), RESULTS);
+  const target = outputFolder(source, quantType, outputDir);
+  checkOutputFolder('--output-dir', outputDir ?? shown(target));
+  noteReplaced(shown(target), RESULTS);
   using interrupt = onInterrupt();
   const { results, folder, report } = await run({ progress: consoleProgress(), signal: interrupt.signal });
   if (json) return printJson(results);

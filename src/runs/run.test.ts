@@ -91,6 +91,19 @@ describe('a run folder', () => {
     expect(openRun(run.folder).status).toBe('finished');
   });
 
+  it('refuses to mix its rollouts with those of another run of its name', async () => {
+    const placed = { ...options(), runName: 'r', rolloutsDir: join(folder, 'rollouts') };
+    const first = await createRun(placed);
+    await first.rollouts();
+    await first.finish('finished');
+    await expect(createRun({ ...placed, outputDir: join(folder, 'elsewhere') })).rejects.toThrow(
+      /--rollouts-dir .*r\/rollouts\.db holds the rollouts of another run "r"\. Choose another/,
+    );
+    const again = await createRun({ ...placed, resume: { run: first.folder, step: 0 } });
+    expect(again.info.rollouts).toBe(join(folder, 'rollouts', 'r', 'rollouts.db'));
+    await again.finish('finished');
+  });
+
   it('refuses a taken or impossible name, and a folder that is no run', async () => {
     const run = await createRun({ ...options(), runName: 'taken' });
     await run.finish('failed', 'token=hf_abcdefghijklmnopqrstuv');

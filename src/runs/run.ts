@@ -318,7 +318,7 @@ const reasons: Record<string, string> = {
   ENAMETOOLONG: 'the name is too long',
 };
 
-export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing'> {
+export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing' | 'rolloutsDir'> {
   /** Written before the date and time of a run without a name. */
   prefix?: string;
   /** The run that may have been started before. */
@@ -332,7 +332,7 @@ export function checkNewRun(options: FolderChoice): void {
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
   const folder = join(outputDir, runName);
-  if (!existsSync(folder)) return;
+  if (!existsSync(folder)) return checkNewRollouts(options);
   if (!statSync(folder).isDirectory())
     throw new UserError(`--run-name ${runName}: ${folder} is a file. Choose another --run-name.`);
   if (existing === 'reuse') return;
@@ -343,6 +343,16 @@ export function checkNewRun(options: FolderChoice): void {
     );
   const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${quoted(folder)}` : '';
   throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
+}
+
+/** A database elsewhere may be left of a run of the same name, or be another run's: the rollouts of both would be mixed. */
+function checkNewRollouts({ rolloutsDir, runName, existing, again }: FolderChoice): void {
+  if (rolloutsDir === undefined || runName === undefined || existing === 'reuse' || again !== undefined) return;
+  const path = join(rolloutsDir, runName, 'rollouts.db');
+  if (!existsSync(path)) return;
+  throw new UserError(
+    `--rollouts-dir ${rolloutsDir}: ${path} holds the rollouts of another run "${runName}". Choose another --run-name or --rollouts-dir, or delete that file.`,
+  );
 }
 
 /**

@@ -32,15 +32,16 @@ export function checkOutputFolder(option: string, path: string | undefined): voi
   checked.push({ option, path });
 }
 
-function checkFolder(option: string, path: string): void {
+/** `named`: what errors name, where it is not the folder. */
+function checkFolder(option: string, path: string, named = path): void {
   const folder = nearestThere(path);
-  if (!statOf(folder)?.isDirectory()) throw unwritable(option, path, `${folder} is a file`);
+  if (!statOf(folder)?.isDirectory()) throw unwritable(option, named, `${folder} is a file`);
   const probe = join(folder, `.attune-${process.pid}`);
   try {
     mkdirSync(probe);
     rmdirSync(probe);
   } catch (error) {
-    throw unwritable(option, path, reason(error));
+    throw unwritable(option, named, reason(error));
   }
 }
 
@@ -54,7 +55,7 @@ export function checkOutputFile(option: string, path: string, inputs: readonly (
       throw new UserError(`${option} ${path} is a file that is read: an input is never written over. Name another.`);
   }
   // A device or a pipe (/dev/null) is written to directly.
-  if (found === undefined || found.isFile()) checkFolder(option, dirname(path));
+  if (found === undefined || found.isFile()) checkFolder(option, dirname(path), path);
   checked.push({ option, path });
 }
 
@@ -116,7 +117,7 @@ export function diskFullWords(error: unknown): string | undefined {
   const { code, message } = error as NodeJS.ErrnoException;
   if (error instanceof UserError || !(code === 'ENOSPC' || code === 'EDQUOT' || /no space left/i.test(message)))
     return undefined;
-  const fullest = checked.toSorted((a, b) => freeBytes(a.path) - freeBytes(b.path))[0];
+  const fullest = checked.toReversed().sort((a, b) => freeBytes(a.path) - freeBytes(b.path))[0];
   return fullest === undefined
     ? `The disk is full (${message}).`
     : unwritable(fullest.option, fullest.path, 'the disk is full').message;

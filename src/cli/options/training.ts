@@ -83,7 +83,7 @@ export function checkPlaces<S extends ConfigSchema>({ config, resume, command }:
   // Rank 0 makes the run: for the others its folder may be there already.
   const again =
     command !== undefined && isStartedAgain(process.env) ? { command, config: savedConfig(schema, config) } : undefined;
-  if (resume === undefined && hasConsole()) checkNewRun({ outputDir: outputDir ?? '.', runName, again });
+  if (resume === undefined && hasConsole()) checkNewRun({ outputDir: outputDir ?? '.', runName, rolloutsDir, again });
   checkOutputFolder('--output-dir', resume?.run ?? outputDir);
   checkOutputFolder('--log-dir', logDir);
   checkOutputFolder('--rollouts-dir', rolloutsDir);

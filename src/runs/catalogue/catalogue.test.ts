@@ -161,6 +161,25 @@ describe('deleting', () => {
     expect(() => planRemoval(root, listCatalogue(outside, options))).toThrow(/lies outside/);
   });
 
+  it('takes the rollouts of a run along that lie in a folder of its name, and nothing else there', () => {
+    const root = newRoot();
+    const rolloutsOf = (name: string, ...more: string[]) => {
+      const path = makeRun(root, name);
+      const place = join(root, 'rollouts', name);
+      mkdirSync(place, { recursive: true });
+      for (const file of ['rollouts.db', 'rollouts.db-wal', ...more]) writeFileSync(join(place, file), '');
+      const info = { name, command: 'train policy', status: 'finished', rollouts: join(place, 'rollouts.db') };
+      writeFileSync(join(path, 'run.json'), JSON.stringify(info));
+      return place;
+    };
+    const [alone, shared] = [rolloutsOf('alone'), rolloutsOf('shared', 'notes.txt')];
+    remove(planRemoval(root, [only(root, 'alone'), only(root, 'shared')]));
+    expect([existsSync(alone), existsSync(join(shared, 'rollouts.db'))]).toEqual([false, true]);
+    const inside = makeRun(root, 'inside');
+    writeFileSync(join(inside, 'run.json'), JSON.stringify({ name: 'inside', rollouts: 'rollouts.db' }));
+    expect(planRemoval(root, [only(root, 'inside')]).map(({ path }) => path)).toEqual([inside]);
+  });
+
   it('refuses what is being written, and what is no longer what was shown', () => {
     const root = newRoot();
     const path = makeRun(root, 'a', { status: 'running' });

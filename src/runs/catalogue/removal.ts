@@ -5,8 +5,8 @@
  *     const plan = planRemoval(root, runs, { keepLast: 2 });
  *     if (typed === 'DELETE') remove(plan);
  */
-import { lstatSync, realpathSync, rmSync } from 'node:fs';
-import { dirname, join, relative, sep } from 'node:path';
+import { lstatSync, readdirSync, realpathSync, rmSync } from 'node:fs';
+import { basename, dirname, join, relative, resolve, sep } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { readJson } from '../json-files.ts';
 import { heldError, lockHolder } from '../lock.ts';
@@ -34,7 +34,7 @@ export interface RemovalRules {
 export function planRemoval(root: string, runs: readonly RunEntry[], rules: RemovalRules = {}): Doomed[] {
   const bySnapshot = rules.keepLast !== undefined || rules.keepBest === true;
   return runs.flatMap((run) => {
-    const paths = bySnapshot ? unkept(run, rules).map(({ path }) => path) : [run.path, ...logsOf(root, run)];
+    const paths = bySnapshot ? unkept(run, rules).map(({ path }) => path) : [run.path, ...elsewhere(root, run)];
     return paths.map((path) => doomed(root, run.path, path));
   });
 }
@@ -66,16 +66,23 @@ function bestStep(steps: readonly Snapshot[]): number | undefined {
 }
 
 /**
- * A run's event files may be outside its folder. They are deleted with it if they are below the same root and have its
- * name.
+ * A run's event files and its rollouts may be outside its folder. They are deleted with it if they are below the same root, in a
+ * folder of its name; rollouts only where nothing else is in theirs.
  */
-function logsOf(root: string, run: RunEntry): string[] {
-  const { logDir } = run;
-  if (logDir === undefined || !lstatSync(logDir, { throwIfNoEntry: false })?.isDirectory()) return [];
-  const real = realpathSync(logDir);
-  return !isBelow(run.path, real) && isBelow(realpathSync(root), real) && real.endsWith(`${sep}${run.name}`)
-    ? [real]
-    : [];
+function elsewhere(root: string, run: RunEntry): string[] {
+  const database = readJson<{ rollouts?: string }>(join(run.path, 'run.json'))?.rollouts;
+  const logs = ownFolder(root, run, run.logDir);
+  const rollouts = database === undefined ? undefined : ownFolder(root, run, dirname(resolve(run.path, database)));
+  const isAlone = rollouts !== undefined && readdirSync(rollouts).every((name) => name.startsWith('rollouts.db'));
+  return [...new Set([...(logs === undefined ? [] : [logs]), ...(isAlone ? [rollouts] : [])])];
+}
+
+function ownFolder(root: string, run: RunEntry, folder: string | undefined): string | undefined {
+  if (folder === undefined || !lstatSync(folder, { throwIfNoEntry: false })?.isDirectory()) return undefined;
+  const real = realpathSync(folder);
+  if (real === realpathSync(run.path) || isBelow(run.path, real) || !isBelow(realpathSync(root), real))
+    return undefined;
+  return basename(real) === run.name ? real : undefined;
 }
 
 function doomed(root: string, run: string, path: string): Doomed {
