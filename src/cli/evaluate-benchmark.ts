@@ -11,7 +11,7 @@ import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 import { quantTypeField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
-import { deviceField, dtypeField, modelField } from './options/model-fields.ts';
+import { deviceField, dtypeField, modelField, optionalCacheDtypeField } from './options/model-fields.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
@@ -90,6 +90,7 @@ export const evaluateBenchmarkSchema = z.object({
   json: field(z.boolean().default(false), { description: 'print the results as JSON' }),
   dtype: dtypeField,
   device: deviceField,
+  cacheDtype: optionalCacheDtypeField,
   quantType: quantTypeField('hold the blocks of the models in 8 or 4 bits', 'Model'),
 });
 

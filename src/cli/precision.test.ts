@@ -35,12 +35,12 @@ describe('--precision', () => {
 });
 
 describe('--cache-dtype', () => {
-  it.each([['generate'], ['chat'], ['serve'], ['train policy'], ['evaluate policy']])(
+  it.each([['generate'], ['chat'], ['serve'], ['train policy'], ['evaluate policy'], ['evaluate benchmark']])(
     '%s has it, the model’s dtype unless given, and refuses other words',
     async (words) => {
       const command = words.split(' ');
       const help = (await attune(...command, '--help')).out.replace(/\s+/g, ' ');
-      expect(help).toMatch(/--cache-dtype .*in 8 bits.*default: "?model/);
+      expect(help).toMatch(/--cache-dtype .*in 8 bits.*(default: "?model|model when left out)/);
       const model = command.length === 1 ? ['models/tiny'] : ['--model', 'models/tiny'];
       const { code, err } = await attune(...command, ...model, '--cache-dtype', 'fp8');
       expect(code).toBe(2);

@@ -332,7 +332,10 @@ export function checkNewRun(options: FolderChoice): void {
   if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
     throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
   const folder = join(outputDir, runName);
-  if (!existsSync(folder)) return checkNewRollouts(options);
+  if (!existsSync(folder)) {
+    checkNewRollouts(options);
+    return;
+  }
   if (!statSync(folder).isDirectory())
     throw new UserError(`--run-name ${runName}: ${folder} is a file. Choose another --run-name.`);
   if (existing === 'reuse') return;

@@ -60,6 +60,7 @@ walkCommand(['evaluate', 'benchmark'], evaluateBenchmarkSchema, {
     temperature: [changes(3, sampled), refused(3, /--k/)],
     topP: [changes(0.05, sampled), refused(0.5, /--k/)],
     stop: [changes([...'aeiorsnd ?'], { ...sampled, maxNewTokens: 20 }), written(['e'])],
+    cacheDtype: [changes('int8', { ...sampled, maxNewTokens: 100 }), written('int8')],
     seed: changes(7, sampled),
     outputDir: fails('/proc/nope', /--output-dir/),
     json: changes(true),

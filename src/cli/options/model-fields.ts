@@ -27,10 +27,15 @@ export const precisionField = field(z.enum(precisions).default('exact'), {
     "exact: log-probs as in training; fast: where that is quicker (ARM CPUs), a quantised model's activations are rounded to 8 bits a block, as llama.cpp does, and a single row of float32 is added in another order",
 });
 
-/** For commands that write text. */
-export const cacheDtypeField = field(z.enum(cacheDtypes).default('model'), {
+const cacheDtypeHelp = {
   description:
     "how keys and values of written tokens are held: in the model's dtype, or in 8 bits (half the memory of bfloat16 and faster for many or long responses on a GPU; log-probs change a little)",
+};
+/** For commands that write text. */
+export const cacheDtypeField = field(z.enum(cacheDtypes).default('model'), cacheDtypeHelp);
+/** For those that write text or not; `model` when left out. */
+export const optionalCacheDtypeField = field(z.enum(cacheDtypes).optional(), {
+  description: `${cacheDtypeHelp.description}; model when left out`,
 });
 
 export const modelField = field(z.string(), {

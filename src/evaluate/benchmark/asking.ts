@@ -1,6 +1,6 @@
 /** What one model needs to be asked all questions of a suite: prompts that fit it, and what is judged of its answers. */
 import { setImmediate as turn } from 'node:timers/promises';
-import type { Model } from '../../models/index.ts';
+import type { CacheDtype, Model } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import type { Suite } from '../suites/open.ts';
@@ -28,6 +28,7 @@ export interface AskingOptions {
   temperature: number;
   topP: number;
   stop: readonly string[];
+  cacheDtype: CacheDtype;
   seed: number;
   progress?: Progress;
   signal?: AbortSignal;

@@ -9,7 +9,7 @@
 import type { DatasetSpec } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import { checkVocabulary } from '../../models/files/tokenizer.ts';
-import { type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
+import { type CacheDtype, type LoadOptions, loadModel, loadTokenizer } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { kebabCase } from '../../spelling.ts';
 import type { Tokenizer } from '../../text/index.ts';
@@ -49,6 +49,8 @@ export interface BenchmarkOptions extends SuiteOptions, Pick<LoadOptions, 'devic
   topP?: number;
   /** More strings that end a response. */
   stop?: readonly string[];
+  /** As in `SamplerOptions`. */
+  cacheDtype?: CacheDtype;
   progress?: Progress;
   signal?: AbortSignal;
 }
@@ -76,6 +78,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
     temperature = 1,
     topP = 1,
     stop = [],
+    cacheDtype = 'model',
   } = options;
   const { instruction, system, templateVariables, progress, signal } = options;
   const asking: AskingOptions = {
@@ -88,6 +91,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
     temperature,
     topP,
     stop,
+    cacheDtype,
     seed,
     progress,
     signal,
@@ -180,7 +184,7 @@ function checkRead(
 ): void {
   const isChoice = suite.mode === 'choice';
   const unread: [boolean, (keyof BenchmarkOptions)[], string][] = [
-    [isChoice, ['maxNewTokens', 'stop', 'samples'], 'choices are compared, and nothing is written'],
+    [isChoice, ['maxNewTokens', 'stop', 'samples', 'cacheDtype'], 'choices are compared, and nothing is written'],
     [samples === 0, ['temperature', 'topP'], 'no responses are sampled; ask for some with --k or --samples'],
     [prompt === 'raw', ['instruction', 'system', 'templateVariables'], 'prompts are plain text; it is for chats'],
     [shots === 0, ['shotsFrom'], 'no examples are shown; ask for some with --shots'],

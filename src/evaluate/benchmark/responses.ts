@@ -59,14 +59,14 @@ async function generated(
   prompts: readonly Written[],
   maxNewTokens: number,
   stopStrings: readonly string[],
-  { samples, temperature, topP, seed, progress, signal }: AskingOptions,
+  { samples, temperature, topP, cacheDtype, seed, progress, signal }: AskingOptions,
 ): Promise<Responses[]> {
   const world = await joinWorld();
   const places = dealByCost(
     prompts.map(({ ids }) => ids.length + maxNewTokens),
     world.size,
   )[world.rank] as number[];
-  using sampler = new Sampler(model, { tokenizer });
+  using sampler = new Sampler(model, { tokenizer, cacheDtype });
   const common = { maxNewTokens, stopStrings, stopIds: tokenizer.eosIds };
   const seeds = rolloutSeeds(seed, 'benchmark');
   const requests = places.flatMap((place): GenerationRequest[] => {
