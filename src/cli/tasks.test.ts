@@ -48,6 +48,7 @@ describe('attune tasks', () => {
     expect(output).toContain(example.prompt);
     expect(output).toContain('difficulty 1, seed 4');
     expect((await run('show', 'chain-sum', '--json')).trim().split('\n')).toHaveLength(5);
+    expect(await run('show', 'chain_sum:1', '--seed', '3', '--count', '2')).toBe(output);
   });
 
   it('scores a file by task', async () => {
@@ -106,6 +107,8 @@ describe('attune tasks', () => {
     };
     await fails(/Did you mean "gcd"/, 'show', 'gdc');
     await fails(/from 1 to 5, not 7/, 'show', 'gcd', '--difficulty', '7');
+    await fails(/from 1 to 5, not 7/, 'show', 'gcd:7');
+    await fails(/gcd:1 names a difficulty already/, 'show', 'gcd:1', '--difficulty', '1');
     await fails(/--count: expected a number, got "x"/, 'show', 'gcd', '--count', 'x');
     await fails(/missing.jsonl: no such file/, 'score', join(folder, 'missing.jsonl'));
     await fails(

@@ -26,7 +26,7 @@ const share = () => z.number().min(0).max(1);
 export const listSchema = z.object({ json: jsonField });
 
 export const showSchema = z.object({
-  name: field(z.string(), { description: 'the task' }),
+  name: field(z.string(), { description: 'the task, or task:difficulty' }),
   difficulty: field(count().optional(), { description: 'how hard, from 1; every level when left out' }),
   seed: field(z.number().int().default(1), { description: 'the first sample' }),
   count: field(count().default(1), { description: 'how many samples of each difficulty' }),
@@ -133,7 +133,8 @@ function listing(): string {
   return [...lines, '', `${allTasks.length} tasks. \`attune tasks show NAME\` shows samples.`].join('\n');
 }
 
-function samples({ name, difficulty, seed, count: each, json }: z.output<typeof showSchema>): string[] {
+function samples({ seed, count: each, json, ...asked }: z.output<typeof showSchema>): string[] {
+  const { name, difficulty } = namedLevel(asked);
   const shown = task(name);
   const everyLevel = Array.from({ length: shown.levels }, (_, i) => i + 1);
   const examples = (difficulty === undefined ? everyLevel : [difficulty]).flatMap((level) =>
@@ -146,6 +147,14 @@ function samples({ name, difficulty, seed, count: each, json }: z.output<typeof 
     const heading = `${shown.name}, difficulty ${example.difficulty}, seed ${example.seed}`;
     return `${heading}\n  ${example.prompt.replaceAll('\n', '\n  ')}\n  solution\n${solution}\n  answer\n    ${example.answer}`;
   });
+}
+
+/** A level may stand behind the name, as in a mixture: gcd:2. */
+function namedLevel({ name, difficulty }: { name: string; difficulty?: number }) {
+  const [, plain, level] = /^(.+):(\d+)$/.exec(name) ?? [];
+  if (plain === undefined) return { name, difficulty };
+  if (difficulty !== undefined) throw new UserError(`${name} names a difficulty already: leave --difficulty out.`);
+  return { name: plain, difficulty: Number(level) };
 }
 
 interface TaskScore {
