@@ -68,11 +68,11 @@ function subject(type: QuantType | null): Model {
 
 const gib = (bytes: number) => Math.round((bytes / 2 ** 30) * 100) / 100;
 
-const TURNS = 9;
+const TURNS = 5;
 
 /**
- * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. The models take turns and each goes first in some:
- * a GPU at its power limit is slower after a kind that has drawn more.
+ * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. A GPU at its power limit is slower after a kind that
+ * has drawn more, so each kind scores twice in its turn, and the second time counts.
  */
 function scoring(kinds: readonly (QuantType | null)[]): number[] {
   const models = kinds.map(subject);
@@ -82,14 +82,14 @@ function scoring(kinds: readonly (QuantType | null)[]): number[] {
     places: [length - 1],
   }));
   const times = kinds.map((): number[] => []);
-  for (let turn = -1; turn < TURNS; turn++) {
-    for (const at of kinds.keys()) {
-      const i = (at + turn + 1) % kinds.length;
+  for (let turn = 0; turn < TURNS; turn++) {
+    for (const [i, model] of models.entries()) {
+      headOutputs(model, sequences);
       synchronize();
       const start = performance.now();
-      headOutputs(models[i] as Model, sequences);
+      headOutputs(model, sequences);
       synchronize();
-      if (turn >= 0) times[i]?.push(performance.now() - start);
+      times[i]?.push(performance.now() - start);
     }
   }
   for (const model of models) model.dispose();
@@ -136,9 +136,9 @@ export async function* cudaReadings(repeats: number, batches: readonly number[])
     yield {
       name: `score 64, ${type ?? 'bf16'}`,
       milliseconds: round(milliseconds),
-      ofBf16: round(milliseconds / (scored[0] as number)),
+      ofBf16: round(milliseconds / (scored[0] as number), 1000),
     };
   }
 }
 
-const round = (value: number) => Math.round(value * 100) / 100;
+const round = (value: number, parts = 100) => Math.round(value * parts) / parts;
