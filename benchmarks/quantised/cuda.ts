@@ -71,8 +71,8 @@ const gib = (bytes: number) => Math.round((bytes / 2 ** 30) * 100) / 100;
 const TURNS = 5;
 
 /**
- * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. A GPU at its power limit is slower after a kind that
- * has drawn more, so each kind scores twice in its turn, and the second time counts.
+ * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. At a GPU's power limit a time
+ * may depend on what ran before, so each kind scores twice in its turn, and the second time counts.
  */
 function scoring(kinds: readonly (QuantType | null)[]): number[] {
   const models = kinds.map(subject);
