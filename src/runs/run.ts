@@ -175,7 +175,8 @@ export class Run {
     this.#info = { ...this.#info, status };
     this.metrics.ended(status);
     await this.metrics.close();
-    await (await this.#rollouts)?.close();
+    // Whoever opened a database that cannot be opened was told so.
+    await (await this.#rollouts?.catch(() => undefined))?.close();
     lock.check();
     if (status === 'failed' && this.#untouched) return this.#giveBack();
     this.#info = {

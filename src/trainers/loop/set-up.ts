@@ -7,7 +7,8 @@
  *       const data = await openData(config);
  *       opened.defer(() => data.close());
  *       …
- *       return trainingParts(await startRun('train sft', schema, resolved), { schema, resolved, options, task, … });
+ *       opened.run = await startRun('train sft', schema, resolved);
+ *       return trainingParts(opened.run, { schema, resolved, options, task, … });
  *     });
  */
 import { sizeText } from '../../dist/shard/room.ts';
@@ -25,15 +26,20 @@ import { trainLoop } from './loop.ts';
 import type { TrainTask } from './task.ts';
 import { type TrainerOptions, type TrainingParts, TrainingRun } from './training-run.ts';
 
+/** What a training has opened, and the run that it writes: a set-up that fails after it has begun ends it as failed. */
+export class Opened extends AsyncDisposableStack {
+  run: Run | undefined;
+}
+
 /**
  * `opened` is closed when training ends or if the set-up fails. `freed` holds what outlives the training (the model)
  * and is freed here only if the set-up fails.
  */
 export async function setUpTraining(
   config: MemoryConfig,
-  setUp: (opened: AsyncDisposableStack, freed: DisposableStack, world: World) => Promise<TrainingParts>,
+  setUp: (opened: Opened, freed: DisposableStack, world: World) => Promise<TrainingParts>,
 ): Promise<TrainingRun> {
-  const opened = new AsyncDisposableStack();
+  const opened = new Opened();
   const freed = new DisposableStack();
   const world = await joinWorld();
   // Rank 0 opens and locks the run: not before every rank has looked at what is there.
@@ -50,6 +56,7 @@ export async function setUpTraining(
     await opened.disposeAsync();
     freed.dispose();
     const explained = await inWords(error as Error, 'loading models and data', config);
+    await opened.run?.finish('failed', explained.message).catch(() => {});
     await world.fail(explained);
     throw explained;
   }

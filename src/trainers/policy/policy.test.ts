@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -76,6 +76,16 @@ async function trainRewardModel(): Promise<string> {
 
 const last = (values: Record<string, number>[], name: string, count: number) =>
   values.slice(-count).reduce((sum, row) => sum + (row[name] as number), 0) / count;
+
+it('ends a run as failed whose set-up fails after it has begun', async () => {
+  const rolloutsDir = join(folder, 'rollouts');
+  // A database with a folder in the place of its journal cannot be opened.
+  mkdirSync(join(rolloutsDir, 'broken', 'rollouts.db-wal'), { recursive: true });
+  await expect(start({ runName: 'broken', rolloutsDir })).rejects.toThrow(/Cannot write rollouts|rollouts\.db/);
+  const { info } = openRun(join(folder, 'runs', 'broken'));
+  expect(info).toMatchObject({ status: 'failed', reason: expect.stringContaining('rollouts.db') });
+  expect(existsSync(join(folder, 'runs', 'broken', 'run.lock'))).toBe(false);
+});
 
 describe('learning', () => {
   // What is best is known: an even last character, always.

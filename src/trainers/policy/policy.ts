@@ -114,6 +114,7 @@ export function startPolicy(
     opened.defer(() => optimizer.dispose());
     const placed = { rolloutsDir: config.rolloutsDir, ...options.run };
     const run = await startRun('train policy', policySchema, resolved, placed);
+    opened.run = run;
     const store = config.saveRollouts && world.isFirst ? await run.rollouts() : undefined;
     const task = new PolicyTask({
       config,

@@ -104,6 +104,7 @@ export function startPreference(
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train preference', preferenceSchema, resolved, options.run);
+    opened.run = run;
     const samples = new SampleResponses(model, tokenizer, promptsOf(held), sampleOptions(config));
     const judged = { metric: 'loss', names: preferenceMetrics };
     const setup = {

@@ -79,6 +79,7 @@ export function startReward(
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train reward', rewardSchema, resolved, options.run);
+    opened.run = run;
     const report = { run, config, model, tokenizer, validation: heldOut, tally: train.tally, signal };
     return trainingParts(run, {
       schema: rewardSchema,

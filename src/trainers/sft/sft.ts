@@ -148,6 +148,7 @@ export function startSft(resolved: ResolvedRun<typeof sftSchema>, options: Train
     });
     opened.defer(() => task.optimizer.dispose());
     const run = await startRun('train sft', sftSchema, resolved, options.run);
+    opened.run = run;
     return trainingParts(run, {
       schema: sftSchema,
       resolved,
