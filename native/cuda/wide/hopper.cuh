@@ -29,30 +29,25 @@ __device__ inline void arriveAt(uint64_t* barrier, unsigned rank) {
 }
 __device__ inline void fetchMap(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 __device__ inline void copyTile(void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
                    sharedAddress(to)),
-               "l"(map), "r"(column), "r"(row), "r"(sharedAddress(barrier))
+               "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier))
                : "memory");
 }
 /** The same to several blocks of the cluster, one bit each: to the same place, and the same barrier of each is told. */
 __device__ inline void copyTileTo(unsigned blocks, void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], "
-      "%5;" ::"r"(sharedAddress(to)),
-      "l"(map), "r"(column), "r"(row), "r"(sharedAddress(barrier)), "h"(static_cast<unsigned short>(blocks))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], "
+      "%6;" ::"r"(sharedAddress(to)),
+      "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier)), "h"(static_cast<unsigned short>(blocks))
       : "memory");
 }
-/** Stores into the same place of another block of the cluster; that block's barrier counts the bytes. */
-__device__ inline void sendTo(unsigned rank, void* to, const float4& value, uint64_t* barrier) {
-  asm volatile(
-      "{\n.reg .b32 there, told;\nmapa.shared::cluster.u32 there, %0, %6;\nmapa.shared::cluster.u32 told, %1, %6;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%2, %3, %4, %5}, [told];\n}" ::"r"(sharedAddress(to)),
-      "r"(sharedAddress(barrier)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(rank)
-      : "memory");
+/** As the others of instructions.cuh. */
+__device__ inline void storeAsync(unsigned to, const float4& x, unsigned barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to), "f"(x.x), "f"(x.y),
+               "f"(x.z), "f"(x.w), "r"(barrier)
+               : "memory");
 }
-
-/** As clusterArrive, but stores before need not be seen after. */
-__device__ inline void clusterArriveOnly() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 // —— products of a warpgroup (four warps): d[64, N] += a[64, 16]·b[16, N], b as N rows of 16 inputs in shared memory. Warp w holds rows
 // 16·w … of d, four numbers for every eight columns, as mma.cuh says it of c; a is 64 rows of 16 inputs in shared memory. They go on while
@@ -71,6 +66,7 @@ __device__ inline void waitForMultiplying() {
 }
 
 // The numbers of d that an instruction names, and the same as its operands.
+#define ATTUNE_20 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19"
 #define ATTUNE_36                                                        \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17," \
   "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35"
@@ -82,6 +78,7 @@ __device__ inline void waitForMultiplying() {
             "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"
 #define ATTUNE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ATTUNE_D12(i) ATTUNE_D4(i), ATTUNE_D4(i + 4), ATTUNE_D4(i + 8)
+#define ATTUNE_D20 ATTUNE_D12(0), ATTUNE_D4(12), ATTUNE_D4(16)
 #define ATTUNE_D36 ATTUNE_D12(0), ATTUNE_D12(12), ATTUNE_D12(24)
 #define ATTUNE_D48 ATTUNE_D36, ATTUNE_D12(36)
 #define ATTUNE_D56 ATTUNE_D48, ATTUNE_D4(48), ATTUNE_D4(52)
@@ -96,6 +93,7 @@ __device__ inline void waitForMultiplying() {
                  : ATTUNE_D##COUNT                                                                                  \
                  : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                                               \
   }
+ATTUNE_MULTIPLY_GROUP(20, 40, 20, 21, 22)
 ATTUNE_MULTIPLY_GROUP(36, 72, 36, 37, 38)
 ATTUNE_MULTIPLY_GROUP(48, 96, 48, 49, 50)
 ATTUNE_MULTIPLY_GROUP(56, 112, 56, 57, 58)

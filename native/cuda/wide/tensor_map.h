@@ -20,15 +20,17 @@ inline Encode encoder() {
   return found;
 }
 
-/** Tiles of so many rows and columns of a dense matrix of bf16; `columns` and the matrix are at multiples of 16 bytes. */
-inline CUtensorMap mapOf(const void* matrix, int64_t rows, int64_t columns, unsigned tileRows, unsigned tileColumns) {
+/**
+ * Tiles of so many rows and columns of one or two dense matrices of bf16, one after the other: a copy brings the same tile of each.
+ * `columns` and the matrix are at multiples of 16 bytes.
+ */
+inline CUtensorMap mapOf(const void* first, unsigned matrices, int64_t rows, int64_t columns, unsigned tileRows, unsigned tileColumns) {
   CUtensorMap map;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * 2};
-  const cuuint32_t tile[] = {tileColumns, tileRows}, steps[] = {1, 1};
-  encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(matrix), sizes, strides, tile, steps,
-            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const cuuint64_t row = static_cast<cuuint64_t>(columns) * 2, count = static_cast<cuuint64_t>(rows);
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), count, matrices}, strides[] = {row, count * row};
+  const cuuint32_t tile[] = {tileColumns, tileRows, matrices}, steps[] = {1, 1, 1};
+  encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(first), sizes, strides, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
 }
 
