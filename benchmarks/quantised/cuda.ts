@@ -120,7 +120,9 @@ export async function* cudaReadings(repeats: number, batches: readonly number[])
   let bf16 = 0;
   for (const type of kinds) {
     emptyCache();
-    const { seconds, peakGiB } = await dpoSteps({ cuda: true, shape: QWEN3_8B, steps: 3 }, true, () => subject(type));
+    const { seconds, peakGiB } = await dpoSteps({ cuda: true, shape: QWEN3_8B, steps: 3 }, true, {
+      make: () => subject(type),
+    });
     if (type === null) bf16 = seconds;
     yield {
       name: `dpo ${type === null ? 'lora bf16' : `qlora ${type}`}`,

@@ -12,17 +12,17 @@ import { type Measured, measuredStep, type StepWork, unsaved } from './measured.
 const PAIRS = 16;
 export const LORA = { r: 16, alpha: 32, targetModules: ['q_proj', 'k_proj', 'v_proj', 'o_proj'] };
 
-/** `make` gives another model than that of the peers. */
+/** `make` gives another model than that of the peers; `prompt` is how many tokens every sequence begins with in addition. */
 export async function dpoSteps(
   work: StepWork,
   lora: boolean,
-  make?: () => Model,
+  { make, prompt = 0 }: { make?: () => Model; prompt?: number } = {},
 ): Promise<Measured & { tokens: number }> {
   const { shape } = work;
-  const lengths = (work.cuda ? GPU_LENGTHS : CPU_LENGTHS).slice(0, 2 * PAIRS);
+  const lengths = (work.cuda ? GPU_LENGTHS : CPU_LENGTHS).slice(0, 2 * PAIRS).map((length) => length + prompt);
   const device = work.cuda ? 'cuda:0' : 'cpu';
   // what the peers are given: on the CPU pairs with prompts of 8 tokens, on CUDA sequences that are scored from their second token on
-  const promptLength = work.cuda ? 1 : 8;
+  const promptLength = prompt + (work.cuda ? 1 : 8);
   using model = make?.() ?? initModel(shape, { seed: 0, device });
   if (lora) addLora(model, LORA);
   else model.decoder.requiresGrad_();

@@ -216,8 +216,9 @@ Tensor packedAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::In
 
 }  // namespace
 
-Tensor packedCausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, double scale) {
-  return packedAttention(q, k, v, starts, scale, 0, Optional<Tensor>(), 0, {});
+Tensor packedCausalAttention(const Tensor& q, const Tensor& k, const Tensor& v, at::IntArrayRef starts, at::IntArrayRef prefixes,
+                             double scale) {
+  return packedAttention(q, k, v, starts, scale, 0, Optional<Tensor>(), 0, prefixes);
 }
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 /** Hugging Face checkpoints in and out, and everything that runs them. */
 
 export { type QuantType, quantTypes } from '../nn/index.ts';
-export { type PackedBatch, packSequences } from './decoder/batch.ts';
+export { type PackedBatch, packSequences, type Sharing } from './decoder/batch.ts';
 export { Decoder, type NamedWeight } from './decoder/decoder.ts';
 export { type HeadKind, ScoreHead } from './decoder/head.ts';
 export { scoredTokens, type TokenLogprobs, tokenLogprobs } from './decoder/logprobs.ts';

@@ -2,8 +2,9 @@
  * A step's rollouts as batches: minibatches for updates, micro-batches for memory, and forward passes without gradient.
  */
 
+import type { Sharing } from '../models/decoder/batch.ts';
 import { type PackedResponses, packResponses, responseBatches } from '../models/decoder/responses.ts';
-import { type Decoder, type Model, tokenLogprobs } from '../models/index.ts';
+import { type Model, tokenLogprobs } from '../models/index.ts';
 import { Random } from '../random.ts';
 import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
 import type { Rollout } from './rollout.ts';
@@ -24,7 +25,7 @@ export function minibatches<T>(rollouts: readonly T[], count: number, key: reado
 /**
  * Consecutive rollouts with at most this many tokens together. Prompts count, once each where the decoder shares them.
  */
-export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Decoder): Rollout[][] =>
+export const byTokens = (rollouts: readonly Rollout[], tokens: number, decoder: Sharing): Rollout[][] =>
   responseBatches(rollouts, { tokens }, decoder);
 
 /** A critic: gives V of every response token. */

@@ -28,11 +28,16 @@ export async function meanTokenKl(
 ): Promise<number> {
   const { decoder } = policy;
   const rows = Math.max(1, Math.floor(chunkElements / decoder.spec.vocabSize));
+  const longestShared = Math.min(
+    decoder.longestShared,
+    reference.use((model) => model.decoder.longestShared),
+  );
+  const sharing = { device: policy.device, longestShared };
   const measure = (part: readonly Rollout[]) => {
     let sum = 0;
     const tokens = scope(() =>
       noGrad(() => {
-        const packed = packResponses(part, decoder);
+        const packed = packResponses(part, sharing);
         const before = integers(
           packed.tokens.map((token) => token - 1),
           { device: policy.device },
@@ -56,7 +61,7 @@ export async function meanTokenKl(
     return { sum, tokens };
   };
   const cost = (part: readonly Rollout[]) => part.reduce((sum, { ids }) => sum + ids.length, 0);
-  const parts = byTokens(rollouts, microBatchTokens, decoder);
+  const parts = byTokens(rollouts, microBatchTokens, sharing);
   const measured = await computeDealt(await joinWorld(), parts, cost, measure);
   const total = (of: (each: { sum: number; tokens: number }) => number) =>
     measured.reduce((sum, each) => sum + of(each), 0);

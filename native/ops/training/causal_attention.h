@@ -6,7 +6,9 @@ namespace attune {
 
 struct CausalAttention {
   at::Tensor q, k, v;  // [N, H, D] and [N, G, D]
-  at::Tensor sequences;  // [S, 2]: first token and length, longest first; int32
+  at::Tensor sequences;  // [S, 4], int32, those with the most keys first (causal_attention.cc)
+  at::Tensor families;  // [F, 3], int32: those of them that others continue; undefined where none does
+  int64_t prefixTokens;  // tokens that others continue
   double scale;
 };
 

@@ -1,11 +1,11 @@
 /**
  * Attention over a packed batch. Half precision on CUDA has our kernels (native/ops/training/causal_attention.cc) for sequences
  * that are not long, and flash kernels with cumulative lengths; everything else has our blocked operator
- * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work only in that, on the CPU up to f32.
+ * (native/ops/packed_attention.cc). Shared prefixes (`packShared`) work in our kernels and, on the CPU up to f32, in that operator.
  */
 
 import { flashAttention, flashTakes } from '../../tensor/flash.ts';
-import { aten, type Tensor } from '../../tensor/index.ts';
+import { aten, type Device, type DType, scope, type Tensor, zeros } from '../../tensor/index.ts';
 import type { PackedBatch } from './batch.ts';
 
 export interface AttentionInputs {
@@ -28,12 +28,14 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
   const isCausal = bias === null && dropout === 0 && (window === null || window >= batch.longest);
   if (
     isCausal &&
-    batch.sequences !== undefined &&
-    isShort(batch) &&
+    batch.places !== undefined &&
+    (batch.prefixes !== undefined || isShort(batch)) &&
     aten<boolean>('attune::causal_attention_fits', q, k)
-  )
-    return aten('attune::causal_attention', q, k, v, batch.sequences, scale);
-  if (batch.cuSeqlens !== undefined && bias === null && flashTakes(q)) {
+  ) {
+    const { sequences, families, prefixTokens } = batch.places;
+    return aten('attune::causal_attention', q, k, v, sequences, scale, families, prefixTokens);
+  }
+  if (batch.cuSeqlens !== undefined && batch.prefixes === undefined && bias === null && flashTakes(q)) {
     const { cuSeqlens, longest } = batch;
     const back = window === null || window >= longest ? null : window - 1;
     return flashAttention({ q, k, v, cuSeqlens, longest, scale, back, dropout });
@@ -54,6 +56,36 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
 
 /** Up to here our kernels are as fast as the flash kernels or faster, forward and backward (read on an H200). */
 const LONGEST_MEAN = 2048;
+
+/** The attention of a model's layers, without dropout. */
+export interface LayersAttention {
+  heads: number;
+  headDim: number;
+  windows: readonly (number | null)[];
+  hasBias: boolean;
+}
+
+/** The longest sequence that should have a prefix, in tokens; 0 where attention knows no prefixes. */
+export function longestWithPrefix(layers: LayersAttention, device: Device, dtype: DType): number {
+  if (device === 'cpu') return dtype === 'float64' ? 0 : Number.POSITIVE_INFINITY;
+  if (layers.hasBias || layers.windows.some((window) => window !== null)) return 0;
+  return kernelsFit(layers, device, dtype) ? LONGEST_MEAN : 0;
+}
+
+const knownFits = new Map<string, boolean>();
+
+/** Whether `attune::causal_attention` has kernels for such heads. */
+function kernelsFit({ heads, headDim }: LayersAttention, device: Device, dtype: DType): boolean {
+  const key = `${device} ${dtype} ${headDim}`;
+  const known = knownFits.get(key);
+  if (known !== undefined) return known;
+  const fits = scope(() => {
+    const x = zeros([1, heads, headDim], { device, dtype });
+    return aten<boolean>('attune::causal_attention_fits', x, x);
+  });
+  knownFits.set(key, fits);
+  return fits;
+}
 
 /** Whether the sequence of the average token is at most LONGEST_MEAN tokens long: Σn² / Σn, as the work grows with n². */
 function isShort({ starts }: PackedBatch): boolean {

@@ -4,7 +4,7 @@
  *     const batch = packSequences([[1, 2, 3], [4, 5]]);   // ids [5], positions 0 1 2 0 1, starts [0, 3, 5]
  *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
  */
-import { UserError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import { type Device, integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 /** Sequences laid end to end without padding, as tensors: the input of a decoder. */
@@ -17,14 +17,24 @@ export interface PackedBatch {
   starts: readonly number[];
   /** `starts` on the device as int32, for the flash kernels; absent on the CPU. */
   cuSeqlens?: Tensor;
-  /** First token and length of each sequence, longest first: [sequences, 2], int32. Absent on the CPU and with prefixes. */
-  sequences?: Tensor;
+  /** Where the sequences and their prefixes are, for our CUDA kernels; absent on the CPU. */
+  places?: SequencePlaces;
   /** Tokens of the longest sequence, its shared prefix included. */
   longest: number;
   /** Per sequence, the index of the sequence that is its prefix, or −1. A prefix has no prefix itself. */
   prefixes?: readonly number[];
   /** Where `packShared` put each token of its sequences; absent where no prompt is shared. */
   rows?: Int32Array;
+}
+
+/** What `attune::causal_attention` is told of a batch (native/ops/training/causal_attention.cc). */
+export interface SequencePlaces {
+  /** One row per sequence, those with the most keys first: [sequences, 4], int32. */
+  sequences: Tensor;
+  /** One row per sequence that others continue: [families, 3], int32; null where there is none. */
+  families: Tensor | null;
+  /** Tokens of the sequences that others continue. */
+  prefixTokens: number;
 }
 
 /** Token ids of which the first `promptLength` are the prompt. */
@@ -81,65 +91,125 @@ export function packedBatch(
     longest,
     ...(prefixes === undefined ? {} : { prefixes }),
   };
-  if (device !== 'cpu') batch.cuSeqlens = tensor(Int32Array.from(starts), { device });
-  if (device !== 'cpu' && prefixes === undefined) batch.sequences = longestFirst(starts, device);
+  if (device !== 'cpu') {
+    batch.cuSeqlens = tensor(Int32Array.from(starts), { device });
+    batch.places = sequencePlaces(starts, device, prefixes);
+  }
   return batch;
 }
 
-/** First token and length of each sequence, in the order in which a GPU finishes them soonest: [sequences, 2], int32. */
-export function longestFirst(starts: readonly number[], device: Device): Tensor {
-  const sequences = starts.slice(0, -1).map((start, s) => [start, (starts[s + 1] as number) - start] as const);
-  sequences.sort(([, a], [, b]) => b - a);
-  return tensor(Int32Array.from(sequences.flat()), { shape: [sequences.length, 2], device });
+/** In the order in which a GPU finishes them soonest. Those that continue a sequence have to follow it. */
+export function sequencePlaces(
+  starts: readonly number[],
+  device: Device,
+  prefixes?: readonly number[],
+): SequencePlaces {
+  const sequences = starts.slice(0, -1).map((start, s) => {
+    const length = (starts[s + 1] as number) - start;
+    return { start, length, prefixStart: start, prefixLength: 0, familyTokens: length };
+  });
+  for (const [s, prefix] of prefixes?.entries() ?? []) {
+    const own = sequences[s] as (typeof sequences)[number];
+    const before = sequences[prefix];
+    if (before === undefined) continue;
+    if (before.start + before.familyTokens !== own.start)
+      throw new AttuneError('A family of sequences does not lie together.');
+    own.prefixStart = before.start;
+    own.prefixLength = before.length;
+    before.familyTokens += own.length;
+  }
+  const keysOf = ({ prefixLength, length }: (typeof sequences)[number]) => prefixLength + length;
+  sequences.sort((a, b) => keysOf(b) - keysOf(a));
+  const families = sequences.filter(({ length, familyTokens }) => familyTokens > length);
+  families.sort((a, b) => b.familyTokens - a.familyTokens);
+  for (const prefix of families) prefix.prefixLength = -1;
+  const table = (rows: number[][]) =>
+    tensor(Int32Array.from(rows.flat()), { shape: [rows.length, rows[0]?.length ?? 4], device });
+  return {
+    sequences: table(sequences.map((row) => [row.start, row.length, row.prefixStart, row.prefixLength])),
+    families: families.length === 0 ? null : table(families.map((row) => [row.start, row.length, row.familyTokens])),
+    prefixTokens: families.reduce((sum, { length }) => sum + length, 0),
+  };
 }
 
 /** The shortest prefix that is worth a sequence of its own, in tokens. */
 const worthSharing = 8;
 
+/** What a decoder says of the batches that it takes. */
+export interface Sharing {
+  device: Device;
+  /** The longest sequence whose prompt may be shared, in tokens; 0 where none may. */
+  longestShared: number;
+}
+
+const onCpu: Sharing = { device: 'cpu', longestShared: Number.POSITIVE_INFINITY };
+
 /**
  * How many tokens of a prompt can be shared: all but the last. Every sequence keeps the prompt's last token, because the row
  * of that token predicts the first token of the response.
  */
-export function sharedLength({ ids, promptLength }: PromptedSequence): number {
+export function sharedLength({ ids, promptLength }: PromptedSequence, { longestShared }: Sharing): number {
   const length = Math.min(promptLength, ids.length) - 1;
-  return length < worthSharing ? 0 : length;
+  return length < worthSharing || ids.length > longestShared ? 0 : length;
 }
 
 /** Equal for sequences with the same prompt; unique for a sequence that has nothing to share. */
-export function sharedKey(sequence: PromptedSequence): string | symbol {
-  const shared = sharedLength(sequence);
-  return shared === 0 ? Symbol('alone') : sequence.ids.subarray(0, shared + 1).join();
+export function sharedKey(sequence: PromptedSequence, sharing: Sharing): string | symbol {
+  const shared = sharedLength(sequence, sharing);
+  if (shared === 0) return Symbol('alone');
+  const { buffer, byteOffset, BYTES_PER_ELEMENT: bytes } = sequence.ids;
+  return Buffer.from(buffer, byteOffset, (shared + 1) * bytes).toString('latin1');
 }
 
 /**
  * Packs sequences so that a prompt which several of them share goes through the model once; attention adds up the gradients
- * of all that continue it. For decoders with `sharesPrefixes`.
+ * of all that continue it. Those that share a prompt lie together, in the place of the first of them.
  */
-export function packShared(sequences: readonly PromptedSequence[], device: Device = 'cpu'): PackedBatch {
-  const keys = sequences.map(sharedKey);
-  const users = new Map<string | symbol, number>();
-  for (const key of keys) users.set(key, (users.get(key) ?? 0) + 1);
+export function packShared(sequences: readonly PromptedSequence[], sharing = onCpu): PackedBatch {
+  const { device } = sharing;
+  const groups = new Map<string | symbol, number[]>();
+  for (const [i, sequence] of sequences.entries()) {
+    const key = sharedKey(sequence, sharing);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [i]);
+    else group.push(i);
+  }
+  if (groups.size === sequences.length)
+    return packSequences(
+      sequences.map(({ ids }) => ids),
+      device,
+    );
   const parts: Int32Array[] = [];
   const prefixes: number[] = [];
-  const rows = new Int32Array(sequences.reduce((sum, { ids }) => sum + ids.length, 0));
-  let written = 0;
-  const laid = new Map<string | symbol, { part: number; row: number }>();
   let total = 0;
+  /** Returns the row of its first token. */
   const lay = (ids: Int32Array, prefix: number) => {
-    const place = { part: parts.push(ids) - 1, row: total };
+    const row = total;
+    parts.push(ids);
     prefixes.push(prefix);
     total += ids.length;
-    return place;
+    return row;
   };
-  for (const [i, sequence] of sequences.entries()) {
-    const key = keys[i] as string | symbol;
-    const shared = users.get(key) === 1 ? 0 : sharedLength(sequence);
-    if (shared > 0 && !laid.has(key)) laid.set(key, lay(sequence.ids.subarray(0, shared), -1));
-    const prefix = laid.get(key);
-    const { row } = lay(sequence.ids.subarray(shared), prefix?.part ?? -1);
-    for (let at = 0; at < sequence.ids.length; at++)
-      rows[written++] = at < shared ? (prefix?.row as number) + at : row + at - shared;
+  const firstOf = startsOf(sequences);
+  const rows = new Int32Array(firstOf.at(-1) as number);
+  for (const group of groups.values()) {
+    const first = sequences[group[0] as number] as PromptedSequence;
+    const shared = group.length === 1 ? 0 : sharedLength(first, sharing);
+    const prefix = shared === 0 ? -1 : parts.length;
+    const prefixRow = shared === 0 ? total : lay(first.ids.subarray(0, shared), -1);
+    for (const i of group) {
+      const { ids } = sequences[i] as PromptedSequence;
+      const row = lay(ids.subarray(shared), prefix);
+      for (let at = 0; at < ids.length; at++)
+        rows[(firstOf[i] as number) + at] = at < shared ? prefixRow + at : row + at - shared;
+    }
   }
-  if (laid.size === 0) return packSequences(parts, device);
   return { ...packSequences(parts, device, prefixes), rows };
+}
+
+/** Where each sequence begins if they lie end to end, and their tokens together at the end. */
+function startsOf(sequences: readonly PromptedSequence[]): number[] {
+  const starts = [0];
+  for (const { ids } of sequences) starts.push((starts.at(-1) as number) + ids.length);
+  return starts;
 }

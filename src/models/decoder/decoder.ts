@@ -23,7 +23,7 @@ import {
 } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 import { alibiBias } from './alibi.ts';
-import { packedAttention } from './attention.ts';
+import { longestWithPrefix, packedAttention } from './attention.ts';
 import type { PackedBatch } from './batch.ts';
 import { backwardByBlocks, type PassWatcher } from './checkpointing.ts';
 import type { Layer, Pass } from './layer.ts';
@@ -83,14 +83,14 @@ export class Decoder {
   }
 
   /**
-   * @internal Whether sequences of a batch may share a prompt (`packShared`). Attention must support prefixes, and a token's result
-   * must not depend on the length of its sequence.
+   * @internal The longest sequence, in tokens, that may share its prompt with others of a batch (`packShared`); 0 where none may. Attention
+   * must support prefixes, and a token's result must not depend on the length of its sequence.
    */
-  get sharesPrefixes(): boolean {
+  get longestShared(): number {
     const { positions, attention } = this.spec;
-    if (this.device !== 'cpu' || this.dtype === 'float64') return false;
-    if (this.training && attention.dropout > 0) return false;
-    return positions.kind !== 'rope' || !ropeDependsOnLength(positions);
+    if (this.training && attention.dropout > 0) return 0;
+    if (positions.kind === 'rope' && ropeDependsOnLength(positions)) return 0;
+    return longestWithPrefix({ ...attention, hasBias: positions.kind === 'alibi' }, this.device, this.dtype);
   }
 
   /** The final hidden states of every token, [total, hiddenSize]. */

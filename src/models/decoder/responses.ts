@@ -4,14 +4,7 @@
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
 import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
-import {
-  type PackedBatch,
-  type PromptedSequence,
-  packSequences,
-  packShared,
-  sharedKey,
-  sharedLength,
-} from './batch.ts';
+import { type PackedBatch, type PromptedSequence, packShared, type Sharing, sharedKey, sharedLength } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 import { tokenLogprobs } from './logprobs.ts';
 import { withoutDropout } from './temporarily.ts';
@@ -53,15 +46,15 @@ export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, t
 export function responseBatches<T extends PromptedResponse>(
   responses: readonly T[],
   limits: MicroBatchLimits,
-  decoder: Decoder,
+  decoder: Sharing,
 ): T[][] {
   const tokensOf = (response: T) => response.ids.length;
-  if (!decoder.sharesPrefixes) return microBatches(responses, limits, tokensOf);
+  if (decoder.longestShared === 0) return microBatches(responses, limits, tokensOf);
   const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
   const batches: T[][] = [];
   let room = 0;
-  for (const group of promptRuns(responses)) {
-    const shared = sharedLength(group[0] as T);
+  for (const group of promptRuns(responses, decoder)) {
+    const shared = sharedLength(group[0] as T, decoder);
     const whole = group.reduce((sum, response) => sum + tokensOf(response) - shared, shared);
     let last = batches.at(-1);
     const joins = last !== undefined && last.length + group.length <= examples && whole <= room;
@@ -82,21 +75,21 @@ export function responseBatches<T extends PromptedResponse>(
 }
 
 /** How many tokens go through the model for these responses in one batch; a shared prompt counts once. */
-export function packedTokens(responses: readonly PromptedResponse[], decoder: Decoder): number {
+export function packedTokens(responses: readonly PromptedResponse[], decoder: Sharing): number {
   const seen = new Set<string | symbol>();
   return responses.reduce((sum, response) => {
-    const key = decoder.sharesPrefixes ? sharedKey(response) : Symbol('alone');
+    const key = sharedKey(response, decoder);
     const known = seen.has(key);
     seen.add(key);
-    return sum + response.ids.length - (known ? sharedLength(response) : 0);
+    return sum + response.ids.length - (known ? sharedLength(response, decoder) : 0);
   }, 0);
 }
 
-function promptRuns<T extends PromptedResponse>(responses: readonly T[]): T[][] {
+function promptRuns<T extends PromptedResponse>(responses: readonly T[], sharing: Sharing): T[][] {
   const runs: T[][] = [];
   let before: string | symbol | undefined;
   for (const response of responses) {
-    const key = sharedKey(response);
+    const key = sharedKey(response, sharing);
     if (key === before) runs.at(-1)?.push(response);
     else runs.push([response]);
     before = key;
@@ -130,14 +123,8 @@ export interface PackedResponses {
 }
 
 /** Packs responses into one batch. A prompt that several share goes through the decoder once, where it supports that. */
-export function packResponses(responses: readonly PromptedResponse[], decoder: Decoder): PackedResponses {
-  const { device } = decoder;
-  const batch = decoder.sharesPrefixes
-    ? packShared(responses, device)
-    : packSequences(
-        responses.map(({ ids }) => ids),
-        device,
-      );
+export function packResponses(responses: readonly PromptedResponse[], decoder: Sharing): PackedResponses {
+  const batch = packShared(responses, decoder);
   const firstOf = ({ promptLength }: PromptedResponse) => Math.max(1, promptLength);
   const lengths = responses.map((response) => Math.max(0, response.ids.length - firstOf(response)));
   const tokens = new Int32Array(lengths.reduce((sum, length) => sum + length, 0));

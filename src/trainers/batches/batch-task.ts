@@ -80,8 +80,8 @@ function packFor(
   batch: Batch,
   { decoder, device }: Model,
 ): PackedBatch {
-  return objective.sharesPrompts && decoder.sharesPrefixes
-    ? packShared(responsesOf(batch), device)
+  return objective.sharesPrompts && decoder.longestShared > 0
+    ? packShared(responsesOf(batch), decoder)
     : onDevice(batch, device);
 }
 

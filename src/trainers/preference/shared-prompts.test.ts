@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { preferenceLoss } from '../../algorithms/index.ts';
 import { type Batch, packBatch } from '../../data/index.ts';
-import { packShared } from '../../models/decoder/batch.ts';
+import { packShared, sequencePlaces } from '../../models/decoder/batch.ts';
 import {
   type PromptedResponse,
   packedTokens,
@@ -57,11 +57,11 @@ const responses = [
 
 /** The same with every prompt in each of its sequences. */
 function apart<T>(model: Model, body: () => T): T {
-  Object.defineProperty(model.decoder, 'sharesPrefixes', { value: false, configurable: true });
+  Object.defineProperty(model.decoder, 'longestShared', { value: 0, configurable: true });
   try {
     return body();
   } finally {
-    Reflect.deleteProperty(model.decoder, 'sharesPrefixes');
+    Reflect.deleteProperty(model.decoder, 'longestShared');
   }
 }
 
@@ -118,14 +118,49 @@ describe('a packed batch', () => {
     scope(() => {
       const prompt = Array.from({ length: 9 }, (_, i) => i + 1);
       const batch = packShared([response(prompt, 2, 0), response(tokens(3, 1), 1, 1), response(prompt, 1, 2)]);
-      expect(batch.starts).toEqual([0, 8, 11, 15, 17]);
-      expect(batch.prefixes).toEqual([-1, 0, -1, 0]);
+      // the two that share it lie together
+      expect(batch.starts).toEqual([0, 8, 11, 13, 17]);
+      expect(batch.prefixes).toEqual([-1, 0, 0, -1]);
       expect(batch.longest).toBe(11);
-      expect(batch.positions.numbers()).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 8, 9]);
+      expect(batch.positions.numbers()).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 8, 9, 0, 1, 2, 3]);
       expect(batch.ids.numbers().slice(0, 9)).toEqual(prompt);
       expect([...(batch.rows as Int32Array)]).toEqual([
-        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0, 1, 2, 3, 4, 5, 6, 7, 15, 16,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16, 0, 1, 2, 3, 4, 5, 6, 7, 11, 12,
       ]);
+    });
+  });
+
+  it('says where sequences and families are', () => {
+    scope(() => {
+      const { sequences, families, prefixTokens } = sequencePlaces([0, 8, 11, 13, 17, 37], 'cpu', [-1, 0, 0, -1, -1]);
+      expect(sequences.numbers()).toEqual(
+        [
+          [17, 20, 17, 0],
+          [8, 3, 0, 8],
+          [11, 2, 0, 8],
+          [0, 8, 0, -1],
+          [13, 4, 13, 0],
+        ].flat(),
+      );
+      expect(families?.numbers()).toEqual([0, 8, 13]);
+      expect(prefixTokens).toBe(8);
+      expect(sequencePlaces([0, 8, 11], 'cpu')).toMatchObject({ families: null, prefixTokens: 0 });
+      expect(() => sequencePlaces([0, 8, 11, 13, 17], 'cpu', [-1, 0, -1, 0])).toThrow(/does not lie together/);
+    });
+  });
+
+  it('leaves longer sequences apart, and they count as such', () => {
+    scope(() => {
+      const prompt = tokens(12, 1);
+      const some = [response(prompt, 3, 0), response(prompt, 9, 1), response(prompt, 4, 2)];
+      const sharing = { device: 'cpu', longestShared: 20 };
+      const batch = packShared(some, sharing);
+      expect(batch.prefixes).toEqual([-1, 0, 0, -1]);
+      expect(batch.starts).toEqual([0, 11, 15, 20, 41]);
+      expect(packedTokens(some, sharing)).toBe(41);
+      const parts = responseBatches(some, { tokens: 30 }, sharing);
+      expect(parts.map((part) => part.length)).toEqual([1, 1, 1]);
+      expect(packedTokens(some, { device: 'cpu', longestShared: 0 })).toBe(15 + 21 + 16);
     });
   });
 
@@ -146,12 +181,13 @@ describe('a packed batch', () => {
     using half = alibi('bfloat16');
     using double = alibi('float64');
     using plain = llama();
-    expect([dynamic, double].map(({ decoder }) => decoder.sharesPrefixes)).toEqual([false, false]);
-    expect([half, plain].map(({ decoder }) => decoder.sharesPrefixes)).toEqual([true, true]);
+    const any = Number.POSITIVE_INFINITY;
+    expect([dynamic, double].map(({ decoder }) => decoder.longestShared)).toEqual([0, 0]);
+    expect([half, plain].map(({ decoder }) => decoder.longestShared)).toEqual([any, any]);
     Object.assign(plain.decoder.spec.attention, { dropout: 0.1 });
-    expect(plain.decoder.sharesPrefixes).toBe(true);
+    expect(plain.decoder.longestShared).toBe(any);
     plain.train();
-    expect(plain.decoder.sharesPrefixes).toBe(false);
+    expect(plain.decoder.longestShared).toBe(0);
   });
 });
 
@@ -179,6 +215,35 @@ describe('micro-batches', () => {
     expect(cut(groups, { examples: 3 })).toEqual([3, 3, 2]);
     expect(cut([], { tokens: 10 })).toEqual([]);
   });
+});
+
+it('every cut into micro-batches has the same gradient', () => {
+  using model = llama();
+  const weightOf = new Map(responses.map((each, i) => [each, i + 1]));
+  const step = (limits: { tokens?: number; examples?: number }) =>
+    gradients(model, () => {
+      for (const part of responseBatches(responses, limits, model.decoder)) {
+        const packed = packResponses(part, model.decoder);
+        const weights = part.flatMap((each, i) =>
+          Array.from({ length: packed.lengths[i] as number }, (_, t) =>
+            Math.sin(7 * (weightOf.get(each) as number) + t),
+          ),
+        );
+        model.decoder.backward(packed.batch, (hidden) => {
+          const { logp } = tokenLogprobs(model.decoder, hidden, packed.batch, packed.tokens);
+          return logp.mul(tensor(Float32Array.from(weights))).sum();
+        });
+      }
+    });
+  const whole = step({});
+  for (const limits of [{ tokens: 60 }, { tokens: 45 }, { tokens: 30 }, { examples: 2 }, { examples: 1 }])
+    expect(distance(step(limits), whole), JSON.stringify(limits)).toBeLessThan(2e-6);
+  expect(
+    distance(
+      apart(model, () => step({ tokens: 40 })),
+      whole,
+    ),
+  ).toBeLessThan(2e-6);
 });
 
 const mean = (values: Tensor) => values.mean();
@@ -226,7 +291,7 @@ it('a direct-alignment step has the same gradient, loss and metrics', async () =
   const step = () => gradients(model, () => void objective.backward(pairs, totals));
   expect(distance(step(), apart(model, step))).toBeLessThan(1e-6);
   const ours = await objective.evaluate(pairs);
-  Object.defineProperty(model.decoder, 'sharesPrefixes', { value: false, configurable: true });
+  Object.defineProperty(model.decoder, 'longestShared', { value: 0, configurable: true });
   const theirs = await objective.evaluate(pairs);
   for (const [name, value] of Object.entries(theirs)) expect(ours[name], name).toBeCloseTo(value, 4);
 });
@@ -273,18 +338,19 @@ describe('a reward model', () => {
       const objective = objectives[kind](model);
       const step = () =>
         gradients(model, () => {
-          const packed = model.decoder.sharesPrefixes
-            ? packShared(
-                Array.from({ length: batch.sequences }, (_, s) => ({
-                  ids: batch.ids.subarray(batch.cuSeqlens[s], batch.cuSeqlens[s + 1]),
-                  promptLength: batch.promptLengths[s] as number,
-                })),
-              )
-            : packSequences(
-                Array.from({ length: batch.sequences }, (_, s) =>
-                  batch.ids.subarray(batch.cuSeqlens[s], batch.cuSeqlens[s + 1]),
-                ),
-              );
+          const packed =
+            model.decoder.longestShared > 0
+              ? packShared(
+                  Array.from({ length: batch.sequences }, (_, s) => ({
+                    ids: batch.ids.subarray(batch.cuSeqlens[s], batch.cuSeqlens[s + 1]),
+                    promptLength: batch.promptLengths[s] as number,
+                  })),
+                )
+              : packSequences(
+                  Array.from({ length: batch.sequences }, (_, s) =>
+                    batch.ids.subarray(batch.cuSeqlens[s], batch.cuSeqlens[s + 1]),
+                  ),
+                );
           model.decoder.backward(
             packed,
             (hidden) => objective.loss(hidden, packed, batch, objective.totals([batch])).loss,
@@ -292,7 +358,7 @@ describe('a reward model', () => {
         });
       expect(distance(step(), apart(model, step))).toBeLessThan(1e-6);
       const ours = await evaluateBatches(model, objective, [batch]);
-      Object.defineProperty(model.decoder, 'sharesPrefixes', { value: false, configurable: true });
+      Object.defineProperty(model.decoder, 'longestShared', { value: 0, configurable: true });
       const theirs = await evaluateBatches(model, objective, [batch]);
       for (const [name, value] of Object.entries(theirs)) expect(ours[name], name).toBeCloseTo(value, 5);
     },

@@ -7,15 +7,15 @@ namespace {
 
 constexpr int kKeys = 32, kTiles = kKeys / kTile;  // keys of a stage
 
-template <typename T, int D>
+template <typename T, int D, Tiles TILES>
 __global__ void __launch_bounds__(kBlockThreads, D == 64 ? 4 : 3) forwardKernel(CausalAttentionArgs a) {
-  using Stages = KeyStages<T, D, kKeys>;
+  using Stages = KeyStages<T, D, kKeys, TILES>;
   static_assert(Stages::kNumbers >= kBlockRows * D);
   extern __shared__ __align__(128) char dynamicShared[];
   T* const shared = reinterpret_cast<T*>(dynamicShared);
   waitForPrevious();
   letNextBegin();
-  const Part part(a, true);
+  const Part<TILES> part(a, blockIdx.x);
   if (part.place.length == 0) return;
   const RowBlock block(part);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -106,7 +106,9 @@ __global__ void __launch_bounds__(kBlockThreads, D == 64 ? 4 : 3) forwardKernel(
 
 template <typename T, int D>
 void forward(const CausalAttentionArgs& args, cudaStream_t stream) {
-  launchWithMemory(forwardKernel<T, D>, blocksOf(args, args.share), kBlockThreads, 1, sizeof(T) * 4 * kKeys * D, stream, args);
+  const auto kernel = args.familyCount > 0 ? forwardKernel<T, D, Tiles::PrefixedRows> : forwardKernel<T, D, Tiles::Rows>;
+  const unsigned blocks = blocksOf(args, args.tokens * args.share, args.count);
+  launchWithMemory(kernel, blocks, kBlockThreads, 1, sizeof(T) * 4 * kKeys * D, stream, args);
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ struct CausalAttentionArgs {
   int64_t qStride, kStride, vStride;  // from token to token
   void* out;  // [tokens, heads, size]
   float* lse;  // [groups, tokens · share]: log2 of the sum of the exponentials of a row's scores
-  const int32_t* sequences;  // [count, 2]: first token and length, longest first
+  const int32_t *sequences, *families;  // [count, 4] and [familyCount, 3] (ops/training/causal_attention.cc)
+  int64_t familyCount, prefixTokens;  // prefixTokens: the lengths of `families` added up
   int64_t count, tokens, heads, groups, size;
   int share;  // heads of a kv head
   float scale;

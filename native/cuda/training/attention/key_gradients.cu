@@ -1,6 +1,9 @@
 // Gradients of keys and values: a block has 64 keys and goes through the rows that see them. Scores are held transposed, so that
 // they are the left side of both products.
 //   dV = Pᵀ·dO,  dK = scale·dSᵀ·Q
+//
+// The keys of a prefix are seen by the rows of its whole family, which are neighbours. A cluster of blocks shares them out and adds up its
+// sums in the order of the blocks: a family may have many times the rows of a sequence, and would end long after all else.
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -8,14 +11,54 @@ namespace {
 
 constexpr int kRows = 64, kTiles = kRows / kTile;  // rows of a stage
 constexpr int kAtOnce = 2;  // tiles of rows
+constexpr int kBlocksAtOnce = 2;  // on a multiprocessor
+constexpr int kMostSplits = 8;  // blocks of a cluster
+constexpr double kLongest = 0.5;  // of the time that all blocks take, a family's block may take so much
 
+/** The sums of a cluster's blocks are added up and written: the blocks have equal shares of the keys. */
 template <typename T, int D>
-__global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAttentionBackwardArgs b) {
+struct ClusterSums {
+  static constexpr int kStride = D + 8;  // so that lanes write to different banks
+  static constexpr int kNumbers = kBlockRows * kStride;
+  float* const sums;  // of this block: dV, then dK
+
+  __device__ void put(int which, const float (&of)[D / 8][4]) const {
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * kTile + lane / 4;
+    float* const to = sums + which * kNumbers + row * kStride + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+      *reinterpret_cast<float2*>(to + 8 * i) = make_float2(of[i][0], of[i][1]);
+      *reinterpret_cast<float2*>(to + 8 * kStride + 8 * i) = make_float2(of[i][2], of[i][3]);
+    }
+  }
+
+  /** `to` is the place of the tile's first key; keys are `stride` numbers apart. */
+  __device__ void store(int which, T* to, int64_t stride, int real, float factor) const {
+    const int splits = static_cast<int>(clusterSize()), share = kBlockRows / splits, first = static_cast<int>(clusterRank()) * share;
+    for (int i = threadIdx.x; i < share * D / 4; i += kBlockThreads) {
+      const int key = first + i / (D / 4), number = i % (D / 4) * 4;
+      if (key >= real) break;
+      float4 sum{};
+      for (int block = 0; block < splits; block++) {
+        const float4 x = *reinterpret_cast<const float4*>(ofBlock(sums + which * kNumbers + key * kStride + number, block));
+        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+      }
+      *reinterpret_cast<uint2*>(to + key * stride + number) =
+          make_uint2(pack<T>(sum.x * factor, sum.y * factor), pack<T>(sum.z * factor, sum.w * factor));
+    }
+  }
+};
+
+template <typename T, int D, Tiles TILES>
+__global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce) keyGradientsKernel(CausalAttentionBackwardArgs b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  constexpr bool kFamilies = TILES == Tiles::FamilyKeys;
   constexpr int kStage = 2 * kRows * D;
   extern __shared__ __align__(128) char dynamicShared[];
   T* const shared = reinterpret_cast<T*>(dynamicShared);
   const CausalAttentionArgs& a = b.forward;
-  const Part part(a, false);
+  const int splits = kFamilies ? static_cast<int>(clusterSize()) : 1, split = kFamilies ? static_cast<int>(clusterRank()) : 0;
+  const Part<TILES> part(a, blockIdx.x / splits);
   if (part.place.length == 0) return;
   const int firstKey = part.place.tile * kBlockRows, keyCount = part.place.length - firstKey, firstRow = firstKey * part.share;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -28,13 +71,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
   copier.template copy<kBlockRows>(ownKeys, keyCount, k + copier.line * a.kStride + copier.number, copier.kLines * a.kStride);
   copier.template copy<kBlockRows>(ownValues, keyCount, v + copier.line * a.vStride + copier.number, copier.kLines * a.vStride);
   commitCopies();
-  waitForPrevious();
+  // Keys of families come first and have waited for the gradients of queries when this kernel begins: it runs beside them.
+  if (kFamilies || a.familyCount == 0) waitForPrevious();
+  if (kFamilies) letNextBegin();
 
   const RowsOf<const T, D> q(static_cast<const T*>(a.q), a.qStride, part), given(static_cast<const T*>(b.gradient), a.heads * D, part);
   const float *const lses = a.lse + part.statistics(a), *const dots = b.dots + part.statistics(a);
+  const auto rowOf = [&](int stage) { return firstRow + (stage * splits + split) * kRows; };
   const auto ask = [&](int stage) {
     T* const to = shared + stage % 2 * kStage;
-    const int from = firstRow + stage * kRows, real = part.rows - from;
+    const int from = rowOf(stage), real = part.rows - from;
     copyRows<T, D, kRows>(to, real, from, q);
     copyRows<T, D, kRows>(to + kRows * D, real, from, given);
     commitCopies();
@@ -55,7 +101,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
   float dk[D / 8][4], dv[D / 8][4];
   clear<D>(dk);
   clear<D>(dv);
-  const int count = (part.rows - firstRow + kRows - 1) / kRows;
+  const int count = ((part.rows - firstRow + kRows - 1) / kRows - split + splits - 1) / splits;
   const bool works = warpKey < part.place.length;
   for (int stage = 0; stage < count; stage++) {
     waitForCopies<0>();
@@ -66,7 +112,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
     const float* const also = statistics + stage % 2 * 2 * kRows;
 #pragma unroll 1
     for (int n = 0; n < kTiles; n += kAtOnce) {
-      const int from = firstRow + stage * kRows + n * kTile;
+      const int from = rowOf(stage) + n * kTile;
       if (from >= part.rows) break;
       if (part.query(from + kAtOnce * kTile - 1) < warpKey) continue;
       float p[2 * kAtOnce][4], ds[2 * kAtOnce][4];
@@ -99,18 +145,57 @@ __global__ void __launch_bounds__(kBlockThreads, 2) keyGradientsKernel(CausalAtt
     }
   }
 
+  const int64_t row = a.groups * D, first = (part.place.start + firstKey) * row + part.group * D;
+  if (kFamilies && splits > 1) {
+    waitForCopies<0>();  // of a block without any stage
+    __syncthreads();  // all warps have read the stages, whose room the sums take
+    const ClusterSums<T, D> sums{reinterpret_cast<float*>(dynamicShared)};
+    sums.put(0, dv);
+    sums.put(1, dk);
+    clusterArrive();
+    clusterWait();
+    sums.store(0, static_cast<T*>(b.dv) + first, row, keyCount, 1);
+    sums.store(1, static_cast<T*>(b.dk) + first, row, keyCount, a.scale);
+    clusterArrive();
+    clusterWait();  // the others have read this block's
+    return;
+  }
   putRows<T, D>(ownValues + warp * Tile<D>::kNumbers, dv, 1, 1);
   putRows<T, D>(ownKeys + warp * Tile<D>::kNumbers, dk, a.scale, a.scale);
   __syncthreads();
-  const int64_t row = a.groups * D, first = (part.place.start + firstKey + copier.line) * row + part.group * D + copier.number;
-  copier.store(ownValues, keyCount, static_cast<T*>(b.dv) + first, copier.kLines * row);
-  copier.store(ownKeys, keyCount, static_cast<T*>(b.dk) + first, copier.kLines * row);
+  const int64_t mine = first + copier.line * row + copier.number;
+  copier.store(ownValues, keyCount, static_cast<T*>(b.dv) + mine, copier.kLines * row);
+  copier.store(ownKeys, keyCount, static_cast<T*>(b.dk) + mine, copier.kLines * row);
+  if (!kFamilies && a.familyCount > 0) waitForPrevious();  // so that this kernel ends after the families'
+#endif
+}
+
+/**
+ * The blocks of a family's cluster: as many as it takes for a family's last block to end before all else. Lengths are not known here, so
+ * families count as equal, and so do other sequences.
+ */
+unsigned splitsOf(const CausalAttentionArgs& a) {
+  const double rowsOfToken = static_cast<double>(a.share) / kRows, prefix = static_cast<double>(a.prefixTokens);
+  const double own = static_cast<double>(a.tokens) - prefix, sequences = static_cast<double>(a.count - a.familyCount);
+  // stages of a block, times blocks
+  const double ofFamily = static_cast<double>(a.tokens) / static_cast<double>(a.familyCount) * rowsOfToken;
+  const double ofSequence = own / sequences * rowsOfToken / 2;
+  const double all = (prefix * ofFamily + own * ofSequence) / kBlockRows * static_cast<double>(a.groups);
+  unsigned splits = 1;
+  while (splits < kMostSplits && ofFamily / splits > kLongest * all / (kBlocksAtOnce * multiprocessorsOfDevice())) splits *= 2;
+  return splits;
 }
 
 template <typename T, int D>
 void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
+  const CausalAttentionArgs& a = args.forward;
   const size_t memory = sizeof(T) * (4 * kRows + 2 * kBlockRows) * D + sizeof(float) * 4 * kRows;
-  launchWithMemory(keyGradientsKernel<T, D>, blocksOf(args.forward, 1), kBlockThreads, 1, memory, stream, args);
+  static_assert(sizeof(float) * 2 * ClusterSums<T, D>::kNumbers <= sizeof(T) * (4 * kRows + 2 * kBlockRows) * D);
+  if (a.familyCount > 0) {
+    const unsigned splits = splitsOf(a), blocks = splits * blocksOf(a, a.prefixTokens, a.familyCount);
+    launchWithMemory(keyGradientsKernel<T, D, Tiles::FamilyKeys>, blocks, kBlockThreads, splits, memory, stream, args);
+  }
+  launchWithMemory(keyGradientsKernel<T, D, Tiles::Keys>, blocksOf(a, a.tokens, a.count), kBlockThreads, 1, memory, stream, args);
 }
 
 }  // namespace

@@ -17,11 +17,15 @@ Tensor denseHeads(const Tensor& x) {
 
 /** The tensors that the arguments point to. */
 struct Given {
-  Tensor q, k, v, sequences;
+  Tensor q, k, v, sequences, families;
   CausalAttentionArgs args{};
 
   Given(const CausalAttention& given, const Tensor& out, const Tensor& lse)
-      : q(denseHeads(given.q)), k(denseHeads(given.k)), v(denseHeads(given.v)), sequences(aligned(given.sequences)) {
+      : q(denseHeads(given.q)),
+        k(denseHeads(given.k)),
+        v(denseHeads(given.v)),
+        sequences(aligned(given.sequences)),
+        families(aligned(given.families)) {
     args.q = q.data_ptr();
     args.k = k.data_ptr();
     args.v = v.data_ptr();
@@ -32,6 +36,11 @@ struct Given {
     args.lse = floats(lse);
     args.sequences = sequences.data_ptr<int32_t>();
     args.count = sequences.size(0);
+    if (families.defined()) {
+      args.families = families.data_ptr<int32_t>();
+      args.familyCount = families.size(0);
+      args.prefixTokens = given.prefixTokens;
+    }
     args.tokens = q.size(0);
     args.heads = q.size(1);
     args.groups = k.size(1);

@@ -7,16 +7,16 @@ namespace {
 
 constexpr int kKeys = 32, kTiles = kKeys / kTile;  // keys of a stage
 
-template <typename T, int D>
-__global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalAttentionBackwardArgs b) {
-  using Stages = KeyStages<T, D, kKeys>;
+template <typename T, int D, Tiles TILES>
+__global__ void __launch_bounds__(kBlockThreads, D == 64 ? 3 : 2) queryGradientsKernel(CausalAttentionBackwardArgs b) {
+  using Stages = KeyStages<T, D, kKeys, TILES>;
   static_assert(Stages::kNumbers >= kBlockRows * D);
   extern __shared__ __align__(128) char dynamicShared[];
   T* const shared = reinterpret_cast<T*>(dynamicShared);
   const CausalAttentionArgs& a = b.forward;
   waitForPrevious();
   letNextBegin();
-  const Part part(a, true);
+  const Part<TILES> part(a, blockIdx.x);
   if (part.place.length == 0) return;
   const RowBlock block(part);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, rows = part.rows - block.first;
@@ -112,7 +112,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2) queryGradientsKernel(CausalA
 template <typename T, int D>
 void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
   const size_t memory = sizeof(T) * (4 * kKeys + 2 * kBlockRows) * D;
-  launchWithMemory(queryGradientsKernel<T, D>, blocksOf(args.forward, args.forward.share), kBlockThreads, 1, memory, stream, args);
+  const CausalAttentionArgs& a = args.forward;
+  const auto kernel = a.familyCount > 0 ? queryGradientsKernel<T, D, Tiles::PrefixedRows> : queryGradientsKernel<T, D, Tiles::Rows>;
+  launchWithMemory(kernel, blocksOf(a, a.tokens * a.share, a.count), kBlockThreads, 1, memory, stream, args);
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ class RowsOf {
   static constexpr int kLines = Copier<T, D>::kLines;
   const int64_t step;  // from a row to the one kLines after it; 0 where that depends on the row
 
-  __device__ RowsOf(T* tensor, int64_t stride, const Part& part)
+  template <Tiles TILES>
+  __device__ RowsOf(T* tensor, int64_t stride, const Part<TILES>& part)
       : step(part.query(kLines) * part.share == kLines ? part.query(kLines) * stride : 0),
         first_(tensor + part.place.start * stride + part.group * part.share * D),
         stride_(stride),
@@ -90,36 +91,58 @@ __device__ inline void storeRows(const T* tile, int real, int first, const RowsO
     copier.store(tile, real, [&](int row) { return rows(first + row); });
 }
 
-/** Stages of KEYS keys and as many values, copied one after another. */
-template <typename T, int D, int KEYS>
+/** Stages of KEYS keys and as many values, copied one after another: those of the prefix, then the sequence's own. */
+template <typename T, int D, int KEYS, Tiles TILES>
 class KeyStages {
+  static constexpr bool kPrefixes = TILES == Tiles::PrefixedRows;
+
  public:
   static constexpr int kNumbers = 2 * KEYS * D;  // of a stage
-  __device__ KeyStages(const CausalAttentionArgs& a, const Part& part, T* shared, int count)
-      : nextKeys_(static_cast<const T*>(a.k) + (part.place.start + copier_.line) * a.kStride + part.group * D + copier_.number),
-        nextValues_(static_cast<const T*>(a.v) + (part.place.start + copier_.line) * a.vStride + part.group * D + copier_.number),
+  __device__ KeyStages(const CausalAttentionArgs& a, const Part<TILES>& part, T* shared, int count)
+      : nextKeys_(static_cast<const T*>(a.k) + (part.place.prefixStart + copier_.line) * a.kStride + part.group * D + copier_.number),
+        nextValues_(static_cast<const T*>(a.v) + (part.place.prefixStart + copier_.line) * a.vStride + part.group * D + copier_.number),
         keyStep_(copier_.kLines * a.kStride),
         valueStep_(copier_.kLines * a.vStride),
         shared_(shared),
-        left_(count) {}
+        left_(count),
+        prefixLeft_(part.place.prefixLength),
+        gap_(part.place.start - part.place.prefixStart - prefixLeft_) {}
 
   __device__ const T* keys(int stage) const { return shared_ + stage % 2 * kNumbers; }
   __device__ const T* values(int stage) const { return keys(stage) + KEYS * D; }
   /** Called for each stage in order. */
   __device__ void ask(int stage) {
     T* const to = shared_ + stage % 2 * kNumbers;
-    copier_.template copy<KEYS>(to, left_, nextKeys_, keyStep_);
-    copier_.template copy<KEYS>(to + KEYS * D, left_, nextValues_, valueStep_);
+    if (!kPrefixes || prefixLeft_ <= 0 || prefixLeft_ >= KEYS) {
+      copier_.template copy<KEYS>(to, left_, nextKeys_, keyStep_);
+      copier_.template copy<KEYS>(to + KEYS * D, left_, nextValues_, valueStep_);
+    } else {
+      copyBoth(to, nextKeys_, keyStep_);
+      copyBoth(to + KEYS * D, nextValues_, valueStep_);
+    }
     commitCopies();
+    if (kPrefixes && prefixLeft_ > 0) {
+      if (prefixLeft_ <= KEYS) nextKeys_ += gap_ * (keyStep_ / copier_.kLines), nextValues_ += gap_ * (valueStep_ / copier_.kLines);
+      prefixLeft_ -= KEYS;
+    }
     nextKeys_ += KEYS / copier_.kLines * keyStep_, nextValues_ += KEYS / copier_.kLines * valueStep_, left_ -= KEYS;
   }
 
  private:
+  /** The last keys of the prefix and the first of the sequence. */
+  __device__ void copyBoth(T* to, const T* next, int64_t step) const {
+    const int64_t gap = gap_ * (step / copier_.kLines);
+    copier_.template copy<KEYS>(to, left_, [&](int row) {
+      return next - copier_.number + (row - copier_.line) / copier_.kLines * step + (row < prefixLeft_ ? 0 : gap);
+    });
+  }
+
   Copier<T, D> copier_;
   const T *nextKeys_, *nextValues_;
   int64_t keyStep_, valueStep_;
   T* shared_;
   int left_;
+  int prefixLeft_, gap_;  // keys of the prefix that are left, tokens between its end and the sequence's first
 };
 
 /**
@@ -206,18 +229,18 @@ __device__ inline void putRows(T* tile, const float (&sums)[D / 8][4], float fir
 }  // namespace attune
 
 /** The last argument with T and kSize; sizes are 64 and 128, numbers f16 and bf16. */
-#define ATTUNE_BY_HALF_AND_SIZE(kind, size, ...)         \
-  const auto bySize = [&](auto zero) {                   \
-    using T = decltype(zero);                            \
-    if ((size) == 64) {                                  \
-      constexpr int kSize = 64;                          \
-      __VA_ARGS__;                                       \
-    } else {                                             \
-      constexpr int kSize = 128;                         \
-      __VA_ARGS__;                                       \
-    }                                                    \
-  };                                                     \
-  if ((kind) == Kind::BFloat16)                          \
-    bySize(__nv_bfloat16());                             \
-  else                                                   \
+#define ATTUNE_BY_HALF_AND_SIZE(kind, size, ...) \
+  const auto bySize = [&](auto zero) {           \
+    using T = decltype(zero);                    \
+    if ((size) == 64) {                          \
+      constexpr int kSize = 64;                  \
+      __VA_ARGS__;                               \
+    } else {                                     \
+      constexpr int kSize = 128;                 \
+      __VA_ARGS__;                               \
+    }                                            \
+  };                                             \
+  if ((kind) == Kind::BFloat16)                  \
+    bySize(__nv_bfloat16());                     \
+  else                                           \
     bySize(__half());
