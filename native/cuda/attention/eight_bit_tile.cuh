@@ -168,7 +168,7 @@ struct EightBitCache {
   // a tile: keys, values, scales of keys, scales of values; the new token: k, v and their scales
   static constexpr int kKeys = Running::kKeys, kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes;
   static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
-  static constexpr int kBytesOfNewest = 2 * D + 16;
+  static constexpr int kBytesOfNewest = 2 * D + 16, kTurnsOfFew = D == 128 ? 8 : 2;
 
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], short* row) {
     constexpr float kMost = Queries::kMost;
