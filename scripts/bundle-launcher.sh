@@ -45,7 +45,9 @@ node | bench | test)
   if [ "$1" = test ]; then
     tests=("${@:2}")
     [ ${#tests[@]} -gt 0 ] || tests=("$home/src/tensor/**/*.test.js" "$home/src/nn/**/*.test.js" "$home/tests/cuda/**/*.test.js")
-    # Each file is a process of its own and shares the GPU with the others: not more at once than it has room for.
+    # Each file is a process of its own and shares the GPU with the others: not more at once than it has room for,
+    # and a share of the cores for each.
+    export ATTUNE_THREADS=${ATTUNE_THREADS:-$(( ($(nproc) + 3) / 4 ))}
     exec "$home/node" --no-warnings --test --test-concurrency=4 --test-timeout=600000 --test-reporter=spec "${tests[@]}"
   fi
   exec "$home/node" "$home/benchmarks/run.js" "${@:2}"

@@ -35,7 +35,9 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   if (isFew && fewFits(a) && attendFew<Cache, WARPS>(a, stream)) return true;
   // Two blocks fit on a multiprocessor. Up to two such turns, dealing costs more than it saves: µs of 32, 48 and 64 rows 13.3, 22.8 and
   // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
-  // In 8 bits, where an item takes half as long, up to eight, as read for heads of 128 numbers: a layer of 96, 128 and 256 rows 55.2, 62.6 and 100.9 (61.8, 68.3 and 104.4).
+  // For heads of 128 numbers, as read there, up to eight turns: a block of few.cuh fits beside the products' blocks. 128 and 256 rows of 0.6B
+  // and 128 of 8B write 54,473, 62,931 and 16,739 tokens/s in place of 53,307, 61,639 and 16,309; in 8 bits a layer of 96, 128 and 256 rows
+  // takes 55.2, 62.6 and 100.9 µs (61.8, 68.3 and 104.4).
   const bool isFewTurns = a.rows * a.groups <= 2 * Cache::kTurnsOfFew * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isFewTurns && fewFits(a) && launchAttentionFew<Cache, WARPS, 1, 64, false>(a, stream)) return true;
   if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;

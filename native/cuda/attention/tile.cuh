@@ -178,7 +178,7 @@ struct PlainCache {
   using Running = RunningAttention<T, D>;
   static constexpr int kKeys = kTile, kBytesOfNumbers = 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)), kBytesOfTile = kBytesOfNumbers;
   static constexpr int kBytesOfNewest = 2 * D * static_cast<int>(sizeof(T));
-  static constexpr int kTurnsOfFew = 2;  // for how many turns of blocks few.cuh is the faster one
+  static constexpr int kTurnsOfFew = D == 128 ? 8 : 2;  // for how many turns of blocks few.cuh is the faster one
 
   /** A warp puts a query head into its row in shared memory; a lane holds numbers lane, lane + 32 … */
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], T* row) {
