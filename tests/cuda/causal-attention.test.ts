@@ -176,5 +176,18 @@ it('refuses what does not fit', () => {
   expect(() => call(x, table([0, 4, 0, -1, 4, 2, 1, 3]))).toThrow(/a prefix is a sequence/);
   expect(() => call(x, table([0, 4, 0, -1, 4, 2, 0, 3]))).toThrow(/a prefix is a sequence/);
   expect(() => call(x, plain([0, 6]), plain([0, 6]), 1)).toThrow(/families int32/);
-  expect(() => call(x, plain([0, 6]), plain([0, 6]).narrow(1, 0, 3), 7)).toThrow(/no more tokens/);
+  const families = table([0, 4, 6, 0]).narrow(1, 0, 3);
+  for (const tokens of [0, 6, 7])
+    expect(() => call(x, table([4, 2, 0, 4, 0, 4, 0, -1]), families, tokens)).toThrow(/some of the tokens/);
+  expect(() => call(x, plain([0, 6]), null, 4)).toThrow(/else none/);
 });
+
+it.skipIf(hasCuda)('finds a prefix where an empty sequence begins at the same token', () =>
+  scope(() => {
+    const x = randn([6, 2, 8]);
+    const attend = (...rows: number[]) =>
+      aten('attune::causal_attention', x, x, x, tensor(Int32Array.from(rows), { shape: [rows.length / 4, 4] }), 1);
+    const family = [4, 2, 0, 4, 0, 4, 0, -1];
+    expect(gap(attend(...family, 0, 0, 0, 0), attend(...family))).toBe(0);
+  }),
+);

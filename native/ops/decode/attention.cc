@@ -43,7 +43,7 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, CacheLa
         cache.isEightBits() ? blocksOf(all, scales, blocks.flatten(), q.scalar_type()) : all.index_select(0, blocks.flatten());
     return chosen.view({n.rows, n.length, n.groups, n.size});
   };
-  const Tensor cachedKeys = seen(cache.keys, cache.keyScales), cachedValues = seen(cache.values, cache.valueScales);
+  const Tensor cachedKeys = seen(cache.keys, cache.keyScales);
   const Tensor grouped = q.view({n.rows, n.groups, n.heads / n.groups, n.size});
   Tensor scores = at::matmul(grouped, cachedKeys.permute({0, 2, 3, 1})).to(at::kFloat) * scale;  // [B, G, share, L]
   if (bias.defined()) scores = scores + bias.narrow(1, 0, n.length).view({1, n.groups, n.heads / n.groups, n.length});
@@ -53,6 +53,8 @@ Tensor decodeComposed(const Tensor& q, const Tensor& k, const Tensor& v, CacheLa
   if (window > 0) hidden = hidden.logical_or(place.unsqueeze(0).le(position - window));
   scores = scores.masked_fill(hidden.view({n.rows, 1, 1, n.length}), -INFINITY);
   const Tensor weights = at::softmax(scores, -1).to(q.scalar_type());
+  // what is hidden may be another row's, and infinite: 0 · ∞ is not 0
+  const Tensor cachedValues = seen(cache.values, cache.valueScales).masked_fill(hidden.view({n.rows, n.length, 1, 1}), 0);
   return at::matmul(weights, cachedValues.permute({0, 2, 1, 3})).reshape({n.rows, n.heads, n.size});
 }
 
@@ -68,7 +70,7 @@ Tensor decodeAttention(const Tensor& q, const Tensor& k, const Tensor& v, Tensor
   TORCH_CHECK(cache.groups() == n.groups && cache.size() == n.size, "the caches do not fit k and v");
   for (const Tensor* tensor : {&k, &v, &tables, &slots, &positions})
     TORCH_CHECK(tensor->device() == q.device(), "all inputs are on one device");
-  TORCH_CHECK(n.groups > 0 && n.heads % n.groups == 0, "query heads are a multiple of kv heads");
+  TORCH_CHECK(n.groups > 0 && n.heads > 0 && n.heads % n.groups == 0, "query heads are a multiple of kv heads");
   TORCH_CHECK(slots.dim() == 1 && slots.sizes() == positions.sizes() && slots.size(0) == n.rows, "one slot and position per row");
   TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong, "slots and positions are int64");
   TORCH_CHECK(q.scalar_type() == k.scalar_type() && k.scalar_type() == v.scalar_type(), "q, k and v differ in dtype");

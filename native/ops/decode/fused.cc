@@ -51,7 +51,7 @@ namespace {
 void checkFused(const FusedAttention& given, const CacheLayer& cache) {
   const Tensor& x = given.qkv;
   const int64_t groups = cache.groups(), size = cache.size(), half = given.cosines.defined() ? given.cosines.size(1) : 0;
-  TORCH_CHECK(groups > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
+  TORCH_CHECK(groups > 0 && given.heads > 0 && given.heads % groups == 0, "query heads are a multiple of kv heads");
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})
     TORCH_CHECK(
         !weight->defined() || (weight->numel() == size && weight->scalar_type() == x.scalar_type() && weight->device() == x.device()),

@@ -112,7 +112,7 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
     const Tensor q = whole(qWeight), k = whole(kWeight), cos = whole(cosines), sin = whole(sines);
     checkTables(tables);
     TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
-    TORCH_CHECK(cache.groups() > 0 && heads % cache.groups() == 0, "query heads are a multiple of kv heads");
+    TORCH_CHECK(cache.groups() > 0 && heads > 0 && heads % cache.groups() == 0, "query heads are a multiple of kv heads");
     TORCH_CHECK(slots.scalar_type() == at::kLong && positions.scalar_type() == at::kLong && slots.numel() == qkv.size(0) &&
                     positions.numel() == qkv.size(0),
                 "one int64 slot and position per row");

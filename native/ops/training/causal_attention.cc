@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -81,10 +82,10 @@ Packed packedOf(const Tensor& sequences, int64_t tokens) {
     const int32_t prefixStart = sorted[s][2], prefixLength = sorted[s][3];
     if (prefixLength <= 0) continue;
     packed.prefixes.resize(sorted.size(), -1);
-    const int64_t prefix = std::lower_bound(packed.starts.begin(), packed.starts.end(), prefixStart) - packed.starts.begin();
-    TORCH_CHECK(prefix < static_cast<int64_t>(sorted.size()) && sorted[prefix][0] == prefixStart && sorted[prefix][1] == prefixLength,
-                "a prefix is a sequence");
-    packed.prefixes[s] = prefix;
+    const std::array<int32_t, 4> least{prefixStart, prefixLength, INT32_MIN, INT32_MIN};  // by its length too: an empty one may begin there
+    const auto prefix = std::lower_bound(sorted.begin(), sorted.end(), least);
+    TORCH_CHECK(prefix != sorted.end() && (*prefix)[0] == prefixStart && (*prefix)[1] == prefixLength, "a prefix is a sequence");
+    packed.prefixes[s] = prefix - sorted.begin();
   }
   return packed;
 }
@@ -111,7 +112,9 @@ Tensor causalAttention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   TORCH_CHECK(isTable(sequences, 4), "expected sequences int32 [S, 4] on the same device");
   TORCH_CHECK(!families.has_value() || (isTable(*families, 3) && families->size(0) > 0),
               "expected families int32 [F, 3] on the same device");
-  TORCH_CHECK(prefixTokens >= 0 && prefixTokens <= q.size(0), "prefixes have no more tokens than there are");
+  // The kernels rely on it that some keys are of a family and some are not: the key gradients of each wait for one another.
+  TORCH_CHECK(families.has_value() ? prefixTokens > 0 && prefixTokens < q.size(0) : prefixTokens == 0,
+              "prefixes have some of the tokens where there are families, else none");
 #ifdef ATTUNE_KERNELS
   if (causalAttentionFits(q, k)) return CausalAttentionCuda::apply(q, k, v, sequences, families, prefixTokens, scale);
 #endif

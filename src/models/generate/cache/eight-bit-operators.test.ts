@@ -118,6 +118,21 @@ describe('attune::cache_write_', () => {
 });
 
 describe('attention over a cache in 8 bits', () => {
+  it('refuses to have no query heads', () =>
+    scope(() => {
+      const { keys, values, keyScales, valueScales } = emptyCache(2, 4, 1, 4);
+      const place = [tablesOf(1, 2), whole([0]), whole([5])] as const;
+      const x = zeros([1, 1, 4]);
+      const scales = [keyScales, valueScales] as const;
+      expect(() =>
+        aten('attune::decode_attention', zeros([1, 0, 4]), x, x, keys, values, ...place, 1, 0, null, ...scales),
+      ).toThrow(/query heads/);
+      const fused = [zeros([1, 8]), null, null, 0, null, null, false] as const;
+      expect(() => aten('attune::decode_fused', ...fused, keys, values, ...place, 0, 1, 0, ...scales)).toThrow(
+        /query heads/,
+      );
+    }));
+
   const shapes = [
     { heads: 4, groups: 2, size: 7, window: 0, biased: false },
     { heads: 4, groups: 4, size: 32, window: 5, biased: false },
