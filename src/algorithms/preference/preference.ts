@@ -162,8 +162,10 @@ export function preferenceBatch(input: {
 }): PreferenceBatch {
   return scope(() => {
     const segments = segmentsOf(input.lengths, input.lp);
-    const sums = segmentSum(input.lp, segments);
-    const refSums = input.lpRef === undefined ? undefined : segmentSum(input.lpRef, segments);
+    // In float64, as the reference's sums are: a policy that equals its reference then has margins of exactly 0.
+    const sum = (values: Tensor) => segmentSum(values.to('float64'), segments).to(values.dtype);
+    const sums = sum(input.lp);
+    const refSums = input.lpRef === undefined ? undefined : sum(input.lpRef);
     const side = (members: readonly number[]): Side => {
       const index = integers(members, { device: input.lp.device });
       const pick = (values: Tensor) => values.indexSelect(0, index);

@@ -296,6 +296,20 @@ it('a direct-alignment step has the same gradient, loss and metrics', async () =
   for (const [name, value] of Object.entries(theirs)) expect(ours[name], name).toBeCloseTo(value, 4);
 });
 
+it('a policy that is its own reference has margins of exactly 0: all pairs are ties', async () => {
+  using model = llama();
+  const algorithm = preferenceLoss('dpo');
+  const reference = { use: <T>(body: (model: Model) => T) => body(model) } as never;
+  const options = { ...algorithm.defaults, beta: 0.5 } as never;
+  const limits = { examples: 2 };
+  const objective = new PreferenceObjective({ model, algorithm, options, reference, limits, maxLength: 99 });
+  const pairs = Array.from({ length: 8 }, (_, i) => [
+    { ...response(tokens(9 + i, i), 30 + i, 2 * i), chosen: true },
+    { ...response(tokens(9 + i, i), 40, 2 * i + 1), chosen: false },
+  ]);
+  expect(await objective.evaluate(pairs)).toMatchObject({ accuracy: 0.5, margin: 0, log_ratio: 0 });
+});
+
 describe('a reward model', () => {
   const facts = { label: true, margin: 0, group: 0, source: -1 };
   const sequence = ({ ids, promptLength }: PromptedResponse) => ({

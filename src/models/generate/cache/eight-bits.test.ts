@@ -77,7 +77,7 @@ async function written(model: Model, requests: readonly GenerationRequest[], opt
 const idsOf = (responses: readonly SampledResponse[][]) => responses.flat().map(({ ids }) => [...ids]);
 
 describe('cacheDtype int8', () => {
-  // docs/memory.md has the figures of longer texts
+  // docs/quantisation.md has the figures of longer texts
   it.each([
     ['float32', 1e-3],
     ['bfloat16', 2e-3],
