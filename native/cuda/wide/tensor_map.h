@@ -13,9 +13,10 @@ using Encode = decltype(&cuTensorMapEncodeTiled);
 inline Encode encoder() {
   static const Encode found = [] {
     void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
-    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+    if (error != cudaSuccess) cudaGetLastError();  // there is another way: the next launch's check must not find it
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(function) : nullptr;
   }();
   return found;
 }

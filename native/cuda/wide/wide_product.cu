@@ -47,7 +47,10 @@ int64_t blocksAtOnce(Kernel kernel) {
   config.numAttrs = 1;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Of::kBytes);
   int clusters = 0;
-  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) return 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
+    cudaGetLastError();  // another kernel is taken: the next launch's check must not find it
+    return 0;
+  }
   if (device < kDevices) known[device] = clusters * Of::kCluster;
   return clusters * Of::kCluster;
 }
