@@ -43,7 +43,8 @@ export class Catalogue {
   /** The run of an id; its folder, with all links followed, still lies below the root. */
   find(id: string): RunEntry {
     let found = this.all().find((entry) => this.idOf(entry) === id);
-    if (found === undefined) {
+    // a run that has just begun may have been read before its run.json was there
+    if (found === undefined || found.state === 'unknown') {
       this.changed();
       found = this.all().find((entry) => this.idOf(entry) === id);
     }

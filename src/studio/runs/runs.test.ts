@@ -1,4 +1,4 @@
-import { appendFileSync, existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { lockRun } from '../../runs/index.ts';
@@ -76,6 +76,16 @@ describe('the list and one run', () => {
     expect([existsSync(join(path, 'step-1')), existsSync(join(path, 'step-2'))]).toEqual([false, true]);
     expect((await client.post('/api/delete', { confirm: plan.confirm, word: 'DELETE' })).status).toBe(409);
     expect((await client.post('/api/delete', { snapshots: [{ id, name: '../a' }] })).status).toBe(400);
+  });
+
+  it('reads a run again that was seen before its run.json was there', async () => {
+    const path = makeRun(root, 'begun');
+    const info = readFileSync(join(path, 'run.json'));
+    rmSync(join(path, 'run.json'));
+    await settled();
+    const id = await idOf('begun');
+    writeFileSync(join(path, 'run.json'), info);
+    expect((await client.get(`/api/runs/${id}`)).json).toMatchObject({ kind: 'policy', state: 'finished' });
   });
 
   it('does not stop what is not running, or what another process only claims', async () => {
