@@ -1,6 +1,16 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { saveCheckpoint } from './checkpoints.ts';
 import { listRuns, openRun } from './open-run.ts';
@@ -102,6 +112,37 @@ describe('a run folder', () => {
     const again = await createRun({ ...placed, resume: { run: first.folder, step: 0 } });
     expect(again.info.rollouts).toBe(join(folder, 'rollouts', 'r', 'rollouts.db'));
     await again.finish('finished');
+  });
+
+  it('takes its rollouts along when it is renamed, and leaves those of the old name', async () => {
+    const placed = { ...options(), runName: 'r', rolloutsDir: join(folder, 'rollouts') };
+    const first = await createRun(placed);
+    await first.rollouts();
+    await first.finish('finished');
+    const renamed = join(dirname(first.folder), 'renamed');
+    renameSync(first.folder, renamed);
+    const old = join(folder, 'rollouts', 'r', 'rollouts.db');
+    const mark = new DatabaseSync(old);
+    mark.exec('CREATE TABLE mark (x)');
+    mark.close();
+    const resumed = async () => {
+      const run = await createRun({ ...placed, resume: { run: renamed, step: 0 } });
+      try {
+        await run.rollouts();
+        return run.info.rollouts as string;
+      } finally {
+        await run.finish('finished');
+      }
+    };
+    const path = await resumed();
+    expect(path).toBe(join(folder, 'rollouts', 'renamed', 'rollouts.db'));
+    const copy = new DatabaseSync(path);
+    expect(copy.prepare('SELECT * FROM mark').all()).toEqual([]);
+    copy.close();
+    expect(existsSync(old)).toBe(true);
+    expect(await resumed()).toBe(path);
+    writeFileSync(join(renamed, 'run.json'), JSON.stringify({ rollouts: old }));
+    await expect(resumed()).rejects.toThrow(/renamed\/rollouts\.db, which holds those of another run/);
   });
 
   it('refuses a taken or impossible name, and a folder that is no run', async () => {

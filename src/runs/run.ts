@@ -22,6 +22,7 @@ import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
 import { deletion, forgetEvents, holdsNothing, mayStartOver, startOver } from './start-over.ts';
+import { copyRollouts } from './store/copy.ts';
 import { RolloutStore } from './store/rollouts.ts';
 import { versions } from './versions.ts';
 
@@ -137,6 +138,8 @@ export class Run {
       // A database in the run's folder is named relative to it, so that the folder can be moved; one elsewhere by its
       // path.
       const own = dirname(resolve(this.#rolloutsPath)) === resolve(this.folder);
+      if (this.#info.rollouts !== undefined)
+        copyRollouts(resolve(this.folder, this.#info.rollouts), this.#rolloutsPath);
       this.#info = { ...this.#info, rollouts: own ? basename(this.#rolloutsPath) : resolve(this.#rolloutsPath) };
       this.#save();
       this.#rollouts = RolloutStore.open(this.#rolloutsPath, { resumedAt: this.#keptTo });
