@@ -55,7 +55,11 @@ struct Given {
 bool cudaCausalAttentionFits(const Tensor& q, const Tensor& k) {
   if (!q.is_cuda() || (q.scalar_type() != at::kHalf && q.scalar_type() != at::kBFloat16)) return false;
   const Launch launch(q);
-  return q.numel() > 0 && k.size(1) > 0 && q.size(0) * q.size(1) < (int64_t{1} << 31) && causalAttentionFits(q.size(2));
+  if (q.numel() == 0 || k.size(1) == 0) return false;
+  const int64_t tokens = q.size(0), share = q.size(1) / k.size(1);
+  // rows, which are a token's query heads of one kv head, are divided exactly up to 2³² / share (places.cuh)
+  const bool isCounted = tokens * q.size(1) < (int64_t{1} << 31) && tokens * share * share < (int64_t{1} << 32);
+  return isCounted && causalAttentionFits(q.size(2));
 }
 
 std::pair<Tensor, Tensor> cudaCausalAttention(const CausalAttention& attention) {
