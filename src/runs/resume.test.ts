@@ -81,5 +81,14 @@ describe('resolveRun', () => {
       model: 'org/name',
       logDir: join(folder, 'there', 'logs'),
     });
+    // A later resume, elsewhere, was ended before it saved: its folder is in run.json, the checkpoint's is in the checkpoint.
+    const state = { cwd: join(folder, 'there') };
+    await saveCheckpoint(run, 'step-6', { step: 6, json: { 'train_config.json': saved, [trainerStateName]: state } });
+    writeFileSync(join(run, 'run.json'), JSON.stringify({ command: 'train policy', cwd: folder }));
+    const again = await resolveRun(paths, { resumeFrom: run });
+    expect(again.config).toMatchObject({
+      rewardModelPath: join(folder, 'there', 'rm'),
+      logDir: join(folder, 'there', 'logs'),
+    });
   });
 });

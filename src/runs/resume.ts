@@ -58,7 +58,7 @@ async function resolvedWith<S extends ConfigSchema>(
   const checkpoint = fromWhereItBegan(
     readJson<Record<string, unknown>>(join(resume.path, 'train_config.json')) ??
       readJson<Record<string, unknown>>(join(resume.run, 'config.json')),
-    readJson<{ cwd?: string }>(join(resume.run, 'run.json'))?.cwd,
+    cwdOf(join(resume.path, trainerStateName)) ?? cwdOf(join(resume.run, 'run.json')),
   );
   const resolved = resolveConfig(schema, { ...sources, checkpoint });
   await checkSameModel(resolved, checkpoint ?? {}, resume);
@@ -83,6 +83,9 @@ function checkResumable({ path, run }: FoundCheckpoint, command: string | undefi
     `Cannot resume from ${path}: it holds a model, but neither optimiser nor trainer state. Start a new run from it with --model ${quoted(path)}, or resume from a step-N folder of ${run}.`,
   );
 }
+
+/** Checkpoints name the folder in which their config was given; run.json, for older ones, that of the last resume. */
+const cwdOf = (file: string) => readJson<{ cwd?: string }>(file)?.cwd;
 
 /** Fields that may name a file or folder, in the saved spelling. */
 const inputs = /^(model|tokenizer|from_config|dataset|eval_dataset|(.*_)?(model|module|path|teacher))$/;

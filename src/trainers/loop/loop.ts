@@ -391,7 +391,7 @@ class Loop {
         await this.#task.saveExtras?.(folder);
         await this.#task.optimizer.save(join(folder, optimizerFile));
       },
-      json: { [stateFile]: state, ...this.#configFile() },
+      json: { [stateFile]: { ...state, cwd: process.cwd() }, ...this.#configFile() },
     });
     this.#savedStep = state.step;
     this.#lastSaved = path;

@@ -29,6 +29,8 @@ export interface LoopState {
   diverging?: number;
   /** `TrainTask.dataFingerprint` of the run so far. */
   data?: string;
+  /** The folder that relative paths of the checkpoint's config start from: a run may be resumed in another one. */
+  cwd?: string;
   rng: Record<string, string>;
   /** `TrainTask.state()`. */
   task: unknown;
