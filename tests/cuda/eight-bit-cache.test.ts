@@ -71,6 +71,32 @@ describe.each(dtypes)(`cache_write_ on ${device} in %s`, (dtype) => {
   );
 });
 
+interface FusedInputs {
+  projected: Tensor;
+  /** Of the norms of queries and keys. */
+  weights: readonly Tensor[] | null;
+  angles: Tensor;
+  tables: Tensor;
+  slots: Tensor;
+  positions: Tensor;
+  heads: number;
+  window: number;
+  codes: Codes;
+}
+
+/** The operator's result on a device, and the codes as it leaves them there. */
+function fusedOver(operator: string, given: FusedInputs, place: string, type: DType): Codes & { out: Tensor } {
+  const { projected, weights, angles, tables, slots, positions, heads, window, codes } = given;
+  const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
+  const [ofQ = null, ofK = null] = weights?.map(put) ?? [];
+  const own = mapped(codes, (each) => each.to({ device: place, copy: true }));
+  const turn = [angles.cos().to(place), angles.sin().to(place), false];
+  const places = [tables.to(place), slots.to(place), positions.to(place), heads];
+  const scale = 1 / Math.sqrt(codes.keys.size(3));
+  const rest = [own.keys, own.values, ...places, scale, window, own.keyScales, own.valueScales];
+  return { out: aten<Tensor>(operator, put(projected), ofQ, ofK, 1e-6, ...turn, ...rest), ...own };
+}
+
 const shapes = [
   { rows: 16, heads: 16, groups: 8, size: 128, half: 64, window: 0, norm: true, blocks: 5 },
   { rows: 1, heads: 14, groups: 2, size: 64, half: 32, window: 0, norm: false, blocks: 5 },
@@ -95,15 +121,18 @@ describe.each(dtypes)(`decode_fused over 8 bits on ${device} in %s`, (dtype) => 
       const weights = [size, size].map((count) => randn([count]).mul(0.1).add(1));
       const tables = scatteredTables(rows, blocks);
       const codes = randomCodes(rows * blocks, groups, size);
-      const on = (place: string, type: DType) => {
-        const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
-        const [ofQ, ofK] = weights.map((value) => (norm ? put(value) : null));
-        const own = mapped(codes, (each) => each.to({ device: place, copy: true }));
-        const turn = [angles.cos().to(place), angles.sin().to(place), false];
-        const places = [tables.to(place), slots.to(place), positions.to(place), heads];
-        const rest = [own.keys, own.values, ...places, 1 / Math.sqrt(size), window, own.keyScales, own.valueScales];
-        return { out: aten('attune::decode_fused', put(projected), ofQ, ofK, 1e-6, ...turn, ...rest), ...own };
+      const given = {
+        projected,
+        weights: norm ? weights : null,
+        angles,
+        tables,
+        slots,
+        positions,
+        heads,
+        window,
+        codes,
       };
+      const on = (place: string, type: DType) => fusedOver('attune::decode_fused', given, place, type);
       const [here, there] = [on('cpu', 'float32'), on(device, dtype)];
       expect(gap(there.out, here.out)).toBeLessThanOrEqual(boundOf(dtype));
       const keys = [there, here].map((each) => numbersOf(each.keys, each.keyScales)) as [Tensor, Tensor];
@@ -164,15 +193,18 @@ describe.each(dtypes)(`prompt_fused over 8 bits on ${device} in %s`, (dtype) => 
       const weights = [size, size].map((count) => randn([count]).mul(0.1).add(1));
       const tables = scatteredTables(4, 10);
       const codes = randomCodes(40, groups, size);
-      const on = (place: string, type: DType) => {
-        const put = (value: Tensor) => value.to('bfloat16').to({ device: place, dtype: type, copy: true });
-        const [ofQ, ofK] = weights.map((value) => (norm ? put(value) : null));
-        const own = mapped(codes, (each) => each.to({ device: place, copy: true }));
-        const turn = [angles.cos().to(place), angles.sin().to(place), false];
-        const places = [tables.to(place), slots.to(place), positions.to(place), heads];
-        const rest = [own.keys, own.values, ...places, 1 / Math.sqrt(size), window, own.keyScales, own.valueScales];
-        return { out: aten('attune::prompt_fused', put(projected), ofQ, ofK, 1e-6, ...turn, ...rest), ...own };
+      const given = {
+        projected,
+        weights: norm ? weights : null,
+        angles,
+        tables,
+        slots,
+        positions,
+        heads,
+        window,
+        codes,
       };
+      const on = (place: string, type: DType) => fusedOver('attune::prompt_fused', given, place, type);
       const [here, there] = [on('cpu', 'float32'), on(device, dtype)];
       expect(gap(there.out, here.out)).toBeLessThanOrEqual(boundOf(dtype));
       expect(there.values.to('cpu').numbers()).toEqual(here.values.numbers());

@@ -2,7 +2,7 @@
  * A run that was renamed or copied has its rollouts under its new name. The earlier ones are copied there: the database of the
  * old name may still be another run's.
  */
-import { existsSync, mkdirSync, realpathSync } from 'node:fs';
+import { existsSync, mkdirSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { UserError } from '../../errors.ts';
@@ -17,10 +17,13 @@ export function copyRollouts(from: string, to: string): void {
     );
   }
   mkdirSync(dirname(to), { recursive: true });
+  const part = `${to}.part`; // of a copy that was cut off, or of this one: half a database must not be taken for a whole one
+  rmSync(part, { force: true });
   const database = new DatabaseSync(from, { timeout: 30_000 });
   try {
-    database.prepare('VACUUM INTO ?').run(to);
+    database.prepare('VACUUM INTO ?').run(part);
   } finally {
     database.close();
   }
+  renameSync(part, to);
 }
