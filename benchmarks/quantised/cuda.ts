@@ -1,7 +1,7 @@
 /** A GPU at Qwen3-8B's shape: decoding, a step of DPO on adapters, and the scoring of 64 responses, in bf16 and quantised. */
 
 import type { Projection } from '../../src/models/decoder/projection.ts';
-import { headOutputs, initModel, type Model, type QuantType } from '../../src/models/index.ts';
+import { headOutputs, initModel, type Model, type Precision, type QuantType } from '../../src/models/index.ts';
 import { QUANT_BLOCK, QUANT_RUN, QuantisedMatrix } from '../../src/nn/quantised.ts';
 import {
   aten,
@@ -74,26 +74,32 @@ const TURNS = 5;
  * Milliseconds of the scoring of 64 responses by each kind, the median of its turns. At a GPU's power limit a time
  * may depend on what ran before, so each kind scores twice in its turn, and the second time counts.
  */
-function scoring(kinds: readonly (QuantType | null)[]): number[] {
+function scoring(kinds: readonly (QuantType | null)[]): Record<string, number> {
   const models = kinds.map(subject);
   for (const model of models) model.addHead('reward', 1);
+  const ways: [name: string, model: Model, precision: Precision][] = [];
+  for (const [i, type] of kinds.entries()) {
+    ways.push([type ?? 'bf16', models[i] as Model, 'exact']);
+    if (type === 'int8') ways.push(['int8-fast', models[i] as Model, 'fast']);
+  }
   const sequences = GPU_LENGTHS.map((length, i) => ({
     ids: randomIds(length, QWEN3_8B.vocab_size, i),
     places: [length - 1],
   }));
-  const times = kinds.map((): number[] => []);
+  const times: Record<string, number[]> = Object.fromEntries(ways.map(([name]) => [name, []]));
   for (let turn = 0; turn < TURNS; turn++) {
-    for (const [i, model] of models.entries()) {
-      headOutputs(model, sequences);
+    for (const [name, model, precision] of ways) {
+      headOutputs(model, sequences, { precision });
       synchronize();
       const start = performance.now();
-      headOutputs(model, sequences);
+      headOutputs(model, sequences, { precision });
       synchronize();
-      times[i]?.push(performance.now() - start);
+      times[name]?.push(performance.now() - start);
     }
   }
   for (const model of models) model.dispose();
-  return times.map((own) => own.sort((a, b) => a - b)[TURNS >> 1] as number);
+  const median = (own: number[]) => own.sort((a, b) => a - b)[TURNS >> 1] as number;
+  return Object.fromEntries(Object.entries(times).map(([name, own]) => [name, median(own)]));
 }
 
 export async function* cudaReadings(repeats: number, batches: readonly number[]): AsyncGenerator<Reading> {
@@ -133,14 +139,12 @@ export async function* cudaReadings(repeats: number, batches: readonly number[])
   }
   emptyCache();
   const scored = scoring(kinds);
-  for (const [i, type] of kinds.entries()) {
-    const milliseconds = scored[i] as number;
+  for (const [name, milliseconds] of Object.entries(scored))
     yield {
-      name: `score 64, ${type ?? 'bf16'}`,
+      name: `score 64, ${name}`,
       milliseconds: round(milliseconds),
-      ofBf16: round(milliseconds / (scored[0] as number), 1000),
+      ofBf16: round(milliseconds / (scored.bf16 as number), 1000),
     };
-  }
 }
 
 const round = (value: number, parts = 100) => Math.round(value * parts) / parts;

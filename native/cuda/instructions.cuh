@@ -256,6 +256,13 @@ __device__ inline void loadTransposed(unsigned (&r)[4], unsigned row) {
 __device__ inline void loadMatrices(unsigned (&r)[4], const void* row) { loadMatrices(r, sharedAddress(row)); }
 __device__ inline void loadTransposed(unsigned (&r)[4], const void* row) { loadTransposed(r, sharedAddress(row)); }
 
+/** The other way, of rows: lane l gives the address of row l % 8 of matrix l / 8. */
+__device__ inline void storeMatrices(unsigned row, unsigned a, unsigned b, unsigned c, unsigned d) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+#endif
+}
+
 /** 2^x; 0 for −∞. */
 __device__ inline float powerOf2(float x) {
   float y;

@@ -11,6 +11,7 @@
 #include "cpu/skinny/product.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"
+#include "ops/quantised_rounded.h"
 
 namespace attune {
 namespace {
@@ -120,6 +121,21 @@ Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional
   return y.view(shape);
 }
 
+// quantised_linear, but with x rounded to 8 bits where that is faster (quantised_rounded.h). Without gradients.
+Tensor quantisedLinearFast(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                           const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
+                           const Optional<Tensor>& biasOrNone) {
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
+  const Tensor bias = given(biasOrNone);
+  const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || (bias.defined() && bias.requires_grad()));
+  if (recorded || x.dim() != 2 || x.size(1) != inputs || x.device() != codes.device() || x.layout() != at::kStrided ||
+      !canRoundRows(matrix, x) ||
+      (bias.defined() &&
+       (bias.dim() != 1 || bias.size(0) != matrix.outputs || bias.scalar_type() != x.scalar_type() || bias.device() != x.device())))
+    return quantisedLinear(codes, scales, nested, offsets, levels, parts, inputs, block, x, biasOrNone);
+  return roundedProduct(matrix, x, bias);
+}
+
 Tensor dequantise(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                   const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, c10::ScalarType dtype) {
   TORCH_CHECK(at::isFloatingType(dtype), "a floating-point dtype is wanted");
@@ -179,4 +195,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("block_maxima", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::blockMaxima));
   library.def("quantised_linear(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
   library.impl("quantised_linear", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinear));
+  library.def("quantised_linear_fast(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
+  library.impl("quantised_linear_fast", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinearFast));
 }

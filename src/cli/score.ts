@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
-import { deviceOf, dtypeOf } from '../models/index.ts';
+import { deviceOf, dtypeOf, precisions } from '../models/index.ts';
 import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { field } from '../runs/index.ts';
 import { quantTypeField } from '../trainers/fields.ts';
@@ -42,6 +42,10 @@ export const scoreSchema = z.object({
     group: 'Model',
   }),
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', 'Model'),
+  precision: field(z.enum(precisions).default('exact'), {
+    description: 'fast: on a GPU the inputs of products of a model in 8 bits are rounded to 8 bits, too',
+    group: 'Model',
+  }),
 });
 
 type Config = z.output<typeof scoreSchema>;
@@ -60,10 +64,11 @@ export function register(program: Command): void {
 async function score(config: Config): Promise<void> {
   using out = config.out === undefined ? undefined : new OutputFile('--out', config.out, [config.file]);
   const device = deviceOf(config.device);
-  const { steps, normalise, quantType } = config;
+  const { steps, normalise, quantType, precision } = config;
   const dtype = dtypeOf(config.dtype, device);
   const progress = consoleProgress();
-  using scorer = await loadRewardModel(config.checkpoint, { device, dtype, quantType, steps, normalise, progress });
+  const how = { device, dtype, quantType, precision, steps, normalise, progress };
+  using scorer = await loadRewardModel(config.checkpoint, how);
   let rows: Record<string, unknown>[] = [];
   let total = 0;
   const flush = async () => {

@@ -6,7 +6,7 @@
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
 import { packSequences } from './decoder/batch.ts';
-import { withoutDropout } from './decoder/temporarily.ts';
+import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
 
 /** A sequence, and the places at which its head outputs are wanted. */
@@ -16,17 +16,19 @@ export interface ScoredSequence {
   places: readonly number[];
 }
 
-/** How much `headOutputs` sends through the model at once. */
+/** How much `headOutputs` sends through the model at once, and how exactly it computes. */
 export interface HeadOutputOptions {
   /** Most tokens that go through the model at once; a single longer sequence goes alone. */
   tokenBudget?: number;
+  /** `fast`: a GPU rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  precision?: 'exact' | 'fast';
 }
 
 /** The head's outputs at the chosen places of each sequence, one place after another. */
 export function headOutputs(
   model: Model,
   sequences: readonly ScoredSequence[],
-  { tokenBudget = 16384 }: HeadOutputOptions = {},
+  { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
 ): Float32Array[] {
   const { head, decoder } = model;
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
@@ -44,7 +46,8 @@ export function headOutputs(
             sequence.places.map((place) => (tokens.starts[s] as number) + place),
           );
           const rows = integers(places, { device: model.device });
-          return head.forward(decoder.forwardAt(tokens, rows)).numbers();
+          const states = () => decoder.forwardAt(tokens, rows);
+          return head.forward(precision === 'fast' ? withFastProducts(decoder, states) : states()).numbers();
         }),
       );
       let at = 0;

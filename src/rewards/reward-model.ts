@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
-import { headOutputs, type LoadOptions, loadModel, type Model } from '../models/index.ts';
+import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
 import { RewardReader } from './reward-reader.ts';
@@ -29,6 +29,8 @@ export interface RewardModelOptions {
   /** (score − mean) / std of the reference set. */
   normalise?: boolean;
   tokenBudget?: number;
+  /** `exact` unless given. `fast`: a GPU rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  precision?: Precision;
   /** Prompts are cut from their beginning so that a sequence fits; the training's limit unless given. */
   maxLength?: number;
 }
@@ -91,11 +93,11 @@ export class RewardModelScorer implements RewardScorer {
   async #outputs(items: readonly RewardItem[], { signal }: ScoreOptions): Promise<Float32Array[]> {
     const sequences = await this.#reader.sequences(items);
     const outputs: Float32Array[] = [];
-    const { tokenBudget } = this.#options;
+    const { tokenBudget, precision } = this.#options;
     // In chunks, so that other work can run between them and a long list can be aborted.
     for (let start = 0; start < sequences.length; start += 64) {
       signal?.throwIfAborted();
-      outputs.push(...headOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget }));
+      outputs.push(...headOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget, precision }));
       await turn();
     }
     return outputs;

@@ -32,5 +32,6 @@ walkCommand(['score'], scoreSchema, {
     device: fails('cuda:99', /cuda/i),
     dtype: changes('bfloat16'),
     quantType: changes('int4'),
+    precision: fails('quick', /exact.*fast/), // what it changes on a GPU: tests/cuda/rounded-rows.test.ts
   },
 });

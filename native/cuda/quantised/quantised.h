@@ -16,6 +16,25 @@ struct DequantiseArgs {
 
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream);
 
+constexpr int kColumnsApart = 64;  // columns of x that products with x in 8 bits leave in bf16
+
+/** x[rows, inputs] in bf16 becomes codes of 8 bits with a scale for each row, but for `chosen` columns, which are copied to `apart`. */
+struct RoundedRows {
+  const void* x;
+  int64_t rows, inputs;  // inputs: a multiple of 16
+  unsigned* maxima;  // [inputs], zeros
+  int* chosen;  // [kColumnsApart]
+  unsigned char* place;  // [inputs]
+  signed char* codes;  // [rows, inputs]
+  float* scales;  // [rows]
+  void* apart;  // [rows, kColumnsApart]
+};
+
+void launchRoundRows(const RoundedRows& args, cudaStream_t stream);
+
+/** out[outputs, kColumnsApart] in bf16: the chosen columns of codes[outputs, inputs]. */
+void launchCodesApart(const void* codes, const int* chosen, int64_t outputs, int64_t inputs, void* out, cudaStream_t stream);
+
 constexpr int kMostParts = 4;
 constexpr int kSharedOfFourBits = 72;  // as kSharedOfStep (numbers.cuh), for 9 to 16 rows: 164 of 228 KB
 

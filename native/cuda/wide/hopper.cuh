@@ -42,6 +42,20 @@ __device__ inline void copyTileTo(unsigned blocks, void* to, const CUtensorMap* 
       "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier)), "h"(static_cast<unsigned short>(blocks))
       : "memory");
 }
+/** By every thread that has stored what `storeTile` copies, before it. */
+__device__ inline void showToCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/** The other way: from shared memory to the matrix, but for what lies outside, as a group of copies of its own. */
+__device__ inline void storeTile(const void* from, const CUtensorMap* map, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];\ncp.async.bulk.commit_group;" ::"l"(map),
+               "r"(column), "r"(row), "r"(0), "r"(sharedAddress(from))
+               : "memory");
+}
+/** Waits until shared memory has been read for all but the last LEFT groups of this thread. */
+template <int LEFT>
+__device__ inline void waitForStoredTiles() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
+
 /** As the others of instructions.cuh. */
 __device__ inline void storeAsync(unsigned to, const float4& x, unsigned barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to), "f"(x.x), "f"(x.y),
@@ -76,6 +90,9 @@ __device__ inline void waitForMultiplying() {
 #define ATTUNE_104 \
   ATTUNE_72 ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,"   \
             "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"
+#define ATTUNE_128 \
+  ATTUNE_104 ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115," \
+             "%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define ATTUNE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ATTUNE_D12(i) ATTUNE_D4(i), ATTUNE_D4(i + 4), ATTUNE_D4(i + 8)
 #define ATTUNE_D20 ATTUNE_D12(0), ATTUNE_D4(12), ATTUNE_D4(16)
@@ -84,6 +101,7 @@ __device__ inline void waitForMultiplying() {
 #define ATTUNE_D56 ATTUNE_D48, ATTUNE_D4(48), ATTUNE_D4(52)
 #define ATTUNE_D72 ATTUNE_D56, ATTUNE_D12(56), ATTUNE_D4(68)
 #define ATTUNE_D104 ATTUNE_D72, ATTUNE_D12(72), ATTUNE_D12(84), ATTUNE_D4(96), ATTUNE_D4(100)
+#define ATTUNE_D128 ATTUNE_D104, ATTUNE_D12(104), ATTUNE_D12(116)
 // Of COUNT numbers a thread, COLUMNS of d; A, B and ADDS are the operands after them.
 #define ATTUNE_MULTIPLY_GROUP(COUNT, COLUMNS, A, B, ADDS)                                                           \
   __device__ inline void multiplyGroup(float (&d)[COUNT], uint64_t a, uint64_t b, bool adds) {                      \
@@ -99,5 +117,29 @@ ATTUNE_MULTIPLY_GROUP(48, 96, 48, 49, 50)
 ATTUNE_MULTIPLY_GROUP(56, 112, 56, 57, 58)
 ATTUNE_MULTIPLY_GROUP(72, 144, 72, 73, 74)
 ATTUNE_MULTIPLY_GROUP(104, 208, 104, 105, 106)
+ATTUNE_MULTIPLY_GROUP(128, 256, 128, 129, 130)
+
+#define ATTUNE_I4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define ATTUNE_I16(i) ATTUNE_I4(i), ATTUNE_I4(i + 4), ATTUNE_I4(i + 8), ATTUNE_I4(i + 12)
+/** d[64, 256] += a[64, 32]·b[32, 256] of bytes with signs, in whole numbers. */
+__device__ inline void multiplyGroup(int (&d)[128], uint64_t a, uint64_t b, bool adds) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %130, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" ATTUNE_128 "}, %128, %129, p;\n}"
+               : ATTUNE_I16(0), ATTUNE_I16(16), ATTUNE_I16(32), ATTUNE_I16(48), ATTUNE_I16(64), ATTUNE_I16(80), ATTUNE_I16(96),
+                 ATTUNE_I16(112)
+               : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));
+}
+
+/** Keeps what computes or uses d on its side of a wait or a beginning, which do not name d. */
+template <int COUNT>
+__device__ inline void holdSums(int (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
+template <int COUNT>
+__device__ inline void holdSums(float (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 #endif
 }  // namespace attune

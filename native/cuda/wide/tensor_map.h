@@ -22,17 +22,23 @@ inline Encode encoder() {
 }
 
 /**
- * Tiles of so many rows and columns of one or two dense matrices of bf16, one after the other: a copy brings the same tile of each.
- * `columns` and the matrix are at multiples of 16 bytes.
+ * Tiles of so many rows and columns of one or two matrices, one after the other: a copy brings the same tile of each. The first matrix and
+ * `stride`, bytes from a row to the next, are at multiples of 16.
  */
-inline CUtensorMap mapOf(const void* first, unsigned matrices, int64_t rows, int64_t columns, unsigned tileRows, unsigned tileColumns) {
+inline CUtensorMap mapOf(CUtensorMapDataType type, const void* first, unsigned matrices, int64_t rows, int64_t columns, int64_t stride,
+                         unsigned tileRows, unsigned tileColumns) {
   CUtensorMap map;
-  const cuuint64_t row = static_cast<cuuint64_t>(columns) * 2, count = static_cast<cuuint64_t>(rows);
+  const cuuint64_t row = static_cast<cuuint64_t>(stride), count = static_cast<cuuint64_t>(rows);
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), count, matrices}, strides[] = {row, count * row};
   const cuuint32_t tile[] = {tileColumns, tileRows, matrices}, steps[] = {1, 1, 1};
-  encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(first), sizes, strides, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  encoder()(&map, type, 3, const_cast<void*>(first), sizes, strides, tile, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return map;
+}
+
+/** The same of dense matrices of bf16. */
+inline CUtensorMap mapOf(const void* first, unsigned matrices, int64_t rows, int64_t columns, unsigned tileRows, unsigned tileColumns) {
+  return mapOf(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, first, matrices, rows, columns, columns * 2, tileRows, tileColumns);
 }
 
 }  // namespace attune

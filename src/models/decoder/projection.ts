@@ -34,6 +34,8 @@ export class Projection {
   bias: Tensor | null;
   /** The active adapter; set by src/models/lora/adapters.ts. */
   adapter: ProjectionAdapter | null = null;
+  /** Whether products may round their input where that is faster; set by `withFastProducts`. */
+  fast = false;
 
   constructor(parts: readonly ProjectionPart[], matrix: Tensor | QuantisedMatrix, bias: Tensor | null) {
     let start = 0;
@@ -69,9 +71,9 @@ export class Projection {
 
   /** The result without the adapter. */
   product(input: Tensor, bias: Tensor | null = null): Tensor {
-    return this.weight === null
-      ? (this.quantised as QuantisedMatrix).multiply(input, bias)
-      : linear(input, this.weight, bias);
+    if (this.weight !== null) return linear(input, this.weight, bias);
+    const matrix = this.quantised as QuantisedMatrix;
+    return this.fast ? matrix.multiplyFast(input, bias) : matrix.multiply(input, bias);
   }
 
   /** Replaces the quantised matrix by its dequantised values. */

@@ -15,6 +15,15 @@ export function thenRestore<T>(body: () => T, restore: () => void): T {
   return result;
 }
 
+/** Runs `body`, synchronous or not, with products that may round their inputs (`QuantisedMatrix.multiplyFast`); without gradients. */
+export function withFastProducts<T>(decoder: Decoder, body: () => T): T {
+  const projections = [...decoder.projections()];
+  for (const projection of projections) projection.fast = true;
+  return thenRestore(body, () => {
+    for (const projection of projections) projection.fast = false;
+  });
+}
+
 /** Runs `body`, synchronous or not, with dropout off, then restores the decoder's mode. */
 export function withoutDropout<T>(decoder: Decoder, body: () => T): T {
   const { training } = decoder;
