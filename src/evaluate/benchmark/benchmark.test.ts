@@ -177,6 +177,20 @@ describe('written answers', () => {
     expect(results.outcomes[0]?.[6]?.sample.prompt).toBeNull();
   });
 
+  it('tell that keys and values were held in 8 bits', async () => {
+    const asked = {
+      model: small,
+      suite: [{ question: '1 + 1?', answer: '#### 2' }],
+      prompt: 'raw',
+      maxNewTokens: 2,
+    } as const;
+    const plain = await evaluateBenchmark(asked);
+    const eightBits = await evaluateBenchmark({ ...asked, cacheDtype: 'int8' });
+    expect([plain.cache_dtype, eightBits.cache_dtype]).toEqual([undefined, 'int8']);
+    expect(describeBenchmark(eightBits)).toContain('held in int8');
+    expect(describeBenchmark(plain)).not.toContain('held in');
+  });
+
   it('follow instructions, or not: what code cannot decide is left out and counted', async () => {
     const prompts = [
       {

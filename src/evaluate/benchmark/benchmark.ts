@@ -113,6 +113,7 @@ export async function evaluateBenchmark(options: BenchmarkOptions): Promise<Benc
     shots_from: pool?.from ?? null,
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     ...(suite.mode === 'generate' && { max_new_tokens: maxNewTokens }),
+    ...(cacheDtype !== 'model' && { cache_dtype: cacheDtype }),
     seed,
     models: players.map((player, i) => figuresOf(nameOf(player), suite, answered[i] as Answered, seed)),
     ...(second && { comparison: comparisonOf(first.outcomes, second.outcomes, seed) }),

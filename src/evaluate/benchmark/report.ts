@@ -40,13 +40,14 @@ const meanings: Record<string, string> = {
 
 /** The results as text. */
 export function describeBenchmark(results: BenchmarkResults): string {
-  const { shots, shots_from: from, sampling, comparison } = results;
+  const { shots, shots_from: from, sampling, cache_dtype: cache, comparison } = results;
   const lines = [
     `${results.suite} (${results.format}, by ${results.mode === 'choice' ? 'log-prob of choices' : 'written answers'}): ${results.questions} questions`,
     `  ${results.prompt} prompts, ${shots === 0 ? 'no examples' : `${shots} examples from ${from}`}, seed ${results.seed}`,
     ...(sampling
       ? [`  ${sampling.samples} samples a question, temperature ${sampling.temperature}, top-p ${sampling.top_p}`]
       : []),
+    ...(cache === undefined ? [] : [`  keys and values held in ${cache}`]),
     ...Object.entries(results.left_out).map(([reason, count]) => `  left out: ${reason} ${count}`),
   ];
   for (const figures of results.models) {

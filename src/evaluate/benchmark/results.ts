@@ -1,5 +1,6 @@
 /** The figures of a benchmark, from its questions' outcomes alone. */
 import { UserError } from '../../errors.ts';
+import type { CacheDtype } from '../../models/index.ts';
 import { type Figure, figureOf, type PairedTest, pairedTest } from '../statistics.ts';
 import type { Suite } from '../suites/open.ts';
 import type { Answered, Outcome } from './asking.ts';
@@ -30,6 +31,8 @@ export interface BenchmarkResults {
   /** Sampled responses per question, and how they were drawn; only where some were. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens?: number;
+  /** Only where the keys and values of written responses were held in another format than the model's. */
+  cache_dtype?: CacheDtype;
   seed: number;
   models: BenchmarkFigures[];
   /** Where two models were asked: the first's figures less the second's, by metric. */
