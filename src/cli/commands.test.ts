@@ -1,5 +1,5 @@
 /** What every command has from its schema: help, spellings, files, faults together; and what is typed wrongly most often. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -64,6 +64,17 @@ describe('every command comes from a schema', () => {
     expect(err).toContain('got "float23". Did you mean "float32"?');
     expect(err).toContain('--max-new-tokens: expected a number, got "many".');
   });
+
+  it.each(['config.json', 'tokenizer.json', 'model.safetensors'])(
+    'a model with a damaged %s is a mistake: exit code 2',
+    async (name) => {
+      const broken = join(folder, `broken-${name}`);
+      cpSync(join(import.meta.dirname, '../../models/tiny'), broken, { recursive: true });
+      truncateSync(join(broken, name), 100);
+      const { code, err } = await attune('generate', '--model', broken, '--prompt', 'a');
+      expect([code, err]).toEqual([2, expect.stringContaining(name)]);
+    },
+  );
 
   it('reads a file under the command line', async () => {
     const file = written('show.yaml', 'name: gcd\ndifficulty: 1\ncount: 3\njson: true\n');

@@ -3,11 +3,11 @@
  * strangers, so the whole header is checked against the file before any of it is used.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { AttuneError } from '../../errors.ts';
+import { UserError } from '../../errors.ts';
 import { type DType, dtypeBytes } from '../engine/dtype.ts';
 
-/** A safetensors file that is malformed, or cannot be read or written. The message names the file and the fault. */
-export class SafetensorsError extends AttuneError {
+/** A safetensors file that is malformed, or cannot be read or written: damaged input, as a broken config.json is. The message names the file and the fault. */
+export class SafetensorsError extends UserError {
   override name = 'SafetensorsError';
 }
 
