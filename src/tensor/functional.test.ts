@@ -4,7 +4,9 @@ import { logprobChunk } from './functional.ts';
 import {
   dropout,
   embedding,
+  gelu,
   gradients,
+  layerNorm,
   linear,
   linearLogprob,
   liveTensors,
@@ -44,6 +46,18 @@ function whole(
 }
 
 const spread = (a: Tensor, b: Tensor) => a.to('float64').sub(b.to('float64')).abs().max().item();
+
+it('layerNorm and gelu in float16 on a CPU are those of float32, rounded', () => {
+  scope(() => {
+    const [x, weight, bias] = [sines(1, [5, 32], 3), sines(2, [32]), sines(3, [32])].map((each) => each.to('float16'));
+    const wide = (each?: Tensor) => each?.to('float32') as Tensor;
+    const expected = layerNorm(wide(x), wide(weight), wide(bias), 1e-5);
+    const normed = layerNorm(x as Tensor, weight as Tensor, bias as Tensor, 1e-5);
+    expect([normed.dtype, normed.numbers()]).toEqual(['float16', expected.to('float16').numbers()]);
+    for (const approximate of ['none', 'tanh'] as const)
+      expect(gelu(x as Tensor, approximate).numbers()).toEqual(gelu(wide(x), approximate).to('float16').numbers());
+  });
+});
 
 describe('linear', () => {
   const sizes = [1, 2, 5, 16, 47, 128, 200].flatMap((rows) => [

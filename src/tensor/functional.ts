@@ -15,8 +15,20 @@ export function embedding(weight: Tensor, ids: Tensor): Tensor {
   return aten('embedding', weight, ids);
 }
 
+/** Whether libtorch 1.13 has no kernel of `layer_norm` and `gelu` for this: float16 on a CPU. */
+const lacksHalf = (x: Tensor) => x.dtype === 'float16' && x.device === 'cpu';
+
+/** x·Φ(x), or its approximation by tanh (Hendrycks & Gimpel, 2016). */
+export function gelu(x: Tensor, approximate: 'none' | 'tanh' = 'none'): Tensor {
+  return lacksHalf(x) ? x.to('float32').gelu(approximate).to(x.dtype) : x.gelu(approximate);
+}
+
 /** (x − mean)/√(variance + ε)·weight + bias over the last dimension (Ba et al. 2016). */
 export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null, eps: number): Tensor {
+  if (lacksHalf(x)) {
+    const wide = (each: Tensor | null) => each && each.to('float32');
+    return layerNorm(x.to('float32'), wide(weight), wide(bias), eps).to(x.dtype);
+  }
   return aten('layer_norm', x, [x.size(-1)], weight, bias, eps, false);
 }
 

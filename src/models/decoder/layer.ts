@@ -2,7 +2,7 @@
  * One decoder block; its spec says where its norms are and what its MLP is. Training, scoring, prefill and decoding all use
  * it: only `Pass.attend`, which gets q, k and v, differs.
  */
-import { aten, dropout, type Tensor } from '../../tensor/index.ts';
+import { aten, dropout, gelu, type Tensor } from '../../tensor/index.ts';
 import type { DecoderSpec, MlpSpec } from '../families/spec.ts';
 import { addNorm, applyNorm, type Norm, normParameters } from './norm.ts';
 import type { Projection } from './projection.ts';
@@ -196,9 +196,9 @@ function activation(x: Tensor, kind: MlpSpec['activation']): Tensor {
     case 'silu':
       return x.silu();
     case 'gelu':
-      return x.gelu();
+      return gelu(x);
     case 'gelu_tanh':
-      return x.gelu('tanh');
+      return gelu(x, 'tanh');
     case 'relu':
       return x.relu();
     case 'relu2':
