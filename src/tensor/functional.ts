@@ -26,7 +26,7 @@ export function gelu(x: Tensor, approximate: 'none' | 'tanh' = 'none'): Tensor {
 /** (x − mean)/√(variance + ε)·weight + bias over the last dimension (Ba et al. 2016). */
 export function layerNorm(x: Tensor, weight: Tensor | null, bias: Tensor | null, eps: number): Tensor {
   if (lacksHalf(x)) {
-    const wide = (each: Tensor | null) => each && each.to('float32');
+    const wide = (each: Tensor | null) => each?.to('float32') ?? null;
     return layerNorm(x.to('float32'), wide(weight), wide(bias), eps).to(x.dtype);
   }
   return aten('layer_norm', x, [x.size(-1)], weight, bias, eps, false);
