@@ -44,6 +44,7 @@ const options = z.object({
   system: shape.system,
   rewardModelPath: shape.rewardModelPath,
   rmQuantType: shape.rmQuantType,
+  rmPrecision: shape.rmPrecision,
   rewardModule: shape.rewardModule,
   rewardWeights: shape.rewardWeights,
   verifierReward: shape.verifierReward,

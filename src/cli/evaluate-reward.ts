@@ -9,13 +9,21 @@ import { evaluateReward } from '../evaluate/reward.ts';
 import { describeReward, writeRewardEvaluation } from '../evaluate/reward-report.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field, withRules } from '../runs/index.ts';
-import { columnOptions, columnsOf, dataFields, modelFields, quantTypeField } from '../trainers/fields.ts';
+import {
+  columnOptions,
+  columnsOf,
+  dataFields,
+  modelFields,
+  quantTypeField,
+  scoringPrecisionField,
+} from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { checkOutputFolder, noteReplaced } from './options/outputs.ts';
 import { stepsField } from './options/reward-fields.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { onInterrupt } from './terminal/interrupt.ts';
+import { tellIfExact } from './terminal/precision.ts';
 import { print, printJson } from './terminal/print.ts';
 
 const group = 'Evaluation';
@@ -65,6 +73,7 @@ const options = z.object({
   dtype,
   device,
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', group),
+  precision: scoringPrecisionField(group),
 });
 
 const reading = ['onBadRow', 'dropTies', 'minResponseChars'] as const;
@@ -115,10 +124,12 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
     device: on,
     dtype: dtypeOf(config.dtype, on),
     quantType: config.quantType,
+    precision: config.precision,
     progress: consoleProgress(),
     signal: interrupt.signal,
   });
   if (!(await joinWorld()).isFirst) return;
+  tellIfExact(config.precision, evaluation.precision);
   noteReplaced(config.outputDir, 'reward_evaluation.json');
   await writeRewardEvaluation(config.outputDir, evaluation, evaluation.decided);
   if (config.json) return printJson(evaluation, 2);
@@ -129,7 +140,7 @@ async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void>
 /** A ranked set: does the model score the right response highest? */
 async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string, signal: AbortSignal): Promise<void> {
   const device = deviceOf(config.device);
-  const { checkpoint: scorer, split, subset, subsetSize: limit, seed, steps, quantType, outputDir } = config;
+  const { checkpoint: scorer, split, subset, subsetSize: limit, seed, steps, quantType, precision, outputDir } = config;
   const results = await evaluateRewardSuite({
     scorer,
     suite,
@@ -139,6 +150,7 @@ async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string
     seed,
     steps,
     quantType,
+    precision,
     device,
     dtype: dtypeOf(config.dtype, device),
     columns: columnsOf(config),
@@ -146,6 +158,7 @@ async function rank(config: z.output<typeof evaluateRewardSchema>, suite: string
     signal,
   });
   if (!(await joinWorld()).isFirst) return;
+  tellIfExact(precision, results.precision);
   noteReplaced(outputDir, 'reward_suite.json');
   await writeRewardSuite(outputDir, results);
   if (config.json) return printJson(results, 2);

@@ -7,15 +7,16 @@ import { z } from 'zod';
 import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
-import { deviceOf, dtypeOf, precisions } from '../models/index.ts';
+import { deviceOf, dtypeOf } from '../models/index.ts';
 import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
 import { field } from '../runs/index.ts';
-import { quantTypeField } from '../trainers/fields.ts';
+import { quantTypeField, scoringPrecisionField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
 import { deviceField } from './options/model-fields.ts';
 import { OutputFile } from './options/outputs.ts';
 import { stepsField } from './options/reward-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
+import { tellIfExact } from './terminal/precision.ts';
 import { jsonLine, printPart, tell } from './terminal/print.ts';
 
 const batchRows = 256;
@@ -42,10 +43,7 @@ export const scoreSchema = z.object({
     group: 'Model',
   }),
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', 'Model'),
-  precision: field(z.enum(precisions).default('exact'), {
-    description: 'fast: on a GPU the inputs of products of a model in 8 bits are rounded to 8 bits, too',
-    group: 'Model',
-  }),
+  precision: scoringPrecisionField('Model'),
 });
 
 type Config = z.output<typeof scoreSchema>;
@@ -69,6 +67,7 @@ async function score(config: Config): Promise<void> {
   const progress = consoleProgress();
   const how = { device, dtype, quantType, precision, steps, normalise, progress };
   using scorer = await loadRewardModel(config.checkpoint, how);
+  tellIfExact(precision, scorer.precision);
   let rows: Record<string, unknown>[] = [];
   let total = 0;
   const flush = async () => {

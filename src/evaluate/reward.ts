@@ -8,7 +8,7 @@
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { joinWorld } from '../dist/world.ts';
 import { datasetHub } from '../hub/hub.ts';
-import type { LoadOptions, QuantType } from '../models/index.ts';
+import type { LoadOptions, Precision, QuantType } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import { correlation } from '../rewards/error-analysis.ts';
 import {
@@ -43,6 +43,8 @@ export interface RewardEvaluationOptions extends LoadOptions {
   seed?: number;
   /** How a PRM's step scores become one number. */
   steps?: StepAggregation;
+  /** As in `RewardModelOptions`; a scorer that is given has its own. */
+  precision?: Precision;
   progress?: Progress;
   signal?: AbortSignal;
 }
@@ -52,6 +54,8 @@ export interface RewardEvaluation {
   model: string;
   /** The quantisation of its weights; null for none. */
   quant_type: QuantType | null;
+  /** How its scores were computed: `fast` where that was asked for and there was a way. */
+  precision: Precision;
   type: RewardType;
   dataset: string;
   examples: number;
@@ -80,9 +84,11 @@ const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcom
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
-  const { checkpoint, progress, signal, steps, dtype, device, quantType } = options;
+  const { checkpoint, progress, signal } = options;
   const owned = typeof checkpoint === 'string';
-  const scorer = owned ? await loadRewardModel(checkpoint, { steps, dtype, device, quantType, progress }) : checkpoint;
+  const { steps, dtype, device, quantType, precision } = options;
+  const how = { steps, dtype, device, quantType, precision, progress };
+  const scorer = owned ? await loadRewardModel(checkpoint, how) : checkpoint;
   try {
     const { type } = scorer.notes;
     const rows = options.tasks === undefined ? undefined : taskRows(type, options);
@@ -104,6 +110,7 @@ export async function evaluateReward(
     const heading = {
       model,
       quant_type: scorer.model.decoder.quantType,
+      precision: scorer.precision,
       type,
       dataset: name,
       examples: examples.length,

@@ -43,9 +43,7 @@ export {
   type CacheUse,
   createSampler,
   type GenerateOptions,
-  type Precision,
   type PromptCounts,
-  precisions,
   Sampler,
   type SamplerOptions,
 } from './generate/sampler.ts';
@@ -62,5 +60,6 @@ export {
   withoutAdapters,
 } from './lora/lora.ts';
 export { Model, type ModelNotes } from './model.ts';
+export { type Precision, precisions } from './precision.ts';
 export { type HeadOutputOptions, headOutputs, type ScoredSequence } from './score.ts';
 export { generate, LanguageModel, stream, type TextRequest, type TextResponse } from './text/language-model.ts';

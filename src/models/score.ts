@@ -8,6 +8,7 @@ import { integers, noGrad, scope } from '../tensor/index.ts';
 import { packSequences } from './decoder/batch.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
+import { checkPrecision, type Precision } from './precision.ts';
 
 /** A sequence, and the places at which its head outputs are wanted. */
 export interface ScoredSequence {
@@ -20,8 +21,8 @@ export interface ScoredSequence {
 export interface HeadOutputOptions {
   /** Most tokens that go through the model at once; a single longer sequence goes alone. */
   tokenBudget?: number;
-  /** `fast`: a GPU rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
-  precision?: 'exact' | 'fast';
+  /** `fast`: an H100 or H200 rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  precision?: Precision;
 }
 
 /** The head's outputs at the chosen places of each sequence, one place after another. */
@@ -31,6 +32,7 @@ export function headOutputs(
   { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
 ): Float32Array[] {
   const { head, decoder } = model;
+  checkPrecision(precision);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   const results = new Array<Float32Array>(sequences.length);
   withoutDropout(decoder, () => {

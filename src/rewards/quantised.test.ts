@@ -35,3 +35,14 @@ it.each(rewardTypes)('scores of type %s stay near the original ones, in less mem
     expect(scorer.model.decoder.bytes).toBeLessThan(original.model.decoder.bytes * (quantType === 'int8' ? 0.32 : 0.2));
   }
 });
+
+it('scores exactly where there is no faster way, and refuses other words', async () => {
+  const path = await tinyRewardModel(folder, 'preference');
+  using exact = await loadRewardModel(path, { dtype: 'float32', device: 'cpu', quantType: 'int8' });
+  using fast = await loadRewardModel(path, { dtype: 'float32', device: 'cpu', quantType: 'int8', precision: 'fast' });
+  expect([exact.precision, fast.precision]).toEqual(['exact', 'exact']);
+  expect(await fast.score(items)).toEqual(await exact.score(items));
+  await expect(loadRewardModel(path, { precision: 'quick' as 'fast' })).rejects.toThrow(
+    /precision quick: expected exact or fast/,
+  );
+});

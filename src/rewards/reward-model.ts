@@ -12,6 +12,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
 import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
+import { checkPrecision, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
 import { RewardReader } from './reward-reader.ts';
@@ -29,7 +30,7 @@ export interface RewardModelOptions {
   /** (score − mean) / std of the reference set. */
   normalise?: boolean;
   tokenBudget?: number;
-  /** `exact` unless given. `fast`: a GPU rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
+  /** `exact` unless given. `fast`: an H100 or H200 rounds the inputs of products of a model in 8 bits to 8 bits, too (docs/quantisation.md). */
   precision?: Precision;
   /** Prompts are cut from their beginning so that a sequence fits; the training's limit unless given. */
   maxLength?: number;
@@ -45,6 +46,7 @@ export class RewardModelScorer implements RewardScorer {
   readonly #reader: RewardReader;
 
   constructor(model: Model, tokenizer: Tokenizer, options: RewardModelOptions & { notes?: RewardNotes } = {}) {
+    checkPrecision(options.precision);
     this.notes = options.notes ?? rewardNotes(model, model.folder ?? 'this model');
     this.name = options.name ?? 'reward_model';
     this.model = model;
@@ -64,6 +66,11 @@ export class RewardModelScorer implements RewardScorer {
         `${model.folder ?? 'This model'} holds no spread of its scores on a reference set, so they cannot be normalised.`,
       );
     }
+  }
+
+  /** How its scores are computed: `fast` where that was asked for and there is a way here. */
+  get precision(): Precision {
+    return this.#options.precision === 'fast' && scoresFast(this.model) ? 'fast' : 'exact';
   }
 
   async score(items: readonly RewardItem[], options: ScoreOptions = {}): Promise<number[]> {

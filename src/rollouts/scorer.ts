@@ -1,6 +1,6 @@
 /** The reward of a config: reward model, verifier and reward module as one scorer. */
 import { suggestion, UserError } from '../errors.ts';
-import { dtypeOf, type QuantType } from '../models/index.ts';
+import { dtypeOf, type Precision, type QuantType } from '../models/index.ts';
 import {
   answerVerifier,
   loadRewardModel,
@@ -27,6 +27,7 @@ export interface RewardOptions {
   task?: string;
   rewardModelPath?: string;
   rmQuantType?: QuantType;
+  rmPrecision?: Precision;
   rewardModule?: string;
   /** `name=weight`; 1 each unless given. */
   rewardWeights?: readonly string[];
@@ -78,8 +79,8 @@ async function scorersOf(
   const other = config.rewardModelPath !== undefined || config.rewardModule !== undefined || extra.length > 0;
   if (config.rewardModelPath !== undefined) {
     const dtype = dtypeOf(config.dtype, device);
-    const quantType = config.rmQuantType;
-    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype, quantType })));
+    const { rmQuantType: quantType, rmPrecision: precision } = config;
+    scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype, quantType, precision })));
   }
   if (config.verifierReward ?? !other) {
     if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));

@@ -36,7 +36,7 @@ export interface RegistryOptions extends LoadOptions, ResolveOptions {
   maxCacheBytes?: number;
   /** Most tokens of a sequence; by default the model's positions, at most 4096 on a CPU and 8192 on a GPU. */
   maxTokens?: number;
-  /** As in `SamplerOptions`. */
+  /** As in `SamplerOptions`, and of reward models as in `RewardModelOptions`. */
   precision?: Precision;
   /** As in `SamplerOptions`. */
   cacheDtype?: CacheDtype;

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import type { ColumnNames } from '../data/index.ts';
 import { columnRoles } from '../data/shapes/columns.ts';
-import { quantTypes } from '../models/index.ts';
+import { precisions, quantTypes } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 
 const model = 'Model';
@@ -39,6 +39,14 @@ export function modelFields(defaults: { model: string }) {
 /** For models that are not trained: a reference, a reward model. */
 export const quantTypeField = (description: string, group: string) =>
   field(z.enum(quantTypes).optional(), { description, group });
+
+/** How precisely a reward model scores. */
+export const scoringPrecisionField = (group: string) =>
+  field(z.enum(precisions).optional(), {
+    description:
+      "how a reward model in 8 bits scores on an H100 or H200: exact, when left out, or fast, with its products' inputs rounded to 8 bits, too; elsewhere both are the same",
+    group,
+  });
 
 export interface DataDefaults {
   maxLength?: number;

@@ -61,6 +61,7 @@ walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
     system: changes('Be good.'),
     rewardModelPath: changes(() => at('rm')),
     rmQuantType: [changes('int4', byModel), fails('int4', /there is no reward model/)],
+    rmPrecision: [fails('quick', /exact.*fast/, byModel), fails('fast', /there is no reward model/)],
     rewardModule: changes(() => at('by-vowels.mjs')),
     rewardWeights: changes(['by-length=3']),
     verifierReward: changes(true),

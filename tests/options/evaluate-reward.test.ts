@@ -77,5 +77,6 @@ walkCommand(['evaluate', 'reward'], evaluateRewardSchema, {
     dtype: changes('bfloat16'),
     device: fails('cuda:99', /cuda/i),
     quantType: changes('int4'),
+    precision: fails('quick', /exact.*fast/),
   },
 });

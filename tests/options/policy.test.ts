@@ -139,6 +139,11 @@ walk('train policy', policySchema, startPolicy, {
       changes('rollouts', 'int4', () => ({ rewardModelPath: at('rm/rm') })),
       fails('int4', /--rm-quant-type int4: there is no reward model/),
     ],
+    // what it changes on a GPU: tests/cuda/rounded-rows.test.ts
+    rmPrecision: [
+      fails('quick', /exact.*fast/, () => ({ rewardModelPath: at('rm/rm') })),
+      fails('fast', /--rm-precision fast: there is no reward model/),
+    ],
     rewardModule: changes('rollouts', () => at('by-length.mjs')),
     rewardWeights: changes('rollouts', ['byLength=3']),
     verifierReward: [

@@ -81,6 +81,11 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
       fails('int4', /there is no reward model/, { rewardModelPath: undefined }),
       ofPairs('int4'),
     ],
+    rmPrecision: [
+      fails('quick', /exact.*fast/),
+      fails('fast', /there is no reward model/, { rewardModelPath: undefined }),
+      ofPairs('fast'),
+    ],
     rewardModule: [changes(() => at('by-length.mjs')), ofPairs('x')],
     rewardWeights: [changes(['reward_model=-1']), ofPairs(['x=1'])],
     verifierReward: [fails(true, /known answer/, () => ({ dataset: at('prompts.jsonl') })), ofPairs(true)],

@@ -10,10 +10,10 @@ import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
-import type { LoadOptions } from '../../models/index.ts';
+import type { LoadOptions, Precision } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { Random } from '../../random.ts';
-import { loadRewardModel, type RewardScorer, type StepAggregation } from '../../rewards/index.ts';
+import { loadRewardModel, RewardModelScorer, type RewardScorer, type StepAggregation } from '../../rewards/index.ts';
 import { readSuite, suiteRows } from '../suite-rows.ts';
 import { type RewardSuiteFigures, rankedFigures, type ScoredItem } from './figures.ts';
 import { itemReader, type RankedItem } from './items.ts';
@@ -32,6 +32,8 @@ export interface RewardSuiteOptions extends Pick<LoadOptions, 'device' | 'dtype'
   limit?: number;
   /** How a process model's step scores become one. */
   steps?: StepAggregation;
+  /** As in `RewardModelOptions`; a scorer that is given has its own. */
+  precision?: Precision;
   seed?: number;
   progress?: Progress;
   signal?: AbortSignal;
@@ -42,6 +44,8 @@ export interface RewardSuiteResults extends RewardSuiteFigures {
   model: string;
   suite: string;
   seed: number;
+  /** How a reward model's scores were computed: `fast` where that was asked for and there was a way. */
+  precision: Precision;
 }
 
 const known: Readonly<Record<string, { repo: string; split: string; without?: RegExp }>> = {
@@ -59,18 +63,19 @@ const itemsAtOnce = 64;
 export async function evaluateRewardSuite(
   options: RewardSuiteOptions,
 ): Promise<RewardSuiteResults & { readonly scored: readonly ScoredItem[] }> {
-  const { suite, seed = 42, steps, device, dtype, quantType, progress } = options;
+  const { suite, seed = 42, steps, device, dtype, quantType, precision, progress } = options;
   const items = await openItems(options);
   const owned = typeof options.scorer === 'string';
   const scorer =
     typeof options.scorer === 'string'
-      ? await loadRewardModel(options.scorer, { steps, device, dtype, quantType, progress })
+      ? await loadRewardModel(options.scorer, { steps, device, dtype, quantType, precision, progress })
       : options.scorer;
   try {
     const scored = await scoreItems(scorer, items, options);
     const model = typeof options.scorer === 'string' ? options.scorer : scorer.name;
     const name = typeof suite === 'string' ? suite : 'the rows given';
-    const results: RewardSuiteResults = { model, suite: name, seed, ...rankedFigures(scored, seed) };
+    const used = scorer instanceof RewardModelScorer ? scorer.precision : 'exact';
+    const results: RewardSuiteResults = { model, suite: name, seed, precision: used, ...rankedFigures(scored, seed) };
     return Object.defineProperty(results, 'scored', { value: scored }) as never;
   } finally {
     if (owned) scorer.dispose?.();

@@ -138,7 +138,7 @@ describe('precision', () => {
     expect(() => new Sampler(model, { precision: 'quick' as Precision })).toThrow(UserError);
   });
 
-  it('is asked for by the commands that write text alone: nothing that trains, evaluates or scores names it', () => {
+  it('is asked for by name: by commands that write text, and by those that score with a reward model', () => {
     const root = new URL('../../', import.meta.url);
     const sources = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter(
       (path) => path.endsWith('.ts') && !path.endsWith('.test.ts'),
@@ -148,15 +148,17 @@ describe('precision', () => {
         readFileSync(new URL(path, root), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, ''),
       ),
     );
-    expect(naming.filter((path) => !path.startsWith('tensor/')).sort()).toEqual([
-      'cli/chat.ts',
-      'cli/generate.ts',
-      'cli/options/model-fields.ts',
-      'cli/serve.ts',
-      'models/generate/sampler.ts',
-      'models/index.ts',
-      'models/text/language-model.ts',
-      'serve/registry.ts',
-    ]);
+    const writing = [
+      ...['cli/chat.ts', 'cli/generate.ts', 'cli/options/model-fields.ts', 'cli/serve.ts', 'serve/registry.ts'],
+      ...['models/generate/sampler.ts', 'models/text/language-model.ts'],
+    ];
+    const scoring = [
+      ...['cli/evaluate-reward.ts', 'cli/score.ts', 'cli/terminal/precision.ts', 'models/score.ts'],
+      ...['evaluate/ranked/reward-suite.ts', 'evaluate/reward.ts', 'rewards/reward-model.ts'],
+      ...['rollouts/scorer.ts', 'trainers/fields.ts'], // --rm-precision; the policy itself has no such choice
+    ];
+    expect(naming.filter((path) => !path.startsWith('tensor/')).sort()).toEqual(
+      [...writing, ...scoring, 'models/index.ts', 'models/precision.ts'].sort(),
+    );
   });
 });

@@ -18,6 +18,7 @@ import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
+import { checkPrecision, type Precision } from '../precision.ts';
 import { Admission } from './admission.ts';
 import { type CacheDtype, type CacheSize, cacheDtypes } from './cache/cache.ts';
 import { checkCacheBound, plannedCache } from './cache-plan.ts';
@@ -66,11 +67,6 @@ export interface SamplerOptions {
    */
   cacheDtype?: CacheDtype;
 }
-
-/** The choices of `precision`. */
-export const precisions = ['exact', 'fast'] as const;
-/** How precise decoding is (`SamplerOptions`). */
-export type Precision = (typeof precisions)[number];
 
 /** How `Sampler.generate` is cancelled and shows its progress. */
 export interface GenerateOptions {
@@ -121,8 +117,7 @@ export class Sampler {
   constructor(model: Model, options: SamplerOptions = {}) {
     if (options.slots !== undefined && !(options.slots >= 1))
       throw new UserError(`slots ${options.slots}: expected 1 or more.`);
-    if (options.precision !== undefined && !precisions.includes(options.precision))
-      throw new UserError(`precision ${options.precision}: expected ${precisions.join(' or ')}.`);
+    checkPrecision(options.precision);
     if (options.cacheDtype !== undefined && !cacheDtypes.includes(options.cacheDtype))
       throw new UserError(`cacheDtype ${options.cacheDtype}: expected ${cacheDtypes.join(' or ')}.`);
     checkCacheBound(model.decoder, options);

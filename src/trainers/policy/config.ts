@@ -8,7 +8,7 @@ import { UserError } from '../../errors.ts';
 import { cacheDtypes } from '../../models/index.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
 import { taskNames } from '../../tasks/index.ts';
-import { modelFields, quantTypeField } from '../fields.ts';
+import { modelFields, quantTypeField, scoringPrecisionField } from '../fields.ts';
 import { algorithmFields, algorithmOf } from './algorithm-options.ts';
 import { policyRules } from './rules.ts';
 
@@ -104,6 +104,7 @@ const shape = z.object({
 
   rewardModelPath: field(z.string().optional(), { description: 'trained reward model', group: group.reward }),
   rmQuantType: quantTypeField('hold the blocks of the reward model in 8 or 4 bits', group.reward),
+  rmPrecision: scoringPrecisionField(group.reward),
   rewardModule: field(z.string().optional(), {
     description: 'TypeScript or JavaScript module with a reward function',
     group: group.reward,
@@ -235,10 +236,16 @@ function comparesWithinGroup({ advantage }: PolicyAlgorithm): boolean {
   return ['leave-one-out', 'group-z', 'group-centred', 'max-rl'].includes(advantage);
 }
 
-export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rewardModelPath'>): void {
-  if (config.rmQuantType !== undefined && config.rewardModelPath === undefined)
+export function checkRewardModel(config: Pick<PolicyConfig, 'rmQuantType' | 'rmPrecision' | 'rewardModelPath'>): void {
+  const { rmQuantType, rmPrecision, rewardModelPath } = config;
+  if (rewardModelPath !== undefined) return;
+  if (rmQuantType !== undefined)
     throw new UserError(
-      `--rm-quant-type ${config.rmQuantType}: there is no reward model to quantise; name one with --reward-model-path.`,
+      `--rm-quant-type ${rmQuantType}: there is no reward model to quantise; name one with --reward-model-path.`,
+    );
+  if (rmPrecision !== undefined)
+    throw new UserError(
+      `--rm-precision ${rmPrecision}: there is no reward model that scores; name one with --reward-model-path.`,
     );
 }
 

@@ -25,6 +25,7 @@ const options = policySchema
     templateVariables: true,
     rewardModelPath: true,
     rmQuantType: true,
+    rmPrecision: true,
     rewardModule: true,
     rewardWeights: true,
     verifierReward: true,
@@ -84,8 +85,8 @@ export const buildPreferencesSchema = withRules(options, [
   ...inheritedRules(options, policySchema, asPolicy),
   {
     options: [
-      ...(['pairs', 'minGap', 'rewardModelPath', 'rmQuantType', 'rewardModule', 'rewardWeights'] as const),
-      ...(['verifierReward', 'formatReward'] as const),
+      ...(['pairs', 'minGap', 'rewardModelPath', 'rmQuantType', 'rmPrecision', 'rewardModule'] as const),
+      ...(['rewardWeights', 'verifierReward', 'formatReward'] as const),
     ],
     unread: ({ kind }) => kind !== 'pairs',
     because: 'what is right is told by the verifier of --task or by known answers; rewards are for --kind pairs',
