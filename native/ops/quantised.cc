@@ -9,6 +9,7 @@
 
 #include "cpu/quantised/product.h"
 #include "cpu/skinny/product.h"
+#include "ops/functions.h"
 #include "ops/optional.h"
 #include "ops/quantised_matrix.h"
 #include "ops/quantised_rounded.h"
@@ -121,19 +122,31 @@ Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional
   return y.view(shape);
 }
 
+bool roundsRows(const QuantisedMatrix& matrix, const Tensor& x, bool gated) {
+  const bool recorded = at::GradMode::is_enabled() && x.requires_grad();
+  return !recorded && x.dim() == 2 && x.size(1) == matrix.inputs && x.device() == matrix.codes.device() && x.layout() == at::kStrided &&
+         canRoundRows(matrix, x, gated);
+}
+
 // quantised_linear, but with x rounded to 8 bits where that is faster (quantised_rounded.h). Without gradients.
 Tensor quantisedLinearFast(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                            const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
                            const Optional<Tensor>& biasOrNone) {
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
   const Tensor bias = given(biasOrNone);
-  const bool recorded = at::GradMode::is_enabled() && (x.requires_grad() || (bias.defined() && bias.requires_grad()));
-  if (recorded || x.dim() != 2 || x.size(1) != inputs || x.device() != codes.device() || x.layout() != at::kStrided ||
-      !canRoundRows(matrix, x) ||
+  if (!roundsRows(matrix, x, false) || (at::GradMode::is_enabled() && bias.defined() && bias.requires_grad()) ||
       (bias.defined() &&
        (bias.dim() != 1 || bias.size(0) != matrix.outputs || bias.scalar_type() != x.scalar_type() || bias.device() != x.device())))
     return quantisedLinear(codes, scales, nested, offsets, levels, parts, inputs, block, x, biasOrNone);
   return roundedProduct(matrix, x, bias);
+}
+
+// swiglu of quantised_linear_fast, by one kernel where there is one.
+Tensor quantisedSwigluFast(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
+                           const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x) {
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
+  if (roundsRows(matrix, x, true)) return roundedProduct(matrix, x, Tensor(), true);
+  return swiglu(quantisedLinearFast(codes, scales, nested, offsets, levels, parts, inputs, block, x, {}));
 }
 
 Tensor dequantise(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
@@ -197,4 +210,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("quantised_linear", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinear));
   library.def("quantised_linear_fast(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
   library.impl("quantised_linear_fast", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinearFast));
+  library.def("quantised_swiglu_fast(" MATRIX ", Tensor x) -> Tensor");
+  library.impl("quantised_swiglu_fast", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedSwigluFast));
 }

@@ -5,8 +5,8 @@
 namespace attune {
 
 /** Whether `roundedProduct` takes these: bf16 on CUDA, of compute capability 9.0, many rows. */
-bool canRoundRows(const QuantisedMatrix& matrix, const at::Tensor& x);
-/** x[M, K] → [M, N]; the bias, in bf16, may be undefined. */
-at::Tensor roundedProduct(const QuantisedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias);
+bool canRoundRows(const QuantisedMatrix& matrix, const at::Tensor& x, bool gated = false);
+/** x[M, K] → [M, N]; the bias, in bf16, may be undefined. Gated: → [M, N / 2], SwiGLU of the product; without bias. */
+at::Tensor roundedProduct(const QuantisedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias, bool gated = false);
 
 }  // namespace attune

@@ -85,12 +85,12 @@ class Swiglu : public torch::autograd::Function<Swiglu> {
   }
 };
 
+}  // namespace
+
 Tensor swiglu(const Tensor& x) {
   TORCH_CHECK(x.dim() == 2 && x.size(1) % 2 == 0, "expected [N, 2M]");
   return Swiglu::apply(x);
 }
-
-}  // namespace
 
 template <typename T>
 void swigluRows(const T* x, T* y, int64_t rows, int64_t size) {

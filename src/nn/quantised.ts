@@ -129,6 +129,11 @@ export class QuantisedMatrix {
     return aten('attune::quantised_linear_fast', ...this.arguments(), x, bias);
   }
 
+  /** silu(first half)·second half of `multiplyFast`'s result; on such a GPU by the product's own kernel. */
+  swigluFast(x: Tensor): Tensor {
+    return aten('attune::quantised_swiglu_fast', ...this.arguments(), x);
+  }
+
   /** Ŵ, [outputs, inputs]. */
   dequantise(dtype: DType = 'float32'): Tensor {
     return aten('attune::dequantise', ...this.arguments(), dtype);

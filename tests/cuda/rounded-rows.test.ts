@@ -41,6 +41,7 @@ onlyOnCuda('x in 8 bits', () => {
     { rows: 257, inputs: 400, parts: [264, 8, 8], outliers: 5 },
     { rows: 9000, inputs: 1024, parts: [4096], outliers: 6 },
     { rows: 515, inputs: 12288, parts: [256], outliers: 60 },
+    { rows: 70, inputs: 28672, parts: [128], outliers: 60 },
   ];
   it.each(cases)(
     '$rows rows, $inputs inputs, $parts outputs, $outliers outliers',
@@ -72,6 +73,15 @@ onlyOnCuda('x in 8 bits', () => {
             found,
           ),
         ).toBe(0);
+        if (matrix.outputs % 2 === 0) {
+          const gated = noGrad(() => aten<Tensor>('attune::swiglu', found));
+          expect(
+            distance(
+              noGrad(() => matrix.swigluFast(x)),
+              gated,
+            ),
+          ).toBeLessThanOrEqual(1e-3);
+        }
         const bias = randn([matrix.outputs]).to({ device, dtype: 'bfloat16' });
         expect(
           distance(
@@ -82,7 +92,7 @@ onlyOnCuda('x in 8 bits', () => {
       }),
   );
 
-  it('leaves a number that is none in its row, and no memory behind', () =>
+  it('leaves numbers that are none in their rows, and no memory behind', () =>
     scope(() => {
       using matrix = QuantisedMatrix.of(randn([128, 512]), 'int8', device);
       const x = drawn(300, 512, 0);
@@ -90,9 +100,10 @@ onlyOnCuda('x in 8 bits', () => {
         noGrad(() => matrix.multiplyFast(x));
         return cudaMemory().allocated;
       });
-      x.narrow(0, 7, 1).narrow(1, 11, 1).fill_(Number.NaN);
+      x.narrow(0, 7, 1).narrow(1, 0, 100).fill_(Number.NaN); // more columns than stay in bf16
+      x.narrow(0, 9, 1).narrow(1, 400, 1).fill_(Number.NaN);
       const sums = noGrad(() => matrix.multiplyFast(x).to('float32').sum([1])).numbers();
-      for (const [row, sum] of sums.entries()) expect(Number.isNaN(sum)).toBe(row === 7);
+      for (const [row, sum] of sums.entries()) expect(Number.isNaN(sum)).toBe(row === 7 || row === 9);
       expect(cudaMemory().allocated - before).toBeLessThan(1 << 20);
     }));
 });
@@ -107,7 +118,10 @@ describe(`where x is not rounded on ${device}`, () => {
     scope(() => {
       using matrix = QuantisedMatrix.of(randn([outputs, inputs]), type, device);
       const x = randn([rows, inputs]).to({ device, dtype: hasCuda ? 'bfloat16' : 'float32' });
-      noGrad(() => expect(gap(matrix.multiplyFast(x), matrix.multiply(x))).toBe(0));
+      noGrad(() => {
+        expect(gap(matrix.multiplyFast(x), matrix.multiply(x))).toBe(0);
+        expect(gap(matrix.swigluFast(x), aten<Tensor>('attune::swiglu', matrix.multiply(x)))).toBe(0);
+      });
     }),
   );
 

@@ -17,14 +17,15 @@ struct DequantiseArgs {
 void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStream_t stream);
 
 constexpr int kColumnsApart = 64;  // columns of x that products with x in 8 bits leave in bf16
+constexpr int kMostRoundedInputs = 32768, kMostRoundedRows = 1 << 22;
 
 /** x[rows, inputs] in bf16 becomes codes of 8 bits with a scale for each row, but for `chosen` columns, which are copied to `apart`. */
 struct RoundedRows {
   const void* x;
-  int64_t rows, inputs;  // inputs: a multiple of 16
+  int64_t rows, inputs;  // inputs: a multiple of 16, more than kColumnsApart
   unsigned* maxima;  // [inputs], zeros
   int* chosen;  // [kColumnsApart]
-  unsigned char* place;  // [inputs]
+  unsigned short* stays;  // [inputs]: 0 where a column is chosen, else all ones
   signed char* codes;  // [rows, inputs]
   float* scales;  // [rows]
   void* apart;  // [rows, kColumnsApart]

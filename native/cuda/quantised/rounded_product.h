@@ -12,8 +12,9 @@ struct RoundedProduct {
   const float *rowScales, *scales;  // [rows], [outputs]
   const void *apart, *weightsApart;  // bf16: [rows, kColumnsApart], [outputs, kColumnsApart]
   const void* bias;  // bf16, [outputs], or null
-  void* y;  // bf16, [rows, outputs]
+  void* y;  // bf16, [rows, outputs]; where gated, half as many columns
   int64_t rows, inputs, outputs, stride;  // stride: from a row of y to the next
+  bool gated;  // y is silu(first half)·second half of the product's outputs, which are rounded to bf16 before; without bias
 };
 
 /** On compute capability 9.0, by sizes alone. */

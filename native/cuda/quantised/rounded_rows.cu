@@ -1,117 +1,140 @@
 // Products of many rows with x in 8 bits (Dettmers et al. 2022, LLM.int8): each row of x is scaled so that its max is 127 and rounded. The
 // columns with the largest numbers stay in bf16 so that they do not coarsen the others' steps; rounded_product.cu multiplies both.
+//
+// x is read twice: for the maxima from its end, which was written last and may still be in the L2 cache, then for the codes from its beginning.
 #include <cuda_bf16.h>
+
+#include <cfloat>
 
 #include "cuda/quantised/quantised.h"
 
 namespace attune {
 namespace {
 
-constexpr int kThreads = 256, kChoosers = 1024, kRowsOfMaxima = 128;
-constexpr unsigned kMagnitude = 0x7FFF;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kRowsOfMaxima = 128;
+constexpr int kChoosers = 1024;
+constexpr int kHeld = 4;  // vectors of 8 numbers that a thread holds of its row
+constexpr unsigned kMagnitudes = 0x7FFF7FFF, kAll = 0xFFFFFFFF;
+static_assert(kHeld * 8 * 1024 >= kMostRoundedInputs && 32 * kChoosers >= kMostRoundedInputs);
 
 using bf16 = __nv_bfloat16;
 
-// The largest |x| of each column, as the bits of a bf16: they are ordered as the numbers are.
-__global__ void maximaKernel(RoundedRows a) {
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
-  if (column >= a.inputs) return;
-  unsigned largest[8] = {};
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kRowsOfMaxima, end = min(a.rows, first + kRowsOfMaxima);
-  for (int64_t row = first; row < end; row++) {
-    const uint4 run = *reinterpret_cast<const uint4*>(static_cast<const bf16*>(a.x) + row * a.inputs + column);
-    const unsigned pairs[4] = {run.x, run.y, run.z, run.w};
-#pragma unroll
-    for (int i = 0; i < 8; i++) largest[i] = max(largest[i], (pairs[i / 2] >> (16 * (i % 2))) & kMagnitude);
-  }
-#pragma unroll
-  for (int i = 0; i < 8; i++) atomicMax(a.maxima + column + i, largest[i]);
+// Of two numbers at once. Magnitudes of bf16 are ordered as their bits are, NaN above all.
+__device__ uint4 magnitudes(const uint4& x) { return {x.x & kMagnitudes, x.y & kMagnitudes, x.z & kMagnitudes, x.w & kMagnitudes}; }
+__device__ uint4 largest(const uint4& a, const uint4& b) {
+  return {__vmaxu2(a.x, b.x), __vmaxu2(a.y, b.y), __vmaxu2(a.z, b.z), __vmaxu2(a.w, b.w)};
 }
 
-// The sum of the counts of all threads before this one; `all` is the sum of all.
-__device__ int countBefore(int own, int* counts, int& all) {
-  counts[threadIdx.x] = own;
-  __syncthreads();
-  for (int distance = 1; distance < kChoosers; distance *= 2) {
-    const int left = threadIdx.x >= distance ? counts[threadIdx.x - distance] : 0;
-    __syncthreads();
-    counts[threadIdx.x] += left;
-    __syncthreads();
+// The largest |x| of each column, as the bits of a bf16. A block has 256 columns of 128 rows, and each of its warps every eighth row.
+__global__ void __launch_bounds__(kThreads) maximaKernel(RoundedRows a) {
+  __shared__ uint4 ofWarps[kWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * 8;
+  const int64_t first = (gridDim.y - 1 - blockIdx.y) * static_cast<int64_t>(kRowsOfMaxima);
+  uint4 maxima{};
+  if (column < a.inputs) {
+    const bf16* x = static_cast<const bf16*>(a.x) + column;
+#pragma unroll 8
+    for (int i = 0; i < kRowsOfMaxima; i += kWarps) {
+      const int64_t row = min(first + i + warp, a.rows - 1);  // the last one again does not matter
+      maxima = largest(maxima, magnitudes(*reinterpret_cast<const uint4*>(x + row * a.inputs)));
+    }
   }
-  all = counts[kChoosers - 1];
-  const int before = counts[threadIdx.x] - own;
+  ofWarps[warp][lane] = maxima;
   __syncthreads();
-  return before;
+  const int64_t own = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (own >= a.inputs) return;
+  unsigned most = 0;
+  for (int i = 0; i < kWarps; i++)
+    most = max(most, static_cast<unsigned>(reinterpret_cast<const unsigned short*>(ofWarps[i])[threadIdx.x]));
+  atomicMax(a.maxima + own, most);
 }
 
-// The columns with the largest maxima, of equal ones the first, in an order that depends on nothing else. place: 1 + its number, or 0.
+// The columns with the largest maxima, of equal ones the first, in an order that depends on nothing else. One block; a thread has EACH columns.
+template <int EACH>
 __global__ void __launch_bounds__(kChoosers) chooseKernel(RoundedRows a) {
-  __shared__ int counts[kChoosers];
-  const int each = static_cast<int>((a.inputs + kChoosers - 1) / kChoosers), first = threadIdx.x * each;
-  const int end = min(static_cast<int>(a.inputs), first + each);
-  unsigned low = 0, high = kMagnitude + 1;  // at most kColumnsApart columns reach `high`, and more reach `low`
-  int all;
-  while (high - low > 1) {
-    const unsigned middle = (low + high) / 2;
+  __shared__ int counts[2][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, inputs = static_cast<int>(a.inputs);
+  const auto columnOf = [&](int i) { return (warp * EACH + i) * 32 + lane; };
+  unsigned own[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH; i++) own[i] = columnOf(i) < inputs ? a.maxima[columnOf(i)] : 0;
+
+  unsigned bound = 0;  // the largest number that more than kColumnsApart maxima reach
+  for (int bit = 14; bit >= 0; bit--) {
+    const unsigned tried = bound | 1u << bit;
     int count = 0;
-    for (int c = first; c < end; c++) count += a.maxima[c] >= middle;
-    countBefore(count, counts, all);
-    (all > kColumnsApart ? low : high) = middle;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) count += own[i] >= tried;
+    count = __reduce_add_sync(kAll, count);
+    if (lane == 0) counts[bit % 2][warp] = count;
+    __syncthreads();
+    if (__reduce_add_sync(kAll, counts[bit % 2][lane]) > kColumnsApart) bound = tried;
   }
+
+  const auto isAbove = [&](int i) { return own[i] > bound; };
+  const auto isEqual = [&](int i) { return own[i] == bound && columnOf(i) < inputs; };
   int above = 0, equal = 0;
-  for (int c = first; c < end; c++) {
-    above += a.maxima[c] >= high;
-    equal += a.maxima[c] == low;
-  }
-  int allEqual;
-  int next = countBefore(above, counts, all);
-  int nextEqual = all + countBefore(equal, counts, allEqual);
-  for (int c = first; c < end; c++) {
-    int number = -1;
-    if (a.maxima[c] >= high)
-      number = next++;
-    else if (a.maxima[c] == low && nextEqual < kColumnsApart)
-      number = nextEqual++;
-    a.place[c] = static_cast<unsigned char>(number + 1);
-    if (number >= 0) a.chosen[number] = c;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) above += isAbove(i), equal += isEqual(i);
+  above = __reduce_add_sync(kAll, above), equal = __reduce_add_sync(kAll, equal);
+  __syncthreads();
+  if (lane == 0) counts[0][warp] = above, counts[1][warp] = equal;
+  __syncthreads();
+  int next = __reduce_add_sync(kAll, lane < warp ? counts[0][lane] : 0);
+  int nextEqual = __reduce_add_sync(kAll, counts[0][lane] + (lane < warp ? counts[1][lane] : 0));
+  const unsigned before = (1u << lane) - 1;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const unsigned theAbove = __ballot_sync(kAll, isAbove(i)), theEqual = __ballot_sync(kAll, isEqual(i));
+    int number = kColumnsApart;
+    if (isAbove(i)) number = next + __popc(theAbove & before);
+    if (isEqual(i)) number = nextEqual + __popc(theEqual & before);
+    if (number < kColumnsApart) a.chosen[number] = columnOf(i);
+    if (columnOf(i) < inputs) a.stays[columnOf(i)] = number < kColumnsApart ? 0 : 0xFFFF;
+    next += __popc(theAbove), nextEqual += __popc(theEqual);
   }
 }
 
 // A block rounds a row: codes and scale of the columns that stay, and the others as they are.
-__global__ void __launch_bounds__(kThreads) roundKernel(RoundedRows a) {
-  __shared__ float largestOfWarps[kThreads / 32];
+__global__ void roundKernel(RoundedRows a) {
+  __shared__ unsigned ofWarps[32];
   const int64_t row = blockIdx.x;
   const bf16* x = static_cast<const bf16*>(a.x) + row * a.inputs;
-  bf16* apart = static_cast<bf16*>(a.apart) + row * kColumnsApart;
-  float largest = 0;
-  for (int64_t c = threadIdx.x * 8; c < a.inputs; c += kThreads * 8) {
-    alignas(16) bf16 run[8];
-    alignas(8) unsigned char place[8];
-    *reinterpret_cast<uint4*>(run) = *reinterpret_cast<const uint4*>(x + c);
-    *reinterpret_cast<uint2*>(place) = *reinterpret_cast<const uint2*>(a.place + c);
+  uint4 held[kHeld];
+  uint4 maxima{};
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-      if (place[i] != 0)
-        apart[place[i] - 1] = run[i];
-      else
-        largest = fmaxf(largest, fabsf(__bfloat162float(run[i])));
-    }
+  for (int i = 0; i < kHeld; i++) {
+    const int64_t column = (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * 8;
+    held[i] = column < a.inputs ? *reinterpret_cast<const uint4*>(x + column) : uint4{};
   }
-  for (int offset = 16; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, offset));
-  if (threadIdx.x % 32 == 0) largestOfWarps[threadIdx.x / 32] = largest;
-  __syncthreads();
-  for (int i = 0; i < kThreads / 32; i++) largest = fmaxf(largest, largestOfWarps[i]);
-  const float factor = largest > 0 ? 127.0f / largest : 0.0f;
-  if (threadIdx.x == 0) a.scales[row] = largest / 127.0f;
-  for (int64_t c = threadIdx.x * 8; c < a.inputs; c += kThreads * 8) {
-    alignas(16) bf16 run[8];
-    alignas(8) unsigned char place[8];
-    alignas(8) signed char codes[8];
-    *reinterpret_cast<uint4*>(run) = *reinterpret_cast<const uint4*>(x + c);
-    *reinterpret_cast<uint2*>(place) = *reinterpret_cast<const uint2*>(a.place + c);
+  for (int i = threadIdx.x; i < kColumnsApart; i += blockDim.x) static_cast<bf16*>(a.apart)[row * kColumnsApart + i] = x[a.chosen[i]];
 #pragma unroll
-    for (int i = 0; i < 8; i++) codes[i] = place[i] != 0 ? 0 : static_cast<signed char>(__float2int_rn(__bfloat162float(run[i]) * factor));
-    *reinterpret_cast<uint2*>(a.codes + row * a.inputs + c) = *reinterpret_cast<const uint2*>(codes);
+  for (int i = 0; i < kHeld; i++) {
+    const int64_t column = (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * 8;
+    const uint4 stays = column < a.inputs ? *reinterpret_cast<const uint4*>(a.stays + column) : uint4{};
+    held[i] = {held[i].x & stays.x, held[i].y & stays.y, held[i].z & stays.z, held[i].w & stays.w};
+    maxima = largest(maxima, magnitudes(held[i]));
+  }
+  unsigned most = __vmaxu2(__vmaxu2(maxima.x, maxima.y), __vmaxu2(maxima.z, maxima.w));
+  most = __reduce_max_sync(kAll, max(most & 0xFFFF, most >> 16));
+  if (threadIdx.x % 32 == 0) ofWarps[threadIdx.x / 32] = most;
+  __syncthreads();
+  most = __reduce_max_sync(kAll, threadIdx.x % 32 < blockDim.x / 32 ? ofWarps[threadIdx.x % 32] : 0);
+  const float bound = __uint_as_float(most << 16), factor = fminf(127.0f / bound, FLT_MAX);
+  if (threadIdx.x == 0) a.scales[row] = bound / 127.0f;  // NaN if a number is none
+#pragma unroll
+  for (int i = 0; i < kHeld; i++) {
+    const int64_t column = (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * 8;
+    if (column >= a.inputs) break;
+    const unsigned pairs[4] = {held[i].x, held[i].y, held[i].z, held[i].w};
+    alignas(8) signed char codes[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      const float number = __uint_as_float(j % 2 == 0 ? pairs[j / 2] << 16 : pairs[j / 2] & 0xFFFF0000);
+      codes[j] = static_cast<signed char>(__float2int_rn(number * factor));
+    }
+    *reinterpret_cast<uint2*>(a.codes + row * a.inputs + column) = *reinterpret_cast<const uint2*>(codes);
   }
 }
 
@@ -126,9 +149,10 @@ unsigned blocksOf(int64_t count, int64_t each) { return static_cast<unsigned>((c
 }  // namespace
 
 void launchRoundRows(const RoundedRows& args, cudaStream_t stream) {
-  maximaKernel<<<dim3(blocksOf(args.inputs / 8, kThreads), blocksOf(args.rows, kRowsOfMaxima)), kThreads, 0, stream>>>(args);
-  chooseKernel<<<1, kChoosers, 0, stream>>>(args);
-  roundKernel<<<static_cast<unsigned>(args.rows), kThreads, 0, stream>>>(args);
+  maximaKernel<<<dim3(blocksOf(args.inputs, kThreads), blocksOf(args.rows, kRowsOfMaxima)), kThreads, 0, stream>>>(args);
+  const auto choose = args.inputs <= 4 * kChoosers ? chooseKernel<4> : args.inputs <= 16 * kChoosers ? chooseKernel<16> : chooseKernel<32>;
+  choose<<<1, kChoosers, 0, stream>>>(args);
+  roundKernel<<<static_cast<unsigned>(args.rows), blocksOf(args.inputs, 8 * kHeld * 32) * 32, 0, stream>>>(args);
 }
 
 void launchCodesApart(const void* codes, const int* chosen, int64_t outputs, int64_t inputs, void* out, cudaStream_t stream) {

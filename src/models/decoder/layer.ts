@@ -98,7 +98,7 @@ export class Layer {
   #forward_(x: Tensor, pass: Pass): Tensor {
     const { attentionNorm, mlpNorm, out, up, down } = this.weights;
     out.addTo_(x, this.#attended(normOr(attentionNorm, x), pass));
-    return down.addTo_(x, activate(up.forward(normOr(mlpNorm, x)), this.spec.mlp));
+    return down.addTo_(x, activated(up, normOr(mlpNorm, x), this.spec.mlp));
   }
 
   /** Attention's result before the output projection, [tokens, heads × headDim]. */
@@ -171,7 +171,7 @@ export class Layer {
   }
 
   #mlp(x: Tensor): Tensor {
-    return this.weights.down.forward(activate(this.weights.up.forward(x), this.spec.mlp));
+    return this.weights.down.forward(activated(this.weights.up, x, this.spec.mlp));
   }
 
   #drop(x: Tensor, pass: Pass, p = this.spec.dropout.residual): Tensor {
@@ -183,11 +183,11 @@ function normOr(norm: Norm | null, x: Tensor): Tensor {
   return norm === null ? x : applyNorm(norm, x);
 }
 
-/** act(gate)·up of the fused [gate, up], or act(x). */
-function activate(x: Tensor, mlp: MlpSpec): Tensor {
-  if (!mlp.gated) return activation(x, mlp.activation);
-  if (mlp.activation === 'silu') return aten('attune::swiglu', x);
-  const [gate, up] = x.chunk(2, 1) as [Tensor, Tensor];
+/** act(gate)·up of the fused projection [gate, up], or act of a plain one. */
+function activated(projection: Projection, x: Tensor, mlp: MlpSpec): Tensor {
+  if (!mlp.gated) return activation(projection.forward(x), mlp.activation);
+  if (mlp.activation === 'silu') return projection.gated(x);
+  const [gate, up] = projection.forward(x).chunk(2, 1) as [Tensor, Tensor];
   return activation(gate, mlp.activation).mul(up);
 }
 

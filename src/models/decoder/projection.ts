@@ -62,6 +62,13 @@ export class Projection {
     return this.adapter === null ? output : this.adapter.apply(input, output);
   }
 
+  /** silu(gate)·up of the result, whose first half are the gates (SwiGLU). */
+  gated(input: Tensor): Tensor {
+    const { quantised, adapter, bias } = this;
+    if (this.fast && quantised !== null && adapter === null && bias === null) return quantised.swigluFast(input);
+    return aten('attune::swiglu', this.forward(input));
+  }
+
   /** Adds its result to `sum` in place, with one fused product where there is no adapter and no bias. Without gradient. */
   addTo_(sum: Tensor, input: Tensor): Tensor {
     if (this.adapter === null && this.bias === null && this.weight !== null)
