@@ -150,6 +150,28 @@ describe('captured steps', () => {
     });
   });
 
+  it('do not go on with rows that are done', async () => {
+    const going: number[] = [];
+    const original = Stepper.prototype.logits;
+    const logits = vi.spyOn(Stepper.prototype, 'logits').mockImplementation(function (
+      this: InstanceType<typeof Stepper>,
+      ...all
+    ) {
+      going.push(all[0].positions.numbers().filter((position) => position > 0).length);
+      return original.apply(this, all);
+    });
+    const requests = Array.from({ length: 8 }, (_, i) => ({
+      prompt: [5, 6],
+      maxNewTokens: i < 3 ? 20 : 120, // five rows take the same graph as eight
+      stopIds: [],
+      seed: i,
+    }));
+    await run(requests, { slots: 8 });
+    logits.mockRestore();
+    expect(going.slice(0, 16)).toEqual(Array(16).fill(8));
+    expect(going.slice(60)).toEqual(Array(going.length - 60).fill(5));
+  });
+
   it('are of as few rows as there are, rounded up to a power of two', async () => {
     const sizes: number[] = [];
     const original = Stepper.prototype.logits;

@@ -5,10 +5,8 @@
 namespace attune {
 namespace {
 
-/** Of a step, without bias, and no row in several chunks. */
-bool fewFits(const AttentionArgs& a) {
-  return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.mostChunks == 1 && a.tableWidth <= 32;
-}
+/** Of a step, without bias, and rows of not too many keys. */
+bool fewFits(const AttentionArgs& a) { return majorOfDevice() >= 9 && a.ofStep && a.bias == nullptr && a.tableWidth <= kBlocksOfFew; }
 
 /**
  * By clusters of blocks, where latency counts. On an H200 a layer of Qwen3-0.6B with 384 keys took, with four and with two blocks a row
@@ -18,10 +16,11 @@ bool fewFits(const AttentionArgs& a) {
  */
 template <typename Cache, int WARPS>
 bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
-  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 4, 64, false>(a, stream);
+  using Whole = WholeSpan<Cache::kKeys>;
+  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 4, 64, false>(a, stream);
   if constexpr (Cache::kSize == 128)
-    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, WARPS, 2, 64, true>(a, stream);
-  return launchAttentionFew<Cache, WARPS, 2, 96, true>(a, stream);
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 2, 64, true>(a, stream);
+  return launchAttentionFew<Cache, Whole, WARPS, 2, 96, true>(a, stream);
 }
 
 /** A row's bits depend on WARPS alone, and on its own position. */
@@ -32,14 +31,20 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kChunk = chunkOf(D) - kFewer, kLone = loneOf(D) - kFewer;
   // where a multiprocessor has at most one item, its latency counts
   const bool isFew = a.rows * a.groups * 128 <= static_cast<int64_t>(multiprocessorsOfDevice()) * D;
-  if (isFew && fewFits(a) && attendFew<Cache, WARPS>(a, stream)) return true;
+  if (isFew && fewFits(a) && a.mostChunks == 1 && attendFew<Cache, WARPS>(a, stream)) return true;
   // Two blocks fit on a multiprocessor. Up to two such turns, dealing costs more than it saves: µs of 32, 48 and 64 rows 13.3, 22.8 and
   // 26.3 in place of 15.2, 24.2 and 28.1, and with lengths from a quarter of the mean to seven quarters 15.1, 22.8 and 28.4 (17.7, 25.9, 29.0).
   // For heads of 128 numbers, as read there, up to eight turns: a block of few.cuh fits beside the products' blocks. 128 and 256 rows of 0.6B
   // and 128 of 8B write 54,473, 62,931 and 16,739 tokens/s in place of 53,307, 61,639 and 16,309; in 8 bits a layer of 96, 128 and 256 rows
   // takes 55.2, 62.6 and 100.9 µs (61.8, 68.3 and 104.4).
   const bool isFewTurns = a.rows * a.groups <= 2 * Cache::kTurnsOfFew * static_cast<int64_t>(multiprocessorsOfDevice());
-  if (!isFew && isFewTurns && fewFits(a) && launchAttentionFew<Cache, WARPS, 1, 64, false>(a, stream)) return true;
+  if (!isFew && isFewTurns && fewFits(a)) {
+    if (a.mostChunks == 1 && launchAttentionFew<Cache, WholeSpan<Cache::kKeys>, WARPS, 1, 64, false>(a, stream)) return true;
+    // Rows of up to 2,048 keys, which rows.cuh deals in chunks. A layer of 256, 124, 81 and 48 rows of mixed lengths (0.6B, 8 bits, some 670,
+    // 1,110, 1,240 and 1,320 keys on average) takes 128.3, 101.6, 84.2 and 62.0 µs in place of 148.5, 118.0, 99.4 and 73.0.
+    if constexpr (D == 128)
+      if (a.mostChunks > 1 && launchAttentionFew<Cache, CutSpan<Cache::kKeys, kChunk, kLone>, WARPS, 1, 64, false>(a, stream)) return true;
+  }
   if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;
   return launchAttentionRows<Cache, WARPS, kHelpers, STAGES / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
 }

@@ -3,7 +3,7 @@
  * row). Both run the decoder's own blocks, so they work for every family, adapter and quantised weight; only the attention
  * differs. Where native code supports the whole model, decoding uses a plan instead (plan.ts).
  */
-import { aten, type Device, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { aten, type Device, integers, scope, type Tensor } from '../../tensor/index.ts';
 import { packSequences } from '../decoder/batch.ts';
 import type { Decoder } from '../decoder/decoder.ts';
 import type { Layer, Pass } from '../decoder/layer.ts';
@@ -27,10 +27,11 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
     items.map((item) => item.prompt),
     device,
   );
-  const places = items.flatMap(({ prompt, slot }) =>
-    Array.from({ length: prompt.length }, (_, token) => BigInt(cache.place(slot, token))),
-  );
-  const target = tensor(BigInt64Array.from(places), { device });
+  const places = new Int32Array(batch.starts.at(-1) as number);
+  let at = 0;
+  for (const { prompt, slot } of items)
+    for (let token = 0; token < prompt.length; token++) places[at++] = cache.place(slot, token);
+  const target = integers(places, { device });
   const pass = decoder.pass(batch);
   const { attend } = pass;
   const filling: Pass = {
@@ -40,8 +41,8 @@ export function prefill(decoder: Decoder, cache: KvCache, items: readonly Prefil
       return attend(layer, q, k, v);
     },
   };
-  const last = tensor(
-    BigInt64Array.from(batch.starts.slice(1), (end) => BigInt(end - 1)),
+  const last = integers(
+    batch.starts.slice(1).map((end) => end - 1),
     { device },
   );
   const { layers } = decoder;
@@ -87,7 +88,7 @@ export function tokensLeft(
 /** Computes the rest of prompts whose beginnings are in the cache, and returns the hidden state of each prompt's last token. */
 export function continuePrompts(decoder: Decoder, cache: KvCache, items: readonly ContinuedPrompt[]): Tensor {
   const { last, ...tokens } = tokensLeft(items, cache);
-  return readTokens(decoder, cache, asTensors(tokens, decoder.device), wholeTensor(last, decoder.device));
+  return readTokens(decoder, cache, asTensors(tokens, decoder.device), integers(last, { device: decoder.device }));
 }
 
 /** The same, at most so many tokens in a pass, for the keys and values alone. */
@@ -96,24 +97,21 @@ export function fillSlots(decoder: Decoder, cache: KvCache, items: readonly Cont
   for (let at = 0; at < ids.length; at += most) {
     const part = (values: readonly number[]) => values.slice(at, at + most);
     const tokens = { ids: part(ids), positions: part(positions), slots: part(slots), targets: part(targets) };
-    scope(() => void readTokens(decoder, cache, asTensors(tokens, decoder.device), wholeTensor([0], decoder.device)));
+    scope(
+      () =>
+        void readTokens(decoder, cache, asTensors(tokens, decoder.device), integers([0], { device: decoder.device })),
+    );
   }
 }
-
-const wholeTensor = (values: readonly number[], device: Device): Tensor =>
-  tensor(
-    BigInt64Array.from(values, (value) => BigInt(value)),
-    { device },
-  );
 
 const asTensors = (
   { ids, positions, slots, targets }: PromptTokens<number[]>,
   device: Device,
 ): PromptTokens<Tensor> => ({
-  ids: wholeTensor(ids, device),
-  positions: wholeTensor(positions, device),
-  slots: wholeTensor(slots, device),
-  targets: wholeTensor(targets, device),
+  ids: integers(ids, { device }),
+  positions: integers(positions, { device }),
+  slots: integers(slots, { device }),
+  targets: integers(targets, { device }),
 });
 
 /**

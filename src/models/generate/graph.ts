@@ -1,7 +1,7 @@
 /**
  * Decoding on CUDA without the host: a step, by the plan or by the general path (stepper.ts), is captured as a CUDA graph and
- * replayed. There is a graph for each number of rows that is a power of two, captured when it is first needed, so that few rows do
- * not pay for many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
+ * replayed. There are graphs for several numbers of rows (`#sizeFor`), captured when first needed, so that few rows do not pay for
+ * many. Tokens, positions and which rows are done stay on the device; the host reads them every few tokens. So a step
  * costs only what its kernels cost. `start` queues a few steps and returns; `collect` waits for their tokens.
  */
 import {
@@ -81,12 +81,13 @@ export class GraphDecoder {
 
   /**
    * Starts several steps of every row; a row that is done writes no further. `watched`: a caller follows token by token. Where
-   * steps were started ahead, adds to them.
+   * steps were started ahead, adds to them, without the rows that are done by now: their keys would be read on and on.
    */
   start(rows: readonly Row[], watched: boolean): void {
     const most = Math.max(...rows.map(tokensLeft));
     const wanted = Math.min(most, watched ? WATCHED_TOKENS_PER_LOOK : TOKENS_PER_LOOK);
     if (this.#started !== null) {
+      this.#state.rest(this.#started.rows.flatMap((row, i) => (row.finish === null ? [] : [i])));
       this.#more(wanted - this.#started.steps);
       return;
     }
@@ -99,9 +100,11 @@ export class GraphDecoder {
     this.#more(wanted);
   }
 
-  /** How many rows the smallest graph for so many rows has. */
+  /** How many rows the smallest graph for so many rows has: a power of two, or three quarters of one above 64. */
   #sizeFor(rows: number): number {
-    return Math.min(2 ** Math.ceil(Math.log2(Math.max(1, rows))), this.#cache.slots);
+    const power = 2 ** Math.ceil(Math.log2(Math.max(1, rows)));
+    const size = power > 64 && rows <= 0.75 * power ? 0.75 * power : power;
+    return Math.min(size, this.#cache.slots);
   }
 
   #graphFor(rows: readonly Row[]): Recorded {
@@ -200,11 +203,30 @@ class GraphRows {
   readonly #most: number;
   readonly #whole: Tensor;
   readonly #fractions: Tensor;
+  /** What `#whole` holds of idle rows, and room for their places. */
+  readonly #idle: Tensor;
+  readonly #places: Tensor;
+  readonly #resting = new Set<number>();
 
   constructor(most: number, device: Device) {
     this.#most = most;
     this.#whole = keep(zeros([WHOLE.length, most], { dtype: 'int64', device }));
     this.#fractions = keep(zeros([FRACTIONS.length, most], { device }));
+    this.#idle = keep(zeros([WHOLE.length, most], { dtype: 'int64', device }));
+    this.#idle.select(0, WHOLE.indexOf('slots')).fill_(most); // the spare slot
+    this.#places = keep(zeros([most], { dtype: 'int64', device }));
+  }
+
+  /** Makes rows idle behind the steps that were started, without waiting for these. */
+  rest(rows: readonly number[]): void {
+    const more = rows.filter((row) => !this.#resting.has(row));
+    if (more.length === 0) return;
+    for (const row of more) this.#resting.add(row);
+    scope(() => {
+      const places = this.#places.narrow(0, 0, more.length);
+      places.copy_(tensor(BigInt64Array.from(more, BigInt)), true);
+      this.#whole.indexCopy_(1, places, this.#idle.narrow(1, 0, more.length));
+    });
   }
 
   /** Views of the first `count` rows' state. */
@@ -229,6 +251,7 @@ class GraphRows {
 
   upload(active: readonly Row[]): void {
     const most = this.#most;
+    this.#resting.clear();
     const whole = new BigInt64Array(WHOLE.length * most);
     const fractions = new Float32Array(FRACTIONS.length * most);
     const part = <T extends BigInt64Array | Float32Array>(array: T, names: readonly string[], name: string): T =>
@@ -238,7 +261,7 @@ class GraphRows {
     const [ids, positions, limits] = [wholeOf('ids'), wholeOf('positions'), wholeOf('limits')];
     const [places, topK, seeds] = [wholeOf('slots'), wholeOf('topK'), wholeOf('seeds')];
     const [temperature, topP, minP] = [fractionsOf('temperature'), fractionsOf('topP'), fractionsOf('minP')];
-    places.fill(BigInt(most)); // the spare slot
+    places.fill(BigInt(most));
     temperature.fill(1);
     topP.fill(1);
     for (const [i, row] of active.entries()) {
@@ -260,7 +283,6 @@ class GraphRows {
   }
 
   dispose(): void {
-    this.#whole.dispose();
-    this.#fractions.dispose();
+    for (const own of [this.#whole, this.#fractions, this.#idle, this.#places]) own.dispose();
   }
 }
