@@ -4,10 +4,11 @@
  */
 import { computeDealt } from '../dist/deal.ts';
 import { joinWorld } from '../dist/world.ts';
+import { rowsBefore } from '../models/decoder/batch.ts';
 import { vocabularyLogprobs } from '../models/decoder/logprobs.ts';
 import { packResponses } from '../models/decoder/responses.ts';
 import type { Model } from '../models/index.ts';
-import { integers, noGrad, scope, type Tensor } from '../tensor/index.ts';
+import { noGrad, scope, type Tensor } from '../tensor/index.ts';
 import { byTokens, type ScoreOptions } from './batches.ts';
 import type { Rollout } from './rollout.ts';
 
@@ -38,11 +39,7 @@ export async function meanTokenKl(
     const tokens = scope(() =>
       noGrad(() => {
         const packed = packResponses(part, sharing);
-        const before = integers(
-          packed.tokens.map((token) => token - 1),
-          { device: policy.device },
-        );
-        const hiddenOf = (model: Model) => model.decoder.forward(packed.batch).indexSelect(0, before);
+        const hiddenOf = (model: Model) => rowsBefore(model.decoder.forward(packed.batch), packed.batch, packed.tokens);
         const own = hiddenOf(policy);
         const other = reference.use(hiddenOf);
         for (let start = 0; start < packed.tokens.length; start += rows) {

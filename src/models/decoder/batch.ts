@@ -5,7 +5,7 @@
  *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
  */
 import { AttuneError, UserError } from '../../errors.ts';
-import { type Device, integers, type Tensor, tensor } from '../../tensor/index.ts';
+import { type Device, embedding, integers, type Tensor, tensor } from '../../tensor/index.ts';
 
 /** Sequences laid end to end without padding, as tensors: the input of a decoder. */
 export interface PackedBatch {
@@ -144,12 +144,9 @@ export interface Sharing {
 
 const onCpu: Sharing = { device: 'cpu', longestShared: Number.POSITIVE_INFINITY };
 
-/**
- * How many tokens of a prompt can be shared: all but the last. Every sequence keeps the prompt's last token, because the row
- * of that token predicts the first token of the response.
- */
+/** How many tokens of a prompt can be shared: all of them, or none. */
 export function sharedLength({ ids, promptLength }: PromptedSequence, { longestShared }: Sharing): number {
-  const length = Math.min(promptLength, ids.length) - 1;
+  const length = Math.min(promptLength, ids.length);
   return length < worthSharing || ids.length > longestShared ? 0 : length;
 }
 
@@ -158,7 +155,7 @@ export function sharedKey(sequence: PromptedSequence, sharing: Sharing): string 
   const shared = sharedLength(sequence, sharing);
   if (shared === 0) return Symbol('alone');
   const { buffer, byteOffset, BYTES_PER_ELEMENT: bytes } = sequence.ids;
-  return Buffer.from(buffer, byteOffset, (shared + 1) * bytes).toString('latin1');
+  return Buffer.from(buffer, byteOffset, shared * bytes).toString('latin1');
 }
 
 /**
@@ -182,9 +179,10 @@ export function packShared(sequences: readonly PromptedSequence[], sharing = onC
   const parts: Int32Array[] = [];
   const prefixes: number[] = [];
   let total = 0;
-  /** Returns the row of its first token. */
+  /** Returns the row of its first token. A response without tokens has no rows of its own. */
   const lay = (ids: Int32Array, prefix: number) => {
     const row = total;
+    if (ids.length === 0) return row;
     parts.push(ids);
     prefixes.push(prefix);
     total += ids.length;
@@ -205,6 +203,22 @@ export function packShared(sequences: readonly PromptedSequence[], sharing = onC
     }
   }
   return { ...packSequences(parts, device, prefixes), rows };
+}
+
+/**
+ * The rows of `hidden` that predict the tokens at the packed positions `tokens`: the row before each. The first token after a
+ * shared prompt is predicted by the prompt's last row, which several responses then read.
+ */
+export function rowsBefore(hidden: Tensor, { starts, prefixes }: PackedBatch, tokens: ArrayLike<number>): Tensor {
+  const { device } = hidden;
+  const before = Int32Array.from(tokens, (token) => token - 1);
+  if (prefixes === undefined) return hidden.indexSelect(0, integers(before, { device }));
+  const firsts = new Map(
+    prefixes.flatMap((prefix, s) => (prefix < 0 ? [] : [[starts[s] as number, (starts[prefix + 1] as number) - 1]])),
+  );
+  for (let i = 0; i < before.length; i++) before[i] = firsts.get(tokens[i] as number) ?? (before[i] as number);
+  // Adds up the gradients of a row in a fixed order, which index_select does not on CUDA.
+  return embedding(hidden, integers(before, { device }));
 }
 
 /** Where each sequence begins if they lie end to end, and their tokens together at the end. */

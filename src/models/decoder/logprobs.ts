@@ -3,7 +3,7 @@
  * rows only, and never all at once (native/ops/linear_logprob.cc).
  */
 import { integers, type Tensor } from '../../tensor/index.ts';
-import type { PackedBatch } from './batch.ts';
+import { type PackedBatch, rowsBefore } from './batch.ts';
 import type { Decoder } from './decoder.ts';
 
 /** Log-probabilities of given tokens, and the entropy of the distributions they were drawn from. */
@@ -22,7 +22,7 @@ export function scoredTokens(starts: readonly number[], mask: ArrayLike<number>)
   return rows;
 }
 
-/** log π and entropy of the tokens at the packed positions `tokens`. The token at i is predicted by row i − 1 of `hidden`. */
+/** log π and entropy of the tokens at the packed positions `tokens`, each predicted by the row of `hidden` before it (`rowsBefore`). */
 export function tokenLogprobs(
   decoder: Decoder,
   hidden: Tensor,
@@ -30,17 +30,8 @@ export function tokenLogprobs(
   tokens: ArrayLike<number>,
   temperature = 1,
 ): TokenLogprobs {
-  const device = batch.ids.device;
-  const places = Int32Array.from(tokens);
-  const rows = hidden.indexSelect(
-    0,
-    integers(
-      places.map((token) => token - 1),
-      { device },
-    ),
-  );
-  const targets = batch.ids.indexSelect(0, integers(places, { device }));
-  return decoder.logprobs(rows, targets, temperature);
+  const targets = batch.ids.indexSelect(0, integers(Int32Array.from(tokens), { device: batch.ids.device }));
+  return decoder.logprobs(rowsBefore(hidden, batch, tokens), targets, temperature);
 }
 
 /** log π over the whole vocabulary in f32, [rows, vocabulary]: for a slice of rows at a time, since all at once is large. */

@@ -5,10 +5,10 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
+import { rowsBefore } from '../../models/decoder/batch.ts';
 import type { PackedResponses } from '../../models/decoder/responses.ts';
 import { type Model, ScoreHead, saveModel } from '../../models/index.ts';
 import {
-  integers,
   noGrad,
   openSafetensors,
   scope,
@@ -39,8 +39,7 @@ export class Critic {
   /** V of each response token, with gradient if enabled; `hidden` are the policy's states of the same batch. */
   values(packed: PackedResponses, hidden: Tensor): Tensor {
     const states = this.backbone === null ? hidden : this.backbone.decoder.forward(packed.batch);
-    const before = Array.from(packed.tokens, (token) => token - 1);
-    return this.head.forward(states.indexSelect(0, integers(before, { device: hidden.device }))).squeeze(-1);
+    return this.head.forward(rowsBefore(states, packed.batch, packed.tokens)).squeeze(-1);
   }
 
   *parameters(): Iterable<[string, Tensor]> {
