@@ -3,7 +3,13 @@
  */
 
 import type { Sharing } from '../models/decoder/batch.ts';
-import { type PackedResponses, packResponses, responseBatches } from '../models/decoder/responses.ts';
+import {
+  type PackedResponses,
+  packResponses,
+  readLater,
+  responseBatches,
+  type Started,
+} from '../models/decoder/responses.ts';
 import { type Model, tokenLogprobs } from '../models/index.ts';
 import { Random } from '../random.ts';
 import { noGrad, scope, type Tensor, tensor } from '../tensor/index.ts';
@@ -38,6 +44,12 @@ export interface ScoreOptions {
   microBatchTokens: number;
 }
 
+/** Of each rollout, in their order. */
+export interface Scores {
+  logprobs: Float32Array[];
+  values?: Float32Array[];
+}
+
 /**
  * Log-probs of every rollout's response under a model, and V if there is a critic; without gradient, as host arrays.
  */
@@ -46,31 +58,56 @@ export function scoreLogprobs(
   critic: ValueModel | null,
   rollouts: readonly Rollout[],
   options: ScoreOptions,
-): { logprobs: Float32Array[]; values?: Float32Array[] } {
-  const logprobs: Float32Array[] = [];
-  const values: Float32Array[] = [];
-  for (const part of byTokens(rollouts, options.microBatchTokens, model.decoder)) {
-    const seen = scope(() =>
+): Scores {
+  return startScores(model, critic, rollouts, options).read();
+}
+
+/** The same, started only: on CUDA the device computes while the host prepares what comes next. */
+export function startScores(
+  model: Model,
+  critic: ValueModel | null,
+  rollouts: readonly Rollout[],
+  options: ScoreOptions,
+): Started<Scores> {
+  const parts = byTokens(rollouts, options.microBatchTokens, model.decoder).map((part) =>
+    scope(() =>
       noGrad(() => {
         const packed = packResponses(part, model.decoder);
         const hidden = model.decoder.forward(packed.batch);
         const { logp } = tokenLogprobs(model.decoder, hidden, packed.batch, packed.tokens, options.temperature);
-        const value = critic?.values(packed, hidden);
-        return { logp: hostFloats(logp), value: value === undefined ? undefined : hostFloats(value) };
+        return {
+          part,
+          logp: readLater(logp),
+          value: critic === null ? null : readLater(critic.values(packed, hidden)),
+        };
       }),
-    );
-    let start = 0;
-    for (const { responseIds } of part) {
-      const end = start + responseIds.length;
-      logprobs.push(seen.logp.slice(start, end));
-      if (seen.value !== undefined) values.push(seen.value.slice(start, end));
-      start = end;
-    }
-  }
-  return { logprobs, ...(critic === null ? {} : { values }) };
+    ),
+  );
+  return {
+    read: () => ({
+      logprobs: parts.flatMap(({ part, logp }) => ofEach(part, logp.read())),
+      ...(critic === null ? {} : { values: parts.flatMap(({ part, value }) => ofEach(part, value?.read() ?? [])) }),
+    }),
+    drop: () => {
+      for (const { logp, value } of parts) {
+        logp.drop();
+        value?.drop();
+      }
+    },
+  };
 }
 
-const hostFloats = (values: Tensor) => Float32Array.from(values.numbers());
+/** Numbers of all response tokens as an array for each response. */
+function ofEach(rollouts: readonly Rollout[], numbers: ArrayLike<number>): Float32Array[] {
+  const all = Float32Array.from(numbers);
+  let start = 0;
+  return rollouts.map(({ responseIds }) => {
+    const end = start + responseIds.length;
+    const own = all.slice(start, end);
+    start = end;
+    return own;
+  });
+}
 
 /** Packs a per-token array of every rollout into one tensor. */
 export function packedTensor(

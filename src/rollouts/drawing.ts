@@ -12,7 +12,7 @@ import type { World } from '../dist/world.ts';
 import type { RewardScorer } from '../rewards/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
-import { type Rollout, type RolloutOptions, type RolloutSampler, sampleRollouts } from './rollout.ts';
+import { decodeResponses, type Rollout, type RolloutOptions, type RolloutSampler, sampleIds } from './rollout.ts';
 import { scoreRollouts } from './scoring.ts';
 
 export interface DrawOptions extends RolloutOptions {
@@ -22,6 +22,8 @@ export interface DrawOptions extends RolloutOptions {
   /** How long responses to a prompt were before. */
   lengths?: ExpectedLengths;
   measuring?: Measuring;
+  /** Called with this rank's rollouts as soon as their ids are known: a device may compute while texts and scores are made. */
+  onSampled?: (rollouts: readonly Rollout[]) => void;
 }
 
 /** What is computed for rollouts one by one, without those of other ranks: their log-probs under a reference, say. */
@@ -40,20 +42,24 @@ export async function drawRollouts(
   prompts: readonly PolicyPrompt[],
   options: DrawOptions,
 ): Promise<{ rollouts: Rollout[]; seconds: number }> {
-  const { world, lengths, exact = false, signal } = options;
+  const { world, lengths, exact = false, signal, onSampled } = options;
   const cost = (prompt: PolicyPrompt) => prompt.ids.length + (lengths?.of(prompt) ?? options.maxNewTokens);
   const places = dealByCost(prompts.map(cost), world.size)[world.rank] as number[];
-  const started = performance.now();
+  let started = performance.now();
   const own: Rollout[] = [];
   for (const part of exact ? places.map((place) => [place]) : places.length > 0 ? [places] : []) {
     const asked = part.map((place) => prompts[place] as PolicyPrompt);
     const seeds = (k: number) => options.seeds(part[k] as number);
-    const sample = () => sampleRollouts(sampler, tokenizer, asked, { ...options, seeds });
+    const sample = () => sampleIds(sampler, tokenizer, asked, { ...options, seeds });
     for (const rollout of await traced('sample', sample)) {
       rollout.group = part[rollout.group] as number;
       own.push(rollout);
     }
   }
+  const sampled = performance.now();
+  onSampled?.(own);
+  started += performance.now() - sampled; // not a part of sampling
+  decodeResponses(own, tokenizer);
   const seconds = (performance.now() - started) / 1000;
   if (own.length > 0) await scoreRollouts(scorer, own, signal);
   const rollouts = await exchanged(own, prompts, options);
@@ -95,7 +101,8 @@ async function exchanged(
   return all.flatMap((each) => each.rollouts);
 }
 
-function assignEach(rollouts: readonly Rollout[], fields: readonly Partial<Rollout>[]): void {
+/** Adds its fields to each rollout. */
+export function assignEach(rollouts: readonly Rollout[], fields: readonly Partial<Rollout>[]): void {
   for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, fields[i]);
 }
 

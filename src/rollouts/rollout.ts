@@ -75,6 +75,18 @@ export async function sampleRollouts(
   prompts: readonly PolicyPrompt[],
   options: RolloutOptions,
 ): Promise<Rollout[]> {
+  const rollouts = await sampleIds(sampler, tokenizer, prompts, options);
+  decodeResponses(rollouts, tokenizer);
+  return rollouts;
+}
+
+/** The same without the responses' texts. */
+export async function sampleIds(
+  sampler: RolloutSampler,
+  tokenizer: Pick<Tokenizer, 'eosIds'>,
+  prompts: readonly PolicyPrompt[],
+  options: RolloutOptions,
+): Promise<Rollout[]> {
   const { groupSize, maxNewTokens, temperature, topP, topK, minP, seeds, signal, progress } = options;
   const requests = prompts.map(
     ({ ids }, i): GenerationRequest => ({
@@ -91,18 +103,15 @@ export async function sampleRollouts(
   );
   const groups = await sampler.generate(requests, { signal, progress });
   signal?.throwIfAborted();
-  return groups.flatMap((group, i) =>
-    group.map((sampled, k) => rolloutOf(prompts[i] as PolicyPrompt, sampled, tokenizer, i, k)),
-  );
+  return groups.flatMap((group, i) => group.map((sampled, k) => rolloutOf(prompts[i] as PolicyPrompt, sampled, i, k)));
 }
 
-function rolloutOf(
-  prompt: PolicyPrompt,
-  sampled: SampledResponse,
-  tokenizer: Tokenizer,
-  group: number,
-  rolloutIndex: number,
-): Rollout {
+/** Sets each rollout's text. */
+export function decodeResponses(rollouts: readonly Rollout[], tokenizer: Tokenizer): void {
+  for (const rollout of rollouts) rollout.response = tokenizer.decode(rollout.responseIds, { skipSpecialTokens: true });
+}
+
+function rolloutOf(prompt: PolicyPrompt, sampled: SampledResponse, group: number, rolloutIndex: number): Rollout {
   const responseIds = Int32Array.from(sampled.ids);
   return {
     prompt,
@@ -111,7 +120,7 @@ function rolloutOf(
     ids: Int32Array.from([...prompt.ids, ...responseIds]),
     promptLength: prompt.ids.length,
     responseIds,
-    response: tokenizer.decode(responseIds, { skipSpecialTokens: true }),
+    response: '',
     ended: sampled.finish === 'stop',
     lpOld: Float32Array.from(sampled.logprobs),
     ...(sampled.cutMass === undefined ? {} : { cutMass: Float32Array.from(sampled.cutMass) }),

@@ -153,11 +153,13 @@ export function responseLogprobs(
   );
 }
 
-/** Log-probs that a device may still compute. `read` or `drop` them once. */
-export interface StartedLogprobs {
-  read(): number[];
+/** Numbers that a device may still compute. `read` or `drop` them once. */
+export interface Started<T> {
+  read(): T;
   drop(): void;
 }
+/** Σ log π of responses. */
+export type StartedLogprobs = Started<number[]>;
 
 /**
  * The same, started only. On CUDA the numbers are read beside whatever is queued after them: a training step's forward pass, which
@@ -181,21 +183,15 @@ export function startResponseLogprobs(
 
 /** Of one batch. */
 function startedLogprobs(decoder: Decoder, responses: readonly PromptedResponse[]): StartedLogprobs {
-  const started = scope(() =>
+  const { lp, lengths } = scope(() =>
     noGrad(() => {
       const packed = packResponses(responses, decoder);
       const logp = responseTokenLogprobs(decoder, decoder.forward(packed.batch), packed);
-      return {
-        lp: keep(logp.to(logp.dtype === 'float64' ? 'float64' : 'float32').detach()),
-        lengths: packed.lengths,
-      };
+      return { lp: readLater(logp), lengths: packed.lengths };
     }),
   );
-  const { lp, lengths } = started;
-  const stream = readingStream(decoder.device);
-  stream?.follow();
   const sums = () => {
-    const values = lp.data();
+    const values = lp.read();
     let at = 0;
     return lengths.map((length) => {
       let sum = 0;
@@ -203,15 +199,24 @@ function startedLogprobs(decoder: Decoder, responses: readonly PromptedResponse[
       return sum;
     });
   };
+  return { read: sums, drop: lp.drop };
+}
+
+/** Floats that are read beside whatever the device is given after this call: float64 where they are, float32 otherwise. */
+export function readLater(values: Tensor): Started<Float32Array | Float64Array> {
+  const kept = keep(values.to(values.dtype === 'float64' ? 'float64' : 'float32').detach());
+  const stream = readingStream(values.device);
+  stream?.follow();
+  const read = () => kept.data() as Float32Array | Float64Array;
   return {
     read: () => {
       try {
-        return stream === null ? sums() : stream.read(sums);
+        return stream === null ? read() : stream.read(read);
       } finally {
-        lp.dispose();
+        kept.dispose();
       }
     },
-    drop: () => lp.dispose(),
+    drop: () => kept.dispose(),
   };
 }
 

@@ -8,11 +8,11 @@
 import { adaptedKlCoef, meanOf, type PolicyAlgorithm, type PolicyOptions, stepTotals } from '../../algorithms/index.ts';
 import { computeDealt, cutEvenly } from '../../dist/deal.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
-import { packedTokens } from '../../models/decoder/responses.ts';
+import { packedTokens, type Started } from '../../models/decoder/responses.ts';
 import type { Decoder, Model } from '../../models/index.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
-import { byTokens, minibatches, scoreLogprobs } from '../../rollouts/batches.ts';
-import { drawRollouts, ExpectedLengths, type Measuring } from '../../rollouts/drawing.ts';
+import { byTokens, minibatches, startScores } from '../../rollouts/batches.ts';
+import { assignEach, drawRollouts, ExpectedLengths, type Measuring } from '../../rollouts/drawing.ts';
 import { rolloutMetrics, withOtherNames } from '../../rollouts/metrics.ts';
 import { type PromptSource, reportSuccess } from '../../rollouts/prompts.ts';
 import { storedRollouts } from '../../rollouts/records.ts';
@@ -61,6 +61,8 @@ export class PolicyTask implements TrainTask {
   readonly #shaper: RewardShaper;
   readonly #lengths = new ExpectedLengths();
   #klCoef: number;
+  /** What is measured of rollouts while they are scored. */
+  #ahead: { rollouts: readonly Rollout[]; fields: Started<Partial<Rollout>[]> } | null = null;
   #taken = { steps: 0, prompts: 0 };
 
   constructor(parts: PolicyParts) {
@@ -128,7 +130,8 @@ export class PolicyTask implements TrainTask {
         if (missing <= 0) break;
         const batch = prompts.take(missing);
         const seeds = rolloutSeeds(config.seed, step, round);
-        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths, measuring: this.#measuring };
+        const ahead = { measuring: this.#measuring, onSampled: this.#startAhead };
+        const drawing = { ...config, seeds, signal, world, lengths: this.#lengths, ...ahead };
         const { rollouts, seconds: spent } = await drawRollouts(sampler, tokenizer, scorer, batch, drawing);
         seconds += spent;
         signal?.throwIfAborted();
@@ -141,6 +144,8 @@ export class PolicyTask implements TrainTask {
         if (options.dropEqualGroups) trained = dropUniformGroups(trained);
       }
     } catch (error) {
+      this.#ahead?.fields.drop();
+      this.#ahead = null;
       // A signal may be aborted with any reason; the loop recognises an interrupt by its name.
       throw signal?.aborted ? new DOMException('interrupted', 'AbortError') : error;
     }
@@ -172,16 +177,42 @@ export class PolicyTask implements TrainTask {
   }
 
   /** Log-probs under the reference, values and, if requested, the trainer's own log-probs, of each rollout. */
-  #measure = (part: readonly Rollout[]): Partial<Rollout>[] => {
+  #measure = (part: readonly Rollout[]): Partial<Rollout>[] => this.#startMeasuring([part]).read();
+
+  /** The same for several micro-batches, started only. */
+  #startMeasuring(parts: readonly (readonly Rollout[])[]): Started<Partial<Rollout>[]> {
     const { config, model, critic, reference } = this.#parts;
     const { own: isOwn, recompute } = this.#measures;
-    const frozen = reference?.use((other) => scoreLogprobs(other, null, part, config));
-    const own = isOwn ? scoreLogprobs(model, critic, part, config) : undefined;
-    return part.map((_, i) => ({
-      ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
-      ...(own?.values === undefined ? {} : { values: own.values[i] }),
-      ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
+    const started = parts.map((part) => ({
+      part,
+      frozen: reference?.use((other) => startScores(other, null, part, config)),
+      own: isOwn ? startScores(model, critic, part, config) : undefined,
     }));
+    return {
+      read: () =>
+        started.flatMap(({ part, ...scores }) => {
+          const [frozen, own] = [scores.frozen?.read(), scores.own?.read()];
+          return part.map((_, i) => ({
+            ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
+            ...(own?.values === undefined ? {} : { values: own.values[i] }),
+            ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
+          }));
+        }),
+      drop: () => {
+        for (const { frozen, own } of started) {
+          frozen?.drop();
+          own?.drop();
+        }
+      },
+    };
+  }
+
+  /** One rank alone measures rollouts while their texts and scores are made, unless groups may be dropped before. */
+  #startAhead = (rollouts: readonly Rollout[]): void => {
+    const { options, world = soloWorld } = this.#parts;
+    const { reference, own } = this.#measures;
+    if (world.size > 1 || options.dropEqualGroups || !(reference || own)) return;
+    this.#ahead = { rollouts, fields: this.#startMeasuring(this.#microBatches(rollouts)) };
   };
 
   get #measuring(): Measuring | undefined {
@@ -194,14 +225,20 @@ export class PolicyTask implements TrainTask {
     return { pieces, cost: this.#packedTokens, measure: this.#measure };
   }
 
-  /** Measures all rollouts, dealt over the ranks, unless that was done early. */
+  /** Measures all rollouts, dealt over the ranks, unless that was done or started early. */
   async #measureAll(rollouts: Rollout[]): Promise<void> {
     const { reference, own } = this.#measures;
     if (this.#measuresEarly || !(reference || own)) return;
     const { world = soloWorld } = this.#parts;
+    const ahead = this.#ahead;
+    this.#ahead = null;
+    if (ahead !== null) {
+      assignEach(ahead.rollouts, ahead.fields.read());
+      return;
+    }
     const parts = this.#microBatches(rollouts);
-    const measured = (await computeDealt(world, parts, this.#packedTokens, this.#measure)).flat();
-    for (const [i, rollout] of rollouts.entries()) Object.assign(rollout, measured[i]);
+    const dealt = () => computeDealt(world, parts, this.#packedTokens, this.#measure);
+    assignEach(rollouts, world.size === 1 ? this.#startMeasuring(parts).read() : (await dealt()).flat());
   }
 
   /** Adapts the KL coefficient for the next step; returns the one that was used. */
