@@ -14,7 +14,7 @@ import type { Tensor } from '../../tensor/index.ts';
 import type { BatchMetrics } from '../loop/task.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
-import { samplerGap } from './sampler-gap.ts';
+import { startSamplerGap } from './sampler-gap.ts';
 
 export interface LossContext {
   config: Pick<
@@ -38,14 +38,14 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
   const { decoder } = context.model;
   const packed = packResponses(rollouts, decoder);
   let metrics: Metrics = {};
-  let gap: Record<string, number> = {};
+  let gap: ReturnType<typeof startSamplerGap> | undefined;
   const loss = decoder.backward(
     packed.batch,
     (hidden) => {
       const { logp: lp, entropy } = tokenLogprobs(decoder, hidden, packed.batch, packed.tokens, config.temperature);
       const of = (pick: Parameters<typeof packedTensor>[1]) => packedTensor(rollouts, pick, lp);
       const sampled = of(({ lpOld }) => lpOld);
-      if (context.isFirst) gap = samplerGap(lp, sampled, decoder.dtype, context);
+      if (context.isFirst) gap = startSamplerGap(lp, sampled, decoder.dtype, context);
       const batch = {
         lp,
         lpOld: drawnLogprobs(rollouts, oldLogprobs(rollouts, lp, sampled, context), context),
@@ -65,7 +65,7 @@ export function backwardRollouts(rollouts: readonly Rollout[], context: LossCont
     },
     { checkpointing: config.gradientCheckpointing },
   );
-  return { ...metrics, ...gap, loss };
+  return { ...metrics, ...gap?.read(), loss };
 }
 
 /**

@@ -10,8 +10,9 @@
 
 import type { StepTotals } from '../../algorithms/index.ts';
 import { AttuneError } from '../../errors.ts';
+import { readLater, type Started } from '../../models/decoder/responses.ts';
 import type { CacheDtype } from '../../models/index.ts';
-import { type DType, noGrad, type Tensor } from '../../tensor/index.ts';
+import { type DType, noGrad, stack, type Tensor } from '../../tensor/index.ts';
 import type { PolicyConfig } from './config.ts';
 
 export interface SamplerGap {
@@ -24,8 +25,11 @@ const gapBounds = (dtype: DType, cacheDtype: CacheDtype): SamplerGap =>
     ? { mean: 1e-3, max: 1e-3 }
     : { mean: 0.05, max: 2 };
 
-/** The gap as metrics. Reads the numbers back, because a run must stop before an update with wrong ratios. */
-export function samplerGap(
+/**
+ * The gap as metrics. It is read before the update, because a run must stop before one with wrong ratios, but after backward was
+ * started, which a GPU would otherwise wait for.
+ */
+export function startSamplerGap(
   lp: Tensor,
   sampled: Tensor,
   dtype: DType,
@@ -34,13 +38,18 @@ export function samplerGap(
     step,
     totals,
   }: { config: Pick<PolicyConfig, 'maxSamplerGap' | 'cacheDtype'>; step: number; totals: StepTotals },
-): Record<string, number> {
-  const { sum, max } = noGrad(() => {
+): Started<Record<string, number>> {
+  const tokens = lp.size(0);
+  const started = noGrad(() => {
     const difference = lp.detach().sub(sampled).abs();
-    return { sum: difference.sum().item(), max: difference.max().item() };
+    return readLater(stack([difference.sum(), difference.max()]));
   });
-  checkSamplerGap({ mean: sum / lp.size(0), max }, dtype, step, config);
-  return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
+  const read = () => {
+    const [sum, max] = started.read() as ArrayLike<number> as [number, number];
+    checkSamplerGap({ mean: sum / tokens, max }, dtype, step, config);
+    return { sampler_gap: sum / totals.tokens, sampler_gap_max: max };
+  };
+  return { read, drop: started.drop };
 }
 
 export function checkSamplerGap(
