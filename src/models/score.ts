@@ -5,7 +5,8 @@
  */
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
-import { packSequences } from './decoder/batch.ts';
+import { type PackedBatch, packShared } from './decoder/batch.ts';
+import { responseBatches } from './decoder/responses.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
 import { checkPrecision, type Precision } from './precision.ts';
@@ -15,6 +16,8 @@ export interface ScoredSequence {
   ids: ArrayLike<number>;
   /** Positions of the tokens at which the head is applied. */
   places: readonly number[];
+  /** How many of its first tokens are the prompt's. Neighbours with the same prompt go through the model with one copy of it. */
+  promptLength?: number;
 }
 
 /** How much `headOutputs` sends through the model at once, and how exactly it computes. */
@@ -34,28 +37,26 @@ export function headOutputs(
   const { head, decoder } = model;
   checkPrecision(precision);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
-  const results = new Array<Float32Array>(sequences.length);
+  const results: Float32Array[] = [];
+  const prompted = sequences.map(({ ids, places, promptLength = 0 }) => ({
+    ids: Int32Array.from(ids),
+    places,
+    promptLength,
+  }));
   withoutDropout(decoder, () => {
-    for (const batch of within(sequences, tokenBudget)) {
-      const packed = batch.map((index) => sequences[index] as ScoredSequence);
+    for (const batch of responseBatches(prompted, { tokens: tokenBudget }, decoder)) {
       const values = scope(() =>
         noGrad(() => {
-          const tokens = packSequences(
-            packed.map(({ ids }) => ids),
-            model.device,
-          );
-          const places = packed.flatMap((sequence, s) =>
-            sequence.places.map((place) => (tokens.starts[s] as number) + place),
-          );
-          const rows = integers(places, { device: model.device });
+          const tokens = packShared(batch, decoder);
+          const rows = integers(placesIn(batch, tokens), { device: model.device });
           const states = () => decoder.forwardAt(tokens, rows);
           return head.forward(precision === 'fast' ? withFastProducts(decoder, states) : states()).numbers();
         }),
       );
       let at = 0;
-      for (const [i, { places }] of packed.entries()) {
+      for (const { places } of batch) {
         const end = at + places.length * head.outputs;
-        results[batch[i] as number] = Float32Array.from(values.slice(at, end));
+        results.push(Float32Array.from(values.slice(at, end)));
         at = end;
       }
     }
@@ -63,17 +64,12 @@ export function headOutputs(
   return results;
 }
 
-/** Indices of the sequences, in batches that fit the budget. */
-function within(sequences: readonly ScoredSequence[], budget: number): number[][] {
-  const batches: number[][] = [];
-  let tokens = Number.POSITIVE_INFINITY;
-  for (const [index, { ids }] of sequences.entries()) {
-    if (tokens + ids.length > budget) {
-      batches.push([]);
-      tokens = 0;
-    }
-    batches.at(-1)?.push(index);
-    tokens += ids.length;
-  }
-  return batches;
+/** The packed rows of all places. */
+function placesIn(sequences: readonly ScoredSequence[], { rows }: PackedBatch): number[] {
+  let start = 0;
+  return sequences.flatMap(({ ids, places }) => {
+    const first = start;
+    start += ids.length;
+    return places.map((place) => rows?.[first + place] ?? first + place);
+  });
 }

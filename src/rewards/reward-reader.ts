@@ -41,7 +41,7 @@ export class RewardReader {
       return before + this.#format.response(messages, before, response);
     });
     const ids = await this.#tokenizer.encodeBatch(texts);
-    return ids.map((own) => {
+    const sequences = ids.map((own): ScoredSequence => {
       // Plain text is closed by the end-of-text token, as TRL closes it; a template closes its own.
       const whole = chat ? own : this.#format.closed(own);
       const cut = whole.subarray(Math.max(0, whole.length + bos.length - this.#options.maxLength));
@@ -49,6 +49,7 @@ export class RewardReader {
       const last = sequence.findLastIndex((id) => id !== this.#options.padId);
       return { ids: sequence, places: [Math.max(0, last)] };
     });
+    return withPromptLengths(sequences, items);
   }
 
   /** Prompts and responses are tokenised separately, as in training. */
@@ -96,6 +97,31 @@ export class RewardReader {
     const over = Math.max(0, ids.length - this.#options.maxLength);
     const kept = places.map((place) => place - over).filter((place) => place >= 0);
     // A process model is scored at the end of each step, every other model at the last token.
-    return { ids: ids.slice(over), places: kept.length > 0 ? kept : [ids.length - over - 1] };
+    return {
+      ids: ids.slice(over),
+      places: kept.length > 0 ? kept : [ids.length - over - 1],
+      promptLength: Math.max(0, start.length - over),
+    };
   }
+}
+
+/** Where a whole text is tokenised at once, a prompt's tokens are those that its responses' texts begin with. */
+function withPromptLengths(sequences: readonly ScoredSequence[], items: readonly RewardItem[]): ScoredSequence[] {
+  const prompts = items.map(({ prompt }) => JSON.stringify(prompt));
+  const groups = Map.groupBy(sequences.keys(), (i) => prompts[i]);
+  const lengths = new Map(
+    [...groups].map(([prompt, places]) => [prompt, commonLength(places.map((i) => sequences[i]?.ids ?? []))]),
+  );
+  return sequences.map((sequence, i) => ({ ...sequence, promptLength: lengths.get(prompts[i]) ?? 0 }));
+}
+
+/** How many first tokens are the same in all. */
+function commonLength([first = [], ...others]: readonly ArrayLike<number>[]): number {
+  let length = first.length;
+  for (const other of others) {
+    let same = 0;
+    while (same < length && first[same] === other[same]) same++;
+    length = same;
+  }
+  return length;
 }

@@ -9,7 +9,14 @@ import {
   packResponses,
   responseLogprobs,
 } from '../../src/models/decoder/responses.ts';
-import { addLora, initModel, type LoadOptions, type Model, tokenLogprobs } from '../../src/models/index.ts';
+import {
+  addLora,
+  headOutputs,
+  initModel,
+  type LoadOptions,
+  type Model,
+  tokenLogprobs,
+} from '../../src/models/index.ts';
 import { liveTensors, noGrad, scope, type Tensor, tensor } from '../../src/tensor/index.ts';
 import { device } from './device.ts';
 
@@ -121,7 +128,7 @@ describe.each(cases)(`shared prompts on ${device} in bfloat16: %s`, (_, given) =
     const { decoder } = model;
     expect(decoder.longestShared).toBeGreaterThan(0);
     expect(packedTokens(responses, decoder)).toBe(
-      apart(model, () => packedTokens(responses, decoder)) - 3 * 128 - 2 * 65,
+      apart(model, () => packedTokens(responses, decoder)) - 3 * 129 - 2 * 66,
     );
     const checkpointing = given.checkpointing ?? false;
     const exact = apart(wide, () => gradient(wide, checkpointing));
@@ -145,4 +152,19 @@ describe.each(cases)(`shared prompts on ${device} in bfloat16: %s`, (_, given) =
     responseLogprobs(model.decoder, responses);
     expect(liveTensors()).toBe(before);
   });
+});
+
+it('a reward model scores responses as exactly with shared prompts', () => {
+  const sequences = responses.map(({ ids, promptLength }) => ({ ids, promptLength, places: [ids.length - 1, 0] }));
+  const scores = (place: LoadOptions, isShared = true) => {
+    using model = initModel(grouped, { seed: 3, ...place });
+    model.addHead('reward', 1);
+    const read = () => headOutputs(model, sequences, { tokenBudget: 400 }).flatMap((each) => [...each]);
+    return isShared ? read() : apart(model, read);
+  };
+  const half = { device, dtype: 'bfloat16' } as const;
+  const exact = scores({ device: 'cpu', dtype: 'float32' }, false);
+  const [ours, theirs] = [scores(half), scores(half, false)];
+  expect(distance(theirs, exact)).toBeLessThan(0.1);
+  expect(distance(ours, exact)).toBeLessThan(1.5 * distance(theirs, exact) + 1e-3);
 });

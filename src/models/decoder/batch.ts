@@ -52,7 +52,7 @@ export function packSequences(
   const starts = [0];
   let total = 0;
   for (const sequence of sequences) {
-    if (sequence.length === 0) throw new UserError('A sequence without tokens cannot go through a model.');
+    checkTokens(sequence);
     total += sequence.length;
     starts.push(total);
   }
@@ -65,6 +65,10 @@ export function packSequences(
     at += sequence.length;
   }
   return packedBatch(ids, starts, device, prefixes);
+}
+
+function checkTokens(sequence: ArrayLike<number>): void {
+  if (sequence.length === 0) throw new UserError('A sequence without tokens cannot go through a model.');
 }
 
 /** A batch from ids that already lie end to end. */
@@ -166,6 +170,7 @@ export function packShared(sequences: readonly PromptedSequence[], sharing = onC
   const { device } = sharing;
   const groups = new Map<string | symbol, number[]>();
   for (const [i, sequence] of sequences.entries()) {
+    checkTokens(sequence.ids);
     const key = sharedKey(sequence, sharing);
     const group = groups.get(key);
     if (group === undefined) groups.set(key, [i]);

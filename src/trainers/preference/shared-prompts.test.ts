@@ -10,7 +10,7 @@ import {
   responseBatches,
   responseLogprobs,
 } from '../../models/decoder/responses.ts';
-import { initModel, type Model, packSequences, tokenLogprobs } from '../../models/index.ts';
+import { headOutputs, initModel, type Model, packSequences, tokenLogprobs } from '../../models/index.ts';
 import { type DType, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { evaluateBatches } from '../batches/batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective } from '../batches/objectives.ts';
@@ -333,6 +333,28 @@ describe('a reward model', () => {
       ...{ ...facts, label: example % 2 === 0 },
     })),
   );
+
+  it('gives the same scores, in fewer tokens', () => {
+    using model = llama();
+    model.addHead('reward', 1);
+    const { decoder } = model;
+    const counted = { tokens: 0 };
+    const forwardAt = decoder.forwardAt.bind(decoder);
+    decoder.forwardAt = (batch, rows) => {
+      counted.tokens += batch.ids.numel;
+      return forwardAt(batch, rows);
+    };
+    const sequences = responses.map(({ ids, promptLength }) => ({ ids, promptLength, places: [ids.length - 1] }));
+    const scores = () => headOutputs(model, sequences).map(([score]) => score as number);
+    const ours = scores();
+    expect(counted.tokens).toBe(packedTokens(responses, decoder));
+    const theirs = apart(model, scores);
+    expect(norm(theirs)).toBeGreaterThan(0.01);
+    expect(distance([ours], [theirs])).toBeLessThan(1e-6);
+    const whole = counted.tokens;
+    headOutputs(model, sequences, { tokenBudget: 40 });
+    expect(counted.tokens).toBeGreaterThan(whole + packedTokens(responses, decoder)); // groups are cut
+  });
 
   const objectives = {
     preference: (model: Model) => preferenceObjective(model, {}) as Objective<never>,
