@@ -99,7 +99,7 @@ export function startScores(
 
 /** Numbers of all response tokens as an array for each response. */
 function ofEach(rollouts: readonly Rollout[], numbers: ArrayLike<number>): Float32Array[] {
-  const all = Float32Array.from(numbers);
+  const all = numbers instanceof Float32Array ? numbers : Float32Array.from(numbers);
   let start = 0;
   return rollouts.map(({ responseIds }) => {
     const end = start + responseIds.length;

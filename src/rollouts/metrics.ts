@@ -1,6 +1,6 @@
 /** Metrics of a step's rollouts. */
 import { meanOf, stdOf, zeroSpreadShare } from '../algorithms/index.ts';
-import type { Rollout } from './rollout.ts';
+import { packedNumbers, type Rollout } from './rollout.ts';
 
 /**
  * `sampled`: all rollouts of the step; `trained`: those that are trained on (the same, unless uniform groups were
@@ -14,7 +14,6 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
   const groups = of(({ group }) => group);
   const judged = sampled.filter(({ correct }) => correct !== undefined);
   const partNames = [...new Set(sampled.flatMap(({ parts }) => Object.keys(parts)))];
-  const advantages = trained.flatMap((rollout) => Array.from(rollout.advantages));
   return {
     reward: meanOf(rewards),
     reward_std: stdOf(rewards),
@@ -23,7 +22,7 @@ export function rolloutMetrics(sampled: readonly Rollout[], trained: readonly Ro
       partNames.map((name) => [`reward_${name.replaceAll('/', '_')}`, meanOf(of(({ parts }) => parts[name] ?? 0))]),
     ),
     ...(judged.length === 0 ? {} : { accuracy: meanOf(judged.map(({ correct }) => Number(correct))) }),
-    advantage_std: stdOf(advantages),
+    advantage_std: stdOf(packedNumbers(trained, ({ advantages }) => advantages)),
     zero_spread: zeroSpreadShare(rewards, groups),
     ...(judged.length === 0 ? {} : zeroSpreadSplit(sampled)),
     ...(trained.length === sampled.length ? {} : { dropped_share: 1 - trained.length / sampled.length }),
@@ -45,7 +44,7 @@ function zeroSpreadSplit(sampled: readonly Rollout[]): Record<string, number> {
 
 /** Where sampling was truncated: the mean share of the probability that was cut away at a token. */
 function cutMassOf(sampled: readonly Rollout[]): Record<string, number> {
-  const cut = sampled.flatMap(({ cutMass }) => Array.from(cutMass ?? []));
+  const cut = packedNumbers(sampled, ({ cutMass }) => cutMass);
   return cut.length === 0 ? {} : { cut_mass: meanOf(cut) };
 }
 

@@ -113,11 +113,14 @@ export function decodeResponses(rollouts: readonly Rollout[], tokenizer: Tokeniz
 
 function rolloutOf(prompt: PolicyPrompt, sampled: SampledResponse, group: number, rolloutIndex: number): Rollout {
   const responseIds = Int32Array.from(sampled.ids);
+  const ids = new Int32Array(prompt.ids.length + responseIds.length);
+  ids.set(prompt.ids);
+  ids.set(responseIds, prompt.ids.length);
   return {
     prompt,
     group,
     rolloutIndex,
-    ids: Int32Array.from([...prompt.ids, ...responseIds]),
+    ids,
     promptLength: prompt.ids.length,
     responseIds,
     response: '',
@@ -130,6 +133,21 @@ function rolloutOf(prompt: PolicyPrompt, sampled: SampledResponse, group: number
     advantages: new Float64Array(),
     advantage: 0,
   };
+}
+
+/** Numbers of all rollouts' tokens, one rollout after another. */
+export function packedNumbers(
+  rollouts: readonly Rollout[],
+  pick: (rollout: Rollout) => ArrayLike<number> | undefined,
+): Float64Array {
+  const parts = rollouts.map((rollout) => pick(rollout) ?? []);
+  const all = new Float64Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
 /** A rollout as a scorer sees it. */

@@ -90,16 +90,23 @@ export class Row {
       logprobs: Float32Array.from(this.#logprobs),
       finish: this.finish ?? 'cancelled',
     };
-    if (truncates) response.cutMass = Float32Array.from(this.#kept, (kept) => 1 - kept);
+    if (truncates) response.cutMass = Float32Array.from(this.#kept.map((kept) => 1 - kept));
     if (this.request.truncatedLogprobs)
       response.truncatedLogprobs = Float32Array.from(
-        this.#logprobs,
-        (logprob, i) => logprob - Math.log(this.#kept[i] as number),
+        this.#logprobs.map((logprob, i) => logprob - Math.log(this.#kept[i] as number)),
       );
     if ((this.request.topLogprobs ?? 0) > 0) response.topLogprobs = this.#top;
     if (this.#cutAt >= 0) response.text = this.#written.slice(0, this.#cutAt);
-    else if (this.#tokenizer !== undefined)
-      response.text = this.#tokenizer.decode(this.ids, { skipSpecialTokens: true });
+    else if (this.#tokenizer !== undefined) giveText(response, this.#tokenizer);
     return response;
   }
+}
+
+/** The text is decoded when it is first read: training decodes responses while a device works. */
+function giveText(response: SampledResponse, tokenizer: Tokenizer): void {
+  let text: string | undefined;
+  Object.defineProperty(response, 'text', {
+    get: () => (text ??= tokenizer.decode(response.ids, { skipSpecialTokens: true })),
+    enumerable: true,
+  });
 }

@@ -1,6 +1,6 @@
 /** Computes the advantages of a step's rollouts from their rewards. */
 import { inMixedGroup, type PolicyAlgorithm, type PolicyOptions, policyAdvantages } from '../../algorithms/index.ts';
-import type { Rollout } from '../../rollouts/rollout.ts';
+import { packedNumbers, type Rollout } from '../../rollouts/rollout.ts';
 
 /** Sets `advantages`, `advantage` and, with a critic, `returns` of every rollout. */
 export function computeAdvantages(
@@ -10,16 +10,14 @@ export function computeAdvantages(
 ): void {
   if (rollouts.length === 0) return;
   const first = rollouts[0] as Rollout;
-  const packed = (pick: (rollout: Rollout) => ArrayLike<number>) =>
-    Float64Array.from(rollouts.flatMap((rollout) => Array.from(pick(rollout))));
   const known = rollouts.every(({ correct }) => correct !== undefined);
   const { perToken, perResponse, returns } = policyAdvantages(algorithm, options, {
     rewards: rollouts.map(({ reward }) => reward),
     groups: rollouts.map(({ group }) => group),
     lengths: rollouts.map(({ responseIds }) => responseIds.length),
     ...(known ? { correct: rollouts.map(({ correct }) => Number(correct)) } : {}),
-    ...(first.lpRef === undefined ? {} : { k1: packed(tokenKl) }),
-    ...(first.values === undefined ? {} : { values: packed(({ values }) => values ?? []) }),
+    ...(first.lpRef === undefined ? {} : { k1: packedNumbers(rollouts, tokenKl) }),
+    ...(first.values === undefined ? {} : { values: packedNumbers(rollouts, ({ values }) => values) }),
   });
   let start = 0;
   for (const [i, rollout] of rollouts.entries()) {
@@ -49,4 +47,11 @@ export function responseKl(rollouts: readonly Rollout[]): number {
 }
 
 /** The k1 estimate, lpOld − lpRef per token. */
-const tokenKl = ({ lpOld, lpRef }: Rollout) => Float64Array.from(lpOld, (lp, t) => lp - (lpRef?.[t] as number));
+function tokenKl({ lpOld, lpRef }: Rollout): Float64Array {
+  const k1 = new Float64Array(lpOld.length);
+  for (let t = 0; t < k1.length; t++) k1[t] = (lpOld[t] as number) - (lpRef?.[t] as number);
+  return k1;
+}
+
+/** Whether advantages wait for what a reference or a critic says of the rollouts. */
+export const needsMeasures = ({ klIn, needsValue }: PolicyAlgorithm): boolean => klIn === 'reward' || needsValue;

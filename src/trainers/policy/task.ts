@@ -23,7 +23,7 @@ import type { Tokenizer } from '../../text/index.ts';
 import type { Optimizer, StepContext, StepOutcome, TrainTask, Update } from '../loop/task.ts';
 import type { Reference } from '../reference/reference.ts';
 import { restoreForTraining, saveForTraining } from '../setup.ts';
-import { computeAdvantages, dropUniformGroups, responseKl } from './advantages.ts';
+import { computeAdvantages, dropUniformGroups, needsMeasures, responseKl } from './advantages.ts';
 import type { PolicyConfig } from './config.ts';
 import type { Critic } from './critic.ts';
 import { backwardRollouts } from './loss.ts';
@@ -98,13 +98,19 @@ export class PolicyTask implements TrainTask {
     const started = performance.now();
     await wholeWeights();
     const { sampled, trained, asked, seconds } = await this.#sample(number, signal);
+    const prepared = () => {
+      computeAdvantages(algorithm, this.#options(), trained);
+      return rolloutMetrics(sampled, trained);
+    };
+    // Where nothing waits for the measures, while the device still computes them.
+    const early = needsMeasures(algorithm) ? undefined : prepared();
     await this.#measureAll(trained);
-    computeAdvantages(algorithm, this.#options(), trained);
+    const about = early ?? prepared();
     const { epoch } = prompts;
     await store?.add(storedRollouts(sampled, { step: number, epoch, tokens: config.saveTokens }));
     const tokens = sampled.reduce((sum, { responseIds }) => sum + responseIds.length, 0);
     const before = {
-      ...rolloutMetrics(sampled, trained),
+      ...about,
       ...prompts.metrics?.(),
       ...this.#adaptKl(trained),
       rollout_seconds: seconds,
