@@ -353,6 +353,8 @@ describe('linearLogprob', () => {
     expect(logprobChunk(151_936, 'cpu')).toBe(110);
     expect(logprobChunk(50, 'cpu')).toBe(4096);
     expect(logprobChunk(1e9, 'cpu')).toBe(16);
+    expect(logprobChunk(151_936, 'cuda:0')).toBe(1024);
+    expect(logprobChunk(1e6, 'cuda:0')).toBe(157);
   });
 });
 

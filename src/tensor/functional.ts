@@ -62,10 +62,14 @@ export function dropout(x: Tensor, p: number, training: boolean): Tensor {
   return aten('dropout', x, p, training);
 }
 
-/** Rows whose logits are computed at once: 64 MiB of f32 on the CPU, 320 MiB on CUDA, whose products need more rows to be fast. */
+/**
+ * Rows whose logits are computed at once: 64 MiB of f32 on the CPU, 600 MiB on CUDA, whose products need more rows to be fast, and
+ * whole tiles of them.
+ */
 export function logprobChunk(vocabulary: number, device: string): number {
-  const bytes = (device === 'cpu' ? 64 : 320) * 2 ** 20;
-  return Math.max(16, Math.min(4096, Math.floor(bytes / (4 * vocabulary))));
+  const [bytes, tile] = device === 'cpu' ? [64 * 2 ** 20, 1] : [600 * 2 ** 20, 256];
+  const rows = Math.max(16, Math.min(4096, Math.floor(bytes / (4 * vocabulary))));
+  return rows < tile ? rows : rows - (rows % tile);
 }
 
 /**
