@@ -42,15 +42,24 @@ export class MetricSums {
 
   /** The combined metrics; frees what was gathered. */
   read(): Record<string, number> {
+    return this.startReading()();
+  }
+
+  /** The same in two: the device puts the sums together now, and the function that is returned, called once, waits for them. */
+  startReading(): () => Record<string, number> {
     const names = [...this.#tensors.keys()];
     const tensors = [...this.#tensors.values()];
-    const values =
+    const together =
       names.length === 0
-        ? []
-        : scope(() => noGrad(() => stack(tensors.map((value) => value.to('float64').reshape())).numbers()));
+        ? null
+        : scope(() => noGrad(() => keep(stack(tensors.map((value) => value.to('float64').reshape())))));
     this.dispose();
-    // + 0 makes −0 a plain 0
-    return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, (values[i] as number) + 0])) };
+    return () => {
+      const values = together?.numbers() ?? [];
+      together?.dispose();
+      // + 0 makes −0 a plain 0
+      return { ...this.#numbers, ...Object.fromEntries(names.map((name, i) => [name, (values[i] as number) + 0])) };
+    };
   }
 
   dispose(): void {

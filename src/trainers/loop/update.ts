@@ -113,7 +113,9 @@ export class GradientSums {
         optimizer.zeroGrad();
         withoutThrowing(startNext);
       };
-      const read = () => ({ metrics: sums.read(), norm: Math.sqrt(squares.item()) });
+      // Only copies are left for later: kernels would wait behind those of the update.
+      const metricsThere = sums.startReading();
+      const read = () => ({ metrics: metricsThere(), norm: Math.sqrt(squares.item()) });
       const { metrics, norm } = this.#besides(device, update, read);
       const finite = Number.isFinite(norm) && Number.isFinite(metrics.loss ?? Number.NaN);
       if (!finite) optimizer.takeBackStep?.();
