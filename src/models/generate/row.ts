@@ -82,6 +82,13 @@ export class Row {
     this.finish = 'stop';
   }
 
+  /** A number of each token. */
+  #ofEach(number: (logprob: number, kept: number) => number): Float32Array {
+    const numbers = new Float32Array(this.ids.length);
+    for (let i = 0; i < numbers.length; i++) numbers[i] = number(this.#logprobs[i] as number, this.#kept[i] as number);
+    return numbers;
+  }
+
   result(): SampledResponse {
     const { temperature, topK, topP, minP } = this.rule;
     const truncates = temperature > 0 && (topK > 0 || topP < 1 || minP > 0);
@@ -90,11 +97,9 @@ export class Row {
       logprobs: Float32Array.from(this.#logprobs),
       finish: this.finish ?? 'cancelled',
     };
-    if (truncates) response.cutMass = Float32Array.from(this.#kept.map((kept) => 1 - kept));
+    if (truncates) response.cutMass = this.#ofEach((_, kept) => 1 - kept);
     if (this.request.truncatedLogprobs)
-      response.truncatedLogprobs = Float32Array.from(
-        this.#logprobs.map((logprob, i) => logprob - Math.log(this.#kept[i] as number)),
-      );
+      response.truncatedLogprobs = this.#ofEach((logprob, kept) => logprob - Math.log(kept));
     if ((this.request.topLogprobs ?? 0) > 0) response.topLogprobs = this.#top;
     if (this.#cutAt >= 0) response.text = this.#written.slice(0, this.#cutAt);
     else if (this.#tokenizer !== undefined) giveText(response, this.#tokenizer);

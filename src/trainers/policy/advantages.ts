@@ -42,8 +42,12 @@ export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
 
 /** Mean over responses of Σ_t lpOld − lpRef. */
 export function responseKl(rollouts: readonly Rollout[]): number {
-  const total = rollouts.reduce((sum, rollout) => sum + tokenKl(rollout).reduce((a, b) => a + b, 0), 0);
-  return total / rollouts.length;
+  const sums = rollouts.map((rollout) => {
+    let sum = 0;
+    for (const k1 of tokenKl(rollout)) sum += k1;
+    return sum;
+  });
+  return sums.reduce((total, sum) => total + sum, 0) / rollouts.length;
 }
 
 /** The k1 estimate, lpOld − lpRef per token. */
