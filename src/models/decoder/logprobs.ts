@@ -22,7 +22,7 @@ export function scoredTokens(starts: readonly number[], mask: ArrayLike<number>)
   return rows;
 }
 
-/** log π and entropy of the tokens at the packed positions `tokens`, each predicted by the row of `hidden` before it (`rowsBefore`). */
+/** log π and entropy of the tokens at the packed positions `tokens`. Each is predicted by the row of `hidden` before it (`rowsBefore`). */
 export function tokenLogprobs(
   decoder: Decoder,
   hidden: Tensor,

@@ -95,7 +95,7 @@ export function batchScores(model: Model, type: RewardType, batch: Batch): numbe
     const ids = batch.ids.subarray(start, last + 1);
     const ends = batch.stepPositions.filter((place) => place >= start && place <= last);
     const places = type === 'process' && ends.length > 0 ? Array.from(ends, (place) => place - start) : [last - start];
-    return { ids, places };
+    return { ids, places, promptLength: batch.promptLengths[s] as number };
   });
   return headOutputs(model, sequences).map((output) => scoreOf(type, output));
 }
