@@ -44,7 +44,8 @@ export function dropUniformGroups(rollouts: readonly Rollout[]): Rollout[] {
 export function responseKl(rollouts: readonly Rollout[]): number {
   const sums = rollouts.map((rollout) => {
     let sum = 0;
-    for (const k1 of tokenKl(rollout)) sum += k1;
+    const k1 = tokenKl(rollout);
+    for (let t = 0; t < k1.length; t++) sum += k1[t] as number;
     return sum;
   });
   return sums.reduce((total, sum) => total + sum, 0) / rollouts.length;
