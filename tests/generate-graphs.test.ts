@@ -106,6 +106,20 @@ describe('captured steps', () => {
     expect(found.replies.flat().map(({ ids }) => ids)).toEqual(expected.flat().map(({ ids }) => ids));
   });
 
+  it('begin with the first tokens of prompts that took several passes', async () => {
+    const random = new Random('passes');
+    const requests = Array.from({ length: 36 }, (_, seed) => ({
+      prompt: Array.from({ length: 480 }, () => random.int(3, 59)),
+      maxNewTokens: 1 + (seed % 3), // some end with their first token
+      stopIds: [],
+      temperature: 1,
+      seed,
+    }));
+    const { replies: expected } = await run(called(requests), { slots: 36 });
+    const { replies } = await run(requests, { slots: 36 });
+    expect(replies).toEqual(expected);
+  });
+
   describe('of a row that goes on', () => {
     const long = { prompt: [5, 6, 7], maxNewTokens: 120, stopIds: [], seed: 1 };
     const short = { prompt: [9, 9], maxNewTokens: 20, stopIds: [], seed: 4 };

@@ -58,8 +58,9 @@ struct EightBitRunning {
   /** NaN stays NaN. */
   static __device__ float atLeast(float scale) { return scale < kLeast ? kLeast : scale; }
 
-  template <typename Change>
-  __device__ void add(const char* tile, const short* queries, float2 ofColumns, Change change) {
+  template <typename Change, typename KeysAreRead = Nothing, typename AwaitValues = Nothing>
+  __device__ void add(const char* tile, const short* queries, float2 ofColumns, Change change, KeysAreRead keysAreRead = {},
+                      AwaitValues awaitValues = {}) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const int place = Bytes::at(lane % 16, lane / 16);  // the row that this lane reads for the warp, of keys and of values
     const float* const scales = reinterpret_cast<const float*>(tile + 2 * kBytes) + g;
@@ -91,6 +92,7 @@ struct EightBitRunning {
         for (int j = 0; j < 2; j++) top[j] = fmaxf(top[j], score[part][2 * i + j] + level);
       }
     }
+    keysAreRead();  // and all scales
     float fade[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
@@ -120,6 +122,7 @@ struct EightBitRunning {
 #pragma unroll
       for (int i = 0; i < 2; i++)
         weights[part][i] = transposed(packFloat16(score[part][2 * i] * ofValues[part][i], score[part][2 * i + 1] * ofValues[part][i]));
+    awaitValues();
 #pragma unroll
     for (int i = 0; i < kSteps; i += 2)
 #pragma unroll
@@ -168,7 +171,7 @@ struct EightBitCache {
   // a tile: keys, values, scales of keys, scales of values; the new token: k, v and their scales
   static constexpr int kKeys = Running::kKeys, kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes;
   static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
-  static constexpr int kBytesOfNewest = 2 * D + 16, kTurnsOfFew = D == 128 ? 8 : 2;
+  static constexpr int kBytesOfNewest = 2 * D + 16, kTurnsOfFew = D == 128 ? 8 : 2, kEachOfFew = D == 128 ? 2 : 1;
 
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], short* row) {
     constexpr float kMost = Queries::kMost;
@@ -191,11 +194,13 @@ struct EightBitCache {
     return {of(column) * scale, of(column + 1) * scale};
   }
 
+  /** The scales of both come with the keys. */
+  template <bool KEYS = true, bool VALUES = true>
   static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
     constexpr int kPieces = Bytes::kPieces, kLines = Bytes::kLines;
     const int groups = static_cast<int>(a.groups), stride = groups * D;
     const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Bytes::swap(line);
-    if (lane < kKeys / 2) {
+    if (KEYS && lane < kKeys / 2) {
       const int part = lane % (kKeys / 4) * 4;
       const float* from = (lane < kKeys / 4 ? a.keyScales : a.valueScales) + scalePlace(place, groups, group) + part;
       copyAsyncPart(tile + 2 * kBytes + lane * 16, from, min(max(count - part, 0), 4) * static_cast<int>(sizeof(float)));
@@ -207,8 +212,8 @@ struct EightBitCache {
 #pragma unroll
     for (int i = 0; i < kKeys; i += kLines) {
       char* to = tile + i * D + (piece ^ Bytes::swap(i)) * 16;
-      copyAsync<16>(to, keys, i + line < count);
-      copyAsync<16>(to + kBytes, values, i + line < count);
+      if (KEYS) copyAsync<16>(to, keys, i + line < count);
+      if (VALUES) copyAsync<16>(to + kBytes, values, i + line < count);
       keys += kLines * stride, values += kLines * stride;
     }
   }

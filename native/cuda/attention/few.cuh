@@ -1,7 +1,8 @@
 // Attention of a decoding step that is not dealt: a cluster of blocks for each row and pair (items.cuh). The results are those of rows.cuh
 // bit for bit: its warps are here warps of several blocks, so that keys come through several multiprocessors at once. A block takes little
 // shared memory, so that it begins while the kernels before still run. A block by itself (CLUSTER 1) is no cluster, and joins its warps in
-// its own shared memory; it may have rows in several chunks, which it takes one after the other (CUT).
+// its own shared memory. It may have rows in several chunks (CutSpan), and EACH kv heads of a row, which it takes one after the other: the
+// keys of the next are asked for before the present one's warps are joined.
 #pragma once
 #include "cuda/attention/rows.cuh"
 
@@ -28,7 +29,7 @@ struct CutSpan : Span<KEYS, CHUNK, LONE> {
 };
 
 /** What a block of a cluster holds, for `heads` of a pair at most. WARPS of the whole cluster go through tiles. */
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES>
+template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, int EACH>
 struct FewShared {
   using Query = typename Cache::Query;
   static constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = WARPS / CLUSTER,
@@ -36,11 +37,11 @@ struct FewShared {
   static constexpr int kQuery = Cache::Queries::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
   static_assert(kPart % 8 == 0);
   // one chunk's results are joined while the next one's are stored
-  static constexpr int kChunks = RowSpan::kMostChunks, kTurns = kChunks > 1 ? 2 : 1, kKept = kChunks > 1 ? kChunks : 0;
-  static_assert(kChunks == 1 || CLUSTER == 1);
+  static constexpr int kChunks = RowSpan::kMostChunks, kTurns = kChunks * EACH > 1 ? 2 : 1, kKept = kChunks > 1 ? kChunks : 0;
+  static_assert(kChunks * EACH == 1 || CLUSTER == 1);
   char* ring;  // [kOwn, STAGES]: tiles
-  Query* queries;  // [heads, kQuery]
-  char* newest;  // k and v of the new token
+  Query* queries;  // [EACH, heads, kQuery]
+  char* newest;  // [EACH]: k and v of the new token
   float *sums, *scratch, *chunkSums;  // [kTurns, WARPS, heads, kSum], [kWarps, D], [kKept, heads, D]
   float2 *marks, *chunkMarks;  // [kTurns, WARPS, heads], [kKept, heads]: peak and total
   uint64_t* arrived;  // counts the bytes of `sums` and `marks` that the cluster's warps have stored
@@ -48,15 +49,15 @@ struct FewShared {
   /** What `arrived` counts. */
   static __device__ int bytesOfSums(int heads) { return WARPS * heads * static_cast<int>(kPart * sizeof(float) + sizeof(float2)); }
   static int bytes(int heads) {
-    return kOwn * STAGES * Cache::kBytesOfTile + static_cast<int>(sizeof(Query)) * heads * kQuery + Cache::kBytesOfNewest +
+    return kOwn * STAGES * Cache::kBytesOfTile + EACH * (static_cast<int>(sizeof(Query)) * heads * kQuery + Cache::kBytesOfNewest) +
            static_cast<int>(sizeof(float)) * (kTurns * WARPS * heads * (kSum + 2) + kWarps * D + kKept * heads * (D + 2)) +
            static_cast<int>(sizeof(uint64_t));
   }
   __device__ FewShared(char* base, int heads) {
     ring = base;
     queries = reinterpret_cast<Query*>(ring + kOwn * STAGES * Cache::kBytesOfTile);
-    newest = reinterpret_cast<char*>(queries + heads * kQuery);
-    sums = reinterpret_cast<float*>(newest + Cache::kBytesOfNewest);
+    newest = reinterpret_cast<char*>(queries + EACH * heads * kQuery);
+    sums = reinterpret_cast<float*>(newest + EACH * Cache::kBytesOfNewest);
     scratch = sums + kTurns * WARPS * heads * kSum;
     chunkSums = scratch + kWarps * D;
     marks = reinterpret_cast<float2*>(chunkSums + kKept * heads * D);
@@ -86,20 +87,23 @@ __device__ float joinedChunks(int chunks, const float2* marks, int marksApart, c
 
 // With GENTLE a warp asks for a tile when the one before is there. Otherwise the keys of all rows would be under way when the product
 // before this kernel asks for its x, which would come after them.
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, bool GENTLE>
-__global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES>::kWarps, CLUSTER == 1 ? 2 : 4)
+template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, bool GENTLE, int EACH>
+__global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kWarps, CLUSTER == 1 ? 2 : 4)
     attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using T = typename Cache::Model;
-  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES>;
+  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>;
   constexpr int D = Cache::kSize, kKeys = Cache::kKeys, kOwn = Shared::kOwn, kPart = Shared::kPart, kThreads = 32 * Shared::kWarps;
+  // With one tile a warp, the next keys are asked for while the present values are worked on.
+  constexpr bool kParts = CLUSTER == 1 && STAGES == 1;
   constexpr float kLog2 = 1.44269504f;
   extern __shared__ __align__(128) char dynamicShared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int groups = static_cast<int>(a.groups), window = static_cast<int>(a.window), share = static_cast<int>(a.heads) / groups;
   const int rank = static_cast<int>(blockIdx.x) % CLUSTER, item = static_cast<int>(blockIdx.x) / CLUSTER;
-  const int row = item / (groups * parts), group = item % (groups * parts) / parts, part = item % parts;
-  const int heads = min(most, share - part * most), head = group * share + part * most;
+  const int pairs = groups * parts / EACH;  // with several kv heads a block, parts is 1
+  const int row = item / pairs, firstGroup = item % pairs * EACH / parts, part = item % parts;
+  const int heads = min(most, share - part * most), firstHead = firstGroup * share + part * most;
   const Shared shared(dynamicShared, most);
   if (CLUSTER > 1 && threadIdx.x == 0) {
     initBarrier(shared.arrived);
@@ -117,137 +121,179 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
   const int first = span.first, last = span.last, chunks = span.chunks();
   char* const ring = shared.ring + warp * STAGES * Cache::kBytesOfTile;
   const auto placeOf = [&](int at) { return blockOf(at) * kCacheBlock + at % kCacheBlock; };
-  const auto ask = [&](int tile, int stage) {
-    if (tile <= last) Cache::copy(ring + stage * Cache::kBytesOfTile, a, placeOf(tile * kKeys), group, position - tile * kKeys);
-    commitCopies();
-  };
   const int ofCluster = rank * kOwn + warp;  // the warp that this one is in rows.cuh: tiles begin, begin + WARPS …
   const int begin = warp < kOwn ? first + ofCluster : last + 1;
+  int asked = begin, askedEach = 0;  // the tile that is asked for next, and of which kv head
+  int64_t askedPlace = 0;
+  const auto askKeys = [&](int stage) {
+    if (asked <= last) {
+      askedPlace = placeOf(asked * kKeys);
+      Cache::template copy<true, !kParts>(ring + stage * Cache::kBytesOfTile, a, askedPlace, firstGroup + askedEach,
+                                          position - asked * kKeys);
+    }
+    commitCopies();
+  };
+  const auto askValues = [&](int stage) {
+    if (asked <= last) {
+      if (kParts)
+        Cache::template copy<false, true>(ring + stage * Cache::kBytesOfTile, a, askedPlace, firstGroup + askedEach,
+                                          position - asked * kKeys);
+      asked += WARPS;
+      if (EACH > 1 && asked > last && ++askedEach < EACH) asked = begin;
+    }
+    if (kParts) commitCopies();
+  };
 #pragma unroll
   for (int i = 0; i < STAGES; i++) {
     if (GENTLE && i > 0) waitForCopies<0>();
-    ask(begin + i * WARPS, i);
+    askKeys(i);
+    askValues(i);
   }
   letNextBegin();
 
   // —— one head of q, k or v per warp: k and v where the block has the new token's tile ——
-  const int wanted = heads + ((last - first) % WARPS / kOwn == rank ? 2 : 0);
-  const auto headAt = [&](int which) {
+  const int wantedOfEach = heads + ((last - first) % WARPS / kOwn == rank ? 2 : 0), wanted = EACH * wantedOfEach;
+  const auto headAt = [&](int at) {
+    const int which = EACH == 1 ? at : at % wantedOfEach;
     return Head<T, D>(a, position, which < heads ? a.qWeight : which == heads ? a.kWeight : nullptr, which <= heads);
   };
   const int64_t newest = placeOf(position);
-  const auto prepare = [&](Head<T, D>& of, int which) {
+  const auto prepare = [&](Head<T, D>& of, int at) {
+    const int each = EACH == 1 ? 0 : at / wantedOfEach, which = at - each * wantedOfEach, group = firstGroup + each;
     if (which < heads) {
-      of.prepare(static_cast<const T*>(a.q) + row * a.qStride + (head + which) * D, shared.scratch + warp * D);
-      Cache::putQuery(of.values, shared.queries + which * Shared::kQuery);
+      of.prepare(static_cast<const T*>(a.q) + row * a.qStride + (firstHead + each * share + which) * D, shared.scratch + warp * D);
+      Cache::putQuery(of.values, shared.queries + (each * most + which) * Shared::kQuery);
     } else {
       of.prepare(static_cast<const T*>(which == heads ? a.k : a.v) + row * a.kvStride + group * D, shared.scratch + warp * D);
-      Cache::write(a, newest, group, which - heads, of, shared.newest, part == 0);
+      Cache::write(a, newest, group, which - heads, of, shared.newest + each * Cache::kBytesOfNewest, part == 0);
     }
   };
   Head<T, D> ownHead = headAt(warp);
   if constexpr (CLUSTER > 1) clusterWait();  // all blocks of the cluster have begun, and their barriers are there
   waitForPrevious();
   if (warp < wanted) prepare(ownHead, warp);
-  for (int which = warp + Shared::kWarps; which < wanted; which += Shared::kWarps) {
-    Head<T, D> another = headAt(which);
-    prepare(another, which);
+  for (int at = warp + Shared::kWarps; at < wanted; at += Shared::kWarps) {
+    Head<T, D> another = headAt(at);
+    prepare(another, at);
   }
   __syncthreads();
 
-  const auto* const queries = shared.queries + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
-  int now = begin, stage = 0;
-  for (int chunk = 0; chunk < chunks; chunk++) {
-    const int turn = chunk % Shared::kTurns;
-    float* const sums = shared.sums + turn * WARPS * most * Shared::kSum;
-    float2* const marks = shared.marks + turn * WARPS * most;
-    // —— this warp's tiles ——
-    if (warp < kOwn) {
-      const auto scales = Cache::scoreScales(shared.queries, heads, a.scale * kLog2);
-      typename Cache::Running running;
-      const int end = span.end(chunk);
+  int stage = 0;
 #pragma unroll 1
-      for (; now <= end; now += WARPS) {
-        char* const own = ring + stage * Cache::kBytesOfTile;
-        waitForCopies<STAGES - 1>();
-        __syncwarp();
-        if (now == last) {
-          Cache::put(own, position % kKeys, shared.newest);
+  for (int each = 0; each < EACH; each++) {
+    const auto* const ofHeads = shared.queries + each * most * Shared::kQuery;
+    const auto* const queries = ofHeads + min(g, heads - 1) * Shared::kQuery + t * Cache::Queries::kQuarter;
+    const char* const newToken = shared.newest + each * Cache::kBytesOfNewest;
+    T* const out = static_cast<T*>(a.out) + (row * a.heads + firstHead + each * share) * D;
+    int now = begin;
+    for (int chunk = 0; chunk < chunks; chunk++) {
+      const int turn = (each * chunks + chunk) % Shared::kTurns;
+      float* const sums = shared.sums + turn * WARPS * most * Shared::kSum;
+      float2* const marks = shared.marks + turn * WARPS * most;
+      // —— this warp's tiles ——
+      if (warp < kOwn) {
+        const auto scales = Cache::scoreScales(ofHeads, heads, a.scale * kLog2);
+        typename Cache::Running running;
+        const int end = span.end(chunk);
+#pragma unroll 1
+        for (; now <= end; now += WARPS) {
+          char* const own = ring + stage * Cache::kBytesOfTile;
+          if (kParts && now == last)
+            waitForCopies<0>();
+          else
+            waitForCopies<kParts ? 1 : STAGES - 1>();
           __syncwarp();
-        }
-        running.add(own, queries, scales, [&](float(&score)[4], int part) {
-          const int key = now * kKeys + part + g;  // and key + 8
-          if (now == last || now == first)
+          if (now == last) {
+            Cache::put(own, position % kKeys, newToken);
+            __syncwarp();
+          }
+          const auto hide = [&](float(&score)[4], int part) {
+            const int key = now * kKeys + part + g;  // and key + 8
+            if (now == last || now == first)
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-              if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
-        });
-        __syncwarp();  // all lanes have read the tile
-        ask(now + STAGES * WARPS, stage);
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
-      }
+              for (int j = 0; j < 4; j++)
+                if (key + j / 2 * 8 > position || key + j / 2 * 8 < firstKey) score[j] = -INFINITY;
+          };
+          if constexpr (kParts) {
+            const auto keysAreRead = [&] {
+              __syncwarp();  // by all lanes
+              askKeys(stage);
+            };
+            const auto awaitValues = [&] {
+              waitForCopies<1>();
+              __syncwarp();
+            };
+            running.add(own, queries, scales, hide, keysAreRead, awaitValues);
+          } else {
+            running.add(own, queries, scales, hide);
+          }
+          __syncwarp();  // all lanes have read the tile
+          if (!kParts) askKeys(stage);
+          askValues(stage);
+          stage = stage + 1 == STAGES ? 0 : stage + 1;
+        }
 
-      // —— to the blocks of the cluster: each joins some dimensions ——
-      running.finish();
-      if (position == 0 && begin == 0) Cache::finishAlone(running, shared.newest);
+        // —— to the blocks of the cluster: each joins some dimensions ——
+        running.finish();
+        if (position == 0 && begin == 0) Cache::finishAlone(running, newToken);
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const int which = 2 * t + j, place = ofCluster * most + which;
-        if (which >= heads) continue;
-        const float2 mark{running.peak[j], running.total[j]};
-        if constexpr (CLUSTER == 1) {
-          if (g == 0) marks[place] = mark;
-          running.store(j, sums + place * Shared::kSum);
+        for (int j = 0; j < 2; j++) {
+          const int which = 2 * t + j, place = ofCluster * most + which;
+          if (which >= heads) continue;
+          const float2 mark{running.peak[j], running.total[j]};
+          if constexpr (CLUSTER == 1) {
+            if (g == 0) marks[place] = mark;
+            running.store(j, sums + place * Shared::kSum);
+          } else {
+            if (g == 0)
+#pragma unroll
+              for (int to = 0; to < CLUSTER; to++) storeAsync(addressOf(marks + place, to), mark, addressOf(shared.arrived, to));
+            running.template send<kPart>(j, sums + place * Shared::kSum, shared.arrived);
+          }
+        }
+      }
+      if constexpr (CLUSTER > 1)
+        waitForStores(shared.arrived);
+      else
+        __syncthreads();
+      for (int at = threadIdx.x; at < heads * kPart; at += kThreads) {
+        const int which = at / kPart, d = at % kPart;
+        JoinedWarps joined;
+        joined.join<WARPS>(marks + which, most, sums + which * Shared::kSum + d, most * Shared::kSum);
+        if (chunks == 1) {
+          out[which * D + rank * kPart + d] = narrow<T>(joined.result / joined.all);
         } else {
-          if (g == 0)
-#pragma unroll
-            for (int to = 0; to < CLUSTER; to++) storeAsync(addressOf(marks + place, to), mark, addressOf(shared.arrived, to));
-          running.template send<kPart>(j, sums + place * Shared::kSum, shared.arrived);
+          shared.chunkSums[chunk * most * D + at] = joined.result;
+          if (d == 0) shared.chunkMarks[chunk * most + which] = {joined.top, joined.all};
         }
       }
     }
-    if constexpr (CLUSTER > 1)
-      waitForStores(shared.arrived);
-    else
-      __syncthreads();
-    for (int at = threadIdx.x; at < heads * kPart; at += kThreads) {
-      const int which = at / kPart, d = at % kPart;
-      JoinedWarps joined;
-      joined.join<WARPS>(marks + which, most, sums + which * Shared::kSum + d, most * Shared::kSum);
-      if (chunks == 1) {
-        static_cast<T*>(a.out)[(row * a.heads + head + which) * D + rank * kPart + d] = narrow<T>(joined.result / joined.all);
-      } else {
-        shared.chunkSums[chunk * most * D + at] = joined.result;
-        if (d == 0) shared.chunkMarks[chunk * most + which] = {joined.top, joined.all};
-      }
-    }
-  }
-  if (chunks == 1) return;
-  __syncthreads();
-  for (int at = threadIdx.x; at < heads * D; at += kThreads) {
-    const float result = joinedChunks<Shared::kChunks>(chunks, shared.chunkMarks + at / D, most, shared.chunkSums + at, most * D);
-    static_cast<T*>(a.out)[(row * a.heads + head) * D + at] = narrow<T>(result);
+    if (chunks == 1) continue;
+    __syncthreads();
+    for (int at = threadIdx.x; at < heads * D; at += kThreads)
+      out[at] = narrow<T>(joinedChunks<Shared::kChunks>(chunks, shared.chunkMarks + at / D, most, shared.chunkSums + at, most * D));
   }
 #endif
 }
 
 /**
  * RING: KB of keys and values that a block has room for, beside their scales. False, and nothing done, where it is too large for the device,
- * or with rows in several chunks for two on a multiprocessor.
+ * or with several chunks or kv heads a block for two on a multiprocessor.
  */
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int RING, bool GENTLE>
+template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int RING, bool GENTLE, int EACH = 1>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kMostTiles = (kTile << loneOf(Cache::kSize)) / Cache::kKeys / WARPS,
                 kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
   constexpr int kStages = kFit < kMostTiles ? kFit : kMostTiles;
-  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, kStages>;
+  using Shared = FewShared<Cache, RowSpan, WARPS, CLUSTER, kStages, EACH>;
   const int share = static_cast<int>(a.heads / a.groups), heads = std::min(share, kMostHeads), parts = (share + heads - 1) / heads;
   const int bytes = Shared::bytes(heads);
   if (bytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
-  if (Shared::kChunks > 1 && 2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
-  const dim3 grid(static_cast<unsigned>(a.rows * a.groups * parts * CLUSTER));
-  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, RowSpan, WARPS, CLUSTER, kStages, GENTLE>, grid, 32 * Shared::kWarps, CLUSTER,
-                               bytes, stream, a, heads, parts);
+  if (Shared::kTurns > 1 && 2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
+  if (EACH > 1 && (parts > 1 || a.groups % EACH != 0)) return false;
+  const dim3 grid(static_cast<unsigned>(a.rows * (a.groups / EACH) * parts * CLUSTER));
+  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, RowSpan, WARPS, CLUSTER, kStages, GENTLE, EACH>, grid, 32 * Shared::kWarps,
+                               CLUSTER, bytes, stream, a, heads, parts);
   return true;
 }
 

@@ -39,7 +39,14 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
   // takes 55.2, 62.6 and 100.9 µs (61.8, 68.3 and 104.4).
   const bool isFewTurns = a.rows * a.groups <= 2 * Cache::kTurnsOfFew * static_cast<int64_t>(multiprocessorsOfDevice());
   if (!isFew && isFewTurns && fewFits(a)) {
-    if (a.mostChunks == 1 && launchAttentionFew<Cache, WholeSpan<Cache::kKeys>, WARPS, 1, 64, false>(a, stream)) return true;
+    using Whole = WholeSpan<Cache::kKeys>;
+    // In 8 bits two kv heads a block, where that leaves a block for nearly every place: a layer of 64, 128 and 256 rows of 384 keys 35.5, 55.6
+    // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.
+    if constexpr (Cache::kEachOfFew > 1)
+      if (a.mostChunks == 1 && a.heads <= 2 * a.groups && 2 * a.rows * a.groups > 7 * multiprocessorsOfDevice() &&
+          launchAttentionFew<Cache, Whole, WARPS, 1, 64, false, Cache::kEachOfFew>(a, stream))
+        return true;
+    if (a.mostChunks == 1 && launchAttentionFew<Cache, Whole, WARPS, 1, 64, false>(a, stream)) return true;
     // Rows of up to 2,048 keys, which rows.cuh deals in chunks. A layer of 256, 124, 81 and 48 rows of mixed lengths (0.6B, 8 bits, some 670,
     // 1,110, 1,240 and 1,320 keys on average) takes 128.3, 101.6, 84.2 and 62.0 µs in place of 148.5, 118.0, 99.4 and 73.0.
     if constexpr (D == 128)

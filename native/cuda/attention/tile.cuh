@@ -38,7 +38,7 @@ struct QueryRow {
 };
 
 /** A warp copies the first `count` rows of a tile of keys and of values, `stride` numbers from row to row; zeros for the rest. */
-template <typename T, int D>
+template <typename T, int D, bool KEYS, bool VALUES>
 __device__ inline void copyTile(T* to, const T* keys, const T* values, int64_t stride, int count) {
   constexpr int kPieces = Tile<D>::kPieces, kLines = Tile<D>::kLines, kNumbers = Tile<D>::kNumbers;
   const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Tile<D>::swap(line);
@@ -47,8 +47,8 @@ __device__ inline void copyTile(T* to, const T* keys, const T* values, int64_t s
 #pragma unroll
   for (int i = 0; i < kTile; i += kLines) {
     T* place = to + i * D + (piece ^ Tile<D>::swap(i)) * 8;
-    copyAsync<16>(place, keys, i + line < count);
-    copyAsync<16>(place + kNumbers, values, i + line < count);
+    if (KEYS) copyAsync<16>(place, keys, i + line < count);
+    if (VALUES) copyAsync<16>(place + kNumbers, values, i + line < count);
     keys += kLines * stride, values += kLines * stride;
   }
 }
@@ -63,6 +63,11 @@ __device__ inline void putIntoTile(T* tile, int row, const T* newest) {
         *reinterpret_cast<const uint4*>(newest + ofValues * D + piece * 8);
   }
 }
+
+/** For what a caller has nothing to do. */
+struct Nothing {
+  __device__ void operator()() const {}
+};
 
 /**
  * A warp's attention over tiles, for eight columns: query heads of one row or of several. It keeps a running maximum and sum (online
@@ -86,10 +91,11 @@ struct RunningAttention {
   /**
    * scores[keys, columns] = K·Qᵀ, then out[dimensions, columns] += Vᵀ·weights. `queries` is this lane's quarter of its row.
    * `change` may add to the scores or hide them: 0 and 1 are of key g and columns 2t and 2t + 1, 2 and 3 of key g + 8, after the keys
-   * that its second argument says.
+   * that its second argument says. `keysAreRead` is called when the tile's keys are no longer needed, `awaitValues` before its values are.
    */
-  template <typename Change>
-  __device__ void add(const char* own, const T* queries, float scale, Change change) {
+  template <typename Change, typename KeysAreRead = Nothing, typename AwaitValues = Nothing>
+  __device__ void add(const char* own, const T* queries, float scale, Change change, KeysAreRead keysAreRead = {},
+                      AwaitValues awaitValues = {}) {
     const T* const tile = reinterpret_cast<const T*>(own);
     const int lane = threadIdx.x % 32;
     // the rows of the first matrices that this lane reads for the warp
@@ -105,6 +111,7 @@ struct RunningAttention {
       loadMatrices(k, tile + Tile<D>::after(keyPlace, 2 * step + 2));
       multiply<T>(more, k[0], k[1], k[2], k[3], q.z, q.w);
     }
+    keysAreRead();
 #pragma unroll
     for (int j = 0; j < 4; j++) score[j] = (score[j] + more[j]) * scale;
     change(score, 0);
@@ -129,6 +136,7 @@ struct RunningAttention {
         for (int j = 0; j < 4; j++) out[i][j] *= fade[j % 2];
     }
     const unsigned first = transposed(pack<T>(score[0], score[1])), second = transposed(pack<T>(score[2], score[3]));
+    awaitValues();
 #pragma unroll
     for (int i = 0; i < kSteps; i++) {
       unsigned v[4];
@@ -179,6 +187,7 @@ struct PlainCache {
   static constexpr int kKeys = kTile, kBytesOfNumbers = 2 * Tile<D>::kNumbers * static_cast<int>(sizeof(T)), kBytesOfTile = kBytesOfNumbers;
   static constexpr int kBytesOfNewest = 2 * D * static_cast<int>(sizeof(T));
   static constexpr int kTurnsOfFew = D == 128 ? 8 : 2;  // for how many turns of blocks few.cuh is the faster one
+  static constexpr int kEachOfFew = 1;  // kv heads that a block of it takes where there are enough
 
   /** A warp puts a query head into its row in shared memory; a lane holds numbers lane, lane + 32 … */
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], T* row) {
@@ -188,12 +197,13 @@ struct PlainCache {
   /** What a lane's scores are multiplied with; `queries` are the rows that putQuery has written. */
   static __device__ float scoreScales(const T*, int, float scale) { return scale; }
 
-  /** A warp asks for the first `count` keys and values of the tile at `place` (head.cuh) of the cache. */
+  /** A warp asks for the first `count` keys and values of the tile at `place` (head.cuh) of the cache, or for one of both. */
+  template <bool KEYS = true, bool VALUES = true>
   static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
     const int groups = static_cast<int>(a.groups);
     const int64_t from = (place * groups + group) * D;
-    copyTile<T, D>(reinterpret_cast<T*>(tile), static_cast<const T*>(a.keys) + from, static_cast<const T*>(a.values) + from, groups * D,
-                   count);
+    copyTile<T, D, KEYS, VALUES>(reinterpret_cast<T*>(tile), static_cast<const T*>(a.keys) + from, static_cast<const T*>(a.values) + from,
+                                 groups * D, count);
   }
 
   /** A warp writes the new token's k (which 0) or v (1) to shared memory, and to the cache where `toCache`. */

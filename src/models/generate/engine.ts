@@ -17,6 +17,7 @@ import {
   KvCache,
 } from './cache/cache.ts';
 import { continuePrompts, fillSlots, PREFILL_TOKENS, prefill, tokensLeft } from './decoding.ts';
+import { FirstTokens } from './drawn-tokens.ts';
 import { GraphDecoder, STEPS_PER_LOOK } from './graph.ts';
 import { PromptGraphs, type PromptOfRows } from './prompt-graph.ts';
 import type { Row } from './row.ts';
@@ -57,6 +58,7 @@ export class Engine {
   readonly #cacheDtype: CacheDtype;
   readonly #fast: FastWeights | null;
   #rows: RowTensors | null = null;
+  #firstTokens: FirstTokens | null = null;
 
   /** `service`: requests come one by one, and each is wanted soon. `fast`: decoding steps may round activations. */
   constructor(model: Model, options: { service: boolean; fast: boolean; cacheDtype: CacheDtype }) {
@@ -110,6 +112,7 @@ export class Engine {
   /** Frees the decode plan and the tensors of the current rows; the cache and a captured graph stay. */
   rest(): void {
     this.forgetRows();
+    this.#firstTokens?.forget();
     this.#stepper?.dispose();
   }
 
@@ -165,9 +168,23 @@ export class Engine {
 
   /**
    * Reads the prompts into the slots of their rows and draws each row's first token. Rows that were preempted get back what they
-   * had in the cache instead.
+   * had in the cache instead. `more`: further prompts are to be read, so that rows may get their tokens with the next `readPrompts`,
+   * or by `takeFirstTokens`.
    */
-  readPrompts(groups: readonly PromptRows[]): void {
+  readPrompts(groups: readonly PromptRows[], more = false): void {
+    const later = more && isRecorded(this.#model.decoder.device);
+    if (later) this.#firstTokens ??= new FirstTokens(this.#model.decoder.device);
+    const read = () => this.#readPrompts(groups, later ? this.#firstTokens : null);
+    if (this.#firstTokens === null) read();
+    else this.#firstTokens.takeAfter(read);
+  }
+
+  /** Gives the rows of the last prompts their first tokens. */
+  takeFirstTokens(): void {
+    this.#firstTokens?.takeAfter(() => {});
+  }
+
+  #readPrompts(groups: readonly PromptRows[], later: FirstTokens | null): void {
     const { decoder } = this.#model;
     const cache = this.#cache as KvCache;
     cache.upload();
@@ -184,10 +201,13 @@ export class Engine {
             decoder.device,
           );
           // The counter is the position of the new token, so that a seed gives the same random number in any batch.
-          return this.#draw(logits, rows, rule, this.#whole(rows.map((row) => row.position + 1)));
+          const counters = this.#whole(rows.map((row) => row.position + 1));
+          if (later === null || rows.some((row) => row.needsLogits)) return this.#draw(logits, rows, rule, counters);
+          later.add(rows, sampleNext(this.#wide(logits), rule, counters));
+          return null;
         }),
       );
-      push(rows, drawn);
+      if (drawn !== null) push(rows, drawn);
     };
     const all = groups.map(({ rows, from }) => {
       const lead = rows[0] as Row;
@@ -336,9 +356,13 @@ export class Engine {
     return this.#graph;
   }
 
+  #wide(logits: Tensor): Tensor {
+    return this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
+  }
+
   /** Draws the next token of each row; the logits may be overwritten. */
   #draw(logits: Tensor, rows: readonly Row[], rule: RuleTensors, counters: Tensor): Drawn {
-    const wide = this.#model.decoder.dtype === 'float32' ? logits : logits.to('float32');
+    const wide = this.#wide(logits);
     for (const [i, row] of rows.entries()) if (row.needsLogits) shape(wide.select(0, i), row);
     const drawn = onHost(sampleNext(wide, rule, counters));
     const top = rows.map(({ request: { topLogprobs = 0 }, rule: { temperature } }, i) =>
@@ -358,12 +382,14 @@ export class Engine {
     this.rest();
     this.#graph?.dispose();
     this.#prompts?.dispose();
+    this.#firstTokens?.dispose();
     this.#cache?.dispose();
     this.#merged?.copies?.dispose();
     this.#fast?.dispose();
     this.#merged = null;
     this.#graph = null;
     this.#prompts = null;
+    this.#firstTokens = null;
     this.#stepper = null;
     this.#rows = null;
     this.#cache = null;

@@ -339,7 +339,8 @@ export class Sampler {
     const admitted = this.#admission.admit(this.#inFlight, (name) => this.#noteWeights(name));
     for (const { adapter, groups, submissions } of admitted) {
       for (const submission of submissions) if (!this.#inFlight.includes(submission)) this.#inFlight.push(submission);
-      this.#guard(submissions, () => this.#engine.withAdapter(adapter, () => this.#engine.readPrompts(groups)));
+      const more = !this.#isWatched && !this.#admission.isEmpty;
+      this.#guard(submissions, () => this.#engine.withAdapter(adapter, () => this.#engine.readPrompts(groups, more)));
     }
     return admitted.length > 0;
   }
@@ -362,6 +363,8 @@ export class Sampler {
 
   /** One token for every row in a slot, each adapter's rows together; further ones in the time that is left, where one adapter has it to itself. */
   #step(left: number): void {
+    this.#guard(this.#inFlight, () => this.#engine.takeFirstTokens());
+    this.#settle();
     this.#reserve();
     const byAdapter = Map.groupBy(this.#inFlight, (submission) => submission.adapter);
     const current = this.#model.adapters?.active?.name ?? null;
