@@ -149,6 +149,20 @@ Tensor quantisedSwigluFast(const Tensor& codes, const Tensor& scales, const Opti
   return swiglu(quantisedLinearFast(codes, scales, nested, offsets, levels, parts, inputs, block, x, {}));
 }
 
+// sum += quantised_linear_fast.
+Tensor quantisedAddFast(const Tensor& sum, const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested,
+                        const Optional<Tensor>& offsets, const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs,
+                        int64_t block, const Tensor& x) {
+  const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
+  const bool plain = !(at::GradMode::is_enabled() && sum.requires_grad()) && sum.dim() == 2 && sum.size(1) == matrix.outputs &&
+                     sum.scalar_type() == x.scalar_type() && sum.device() == x.device() && sum.layout() == at::kStrided &&
+                     sum.is_contiguous() && reinterpret_cast<uintptr_t>(sum.data_ptr()) % 16 == 0;
+  if (!plain || x.dim() != 2 || sum.size(0) != x.size(0) || !roundsRows(matrix, x, false))
+    return sum.add_(quantisedLinearFast(codes, scales, nested, offsets, levels, parts, inputs, block, x, {}));
+  addRoundedProduct(sum, matrix, x);
+  return sum;
+}
+
 Tensor dequantise(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                   const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, c10::ScalarType dtype) {
   TORCH_CHECK(at::isFloatingType(dtype), "a floating-point dtype is wanted");
@@ -210,6 +224,8 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.impl("quantised_linear", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinear));
   library.def("quantised_linear_fast(" MATRIX ", Tensor x, Tensor? bias=None) -> Tensor");
   library.impl("quantised_linear_fast", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedLinearFast));
+  library.def("quantised_add_fast_(Tensor(a!) sum, " MATRIX ", Tensor x) -> Tensor(a!)");
+  library.impl("quantised_add_fast_", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedAddFast));
   library.def("quantised_swiglu_fast(" MATRIX ", Tensor x) -> Tensor");
   library.impl("quantised_swiglu_fast", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::quantisedSwigluFast));
 }

@@ -8,5 +8,7 @@ namespace attune {
 bool canRoundRows(const QuantisedMatrix& matrix, const at::Tensor& x, bool gated = false);
 /** x[M, K] → [M, N]; the bias, in bf16, may be undefined. Gated: → [M, N / 2], SwiGLU of the product; without bias. */
 at::Tensor roundedProduct(const QuantisedMatrix& matrix, const at::Tensor& x, const at::Tensor& bias, bool gated = false);
+/** sum[M, N] += x·Wᵀ, in bf16; dense and at a multiple of 16 bytes. */
+void addRoundedProduct(const at::Tensor& sum, const QuantisedMatrix& matrix, const at::Tensor& x);
 
 }  // namespace attune

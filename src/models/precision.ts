@@ -1,6 +1,6 @@
 /** How precisely a model computes numbers that nobody trains on: decoding (`Sampler`) and scoring (`headOutputs`). */
 import { UserError } from '../errors.ts';
-import { engineInfo, hasCudaKernels } from '../tensor/index.ts';
+import { type Device, engineInfo, hasCudaKernels } from '../tensor/index.ts';
 import type { Model } from './model.ts';
 
 /** The choices of `precision`. */
@@ -16,6 +16,16 @@ export function checkPrecision(given: Precision | undefined): void {
 /** Whether `fast` scores in 8 bits with this model on this machine; elsewhere it is `exact`. */
 export function scoresFast({ decoder }: Model): boolean {
   if (decoder.quantType !== 'int8' || decoder.dtype !== 'bfloat16' || decoder.device === 'cpu') return false;
-  const device = engineInfo().devices[1 + Number(decoder.device.split(':')[1] ?? 0)]; // after the CPU
-  return hasCudaKernels() && device !== undefined && 'capability' in device && device.capability === '9.0';
+  return hasCudaKernels() && capabilityOf(decoder.device) === '9.0';
+}
+
+const capabilities = new Map<Device, string>();
+
+function capabilityOf(device: Device): string {
+  const known = capabilities.get(device);
+  if (known !== undefined) return known;
+  const found = engineInfo().devices[1 + Number(device.split(':')[1] ?? 0)]; // after the CPU
+  const capability = found !== undefined && 'capability' in found ? found.capability : '';
+  capabilities.set(device, capability);
+  return capability;
 }

@@ -9,7 +9,7 @@ import { type PackedBatch, packShared } from './decoder/batch.ts';
 import { responseBatches } from './decoder/responses.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
-import { checkPrecision, type Precision } from './precision.ts';
+import { checkPrecision, type Precision, scoresFast } from './precision.ts';
 
 /** A sequence, and the places at which its head outputs are wanted. */
 export interface ScoredSequence {
@@ -36,6 +36,7 @@ export function headOutputs(
 ): Float32Array[] {
   const { head, decoder } = model;
   checkPrecision(precision);
+  const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   const results: Float32Array[] = [];
   const prompted = sequences.map(({ ids, places, promptLength = 0 }) => ({
@@ -50,7 +51,7 @@ export function headOutputs(
           const tokens = packShared(batch, decoder);
           const rows = integers(placesIn(batch, tokens), { device: model.device });
           const states = () => decoder.forwardAt(tokens, rows);
-          return head.forward(precision === 'fast' ? withFastProducts(decoder, states) : states()).numbers();
+          return head.forward(fast ? withFastProducts(decoder, states) : states()).numbers();
         }),
       );
       let at = 0;

@@ -129,6 +129,11 @@ export class QuantisedMatrix {
     return aten('attune::quantised_linear_fast', ...this.arguments(), x, bias);
   }
 
+  /** Adds `multiplyFast`'s result to `sum` in place. */
+  addFast_(sum: Tensor, x: Tensor): Tensor {
+    return aten('attune::quantised_add_fast_', sum, ...this.arguments(), x);
+  }
+
   /** silu(first half)·second half of `multiplyFast`'s result; on such a GPU by the product's own kernel. */
   swigluFast(x: Tensor): Tensor {
     return aten('attune::quantised_swiglu_fast', ...this.arguments(), x);

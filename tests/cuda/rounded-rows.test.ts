@@ -1,8 +1,19 @@
 /** Products of many rows of x in 8 bits with matrices in 8 bits (`precision: 'fast'` when a reward model scores). */
 import { describe, expect, it } from 'vitest';
-import { headOutputs, initModel } from '../../src/models/index.ts';
+import { headOutputs, initModel, type Model } from '../../src/models/index.ts';
 import { QuantisedMatrix } from '../../src/nn/index.ts';
-import { aten, cudaMemory, linear, noGrad, randn, scope, seed, type Tensor, tensor } from '../../src/tensor/index.ts';
+import {
+  aten,
+  cudaMemory,
+  linear,
+  noGrad,
+  ones,
+  randn,
+  scope,
+  seed,
+  type Tensor,
+  tensor,
+} from '../../src/tensor/index.ts';
 import { device, gap, hasCuda, onlyOnCuda } from './device.ts';
 
 const APART = 64;
@@ -73,6 +84,10 @@ onlyOnCuda('x in 8 bits', () => {
             found,
           ),
         ).toBe(0);
+        const sum = randn([rows, matrix.outputs]).to({ device, dtype: 'bfloat16' });
+        const added = sum.add(found);
+        noGrad(() => matrix.addFast_(sum, x));
+        expect(gap(sum, added)).toBe(0);
         if (matrix.outputs % 2 === 0) {
           const gated = noGrad(() => aten<Tensor>('attune::swiglu', found));
           expect(
@@ -120,6 +135,8 @@ describe(`where x is not rounded on ${device}`, () => {
       const x = randn([rows, inputs]).to({ device, dtype: hasCuda ? 'bfloat16' : 'float32' });
       noGrad(() => {
         expect(gap(matrix.multiplyFast(x), matrix.multiply(x))).toBe(0);
+        const sum = ones([rows, outputs], { device, dtype: x.dtype });
+        expect(gap(matrix.addFast_(sum.clone(), x), sum.add(matrix.multiply(x)))).toBe(0);
         expect(gap(matrix.swigluFast(x), aten<Tensor>('attune::swiglu', matrix.multiply(x)))).toBe(0);
       });
     }),
@@ -134,26 +151,44 @@ describe(`where x is not rounded on ${device}`, () => {
     }));
 });
 
-it(`scores of a model in int8 on ${device}: near the exact ones, and the same again`, () => {
-  const config = {
-    ...{ model_type: 'qwen3', vocab_size: 96, hidden_size: 256, intermediate_size: 768, num_hidden_layers: 3 },
-    ...{ num_attention_heads: 4, num_key_value_heads: 2, head_dim: 64, max_position_embeddings: 512 },
-    ...{ rms_norm_eps: 1e-5, tie_word_embeddings: false },
-  };
-  using model = initModel(config, { seed: 1, device, dtype: hasCuda ? 'bfloat16' : 'float32', quantType: 'int8' });
-  model.addHead('reward', 1);
-  const sequences = Array.from({ length: 12 }, (_, s) => {
-    const ids = Array.from({ length: 20 + 9 * s }, (_, i) => (i * 7 + s * 5) % 96);
-    return { ids, places: [ids.length - 1] };
+/** Multiplies some columns of the products' inputs by 30, as large models have them (Dettmers et al. 2022). */
+function enlargeColumns(model: Model, columns: number): void {
+  noGrad(() => {
+    for (const { weights } of model.decoder.layers)
+      for (const norm of [weights.attentionNorm, weights.mlpNorm])
+        for (let i = 0; i < columns; i++) norm?.weight.narrow(0, (37 * i + 5) % norm.weight.size(0), 1).mul_(30);
   });
-  const scores = (precision: 'exact' | 'fast') =>
-    headOutputs(model, sequences, { precision }).map(([score]) => score as number);
-  const [exact, fast] = [scores('exact'), scores('fast')];
-  expect(scores('fast')).toEqual(fast);
-  expect(scores('exact')).toEqual(exact);
-  const spread = Math.hypot(...exact);
-  const moved = Math.hypot(...exact.map((score, i) => score - (fast[i] as number))) / spread;
-  expect(moved).toBeLessThan(0.05);
-  if (hasCuda) expect(moved).toBeGreaterThan(0);
-  else expect(moved).toBe(0);
-});
+}
+
+it.each([0, 6])(
+  `scores of a model in int8 on ${device}, %s columns large: near the exact ones, and the same again`,
+  (columns) => {
+    const size = hasCuda ? 2048 : 256; // smaller matrices are multiplied exactly
+    const config = {
+      ...{ model_type: 'qwen3', vocab_size: 96, hidden_size: size, intermediate_size: 3 * size, num_hidden_layers: 3 },
+      ...{ num_attention_heads: size / 128, num_key_value_heads: 2, head_dim: 128, max_position_embeddings: 512 },
+      ...{ rms_norm_eps: 1e-5, tie_word_embeddings: false },
+    };
+    using model = initModel(config, { seed: 1, device, dtype: hasCuda ? 'bfloat16' : 'float32', quantType: 'int8' });
+    model.addHead('reward', 1);
+    enlargeColumns(model, columns);
+    const sequences = Array.from({ length: 32 }, (_, s) => {
+      const ids = Array.from({ length: 60 + 3 * s }, (_, i) => (i * 7 + s * 5) % 96);
+      return { ids, places: [ids.length - 1] };
+    });
+    const scores = (precision: 'exact' | 'fast') =>
+      headOutputs(model, sequences, { precision }).map(([score]) => score as number);
+    const [exact, fast] = [scores('exact'), scores('fast')];
+    expect(scores('fast')).toEqual(fast);
+    expect(scores('exact')).toEqual(exact);
+    const moved = spread(fast.map((score, i) => score - (exact[i] as number))) / spread(exact);
+    expect(moved).toBeLessThan(0.12); // 0.056 on an H200 with none large; emulated in float32 0.03 to 0.06, and int8 itself 0.02 to 0.06
+    if (hasCuda) expect(moved).toBeGreaterThan(0);
+    else expect(moved).toBe(0);
+  },
+);
+
+function spread(values: readonly number[]): number {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  return Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length);
+}

@@ -19,7 +19,10 @@ void launchDequantise(Kind kind, bool four, const DequantiseArgs& args, cudaStre
 constexpr int kColumnsApart = 64;  // columns of x that products with x in 8 bits leave in bf16
 constexpr int kMostRoundedInputs = 32768, kMostRoundedRows = 1 << 22;
 
-/** x[rows, inputs] in bf16 becomes codes of 8 bits with a scale for each row, but for `chosen` columns, which are copied to `apart`. */
+/**
+ * x[rows, inputs] in bf16 becomes codes of 8 bits with a scale for each row, but for `chosen` columns, which are copied to `apart`; the same
+ * columns of the matrix that x is multiplied with are copied to `weightsApart`.
+ */
 struct RoundedRows {
   const void* x;
   int64_t rows, inputs;  // inputs: a multiple of 16, more than kColumnsApart
@@ -29,12 +32,12 @@ struct RoundedRows {
   signed char* codes;  // [rows, inputs]
   float* scales;  // [rows]
   void* apart;  // [rows, kColumnsApart]
+  const signed char* weights;  // [outputs, inputs]
+  int64_t outputs;
+  void* weightsApart;  // bf16, [outputs, kColumnsApart]
 };
 
 void launchRoundRows(const RoundedRows& args, cudaStream_t stream);
-
-/** out[outputs, kColumnsApart] in bf16: the chosen columns of codes[outputs, inputs]. */
-void launchCodesApart(const void* codes, const int* chosen, int64_t outputs, int64_t inputs, void* out, cudaStream_t stream);
 
 constexpr int kMostParts = 4;
 constexpr int kSharedOfFourBits = 72;  // as kSharedOfStep (numbers.cuh), for 9 to 16 rows: 164 of 228 KB

@@ -39,6 +39,7 @@ struct Sizes {
   const float *rowScales, *scales;
   const Number* bias;  // or null
   int rows, inputs, outputs;
+  bool adds;
 };
 
 // silu(gate)·up of two columns of bf16
@@ -201,8 +202,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                         pairs[2 * j + 2], pairs[2 * j + 3]);
         showToCopies();
         __syncwarp();
-        if (lane == 0)
-          storeTile(written + warp * 2 * kPieceBytes + p % 2 * kPieceBytes, &yMap, firstColumn + p * kPiece, firstRow + rowOfWarp);
+        if (lane == 0) {
+          const auto* piece = written + warp * 2 * kPieceBytes + p % 2 * kPieceBytes;
+          const int column = firstColumn + p * kPiece, row = firstRow + rowOfWarp;
+          a.adds ? addTile(piece, &yMap, column, row) : storeTile(piece, &yMap, column, row);
+        }
       }
     });
     if (lane == 0) waitForStoredTiles<0>();
@@ -231,7 +235,8 @@ void launchRoundedProduct(const RoundedProduct& p, cudaStream_t stream) {
                     static_cast<const Number*>(p.bias),
                     static_cast<int>(p.rows),
                     static_cast<int>(p.inputs),
-                    static_cast<int>(p.outputs)};
+                    static_cast<int>(p.outputs),
+                    p.adds};
   const auto kernel = p.gated ? roundedProductKernel<true> : roundedProductKernel<false>;
   launchWithMemory(kernel, dim3(static_cast<unsigned>(clusters * kCluster)), kThreads, kCluster, kShared, stream,
                    mapOf(bytes, p.codes, 1, p.rows, p.inputs, p.inputs, kRows, kLine),

@@ -14,6 +14,7 @@ struct RoundedProduct {
   const void* bias;  // bf16, [outputs], or null
   void* y;  // bf16, [rows, outputs]; where gated, half as many columns
   int64_t rows, inputs, outputs, stride;  // stride: from a row of y to the next
+  bool adds;  // the product is added to y, each rounded to bf16
   bool gated;  // y is silu(first half)·second half of the product's outputs, which are rounded to bf16 before; without bias
 };
 

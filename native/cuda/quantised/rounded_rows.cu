@@ -14,6 +14,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32, kRowsOfMaxima = 128;
 constexpr int kChoosers = 1024;
 constexpr int kHeld = 4;  // vectors of 8 numbers that a thread holds of its row
+constexpr int kGathered = 8;  // rows of the matrix that a block gathers from
 constexpr unsigned kMagnitudes = 0x7FFF7FFF, kAll = 0xFFFFFFFF;
 static_assert(kHeld * 8 * 1024 >= kMostRoundedInputs && 32 * kChoosers >= kMostRoundedInputs);
 
@@ -96,10 +97,24 @@ __global__ void __launch_bounds__(kChoosers) chooseKernel(RoundedRows a) {
   }
 }
 
-// A block rounds a row: codes and scale of the columns that stay, and the others as they are.
+unsigned __host__ __device__ blocksOf(int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); }
+
+// The chosen columns of some rows of the matrix.
+__device__ void gatherWeights(const RoundedRows& a, int64_t first) {
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kGathered * kColumnsApart; i += blockDim.x) {
+    const int64_t output = first + i / kColumnsApart;
+    if (output < a.outputs)
+      static_cast<bf16*>(a.weightsApart)[first * kColumnsApart + i] =
+          __float2bfloat16(static_cast<float>(a.weights[output * a.inputs + a.chosen[i % kColumnsApart]]));
+  }
+}
+
+// A block rounds a row: codes and scale of the columns that stay, and the others as they are. The first blocks have rows of the matrix instead.
 __global__ void roundKernel(RoundedRows a) {
   __shared__ unsigned ofWarps[32];
-  const int64_t row = blockIdx.x;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) - blocksOf(a.outputs, kGathered);
+  if (row < 0) return gatherWeights(a, static_cast<int64_t>(blockIdx.x) * kGathered);
   const bf16* x = static_cast<const bf16*>(a.x) + row * a.inputs;
   uint4 held[kHeld];
   uint4 maxima{};
@@ -138,26 +153,14 @@ __global__ void roundKernel(RoundedRows a) {
   }
 }
 
-__global__ void gatherKernel(const signed char* codes, const int* chosen, int64_t outputs, int64_t inputs, bf16* out) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < outputs * kColumnsApart)
-    out[i] = __float2bfloat16(static_cast<float>(codes[i / kColumnsApart * inputs + chosen[i % kColumnsApart]]));
-}
-
-unsigned blocksOf(int64_t count, int64_t each) { return static_cast<unsigned>((count + each - 1) / each); }
-
 }  // namespace
 
 void launchRoundRows(const RoundedRows& args, cudaStream_t stream) {
   maximaKernel<<<dim3(blocksOf(args.inputs, kThreads), blocksOf(args.rows, kRowsOfMaxima)), kThreads, 0, stream>>>(args);
   const auto choose = args.inputs <= 4 * kChoosers ? chooseKernel<4> : args.inputs <= 16 * kChoosers ? chooseKernel<16> : chooseKernel<32>;
   choose<<<1, kChoosers, 0, stream>>>(args);
-  roundKernel<<<static_cast<unsigned>(args.rows), blocksOf(args.inputs, 8 * kHeld * 32) * 32, 0, stream>>>(args);
-}
-
-void launchCodesApart(const void* codes, const int* chosen, int64_t outputs, int64_t inputs, void* out, cudaStream_t stream) {
-  gatherKernel<<<blocksOf(outputs * kColumnsApart, kThreads), kThreads, 0, stream>>>(static_cast<const signed char*>(codes), chosen,
-                                                                                     outputs, inputs, static_cast<bf16*>(out));
+  const unsigned blocks = blocksOf(args.outputs, kGathered) + static_cast<unsigned>(args.rows);
+  roundKernel<<<blocks, blocksOf(args.inputs, 8 * kHeld * 32) * 32, 0, stream>>>(args);
 }
 
 }  // namespace attune

@@ -50,6 +50,13 @@ __device__ inline void storeTile(const void* from, const CUtensorMap* map, int c
                "r"(column), "r"(row), "r"(0), "r"(sharedAddress(from))
                : "memory");
 }
+/** The same, but the numbers are added to the matrix's. */
+__device__ inline void addTile(const void* from, const CUtensorMap* map, int column, int row) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];\ncp.async.bulk.commit_group;" ::"l"(map),
+      "r"(column), "r"(row), "r"(0), "r"(sharedAddress(from))
+      : "memory");
+}
 /** Waits until shared memory has been read for all but the last LEFT groups of this thread. */
 template <int LEFT>
 __device__ inline void waitForStoredTiles() {

@@ -102,7 +102,8 @@ export class Decoder {
   /** @internal The final hidden states of the tokens at `rows` alone: the last block computes no others. */
   forwardAt(batch: PackedBatch, rows: Tensor): Tensor {
     const pass = this.pass(batch);
-    const x = this.blocks(this.embed(batch.ids, batch.positions), pass, this.layers.slice(0, -1));
+    const inPlace = this.layers[0]?.weights.down.rounds(batch.ids.size(0)) ?? false; // products then add to the sum themselves
+    const x = this.blocks(this.embed(batch.ids, batch.positions), { ...pass, inPlace }, this.layers.slice(0, -1));
     return applyNorm(this.weights.finalNorm, this.blocks(x, { ...pass, only: rows }, this.layers.slice(-1)));
   }
 
