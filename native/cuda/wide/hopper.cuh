@@ -88,12 +88,14 @@ __device__ inline void waitForMultiplying() {
 
 // The numbers of d that an instruction names, and the same as its operands.
 #define ATTUNE_20 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19"
+#define ATTUNE_32 ATTUNE_20 ",%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define ATTUNE_36                                                        \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17," \
   "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35"
 #define ATTUNE_48 ATTUNE_36 ",%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define ATTUNE_56 ATTUNE_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define ATTUNE_72 ATTUNE_56 ",%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
+#define ATTUNE_96 ATTUNE_72 ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define ATTUNE_104 \
   ATTUNE_72 ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,"   \
             "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"
@@ -103,10 +105,12 @@ __device__ inline void waitForMultiplying() {
 #define ATTUNE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ATTUNE_D12(i) ATTUNE_D4(i), ATTUNE_D4(i + 4), ATTUNE_D4(i + 8)
 #define ATTUNE_D20 ATTUNE_D12(0), ATTUNE_D4(12), ATTUNE_D4(16)
+#define ATTUNE_D32 ATTUNE_D20, ATTUNE_D12(20)
 #define ATTUNE_D36 ATTUNE_D12(0), ATTUNE_D12(12), ATTUNE_D12(24)
 #define ATTUNE_D48 ATTUNE_D36, ATTUNE_D12(36)
 #define ATTUNE_D56 ATTUNE_D48, ATTUNE_D4(48), ATTUNE_D4(52)
 #define ATTUNE_D72 ATTUNE_D56, ATTUNE_D12(56), ATTUNE_D4(68)
+#define ATTUNE_D96 ATTUNE_D72, ATTUNE_D12(72), ATTUNE_D12(84)
 #define ATTUNE_D104 ATTUNE_D72, ATTUNE_D12(72), ATTUNE_D12(84), ATTUNE_D4(96), ATTUNE_D4(100)
 #define ATTUNE_D128 ATTUNE_D104, ATTUNE_D12(104), ATTUNE_D12(116)
 // Of COUNT numbers a thread, COLUMNS of d; A, B and ADDS are the operands after them.
@@ -119,10 +123,12 @@ __device__ inline void waitForMultiplying() {
                  : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                                               \
   }
 ATTUNE_MULTIPLY_GROUP(20, 40, 20, 21, 22)
+ATTUNE_MULTIPLY_GROUP(32, 64, 32, 33, 34)
 ATTUNE_MULTIPLY_GROUP(36, 72, 36, 37, 38)
 ATTUNE_MULTIPLY_GROUP(48, 96, 48, 49, 50)
 ATTUNE_MULTIPLY_GROUP(56, 112, 56, 57, 58)
 ATTUNE_MULTIPLY_GROUP(72, 144, 72, 73, 74)
+ATTUNE_MULTIPLY_GROUP(96, 192, 96, 97, 98)
 ATTUNE_MULTIPLY_GROUP(104, 208, 104, 105, 106)
 ATTUNE_MULTIPLY_GROUP(128, 256, 128, 129, 130)
 

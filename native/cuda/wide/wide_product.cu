@@ -95,29 +95,35 @@ bool by(Asked& asked) {
 }
 
 /**
- * From narrow to wide tiles. µs of a layer's four products of 0.6B in a chain on an H200, at 64, 128 and 256 rows: 17.5, 23.6 and 31.9; 8B at
- * 128 rows 124.1. Slower in that chain: out and down in 64 rows and 72 columns (up to 0.5), x shared by two or four blocks (0.3 to 0.7),
- * qkv in 80 columns (0.6) or 144 (1 to 2), gates and up in 48 columns without a split (0.6 at 64 rows), and rings so small that two
- * kernels' blocks have room on a multiprocessor (1.6 to 3).
+ * From narrow to wide tiles, as a layer with attention over a cache in 8 bits between them was fastest on an H200. µs at 64, 128 and 256 rows
+ * of 0.6B and 128 of 8B, 384 keys: 35.4, 56.8, 94.3 and 156.2; the four products alone 17.6, 23.5, 28.6 and 119.1. Slower in a layer: out in
+ * 40 columns (0.4 at 64 rows); out and down in 40 columns of 128 rows with rings as long as there is room (1.1 at 128 rows); qkv in 144
+ * columns (0.9 at 256 rows, 3 at 8B); gates and up that share x by four (0.4 at 256 rows, 1 at 8B). In a chain of products alone: x shared
+ * by two or four blocks (0.3 to 0.7), qkv in 80 columns (0.6), gates and up in 48 columns without a split (0.6 at 64 rows), and rings so
+ * small that two kernels' blocks have room on a multiprocessor (1.6 to 3).
  */
 bool launchIfFits(Asked asked, int64_t* tiles = nullptr) {
   constexpr Form kPlain = Form::Plain, kGated = Form::Gated, kAdd = Form::Add;
-  const bool isSmall = asked.a.rows <= 64;
+  // isShort: x is so short that every block may read all of it
+  const bool isSmall = asked.a.rows <= 64, isShort = asked.a.inputs <= 1024;
   bool fits = false;
   if (asked.a.add)
-    fits = isSmall
-               ? by<64, 40, 4, 1, 12, 12, kAdd, true>(asked) || by<64, 72, 4, 1, 8, 8, kAdd>(asked) || by<64, 144, 4, 1, 6, 8, kAdd>(asked)
-               : by<128, 40, 4, 1, 12, 6, kAdd>(asked) || by<128, 72, 4, 1, 6, 4, kAdd>(asked) || by<128, 144, 4, 1, 4, 4, kAdd>(asked);
+    fits = isSmall ? by<64, 72, 4, 1, 8, 8, kAdd, true>(asked) || by<64, 40, 4, 1, 12, 12, kAdd, true>(asked) ||
+                         by<64, 72, 4, 1, 8, 8, kAdd>(asked) || by<64, 144, 4, 1, 6, 8, kAdd>(asked)
+                   : by<64, 40, 4, 1, 8, 8, kAdd, true>(asked) || by<128, 40, 4, 1, 8, 3, kAdd>(asked) ||
+                         by<128, 72, 4, 1, 6, 4, kAdd>(asked) || by<128, 144, 4, 1, 4, 4, kAdd>(asked);
   else if (!asked.a.gated)
     fits = isSmall ? by<64, 72, 2, 1, 8, 8, kPlain, true>(asked) || by<64, 72, 2, 1, 8, 8, kPlain>(asked) ||
                          by<64, 144, 2, 2, 4, 8, kPlain>(asked)
                    : by<128, 72, 2, 1, 8, 8, kPlain, true>(asked) || by<128, 144, 4, 1, 4, 4, kPlain>(asked) ||
-                         by<128, 72, 2, 2, 8, 6, kPlain>(asked) || by<128, 144, 2, 2, 4, 4, kPlain>(asked);
+                         by<128, 72, 2, 2, 8, 6, kPlain>(asked) || by<128, 96, 2, 1, 6, 5, kPlain>(asked) ||
+                         (isShort && by<128, 64, 1, 1, 8, 6, kPlain>(asked)) || by<128, 144, 2, 2, 4, 4, kPlain>(asked);
   else
-    fits =
-        isSmall
-            ? by<64, 96, 2, 1, 8, 8, kGated, true>(asked) || by<64, 96, 2, 1, 8, 8, kGated>(asked) || by<64, 208, 1, 4, 4, 8, kGated>(asked)
-            : by<128, 96, 2, 1, 8, 5, kGated>(asked) || by<128, 112, 1, 4, 6, 5, kGated>(asked) || by<128, 208, 1, 4, 4, 5, kGated>(asked);
+    fits = isSmall ? by<64, 96, 2, 1, 8, 8, kGated, true>(asked) || by<64, 96, 2, 1, 8, 8, kGated>(asked) ||
+                         by<64, 208, 1, 4, 4, 8, kGated>(asked)
+                   : by<128, 96, 2, 1, 8, 5, kGated>(asked) || (isShort && by<128, 96, 1, 1, 8, 5, kGated>(asked)) ||
+                         by<128, 112, 1, 4, 6, 5, kGated>(asked) || by<128, 192, 1, 1, 4, 5, kGated>(asked) ||
+                         by<128, 208, 1, 4, 4, 5, kGated>(asked);
   if (tiles != nullptr) *tiles = asked.tiles;
   return fits;
 }
