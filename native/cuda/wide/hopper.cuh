@@ -34,7 +34,11 @@ __device__ inline void copyTile(void* to, const CUtensorMap* map, int column, in
                "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier))
                : "memory");
 }
-/** The same to several blocks of the cluster, one bit each: to the same place, and the same barrier of each is told. */
+/** Into the L2 cache alone. */
+__device__ inline void fetchTile(const CUtensorMap* map, int column, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(column), "r"(row), "r"(0) : "memory");
+}
+/** `copyTile` to several blocks of the cluster, one bit each: to the same place, and the same barrier of each is told. */
 __device__ inline void copyTileTo(unsigned blocks, void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], "

@@ -7,6 +7,7 @@ namespace attune {
 
 using Number = __nv_bfloat16;
 constexpr int kChunk = 64;
+constexpr int kFetched = 2;  // chunks that are brought into the L2 cache for each block of the next product
 
 enum class Form { Plain, Gated, Add };
 
@@ -17,6 +18,11 @@ struct WideArgs {
   float* squaresOfY;
   int rows, inputs, outputs, partsOfX;
   float eps;
+};
+
+/** How the product that follows deals W to its blocks; no blocks: none follows. */
+struct NextWeights {
+  int blocks, cluster, sharers, sets, tileRows, share;  // share: chunks of a split
 };
 
 /** W_SLOTS and X_SLOTS: chunks of W and x that are there or under way; WHOLE: all of a block's chunks have a slot of their own. */
@@ -37,7 +43,8 @@ struct Sizes {
 
 template <int ROWS, int COLUMNS, int SPLITS, int SHARERS, int W_SLOTS, int X_SLOTS, Form FORM, bool WHOLE>
 __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS, X_SLOTS, FORM, WHOLE>::kAll, 1)
-    wideKernel(const __grid_constant__ CUtensorMap xMap, const __grid_constant__ CUtensorMap wMap, const WideArgs a) {
+    wideKernel(const __grid_constant__ CUtensorMap xMap, const __grid_constant__ CUtensorMap wMap,
+               const __grid_constant__ CUtensorMap nextMap, const NextWeights next, const WideArgs a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Of = Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS, X_SLOTS, FORM, WHOLE>;
   constexpr int kOwn = Of::kOwn, kMine = Of::kMine, kPieces = COLUMNS / 8, kWarps = Of::kWarps, kThreads = Of::kThreads;
@@ -79,11 +86,19 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
     if (lane < min(count, W_SLOTS)) askForWeights(lane, lane);
     __syncwarp();
     if constexpr (Of::kCluster > 1) clusterWait();
-    if (lane > 0) return;
-    for (int i = W_SLOTS; i < count; i++) {
-      const int slot = i % W_SLOTS;
-      waitForPhase(&emptyW[slot], (i / W_SLOTS - 1) & 1);
-      askForWeights(i, slot);
+    if (lane == 0)
+      for (int i = W_SLOTS; i < count; i++) {
+        const int slot = i % W_SLOTS;
+        waitForPhase(&emptyW[slot], (i / W_SLOTS - 1) & 1);
+        askForWeights(i, slot);
+      }
+    __syncwarp();
+    // Memory has little to do until the next product's blocks ask for W: what they ask for first comes into the L2 cache.
+    for (int block = static_cast<int>(blockIdx.x); block < next.blocks; block += static_cast<int>(gridDim.x)) {
+      const int place = block % next.cluster, columns = block / next.cluster;
+      if (columns % next.sets > 0) continue;  // another block has the same columns, for other rows
+      const int row = (columns / next.sets * next.sharers + place % next.sharers) * next.tileRows;
+      if (lane < kFetched) fetchTile(&nextMap, (place / next.sharers * next.share + lane) * kChunk, row);
     }
     return;
   }

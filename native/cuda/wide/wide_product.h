@@ -19,6 +19,7 @@ struct WideProductArgs {
   const void* nextNorm;
   void* normed;
   float* squaresOfY;
+  const WideProductArgs* next;  // the product that follows, which fits; or null
 };
 
 bool wideProductFits(Kind kind, const WideProductArgs& args);

@@ -57,17 +57,21 @@ bool multiplyFewRows(const Linear& linear, const FewRowsProduct& given, Tensor& 
 }
 
 /** The product for more rows, without a norm. */
-WideProductArgs wideOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
+WideProductArgs wideOf(const Linear& linear, int64_t rows, bool gated, bool add) {
   WideProductArgs args{};
-  args.x = x.data_ptr();
   args.weight = linear.weight.data_ptr();
   args.bias = pointer(linear.bias);
-  args.y = y.data_ptr();
-  args.rows = x.size(0);
+  args.rows = rows;
   args.inputs = linear.inputs();
   args.outputs = linear.outputs() / (gated ? 2 : 1);
   args.gated = gated;
   args.add = add;
+  return args;
+}
+WideProductArgs wideOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
+  WideProductArgs args = wideOf(linear, x.size(0), gated, add);
+  args.x = x.data_ptr();
+  args.y = y.data_ptr();
   return args;
 }
 
@@ -75,9 +79,20 @@ bool fits(const Linear& linear, const Tensor& x, const WideProductArgs& args) {
   return isAligned(x) && isAligned(linear.weight) && (!linear.bias.defined() || isAligned(linear.bias)) && wideProductFits(kindOf(x), args);
 }
 
+/** `launchWideProduct` with the product that follows, where that is one of these. */
+void launchBefore(const Following& then, WideProductArgs& args, const Tensor& x, cudaStream_t stream) {
+  WideProductArgs next{};
+  if (then.linear != nullptr && !then.linear->quantised && then.linear->weight.scalar_type() == x.scalar_type()) {
+    next = wideOf(*then.linear, args.rows, then.gated, then.add);
+    if (isAligned(then.linear->weight) && wideProductFits(kindOf(x), next)) args.next = &next;
+  }
+  launchWideProduct(args, stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
 }  // namespace
 
-void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y) {
+void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};
   if (multiplyFewRows(linear, given, y)) return;
   const Launch launch(x_);
@@ -93,11 +108,10 @@ void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, 
     normed = normedCuda(x_, norm, plan_.eps);
     wide.x = normed.data_ptr();
   }
-  launchWideProduct(wide, launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launchBefore(then, wide, x_, launch.stream);
 }
 
-void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor& nextNorm) {
+void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor& nextNorm, const Following& then) {
   const Tensor none;
   const FewRowsProduct given{input, linear.weight, linear.bias, none, 0, false, true};
   parts_ = 0;
@@ -113,8 +127,7 @@ void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor
     wide.normed = normed_.data_ptr();
     wide.squaresOfY = squares_.data_ptr<float>();
   }
-  launchWideProduct(wide, launch.stream);
-  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  launchBefore(then, wide, x_, launch.stream);
 }
 
 }  // namespace attune

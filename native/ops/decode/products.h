@@ -10,6 +10,12 @@ namespace attune {
 /** RMS norm. */
 at::Tensor normedCuda(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+/** The product that comes right after another, whose matrix may be asked for early; or none. */
+struct Following {
+  const Linear* linear = nullptr;
+  bool gated = false, add = false;
+};
+
 /**
  * The products of all layers on x, the rows' state, by the kernels for few rows (product.cu), for more (wide_product.cu), or by libtorch.
  * A product that adds to x may prepare what the norm after it needs.
@@ -19,9 +25,9 @@ class StepProducts {
   StepProducts(const DecodePlan& plan, at::Tensor& x) : plan_(plan), x_(x) {}
 
   /** y = linear(norm(x)); gated: its SwiGLU. */
-  void ofNorm(const Linear& linear, const at::Tensor& norm, bool gated, at::Tensor& y);
+  void ofNorm(const Linear& linear, const at::Tensor& norm, bool gated, at::Tensor& y, const Following& then = {});
   /** x += linear(input). `nextNorm`: the weights of the norm that comes after it, or undefined. */
-  void addTo(const Linear& linear, const at::Tensor& input, const at::Tensor& nextNorm);
+  void addTo(const Linear& linear, const at::Tensor& input, const at::Tensor& nextNorm, const Following& then);
 
  private:
   const DecodePlan& plan_;

@@ -174,10 +174,12 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     attention.sines = plan.sines;
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
-    products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm);
+    products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm,
+                   {&layer.up, true, false});
     Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
-    products.ofNorm(layer.up, layer.mlpNorm, true, active);
-    products.addTo(layer.down, active, i + 1 < plan.layers.size() ? plan.layers[i + 1].attentionNorm : Tensor());
+    products.ofNorm(layer.up, layer.mlpNorm, true, active, {&layer.down, false, true});
+    const LayerPlan* const next = i + 1 < plan.layers.size() ? &plan.layers[i + 1] : nullptr;
+    products.addTo(layer.down, active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
   }
   const Tensor hidden = normedCuda(x, plan.finalNorm, plan.finalEps);
   if (!plan.head.bias.defined()) return at::linear(hidden, plan.head.weight);
