@@ -2,11 +2,11 @@
  * Training steps as the product takes them — objective, metrics, clipping, schedule, AdamW, the loop's own bookkeeping — beside
  * the same work elsewhere, tokens/s and CUDA's peak memory:
  *
- *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,dpo_prompts,grpo,grpo16,gap,long,long_ckpt] [--steps 4]
+ *     npm run bench -- train [--device cuda] [--cases rm,rm_ckpt,dpo,dpo_lora,dpo_prompts,grpo,grpo16,grpo_lora,gap,long,long_ckpt] [--steps 4]
  *                            [--no-peer] [--shape 15m|110m|0.6b] [--dtype bfloat16] [--cache-dtype int8]
  *
  * The peer is plain transformers (models_peer.py); for DPO on the CPU it is TRL's own trainer (trl_peer.py); dpo_prompts (pairs with prompts of 200 tokens more), grpo16 (16 prompts in
- * place of 2), gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
+ * place of 2), grpo_lora, gap (250 GRPO steps of short answers, for the sampler's log-probs against the trainer's) and long (one sequence of 32,768 tokens) have none. A GRPO step's tokens are those it writes. The bare model's step, without a trainer around it, is `npm run bench -- models --cases rm`.
  */
 import { UserError } from '../src/errors.ts';
 import type { CacheDtype } from '../src/models/index.ts';
@@ -30,6 +30,7 @@ const cases: Record<string, Case> = {
   dpo_prompts: (work) => dpoSteps(work, false, { prompt: work.cuda ? 200 : 64 }),
   grpo: (work) => grpoSteps(work, 2),
   grpo16: (work) => grpoSteps(work, 16),
+  grpo_lora: (work) => grpoSteps(work, 2, { lora: true }),
   gap: gapSteps,
   long: (work) => longSteps(work, false),
   long_ckpt: (work) => longSteps(work, true),
@@ -38,7 +39,7 @@ const cases: Record<string, Case> = {
 const shapes = { '15m': LLAMA_15M, '110m': LLAMA_110M, '0.6b': QWEN3_06B };
 
 /** Cases without a peer. */
-const alone = new Set(['dpo_prompts', 'grpo16', 'gap', 'long', 'long_ckpt']);
+const alone = new Set(['dpo_prompts', 'grpo16', 'grpo_lora', 'gap', 'long', 'long_ckpt']);
 
 export async function* run(args: string[]): AsyncGenerator<Reading> {
   const option = (name: string, fallback: string) => {

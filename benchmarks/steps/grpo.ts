@@ -1,5 +1,5 @@
 /** A GRPO step as `attune train policy` takes it: some prompts with 8 answers each, reference, advantages, loss, AdamW. */
-import { initModel, Sampler } from '../../src/models/index.ts';
+import { addLora, initModel, Sampler } from '../../src/models/index.ts';
 import { AdamW } from '../../src/nn/index.ts';
 import { rewardFunction } from '../../src/rewards/index.ts';
 import { ListPrompts } from '../../src/rollouts/dataset-prompts.ts';
@@ -8,8 +8,11 @@ import type { Tokenizer } from '../../src/text/index.ts';
 import { algorithmOf } from '../../src/trainers/policy/algorithm-options.ts';
 import { policySchema } from '../../src/trainers/policy/config.ts';
 import { PolicyTask } from '../../src/trainers/policy/task.ts';
+import { AdapterReference } from '../../src/trainers/reference/adapters.ts';
+import { ModelReference } from '../../src/trainers/reference/reference.ts';
 import { randomIds } from '../shapes.ts';
 import { type Measured, measuredStep, type StepWork } from './measured.ts';
+import { LORA } from './preference.ts';
 
 const GROUP = 8;
 
@@ -22,14 +25,17 @@ export type GrpoMeasured = Measured & {
 export async function grpoSteps(
   work: StepWork,
   asked: number,
-  { answer = work.cuda ? 512 : 64, lr = 1e-6 }: { answer?: number; lr?: number } = {},
+  { answer = work.cuda ? 512 : 64, lr = 1e-6, lora = false }: { answer?: number; lr?: number; lora?: boolean } = {},
 ): Promise<GrpoMeasured> {
   const promptLength = work.cuda ? 128 : 32;
   const { shape, cacheDtype = 'model' } = work;
   const device = work.cuda ? 'cuda:0' : 'cpu';
   using model = initModel(shape, { seed: 0, device });
-  using frozen = initModel(shape, { seed: 0, device });
-  model.decoder.requiresGrad_();
+  if (lora) addLora(model, LORA);
+  else model.decoder.requiresGrad_();
+  const reference = lora
+    ? new AdapterReference(model)
+    : new ModelReference(initModel(shape, { seed: 0, device }), model);
   using sampler = new Sampler(model, { cacheDtype });
   const { config } = resolveConfig(policySchema, {
     flags: {
@@ -54,7 +60,7 @@ export async function grpoSteps(
     tokenizer,
     sampler,
     optimizer,
-    reference: { use: (body) => body(frozen) },
+    reference,
     critic: null,
     prompts: new ListPrompts(prompts, 1),
     scorer: rewardFunction((items) => items.map(() => Math.sin(++drawn))),
@@ -65,6 +71,7 @@ export async function grpoSteps(
     samplerGap.mean = Math.max(samplerGap.mean, metrics['train/sampler_gap'] as number);
     samplerGap.max = Math.max(samplerGap.max, metrics['train/sampler_gap_max'] as number);
   });
+  reference.dispose();
   return { ...measured, tokens: asked * GROUP * answer, samplerGap };
 }
 

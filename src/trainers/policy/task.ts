@@ -189,26 +189,21 @@ export class PolicyTask implements TrainTask {
   #startMeasuring(parts: readonly (readonly Rollout[])[]): Started<Partial<Rollout>[]> {
     const { config, model, critic, reference } = this.#parts;
     const { own: isOwn, recompute } = this.#measures;
-    const started = parts.map((part) => ({
-      part,
-      frozen: reference?.use((other) => startScores(other, null, part, config)),
-      own: isOwn ? startScores(model, critic, part, config) : undefined,
-    }));
+    // All at once: an adapter may have to be swapped for the reference's.
+    const frozen = reference?.use((other) => parts.map((part) => startScores(other, null, part, config)));
+    const own = isOwn ? parts.map((part) => startScores(model, critic, part, config)) : undefined;
     return {
       read: () =>
-        started.flatMap(({ part, ...scores }) => {
-          const [frozen, own] = [scores.frozen?.read(), scores.own?.read()];
+        parts.flatMap((part, p) => {
+          const [theirs, ours] = [frozen?.[p]?.read(), own?.[p]?.read()];
           return part.map((_, i) => ({
-            ...(frozen === undefined ? {} : { lpRef: frozen.logprobs[i] }),
-            ...(own?.values === undefined ? {} : { values: own.values[i] }),
-            ...(own === undefined || !recompute ? {} : { lpTrainer: own.logprobs[i] }),
+            ...(theirs === undefined ? {} : { lpRef: theirs.logprobs[i] }),
+            ...(ours?.values === undefined ? {} : { values: ours.values[i] }),
+            ...(ours === undefined || !recompute ? {} : { lpTrainer: ours.logprobs[i] }),
           }));
         }),
       drop: () => {
-        for (const { frozen, own } of started) {
-          frozen?.drop();
-          own?.drop();
-        }
+        for (const scores of [...(frozen ?? []), ...(own ?? [])]) scores.drop();
       },
     };
   }
@@ -290,7 +285,7 @@ export class PolicyTask implements TrainTask {
     const { config, model, world = soloWorld } = this.#parts;
     const { microBatchTokens: most, exact } = config;
     const cut = (tokens: number) => byTokens(rollouts, tokens, model.decoder);
-    return exact ? cut(most) : cutEvenly(world, { whole: this.#packedTokens(rollouts), most }, cut);
+    return exact || world.size === 1 ? cut(most) : cutEvenly(world, { whole: this.#packedTokens(rollouts), most }, cut);
   }
 
   /** What goes through the model for these rollouts. */
