@@ -41,6 +41,7 @@ const manyRows = [
   ...[40, 104].map((rows) => ({ ...many, rows, plain: false })),
   { ...many, rows: 100, plain: true, width: 2048, inner: 6144 },
   { ...many, rows: 47, plain: true, heads: 32, width: 2560, inner: 9728 },
+  { ...many, rows: 70, plain: true, heads: 32, width: 2560, inner: 9728 },
   { ...many, rows: 70, plain: true, heads: 4, groups: 2, inner: 800, width: 320 },
   { ...many, rows: 36, plain: true, heads: 3, groups: 1, size: 64, half: 32, inner: 200, width: 136 },
 ];
