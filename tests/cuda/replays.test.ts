@@ -31,7 +31,7 @@ const device = 'cuda:0';
 const REPLAYS = 120;
 const cases = (['bfloat16', 'float16'] as const).flatMap((dtype) => [
   ...[1, 7, 8, 9, 16].map((count) => ({ dtype, count, width: 1024 })),
-  ...[1, 16].map((count) => ({ dtype, count, width: 2048 })),
+  ...[1, 16, 32].map((count) => ({ dtype, count, width: 2048 })),
   ...[33, 64, 100, 128].map((count) => ({ dtype, count, width: 1024 })),
   { dtype, count: 64, width: 2048 },
 ]);

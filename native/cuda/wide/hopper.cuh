@@ -34,6 +34,20 @@ __device__ inline void copyTile(void* to, const CUtensorMap* map, int column, in
                "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier))
                : "memory");
 }
+/** `copyTile` of a map of lines of 64 inputs, rows, and chunks of 64 inputs: tiles of several chunks. */
+__device__ inline void copyChunks(void* to, const CUtensorMap* map, int row, int chunk, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                   sharedAddress(to)),
+               "l"(map), "r"(0), "r"(row), "r"(chunk), "r"(sharedAddress(barrier))
+               : "memory");
+}
+/** The same of two matrices, eight rows of each in turn: a map of lines, eight rows, matrices, eights of rows, and chunks. */
+__device__ inline void copyChunksOfTwo(void* to, const CUtensorMap* map, int eight, int chunk, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, %3, %4}], [%5];" ::"r"(
+                   sharedAddress(to)),
+               "l"(map), "r"(0), "r"(eight), "r"(chunk), "r"(sharedAddress(barrier))
+               : "memory");
+}
 /** Into the L2 cache alone. */
 __device__ inline void fetchTile(const CUtensorMap* map, int column, int row) {
   asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(column), "r"(row), "r"(0) : "memory");
@@ -91,6 +105,9 @@ __device__ inline void waitForMultiplying() {
 }
 
 // The numbers of d that an instruction names, and the same as its operands.
+#define ATTUNE_4 "%0,%1,%2,%3"
+#define ATTUNE_8 ATTUNE_4 ",%4,%5,%6,%7"
+#define ATTUNE_16 ATTUNE_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define ATTUNE_20 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19"
 #define ATTUNE_32 ATTUNE_20 ",%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define ATTUNE_36                                                        \
@@ -106,17 +123,20 @@ __device__ inline void waitForMultiplying() {
 #define ATTUNE_128 \
   ATTUNE_104 ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115," \
              "%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define ATTUNE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ATTUNE_D12(i) ATTUNE_D4(i), ATTUNE_D4(i + 4), ATTUNE_D4(i + 8)
-#define ATTUNE_D20 ATTUNE_D12(0), ATTUNE_D4(12), ATTUNE_D4(16)
-#define ATTUNE_D32 ATTUNE_D20, ATTUNE_D12(20)
-#define ATTUNE_D36 ATTUNE_D12(0), ATTUNE_D12(12), ATTUNE_D12(24)
-#define ATTUNE_D48 ATTUNE_D36, ATTUNE_D12(36)
-#define ATTUNE_D56 ATTUNE_D48, ATTUNE_D4(48), ATTUNE_D4(52)
-#define ATTUNE_D72 ATTUNE_D56, ATTUNE_D12(56), ATTUNE_D4(68)
-#define ATTUNE_D96 ATTUNE_D72, ATTUNE_D12(72), ATTUNE_D12(84)
-#define ATTUNE_D104 ATTUNE_D72, ATTUNE_D12(72), ATTUNE_D12(84), ATTUNE_D4(96), ATTUNE_D4(100)
-#define ATTUNE_D128 ATTUNE_D104, ATTUNE_D12(104), ATTUNE_D12(116)
+#define ATTUNE_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ATTUNE_F12(i) ATTUNE_F4(i), ATTUNE_F4(i + 4), ATTUNE_F4(i + 8)
+#define ATTUNE_D4 ATTUNE_F4(0)
+#define ATTUNE_D8 ATTUNE_F4(0), ATTUNE_F4(4)
+#define ATTUNE_D16 ATTUNE_F12(0), ATTUNE_F4(12)
+#define ATTUNE_D20 ATTUNE_F12(0), ATTUNE_F4(12), ATTUNE_F4(16)
+#define ATTUNE_D32 ATTUNE_D20, ATTUNE_F12(20)
+#define ATTUNE_D36 ATTUNE_F12(0), ATTUNE_F12(12), ATTUNE_F12(24)
+#define ATTUNE_D48 ATTUNE_D36, ATTUNE_F12(36)
+#define ATTUNE_D56 ATTUNE_D48, ATTUNE_F4(48), ATTUNE_F4(52)
+#define ATTUNE_D72 ATTUNE_D56, ATTUNE_F12(56), ATTUNE_F4(68)
+#define ATTUNE_D96 ATTUNE_D72, ATTUNE_F12(72), ATTUNE_F12(84)
+#define ATTUNE_D104 ATTUNE_D72, ATTUNE_F12(72), ATTUNE_F12(84), ATTUNE_F4(96), ATTUNE_F4(100)
+#define ATTUNE_D128 ATTUNE_D104, ATTUNE_F12(104), ATTUNE_F12(116)
 // Of COUNT numbers a thread, COLUMNS of d; A, B and ADDS are the operands after them.
 #define ATTUNE_MULTIPLY_GROUP(COUNT, COLUMNS, A, B, ADDS)                                                           \
   __device__ inline void multiplyGroup(float (&d)[COUNT], uint64_t a, uint64_t b, bool adds) {                      \
@@ -126,6 +146,9 @@ __device__ inline void waitForMultiplying() {
                  : ATTUNE_D##COUNT                                                                                  \
                  : "l"(a), "l"(b), "r"(static_cast<unsigned>(adds)));                                               \
   }
+ATTUNE_MULTIPLY_GROUP(4, 8, 4, 5, 6)
+ATTUNE_MULTIPLY_GROUP(8, 16, 8, 9, 10)
+ATTUNE_MULTIPLY_GROUP(16, 32, 16, 17, 18)
 ATTUNE_MULTIPLY_GROUP(20, 40, 20, 21, 22)
 ATTUNE_MULTIPLY_GROUP(32, 64, 32, 33, 34)
 ATTUNE_MULTIPLY_GROUP(36, 72, 36, 37, 38)

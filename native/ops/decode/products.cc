@@ -6,6 +6,7 @@
 
 #include "cuda/kernels.h"
 #include "cuda/launching.h"
+#include "cuda/narrow/narrow_product.h"
 #include "cuda/wide/wide_product.h"
 
 namespace attune {
@@ -45,19 +46,39 @@ void multiplyByLibrary(const FewRowsProduct& given, Tensor& y) {
   }
 }
 
-/** By the kernels for few rows, quantised or not; false where they do not take it. */
-bool multiplyFewRows(const Linear& linear, const FewRowsProduct& given, Tensor& y) {
-  if (linear.quantised) {
-    cudaQuantisedProduct(*linear.quantised, given.x, given.bias, given.norm, given.eps, given.gated, given.add, y);
-    return true;
-  }
-  if (!cudaProductFits(given)) return false;
-  cudaProduct(given, y);
+bool multiplyQuantised(const Linear& linear, const FewRowsProduct& given, Tensor& y) {
+  if (!linear.quantised) return false;
+  cudaQuantisedProduct(*linear.quantised, given.x, given.bias, given.norm, given.eps, given.gated, given.add, y);
   return true;
 }
 
-/** The product for more rows, without a norm. */
-WideProductArgs wideOf(const Linear& linear, int64_t rows, bool gated, bool add) {
+/** By the kernels that compute the norm themselves, or by libtorch. */
+void multiply(const FewRowsProduct& given, Tensor& y) {
+  if (cudaProductFits(given))
+    cudaProduct(given, y);
+  else
+    multiplyByLibrary(given, y);
+}
+
+/** Kernels that take what the product before has prepared of a norm: for few rows, or for more. */
+struct PreparedKernels {
+  bool (*fit)(Kind, const WideProductArgs&);
+  int64_t (*parts)(const WideProductArgs&);
+  void (*launch)(const WideProductArgs&, cudaStream_t);
+};
+
+/** Null where there are none for this product. */
+const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const WideProductArgs& args) {
+  static constexpr PreparedKernels kAll[] = {{narrowProductFits, narrowProductParts, launchNarrowProduct},
+                                             {wideProductFits, wideProductParts, launchWideProduct}};
+  if (!isAligned(x) || !isAligned(linear.weight) || (linear.bias.defined() && !isAligned(linear.bias))) return nullptr;
+  for (const PreparedKernels& each : kAll)
+    if (each.fit(kindOf(x), args)) return &each;
+  return nullptr;
+}
+
+/** Their product, without a norm. */
+WideProductArgs argumentsOf(const Linear& linear, int64_t rows, bool gated, bool add) {
   WideProductArgs args{};
   args.weight = linear.weight.data_ptr();
   args.bias = pointer(linear.bias);
@@ -68,25 +89,21 @@ WideProductArgs wideOf(const Linear& linear, int64_t rows, bool gated, bool add)
   args.add = add;
   return args;
 }
-WideProductArgs wideOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
-  WideProductArgs args = wideOf(linear, x.size(0), gated, add);
+WideProductArgs argumentsOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
+  WideProductArgs args = argumentsOf(linear, x.size(0), gated, add);
   args.x = x.data_ptr();
   args.y = y.data_ptr();
   return args;
 }
 
-bool fits(const Linear& linear, const Tensor& x, const WideProductArgs& args) {
-  return isAligned(x) && isAligned(linear.weight) && (!linear.bias.defined() || isAligned(linear.bias)) && wideProductFits(kindOf(x), args);
-}
-
-/** `launchWideProduct` with the product that follows, where that is one of these. */
-void launchBefore(const Following& then, WideProductArgs& args, const Tensor& x, cudaStream_t stream) {
+/** Launches with the product that follows, where that is one for more rows. */
+void launchBefore(const Following& then, const PreparedKernels& kernels, WideProductArgs& args, const Tensor& x, cudaStream_t stream) {
   WideProductArgs next{};
   if (then.linear != nullptr && !then.linear->quantised && then.linear->weight.scalar_type() == x.scalar_type()) {
-    next = wideOf(*then.linear, args.rows, then.gated, then.add);
+    next = argumentsOf(*then.linear, args.rows, then.gated, then.add);
     if (isAligned(then.linear->weight) && wideProductFits(kindOf(x), next)) args.next = &next;
   }
-  launchWideProduct(args, stream);
+  kernels.launch(args, stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -94,40 +111,42 @@ void launchBefore(const Following& then, WideProductArgs& args, const Tensor& x,
 
 void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};
-  if (multiplyFewRows(linear, given, y)) return;
+  if (multiplyQuantised(linear, given, y)) return;
   const Launch launch(x_);
   const bool isPrepared = parts_ > 0;
-  WideProductArgs wide = wideOf(linear, isPrepared ? normed_ : x_, gated, false, y);
-  if (!fits(linear, x_, wide)) return multiplyByLibrary(given, y);
+  WideProductArgs args = argumentsOf(linear, isPrepared ? normed_ : x_, gated, false, y);
+  const PreparedKernels* kernels = kernelsFor(linear, x_, args);
+  if (kernels == nullptr) return multiply(given, y);
   Tensor normed;
   if (isPrepared) {
-    wide.squaresOfX = squares_.data_ptr<float>();
-    wide.partsOfX = parts_;
-    wide.eps = static_cast<float>(plan_.eps);
+    args.squaresOfX = squares_.data_ptr<float>();
+    args.partsOfX = parts_;
+    args.eps = static_cast<float>(plan_.eps);
   } else {
     normed = normedCuda(x_, norm, plan_.eps);
-    wide.x = normed.data_ptr();
+    args.x = normed.data_ptr();
   }
-  launchBefore(then, wide, x_, launch.stream);
+  launchBefore(then, *kernels, args, x_, launch.stream);
 }
 
 void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor& nextNorm, const Following& then) {
   const Tensor none;
   const FewRowsProduct given{input, linear.weight, linear.bias, none, 0, false, true};
   parts_ = 0;
-  if (multiplyFewRows(linear, given, x_)) return;
+  if (multiplyQuantised(linear, given, x_)) return;
   const Launch launch(x_);
-  WideProductArgs wide = wideOf(linear, input, false, true, x_);
-  if (!fits(linear, input, wide)) return multiplyByLibrary(given, x_);
+  WideProductArgs args = argumentsOf(linear, input, false, true, x_);
+  const PreparedKernels* kernels = kernelsFor(linear, input, args);
+  if (kernels == nullptr) return multiply(given, x_);
   if (nextNorm.defined() && isAligned(nextNorm)) {
-    parts_ = wideProductParts(wide);
+    parts_ = kernels->parts(args);
     if (!normed_.defined()) normed_ = at::empty_like(x_);
     if (!squares_.defined() || squares_.size(0) < parts_) squares_ = at::empty({parts_, x_.size(0)}, x_.options().dtype(at::kFloat));
-    wide.nextNorm = nextNorm.data_ptr();
-    wide.normed = normed_.data_ptr();
-    wide.squaresOfY = squares_.data_ptr<float>();
+    args.nextNorm = nextNorm.data_ptr();
+    args.normed = normed_.data_ptr();
+    args.squaresOfY = squares_.data_ptr<float>();
   }
-  launchBefore(then, wide, x_, launch.stream);
+  launchBefore(then, *kernels, args, x_, launch.stream);
 }
 
 }  // namespace attune

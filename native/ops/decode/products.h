@@ -17,8 +17,8 @@ struct Following {
 };
 
 /**
- * The products of all layers on x, the rows' state, by the kernels for few rows (product.cu), for more (wide_product.cu), or by libtorch.
- * A product that adds to x may prepare what the norm after it needs.
+ * The products of all layers on x, the rows' state, by the kernels for few rows (product.cu, narrow_product.cu), for more (wide_product.cu), or
+ * by libtorch. A product that adds to x may prepare what the norm after it needs.
  */
 class StepProducts {
  public:

@@ -1,0 +1,284 @@
+// The kernel of narrow_product.cu, which says what it is for.
+#pragma once
+#include "cuda/mma.cuh"
+#include "cuda/wide/hopper.cuh"
+
+namespace attune {
+namespace narrowed {
+
+using Number = __nv_bfloat16;
+enum class Form { Plain, Gated, Add };
+
+constexpr int kChunk = 64;  // inputs: a line of W
+constexpr int kUnit = 8;  // outputs
+constexpr int kSplits = 2;  // blocks of a cluster, which split the inputs
+constexpr int kGroup = 128;  // threads of a warpgroup
+constexpr int kMostSlots = 32, kMostParts = 80;
+
+struct NarrowArgs {
+  const Number *bias, *nextNorm;
+  Number *y, *normed;
+  const float* squaresOfX;
+  float* squaresOfY;
+  int rows, inputs, outputs;
+  int partsOfX, partsOfY;  // multiples of 4
+  float eps;
+  int units, chunks;  // of a slot of W
+  int wSlots, xSlots;
+};
+
+/** Warpgroups that multiply. */
+constexpr int groupsOf(int parts) { return parts > 1 ? 1 : 2; }
+/** They, a warp that asks for W, and one that asks for x. */
+constexpr int threadsOf(int parts) { return kGroup * groupsOf(parts) + 64; }
+/** Bytes that a block's first warpgroup gets from the other ones of both blocks: half of the sums of each. */
+constexpr int bytesOfJoined(int parts, int tiles, int rows) { return parts * tiles * rows * kGroup * (2 * groupsOf(parts) - 1); }
+
+/**
+ * A block has PARTS times a.units · 8 outputs (with a gate, twice as many rows of W), and a slot those of one part: TILES tiles of up to 64
+ * rows of W. N: rows of x, a multiple of 8.
+ */
+template <int PARTS, int TILES, int N, Form FORM>
+__global__ void __launch_bounds__(threadsOf(PARTS), 1)
+    narrowKernel(const __grid_constant__ CUtensorMap xMap, const __grid_constant__ CUtensorMap wMap, const NarrowArgs a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr int kGroups = groupsOf(PARTS), kPieces = N / 8, kTiles = PARTS * TILES, kLine = kChunk * 2, kXChunk = N * kLine;
+  extern __shared__ __align__(1024) char memory[];
+  __shared__ uint64_t fullW[kMostSlots], emptyW[kMostSlots], fullX[kMostSlots], emptyX[kMostSlots], arrived;
+  __shared__ float ofRows[4][N];
+  const int wRows = a.units * kUnit * (FORM == Form::Gated ? 2 : 1), wChunk = wRows * kLine, wBytes = a.chunks * wChunk;
+  const int xBytes = a.chunks * kXChunk;
+  char *const ws = memory, *const xs = ws + a.wSlots * wBytes;
+  float2* const joined = reinterpret_cast<float2*>(xs + a.xSlots * xBytes);  // sums from other warpgroups
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / 4, part = lane % 4;
+  const int inGroup = static_cast<int>(threadIdx.x) % kGroup;
+  const int group = __shfl_sync(0xFFFFFFFF, warp / 4, 0);  // the same in all lanes, as the compiler has to know
+  const int rank = static_cast<int>(blockIdx.x) % kSplits, cluster = static_cast<int>(blockIdx.x) / kSplits;
+  const int firstUnit = cluster * a.units * PARTS, ofSplit = a.inputs / kChunk / kSplits, begin = rank * ofSplit;
+  const int stages = ofSplit / a.chunks;
+
+  if (threadIdx.x == kGroup * kGroups) {
+    fetchMap(&wMap), fetchMap(&xMap);
+    for (int i = 0; i < a.wSlots; i++) initBarrier(&fullW[i], 1), initBarrier(&emptyW[i], 4);
+    for (int i = 0; i < a.xSlots; i++) initBarrier(&fullX[i], 1), initBarrier(&emptyX[i], 4);
+    initBarrier(&arrived, 1);
+    publishBarriers();
+    expectBytes(&arrived, bytesOfJoined(PARTS, TILES, N));
+  }
+  letNextBegin();
+  clusterArrive();
+  __syncthreads();
+
+  // —— two warps copy: all slots at once by as many lanes, then each as soon as it has been multiplied ——
+  const auto copyAll = [&](int count, int slots, uint64_t* empty, const auto& ask) {
+    if (lane < min(count, slots)) ask(lane, lane);
+    __syncwarp();
+    clusterWait();
+    int slot = 0;
+    unsigned phase = 0;
+#pragma unroll 1
+    for (int i = slots; i < count && lane == 0; i++) {
+      waitForPhase(&empty[slot], phase);
+      ask(i, slot);
+      if (++slot == slots) slot = 0, phase ^= 1;
+    }
+  };
+  if (warp == 4 * kGroups) {
+    copyAll(stages * PARTS, a.wSlots, emptyW, [&](int i, int slot) {
+      expectBytes(&fullW[slot], wBytes);
+      const int chunk = begin + i / PARTS * a.chunks, unit = firstUnit + i % PARTS * a.units;
+      if constexpr (FORM == Form::Gated)
+        copyChunksOfTwo(ws + slot * wBytes, &wMap, unit, chunk, &fullW[slot]);
+      else
+        copyChunks(ws + slot * wBytes, &wMap, unit * kUnit, chunk, &fullW[slot]);
+    });
+    return;
+  }
+  if (warp > 4 * kGroups) {
+    waitForPrevious();
+    copyAll(stages, a.xSlots, emptyX, [&](int stage, int slot) {
+      expectBytes(&fullX[slot], xBytes);
+      copyChunks(xs + slot * xBytes, &xMap, 0, begin + stage * a.chunks, &fullX[slot]);
+    });
+    return;
+  }
+
+  // Of tile t a thread of the first warpgroup finishes outputs `outputOf(t, 0)` and, without a gate, `outputOf(t, 1)`, and of each
+  // piece j of the rows `rowOf(j)`.
+  constexpr int kHalves = FORM == Form::Gated ? 1 : 2;
+  const auto outputOf = [&](int t, int half) {
+    const int wRow = t % TILES * 64 + warp % 4 * 16 + half * 8;
+    const int output = (firstUnit + t / TILES * a.units) * kUnit + (FORM == Form::Gated ? wRow / 2 : wRow) + line;
+    return wRow < wRows && output < a.outputs ? output : -1;
+  };
+  const auto rowOf = [&](int j) { return j * 8 + part * 2 + rank; };
+  constexpr int kKept = FORM == Form::Add ? kTiles : 1, kKeptPieces = FORM == Form::Add ? kPieces : 1;
+  Number norms[kKept][2], before[kKept][2][kKeptPieces];
+  float bias[kTiles][2];
+#pragma unroll
+  for (int t = 0; t < kTiles; t++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int at = outputOf(t, FORM == Form::Gated ? 0 : h);
+      bias[t][h] = a.bias != nullptr && at >= 0 ? wide(a.bias[FORM == Form::Gated && h == 1 ? a.outputs + at : at]) : 0;
+      if constexpr (FORM == Form::Add) norms[t][h] = a.normed != nullptr && at >= 0 ? a.nextNorm[at] : Number(0.0f);
+    }
+  clusterWait();
+  waitForPrevious();
+  if constexpr (FORM == Form::Add)
+#pragma unroll
+    for (int t = 0; t < kTiles; t++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < kPieces; j++) {
+          const bool isMine = group == 0 && outputOf(t, h) >= 0 && rowOf(j) < a.rows;
+          before[t][h][j] = isMine ? a.y[rowOf(j) * a.outputs + outputOf(t, h)] : Number(0.0f);
+        }
+  // A row's Σ x² by four threads: asked for here and added after the products.
+  constexpr int kLoads = FORM == Form::Add ? 1 : kMostParts / 16;
+  float4 loaded[kLoads];
+  if constexpr (FORM != Form::Add)
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) {
+      const int row = inGroup / 4, at = (i * 4 + inGroup % 4) * 4;
+      const bool isThere = group == 0 && row < a.rows && at < a.partsOfX;
+      loaded[i] = isThere ? __ldcg(reinterpret_cast<const float4*>(a.squaresOfX + row * a.partsOfX + at)) : float4{};
+    }
+
+  // —— warpgroups take stages in turn ——
+  float sums[kTiles][N / 2];  // the first product sets them
+  struct Place {
+    int slot, slots;
+    unsigned phase = 0;
+    __device__ void advance(int by) {
+      slot += by;
+      if (slot >= slots) slot -= slots, phase ^= 1;
+    }
+  } inW{0, a.wSlots}, inX{0, a.xSlots};
+  inW.advance(group * PARTS), inX.advance(group);
+  int wBefore = 0, xBefore = 0;
+#pragma unroll 1
+  for (int stage = group; stage < stages; stage += kGroups) {
+    waitForPhase(&fullX[inX.slot], inX.phase);
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) {
+      waitForPhase(&fullW[inW.slot], inW.phase);
+      uint64_t w = describeRows(ws + inW.slot * wBytes), x = describeRows(xs + inX.slot * xBytes);
+#pragma unroll 1
+      for (int c = 0; c < a.chunks; c++, w += wChunk / 16, x += kXChunk / 16) {
+        const bool isFirst = stage == group && c == 0;
+        beginMultiplying();
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+#pragma unroll
+          for (int t = 0; t < TILES; t++)
+            multiplyGroup(sums[p * TILES + t], w + t * (64 * kLine / 16) + 2 * s, x + 2 * s, !isFirst || s > 0);
+        commitMultiplying();
+        waitForMultiplying<1>();
+        if (c == 0 && stage + p > group && lane == 0) {  // the slot before is multiplied
+          arriveAt(&emptyW[wBefore], rank);
+          if (p == 0) arriveAt(&emptyX[xBefore], rank);
+        }
+        __syncwarp();
+      }
+      wBefore = inW.slot;
+      inW.advance(p < PARTS - 1 ? 1 : 1 + (kGroups - 1) * PARTS);
+    }
+    xBefore = inX.slot;
+    inX.advance(kGroups);
+  }
+  waitForMultiplying<0>();
+
+  // —— the blocks of a cluster finish every second row each: their first warpgroups, to which the others send their sums. A block may end
+  // while what it has sent is under way: who gets it waits for it. ——
+  constexpr int kSent = kTiles * kPieces * kGroup;  // pairs, of a warpgroup
+  const auto pairOf = [&](int t, int j, int owner) {
+    const float* d = sums[t] + 4 * j;
+    return owner == 0 ? float2{d[0], d[2]} : float2{d[1], d[3]};
+  };
+  const auto send = [&](int owner, int place) {
+    const unsigned to = addressOf(joined + place * kSent + inGroup, owner), told = addressOf(&arrived, owner);
+#pragma unroll
+    for (int t = 0; t < kTiles; t++)
+#pragma unroll
+      for (int j = 0; j < kPieces; j++) storeAsync(to + (t * kPieces + j) * kGroup * 8, pairOf(t, j, owner), told);
+  };
+  send(rank ^ 1, kGroups - 1 + group);
+  if (group > 0) {
+    send(rank, group - 1);
+    return;
+  }
+  float scales[kPieces];
+  if constexpr (FORM != Form::Add) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kLoads; i++) sum += (loaded[i].x + loaded[i].y) + (loaded[i].z + loaded[i].w);
+    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
+    if (inGroup % 4 == 0 && inGroup / 4 < N)
+      ofRows[0][inGroup / 4] = a.partsOfX > 0 ? rsqrtf(sum / static_cast<float>(a.inputs) + a.eps) : 1.0f;
+    syncThreads<1, kGroup>();
+#pragma unroll
+    for (int j = 0; j < kPieces; j++) scales[j] = ofRows[0][rowOf(j)];
+  }
+  waitForStores(&arrived);
+  float square[kPieces] = {};
+#pragma unroll
+  for (int t = 0; t < kTiles; t++)
+#pragma unroll
+    for (int j = 0; j < kPieces; j++) {
+      // each block's warpgroups first: then it does not matter which block finishes the row
+      const float2* const from = joined + (t * kPieces + j) * kGroup + inGroup;
+      float2 here = pairOf(t, j, rank), there = from[(kGroups - 1) * kSent];
+#pragma unroll
+      for (int g = 1; g < kGroups; g++) {
+        const float2 one = from[(g - 1) * kSent], two = from[(kGroups - 1 + g) * kSent];
+        here.x += one.x, here.y += one.y, there.x += two.x, there.y += two.y;
+      }
+      const float own[2] = {here.x + there.x, here.y + there.y};
+      // rounded after each: otherwise the compiler rounds once in some kernels and twice in others
+      const auto scaled = [&](int h) { return __fadd_rn(FORM == Form::Add ? own[h] : __fmul_rn(own[h], scales[j]), bias[t][h]); };
+      const int row = rowOf(j);
+#pragma unroll
+      for (int h = 0; h < kHalves; h++) {
+        const int output = outputOf(t, h);
+        Number value;
+        if constexpr (FORM == Form::Add) {
+          value = narrow<Number>(wide(before[t][h][j]) + scaled(h));
+        } else if constexpr (FORM == Form::Plain) {
+          value = narrow<Number>(scaled(h));
+        } else {
+          const float gate = wide(narrow<Number>(scaled(0)));
+          value = narrow<Number>(__fdividef(gate, 1.0f + __expf(-gate)) * wide(narrow<Number>(scaled(1))));
+        }
+        if (row >= a.rows || output < 0) continue;
+        a.y[row * a.outputs + output] = value;
+        if constexpr (FORM == Form::Add) {
+          if (a.normed != nullptr) a.normed[row * a.outputs + output] = __hmul(value, norms[t][h]);
+          square[j] += wide(value) * wide(value);
+        }
+      }
+    }
+  if constexpr (FORM == Form::Add) {
+    if (a.normed == nullptr) return;
+#pragma unroll
+    for (int j = 0; j < kPieces; j++) {
+#pragma unroll
+      for (int by = 4; by < 32; by *= 2) square[j] += __shfl_xor_sync(0xFFFFFFFF, square[j], by);
+      if (line == 0) ofRows[warp][rowOf(j)] = square[j];
+    }
+    syncThreads<1, kGroup>();
+    const int row = inGroup * 2 + rank, clusters = static_cast<int>(gridDim.x) / kSplits;
+    if (row >= a.rows) return;
+    float* const to = a.squaresOfY + row * a.partsOfY;
+    to[cluster] = (ofRows[0][row] + ofRows[1][row]) + (ofRows[2][row] + ofRows[3][row]);
+    if (cluster == 0)
+      for (int i = clusters; i < a.partsOfY; i++) to[i] = 0;
+  }
+#endif
+}
+
+}  // namespace narrowed
+}  // namespace attune

@@ -1,0 +1,170 @@
+// Products of up to 32 rows, in bf16 on compute capability 9.0, of matrices that are too large for staged_product.cu.
+//
+// W's rows are those of the product's tiles and x's are its columns: 64 rows of W by 8, 16 or 32 of x. Chunks of 64 inputs of both go round
+// in shared memory. A warp asks for those of W before the kernel that computes x has ended, so that most of the memory of a multiprocessor
+// is full of them by then, another one for those of x as soon as it has, and one or two warpgroups multiply. A cluster of two blocks splits
+// the inputs: then x is read half as often. All sums are added in an order that the number of rows does not change, so a row's bits are the
+// same in every batch.
+//
+// Norms are prepared by the product before, as in wide_product.cu. A gate's eight rows of W are followed by the eight that they gate, so
+// that a thread has both.
+//
+// A layer on an H200, 384 keys, µs at 1, 8, 16 and 32 rows; in parentheses product.cu, which takes up to 16. One warpgroup: 1.7B 34.9, 38.2,
+// 41.6, 49.4 (35.2, 40.7, 44.4); 4B 62.6, 65.2, 68.2, 75.0 (59.2, 64.7, 67.7); 8B 102.4, 103.2, 105.8, 112.5 (97.2, 102.8, 106.0). Two: 4B
+// 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with what a chunk costs beside it.
+// Slower: rings of half the memory, so that the next kernel's block is there too (8B × 16 111); the next product's first weights asked for
+// into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
+// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3), and
+// more rows have to have its bits, though 32 take 30.9 here and 34.6 there.
+#include "cuda/narrow/narrow_product.h"
+
+#include <algorithm>
+
+#include "cuda/mma.cuh"
+
+#if CUDART_VERSION >= 12050
+#include "cuda/narrow/narrow_kernel.cuh"
+#include "cuda/wide/tensor_map.h"
+
+namespace attune {
+namespace {
+
+using namespace narrowed;
+
+constexpr int kMostRows = 32, kMostRowsOfOthers = 16;
+constexpr int kSlot = 16 << 10, kXRing = 32 << 10, kRings = 198 << 10;  // bytes
+constexpr int kMostChunks = 8;  // of a slot
+
+constexpr int upTo(int n, int of) { return (n + of - 1) / of; }
+
+CUtensorMap mapOfRows(const void* first, int64_t rows, int64_t inputs, int tileRows, int chunks) {
+  const cuuint64_t sizes[] = {kChunk, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(inputs / kChunk)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(inputs) * 2, kChunk * 2};
+  const cuuint32_t tile[] = {kChunk, static_cast<cuuint32_t>(tileRows), static_cast<cuuint32_t>(chunks)};
+  return mapOf(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, first, 3, sizes, strides, tile);
+}
+CUtensorMap mapOfGates(const void* first, int64_t outputs, int64_t inputs, int units, int chunks) {
+  const cuuint64_t row = static_cast<cuuint64_t>(inputs) * 2, count = static_cast<cuuint64_t>(outputs);
+  const cuuint64_t sizes[] = {kChunk, kUnit, 2, count / kUnit, static_cast<cuuint64_t>(inputs / kChunk)};
+  const cuuint64_t strides[] = {row, count * row, kUnit * row, kChunk * 2};
+  const cuuint32_t tile[] = {kChunk, kUnit, 2, static_cast<cuuint32_t>(units), static_cast<cuuint32_t>(chunks)};
+  return mapOf(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, first, 5, sizes, strides, tile);
+}
+
+/** One wave of equal clusters, whose outputs are cut into parts of at most 128 rows of W. */
+struct Division {
+  int parts, units, clusters, wRows, tiles;  // units, wRows and tiles: of a part
+};
+Division divisionOf(const WideProductArgs& a) {
+  const int all = static_cast<int>(a.outputs) / kUnit, ofUnit = a.gated ? 2 * kUnit : kUnit;
+  const int each = upTo(all, std::min(all, multiprocessorsOfDevice() / kSplits)), parts = upTo(each * ofUnit, 128);
+  const int units = upTo(each, parts), wRows = units * ofUnit;
+  return {parts, units, upTo(all, units * parts), wRows, upTo(wRows, 64)};
+}
+
+/** Chunks of a slot: they divide those of a block, of which each warpgroup has at least one. */
+int chunksOf(const WideProductArgs& a, const Division& division) {
+  const int all = static_cast<int>(a.inputs) / kChunk / kSplits;
+  int chunks = std::max(1, std::min({kSlot / (division.wRows * kChunk * 2), kMostChunks, all / groupsOf(division.parts)}));
+  while (all % chunks != 0) chunks--;
+  return chunks;
+}
+
+template <int PARTS, int TILES, int N, Form FORM>
+void launch(const WideProductArgs& a, const Division& division, cudaStream_t stream) {
+  const int chunks = chunksOf(a, division), stages = static_cast<int>(a.inputs) / kChunk / kSplits / chunks;
+  const int wBytes = chunks * division.wRows * kChunk * 2, xBytes = chunks * N * kChunk * 2;
+  // A warpgroup gives a slot back when it has begun with its next one, so there is one more than there are warpgroups.
+  constexpr int kFewest = groupsOf(PARTS) + 1;
+  const auto slotsIn = [&](int room, int bytes, int most) { return std::min({std::max(kFewest, room / bytes), most, kMostSlots}); };
+  const int xSlots = slotsIn(kXRing * std::max(N, 16) / 16, xBytes, stages);
+  // The last tile's products read on after the ring, where a tile has less than 64 rows.
+  const int beyond = TILES * 64 * kChunk * 2 - wBytes / chunks;
+  const int others = std::max(beyond, xSlots * xBytes + bytesOfJoined(PARTS, TILES, N));
+  const int wSlots = slotsIn(kRings - others, wBytes, stages * PARTS);
+  const auto numbers = [](const void* of) { return static_cast<const Number*>(of); };
+  const NarrowArgs args{numbers(a.bias),
+                        numbers(a.nextNorm),
+                        static_cast<Number*>(a.y),
+                        static_cast<Number*>(a.normed),
+                        a.squaresOfX,
+                        a.squaresOfY,
+                        static_cast<int>(a.rows),
+                        static_cast<int>(a.inputs),
+                        static_cast<int>(a.outputs),
+                        a.squaresOfX == nullptr ? 0 : static_cast<int>(a.partsOfX),
+                        static_cast<int>(narrowProductParts(a)),
+                        a.eps,
+                        division.units,
+                        chunks,
+                        wSlots,
+                        xSlots};
+  const CUtensorMap weights = FORM == Form::Gated ? mapOfGates(a.weight, a.outputs, a.inputs, division.units, chunks)
+                                                  : mapOfRows(a.weight, a.outputs, a.inputs, division.wRows, chunks);
+  launchWithMemory(narrowKernel<PARTS, TILES, N, FORM>, dim3(static_cast<unsigned>(division.clusters * kSplits)), threadsOf(PARTS), kSplits,
+                   static_cast<size_t>(wSlots * wBytes + others), stream, mapOfRows(a.x, a.rows, a.inputs, N, chunks), weights, args);
+}
+
+template <int PARTS, int TILES, Form FORM>
+void launchRows(const WideProductArgs& a, const Division& division, cudaStream_t stream) {
+  if (a.rows <= 8)
+    launch<PARTS, TILES, 8, FORM>(a, division, stream);
+  else if (a.rows <= 16)
+    launch<PARTS, TILES, 16, FORM>(a, division, stream);
+  else
+    launch<PARTS, TILES, kMostRows, FORM>(a, division, stream);
+}
+
+template <Form FORM>
+void launchTiles(const WideProductArgs& a, const Division& division, cudaStream_t stream) {
+  if (division.tiles == 1)
+    launchRows<1, 1, FORM>(a, division, stream);
+  else
+    launchRows<1, 2, FORM>(a, division, stream);
+}
+
+/**
+ * Up to 16 rows there are others: staged_product.cu for narrow models. For wide ones product.cu, which is level at 16 rows and up to 5 %
+ * faster at one: they read W so long that what comes before it and after it counts little. The products of a layer have to be of one kind,
+ * because these want all of the L1 cache as shared memory and product.cu's do not, so it is the model's width that decides. More rows have
+ * staged_rows.cu, whose bits are those of staged_product.cu.
+ */
+bool isBest(Kind kind, const WideProductArgs& a) {
+  constexpr int64_t kNarrowest = 1536, kWidest = 3072;
+  const int64_t width = a.add ? a.outputs : a.inputs;
+  if (a.rows <= kMostRowsOfOthers) return width >= kNarrowest && width <= kWidest;
+  return !stagedRowsFit(kind, a.rows, a.inputs, a.outputs, !a.add, a.gated);
+}
+
+}  // namespace
+
+bool narrowProductFits(Kind kind, const WideProductArgs& a) {
+  const bool isHopper = majorOfDevice() == 9 && attributeOfDevice(cudaDevAttrComputeCapabilityMinor) == 0;
+  if (kind != Kind::BFloat16 || a.rows == 0 || a.rows > kMostRows || !isHopper || encoder() == nullptr) return false;
+  const int64_t all = a.inputs / kChunk / kSplits;
+  if (a.inputs % (kChunk * kSplits) != 0 || all < groupsOf(1) || a.outputs % kUnit != 0 || a.inputs * a.outputs >= INT32_MAX / 2)
+    return false;
+  constexpr int kStatic = 4 << 10;
+  if ((a.gated && a.add) || kRings + kStatic > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
+  return divisionOf(a).parts <= (a.gated ? 3 : 1) && narrowProductParts(a) <= kMostParts && isBest(kind, a);
+}
+
+int64_t narrowProductParts(const WideProductArgs& a) { return upTo(divisionOf(a).clusters, 4) * 4; }
+
+void launchNarrowProduct(const WideProductArgs& a, cudaStream_t stream) {
+  const Division division = divisionOf(a);
+  if (a.add) return launchTiles<Form::Add>(a, division, stream);
+  if (!a.gated) return launchTiles<Form::Plain>(a, division, stream);
+  if (division.parts == 1) return launchRows<1, 2, Form::Gated>(a, division, stream);
+  if (division.parts == 2) return launchRows<2, 2, Form::Gated>(a, division, stream);
+  launchRows<3, 2, Form::Gated>(a, division, stream);
+}
+
+}  // namespace attune
+#else  // a CUDA without tensor maps
+namespace attune {
+bool narrowProductFits(Kind, const WideProductArgs&) { return false; }
+int64_t narrowProductParts(const WideProductArgs&) { return 0; }
+void launchNarrowProduct(const WideProductArgs&, cudaStream_t) {}
+}  // namespace attune
+#endif

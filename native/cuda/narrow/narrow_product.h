@@ -1,0 +1,12 @@
+// narrow_product.cu: y = x·Wᵀ for up to 32 rows.
+#pragma once
+#include "cuda/wide/wide_product.h"
+
+namespace attune {
+
+/** As those of wide_product.h, but that sums of squares are [rows, narrowProductParts]. */
+bool narrowProductFits(Kind kind, const WideProductArgs& args);
+int64_t narrowProductParts(const WideProductArgs& args);
+void launchNarrowProduct(const WideProductArgs& args, cudaStream_t stream);
+
+}  // namespace attune
