@@ -14,8 +14,8 @@
 // 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with what a chunk costs beside it.
 // Slower: rings of half the memory, so that the next kernel's block is there too (8B × 16 111); the next product's first weights asked for
 // into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
-// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3), and
-// more rows have to have its bits, though 32 take 30.9 here and 34.6 there.
+// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3);
+// 32 rows take 31.8 here, and 34.6 by the kernel of its kind that took them before.
 #include "cuda/narrow/narrow_product.h"
 
 #include <algorithm>
@@ -126,14 +126,12 @@ void launchTiles(const WideProductArgs& a, const Division& division, cudaStream_
 /**
  * Up to 16 rows there are others: staged_product.cu for narrow models. For wide ones product.cu, which is level at 16 rows and up to 5 %
  * faster at one: they read W so long that what comes before it and after it counts little. The products of a layer have to be of one kind,
- * because these want all of the L1 cache as shared memory and product.cu's do not, so it is the model's width that decides. More rows have
- * staged_rows.cu, whose bits are those of staged_product.cu.
+ * because these want all of the L1 cache as shared memory and product.cu's do not, so it is the model's width that decides.
  */
-bool isBest(Kind kind, const WideProductArgs& a) {
+bool isBest(const WideProductArgs& a) {
   constexpr int64_t kNarrowest = 1536, kWidest = 3072;
   const int64_t width = a.add ? a.outputs : a.inputs;
-  if (a.rows <= kMostRowsOfOthers) return width >= kNarrowest && width <= kWidest;
-  return !stagedRowsFit(kind, a.rows, a.inputs, a.outputs, !a.add, a.gated);
+  return a.rows > kMostRowsOfOthers || (width >= kNarrowest && width <= kWidest);
 }
 
 }  // namespace
@@ -146,7 +144,7 @@ bool narrowProductFits(Kind kind, const WideProductArgs& a) {
     return false;
   constexpr int kStatic = 4 << 10;
   if ((a.gated && a.add) || kRings + kStatic > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
-  return divisionOf(a).parts <= (a.gated ? 3 : 1) && narrowProductParts(a) <= kMostParts && isBest(kind, a);
+  return divisionOf(a).parts <= (a.gated ? 3 : 1) && narrowProductParts(a) <= kMostParts && isBest(a);
 }
 
 int64_t narrowProductParts(const WideProductArgs& a) { return upTo(divisionOf(a).clusters, 4) * 4; }
