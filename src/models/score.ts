@@ -6,7 +6,7 @@
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
 import { type PackedBatch, packShared } from './decoder/batch.ts';
-import { readLater, responseBatches, type Started } from './decoder/responses.ts';
+import { responseBatches } from './decoder/responses.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
 import { checkPrecision, type Precision, scoresFast } from './precision.ts';
@@ -32,56 +32,37 @@ export interface HeadOutputOptions {
 export function headOutputs(
   model: Model,
   sequences: readonly ScoredSequence[],
-  options: HeadOutputOptions = {},
-): Float32Array[] {
-  return startHeadOutputs(model, sequences, options).read();
-}
-
-/** The same, started only: a GPU computes while the host prepares the next sequences. */
-export function startHeadOutputs(
-  model: Model,
-  sequences: readonly ScoredSequence[],
   { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
-): Started<Float32Array[]> {
+): Float32Array[] {
   const { head, decoder } = model;
   checkPrecision(precision);
   const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
+  const results: Float32Array[] = [];
   const prompted = sequences.map(({ ids, places, promptLength = 0 }) => ({
     ids: Int32Array.from(ids),
     places,
     promptLength,
   }));
-  const started = withoutDropout(decoder, () =>
-    responseBatches(prompted, { tokens: tokenBudget }, decoder).map((batch) =>
-      scope(() =>
+  withoutDropout(decoder, () => {
+    for (const batch of responseBatches(prompted, { tokens: tokenBudget }, decoder)) {
+      const values = scope(() =>
         noGrad(() => {
           const tokens = packShared(batch, decoder);
           const rows = integers(placesIn(batch, tokens), { device: model.device });
           const states = () => decoder.forwardAt(tokens, rows);
-          const outputs = head.forward(fast ? withFastProducts(decoder, states) : states());
-          return { batch, values: readLater(outputs.flatten()) };
+          return head.forward(fast ? withFastProducts(decoder, states) : states()).numbers();
         }),
-      ),
-    ),
-  );
-  return {
-    read: () => started.flatMap(({ batch, values }) => ofEach(batch, values.read(), head.outputs)),
-    drop: () => {
-      for (const { values } of started) values.drop();
-    },
-  };
-}
-
-/** The outputs of each sequence's places. */
-function ofEach(sequences: readonly ScoredSequence[], values: ArrayLike<number>, outputs: number): Float32Array[] {
-  const all = Float32Array.from(values);
-  let at = 0;
-  return sequences.map(({ places }) => {
-    const start = at;
-    at += places.length * outputs;
-    return all.slice(start, at);
+      );
+      let at = 0;
+      for (const { places } of batch) {
+        const end = at + places.length * head.outputs;
+        results.push(Float32Array.from(values.slice(at, end)));
+        at = end;
+      }
+    }
   });
+  return results;
 }
 
 /** The packed rows of all places. */

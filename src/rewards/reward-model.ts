@@ -11,9 +11,8 @@ import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
-import { type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
+import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
 import { checkPrecision, scoresFast } from '../models/precision.ts';
-import { startHeadOutputs } from '../models/score.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
 import { RewardReader } from './reward-reader.ts';
@@ -102,21 +101,13 @@ export class RewardModelScorer implements RewardScorer {
     const sequences = await this.#reader.sequences(items);
     const outputs: Float32Array[] = [];
     const { tokenBudget, precision } = this.#options;
-    // In chunks, so that other work can run between them and a long list can be aborted; each is read when the next one is started.
-    let before: ReturnType<typeof startHeadOutputs> | undefined;
-    try {
-      for (let start = 0; start < sequences.length; start += 64) {
-        signal?.throwIfAborted();
-        const chunk = startHeadOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget, precision });
-        outputs.push(...(before?.read() ?? []));
-        before = chunk;
-        await turn();
-      }
-    } catch (error) {
-      before?.drop();
-      throw error;
+    // In chunks, so that other work can run between them and a long list can be aborted.
+    for (let start = 0; start < sequences.length; start += 64) {
+      signal?.throwIfAborted();
+      outputs.push(...headOutputs(this.model, sequences.slice(start, start + 64), { tokenBudget, precision }));
+      await turn();
     }
-    return [...outputs, ...(before?.read() ?? [])];
+    return outputs;
   }
 
   dispose(): void {
