@@ -39,6 +39,10 @@ const shapes = [
   { rows: 27, heads: 32, groups: 8, size: 128, inner: 9728, width: 2560, half: 64, window: 0, norm: true },
   { rows: 32, heads: 8, groups: 4, size: 128, inner: 2560, width: 4096, half: 64, window: 0, norm: true },
   { rows: 20, heads: 4, groups: 2, size: 64, inner: 384, width: 256, half: 32, window: 0, norm: true },
+  // with few and large slots, which are used again
+  { rows: 29, heads: 12, groups: 2, size: 128, inner: 8960, width: 1536, half: 64, window: 0, norm: false },
+  { rows: 18, heads: 8, groups: 4, size: 128, inner: 5120, width: 1024, half: 64, window: 0, norm: true },
+  { rows: 19, heads: 4, groups: 2, size: 64, inner: 384, width: 5120, half: 32, window: 0, norm: true },
 ];
 /** Many rows of layers as models have them: with biases, and (`plain`) without any. */
 const many = { heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true };

@@ -74,9 +74,12 @@ template <int PARTS, int TILES, int N, Form FORM>
 void launch(const WideProductArgs& a, const Division& division, cudaStream_t stream) {
   const int chunks = chunksOf(a, division), stages = static_cast<int>(a.inputs) / kChunk / kSplits / chunks;
   const int wBytes = chunks * division.wRows * kChunk * 2, xBytes = chunks * N * kChunk * 2;
-  // A warpgroup gives a slot back when it has begun with its next one, so there is one more than there are warpgroups.
-  constexpr int kFewest = groupsOf(PARTS) + 1;
-  const auto slotsIn = [&](int room, int bytes, int most) { return std::min({std::max(kFewest, room / bytes), most, kMostSlots}); };
+  // A warpgroup gives a slot back when it has begun with its next one, so each has at least two. A slot that is used again always has the
+  // same warpgroup: a barrier tells a phase from the one before only, so another warpgroup that is ahead might take an earlier phase for its own.
+  constexpr int kGroups = groupsOf(PARTS), kFewest = 2 * kGroups;
+  const auto slotsIn = [&](int room, int bytes, int most) {
+    return std::min(std::max(kFewest, std::min(room / bytes, kMostSlots) / kGroups * kGroups), most);
+  };
   const int xSlots = slotsIn(kXRing * std::max(N, 16) / 16, xBytes, stages);
   // The last tile's products read on after the ring, where a tile has less than 64 rows.
   const int beyond = TILES * 64 * kChunk * 2 - wBytes / chunks;
@@ -142,8 +145,8 @@ bool narrowProductFits(Kind kind, const WideProductArgs& a) {
   const int64_t all = a.inputs / kChunk / kSplits;
   if (a.inputs % (kChunk * kSplits) != 0 || all < groupsOf(1) || a.outputs % kUnit != 0 || a.inputs * a.outputs >= INT32_MAX / 2)
     return false;
-  constexpr int kStatic = 4 << 10;
-  if ((a.gated && a.add) || kRings + kStatic > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
+  constexpr int kMostMemory = 220 << 10;  // with the fewest slots of the most chunks, and barriers
+  if ((a.gated && a.add) || kMostMemory > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
   return divisionOf(a).parts <= (a.gated ? 3 : 1) && narrowProductParts(a) <= kMostParts && isBest(a);
 }
 
