@@ -103,16 +103,6 @@ __device__ inline void copyBulkToAll(void* to, const void* from, unsigned bytes,
                "l"(from), "r"(bytes), "r"(sharedAddress(barrier)), "h"(blocks)
                : "memory");
 }
-/** The same into all BLOCKS blocks of the cluster, at the same place in each; the barrier there counts the bytes. */
-template <int BLOCKS>
-__device__ inline void copyBulkToAll(void* to, const void* from, unsigned bytes, uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
-                   sharedAddress(to)),
-               "l"(from), "r"(bytes), "r"(sharedAddress(barrier)), "h"(static_cast<unsigned short>((1 << BLOCKS) - 1))
-               : "memory");
-#endif
-}
 
 /** Adds to a number in shared memory where it `is` so, without a branch. */
 __device__ inline void addIf(bool is, unsigned* to, unsigned by) {

@@ -160,7 +160,7 @@ bool cudaProductFits(const FewRowsProduct& in) {
   const auto dtype = in.weight.scalar_type();
   if (dtype != at::kBFloat16 && dtype != at::kHalf) return false;
   const int64_t outputs = in.weight.size(0) / (in.gated ? 2 : 1);
-  return productFits(kindOf(in.weight), in.x.size(0), in.weight.size(1), outputs, in.norm.defined(), in.gated);
+  return productFits(in.x.size(0), in.weight.size(1), outputs, in.norm.defined(), in.gated);
 }
 
 void cudaProduct(const FewRowsProduct& in, Tensor& y) {

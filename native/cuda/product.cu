@@ -250,9 +250,9 @@ void launch(const ProductArgs& a, cudaStream_t stream) {
 
 }  // namespace
 
-// In bf16, models from 1,536 to 3,072 wide have narrow_product.cu instead. At most 16 rows, but for the shapes of staged_rows.cu: the sums
-// of more would take twice the registers. Where a block would have more tiles than there are registers for, narrow_product.cu takes over,
-// or cuBLAS with a norm and a SwiGLU kernel.
+// In bf16, models from 1,536 to 3,072 wide have narrow_product.cu instead. At most 16 rows: the sums of more would take twice the registers.
+// For more, and where a block would have more tiles than there are registers for, narrow_product.cu takes over, or cuBLAS with a norm and a
+// SwiGLU kernel.
 //
 // A layer on an H200 with its attention over 384 keys, µs at 16, 8 and 1 rows, and in parentheses wholly by the kernel before, which held
 // W in registers: 1.7B 43.5, 39.6, 34.8 (49.3, 45.9, 41.5); 4B 67.3, 62.7, 58.4 (84.1, 78.8, 74.0); 8B 105.5, 100.8, 97.1 (132.2, 125.9,
@@ -263,15 +263,14 @@ void launch(const ProductArgs& a, cudaStream_t stream) {
 // tiles 85); three blocks, which have 80 registers (8B's down 35.6 against 26.7); clusters of four (33.4); groups of four tiles (8B's gate
 // and up 52.9); x two spans ahead (8B 109.0 against 107.3). Letting the next kernel begin after the wait instead of before: the same, but
 // for one row of 1.7B (36.1 against 35.4).
-bool productFits(Kind kind, int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated) {
-  if (rows > 16) return stagedRowsFit(kind, rows, inputs, outputs, norm, gated);
-  if (inputs % kSpan != 0 || outputs % 8 != 0 || inputs * outputs >= INT32_MAX / 2 || majorOfDevice() < 9) return false;
+bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated) {
+  if (rows > 16 || inputs % kSpan != 0 || outputs % 8 != 0 || inputs * outputs >= INT32_MAX / 2 || majorOfDevice() < 9) return false;
   if (gated) return norm && divisionOf<Form::Gated>(outputs).tiles <= Plan<Form::Gated>::kMostTiles;
   return divisionOf<Form::Plain>(outputs).tiles <= Plan<Form::Plain>::kMostTiles;
 }
 
 void launchProduct(Kind kind, const ProductArgs& a, cudaStream_t stream) {
-  if (a.rows == 0 || (a.rows > 16 ? launchStagedRows(kind, a, stream) : launchStagedProduct(kind, a, stream))) return;
+  if (a.rows == 0 || launchStagedProduct(kind, a, stream)) return;
   if (kind == Kind::Float16) return launch<__half>(a, stream);
   launch<__nv_bfloat16>(a, stream);
 }

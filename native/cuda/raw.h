@@ -115,13 +115,10 @@ void launchCacheWrite(Kind kind, const CacheWriteArgs& args, cudaStream_t stream
 bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 /** `outputs`: as in ProductArgs. */
-bool productFits(Kind kind, int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated);
+bool productFits(int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated);
 void launchProduct(Kind kind, const ProductArgs& args, cudaStream_t stream);
 /** The same for shapes of which a block's weights fit beside the next kernels'; false, and nothing done, for others. */
 bool launchStagedProduct(Kind kind, const ProductArgs& args, cudaStream_t stream);
-/** The same for more rows; `fit` says whether it would be launched. */
-bool stagedRowsFit(Kind kind, int64_t rows, int64_t inputs, int64_t outputs, bool norm, bool gated);
-bool launchStagedRows(Kind kind, const ProductArgs& args, cudaStream_t stream);
 void launchSample(Kind kind, const SampleArgs& args, cudaStream_t stream);
 void launchGather(const GatherArgs& args, cudaStream_t stream);
 
