@@ -38,6 +38,7 @@ export function headOutputs(
   checkPrecision(precision);
   const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
+  for (const sequence of sequences) checkPlaces(sequence);
   const results: Float32Array[] = [];
   const prompted = sequences.map(({ ids, places, promptLength = 0 }) => ({
     ids: Int32Array.from(ids),
@@ -63,6 +64,13 @@ export function headOutputs(
     }
   });
   return results;
+}
+
+/** A place outside its sequence would be read from a neighbour's tokens. */
+function checkPlaces({ ids, places }: ScoredSequence): void {
+  const wrong = places.find((place) => !Number.isInteger(place) || place < 0 || place >= ids.length);
+  if (wrong !== undefined)
+    throw new UserError(`places: ${wrong} is not the place of a token; the sequence has ${ids.length} (from 0).`);
 }
 
 /** The packed rows of all places. */

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { tinyRewardModel } from '../../tests/support/tiny-reward-model.ts';
-import { quantTypes } from '../models/index.ts';
+import { headOutputs, quantTypes } from '../models/index.ts';
 import { respond, task } from '../tasks/index.ts';
 import { loadRewardModel } from './reward-model.ts';
 import { rewardTypes } from './reward-notes.ts';
@@ -34,6 +34,15 @@ it.each(rewardTypes)('scores of type %s stay near the original ones, in less mem
     expect(error).toBeLessThan(quantType === 'int8' ? 0.05 : 0.3);
     expect(scorer.model.decoder.bytes).toBeLessThan(original.model.decoder.bytes * (quantType === 'int8' ? 0.32 : 0.2));
   }
+});
+
+it('refuses a place outside its sequence, which would be read from the next one', async () => {
+  using scorer = await loadRewardModel(await tinyRewardModel(folder, 'preference'), { dtype: 'float32' });
+  const next = { ids: [3, 4, 5], places: [2] };
+  for (const place of [2, -1, 0.5, Number.NaN])
+    expect(() => headOutputs(scorer.model, [{ ids: [1, 2], places: [place] }, next])).toThrow(
+      /is not the place of a token/,
+    );
 });
 
 it('scores exactly where there is no faster way, and refuses other words', async () => {

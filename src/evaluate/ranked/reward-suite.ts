@@ -10,7 +10,7 @@ import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
 import { UserError } from '../../errors.ts';
-import type { LoadOptions, Precision } from '../../models/index.ts';
+import type { LoadOptions, Precision, QuantType } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { Random } from '../../random.ts';
 import { loadRewardModel, RewardModelScorer, type RewardScorer, type StepAggregation } from '../../rewards/index.ts';
@@ -44,6 +44,8 @@ export interface RewardSuiteResults extends RewardSuiteFigures {
   model: string;
   suite: string;
   seed: number;
+  /** The quantisation of a reward model's weights; null for none. */
+  quant_type: QuantType | null;
   /** How a reward model's scores were computed: `fast` where that was asked for and there was a way. */
   precision: Precision;
 }
@@ -74,8 +76,11 @@ export async function evaluateRewardSuite(
     const scored = await scoreItems(scorer, items, options);
     const model = typeof options.scorer === 'string' ? options.scorer : scorer.name;
     const name = typeof suite === 'string' ? suite : 'the rows given';
-    const used = scorer instanceof RewardModelScorer ? scorer.precision : 'exact';
-    const results: RewardSuiteResults = { model, suite: name, seed, precision: used, ...rankedFigures(scored, seed) };
+    const how =
+      scorer instanceof RewardModelScorer
+        ? { quant_type: scorer.model.decoder.quantType, precision: scorer.precision }
+        : { quant_type: null, precision: 'exact' as const };
+    const results: RewardSuiteResults = { model, suite: name, seed, ...how, ...rankedFigures(scored, seed) };
     return Object.defineProperty(results, 'scored', { value: scored }) as never;
   } finally {
     if (owned) scorer.dispose?.();

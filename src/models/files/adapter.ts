@@ -212,6 +212,8 @@ function restoreHead(
     }
   } else if (existsSync(value)) {
     using heads = openSafetensors(value);
+    // The critic of a policy's training has a file of this name, and a head of its own, which is no part of the model.
+    if (!heads.names.includes(scoreWeightName)) return;
     const head = headFor(model, 'value', heads.info(scoreWeightName).shape[0] as number);
     copyInto(head.weight, heads, scoreWeightName);
   }

@@ -216,6 +216,7 @@ function adapterSizes(folder: string): { adapters: number; head: number } {
     if (!existsSync(join(folder, file))) continue;
     using opened = openSafetensors(join(folder, file));
     for (const name of opened.names) {
+      if (name === 'value.weight') continue; // of a training's critic, which is no part of the model
       const part = /(^|\.)(score|classifier)\.(weight|bias)$/.test(name) ? 'head' : 'adapters';
       sizes[part] += count(opened.info(name).shape);
     }

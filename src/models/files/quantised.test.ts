@@ -42,6 +42,11 @@ const furthest = (a: number[], b: number[]) =>
   a.reduce((most, value, i) => Math.max(most, Math.abs(value - (b[i] as number))), 0);
 const spread = (values: number[]) => Math.sqrt(values.reduce((sum, value) => sum + value ** 2, 0) / values.length);
 
+it('refuses a type that there is not, which was taken for 4 bits', () => {
+  for (const wrong of ['int2', 'INT8', '', null])
+    expect(() => load(wrong as QuantType)).toThrow(/expected int8 or int4/);
+});
+
 /** A plain model with the very weights that the quantised ones stand for. */
 function plainTwin(model: Model): Model {
   const twin = load();

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { tinyModel } from '../../../tests/support/tiny-model.ts';
+import { loadModelFolder } from '../../models/index.ts';
 import { AdamW } from '../../nn/index.ts';
 import { openRun } from '../../runs/index.ts';
 import { RolloutStore } from '../../runs/store/rollouts.ts';
@@ -86,6 +87,27 @@ it('counts the steps that are left by the batch size of now', async () => {
   const steps: number[] = [];
   for await (const { step } of second) steps.push(step);
   expect(steps).toEqual([3, 4]);
+});
+
+it('goes on with a critic beside adapters, and the checkpoint loads as a model without it', async () => {
+  const ppo = {
+    algorithm: 'ppo',
+    lora: true,
+    loraR: 2,
+    groupSize: 1,
+    maxSteps: 4,
+    saveSteps: 2,
+    evalSteps: -1,
+  } as const;
+  const whole = await start({ ...ppo, runName: 'critic whole' });
+  const stop = new AbortController();
+  using first = await start({ ...ppo, runName: 'critic stopped' }, stop.signal).open();
+  for await (const { step } of first) if (step === 2) stop.abort();
+  const second = await start({ resumeFrom: first.folder });
+  const weights = (run: string) => readFileSync(join(run, 'final', 'adapter_model.safetensors'));
+  expect(weights(second.folder).equals(weights(whole.folder))).toBe(true);
+  using loaded = loadModelFolder(join(whole.folder, 'step-2'));
+  expect(loaded.head).toBeNull();
 });
 
 it('refuses a checkpoint that does not say how many prompts were answered', async () => {
