@@ -1,12 +1,10 @@
-/** `--precision`: for commands that write text alone. `--cache-dtype`: for those that write text or train on it. */
+/** `--precision`: for commands that write text alone, or score alone. `--cache-dtype`: for those that write text or train on it. */
 import { describe, expect, it } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 
 const others = [
-  ['score'],
   ['compare'],
   ['evaluate', 'policy'],
-  ['evaluate', 'reward'],
   ['evaluate', 'benchmark'],
   ['quantize', 'policy'],
   ['preferences', 'build'],
@@ -27,6 +25,12 @@ describe('--precision', () => {
       expect(err).toMatch(/precision.*exact.*fast/s);
     },
   );
+
+  it.each(['score', 'evaluate reward'])('%s scores by it, and refuses other words', async (command) => {
+    const { code, err } = await attune(...command.split(' '), '--checkpoint', 'models/tiny', '--precision', 'quick');
+    expect(code).toBe(2);
+    expect(err).toMatch(/precision.*exact.*fast/s);
+  });
 
   it.each(others.map((words) => [words.join(' '), words] as const))('%s does not know it', async (_, words) => {
     const { code, err } = await attune(...words, '--precision', 'fast');

@@ -41,7 +41,7 @@ const byLength = (items: readonly { response: string }[]) => items.map(({ respon
 
 const several = { ppoEpochs: 3, lr: 0.05 };
 /** So long that some responses end earlier than others. */
-const uneven = { maxNewTokens: 48 };
+const uneven = { maxNewTokens: 120 };
 const ppo = { algorithm: 'ppo' };
 const dapo = { algorithm: 'dapo' };
 const unread = (value: unknown) => fails(value, /has no effect on/);
