@@ -87,6 +87,17 @@ it.each([
   expect(existsSync(output)).toBe(false);
 });
 
+it.each([
+  ['--dataset @prompts.jsonl', 'There is no reward: give --reward-model-path, --reward-module'],
+  ['--task gcd:1 --reward-model-path @model', 'is a language model: it has no reward head'],
+  ['--task gcd:1 --reward-model-path @none', 'does not exist'],
+  ['--dataset @prompts.jsonl --reward-module @none.ts', 'There is no reward module'],
+  ['--task gcd:1 --kl-coef 0.1 --ref-model @none', 'does not exist'],
+])('a dry run finds it too: %s', async (line, message) => {
+  const { code, err } = await train(`${line} --dry-run`);
+  expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+});
+
 it('stops a reward module that never answers', async () => {
   const { code, err } = await train('--dataset @prompts.jsonl --reward-module @hanging.ts --reward-timeout 0.1');
   expect([code, err]).toEqual([1, expect.stringContaining('"hanging" took longer than 0.1 s for a batch')]);

@@ -23,7 +23,7 @@ export const policyVerb: TrainVerb<typeof policySchema> = {
         : {}),
       onRewardFailure: (error) => tell(error.message),
     }),
-  plan: ({ config }) => policyPlan(config),
+  plan: ({ config }, { progress }) => policyPlan(config, progress),
   examples: [
     'attune train policy --model models/tiny --task number_sorting:1 --algorithm grpo --lr 2e-4 --max-new-tokens 64',
     'attune train policy --model Qwen/Qwen3-0.6B --dataset openai/gsm8k --algorithm dapo --lora',

@@ -366,10 +366,26 @@ describe('faults', () => {
   it('asks no hub for a name that looks like a folder', async () => {
     const error = await resolveModel('src/hubb', options()).catch((reason) => reason);
     expect(error).toMatchObject({ name: 'UserError' });
-    expect(error.message).toMatch(/The folder "src\/hubb" does not exist; src\/ is a folder here\. Did you mean "hub"/);
+    expect(error.message).toMatch(
+      /The folder "src\/hubb" does not exist; src\/ is a folder here\. Did you mean "src\/hub"/,
+    );
     expect(hub.seen).toEqual([]);
     await expect(resolveModel('src/hubb@main', options())).rejects.toThrow(/There is no model "src\/hubb"/);
   });
+
+  it('knows the folder by a path with mistakes in every part', async () => {
+    await expect(resolveModel('./scr/hubb', options())).rejects.toThrow(/does not exist\. Did you mean "src\/hub"\?$/);
+  });
+
+  it.each(['checkpoints/nope', 'nope/final', 'nope/step-20', 'nope/', 'nope\\final'])(
+    'asks no hub for %s',
+    async (name) => {
+      const error = await resolveModel(name, options()).catch((reason) => reason);
+      expect(error).toMatchObject({ name: 'UserError' });
+      expect(error.message).toContain('" does not exist.');
+      expect(hub.seen).toEqual([]);
+    },
+  );
 
   it('does not quote a token that cannot be sent', async () => {
     const error = await resolveModel('org/whole', { ...options(), token: 'hf_se cret\n\u00e9' }).catch(
@@ -395,11 +411,18 @@ describe('without the hub', () => {
     await hub.close();
     const gone = { ...options(), retries: 0 };
     expect(await resolveModel('org/whole', gone)).toBe(folder);
-    await expect(resolveModel('org/sharded', offline)).rejects.toThrow('org/sharded is not in the cache');
-    await expect(resolveModel('org/sharded', gone)).rejects.toThrow(/not in the cache.*ECONNREFUSED/);
-    await expect(resolveModel('srcc', gone)).rejects.toThrow(
-      /Nor is there a folder "srcc" here\. Did you mean "src"\?$/,
-    );
+    await expect(resolveModel('org/sharded', offline)).rejects.toMatchObject({
+      name: 'UserError',
+      message: expect.stringMatching(/^org\/sharded is not in the cache .*HF_HUB_OFFLINE/),
+    });
+    await expect(resolveModel('org/sharded', gone)).rejects.toMatchObject({
+      name: 'HubUnreachable',
+      message: expect.stringMatching(/not in the cache.*ECONNREFUSED/),
+    });
+    await expect(resolveModel('srcc', gone)).rejects.toMatchObject({
+      name: 'UserError',
+      message: expect.stringMatching(/Nor is there a folder "srcc" here\. Did you mean "src"\?$/),
+    });
     await expect(resolveModel('srcc@main', gone)).rejects.not.toThrow(/folder "srcc"/);
   });
 

@@ -5,12 +5,12 @@
  *     const folder = await resolveModel('Qwen/Qwen3-0.6B@main', { progress });
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { basename, dirname, join, resolve } from 'node:path';
-import { suggestion, UserError } from '../errors.ts';
-import { modelFolderOf } from './local.ts';
+import { join } from 'node:path';
+import { UserError } from '../errors.ts';
+import { checkModelFolder, modelFolderOf } from './local.ts';
+import { refuseMissingFolder, withFolders } from './mistyped.ts';
 import { isRepoName, namedPath, splitRevision } from './place.ts';
-import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
-import { HubUnreachable } from './request.ts';
+import { fetchRepoFiles, listRepoFiles, openRepo } from './repo.ts';
 import type { HubOptions } from './settings.ts';
 
 export {
@@ -41,6 +41,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
   if (found?.isDirectory()) {
     const folder = modelFolderOf(named);
     const names = await readdir(folder);
+    checkModelFolder(model, folder, names);
     await checkFiles(folder, names);
     if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);
     return folder;
@@ -50,8 +51,7 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
       `"${model}" is a file. A model is a folder with config.json and safetensors, or a name on the hub.`,
     );
   const [repo = '', revision] = splitRevision(model);
-  if (!isRepoName(model)) throw new UserError(`The folder "${model}" does not exist.`);
-  if (revision === undefined) await refuseMissingFolder(model, repo, options);
+  if (revision === undefined || !isRepoName(model)) await refuseMissingFolder(model, options);
   const opened = await openRepo({ ...options, repo, revision }).catch(async (error: Error) => {
     throw revision === undefined ? await withFolders(model, error) : error;
   });
@@ -92,25 +92,6 @@ export function datasetHub(options: HubOptions = {}) {
       return files.map((file) => join(folder, file));
     },
   };
-}
-
-/** Refuses `models/nope` where a folder `models` exists: it is a mistyped path, not a name on the hub. */
-async function refuseMissingFolder(model: string, repo: string, options: HubOptions): Promise<void> {
-  const [parent = '', name] = repo.split('/');
-  const beside = name === undefined ? undefined : await readdir(parent).catch(() => undefined);
-  if (name === undefined || beside === undefined || (await isCached(repo, options))) return;
-  throw new UserError(
-    `The folder "${model}" does not exist; ${parent}/ is a folder here.${suggestion(name, beside)} For the hub's repository of that name, write ${model}@main.`,
-  );
-}
-
-/** A name that the hub cannot be asked for, or does not know, may be a folder's that was mistyped. */
-async function withFolders(model: string, error: Error): Promise<Error> {
-  const beside = await readdir(dirname(resolve(model)), { withFileTypes: true }).catch(() => []);
-  const folders = beside.filter((entry) => entry.isDirectory()).map(({ name }) => name);
-  const near = suggestion(basename(model), folders);
-  if (near !== '' || error instanceof HubUnreachable) error.message += ` Nor is there a folder "${model}" here.${near}`;
-  return error;
 }
 
 /**

@@ -34,3 +34,11 @@ it('a folder with weights is itself, whatever else lies there', async () => {
   put('final/model.safetensors');
   expect(await resolveModel(run)).toBe(run);
 });
+
+it('a folder without a model is refused, and the model in it named', async () => {
+  const model = join(run, 'taken');
+  put('taken/notes.txt');
+  await expect(resolveModel(model)).rejects.toThrow(/taken" holds no model: .* It holds: notes\.txt\.$/);
+  put('taken/inner/config.json');
+  await expect(resolveModel(model, { tokenizerOnly: true })).rejects.toThrow(`Did you mean "${model}/inner"?`);
+});

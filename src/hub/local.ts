@@ -2,11 +2,13 @@
  * The model folder that a folder stands for. A run's folder stands for its final model, else its best one, else its newest
  * checkpoint; any other folder for itself.
  */
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../errors.ts';
 
 const modelFiles = ['config.json', 'adapter_config.json', 'tokenizer.json'];
+/** What a folder may have in place of these: weights as pickle, a tokenizer in older files. Later checks say what to do. */
+const foreignFiles = /\.(bin|pt|pth|ckpt|pkl)$|^(vocab\.(json|txt)|tokenizer\.model)$/;
 
 export function modelFolderOf(folder: string): string {
   if (!isRun(folder)) return folder;
@@ -20,6 +22,19 @@ export function modelFolderOf(folder: string): string {
   const found = saved.map((name) => join(folder, name)).find(hasModel);
   if (found === undefined) throw new UserError(`${folder} is a run that has saved no model yet.`);
   return found;
+}
+
+/** Refuses a folder without any of a model's files, and names the model that lies in it. */
+export function checkModelFolder(model: string, folder: string, names: readonly string[]): void {
+  if (hasModel(folder) || names.some((name) => foreignFiles.test(name))) return;
+  const inside = names.find(
+    (name) => statSync(join(folder, name), { throwIfNoEntry: false })?.isDirectory() && hasModel(join(folder, name)),
+  );
+  const advice = inside === undefined ? '' : ` Did you mean "${join(model, inside)}"?`;
+  const shown = names.slice(0, 6).join(', ') || 'nothing';
+  throw new UserError(
+    `The folder "${model}" holds no model: a model has config.json and safetensors, an adapter adapter_config.json. It holds: ${shown}${names.length > 6 ? ', …' : ''}.${advice}`,
+  );
 }
 
 /** A run's folder has a config.json too, that of the training, so the config alone does not make a folder a model. */

@@ -20,7 +20,7 @@ export function splitRevision(model: string): [string, string | undefined] {
 
 /** Whether a name can be one of the hub's. */
 export const isRepoName = (model: string): boolean =>
-  !/^[./~]/.test(model) && splitRevision(model)[0].split('/').length <= 2;
+  !/^[./~]|\\|\/$/.test(model) && splitRevision(model)[0].split('/').length <= 2;
 
 /**
  * Whether two names mean the same model, as far as this machine can tell. Where the first is not here any more, a folder is

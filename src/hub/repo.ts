@@ -5,7 +5,7 @@
  */
 import { readdir, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { UserError } from '../errors.ts';
+import { type AttuneError, UserError } from '../errors.ts';
 import type { Progress } from '../progress.ts';
 import { fileSize, RepoCache, type RepoFile } from './cache.ts';
 import { downloadBlob } from './download.ts';
@@ -87,12 +87,22 @@ export async function openRepo(options: RepoOptions): Promise<OpenRepo> {
     revision: checkedRevision(options.revision ?? 'main'),
   };
   const cache = new RepoCache(settings.cacheDir, place.type, place.repo);
-  if (settings.offline) return openCached(place, cache, 'offline mode is on (HF_HUB_OFFLINE)');
+  if (settings.offline)
+    return openCached(
+      place,
+      cache,
+      (lack) =>
+        new UserError(`${lack}, and offline mode is on: fetch it once without HF_HUB_OFFLINE, or name a folder.`),
+    );
   try {
     return await openRemote(place, cache, settings);
   } catch (error) {
     if (!(error instanceof HubUnreachable)) throw error;
-    return openCached(place, cache, error.message);
+    return openCached(
+      place,
+      cache,
+      (lack) => new HubUnreachable(`${lack}, and the hub cannot be asked: ${error.message}`),
+    );
   }
 }
 
@@ -159,14 +169,17 @@ async function fetchFiles(
   bar?.done();
 }
 
-async function openCached(place: RepoPlace, cache: RepoCache, reason: string): Promise<OpenRepo> {
+/** The repository as the cache has it; `failure` makes the error for what the cache lacks. */
+async function openCached(
+  place: RepoPlace,
+  cache: RepoCache,
+  failure: (lack: string) => AttuneError,
+): Promise<OpenRepo> {
   const commit = await cache.commitOf(place.revision);
   const folder = commit === undefined ? undefined : cache.snapshot(commit);
   const present = folder === undefined ? [] : await snapshotFiles(folder);
   if (commit === undefined || folder === undefined || present.length === 0) {
-    throw new HubUnreachable(
-      `${placeName(place)} is not in the cache (${cache.folder}), and the hub cannot be asked: ${reason}`,
-    );
+    throw failure(`${placeName(place)} is not in the cache (${cache.folder})`);
   }
   const files = (await cache.listing(commit)) ?? present;
   return {
@@ -176,11 +189,7 @@ async function openCached(place: RepoPlace, cache: RepoCache, reason: string): P
     folder,
     async fetch(paths) {
       const missing = paths.filter((path) => !present.some((file) => file.path === path));
-      if (missing.length > 0) {
-        throw new HubUnreachable(
-          `The cached copy of ${placeName(place)} lacks ${missing.join(', ')}, and the hub cannot be asked: ${reason}`,
-        );
-      }
+      if (missing.length > 0) throw failure(`The cached copy of ${placeName(place)} lacks ${missing.join(', ')}`);
     },
   };
 }

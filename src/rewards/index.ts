@@ -12,7 +12,7 @@ export {
 } from './error-analysis.ts';
 export { RewardError, type RewardFault, type RewardFunction, type RewardOutput } from './program/batch.ts';
 export { type RewardFunctionOptions, rewardFunction } from './program/function.ts';
-export * from './program/module.ts';
+export { loadRewardModule, type RewardModule } from './program/module.ts';
 export { type ToleranceOptions, tolerant } from './program/tolerant.ts';
 export * from './ranking.ts';
 export {

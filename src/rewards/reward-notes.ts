@@ -36,14 +36,18 @@ export interface RewardNotes {
   count: number;
 }
 
+const advice = 'Train one with: attune train reward';
+
+export const noRewardHead = (name: string) =>
+  new UserError(`${name} is a language model: it has no reward head. ${advice}`);
+
 /**
  * The notes of a reward model; a UserError for a model that is none. `task` is the adapter's `task_type`: on a causal
  * base model, only it says that the head is a classifier.
  */
 export function rewardNotes(model: Model, name: string, task?: string): RewardNotes {
-  const advice = 'Train one with: attune train reward';
   const { head } = model;
-  if (head === null) throw new UserError(`${name} is a language model: it has no reward head. ${advice}`);
+  if (head === null) throw noRewardHead(name);
   const notes = model.notes.reward as RewardNotes | undefined;
   if (notes === undefined) {
     if (isForeign(model, task)) return { ...foreignNotes };

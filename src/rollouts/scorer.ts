@@ -1,6 +1,7 @@
 /** The reward of a config: reward model, verifier and reward module as one scorer. */
 import { suggestion, UserError } from '../errors.ts';
 import { dtypeOf, type Precision, type QuantType } from '../models/index.ts';
+import type { Progress } from '../progress.ts';
 import {
   answerVerifier,
   loadRewardModel,
@@ -11,6 +12,8 @@ import {
   tolerant,
   type WeightedScorer,
 } from '../rewards/index.ts';
+import { rewardModelBytes } from '../rewards/planned-model.ts';
+import { checkModuleFile } from '../rewards/program/module.ts';
 import type { Device } from '../tensor/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
@@ -74,7 +77,6 @@ async function scorersOf(
   { device, prompts, extra = [], onFailure }: ScorerOptions,
   opened: DisposableStack,
 ): Promise<RewardScorer[]> {
-  const weights = weightsOf(config.rewardWeights ?? []);
   const scorers: RewardScorer[] = [...extra];
   const other = config.rewardModelPath !== undefined || config.rewardModule !== undefined || extra.length > 0;
   if (config.rewardModelPath !== undefined) {
@@ -82,25 +84,61 @@ async function scorersOf(
     const { rmQuantType: quantType, rmPrecision: precision } = config;
     scorers.push(opened.use(await loadRewardModel(config.rewardModelPath, { device, dtype, quantType, precision })));
   }
-  if (config.verifierReward ?? !other) {
-    if (config.task !== undefined) scorers.push(taskVerifier({ format: formatWeight(config, weights) }));
-    else if (prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined)) scorers.push(answerVerifier());
-    else if (config.verifierReward === true) throw noAnswers(prompts);
-  }
-  if (config.formatReward && !scorers.some(({ name }) => name === 'verifier'))
-    throw new UserError(
-      '--format-reward is a part of the verifier of --task, which is off where another reward is named: add --verifier-reward.',
-    );
+  const verifier = verifierOf(config, prompts, other);
+  if (verifier !== undefined) scorers.push(verifier);
+  checkFormatReward(config, scorers);
   if (config.rewardModule !== undefined) {
     const timeLimitMs = 1000 * config.rewardTimeout;
     const module = opened.use(await loadRewardModule(config.rewardModule, { timeLimitMs }));
     scorers.push(config.onRewardError === 'stop' ? module : tolerant(module, { onFailure }));
   }
-  if (scorers.length === 0)
-    throw new UserError(
-      'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
-    );
+  if (scorers.length === 0) throw noReward();
   return scorers;
+}
+
+/**
+ * Finds what would stop a run at its rewards, without loading a model or running a module. Returns the bytes of the reward
+ * model, 0 without one.
+ */
+export async function checkReward(
+  config: RewardOptions,
+  { device, prompts, progress }: Pick<ScorerOptions, 'device' | 'prompts'> & { progress?: Progress },
+): Promise<number> {
+  const { rewardModelPath, rewardModule, rmQuantType: quantType } = config;
+  const other = rewardModelPath !== undefined || rewardModule !== undefined;
+  const verifier = verifierOf(config, prompts, other);
+  checkFormatReward(config, verifier === undefined ? [] : [verifier]);
+  if (rewardModule !== undefined) checkModuleFile(rewardModule);
+  if (!other && verifier === undefined) throw noReward();
+  if (rewardModelPath === undefined) return 0;
+  return rewardModelBytes(rewardModelPath, { device, dtype: dtypeOf(config.dtype, device), quantType, progress });
+}
+
+const noReward = () =>
+  new UserError(
+    'There is no reward: give --reward-model-path, --reward-module, --task with its verifier, or a dataset with answers.',
+  );
+
+/** The verifier of the task's or the dataset's answers; undefined where it is off. `other`: another reward is named. */
+function verifierOf(config: RewardOptions, prompts: readonly PolicyPrompt[], other: boolean): RewardScorer | undefined {
+  const { verifierReward } = config;
+  const verifier = (verifierReward ?? !other) ? knownAnswers(config, prompts) : undefined;
+  if (verifierReward === true && verifier === undefined) throw noAnswers(prompts);
+  return verifier;
+}
+
+function checkFormatReward(config: RewardOptions, scorers: readonly RewardScorer[]): void {
+  if (config.formatReward && !scorers.some(({ name }) => name === 'verifier'))
+    throw new UserError(
+      '--format-reward is a part of the verifier of --task, which is off where another reward is named: add --verifier-reward.',
+    );
+}
+
+function knownAnswers(config: RewardOptions, prompts: readonly PolicyPrompt[]): RewardScorer | undefined {
+  const weights = weightsOf(config.rewardWeights ?? []);
+  if (config.task !== undefined) return taskVerifier({ format: formatWeight(config, weights) });
+  const isAnswered = prompts.length > 0 && prompts.every(({ answer }) => answer !== undefined);
+  return isAnswered ? answerVerifier() : undefined;
 }
 
 function noAnswers(prompts: readonly PolicyPrompt[]): UserError {

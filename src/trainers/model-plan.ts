@@ -3,15 +3,17 @@ import { existsSync } from 'node:fs';
 import { plannedRanks } from '../dist/place.ts';
 import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
+import { openBase, readAdapterConfig } from '../models/files/adapter.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { readConfig } from '../models/files/decoder.ts';
-import { baseOfAdapter } from '../models/files/tokenizer.ts';
+import { checkSameSize } from '../models/files/tokenizer.ts';
 import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
 import {
   type CacheDtype,
   deviceOf,
   dtypeOf,
   initModel,
+  inspectModel,
   type MemoryEstimate,
   type QuantType,
   trainingMemory,
@@ -53,21 +55,24 @@ export interface PlanOptions {
   /** A reference model of the same size is also in memory. */
   secondCopy?: boolean;
   referenceQuantType?: QuantType;
+  /** The reference, where it is another model than the one that is trained. */
+  referenceModel?: string;
   /** Ranks that train together; as many as the environment says unless given. */
   ranks?: number;
 }
 
 /** The model and its memory for this many tokens at once; also checks the names of LoRA's modules. */
-export async function modelPlan(
-  config: PlannedModel,
-  tokens: number,
-  { progress, secondCopy = false, referenceQuantType, ranks = plannedRanks(process.env) }: PlanOptions = {},
-): Promise<ModelPlan> {
+export async function modelPlan(config: PlannedModel, tokens: number, options: PlanOptions = {}): Promise<ModelPlan> {
+  const { progress, secondCopy = false, referenceQuantType, ranks = plannedRanks(process.env) } = options;
   checkQlora(config);
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
   const described = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
+  if (options.referenceModel !== undefined) {
+    const reference = await inspectModel(options.referenceModel, { progress });
+    checkSameSize(model.decoder.spec, reference, `The reference ${options.referenceModel}`);
+  }
   const lora = config.lora ? loraOptions(config) : null;
   const stored = configQuantType(described);
   const memory = (quantType?: QuantType, shard: Shard = config.shard ?? 'none') => {
@@ -107,8 +112,9 @@ async function describedModel(config: ModelConfig, progress?: Progress): Promise
   if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
     return readJson(fromConfig) ?? {};
   const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
-  const base = baseOfAdapter(folder);
-  return base === undefined ? readConfig(folder) : describedModel({ ...config, model: base }, progress);
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null) return readConfig(folder);
+  return openBase(folder, adapter, (model) => describedModel({ ...config, model, fromConfig: undefined }, progress));
 }
 
 /** The longest sequence that the model can read, prompt and response together. */

@@ -6,7 +6,7 @@
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { UserError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 import { type QuantType, quantTypes } from '../../nn/index.ts';
 import {
   keep,
@@ -99,10 +99,14 @@ function baseOf(model: Model): [string | null, string | null] {
   return [repo, revision ?? null];
 }
 
+export interface StoredAdapter {
+  config: PeftConfig;
+  /** `folder` where the base lies on this disk. */
+  base: { name: string; folder?: string; quantType?: QuantType };
+}
+
 /** An adapter's config and the place of its base model; null where the folder holds no adapter. */
-export function readAdapterConfig(
-  folder: string,
-): { config: PeftConfig; base: { name: string; folder?: string; quantType?: QuantType } } | null {
+export function readAdapterConfig(folder: string): StoredAdapter | null {
   if (!existsSync(join(folder, CONFIG))) return null;
   const config = parseConfig(folder);
   if (config.base === null) {
@@ -117,6 +121,20 @@ export function readAdapterConfig(
   const name = config.revision === null ? config.base : `${config.base}@${config.revision}`;
   const quantType = baseQuantType(folder);
   return { config, base: { name, ...(found === undefined ? {} : { folder: found }), ...(quantType && { quantType }) } };
+}
+
+/** Opens an adapter's base. Where it cannot be found, the error says which file names it. */
+export async function openBase<T>(
+  folder: string,
+  { base }: StoredAdapter,
+  open: (model: string) => Promise<T>,
+): Promise<T> {
+  if (base.folder !== undefined) return open(base.folder);
+  return open(base.name).catch((error) => {
+    if (error instanceof AttuneError)
+      error.message = `${join(folder, CONFIG)}: its base_model_name_or_path "${base.name}" cannot be opened. ${error.message}`;
+    throw error;
+  });
 }
 
 /** How the base was quantised in training; undefined where it was not. */

@@ -1,8 +1,17 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { addLora, initModel, inspectModel, loadModelFolder, saveModel, trainingMemory } from '../index.ts';
+import {
+  addLora,
+  initModel,
+  inspectModel,
+  loadModel,
+  loadModelFolder,
+  loadTokenizer,
+  saveModel,
+  trainingMemory,
+} from '../index.ts';
 
 const temporary = mkdtempSync(join(tmpdir(), 'attune-inspect-'));
 afterAll(() => rmSync(temporary, { recursive: true }));
@@ -68,6 +77,19 @@ describe('inspectModel', () => {
     const shorter = await inspectModel(temporary, { checkpointing: true, device: 'cpu' });
     expect(shorter.memory.lora.activationBytes).toBeLessThan(memory.lora.activationBytes / 6);
     await expect(inspectModel(temporary, { lora: { targetModules: ['c_attn'] } })).rejects.toThrow(/There are: q_proj/);
+  });
+
+  it("says which file names an adapter's base that is not there", async () => {
+    const adapter = join(temporary, 'lost');
+    mkdirSync(adapter);
+    const config = { peft_type: 'LORA', base_model_name_or_path: '../nope', target_modules: ['q_proj'] };
+    writeFileSync(join(adapter, 'adapter_config.json'), JSON.stringify(config));
+    for (const open of [inspectModel, loadModel, loadTokenizer]) {
+      await expect(open(adapter)).rejects.toMatchObject({
+        name: 'UserError',
+        message: `${adapter}/adapter_config.json: its base_model_name_or_path "../nope" cannot be opened. The folder "../nope" does not exist.`,
+      });
+    }
   });
 
   it('counts what is in the files, heads and adapters included', async () => {

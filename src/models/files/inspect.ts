@@ -13,7 +13,7 @@ import { Tokenizer } from '../../text/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 import type { LoraOptions } from '../lora/config.ts';
 import type { Model } from '../model.ts';
-import { readAdapterConfig } from './adapter.ts';
+import { openBase, readAdapterConfig } from './adapter.ts';
 import { configQuantType } from './bitsandbytes.ts';
 import { configDtype, readConfig } from './decoder.ts';
 import { storedHead } from './head.ts';
@@ -87,7 +87,7 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
   const folder = await resolveModel(name, { ...options, tokenizerOnly: true });
   const adapter = readAdapterConfig(folder);
   if (adapter === null) return inspectFolder(name, folder, options);
-  const base = await inspectModel(adapter.base.folder ?? adapter.base.name, options);
+  const base = await openBase(folder, adapter, (model) => inspectModel(model, options));
   const { r = 8, alpha = 8, targetModules = [], useDora = false } = adapter.config.options;
   const sizes = adapterSizes(folder);
   const added = 4 * (sizes.head + sizes.adapters);

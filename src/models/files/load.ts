@@ -9,7 +9,7 @@ import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, seed } from '../../tensor/index.ts';
 import { Model, type ModelNotes } from '../model.ts';
-import { loadAdapter, readAdapterConfig } from './adapter.ts';
+import { loadAdapter, openBase, readAdapterConfig } from './adapter.ts';
 import { initDecoder, type LoadOptions, readConfig, readDecoder } from './decoder.ts';
 import { readHead } from './head.ts';
 
@@ -19,8 +19,8 @@ export async function loadModel(name: string, options: LoadOptions & ResolveOpti
   const adapter = readAdapterConfig(folder);
   if (adapter === null)
     return loadPlainModel(folder, options, /^[./~]/.test(name) || existsSync(name) ? undefined : name);
-  const { base } = adapter;
-  return withAdapter(await loadModel(base.folder ?? base.name, asTrained(base, options)), folder);
+  const base = await openBase(folder, adapter, (model) => loadModel(model, asTrained(adapter.base, options)));
+  return withAdapter(base, folder);
 }
 
 /** Loads a model from a folder, without the hub: an adapter's base must be on this disk too. */

@@ -1,11 +1,12 @@
 /** Loads the tokenizer of a model and checks that the two belong together. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import type { Progress } from '../../progress.ts';
 import { Tokenizer } from '../../text/index.ts';
 import type { Model } from '../model.ts';
+import { openBase, readAdapterConfig } from './adapter.ts';
 
 /** Which tokenizer to load: that of a model, or another one. */
 export interface TokenizerSource {
@@ -24,24 +25,19 @@ export async function loadTokenizer(wanted: string | TokenizerSource, progress?:
   }
   const folder = await resolveModel(source.tokenizer ?? source.model, { tokenizerOnly: true, progress });
   if (existsSync(join(folder, 'tokenizer.json'))) return Tokenizer.load(folder);
-  const base = baseOfAdapter(folder);
-  return base === undefined ? Tokenizer.load(folder) : loadTokenizer({ model: base }, progress);
-}
-
-/** The base model that a folder's adapter_config.json names; undefined where the folder holds no adapter. */
-export function baseOfAdapter(folder: string): string | undefined {
-  const path = join(folder, 'adapter_config.json');
-  if (!existsSync(path)) return undefined;
-  try {
-    return (JSON.parse(readFileSync(path, 'utf8')) as { base_model_name_or_path?: string }).base_model_name_or_path;
-  } catch {
-    return undefined;
-  }
+  const adapter = readAdapterConfig(folder);
+  if (adapter === null) return Tokenizer.load(folder);
+  return openBase(folder, adapter, (model) => loadTokenizer({ model }, progress));
 }
 
 /** Refuses two models of different vocabularies: their log-probs cannot be compared token by token. */
 export function checkSameVocabulary(policy: Model, other: Model, name = 'The reference'): void {
-  const [own, others] = [policy.decoder.spec.vocabSize, other.decoder.spec.vocabSize];
+  checkSameSize(policy.decoder.spec, other.decoder.spec, name);
+}
+
+/** The same from their sizes alone. */
+export function checkSameSize(policy: { vocabSize: number }, other: { vocabSize: number }, name: string): void {
+  const [own, others] = [policy.vocabSize, other.vocabSize];
   if (own === others) return;
   throw new UserError(`${name} has ${others} tokens, the policy ${own}: they cannot be compared token by token.`);
 }

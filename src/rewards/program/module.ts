@@ -28,10 +28,15 @@ export interface RewardModule extends RewardScorer, Disposable {
   dispose(): void;
 }
 
+/** Refuses a path that is no file. */
+export function checkModuleFile(path: string): void {
+  if (!statSync(resolve(path), { throwIfNoEntry: false })?.isFile())
+    throw new UserError(`There is no reward module ${path}.`);
+}
+
 /** Loads a TypeScript or JavaScript module whose default export is a reward function. */
 export async function loadRewardModule(path: string, options: RewardFunctionOptions = {}): Promise<RewardModule> {
-  const file = resolve(path);
-  if (!statSync(file, { throwIfNoEntry: false })?.isFile()) throw new UserError(`There is no reward module ${path}.`);
+  checkModuleFile(path);
   const { name = basename(path).replace(/\.[^.]+$/, ''), timeLimitMs = defaultTimeLimitMs } = options;
   const thread = new ModuleThread(path, name, timeLimitMs);
   await thread.ready();

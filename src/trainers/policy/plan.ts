@@ -2,9 +2,11 @@
 import { usesReference } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
-import { baseOfAdapter } from '../../models/files/tokenizer.ts';
+import { readAdapterConfig } from '../../models/files/adapter.ts';
 import { loadTokenizer } from '../../models/index.ts';
+import type { Progress } from '../../progress.ts';
 import { openPrompts } from '../../rollouts/opening.ts';
+import { checkReward } from '../../rollouts/scorer.ts';
 import { describeChoices, describeMemory, describeRanks } from '../batches/plan.ts';
 import { type ModelPlan, modelPlan } from '../model-plan.ts';
 import { checkQuantised } from '../reference/options.ts';
@@ -32,7 +34,7 @@ async function startsFromAdapter({ refModel, refQuantType, model }: PolicyConfig
   return refModel === undefined && refQuantType === undefined && (await isAdapter(model));
 }
 
-const isAdapter = async (model: string) => baseOfAdapter(await resolveModel(model)) !== undefined;
+const isAdapter = async (model: string) => readAdapterConfig(await resolveModel(model)) !== null;
 
 export async function checkReference(config: PolicyConfig): Promise<void> {
   if (config.refQuantType !== undefined) checkQuantised(config, await sharesBase(config));
@@ -52,40 +54,38 @@ function cacheBytes(config: PolicyConfig, plan: ModelPlan): number {
   return plan.cacheBytes(responses, config.promptMaxLength + config.maxNewTokens, config);
 }
 
-/** Models whose size the plan does not know. */
-function besides({ rewardModelPath, valueBackbone }: PolicyConfig): string {
-  const more = [
-    ...(rewardModelPath === undefined ? [] : ['the reward model']),
-    ...(valueBackbone === 'own' ? ['the critic'] : []),
-  ];
-  return more.length === 0 ? '' : `; ${more.join(' and ')} besides`;
-}
+/** A critic of its own, whose size the plan does not know. */
+const besides = ({ valueBackbone }: PolicyConfig) => (valueBackbone === 'own' ? '; the critic besides' : '');
 
 /** The plan as text. */
-export async function policyPlan(config: PolicyConfig): Promise<string> {
+export async function policyPlan(config: PolicyConfig, progress?: Progress): Promise<string> {
   checkPolicyConfig(config);
   await checkReference(config);
   const { algorithm, options } = algorithmOf(config);
-  const tokenizer = await loadTokenizer(config);
+  const tokenizer = await loadTokenizer(config, progress);
   const perStep = config.batchSize * config.gradAccum;
   const isSecondCopy =
     usesReference(algorithm, options) && !(await sharesBase(config)) && !(await startsFromAdapter(config));
   const planned = await modelPlan(config, config.microBatchTokens, {
     secondCopy: isSecondCopy,
+    referenceModel: usesReference(algorithm, options) ? config.refModel : undefined,
+    progress,
     ...(config.refQuantType === undefined ? {} : { referenceQuantType: config.refQuantType }),
   });
   const within = promptsWithin(config, planned.positions);
-  const { prompts, evaluation } = await openPrompts(within, tokenizer);
+  const { prompts, train, evaluation } = await openPrompts(within, tokenizer);
   const cache = cacheBytes(within, planned);
+  const { device } = planned.model;
+  const judge = await checkReward(config, { device, prompts: [...train, ...evaluation], progress });
   const updates = options.ppoEpochs * config.nMinibatches;
   return [
     `${algorithm.name}: ${algorithm.summary}`,
     `prompts: ${prompts.size === undefined ? 'endless' : prompts.size}, ${evaluation.length} held out for evaluation`,
     `each step: ${perStep} prompts × ${config.groupSize} responses = ${perStep * config.groupSize} rollouts, ${updates} update${updates === 1 ? '' : 's'}`,
     `steps: ${stepsOf(config, prompts)}`,
-    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache })}${besides(config)}`,
+    `memory: ${describeMemory(planned.memory, { 'cache of the sampler': cache, ...(judge > 0 ? { 'reward model': judge } : {}) })}${besides(config)}`,
     ...describeChoices(planned).map((line) => line.replace(/^QLoRA +/, 'memory with adapters: ')),
-    ...describeRanks(planned, cache).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
+    ...describeRanks(planned, cache + judge).map((line) => line.replace(/^Ranks +/, 'ranks: ')),
     `reference: ${usesReference(algorithm, options) ? await describeReference(config) : 'none'}`,
   ].join('\n');
 }

@@ -44,5 +44,6 @@ export function preferencePlan(
   const copied = typeof config.refModel === 'string' || !config.lora;
   const secondCopy = algorithm.needsReference && copied && !config.precomputeRef;
   const referenceQuantType = config.refQuantType;
-  return trainingPlan(config, data, config, { ...options, secondCopy, referenceQuantType });
+  const referenceModel = algorithm.needsReference && config.refModel ? config.refModel : undefined;
+  return trainingPlan(config, data, config, { ...options, secondCopy, referenceQuantType, referenceModel });
 }

@@ -1,0 +1,15 @@
+/** A reward model from its config and its files' headers alone, for plans. */
+import { type InspectOptions, inspectModel, type QuantType } from '../models/index.ts';
+import { noRewardHead } from './reward-notes.ts';
+
+/** The bytes of its weights once loaded; a UserError for a model that is not there or has no reward head. */
+export async function rewardModelBytes(
+  name: string,
+  { quantType, ...options }: InspectOptions & { quantType?: QuantType } = {},
+): Promise<number> {
+  const { head, storedBytes, memory } = await inspectModel(name, options);
+  // Of a hub model that was not fetched yet, the weights' headers are not known, nor whether they hold a head.
+  const isHere = Object.keys(storedBytes).length > 0;
+  if (isHere && head === null) throw noRewardHead(name);
+  return quantType === undefined ? memory.loadBytes : memory.quantisedBytes[quantType];
+}
