@@ -35,17 +35,17 @@ describe('resolveRun', () => {
   });
 
   it('puts the config of the resumed checkpoint under the file and the flags', async () => {
-    const first = await resolveRun(schema, { lr: '3e-4', epochs: '7', seed: '1', runName: 'r' });
+    const first = await resolveRun(schema, { lr: '3e-4', epochs: '7', logSteps: '1', runName: 'r' });
     await saveCheckpoint(join(folder, 'out', 'r'), 'step-5', {
       step: 5,
       json: { 'train_config.json': savedConfig(schema, first.config), 'trainer_state.json': {} },
     });
     const file = join(folder, 'a.yaml');
     writeFileSync(file, 'resume_from: latest\nnum_epochs: 8\n');
-    const again = await resolveRun(schema, { config: file, seed: '2' });
+    const again = await resolveRun(schema, { config: file, logSteps: '2' });
     expect(again.resume).toMatchObject({ step: 5, path: join(folder, 'out', 'r', 'step-5') });
-    expect(again.config).toMatchObject({ lr: 3e-4, epochs: 8, seed: 2, runName: 'r' });
-    expect(again.sources).toMatchObject({ lr: 'the checkpoint', epochs: file, seed: 'command line' });
+    expect(again.config).toMatchObject({ lr: 3e-4, epochs: 8, logSteps: 2, runName: 'r' });
+    expect(again.sources).toMatchObject({ lr: 'the checkpoint', epochs: file, logSteps: 'command line' });
   });
 
   /** A run as it lies there after training in `cwd`. */

@@ -15,10 +15,13 @@ import { refuseUnread } from './config/unread.ts';
 import { readJson } from './json-files.ts';
 import { heldError, lockHolder } from './lock.ts';
 import { checkSameModel } from './same-model.ts';
+import { type ChangedOption, changedOptions, checkSameOptions } from './same-options.ts';
 import { checkSamePlace } from './same-place.ts';
 
 export interface ResolvedRun<S extends ConfigSchema> extends ResolvedConfig<S> {
   resume?: FoundCheckpoint;
+  /** The options that a resumed run is given with other values than it had. */
+  changed?: ChangedOption[];
   /** What the run is started by; a workflow gives none. */
   command?: string;
 }
@@ -62,7 +65,9 @@ async function resolvedWith<S extends ConfigSchema>(
   );
   const resolved = resolveConfig(schema, { ...sources, checkpoint });
   await checkSameModel(resolved, checkpoint ?? {}, resume);
-  return { ...resolved, resume };
+  const changed = changedOptions(schema, resolved, checkpoint ?? {});
+  await checkSameOptions(schema, changed, resume);
+  return { ...resolved, resume, changed };
 }
 
 function checkResumable({ path, run }: FoundCheckpoint, command: string | undefined): void {

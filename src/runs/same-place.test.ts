@@ -71,3 +71,16 @@ it('refuses to begin a second database of rollouts, and takes the first one', as
   await expect(resume({ rolloutsDir })).rejects.toThrow(`are in ${run}/rollouts.db`);
   await expect(resume({ rolloutsDir: join(folder, 'runs') })).resolves.toMatchObject({ resume: { step: 5 } });
 });
+
+it('refuses to split the TensorBoard files of a run, and takes any folder where there are none', async () => {
+  const logs = join(folder, 'logs', 'a');
+  mkdirSync(logs, { recursive: true });
+  writeFileSync(join(run, 'run.json'), JSON.stringify({ logDir: logs }));
+  const logDir = join(folder, 'other');
+  await expect(resume({ logDir })).resolves.toMatchObject({ resume: { step: 5 } });
+  writeFileSync(join(logs, 'events.out.tfevents.1'), '');
+  await expect(resume({ logDir })).rejects.toThrow(
+    `--log-dir: would split the run's curves: its TensorBoard files are in ${logs}, and this says ${logDir}/a. Leave it out.`,
+  );
+  await expect(resume({ logDir: join(folder, 'logs') })).resolves.toMatchObject({ resume: { step: 5 } });
+});

@@ -1,5 +1,5 @@
-/** A resumed run goes on in its own folder, and in its own database of rollouts. Another place or name that is asked for is refused. */
-import { existsSync, realpathSync } from 'node:fs';
+/** A resumed run goes on in its own folder, its own database of rollouts and its own TensorBoard folder. Another place or name that is asked for is refused. */
+import { existsSync, readdirSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { quoted } from '../shell.ts';
 import type { FoundCheckpoint } from './checkpoints.ts';
@@ -14,7 +14,7 @@ export function checkSamePlace<S extends ConfigSchema>(
   { config, sources }: ResolvedConfig<S>,
   { path, run }: FoundCheckpoint,
 ): void {
-  const { outputDir, runName, rolloutsDir } = config as Record<string, string | undefined>;
+  const { outputDir, runName, rolloutsDir, logDir } = config as Record<string, string | undefined>;
   const isOwn = (place: string) => [run, dirname(run)].some((own) => real(own) === real(place));
   const elsewhere = (value: string) =>
     `has no effect here: a resumed run goes on in its own folder, ${run}, and this says ${value}. Leave it out, or start a new run from the checkpoint with --model ${quoted(path)} in place of --resume-from.`;
@@ -31,6 +31,12 @@ export function checkSamePlace<S extends ConfigSchema>(
     const message = `would begin a second database: the run's rollouts are in ${rollouts}, and this says ${asked}. Leave it out.`;
     if (real(asked) !== real(rollouts)) refuse('rolloutsDir', rolloutsDir, message);
   }
+  const logs = logsOf(run);
+  if (logDir !== undefined && logs !== undefined) {
+    const asked = join(logDir, basename(run));
+    const message = `would split the run's curves: its TensorBoard files are in ${logs}, and this says ${asked}. Leave it out.`;
+    if (real(asked) !== real(logs)) refuse('logDir', logDir, message);
+  }
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
@@ -38,6 +44,14 @@ export function checkSamePlace<S extends ConfigSchema>(
 function rolloutsOf(run: string): string | undefined {
   const path = resolve(run, readJson<{ rollouts?: string }>(join(run, 'run.json'))?.rollouts ?? 'rollouts.db');
   return existsSync(path) ? path : undefined;
+}
+
+/** The folder of TensorBoard files that a run has begun; undefined where there are none. */
+function logsOf(run: string): string | undefined {
+  const { logDir } = readJson<{ logDir?: string }>(join(run, 'run.json')) ?? {};
+  const path = logDir === undefined ? undefined : resolve(run, logDir);
+  if (path === undefined || !existsSync(path)) return undefined;
+  return readdirSync(path).some((name) => name.includes('tfevents')) ? path : undefined;
 }
 
 /** The place that a path means, links followed. */

@@ -23,6 +23,7 @@ export function modelFields(defaults: { model: string }) {
     tokenizer: field(z.string().optional(), {
       description: "folder or hub name of the tokenizer; the model's own when left out",
       group: model,
+      fixed: 'model',
     }),
     dtype: field(z.enum(['auto', 'float32', 'bfloat16']).default('auto'), {
       description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
@@ -38,7 +39,7 @@ export function modelFields(defaults: { model: string }) {
 
 /** For models that are not trained: a reference, a reward model. */
 export const quantTypeField = (description: string, group: string) =>
-  field(z.enum(quantTypes).optional(), { description, group });
+  field(z.enum(quantTypes).optional(), { description, group, fixed: 'value' });
 
 /** How precisely a reward model scores. */
 export const scoringPrecisionField = (group: string) =>
@@ -46,6 +47,7 @@ export const scoringPrecisionField = (group: string) =>
     description:
       "how a reward model in 8 bits scores on an H100 or H200: exact, when left out, or fast, with its products' inputs rounded to 8 bits, too; elsewhere both are the same",
     group,
+    fixed: 'value',
   });
 
 export interface DataDefaults {

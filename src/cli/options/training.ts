@@ -15,6 +15,7 @@ import {
   resolveRun,
   savedConfig,
 } from '../../runs/index.ts';
+import { type ChangedOption, shown as inWords } from '../../runs/same-options.ts';
 import { quoted } from '../../shell.ts';
 import { NothingToDo } from '../../trainers/loop/finished.ts';
 import type { TrainerOptions, TrainingRun } from '../../trainers/loop/training-run.ts';
@@ -48,7 +49,7 @@ export function registerTrainVerb<S extends ConfigSchema>(train: Command, verb: 
     for (const { path, reason } of speaks ? (resolved.resume?.skipped ?? []) : [])
       tell(`Attention: the newer checkpoint ${shown(path)} is damaged and passed over: ${reason}.`);
     if (resolved.resume && speaks)
-      tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}`);
+      tell(`going on after step ${resolved.resume.step}, from ${shown(resolved.resume.path)}${changes(resolved)}`);
     if ((resolved.config as { dryRun?: boolean }).dryRun) {
       print(describe(verb.schema, resolved));
       print(`\n${await verb.plan(resolved, { progress: consoleProgress() })}`);
@@ -75,6 +76,12 @@ function parentFlags(train: Command, command: Command, schema: ConfigSchema): Re
     );
   }
   return flags;
+}
+
+/** What a resumed run is given other than it had. */
+function changes({ changed = [] }: { changed?: readonly ChangedOption[] }): string {
+  const told = changed.map(({ name, was, is }) => `--${kebabCase(name)} ${inWords(is)} (was ${inWords(was)})`);
+  return told.length === 0 ? '' : `, with ${told.join(', ')}`;
 }
 
 /** Finds what would stop the run at its start or first save, before anything is loaded. */

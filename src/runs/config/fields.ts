@@ -28,6 +28,11 @@ export interface FieldMeta {
   fileOnly?: boolean;
   /** Belongs to one invocation (`resumeFrom`, `dryRun`): neither saved with the run nor taken from a checkpoint. */
   transient?: boolean;
+  /**
+   * What a run optimises and by what: resuming with another value is refused. Models and files are compared by what their
+   * names mean.
+   */
+  fixed?: 'value' | 'model' | 'file';
   /** Never written or logged, whatever its name. */
   secret?: boolean;
   /** A list whose values follow the option one by one and are taken as they are: `--stop a ', b'`. */

@@ -48,7 +48,11 @@ export function runFields(defaults: RunDefaults) {
       group: group.run,
       aliases: ['wandbRunName'],
     }),
-    seed: field(z.number().int().min(0).default(42), { description: 'seed of everything random', group: group.run }),
+    seed: field(z.number().int().min(0).default(42), {
+      description: 'seed of everything random',
+      group: group.run,
+      fixed: 'value',
+    }),
     reportTo: field(z.array(z.enum(['tensorboard', 'wandb', 'none'])).default(['tensorboard']), {
       description: 'where metrics go besides metrics.jsonl',
       group: group.run,

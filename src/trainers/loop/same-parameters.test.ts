@@ -16,6 +16,7 @@ const check = (now: Record<string, unknown>, was: Record<string, unknown> = befo
 it('names the option that would make other parameters, and both values', () => {
   expect(check({ dtype: 'float32' })).toThrow(/with --dtype float32: it was trained with bfloat16\. Leave --dtype out/);
   expect(check({ lora_r: 8 })).toThrow(/with --lora-r 8: it was trained with 16/);
+  expect(check({ lora_alpha: 64 }, { ...before, lora_alpha: 32 })).toThrow(/--lora-alpha 64: it was trained with 32/);
   expect(check({ lora: false })).toThrow(/with --lora false/);
 });
 

@@ -13,7 +13,8 @@ type Saved = Record<string, unknown>;
 
 /** Options that decide which parameters there are and how they, and the sampler's cache, are held, as configs are saved. */
 const deciding = [
-  ...['dtype', 'lora', 'quant_type', 'lora_r', 'lora_target_modules', 'lora_bias', 'use_dora'],
+  ...['dtype', 'lora', 'quant_type', 'lora_r', 'lora_alpha', 'lora_target_modules', 'lora_bias'],
+  ...['use_rslora', 'use_dora'],
   'cache_dtype',
 ];
 /** What a config means that does not have an option; one that is not here is then left to the model's family. */

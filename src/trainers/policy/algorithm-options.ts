@@ -23,12 +23,15 @@ export function algorithmFields() {
       description: `${description}; the algorithm's own when left out`,
       group: 'Algorithm',
       aliases,
+      // Weights and limits may change in a resumed run, but not the kind of estimate.
+      ...(type instanceof z.ZodNumber ? {} : { fixed: 'value' }),
     });
   return {
     klCoef: of(amount(), 'weight of the KL to the reference', ['beta']),
     klEstimator: field(z.enum(['k2', 'k3']).optional(), {
       description: "KL estimate in the loss; the algorithm's own when left out",
       group: 'Algorithm',
+      fixed: 'value',
       elsewhere: { klEstimator: (value) => (value === 'kl2' ? 'k2' : value === 'kl3' ? 'k3' : value) },
     }),
     klTimesRatio: of(z.boolean(), 'multiply the KL term in the loss by the ratio, as DeepSeek-V3.2 and TRL do'),

@@ -32,6 +32,7 @@ const shape = z.object({
     names: policyAlgorithms.map(({ name }) => name),
     group: group.algorithm,
     aliases: ['method', 'loss'],
+    fixed: 'value',
   }),
   ...algorithmFields(),
   nMinibatches: field(count().default(1), {
@@ -45,16 +46,19 @@ const shape = z.object({
   valueBackbone: field(z.enum(['shared', 'own']).default('shared'), {
     description: "value head on the policy's own hidden states, or on a second copy of the model",
     group: group.algorithm,
+    fixed: 'value',
   }),
   refModel: field(z.string().optional(), {
     description: 'reference model; the starting model when left out',
     group: group.algorithm,
     aliases: ['refModelId'],
+    fixed: 'model',
   }),
   refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.algorithm),
   oldLogprobs: field(z.enum(['sampler', 'trainer']).default('sampler'), {
     description: 'lpOld as sampled, or recomputed by the trainer before the first update (the ratio is then exactly 1)',
     group: group.algorithm,
+    fixed: 'value',
   }),
   maxSamplerGap: field(z.number().positive().optional(), {
     description:
@@ -102,26 +106,34 @@ const shape = z.object({
     fileOnly: true,
   }),
 
-  rewardModelPath: field(z.string().optional(), { description: 'trained reward model', group: group.reward }),
+  rewardModelPath: field(z.string().optional(), {
+    description: 'trained reward model',
+    group: group.reward,
+    fixed: 'model',
+  }),
   rmQuantType: quantTypeField('hold the blocks of the reward model in 8 or 4 bits', group.reward),
   rmPrecision: scoringPrecisionField(group.reward),
   rewardModule: field(z.string().optional(), {
     description: 'TypeScript or JavaScript module with a reward function',
     group: group.reward,
     examples: ['./my-reward.ts'],
+    fixed: 'file',
   }),
   rewardWeights: field(z.array(z.string()).optional(), {
     description: 'weights of the rewards, 1 each when left out; a part that is named has its own',
     group: group.reward,
     examples: ['verifier=1,format=0.2'],
+    fixed: 'value',
   }),
   verifierReward: field(z.boolean().optional(), {
     description: "reward right responses to tasks, or of a dataset's known answers; on unless another reward is named",
     group: group.reward,
+    fixed: 'value',
   }),
   formatReward: field(z.boolean().default(false), {
     description: 'add a reward of up to 0.2 for <think>…</think><answer>…</answer>',
     group: group.reward,
+    fixed: 'value',
   }),
   rewardTimeout: field(z.number().positive().default(60), {
     description: 'seconds that a reward module may take for a batch',
@@ -135,6 +147,7 @@ const shape = z.object({
     description: 'scores to mean 0 and spread 1, over the step or over the run so far',
     group: group.reward,
     aliases: ['rewardNormalisation'],
+    fixed: 'value',
   }),
   eosPenalty: field(amount().default(1), {
     description: 'subtracted where a response was cut at max-new-tokens',
@@ -184,6 +197,7 @@ const shape = z.object({
     description:
       'where top-p, top-k or min-p cut: ratios against the truncated distribution that responses were drawn from',
     group: group.rollout,
+    fixed: 'value',
   }),
   rolloutSlots: field(count().optional(), {
     description: 'responses sampled at the same time; 32 on a CPU, 128 on a GPU when left out',

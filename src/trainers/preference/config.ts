@@ -37,6 +37,7 @@ const lossField = () =>
       names: preferenceLosses.map(({ name }) => name),
       group: group.loss,
       aliases: ['lossType', 'method'],
+      fixed: 'value',
     },
   );
 
@@ -54,6 +55,7 @@ export const lossOptionFields = {
   lengthNormalize: field(z.boolean().optional(), {
     description: 'ipo: log-ratios divided by length, as TRL does',
     group: group.loss,
+    fixed: 'value',
   }),
   gammaBetaRatio: field(z.number().min(0).optional(), {
     description: 'simpo: target margin as a multiple of beta',
@@ -82,6 +84,7 @@ const shape = z.object({
     description: 'another model as the reference; left out: the start itself (with LoRA the base, adapters off)',
     group: group.reference,
     aliases: ['refModelId'],
+    fixed: 'model',
   }),
   refQuantType: quantTypeField('hold the blocks of the reference in 8 or 4 bits', group.reference),
   refModelUpdateFreq: field(positive().optional(), {

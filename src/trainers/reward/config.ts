@@ -13,10 +13,12 @@ const shape = z.object({
   type: field(z.enum(rewardTypes).default('preference'), {
     description: 'pairs (Bradley–Terry), graded solutions (ORM), or labelled steps (PRM)',
     group,
+    fixed: 'value',
   }),
   margin: field(z.boolean().default(false), {
     description: "preference: ask for each pair's own margin between the scores",
     group,
+    fixed: 'value',
   }),
   labelSmoothing: field(z.number().min(0).max(0.5).default(0), {
     description: 'preference: chance that a pair is the wrong way round',
@@ -30,6 +32,7 @@ const shape = z.object({
   stripThinking: field(z.boolean().default(true), {
     description: 'take <think>…</think> out of the text that is scored',
     group,
+    fixed: 'value',
   }),
   stepSeparator: field(
     z

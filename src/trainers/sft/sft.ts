@@ -50,6 +50,7 @@ const shape = z.object({
   assistantOnly: field(z.boolean().default(true), {
     description: "chats: loss on the assistant's tokens only",
     group,
+    fixed: 'value',
     aliases: ['assistantOnlyLoss'],
   }),
   packing: field(z.boolean().default(false), {

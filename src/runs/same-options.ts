@@ -1,0 +1,68 @@
+/**
+ * A resumed run goes on with the options that say what is optimised and by what (`fixed` in a schema): its steps would not
+ * be comparable otherwise. All other options may change; `changedOptions` lists those that did.
+ */
+import { existsSync, realpathSync } from 'node:fs';
+import { resolve } from 'node:path';
+import type { z } from 'zod';
+import { isSameModel } from '../hub/place.ts';
+import { quoted } from '../shell.ts';
+import type { FoundCheckpoint } from './checkpoints.ts';
+import { ConfigError, type ResolvedConfig, savedConfig, shownPath } from './config/config.ts';
+import { type ConfigSchema, defaultValue, fieldMeta, snakeCase } from './config/fields.ts';
+
+/** An option that a resumed run was given with another value than it had. */
+export interface ChangedOption {
+  name: string;
+  was: unknown;
+  is: unknown;
+  source: string;
+}
+
+type Saved = Record<string, unknown>;
+
+/** `before`: the config that the checkpoint was trained with, as it is saved. */
+export function changedOptions<S extends ConfigSchema>(
+  schema: S,
+  { config, sources }: ResolvedConfig<S>,
+  before: Saved,
+): ChangedOption[] {
+  const now = savedConfig(schema, config);
+  return Object.keys(schema.shape).flatMap((name) => {
+    const source = sources[name] ?? 'default';
+    const type = schema.shape[name] as z.ZodType;
+    if (['default', 'the checkpoint'].includes(source) || fieldMeta(type).transient) return [];
+    const was = before[snakeCase(name)] ?? defaultValue(type);
+    const is = now[snakeCase(name)];
+    return JSON.stringify(was) === JSON.stringify(is) ? [] : [{ name, was, is, source }];
+  });
+}
+
+/** Refuses every change of an option that must stay; models and files may be called by another path. */
+export async function checkSameOptions<S extends ConfigSchema>(
+  schema: S,
+  changed: readonly ChangedOption[],
+  { path }: FoundCheckpoint,
+): Promise<void> {
+  const faults = [];
+  for (const { name, was, is, source } of changed) {
+    const { fixed } = fieldMeta(schema.shape[name] as z.ZodType);
+    if (fixed === undefined || (await meansTheSame(fixed, was, is))) continue;
+    const message = `cannot change in a resumed run: it began with ${shown(was)}, and this says ${shown(is)}. Leave it out to go on, or start a new run from the checkpoint with --model ${quoted(path)} in place of --resume-from.`;
+    faults.push({ path: shownPath([name], source), source, message });
+  }
+  if (faults.length > 0) throw new ConfigError(faults);
+}
+
+async function meansTheSame(kind: 'value' | 'model' | 'file', was: unknown, is: unknown): Promise<boolean> {
+  if (kind === 'value' || typeof was !== 'string' || typeof is !== 'string') return false;
+  if (kind === 'model') return isSameModel(was, is);
+  // A file that is not there any more is believed to be where it is now.
+  return !existsSync(was) || realpathSync(resolve(was)) === realpathSync(resolve(is));
+}
+
+/** The value of an option in a message. */
+export function shown(value: unknown): string {
+  if (value === undefined) return 'none';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
