@@ -20,7 +20,7 @@ export {
   type PolicyEvaluation,
   type PolicySummary,
 } from './evaluate/policy.ts';
-export { writePolicyEvaluation } from './evaluate/policy-report.ts';
+export { type PolicyEvaluationHeading, writePolicyEvaluation } from './evaluate/policy-report.ts';
 export type { LengthControl, PositionControl, RewardSuiteFigures, ScoredItem } from './evaluate/ranked/figures.ts';
 export { describeRewardSuite, writeRewardSuite } from './evaluate/ranked/report.ts';
 export {

@@ -5,8 +5,9 @@ import { z } from 'zod';
 import { joinWorld } from '../dist/world.ts';
 import { UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
-import { summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
+import { type PolicyEvaluationHeading, summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
+import type { RewardModelScorer } from '../rewards/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
 import { configuredScorer } from '../rollouts/scorer.ts';
 import { field, inheritedRules, resolveConfig, withRules } from '../runs/index.ts';
@@ -130,9 +131,31 @@ async function run(config: Config): Promise<void> {
   });
   if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'policy_evaluation.json');
-  await writePolicyEvaluation(outputDir, evaluation, policyNames(config.model, opponent));
+  await writePolicyEvaluation(
+    outputDir,
+    evaluation,
+    policyNames(config.model, opponent),
+    headingOf(config, scorer.rewardModel),
+  );
   for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
   print(`\nwritten to ${shown(resolve(outputDir))}`);
+}
+
+function headingOf(config: Config, judge: RewardModelScorer | undefined): PolicyEvaluationHeading {
+  const { model, reference, opponent, task, dataset, rewardModule, samples, temperature, topP } = config;
+  return {
+    ...{ model, reference, opponent, task, dataset },
+    ...(judge && {
+      reward_model: config.rewardModelPath,
+      rm_quant_type: judge.model.decoder.quantType,
+      rm_precision: judge.precision,
+    }),
+    reward_module: rewardModule,
+    ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
+    max_new_tokens: config.maxNewTokens,
+    cache_dtype: config.cacheDtype,
+    seed: config.seed,
+  };
 }
 
 /**

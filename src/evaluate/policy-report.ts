@@ -1,20 +1,45 @@
 /** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import type { CacheDtype, Precision, QuantType } from '../models/index.ts';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole } from '../runs/index.ts';
 import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
+
+/** What was evaluated and how, at the head of `policy_evaluation.json`. */
+export interface PolicyEvaluationHeading {
+  /** Folders or hub names. */
+  model: string;
+  reference?: string;
+  opponent?: string;
+  /** The task or dataset that the prompts are from. */
+  task?: string;
+  dataset?: string;
+  reward_model?: string;
+  /** The quantisation of the reward model's weights; null for none. */
+  rm_quant_type?: QuantType | null;
+  /** How it scored: `fast` where that was asked for and there was a way. */
+  rm_precision?: Precision;
+  reward_module?: string;
+  /** How responses were drawn, besides the greedy one. */
+  sampling?: { samples: number; temperature: number; top_p: number };
+  max_new_tokens?: number;
+  cache_dtype?: CacheDtype;
+  seed?: number;
+}
 
 /** Writes the results of `evaluatePolicy` to a folder: JSON, a plot and an HTML page. */
 export async function writePolicyEvaluation(
   folder: string,
   evaluation: PolicyEvaluation,
   names: { policy: string; opponent?: string },
+  heading?: PolicyEvaluationHeading,
 ): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const charts = evaluationCharts(evaluation, names);
-  writeWhole(join(folder, 'policy_evaluation.json'), `${JSON.stringify(evaluation, null, 2)}\n`);
+  writeWhole(join(folder, 'policy_evaluation.json'), `${JSON.stringify({ ...heading, ...evaluation }, null, 2)}\n`);
   writeWhole(join(folder, 'policy_evaluation.png'), await toPng(grid(charts, { title: names.policy })));
   const report = new Report(`Evaluation of ${names.policy}`, `${evaluation.summary.prompts} held-out prompts`);
+  if (heading !== undefined) report.section('What was evaluated').table(['', ''], headingRows(heading));
   report.section('Figures').table(['', ''], summaryRows(evaluation.summary)).section('Pictures').charts(charts);
   const shown = (label: string, { text, reward, lengthTokens }: EvaluatedResponse) => ({
     label,
@@ -31,6 +56,12 @@ export async function writePolicyEvaluation(
     })),
   );
   writeWhole(join(folder, 'policy_evaluation.html'), await report.html());
+}
+
+function headingRows({ sampling, ...heading }: PolicyEvaluationHeading): [string, string][] {
+  return Object.entries({ ...heading, ...sampling }).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name.replaceAll('_', ' '), String(value ?? 'none')] as [string, string]],
+  );
 }
 
 function evaluationCharts(

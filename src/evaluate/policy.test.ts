@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -55,7 +55,10 @@ describe('evaluating a policy', () => {
       opponent: { model: other, tokenizer },
     });
     expect(evaluation.summary.kl?.per_token).toBeGreaterThan(0.1);
-    await writePolicyEvaluation(join(folder, 'out'), evaluation, { policy: 'one', opponent: 'two' });
+    const heading = { model: 'runs/one', opponent: 'runs/two', reward_model: 'rm', rm_quant_type: 'int8' } as const;
+    await writePolicyEvaluation(join(folder, 'out'), evaluation, { policy: 'one', opponent: 'two' }, heading);
+    const read = JSON.parse(readFileSync(join(folder, 'out', 'policy_evaluation.json'), 'utf8'));
+    expect(read).toMatchObject({ ...heading, summary: { prompts: 4 } });
     for (const end of ['json', 'png', 'html'])
       expect(existsSync(join(folder, 'out', `policy_evaluation.${end}`))).toBe(true);
     expect(summaryRows(evaluation.summary).map(([name]) => name)).toContain('win rate');

@@ -6,6 +6,7 @@ import {
   answerVerifier,
   loadRewardModel,
   loadRewardModule,
+  RewardModelScorer,
   type RewardScorer,
   sumOfRewards,
   taskVerifier,
@@ -44,11 +45,16 @@ export interface RewardOptions {
   dtype: 'auto' | 'float32' | 'bfloat16';
 }
 
+export interface ConfiguredScorer extends RewardScorer {
+  /** The reward model among the rewards. */
+  rewardModel?: RewardModelScorer;
+}
+
 /**
  * The weighted sum of all rewards that the config names: reward model, verifier, reward module. Disposing of it frees
  * what was opened here, not the calling program's own scorers.
  */
-export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<RewardScorer> {
+export async function configuredScorer(config: RewardOptions, options: ScorerOptions): Promise<ConfiguredScorer> {
   using opened = new DisposableStack();
   const { extra } = options;
   const scorers = await scorersOf(config, options, opened);
@@ -69,7 +75,8 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
     { partWeights: { ...(formatShare === 0 ? {} : { format: formatShare }), ...Object.fromEntries(ofParts) } },
   );
   const own = opened.move();
-  return { ...sum, dispose: () => own.dispose() };
+  const rewardModel = scorers.find((scorer) => scorer instanceof RewardModelScorer);
+  return { ...sum, ...(rewardModel && { rewardModel }), dispose: () => own.dispose() };
 }
 
 async function scorersOf(

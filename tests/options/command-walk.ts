@@ -27,13 +27,15 @@ export interface WalkedCommand<S extends ConfigSchema> {
   output?: keyof S['shape'] & string;
   /** Results are a file whose name ends so. */
   ending?: string;
+  /** What counts of a written file: not the options that it repeats. All of it unless given. */
+  counted?: (name: string, text: string) => string;
   proofs: Proofs<S, Seen>;
 }
 
 export function walkCommand<S extends ConfigSchema>(
   words: readonly string[],
   schema: S,
-  { base, output, ending = '', proofs }: WalkedCommand<S>,
+  { base, output, ending = '', counted = (_, text) => text, proofs }: WalkedCommand<S>,
 ): void {
   const folder = mkdtempSync(join(tmpdir(), 'attune-command-options-'));
   afterAll(() => rmSync(folder, { recursive: true }));
@@ -47,7 +49,7 @@ export function walkCommand<S extends ConfigSchema>(
     if (trees.length > 0) writeFileSync(file, JSON.stringify(Object.fromEntries(trees)));
     const config = trees.length > 0 ? ['--config', file] : [];
     const { code, out, err } = await attune(...words, ...flags({ ...place, ...options }), ...config);
-    if (code === 0) return { output: `${steady(out.replaceAll(results, ''))}${written(results)}` };
+    if (code === 0) return { output: `${steady(out.replaceAll(results, ''))}${written(results, counted)}` };
     expect(err, 'a failure is told in words').not.toMatch(/\n\s+at /);
     throw new Error(err);
   };
@@ -71,13 +73,14 @@ const steady = (text: string) =>
   text.replace(/"\w*(seconds|per_second|speedup)\w*": [\d.e+-]+|\d+(\.\d+)? ?m?s\b|^.*\/s\b.*$/gm, '');
 
 /** A hash of a file, or of the files of a folder that are not pictures. */
-function written(path: string): string {
+function written(path: string, counted: (name: string, text: string) => string): string {
   if (!existsSync(path)) return '';
   const hash = createHash('sha256');
   const names = statSync(path).isFile() ? [''] : readdirSync(path).sort();
   for (const name of names.filter((each) => !each.endsWith('.png'))) {
     const bytes = readFileSync(join(path, name));
-    hash.update(name).update(/\.(json|jsonl|txt)$/.test(name) ? steady(bytes.toString()) : bytes);
+    const isText = /\.(json|jsonl|txt|html)$/.test(name);
+    hash.update(name).update(isText ? steady(counted(name, bytes.toString())) : bytes);
   }
   return hash.digest('hex');
 }

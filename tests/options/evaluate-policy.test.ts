@@ -36,6 +36,8 @@ const task = { task: 'spell_backward:1', dataset: undefined };
 
 walkCommand(['evaluate', 'policy'], evaluatePolicySchema, {
   output: 'outputDir',
+  // The JSON begins with what was evaluated, as the page does; the page has the figures of the JSON.
+  counted: (name, text) => (name.endsWith('.html') ? '' : text.slice(text.indexOf('"summary"'))),
   base: () => ({
     ...{ model: at('model'), dataset: at('answers.jsonl'), rewardModule: at('by-length.mjs'), dtype: 'float32' },
     ...{ numPrompts: 4, samples: 2, maxNewTokens: 6 },
