@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { liveTensors, scope, type Tensor } from '../tensor/index.ts';
 import { type Aggregation, aggregate, stepTotals } from './aggregation.ts';
 import { autograd, expectClose, f64 } from './checks.test-support.ts';
-import { combineMetrics } from './metrics.ts';
+import { combineMetrics, exactAccuracies } from './metrics.ts';
 import { lengthsOf, repeatOverTokens, segmentMean, segmentSum, segmentsOf } from './segments.ts';
 import { sftLoss } from './sft.ts';
 
@@ -63,6 +63,14 @@ describe('metrics', () => {
     );
     expect(got).toEqual({ kl: 3, ratio_max: 3, x: 9 });
     expect(combineMetrics([])).toEqual({});
+  });
+
+  it('gives accuracies as quotients of counts, whatever float32 made of their shares', () => {
+    const third = Math.fround(1 / 3);
+    expect(exactAccuracies({ accuracy: 3 * third, loss: 3 * third }, 3)).toEqual({ accuracy: 1, loss: 3 * third });
+    const halves = { accuracy: Math.fround(2.5 / 49), step_accuracy: 49 * Math.fround(1 / 49), accuracy_drop: 0.1 };
+    expect(exactAccuracies(halves, 49)).toEqual({ accuracy: 2.5 / 49, step_accuracy: 1, accuracy_drop: 0.1 });
+    expect(exactAccuracies({ accuracy: 0.3 }, undefined)).toEqual({ accuracy: 0.3 });
   });
 });
 

@@ -103,6 +103,21 @@ export function meanMetrics(rows: readonly Record<string, number>[]): Record<str
   return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
 }
 
+/**
+ * Accuracies as the exact quotients that they are: right decisions (a tie is half of one) by all decisions of the step.
+ * The shares of micro-batches are rounded to float32, so that their sum may read 1.00000003.
+ */
+export function exactAccuracies(
+  metrics: Readonly<Record<string, number>>,
+  decisions: number | undefined,
+): Record<string, number> {
+  if (decisions === undefined) return metrics;
+  const exact = (value: number) => Math.round(2 * value * decisions) / (2 * decisions);
+  return Object.fromEntries(
+    Object.entries(metrics).map(([name, value]) => [name, /(^|_)accuracy$/.test(name) ? exact(value) : value]),
+  );
+}
+
 /** Whether a metric is combined by its maximum and not by its sum: its name ends in `_max`. */
 export function isMaximum(name: string): boolean {
   return name.endsWith('_max');

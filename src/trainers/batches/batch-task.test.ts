@@ -15,7 +15,7 @@ import type { TrainingRun } from '../loop/training-run.ts';
 import { trainReward } from '../reward/reward.ts';
 import { loadForTraining } from '../setup.ts';
 import { trainSft } from '../sft/sft.ts';
-import { backwardBatch, batchTask } from './batch-task.ts';
+import { backwardBatch, batchTask, evaluateBatches } from './batch-task.ts';
 import { type Objective, outcomeObjective, preferenceObjective, processObjective, sftObjective } from './objectives.ts';
 import { StepBatches } from './step-batches.ts';
 
@@ -105,6 +105,19 @@ describe.each(['sft', 'preference', 'outcome', 'process'] as const)('%s', (kind)
     for (const split of splits) expect(furthest(gradients(split), whole)).toBeLessThan(2e-5 * Math.max(1, largest));
     const checkpointed = gradients([packBatch(records)], true);
     expect(furthest(checkpointed, whole)).toBeLessThan(2e-5 * Math.max(1, largest));
+    await store.close();
+    model.dispose();
+  });
+
+  it('has accuracies that are quotients of counts', async () => {
+    const { model, store } = await setUp(kind);
+    const batches = (await store.records([0, 1, 2, 3, 4, 5, 6])).map((record) => packBatch([record]));
+    const objective = objectives[kind](model);
+    const metrics = await evaluateBatches(model, objective, batches);
+    const decisions = objective.decisions?.(objective.totals(batches)) ?? 0;
+    const quotients = Array.from({ length: 2 * decisions + 1 }, (_, halves) => halves / 2 / decisions);
+    if (kind === 'sft') expect(metrics).not.toHaveProperty('accuracy');
+    else expect(quotients).toContain(metrics.accuracy);
     await store.close();
     model.dispose();
   });

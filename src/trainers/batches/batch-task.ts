@@ -1,5 +1,6 @@
 /** A training task over batches of tokens, with an objective on the model's hidden states. */
 import { MetricSums } from '../../algorithms/index.ts';
+import { exactAccuracies } from '../../algorithms/metrics.ts';
 import type { Batch } from '../../data/index.ts';
 import { evenBatches } from '../../data/tokens/even.ts';
 import { computeDealt } from '../../dist/deal.ts';
@@ -59,7 +60,10 @@ export function batchTask<Totals>(parts: BatchTaskParts<Totals>): BatchTask {
       const batches = evenBatches(await steps.next());
       const { epoch } = steps;
       const totals = objective.totals(batches);
-      await update(batches, (batch) => backwardBatch(parts, batch, totals), { cost: (batch) => batch.tokens });
+      await update(batches, (batch) => backwardBatch(parts, batch, totals), {
+        cost: (batch) => batch.tokens,
+        decisions: objective.decisions?.(totals),
+      });
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       const tokensPerSecond = (1000 * tokens) / (performance.now() - started);
       return { examples: exampleCount(batches), epoch, metrics: { tokens, tokens_per_second: tokensPerSecond } };
@@ -127,5 +131,6 @@ export async function evaluateBatches<Totals>(
   };
   const world = await joinWorld();
   const cost = ({ tokens }: Batch) => tokens;
-  return combined(await withoutDropout(model.decoder, () => computeDealt(world, batches, cost, measure)));
+  const shares = await withoutDropout(model.decoder, () => computeDealt(world, batches, cost, measure));
+  return exactAccuracies(combined(shares), objective.decisions?.(totals));
 }

@@ -22,6 +22,8 @@ export interface Objective<Totals> {
   /** Whether a prompt that several sequences share may be computed once; `loss` then finds rows by `packed.rows`. */
   sharesPrompts: boolean;
   totals(batches: readonly Batch[]): Totals;
+  /** The decisions that its accuracies are shares of; left out where it has none. */
+  decisions?(totals: Totals): number;
   loss(hidden: Tensor, packed: PackedBatch, batch: Batch, totals: Totals): LossResult;
 }
 
@@ -53,6 +55,7 @@ export function preferenceObjective(
   return {
     sharesPrompts: true,
     totals: (batches) => ({ pairs: sumOver(batches, (batch) => batch.examples) }),
+    decisions: ({ pairs }) => pairs,
     loss(hidden, packed, batch, totals) {
       const scores = headRows(model, hidden, packed, lastTokens(batch.cuSeqlens)).reshape(-1);
       const chosen = scores.narrow(0, 0, batch.examples);
@@ -72,6 +75,7 @@ export function outcomeObjective(model: Model): Objective<OutcomeTotals> {
       const tokens = sumOver(batches, (batch) => sumOfBytes(batch.lossMask));
       return { tokens, correct, incorrect: sumOver(batches, (batch) => batch.examples) - correct };
     },
+    decisions: ({ correct, incorrect }) => correct + incorrect,
     loss(hidden, packed, batch, totals) {
       const places = placesOfOnes(batch.lossMask);
       const logits = headRows(model, hidden, packed, places).reshape(-1);
@@ -87,6 +91,7 @@ export function processObjective(model: Model): Objective<{ steps: number }> {
   return {
     sharesPrompts: true,
     totals: (batches) => ({ steps: sumOver(batches, (batch) => batch.stepPositions.length) }),
+    decisions: ({ steps }) => steps,
     loss(hidden, packed, batch, totals) {
       const logits = headRows(model, hidden, packed, batch.stepPositions);
       const labels = integers(batch.stepLabels, { device: packed.ids.device });

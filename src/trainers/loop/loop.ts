@@ -11,7 +11,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { meanMetrics } from '../../algorithms/metrics.ts';
+import { exactAccuracies, meanMetrics } from '../../algorithms/metrics.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { scheduleFactor } from '../../nn/index.ts';
@@ -274,9 +274,10 @@ class Loop {
     optimizer.lr = lr * scheduleFactor(number - 1, { kind: 'constant', ...schedule, totalSteps });
     const updates: Record<string, number>[] = [];
     let skipped = false;
-    const update: Update = async (batches, backward, { cost = () => 1, ahead } = {}) => {
+    const update: Update = async (batches, backward, { cost = () => 1, ahead, decisions } = {}) => {
       const work = { batches, backward, cost, ahead, key: [number, updates.length], check: this.#check };
-      const { metrics, finite } = await this.#update(number, work);
+      const { metrics: summed, finite } = await this.#update(number, work);
+      const metrics = exactAccuracies(summed, decisions);
       skipped ||= !finite;
       updates.push(metrics);
       return metrics;

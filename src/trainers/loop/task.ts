@@ -30,6 +30,8 @@ export type Update = <Batch>(
 export interface UpdateHints<Batch> {
   /** How much work a micro-batch is, where ranks share them; all the same unless given. */
   cost?: (batch: Batch) => number;
+  /** The decisions that the step's accuracies are shares of. */
+  decisions?: number;
   /**
    * Prepares work of the next step that does not depend on this update, and returns what starts it: that is called once the update is
    * queued and before its numbers are read. Neither is called but where it keeps a device busy: on CUDA, with one rank. What throws

@@ -16,6 +16,7 @@ import {
   pairsBaseline,
   preferenceBatch,
 } from '../../algorithms/index.ts';
+import { exactAccuracies } from '../../algorithms/metrics.ts';
 import type { Batch } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
@@ -169,7 +170,13 @@ export class PreferenceObjective {
     };
     const cost = (part: readonly PreferenceExample[]) => part.reduce((sum, example) => sum + tokensOf(example), 0);
     const world = await joinWorld();
-    return combined(await withoutDropout(model.decoder, () => computeDealt(world, parts, cost, measure)));
+    const shares = await withoutDropout(model.decoder, () => computeDealt(world, parts, cost, measure));
+    return exactAccuracies(combined(shares), this.decisions(totals));
+  }
+
+  /** The decisions that the accuracy is a share of: pairs, or single responses. */
+  decisions({ chosen, rejected }: PreferenceTotals): number {
+    return this.#options.algorithm.paired ? chosen : chosen + rejected;
   }
 
   #lossOf(examples: readonly PreferenceExample[], totals: PreferenceTotals): LossResult {

@@ -251,7 +251,10 @@ function preferenceTask(parts: TaskParts): Task {
         const next = number < steps.totalSteps && !moves(number + 1) ? examplesOf(await steps.peek()) : [];
         return () => objective.startReference(next.flat());
       };
-      await update(examples, (part) => objective.backward(part, totals), { cost, ahead });
+      await update(examples, (part) => objective.backward(part, totals), {
+        ...{ cost, ahead },
+        decisions: objective.decisions(totals),
+      });
       const tokens = batches.reduce((sum, batch) => sum + batch.tokens, 0);
       return {
         examples: batches.reduce((sum, batch) => sum + batch.examples, 0),

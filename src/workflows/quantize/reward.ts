@@ -4,8 +4,10 @@
  *     const { results } = await quantizeReward({ checkpoint: 'checkpoints/rm/run/final', quantType: 'int4' });
  *     results.comparison.accuracy_drop;
  */
+
 import { setImmediate as turn } from 'node:timers/promises';
 import type { z } from 'zod';
+import { exactAccuracies } from '../../algorithms/metrics.ts';
 import type { Batch, TokenStore } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import { deviceOf, dtypeOf, type Model, withoutDropout } from '../../models/index.ts';
@@ -201,8 +203,9 @@ async function measure(
   }
   const seconds = watch();
   bar?.done();
+  const exact = exactAccuracies(sums, objective.decisions?.(totals));
   return {
-    accuracy: sums.accuracy ?? sums.step_accuracy ?? Number.NaN,
+    accuracy: exact.accuracy ?? exact.step_accuracy ?? Number.NaN,
     loss: sums.loss ?? Number.NaN,
     examples,
     ...sizeOf(model),
