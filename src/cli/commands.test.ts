@@ -97,7 +97,26 @@ describe('verbs', () => {
     [['train', 'foo'], 'There is no "attune train foo". train takes one of: sft, reward, policy, preference.'],
     [['tasks', 'shwo', 'gcd'], 'Did you mean "show"?'],
     [['evaluate', 'rewards'], 'Did you mean "reward"?'],
+    [['train', 'grpo'], 'Type: attune train policy --algorithm grpo.'],
+    [['train', 'dpo', '--model', 'x'], 'Type: attune train preference --loss dpo.'],
   ])('%j', async (args, message) => {
+    const { code, err } = await attune(...args);
+    expect([code, err]).toEqual([2, expect.stringContaining(message)]);
+  });
+});
+
+describe('unknown names', () => {
+  it.each([
+    ['an alias of an option', ['train', 'policy', '--lerning_rate', '3'], '(Did you mean --learning-rate?)'],
+    [
+      'the beginning of one',
+      ['train', 'policy', '--gradient-acc', '3'],
+      '(Did you mean --gradient-accumulation-steps?)',
+    ],
+    ["another program's option", ['train', 'policy', '--rollout-batch-size', '3'], 'rollout_slots says how many'],
+    ['a command', ['trian'], '(Did you mean train?)'],
+    ['the beginning of a command', ['eval', 'policy'], '(Did you mean evaluate?)'],
+  ])('%s', async (_, args, message) => {
     const { code, err } = await attune(...args);
     expect([code, err]).toEqual([2, expect.stringContaining(message)]);
   });

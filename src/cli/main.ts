@@ -13,6 +13,7 @@ import { type EnginePreparer, prepareEngine, setEnginePreparer } from './machine
 import { leaveWithWrapper } from './machine/wrapper.ts';
 import { normalizeArguments } from './options/arguments.ts';
 import { diskFullWords } from './options/outputs.ts';
+import { withMeant } from './options/unknown.ts';
 import { checkVerb } from './options/verbs.ts';
 import { print, tell } from './terminal/print.ts';
 import { surviveClosedOutput } from './terminal/streams.ts';
@@ -90,11 +91,12 @@ export async function main(
       },
     })
     .exitOverride();
+  let args: string[] = [];
   try {
     loadDotenv('.env', process.env, (name) =>
       tell(`.env: ${name} is not read from a file; set it in the environment.`),
     );
-    let args = normalizeArguments(argv);
+    args = normalizeArguments(argv);
     const launched = await asNode(args);
     if (launched !== undefined) return launched;
     seeOwnDevice();
@@ -109,7 +111,8 @@ export async function main(
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    return complain(error, usage.trimEnd());
+    const told = usage.trimEnd();
+    return complain(error, error instanceof CommanderError ? withMeant(told, program, args, error) : told);
   }
 }
 

@@ -2,6 +2,13 @@
 import type { Command } from 'commander';
 import { suggestion, UserError } from '../../errors.ts';
 
+const hints = new WeakMap<Command, (verb: string) => string | undefined>();
+
+/** Says what to type in place of words that are not verbs of the command, such as names of algorithms. */
+export function hintAtVerbs(command: Command, hint: (verb: string) => string | undefined): void {
+  hints.set(command, hint);
+}
+
 /** Finds the verb as the parser does: options of the command itself may come before it. */
 export function checkVerb(program: Command, args: readonly string[]): void {
   const at = args.findIndex((arg) => !arg.startsWith('-'));
@@ -11,8 +18,10 @@ export function checkVerb(program: Command, args: readonly string[]): void {
   const verbs = command.commands.map((each) => each.name());
   const verb = firstWord(command, args.slice(at + 1));
   if (verb === undefined || verbs.includes(verb)) return;
+  const hint = hints.get(command)?.(verb);
+  const instead = hint === undefined ? suggestion(verb, verbs) : ` ${hint}`;
   throw new UserError(
-    `There is no "${program.name()} ${command.name()} ${verb}".${suggestion(verb, verbs)} ${command.name()} takes one of: ${verbs.join(', ')}.`,
+    `There is no "${program.name()} ${command.name()} ${verb}".${instead} ${command.name()} takes one of: ${verbs.join(', ')}.`,
   );
 }
 
