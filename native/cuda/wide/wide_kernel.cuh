@@ -38,7 +38,8 @@ struct Sizes {
   static constexpr int kBarriers = 2 * (W_SLOTS + X_SLOTS) + 2;
   static constexpr int kBytes = W_SLOTS * kW + X_SLOTS * kX + kJoined * 16 + kThreads * 4 + kBarriers * 8;  // of shared memory
   static constexpr int kPitch = COLUMNS + (40 - COLUMNS % 32) % 32;  // of finished sums: rows begin 8 banks apart
-  static_assert(kRows * kPitch * 4 <= W_SLOTS * kW + X_SLOTS * kX);
+  static constexpr int kFinished = kRows * kPitch * 4, kOwnSums = SPLITS == 1 ? 0 : kMine * COLUMNS / 8 * 32 * 16;  // bytes
+  static_assert(kFinished % 16 == 0 && kFinished + kOwnSums <= W_SLOTS * kW + X_SLOTS * kX);
 };
 
 template <int ROWS, int COLUMNS, int SPLITS, int SHARERS, int W_SLOTS, int X_SLOTS, Form FORM, bool WHOLE>
@@ -207,52 +208,60 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
     squares[threadIdx.x] = further;
   }
 
-  // The blocks of a cluster exchange their sums. A block may end while what it has sent is under way: who gets it waits for it.
+  // Sums go through shared memory, in the place of the chunks: `finished` has whole rows, `own` this block's sums as registers hold them.
+  // Loops over them are short: unrolled over the sums in registers, code that runs once took 3 to 6 µs to come from memory.
+  float* const finished = reinterpret_cast<float*>(memory);
+  float4* const own = reinterpret_cast<float4*>(memory + Of::kFinished);
   const int owner = warp / kMine, local = warp % kMine;
-  if constexpr (SPLITS > 1) {
+  const auto scaleOf = [&](int row) {
+    if (FORM == Form::Add || a.partsOfX == 0) return 1.0f;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < Of::kTurns; i++) sum += squares[i * Of::kRows + row];
+    return rsqrtf(sum / static_cast<float>(a.inputs) + a.eps);
+  };
+  const auto finish = [&](int piece, const float4& sum, float2 scales) {  // rows `line` and `line` + 8 of this warp's 16
+    float* const to = finished + (local * 16 + line) * Of::kPitch + piece * 8 + part * 2;
+    *reinterpret_cast<float2*>(to) = {sum.x * scales.x, sum.y * scales.x};
+    *reinterpret_cast<float2*>(to + 8 * Of::kPitch) = {sum.z * scales.y, sum.w * scales.y};
+  };
+  const auto sumsOf = [&](int piece) { return float4{sums[4 * piece], sums[4 * piece + 1], sums[4 * piece + 2], sums[4 * piece + 3]}; };
+  if constexpr (SPLITS == 1) {
+    syncThreads<1, kThreads>();
+    const float2 scales{scaleOf(local * 16 + line), scaleOf(local * 16 + line + 8)};
+#pragma unroll
+    for (int j = 0; j < kPieces; j++) finish(j, sumsOf(j), scales);
+  } else {
+    // The blocks of a cluster exchange their sums. A block may end while what it has sent is under way: who gets it waits for it.
     const auto slotOf = [&](int from, int to) { return (from < to ? from : from - 1) * kMine + local; };
     if (owner != split) {
       const int there = owner * SHARERS + sharer;
       const unsigned to = addressOf(&joined[slotOf(split, owner) * kPieces * 32 + lane], there), told = addressOf(arrived, there);
 #pragma unroll
-      for (int j = 0; j < kPieces; j++)
-        storeAsync(to + j * 32 * sizeof(float4), float4{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]}, told);
-    } else {
-      waitForPhase(arrived, 0);
+      for (int j = 0; j < kPieces; j++) storeAsync(to + j * 32 * sizeof(float4), sumsOf(j), told);
+    }
+    syncThreads<1, kThreads>();
+    if (owner == split)
 #pragma unroll
-      for (int j = 0; j < kPieces; j++) {
-        float4 total{0, 0, 0, 0};
+      for (int j = 0; j < kPieces; j++) own[(local * kPieces + j) * 32 + lane] = sumsOf(j);
+    syncThreads<1, kThreads>();
+    // All warps add, in the order of the splits: each some pieces of 16 rows.
+    const float2 scales{scaleOf(local * 16 + line), scaleOf(local * 16 + line + 8)};
+    waitForPhase(arrived, 0);
+#pragma unroll 1
+    for (int j = owner; j < kPieces; j += SPLITS) {
+      float4 total{0, 0, 0, 0};
 #pragma unroll
-        for (int from = 0; from < SPLITS; from++) {
-          float4 v{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
-          if (from != split) v = joined[(slotOf(from, split) * kPieces + j) * 32 + lane];
-          total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
-        }
-        sums[4 * j] = total.x, sums[4 * j + 1] = total.y, sums[4 * j + 2] = total.z, sums[4 * j + 3] = total.w;
+      for (int from = 0; from < SPLITS; from++) {
+        const float4* const sent = from == split ? own + local * kPieces * 32 : joined + slotOf(from, split) * kPieces * 32;
+        const float4 v = sent[j * 32 + lane];
+        total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
       }
+      finish(j, total, scales);
     }
   }
 
-  // All warps write. The sums go through shared memory, in the place of the chunks, so that this is a short loop: unrolled over the
-  // sums in registers, its code took 3 to 6 µs to come from memory.
-  float* const finished = reinterpret_cast<float*>(memory);
-  syncThreads<1, kThreads>();
-  if (owner == split)
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int row = local * 16 + h * 8 + line;
-      float scale = 1;
-      if (FORM != Form::Add && a.partsOfX > 0) {
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < Of::kTurns; i++) sum += squares[i * Of::kRows + row];
-        scale = rsqrtf(sum / static_cast<float>(a.inputs) + a.eps);
-      }
-#pragma unroll
-      for (int j = 0; j < kPieces; j++)
-        *reinterpret_cast<float2*>(finished + row * Of::kPitch + j * 8 + part * 2) = {sums[4 * j + 2 * h] * scale,
-                                                                                      sums[4 * j + 2 * h + 1] * scale};
-    }
+  // All warps write.
   syncThreads<1, kThreads>();
   const auto plusBias = [&](float4 v, int from) {
     if (a.bias == nullptr) return v;
