@@ -6,6 +6,7 @@
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { checkArgument, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { checkModelFolder, modelFolderOf } from './local.ts';
 import { refuseMissingFolder, withFolders } from './mistyped.ts';
@@ -35,6 +36,7 @@ const INDEX = 'model.safetensors.index.json';
 const PICKLE = /(^|\/)(pytorch_model[^/]*\.bin|adapter_model\.bin|[^/]*\.(pt|pth|ckpt|pkl))$/;
 
 export async function resolveModel(model: string, options: ResolveOptions = {}): Promise<string> {
+  checkArgument('A model', model, text);
   if (model.trim() === '') throw new UserError('The name of a model is empty: give a folder or a name on the hub.');
   const named = namedPath(model);
   const found = await stat(named).catch(() => undefined);

@@ -1,5 +1,4 @@
 /** How precisely a model computes numbers that nobody trains on: decoding (`Sampler`) and scoring (`headOutputs`). */
-import { UserError } from '../errors.ts';
 import { type Device, engineInfo, hasCudaKernels } from '../tensor/index.ts';
 import type { Model } from './model.ts';
 
@@ -7,11 +6,6 @@ import type { Model } from './model.ts';
 export const precisions = ['exact', 'fast'] as const;
 /** How precise decoding is (`SamplerOptions`), or scoring (`RewardModelOptions`). */
 export type Precision = (typeof precisions)[number];
-
-export function checkPrecision(given: Precision | undefined): void {
-  if (given !== undefined && !precisions.includes(given))
-    throw new UserError(`precision ${given}: expected ${precisions.join(' or ')}.`);
-}
 
 /** Whether `fast` scores in 8 bits with this model on this machine; elsewhere it is `exact`. */
 export function scoresFast({ decoder }: Model): boolean {

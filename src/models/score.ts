@@ -3,13 +3,14 @@
  *
  *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
  */
+import { anything, checkArguments, list, oneOf, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
 import { type PackedBatch, packShared } from './decoder/batch.ts';
 import { responseBatches } from './decoder/responses.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
-import { checkPrecision, type Precision, scoresFast } from './precision.ts';
+import { type Precision, precisions, scoresFast } from './precision.ts';
 
 /** A sequence, and the places at which its head outputs are wanted. */
 export interface ScoredSequence {
@@ -35,7 +36,7 @@ export function headOutputs(
   { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
 ): Float32Array[] {
   const { head, decoder } = model;
-  checkPrecision(precision);
+  checkArguments('headOutputs', { tokenBudget, precision }, { tokenBudget: whole(1), precision: oneOf(precisions) });
   const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   for (const sequence of sequences) checkPlaces(sequence);
@@ -67,7 +68,9 @@ export function headOutputs(
 }
 
 /** A place outside its sequence would be read from a neighbour's tokens. */
-function checkPlaces({ ids, places }: ScoredSequence): void {
+function checkPlaces(sequence: ScoredSequence): void {
+  checkArguments('A sequence', sequence, { ids: list(anything), places: list(anything) }, ['ids', 'places']);
+  const { ids, places } = sequence;
   const wrong = places.find((place) => !Number.isInteger(place) || place < 0 || place >= ids.length);
   if (wrong !== undefined)
     throw new UserError(`places: ${wrong} is not the place of a token; the sequence has ${ids.length} (from 0).`);

@@ -52,6 +52,6 @@ it('scores exactly where there is no faster way, and refuses other words', async
   expect([exact.precision, fast.precision]).toEqual(['exact', 'exact']);
   expect(await fast.score(items)).toEqual(await exact.score(items));
   await expect(loadRewardModel(path, { precision: 'quick' as 'fast' })).rejects.toThrow(
-    /precision quick: expected exact or fast/,
+    /precision "quick": expected exact or fast/,
   );
 });

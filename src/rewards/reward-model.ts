@@ -9,14 +9,15 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
+import { checkArguments, flag, oneOf, type Rule, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
 import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
-import { checkPrecision, scoresFast } from '../models/precision.ts';
+import { precisions, scoresFast } from '../models/precision.ts';
 import { Tokenizer } from '../text/index.ts';
 import { type RewardNotes, type RewardType, rewardNotes } from './reward-notes.ts';
 import { RewardReader } from './reward-reader.ts';
-import type { RewardItem, RewardScorer, ScoreOptions } from './scorer.ts';
+import { checkItems, type RewardItem, type RewardScorer, type ScoreOptions } from './scorer.ts';
 
 /** The names of the step aggregations. */
 export const stepAggregations = ['min', 'product', 'last'] as const;
@@ -36,6 +37,15 @@ export interface RewardModelOptions {
   maxLength?: number;
 }
 
+const optionRules: Record<keyof RewardModelOptions, Rule> = {
+  name: text,
+  steps: oneOf(stepAggregations),
+  normalise: flag,
+  tokenBudget: whole(1),
+  precision: oneOf(precisions),
+  maxLength: whole(1),
+};
+
 /** A trained reward model as a scorer. */
 export class RewardModelScorer implements RewardScorer {
   readonly name: string;
@@ -46,7 +56,7 @@ export class RewardModelScorer implements RewardScorer {
   readonly #reader: RewardReader;
 
   constructor(model: Model, tokenizer: Tokenizer, options: RewardModelOptions & { notes?: RewardNotes } = {}) {
-    checkPrecision(options.precision);
+    checkArguments('A reward model', options, optionRules);
     this.notes = options.notes ?? rewardNotes(model, model.folder ?? 'this model');
     this.name = options.name ?? 'reward_model';
     this.model = model;
@@ -98,6 +108,7 @@ export class RewardModelScorer implements RewardScorer {
   }
 
   async #outputs(items: readonly RewardItem[], { signal }: ScoreOptions): Promise<Float32Array[]> {
+    checkItems(items);
     const sequences = await this.#reader.sequences(items);
     const outputs: Float32Array[] = [];
     const { tokenBudget, precision } = this.#options;

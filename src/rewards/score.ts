@@ -4,6 +4,7 @@
  *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
  *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
  */
+import { signal as abortSignal, anything, checkArguments, list, type Rule, text } from '../arguments.ts';
 import { checkNames, UserError } from '../errors.ts';
 import type { Message } from '../text/index.ts';
 import { loadRewardModel } from './reward-model.ts';
@@ -19,7 +20,17 @@ export interface ScoreRequest {
   signal?: AbortSignal;
 }
 
-const NAMES = ['model', 'prompt', 'messages', 'response', 'responses', 'signal'];
+const rules: Record<keyof ScoreRequest | 'response' | 'responses', Rule> = {
+  model: {
+    fits: (value) => typeof value === 'string' || typeof (value as RewardScorer | null)?.score === 'function',
+    wanted: "a reward model's folder, its name on the hub or a scorer",
+  },
+  prompt: text,
+  messages: list(anything),
+  response: text,
+  responses: list(text),
+  signal: abortSignal,
+};
 
 /**
  * The reward of one response, or one number for each of several. A model given by name is loaded for the call and freed
@@ -27,18 +38,15 @@ const NAMES = ['model', 'prompt', 'messages', 'response', 'responses', 'signal']
  */
 export function score(request: ScoreRequest & { responses: readonly string[] }): Promise<number[]>;
 export function score(request: ScoreRequest & { response: string }): Promise<number>;
-export async function score({
-  model,
-  prompt,
-  messages,
-  signal,
-  response,
-  responses,
-  ...unknown
-}: ScoreRequest & { response?: string; responses?: readonly string[] }): Promise<number | number[]> {
-  checkNames('score', { model, ...unknown }, NAMES);
+export async function score(
+  request: ScoreRequest & { response?: string; responses?: readonly string[] },
+): Promise<number | number[]> {
+  checkArguments('score', request, rules, ['model']);
+  checkNames('score', request, Object.keys(rules));
+  const { model, prompt, messages, signal, response, responses } = request;
   const asked = messages ?? prompt;
-  if (asked === undefined) throw new UserError('Give the `prompt` (or the `messages`) that the response answers.');
+  if (asked === undefined || (messages !== undefined && prompt !== undefined))
+    throw new UserError('Give the `prompt` or the `messages` that the response answers.');
   if ((response === undefined) === (responses === undefined))
     throw new UserError('Give one `response`, or several `responses`.');
   const items = (responses ?? [response as string]).map((each) => ({ prompt: asked, response: each }));

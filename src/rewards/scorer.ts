@@ -4,6 +4,8 @@
  *     const scorer: RewardScorer = await loadRewardModel('./checkpoints/rm/run/final');
  *     await scorer.score([{ prompt: 'What is 2 + 2?', response: '4' }]);      // [1.7]
  */
+import { anything, checkArguments, either, list, text } from '../arguments.ts';
+import { UserError } from '../errors.ts';
 import type { Example } from '../tasks/index.ts';
 import type { Message } from '../text/index.ts';
 
@@ -49,6 +51,14 @@ export async function scoreParts(
   if (scorer.parts !== undefined) return scorer.parts(items, options);
   const total = await scorer.score(items, options);
   return { total, parts: { [scorer.name]: total } };
+}
+
+const itemRules = { prompt: either(text, list(anything)), response: text, steps: list(text) };
+
+/** Refuses what is no list of prompts with responses. */
+export function checkItems(items: readonly RewardItem[]): void {
+  if (!Array.isArray(items)) throw new UserError('A scorer takes a list of items, each with a prompt and a response.');
+  for (const [i, item] of items.entries()) checkArguments(`item ${i}`, item, itemRules, ['prompt', 'response']);
 }
 
 /** A prompt as a list of messages; a plain string is one user message. */

@@ -3,6 +3,7 @@
  *
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
+import { anything, checkArguments, list, type Rule, whole } from '../../arguments.ts';
 import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
 import { type PackedBatch, type PromptedSequence, packShared, type Sharing, sharedKey, sharedLength } from './batch.ts';
 import type { Decoder } from './decoder.ts';
@@ -20,8 +21,19 @@ export interface MicroBatchLimits {
   tokens?: number;
 }
 
+/** Infinity is a limit too. */
+const limit: Rule = { fits: (value) => typeof value === 'number' && value >= 1, wanted: 'a number, 1 or more' };
+const limitRules: Record<keyof MicroBatchLimits, Rule> = { examples: limit, tokens: limit };
+const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of a micro-batch', limits, limitRules);
+
+function checkResponses(responses: readonly PromptedResponse[]): void {
+  for (const response of responses)
+    checkArguments('A response', response, { ids: list(anything), promptLength: whole(0) }, ['ids', 'promptLength']);
+}
+
 /** Cuts a list into consecutive micro-batches within the limits. */
 export function microBatches<T>(items: readonly T[], limits: MicroBatchLimits, tokensOf: (item: T) => number): T[][] {
+  checkLimits(limits);
   const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
   const batches: T[][] = [];
   let room = 0;
@@ -48,6 +60,8 @@ export function responseBatches<T extends PromptedResponse>(
   limits: MicroBatchLimits,
   decoder: Sharing,
 ): T[][] {
+  checkLimits(limits);
+  checkResponses(responses);
   const tokensOf = (response: T) => response.ids.length;
   if (decoder.longestShared === 0) return microBatches(responses, limits, tokensOf);
   const { examples = Number.POSITIVE_INFINITY, tokens = Number.POSITIVE_INFINITY } = limits;
@@ -124,6 +138,7 @@ export interface PackedResponses {
 
 /** Packs responses into one batch. A prompt that several share goes through the decoder once, where it supports that. */
 export function packResponses(responses: readonly PromptedResponse[], decoder: Sharing): PackedResponses {
+  checkResponses(responses);
   const batch = packShared(responses, decoder);
   const firstOf = ({ promptLength }: PromptedResponse) => Math.max(1, promptLength);
   const lengths = responses.map((response) => Math.max(0, response.ids.length - firstOf(response)));

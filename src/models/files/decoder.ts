@@ -3,10 +3,22 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { checkArguments, oneOf, type Rule } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import { QuantisedMatrix, type QuantType, quantTypes } from '../../nn/index.ts';
 import { sameKind } from '../../nn/quantised.ts';
-import { type Checkpoint, cat, type Device, type DType, keep, noGrad, scope, type Tensor } from '../../tensor/index.ts';
+import {
+  type Checkpoint,
+  cat,
+  type Device,
+  type DType,
+  isDevice,
+  isFloating,
+  keep,
+  noGrad,
+  scope,
+  type Tensor,
+} from '../../tensor/index.ts';
 import { Decoder } from '../decoder/decoder.ts';
 import { Layer } from '../decoder/layer.ts';
 import type { Norm } from '../decoder/norm.ts';
@@ -54,7 +66,7 @@ export function readDecoder(
 ): Decoder {
   const { spec, names } = familyOf(config, join(folder, 'config.json'));
   const { dtype = configDtype(config), device = 'cpu', quantType } = options;
-  checkQuantType(quantType);
+  checkLoadOptions(options);
   const source = new CheckpointSource(checkpoint, names, folder, { dtype, device }, configQuantType(config));
   if (quantType !== undefined && source.quantType !== null && quantType !== source.quantType)
     throw new UserError(
@@ -67,17 +79,22 @@ export function readDecoder(
   });
 }
 
-/** A program's wrong name is refused: every one but `int8` would be 4 bits. */
-function checkQuantType(given: QuantType | undefined): void {
-  if (given !== undefined && !quantTypes.includes(given))
-    throw new UserError(`quantType ${given}: expected ${quantTypes.join(' or ')}; leave it out for plain weights.`);
-}
+const optionRules: Record<keyof LoadOptions, Rule> = {
+  dtype: { fits: (value) => isFloating(value as DType), wanted: 'float32, bfloat16, float16 or float64' },
+  device: {
+    fits: (value) => typeof value === 'string' && isDevice(value),
+    wanted: 'cpu, meta, or cuda:0 and its like',
+  },
+  // Any other name would be 4 bits.
+  quantType: oneOf(quantTypes),
+};
+const checkLoadOptions = (options: LoadOptions) => checkArguments('A model', options, optionRules);
 
 /** Random weights: matrices N(0, initializerRange²), gains 1, biases 0, from the seeded generator. */
 export function initDecoder(config: Record<string, unknown>, source: string, options: LoadOptions = {}): Decoder {
   const { spec, names } = familyOf(config, source);
   const { dtype = configDtype(config), device = 'cpu', quantType } = options;
-  checkQuantType(quantType);
+  checkLoadOptions(options);
   const weights = new InitialSource(spec, { dtype, device });
   return freedOnError((made) =>
     buildDecoder(spec, names, weights, projections(weights, quantType, device, made), made),

@@ -1,6 +1,7 @@
 /** Devices and dtypes by their names in a config or on the command line. */
+import { checkArgument } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
-import { type Device, type DType, defaultDevice, isDevice } from '../../tensor/index.ts';
+import { type Device, type DType, defaultDevice, isDevice, isFloating } from '../../tensor/index.ts';
 
 /** The device of a name. `auto` is the first GPU where there is one, else the CPU. */
 export function deviceOf(name: string): Device {
@@ -15,6 +16,12 @@ export function deviceOf(name: string): Device {
 
 /** The dtype of a name. `auto` is bfloat16 on a GPU and float32 on a CPU. */
 export function dtypeOf<Name extends DType>(name: 'auto' | Name, device: Device): Name | 'float32' | 'bfloat16' {
-  if (name !== 'auto') return name as Name;
+  if (name !== 'auto') {
+    checkArgument('dtype', name, {
+      fits: (value) => isFloating(value as DType),
+      wanted: 'auto or a floating-point dtype',
+    });
+    return name as Name;
+  }
   return device === 'cpu' ? 'float32' : 'bfloat16';
 }

@@ -6,6 +6,7 @@
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { checkArguments, whole } from '../../arguments.ts';
 import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../../tensor/index.ts';
@@ -84,6 +85,7 @@ export interface Inspection {
 
 /** Reads a model's config and file headers, without its weights: family, parameters, memory and tokenizer. */
 export async function inspectModel(name: string, options: InspectOptions = {}): Promise<Inspection> {
+  checkArguments('inspectModel', options, { tokens: whole(1) });
   const folder = await resolveModel(name, { ...options, tokenizerOnly: true });
   const adapter = readAdapterConfig(folder);
   if (adapter === null) return inspectFolder(name, folder, options);

@@ -19,7 +19,7 @@ export interface TokenizerSource {
 
 /** Loads the named tokenizer, or the model's own. Where an adapter's folder has none, its base model's is taken. */
 export async function loadTokenizer(wanted: string | TokenizerSource, progress?: Progress): Promise<Tokenizer> {
-  const source: TokenizerSource = typeof wanted === 'string' ? { model: wanted } : wanted;
+  const source: TokenizerSource = typeof wanted === 'object' && wanted !== null ? wanted : { model: wanted };
   if (source.tokenizer === undefined && source.fromConfig !== undefined) {
     throw new UserError('A model from scratch needs a tokenizer: --tokenizer FOLDER (made by attune tokenizer train).');
   }

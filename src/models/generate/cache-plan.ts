@@ -47,10 +47,6 @@ export function plannedCache(
   requests: readonly GenerationRequest[],
   held: number,
 ): CacheSize & { bytes: number } {
-  // A request without samples would never be done.
-  for (const { samples = 1 } of requests)
-    if (!Number.isInteger(samples) || samples < 1)
-      throw new UserError(`Sampling is not possible with samples ${samples}: expected a whole number, 1 or more.`);
   const needed = mostPositions(requests);
   const responses = requests.reduce((sum, request) => sum + (request.samples ?? 1), 0);
   const length = bounds.maxLength ?? Math.ceil(needed / BLOCK) * BLOCK;

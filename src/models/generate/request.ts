@@ -1,6 +1,7 @@
 /** Requests to the sampler, its responses and its errors. */
-import { AttuneError } from '../../errors.ts';
-import type { SamplingOptions, TokenLogprob } from './sampling.ts';
+import { call, checkArguments, filledText, flag, integer, list, type Rule, signal, whole } from '../../arguments.ts';
+import { AttuneError, UserError } from '../../errors.ts';
+import { ruleOf, type SamplingOptions, type TokenLogprob } from './sampling.ts';
 
 /** A prompt as token ids, and how to sample responses to it. */
 export interface GenerationRequest extends SamplingOptions {
@@ -15,6 +16,28 @@ export interface GenerationRequest extends SamplingOptions {
   client?: string;
   /** The adapter to use; null for the bare base. By default the one that is active when the request is made. */
   adapter?: string | null;
+}
+
+const rules: Record<string, Rule> = {
+  maxNewTokens: whole(1),
+  samples: whole(1),
+  seed: integer,
+  stopIds: list(whole(0)),
+  stopStrings: list(filledText),
+  truncatedLogprobs: flag,
+  allow: call,
+  onToken: call,
+  signal,
+};
+
+/** Refuses what a program got wrong; prompts are ids of a vocabulary of this size. */
+export function checkRequests(requests: readonly GenerationRequest[], vocabSize: number): void {
+  if (!Array.isArray(requests)) throw new UserError('The sampler takes a list of requests.');
+  const prompt = list(whole(0, vocabSize - 1));
+  for (const request of requests) {
+    checkArguments('A request to the sampler', request, { prompt, ...rules }, ['prompt', 'maxNewTokens']);
+    ruleOf(request);
+  }
 }
 
 /** A token of a response, as it is written. */

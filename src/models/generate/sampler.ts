@@ -13,17 +13,19 @@
  *
  * The weights may change between requests (training). A request in flight while they change fails with WeightsChangedError.
  */
-import { UserError } from '../../errors.ts';
+import { above, anything, atLeast, checkArguments, flag, oneOf, type Rule, whole } from '../../arguments.ts';
+import { checkNames, UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
-import { checkPrecision, type Precision } from '../precision.ts';
+import { type Precision, precisions } from '../precision.ts';
 import { Admission } from './admission.ts';
 import { type CacheDtype, type CacheSize, cacheDtypes } from './cache/cache.ts';
 import { checkCacheBound, plannedCache } from './cache-plan.ts';
 import { Engine } from './engine.ts';
 import {
+  checkRequests,
   type GenerationRequest,
   QueueFullError,
   type SampledResponse,
@@ -67,6 +69,17 @@ export interface SamplerOptions {
    */
   cacheDtype?: CacheDtype;
 }
+
+const optionRules: Record<keyof SamplerOptions, Rule> = {
+  slots: whole(1),
+  maxLength: whole(1),
+  maxCacheBytes: above(0),
+  tokenizer: anything,
+  maxWaiting: atLeast(0),
+  reusePrefixes: flag,
+  precision: oneOf(precisions),
+  cacheDtype: oneOf(cacheDtypes),
+};
 
 /** How `Sampler.generate` is cancelled and shows its progress. */
 export interface GenerateOptions {
@@ -115,11 +128,9 @@ export class Sampler {
   #disposed = false;
 
   constructor(model: Model, options: SamplerOptions = {}) {
-    if (options.slots !== undefined && !(options.slots >= 1))
-      throw new UserError(`slots ${options.slots}: expected 1 or more.`);
-    checkPrecision(options.precision);
-    if (options.cacheDtype !== undefined && !cacheDtypes.includes(options.cacheDtype))
-      throw new UserError(`cacheDtype ${options.cacheDtype}: expected ${cacheDtypes.join(' or ')}.`);
+    if (model?.decoder === undefined) throw new UserError('A sampler needs a model, as loadModel gives it.');
+    checkNames('Sampler', options, Object.keys(optionRules));
+    checkArguments('Sampler', options, optionRules);
     checkCacheBound(model.decoder, options);
     this.#model = model;
     this.#options = options;
@@ -163,6 +174,7 @@ export class Sampler {
 
   /** All responses, per request in the order of its samples. Concurrent calls share the slots in turn. */
   async generate(requests: readonly GenerationRequest[], options: GenerateOptions = {}): Promise<SampledResponse[][]> {
+    checkRequests(requests, this.#model.decoder.spec.vocabSize);
     if (requests.length === 0) return [];
     this.plan(requests);
     const total = requests.reduce((sum, request) => sum + request.maxNewTokens * (request.samples ?? 1), 0);
@@ -184,6 +196,7 @@ export class Sampler {
 
   /** Adds a request to those that are being written. Throws QueueFullError where too many wait already. */
   submit(request: GenerationRequest): Submission {
+    checkRequests([request], this.#model.decoder.spec.vocabSize);
     this.plan([request]);
     const submission = this.#submitted(request, { watched: true });
     const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;

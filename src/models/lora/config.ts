@@ -76,6 +76,8 @@ export function loraConfig(model: LoraBase, options: LoraOptions): LoraConfig {
   };
   for (const r of [config.r, ...Object.values(config.rankPattern)])
     if (!Number.isInteger(r) || r < 1) throw new UserError(`LoRA: the rank must be a whole number above 0, not ${r}.`);
+  for (const alpha of [config.alpha, ...Object.values(config.alphaPattern)])
+    if (!Number.isFinite(alpha)) throw new UserError(`LoRA: alpha must be a number, not ${alpha}.`);
   if (!(config.dropout >= 0 && config.dropout < 1))
     throw new UserError(`LoRA: dropout must be at least 0 and below 1, not ${config.dropout}.`);
   if (!['none', 'all', 'lora_only'].includes(config.bias))

@@ -64,7 +64,7 @@ describe('text in, text out', () => {
     await expect(model.generate({})).rejects.toThrow(UserError);
     await expect(model.generate({ prompt: 'a', messages })).rejects.toThrow(/either/);
     await expect(model.generate({ messages: [] })).rejects.toThrow(/at least one message/);
-    await expect(model.generate({ prompt: 42 as never })).rejects.toThrow(/not a value of type number/);
+    await expect(model.generate({ prompt: 42 as never })).rejects.toThrow(/prompt 42: expected text/);
   });
 
   it('refuses names that it does not know, with the nearest one', async () => {

@@ -5,6 +5,21 @@
  *     const { text } = await model.generate({ messages: [{ role: 'user', content: 'Why is the sky blue?' }] });
  *     for await (const piece of model.stream({ prompt: 'Once upon a time' })) process.stdout.write(piece);
  */
+import {
+  above,
+  anything,
+  atLeast,
+  checkArguments,
+  either,
+  filledText,
+  integer,
+  list,
+  type Rule,
+  share,
+  signal,
+  text,
+  whole,
+} from '../../arguments.ts';
 import { checkNames, UserError } from '../../errors.ts';
 import type { ResolveOptions } from '../../hub/hub.ts';
 import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
@@ -37,12 +52,25 @@ export interface TextRequest {
   signal?: AbortSignal;
 }
 
-const NAMES: Record<keyof TextRequest, true> = {
-  ...{ prompt: true, messages: true, maxNewTokens: true, temperature: true, topK: true, topP: true, minP: true },
-  ...{ repetitionPenalty: true, stop: true, seed: true, signal: true },
+const STREAM_RULES: Record<keyof TextRequest, Rule> = {
+  prompt: text,
+  messages: list(anything),
+  maxNewTokens: whole(1),
+  temperature: atLeast(0),
+  topK: whole(0),
+  topP: above(0, 1),
+  minP: share,
+  repetitionPenalty: above(0),
+  stop: either(filledText, list(filledText)),
+  seed: integer,
+  signal,
 };
-const STREAM_NAMES = Object.keys(NAMES);
-const GENERATE_NAMES = [...STREAM_NAMES, 'samples'];
+const GENERATE_RULES = { ...STREAM_RULES, samples: whole(1) };
+
+function checkRequest(name: string, request: object, rules: Record<string, Rule>, required: string[] = []): void {
+  checkArguments(name, request, rules, required);
+  checkNames(name, request, Object.keys(rules));
+}
 
 /** One response: its text, its tokens with their log-probs, and why it ended. */
 export interface TextResponse {
@@ -93,7 +121,7 @@ export class LanguageModel {
   generate(request: TextRequest & { samples: number }): Promise<TextResponse[]>;
   generate(request: TextRequest): Promise<TextResponse>;
   async generate(request: TextRequest & { samples?: number }): Promise<TextResponse | TextResponse[]> {
-    checkNames('generate', request, GENERATE_NAMES);
+    checkRequest('generate', request, GENERATE_RULES);
     const prompt = this.promptIds(request);
     const [responses = []] = await this.#sampler.generate([this.#asked(request, prompt)], { signal: request.signal });
     const texts = responses.map((response) => this.#textOf(response, prompt.length));
@@ -102,7 +130,7 @@ export class LanguageModel {
 
   /** Yields the response piece by piece as it is written, and returns the whole. Leaving the loop stops the generation. */
   async *stream(request: TextRequest): AsyncGenerator<string, TextResponse, void> {
-    checkNames('stream', request, STREAM_NAMES);
+    checkRequest('stream', request, STREAM_RULES);
     const prompt = this.promptIds(request);
     const asked = this.#asked(request, prompt);
     const submission = this.#sampler.submit({ ...asked, signal: request.signal });
@@ -122,8 +150,6 @@ export class LanguageModel {
   promptIds({ prompt, messages }: Pick<TextRequest, 'prompt' | 'messages'>): number[] {
     if ((prompt === undefined) === (messages === undefined))
       throw new UserError('Give either a `prompt` (text to continue) or `messages` (a conversation).');
-    if (prompt !== undefined && typeof prompt !== 'string')
-      throw new UserError(`A prompt is a text, not a value of type ${typeof prompt}.`);
     if (messages?.length === 0) throw new UserError('A conversation needs at least one message.');
     if (prompt !== undefined) return Array.from(this.tokenizer.encode(prompt, { addSpecialTokens: true }));
     const text = this.#format.prompt(messages as readonly Message[]);
@@ -155,6 +181,11 @@ export class LanguageModel {
   }
 }
 
+const languageModel: Rule = {
+  fits: (value) => typeof value === 'string' || value instanceof LanguageModel,
+  wanted: 'a folder, a name on the hub or a LanguageModel',
+};
+
 /**
  * Text in, text out in one call: loads a model (or takes one that is loaded), generates, and frees what it loaded.
  *
@@ -164,22 +195,22 @@ export function generate(
   request: TextRequest & { model: string | LanguageModel; samples: number },
 ): Promise<TextResponse[]>;
 export function generate(request: TextRequest & { model: string | LanguageModel }): Promise<TextResponse>;
-export async function generate({
-  model,
-  ...request
-}: TextRequest & { model: string | LanguageModel; samples?: number }): Promise<TextResponse | TextResponse[]> {
-  checkNames('generate', request, GENERATE_NAMES); // before a model is loaded
+export async function generate(
+  given: TextRequest & { model: string | LanguageModel; samples?: number },
+): Promise<TextResponse | TextResponse[]> {
+  checkRequest('generate', given, { model: languageModel, ...GENERATE_RULES }, ['model']); // before a model is loaded
+  const { model, ...request } = given;
   if (typeof model !== 'string') return model.generate(request);
   using opened = await LanguageModel.open(model);
   return await opened.generate(request);
 }
 
 /** As `generate`, piece by piece: `for await (const piece of stream({ model, prompt }))`. */
-export async function* stream({
-  model,
-  ...request
-}: TextRequest & { model: string | LanguageModel }): AsyncGenerator<string, TextResponse, void> {
-  checkNames('stream', request, STREAM_NAMES);
+export async function* stream(
+  given: TextRequest & { model: string | LanguageModel },
+): AsyncGenerator<string, TextResponse, void> {
+  checkRequest('stream', given, { model: languageModel, ...STREAM_RULES }, ['model']);
+  const { model, ...request } = given;
   if (typeof model !== 'string') return yield* model.stream(request);
   using opened = await LanguageModel.open(model);
   return yield* opened.stream(request);
