@@ -79,8 +79,10 @@ at::Tensor cudaDecodeAttention(const at::Tensor& q, const at::Tensor& k, const a
                                const at::Tensor& bias);
 /** Whether the kernel that writes to a cache in 8 bits takes these rows. */
 bool cudaCacheWriteFits(const at::Tensor& rows);
-/** Writes rows [T, G, D] to codes and scales at the contiguous targets [T] (ops/decode/cache/write.cc). */
-void cudaCacheWrite(const at::Tensor& codes, const at::Tensor& scales, const at::Tensor& targets, const at::Tensor& rows);
+/** Writes k and v [T, G, D] in 8 bits to the targets [T] (ops/decode/cache/write.cc). */
+void cudaCacheWrite(const CacheLayer& cache, const at::Tensor& targets, const at::Tensor& k, const at::Tensor& v);
+/** The same into a cache of the model's dtype. False, and nothing done, where rows cannot be loaded by 16 bytes. */
+bool cudaCacheCopy(const CacheLayer& cache, const at::Tensor& targets, const at::Tensor& k, const at::Tensor& v);
 struct FewRowsProduct {
   const at::Tensor &x, &weight, &bias, &norm;  // bias and norm may be undefined
   double eps;

@@ -143,16 +143,42 @@ bool cudaCacheWriteFits(const Tensor& rows) {
   return rows.is_cuda() && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-void cudaCacheWrite(const Tensor& codes, const Tensor& scales, const Tensor& targets, const Tensor& given) {
-  TORCH_CHECK(codes.size(1) == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
-  const Launch launch(codes);
+namespace {
+
+/** Keys and values of new tokens with the tensors that they lie in. */
+struct NewTokens {
+  Tensor k, v, targets;
+  CacheWriteArgs args{};
+
+  NewTokens(const CacheLayer& cache, const Tensor& targets, const Tensor& k, const Tensor& v)
+      : k(denseRows(k)), v(denseRows(v)), targets(targets.contiguous()) {
+    TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
+    args = {{{this->k.data_ptr(), this->k.stride(0), cache.keys.data_ptr(), floats(cache.keyScales)},
+             {this->v.data_ptr(), this->v.stride(0), cache.values.data_ptr(), floats(cache.valueScales)}},
+            this->targets.data_ptr<int64_t>(),
+            k.size(0),
+            k.size(1),
+            k.size(2)};
+  }
   // v is a part of the fused projection: its rows lie apart
-  const Tensor rows = given.stride(2) == 1 && given.stride(1) == given.size(2) ? given : given.contiguous();
-  launchCacheWrite(kindOf(rows),
-                   {rows.data_ptr(), rows.stride(0), targets.data_ptr<int64_t>(), codes.data_ptr<int8_t>(), scales.data_ptr<float>(),
-                    rows.size(0), rows.size(1), rows.size(2)},
-                   launch.stream);
+  static Tensor denseRows(const Tensor& x) { return x.stride(2) == 1 && x.stride(1) == x.size(2) ? x : x.contiguous(); }
+};
+
+}  // namespace
+
+void cudaCacheWrite(const CacheLayer& cache, const Tensor& targets, const Tensor& k, const Tensor& v) {
+  const Launch launch(k);
+  const NewTokens tokens(cache, targets, k, v);
+  launchCacheWrite(kindOf(k), tokens.args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+bool cudaCacheCopy(const CacheLayer& cache, const Tensor& targets, const Tensor& k, const Tensor& v) {
+  const Launch launch(k);
+  const NewTokens tokens(cache, targets, k, v);
+  const bool fits = launchCacheCopy(tokens.args, k.element_size(), launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return fits;
 }
 
 bool cudaProductFits(const FewRowsProduct& in) {

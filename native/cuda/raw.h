@@ -40,13 +40,15 @@ struct AttentionArgs {
   float *keyScales, *valueScales;
 };
 
-/** New tokens' keys or values, which go to a cache in 8 bits. */
+/** New tokens' keys and values, which go to a cache. */
 struct CacheWriteArgs {
-  const void* rows;  // [count, groups·size]
-  int64_t rowStride;  // from row to row
+  struct Part {
+    const void* rows;  // [count, groups·size]
+    int64_t rowStride;  // from row to row
+    void* cache;
+    float* scales;  // null unless the cache is in 8 bits
+  } parts[2];  // keys and values
   const int64_t* places;  // [count]: a block's number · kCacheBlock + the position within it
-  int8_t* codes;
-  float* scales;
   int64_t count, groups, size;
 };
 
@@ -112,6 +114,8 @@ void launchAttention(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 /** Returns false, and does nothing, for a device, dtype or head size that it does not support. */
 bool launchAttentionMma(Kind kind, const AttentionArgs& args, cudaStream_t stream);
 void launchCacheWrite(Kind kind, const CacheWriteArgs& args, cudaStream_t stream);
+/** The same into a cache of the rows' dtype, numbers of so many bytes. False, and nothing done, where rows cannot be loaded by 16 bytes. */
+bool launchCacheCopy(const CacheWriteArgs& args, int64_t bytes, cudaStream_t stream);
 bool promptAttentionFits(Kind kind, int64_t size);
 void launchPromptAttention(Kind kind, const PromptAttentionArgs& args, cudaStream_t stream);
 /** `outputs`: as in ProductArgs. */

@@ -69,6 +69,26 @@ describe.each(dtypes)(`cache_write_ on ${device} in %s`, (dtype) => {
       for (const name of names) expect(there[name].numbers()).toEqual(here[name].numbers());
     }),
   );
+
+  it.each([5, 40, 128])('heads of %d without scales: the rows as they are', (size) =>
+    scope(() => {
+      seed(2);
+      const [groups, tokens] = [3, 70];
+      const targets = Array.from({ length: tokens }, (_, i) => (i * 37 + 5) % 128);
+      const both = randn([tokens, 2, groups, size]).to({ device, dtype });
+      const [k, v] = [both.select(1, 0).contiguous(), both.select(1, 1)];
+      const [keys, values] = [0, 0].map(() => zeros([2, 64, groups, size], { device, dtype })) as [Tensor, Tensor];
+      aten('attune::cache_write_', keys, values, null, null, integers(targets).to(device), k, v);
+      const written = integers(targets).to(device);
+      for (const [cache, rows] of [
+        [keys, k],
+        [values, v],
+      ] as const) {
+        expect(cache.flatten(0, 1).indexSelect(0, written).numbers()).toEqual(rows.contiguous().numbers());
+        expect(cache.to('float32').abs().gt(0).sum().item()).toBe(rows.to('float32').abs().gt(0).sum().item());
+      }
+    }),
+  );
 });
 
 interface FusedInputs {

@@ -9,8 +9,8 @@ namespace attune {
 
 constexpr float kMostCode = 127;
 
-/** The scale of a head whose numbers a warp's lanes hold: the largest is `most` times the scale. */
-template <int N>
+/** The scale of a head whose numbers LANES neighbouring lanes of a warp hold: the largest is `most` times the scale. By all lanes. */
+template <int N, int LANES = 32>
 __device__ inline float scaleOf(const float (&values)[N], float most) {
   float largest = 0;
   bool isFinite = true;
@@ -20,8 +20,9 @@ __device__ inline float scaleOf(const float (&values)[N], float most) {
     isFinite = isFinite && fabsf(values[i]) < INFINITY;
   }
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, offset));
-  return __all_sync(0xFFFFFFFF, isFinite) ? __fdiv_rn(largest, most) : NAN;
+  for (int offset = LANES / 2; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, offset));
+  const unsigned own = LANES == 32 ? 0xFFFFFFFF : ((1u << LANES % 32) - 1) << threadIdx.x % 32 / LANES * LANES;
+  return (__ballot_sync(0xFFFFFFFF, isFinite) & own) == own ? __fdiv_rn(largest, most) : NAN;
 }
 
 __device__ inline int8_t codeOf(float x, float scale) {

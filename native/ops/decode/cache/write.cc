@@ -1,7 +1,7 @@
-// attune::cache_write_(keys[N, L, G, D], values, key_scales[N, G, L], value_scales, targets[T], k[T, G, D], v[T, G, D])
+// attune::cache_write_(keys[N, L, G, D], values, key_scales[N, G, L]?, value_scales?, targets[T], k[T, G, D], v[T, G, D])
 //
-// Writes keys and values of T tokens to a cache in 8 bits. `targets` are positions of the whole cache: block · L + position within it.
-// Of a token's head: scale = max|x| / 127, code = rint(x / scale); zeros have scale 0, and what is not finite has scale NaN.
+// Writes keys and values of T tokens to a cache. `targets` are positions of the whole cache: block · L + position within it. A cache with
+// scales is in 8 bits. Of a token's head: scale = max|x| / 127, code = rint(x / scale); zeros have scale 0, and what is not finite has scale NaN.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -37,33 +37,36 @@ void checkTargets(const Tensor& targets, int64_t positions) {
   for (int64_t i = 0; i < targets.size(0); i++) TORCH_CHECK(places[i] >= 0 && places[i] < positions, "a target lies outside the cache");
 }
 
-void cacheWrite(Tensor keys, Tensor values, Tensor keyScales, Tensor valueScales, const Tensor& targets, const Tensor& k, const Tensor& v) {
-  const CacheLayer cache{keys, values, keyScales, valueScales};
-  TORCH_CHECK(cache.isEightBits(), "the cache is not in 8 bits: it has no scales");
+void cacheWrite(Tensor keys, Tensor values, const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales, const Tensor& targets,
+                const Tensor& k, const Tensor& v) {
+  const CacheLayer cache = cacheLayer(keys, values, keyScales, valueScales);
   checkCacheLayer(cache, k);
   TORCH_CHECK(k.dim() == 3 && k.sizes() == v.sizes() && k.size(1) == cache.groups() && k.size(2) == cache.size(),
               "expected k and v [T, G, D] that fit the cache");
   TORCH_CHECK(targets.dim() == 1 && targets.size(0) == k.size(0) && targets.scalar_type() == at::kLong, "one int64 target per token");
   TORCH_CHECK(k.is_floating_point() && k.scalar_type() == v.scalar_type(), "k and v are of one floating dtype");
   for (const Tensor* tensor : {&targets, &v}) TORCH_CHECK(tensor->device() == k.device(), "all inputs are on one device");
+  if (!cache.isEightBits()) {
+#ifdef ATTUNE_KERNELS
+    if (k.is_cuda() && cudaCacheCopy(cache, targets, k, v)) return;
+#endif
+    keys.flatten(0, 1).index_copy_(0, targets, k);
+    values.flatten(0, 1).index_copy_(0, targets, v);
+    return;
+  }
   if (k.device().is_cpu()) {
     const Tensor places = targets.contiguous();
     checkTargets(places, keys.size(0) * cache.block());
-    writeOnCpu(keys, keyScales, places, k.contiguous());
-    writeOnCpu(values, valueScales, places, v.contiguous());
+    writeOnCpu(keys, cache.keyScales, places, k.contiguous());
+    writeOnCpu(values, cache.valueScales, places, v.contiguous());
     return;
   }
 #ifdef ATTUNE_KERNELS
-  if (cudaCacheWriteFits(k)) {
-    const Tensor places = targets.contiguous();
-    cudaCacheWrite(keys, keyScales, places, k);
-    cudaCacheWrite(values, valueScales, places, v);
-    return;
-  }
+  if (cudaCacheWriteFits(k)) return cudaCacheWrite(cache, targets, k, v);
 #endif
   const Tensor blocks = targets.floor_divide(cache.block()), within = targets.remainder(cache.block());
-  writeCodes(keys, keyScales, blocks, within, k);
-  writeCodes(values, valueScales, blocks, within, v);
+  writeCodes(keys, cache.keyScales, blocks, within, k);
+  writeCodes(values, cache.valueScales, blocks, within, v);
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ void cacheWrite(Tensor keys, Tensor values, Tensor keyScales, Tensor valueScales
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
-      "cache_write_(Tensor(a!) keys, Tensor(b!) values, Tensor(c!) key_scales, Tensor(d!) value_scales, Tensor targets, Tensor k, Tensor "
-      "v) -> ()");
+      "cache_write_(Tensor(a!) keys, Tensor(b!) values, Tensor(c!)? key_scales, Tensor(d!)? value_scales, Tensor targets, Tensor k, "
+      "Tensor v) -> ()");
   library.impl("cache_write_", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::cacheWrite));
 }

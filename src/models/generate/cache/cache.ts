@@ -96,13 +96,8 @@ export class KvCache {
 
   /** Writes keys and values of tokens, [tokens, kvHeads, headDim], to these places (`place`) of a layer. */
   write(layer: number, targets: Tensor, k: Tensor, v: Tensor): void {
-    const [keys, values] = [this.keys[layer] as Tensor, this.values[layer] as Tensor];
-    if (this.isEightBits) {
-      aten('attune::cache_write_', keys, values, this.keyScales[layer], this.valueScales[layer], targets, k, v);
-      return;
-    }
-    keys.flatten(0, 1).indexCopy_(0, targets, k);
-    values.flatten(0, 1).indexCopy_(0, targets, v);
+    const scales = [this.keyScales[layer] ?? null, this.valueScales[layer] ?? null];
+    aten('attune::cache_write_', this.keys[layer], this.values[layer], ...scales, targets, k, v);
   }
 
   /** The blocks of a slot, in the order of its positions. */
