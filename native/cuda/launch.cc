@@ -212,7 +212,9 @@ void cudaSampleAdvance(const Tensor& logits, const SamplingRule& rule, const Goi
   args.last = rows.last.data_ptr<int64_t>();
   args.positions = rows.positions.data_ptr<int64_t>();
   args.limits = rows.limits.data_ptr<int64_t>();
+  args.slots = rows.slots.data_ptr<int64_t>();
   args.turns = rows.turns.data_ptr<int64_t>();
+  args.idleSlot = rows.idleSlot;
   args.most = out.ids.size(0);
   args.stride = out.ids.size(1);
   launchSample(kindOf(logits), args, launch.stream);

@@ -78,9 +78,8 @@ struct SampleArgs {
   float *logp, *kept;  // kept: the share of the mass that the cuts left
   int64_t rows, size;
   // Rows that go on by themselves (ops/decode/advance.cc), else null. They have no counters, and ids, logp and kept are [most, stride].
-  int64_t *last, *positions, *turns;
-  const int64_t* limits;
-  int64_t most, stride;
+  int64_t *last, *positions, *limits, *slots, *turns;
+  int64_t idleSlot, most, stride;
 };
 
 struct GatherArgs {

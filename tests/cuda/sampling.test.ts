@@ -117,7 +117,9 @@ describe(`drawing on ${device}`, () => {
         ids: whole(rows, () => -1, device),
         positions: whole(rows, (i) => 5 * i, device),
         limits: whole(rows, (i) => 5 * i + (i % 4), device),
+        slots: whole(rows, (i) => i, device),
         turns: whole(rows, () => 0, device),
+        idleSlot: rows,
       };
       // one column more than there are rows: it stays as it is
       const out = {
@@ -126,8 +128,10 @@ describe(`drawing on ${device}`, () => {
         kept: full([turns, rows + 1], -7, { device }),
       };
       for (let step = 0; step < turns + 1; step++) {
-        const positions = Array.from({ length: rows }, (_, i) => 5 * i + Math.min(step, i % 4));
+        const isDone = (i: number) => i % 4 > 0 && step >= i % 4; // rows that are at their limit from the start stay where they are
+        const positions = Array.from({ length: rows }, (_, i) => (isDone(i) ? 0 : 5 * i + Math.min(step, i % 4)));
         expect(state.positions.numbers()).toEqual(positions);
+        expect(state.slots.numbers()).toEqual(positions.map((_, i) => (isDone(i) ? rows : i)));
         const counters = integers(
           positions.map((position) => position + 1),
           { device },
@@ -148,7 +152,7 @@ describe(`drawing on ${device}`, () => {
     scope(() => {
       const logits = randn([2, 10]).to(device);
       const one = () => whole(1, () => 0, device);
-      const state = { ids: one(), positions: one(), limits: one(), turns: one() };
+      const state = { ids: one(), positions: one(), limits: one(), slots: one(), turns: one(), idleSlot: 0 };
       const out = { ids: whole(2, () => 0, device), logp: randn([2]).to(device), kept: randn([2]).to(device) };
       expect(() => sampleAndAdvance(logits, rules(2, device), state, out)).toThrow(/per row/);
     }));

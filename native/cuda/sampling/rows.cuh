@@ -24,7 +24,7 @@ __device__ inline double uniformOf(const SampleArgs& a, int64_t r) {
   return uniformAt(a.seeds[r], a.counters == nullptr ? a.positions[r] + 1 : a.counters[r]);
 }
 
-/** Stores what was drawn. For rows that go on by themselves at the row's turn, and moves the row on. */
+/** Stores what was drawn. For rows that go on by themselves at the row's turn, and moves the row on, or makes it idle. */
 __device__ inline void finishRow(const SampleArgs& a, int64_t r, int64_t id, float logp, float kept) {
   int64_t at = r;
   if (a.turns != nullptr) {
@@ -32,7 +32,10 @@ __device__ inline void finishRow(const SampleArgs& a, int64_t r, int64_t id, flo
     at += turn * a.stride;
     a.turns[r] = turn + 1 == a.most ? 0 : turn + 1;
     a.last[r] = id;
-    if (a.positions[r] < a.limits[r]) a.positions[r]++;
+    if (a.positions[r] < a.limits[r] && ++a.positions[r] == a.limits[r]) {
+      a.positions[r] = a.limits[r] = 0;
+      a.slots[r] = a.idleSlot;
+    }
   }
   a.ids[at] = id;
   a.logp[at] = logp;

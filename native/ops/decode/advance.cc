@@ -1,9 +1,10 @@
-// attune::sample_advance_(logits[B, V], the rows' sampling rules, last[B], positions[B], limits[B], turns[B], ids[N, S], logp[N, S],
-// kept[N, S]), S ≥ B
+// attune::sample_advance_(logits[B, V], the rows' sampling rules, last[B], positions[B], limits[B], slots[B], turns[B], idle_slot, ids[N, S],
+// logp[N, S], kept[N, S]), S ≥ B
 //
 // The end of a step of rows that go on by themselves (src/models/generate/graph.ts): draws each row's next token as attune::sample
 // does, with the position after the row's own as its counter; stores it in `ids`, `logp` and `kept` at the row's turn, which becomes
-// the next one (after N − 1 comes 0); makes it the row's last token; and moves the row one position on, up to its limit.
+// the next one (after N − 1 comes 0); makes it the row's last token; and moves the row one position on. A row that reaches its limit
+// is done and becomes idle at once: it goes to position 0 of the idle slot and stays there, so that nothing reads its keys again.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -21,9 +22,9 @@ void check(const Tensor& logits, const GoingRows& rows, const Drawn& out) {
   };
   TORCH_CHECK(logits.dim() == 2, "expected logits [B, V]");
   const int64_t count = logits.size(0);
-  for (const Tensor* tensor : {&rows.last, &rows.positions, &rows.limits, &rows.turns})
+  for (const Tensor* tensor : {&rows.last, &rows.positions, &rows.limits, &rows.slots, &rows.turns})
     TORCH_CHECK(fits(*tensor, at::kLong) && tensor->dim() == 1 && tensor->size(0) == count,
-                "one int64 last token, position, limit and turn per row");
+                "one int64 last token, position, limit, slot and turn per row");
   TORCH_CHECK(out.ids.dim() == 2 && out.ids.size(0) > 0 && out.ids.size(1) >= count && fits(out.ids, at::kLong) &&
                   fits(out.logp, at::kFloat) && fits(out.kept, at::kFloat) && out.logp.sizes() == out.ids.sizes() &&
                   out.kept.sizes() == out.ids.sizes(),
@@ -31,10 +32,10 @@ void check(const Tensor& logits, const GoingRows& rows, const Drawn& out) {
 }
 
 void sampleAdvance(const Tensor& logits, const Tensor& temperature, const Tensor& topK, const Tensor& topP, const Tensor& minP,
-                   const Tensor& seeds, Tensor last, Tensor positions, const Tensor& limits, Tensor turns, Tensor ids, Tensor logp,
-                   Tensor kept) {
+                   const Tensor& seeds, Tensor last, Tensor positions, Tensor limits, Tensor slots, Tensor turns, int64_t idleSlot,
+                   Tensor ids, Tensor logp, Tensor kept) {
   const SamplingRule rule{temperature, topK, topP, minP, seeds};
-  const GoingRows rows{last, positions, limits, turns};
+  const GoingRows rows{last, positions, limits, slots, turns, idleSlot};
   Drawn out{ids, logp, kept};
   check(logits, rows, out);
 #ifdef ATTUNE_KERNELS
@@ -51,7 +52,12 @@ void sampleAdvance(const Tensor& logits, const Tensor& temperature, const Tensor
   store(logp, drawn.logp);
   store(kept, drawn.kept);
   turns.copy_(turns.add(1).remainder(ids.size(0)));
-  positions.add_(positions.lt(limits));
+  const Tensor going = positions.lt(limits);
+  positions.add_(going);
+  const Tensor done = going.logical_and_(positions.eq(limits));
+  positions.masked_fill_(done, 0);
+  limits.masked_fill_(done, 0);
+  slots.masked_fill_(done, idleSlot);
   last.copy_(drawn.ids);
 }
 
@@ -61,6 +67,7 @@ void sampleAdvance(const Tensor& logits, const Tensor& temperature, const Tensor
 TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "sample_advance_(Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p, Tensor min_p, Tensor seeds, Tensor(a!) last, "
-      "Tensor(b!) positions, Tensor limits, Tensor(c!) turns, Tensor(d!) ids, Tensor(e!) logp, Tensor(f!) kept) -> ()");
+      "Tensor(b!) positions, Tensor(c!) limits, Tensor(d!) slots, Tensor(e!) turns, int idle_slot, Tensor(f!) ids, Tensor(g!) logp, "
+      "Tensor(h!) kept) -> ()");
   library.impl("sample_advance_", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(attune::sampleAdvance));
 }

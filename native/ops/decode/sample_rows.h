@@ -16,7 +16,8 @@ struct Drawn {
 
 /** Rows that go on by themselves (advance.cc), one entry per row. */
 struct GoingRows {
-  at::Tensor last, positions, limits, turns;
+  at::Tensor last, positions, limits, slots, turns;
+  int64_t idleSlot;
 };
 
 /** Throws unless there is one entry per row, on the device. */

@@ -80,8 +80,8 @@ export class GraphDecoder {
   }
 
   /**
-   * Starts several steps of every row; a row that is done writes no further. `watched`: a caller follows token by token. Where
-   * steps were started ahead, adds to them, without the rows that are done by now: their keys would be read on and on.
+   * Starts several steps of every row; a row that reaches its limit is idle from there on. `watched`: a caller follows token by
+   * token. Where steps were started ahead, adds to them, without the rows that have ended otherwise: their keys would be read on and on.
    */
   start(rows: readonly Row[], watched: boolean): void {
     const most = Math.max(...rows.map(tokensLeft));
@@ -165,7 +165,7 @@ export class GraphDecoder {
         sampleAndAdvance(
           this.#stepper.logits(rows),
           rule,
-          { ...rows, turns: this.#turns.narrow(0, 0, count) },
+          { ...rows, turns: this.#turns.narrow(0, 0, count), idleSlot: this.#cache.slots },
           this.#out.tensors,
         );
       }),
@@ -192,7 +192,7 @@ const FRACTIONS = ['temperature', 'topP', 'minP'] as const;
 interface RowsState {
   ids: Tensor;
   positions: Tensor;
-  /** The last position of each response; 0 for an idle row. */
+  /** The last position of each response; 0 for an idle row, which a row becomes that reaches it. */
   limits: Tensor;
   slots: Tensor;
   rule: RuleTensors;

@@ -134,16 +134,19 @@ export interface GoingRows {
   /** The newest token of each. */
   ids: Tensor;
   positions: Tensor;
-  /** The last position of each. */
+  /** The last position of each: a row that reaches it becomes idle. */
   limits: Tensor;
+  slots: Tensor;
   /** Where in the tokens of the last steps a row's next one goes. */
   turns: Tensor;
+  /** The slot of idle rows. */
+  idleSlot: number;
 }
 
 /** Draws the next token of each row, stores it in `out` [turns, rows or more] and moves the rows on (native/ops/decode/advance.cc). */
 export function sampleAndAdvance(logits: Tensor, rule: RuleTensors, rows: GoingRows, out: DrawnTensors): void {
-  const { ids, positions, limits, turns } = rows;
-  const state = [ids, positions, limits, turns];
+  const { ids, positions, limits, slots, turns, idleSlot } = rows;
+  const state = [ids, positions, limits, slots, turns, idleSlot];
   aten('attune::sample_advance_', logits, ...ruleArguments(rule), ...state, out.ids, out.logp, out.kept);
 }
 
