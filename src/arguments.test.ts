@@ -34,8 +34,8 @@ it.each([
     { slots: Number.NaN, share: 0 },
     'call: slots NaN: expected a whole number, 1 or more; share 0: expected a number above 0, at most 1.',
   ],
-  [{ names: 'abc' }, 'call: names "abc": expected a list of text that is not empty.'],
-  [{ names: ['a', ''] }, 'call: names ["a",""]: expected a list of text that is not empty.'],
+  [{ names: 'abc' }, 'call: names "abc": expected a list, each text that is not empty.'],
+  [{ names: ['a', ''] }, 'call: names ["a",""]: expected a list, each text that is not empty.'],
   [{ way: 'fats' }, 'call: way "fats": expected exact or fast.'],
 ])('refuses %j', (given, message) => {
   expect(() => check(given)).toThrow(new UserError(message));

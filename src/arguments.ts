@@ -30,6 +30,7 @@ export const above = (limit: number, most = Number.POSITIVE_INFINITY): Rule => (
   fits: (value) => isNumber(value) && value > limit && value <= most,
   wanted: `a number above ${limit}${most === Number.POSITIVE_INFINITY ? '' : `, at most ${most}`}`,
 });
+export const finite: Rule = { fits: Number.isFinite, wanted: 'a number' };
 export const share: Rule = { fits: (value) => isNumber(value) && value >= 0 && value <= 1, wanted: 'a number, 0 to 1' };
 export const text: Rule = { fits: (value) => typeof value === 'string', wanted: 'text' };
 export const filledText: Rule = {
@@ -47,7 +48,7 @@ export const oneOf = (values: readonly string[]): Rule => ({
 /** A list, or a typed array, of values that fit. */
 export const list = (of: Rule): Rule => ({
   fits: (value) => isList(value) && Array.from(value).every(of.fits),
-  wanted: `a list of ${of.wanted.replace(/^a /, '')}`,
+  wanted: of === anything ? 'a list' : `a list, each ${of.wanted}`,
 });
 export const either = (one: Rule, other: Rule): Rule => ({
   fits: (value) => one.fits(value) || other.fits(value),

@@ -7,6 +7,7 @@
  *     pairs.tally.summary()
  */
 import { createHash } from 'node:crypto';
+import { checkArgument, checkArguments, integer, oneOf, type Rule, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { Random, unitHash } from '../random.ts';
 import { stripThinking } from '../text/chat/thinking.ts';
@@ -14,7 +15,7 @@ import type { ColumnNames } from './shapes/columns.ts';
 import { knownSet } from './shapes/known.ts';
 import { type Mapping, mapRows } from './shapes/mapping.ts';
 import { RowProblem } from './shapes/messages.ts';
-import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape } from './shapes/shapes.ts';
+import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape, shapes } from './shapes/shapes.ts';
 import { localFiles, missingPath } from './sources/files.ts';
 import { type DatasetHub, hubFiles, parseHubName } from './sources/hub.ts';
 import type { Row } from './sources/row.ts';
@@ -50,6 +51,21 @@ export interface DatasetOptions<S extends Shape = Shape> {
   hub?: DatasetHub;
 }
 
+const optionRules: Partial<Record<keyof DatasetOptions, Rule>> = {
+  shape: oneOf(shapes),
+  split: text,
+  subset: text,
+  revision: text,
+  maxSamples: whole(1),
+  sample: oneOf(['random', 'first']),
+  seed: integer,
+  onBadRow: oneOf(['skip', 'fail']),
+  minResponseChars: whole(0),
+};
+const isSpec = (spec: unknown) =>
+  ['string', 'function'].includes(typeof spec) ||
+  (typeof spec === 'object' && spec !== null && (Symbol.iterator in spec || Symbol.asyncIterator in spec));
+
 /** Opens a file, a folder, a hub dataset or rows in memory as a stream of examples of one shape. */
 export async function openDataset<S extends Shape>(
   spec: DatasetSpec,
@@ -57,6 +73,8 @@ export async function openDataset<S extends Shape>(
 ): Promise<Dataset<S>>;
 export async function openDataset(spec: DatasetSpec, options?: DatasetOptions): Promise<Dataset>;
 export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {}): Promise<Dataset> {
+  checkArgument('A dataset', spec, { fits: isSpec, wanted: 'a path, a hub name, or rows: a list or an iterable' });
+  checkArguments('openDataset', options, optionRules);
   if (typeof spec !== 'string') return new Dataset('the rows given', memoryRows(spec), options);
   const hubName = parseHubName(spec);
   const known = hubName === undefined ? undefined : knownSet(hubName.repo);

@@ -6,10 +6,12 @@
  *     result.summary.accuracy, result.summary.win_rate
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
+import { above, anything, checkArguments, integer, list, type Rule, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { type CacheDtype, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
 import type { RewardScorer } from '../rewards/index.ts';
+import { anyScorer } from '../rewards/scorer.ts';
 import { evaluatePrompts, measureKl } from '../rollouts/evaluation.ts';
 import { type PolicyPrompt, PromptWriter } from '../rollouts/prompts.ts';
 import type { Rollout } from '../rollouts/rollout.ts';
@@ -84,8 +86,34 @@ export interface PolicySummary {
   win_rate?: { rate: number; wins: number; ties: number; losses: number; low: number; high: number };
 }
 
+const anyModel: Rule = {
+  fits: (value) => (value as Model | null)?.decoder !== undefined,
+  wanted: 'a model, as loadModel gives it',
+};
+const rules: Partial<Record<keyof EvaluatePolicyOptions, Rule>> = {
+  model: anyModel,
+  tokenizer: {
+    fits: (value) => typeof (value as Tokenizer | null)?.encode === 'function',
+    wanted: 'a tokenizer, as loadTokenizer gives it',
+  },
+  prompts: list(anything),
+  scorer: anyScorer,
+  reference: anyModel,
+  opponent: {
+    fits: (value) => value !== null && anyModel.fits((value as Player).model),
+    wanted: 'a model with its tokenizer',
+  },
+  samples: whole(0),
+  maxNewTokens: whole(1),
+  temperature: above(0),
+  topP: above(0, 1),
+  seed: integer,
+};
+
 /** Evaluates a policy on held-out prompts. */
 export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<PolicyEvaluation> {
+  checkArguments('evaluatePolicy', options, rules, ['model', 'tokenizer', 'prompts', 'scorer']);
+  for (const prompt of options.prompts) checkArguments('A prompt', prompt, { messages: list(anything) }, ['messages']);
   const { model, prompts, samples = 8, temperature = 1, opponent, reference } = options;
   if (prompts.length === 0) throw new UserError('There are no prompts to evaluate on.');
   const { greedy, sampled } = await responsesOf(options, options, samples);

@@ -5,6 +5,8 @@
  *     const report = await evaluateReward({ checkpoint: 'checkpoints/rm/run/final', dataset: 'test-pairs.jsonl' });
  *     report.accuracy; report.calibration.ece;
  */
+
+import { checkArguments, either, integer, text, whole } from '../arguments.ts';
 import { type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { joinWorld } from '../dist/world.ts';
 import { datasetHub } from '../hub/hub.ts';
@@ -27,6 +29,7 @@ import {
   type StepAggregation,
   topAccuracy,
 } from '../rewards/index.ts';
+import { anyScorer } from '../rewards/scorer.ts';
 import { type CorpusKind, corpusRows, type Example, task } from '../tasks/index.ts';
 
 import { dealtScorer } from './dealt-scorer.ts';
@@ -84,6 +87,8 @@ const kinds: Record<RewardType, CorpusKind> = { preference: 'preference', outcom
 export async function evaluateReward(
   options: RewardEvaluationOptions,
 ): Promise<RewardEvaluation & { readonly decided: Decisions }> {
+  const known = { checkpoint: either(text, anyScorer), maxSamples: whole(1), seed: integer, tasks: text };
+  checkArguments('evaluateReward', options, known, ['checkpoint']);
   const { checkpoint, progress, signal } = options;
   const owned = typeof checkpoint === 'string';
   const { steps, dtype, device, quantType, precision } = options;

@@ -4,6 +4,9 @@
  *     figureOf([1, 0, 1, 1]);                                   // { value: 0.75, interval: [0.3, 0.95], by: 'wilson', … }
  *     pairedTest([1, 1, 0], [0, 1, 0]).mcnemar?.p;
  */
+
+import { checkArgument, checkArguments, finite, list, whole } from '../arguments.ts';
+import { UserError } from '../errors.ts';
 import { Random } from '../random.ts';
 import { wilson } from '../rewards/error-analysis.ts';
 import { quantile } from './summary.ts';
@@ -25,6 +28,16 @@ export interface BootstrapOptions {
   seed?: number;
 }
 
+/** Refuses lists that are not of numbers, or not of one length: the figures would be NaN. */
+function checkScores(lists: Record<string, readonly number[] | undefined>): void {
+  const given = Object.entries(lists).filter((entry): entry is [string, readonly number[]] => entry[1] !== undefined);
+  for (const [name, values] of given) checkArgument(name, values, list(finite));
+  if (new Set(given.map(([, { length }]) => length)).size > 1)
+    throw new UserError(
+      `One number for each question: ${given.map(([name, { length }]) => `${name} has ${length}`).join(', ')}.`,
+    );
+}
+
 /**
  * The mean of the questions' scores. With weights it is Σ w·score / Σ w, such as the share of instructions followed where a
  * question holds several.
@@ -34,6 +47,7 @@ export function figureOf(
   weights?: readonly number[],
   options: BootstrapOptions = {},
 ): Figure {
+  checkScores({ scores, weights });
   const value = weightedMean(scores, weights);
   const questions = scores.length;
   if (weights === undefined && scores.every(isBinary)) {
@@ -63,6 +77,7 @@ export function pairedTest(
   weights?: readonly number[],
   options: BootstrapOptions = {},
 ): PairedTest {
+  checkScores({ first, second, weights });
   const differences = first.map((score, i) => score - (second[i] as number));
   const means = resampled(differences.length, (picked) => weightedMean(differences, weights, picked), options);
   const share = (test: (mean: number) => boolean) => means.filter(test).length / means.length;
@@ -91,6 +106,7 @@ export function pairedTest(
  * as the second's if the models are equally good. p = min(1, 2 P(X ≤ min(b, c))), X ~ Binomial(b + c, ½).
  */
 export function mcnemarExact(onlyFirst: number, onlySecond: number): number {
+  checkArguments('mcnemarExact', { onlyFirst, onlySecond }, { onlyFirst: whole(0), onlySecond: whole(0) });
   const n = onlyFirst + onlySecond;
   let logTerm = -n * Math.LN2;
   let tail = 0;

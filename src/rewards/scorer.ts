@@ -4,7 +4,7 @@
  *     const scorer: RewardScorer = await loadRewardModel('./checkpoints/rm/run/final');
  *     await scorer.score([{ prompt: 'What is 2 + 2?', response: '4' }]);      // [1.7]
  */
-import { anything, checkArguments, either, list, text } from '../arguments.ts';
+import { anything, checkArguments, either, list, type Rule, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import type { Example } from '../tasks/index.ts';
 import type { Message } from '../text/index.ts';
@@ -52,6 +52,12 @@ export async function scoreParts(
   const total = await scorer.score(items, options);
   return { total, parts: { [scorer.name]: total } };
 }
+
+/** An argument that scores. */
+export const anyScorer: Rule = {
+  fits: (value) => typeof (value as RewardScorer | null | undefined)?.score === 'function',
+  wanted: 'a scorer',
+};
 
 const itemRules = { prompt: either(text, list(anything)), response: text, steps: list(text) };
 

@@ -6,9 +6,10 @@
  * A part may have a weight of its own, in place of its scorer's: with `{ scorer: verifier, weight: 2 }` and
  * `partWeights: { format: 0.3 }` the total is 2 · answer + 0.3 · format.
  */
+import { anything, checkArgument, checkArguments, finite, list } from '../arguments.ts';
 import { suggestion, UserError } from '../errors.ts';
 import type { RewardItem, RewardParts } from './scorer.ts';
-import { type RewardScorer, type ScoreOptions, scoreParts } from './scorer.ts';
+import { anyScorer, type RewardScorer, type ScoreOptions, scoreParts } from './scorer.ts';
 
 /** A scorer with its weight in a sum. */
 export interface WeightedScorer {
@@ -29,6 +30,10 @@ export function sumOfRewards(
   entries: readonly WeightedScorer[],
   { name = 'reward', partWeights = {} }: SumOptions = {},
 ): RewardScorer {
+  checkArgument('The rewards of a sum', entries, list(anything));
+  for (const entry of entries)
+    checkArguments('A reward of a sum', entry, { scorer: anyScorer, weight: finite }, ['scorer']);
+  for (const [part, weight] of Object.entries(partWeights)) checkArgument(`partWeights.${part}`, weight, finite);
   if (entries.length === 0) throw new UserError('A sum of rewards needs at least one reward.');
   const names = entries.map(({ scorer }) => scorer.name);
   const twice = names.find((each, i) => names.indexOf(each) !== i);

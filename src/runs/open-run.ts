@@ -4,9 +4,11 @@
  *     const run = openRun('checkpoints/rm/2026-11-15_01-50-00');
  *     run.metrics().at(-1)?.['train/loss'];
  */
+
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, join, resolve } from 'node:path';
+import { checkArgument, text } from '../arguments.ts';
 import { suggestion, UserError } from '../errors.ts';
 import { type CheckpointEntry, listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
@@ -77,6 +79,7 @@ export class OpenRun {
 
 /** Opens a run's folder for reading. */
 export function openRun(folder: string): OpenRun {
+  checkArgument("A run's folder", folder, text);
   if (isRunFolder(folder)) return new OpenRun(folder);
   const parent = resolve(folder, '..');
   const known = existsSync(parent) ? listRuns(parent).map((run) => run.name) : [];

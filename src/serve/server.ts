@@ -6,8 +6,10 @@
  *     await using server = await serve(registry, { port: 8000 });
  *     console.log(server.url);                                       // http://127.0.0.1:8000
  */
+
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { above, checkArguments, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { ApiError, toApiError } from './api-error.ts';
 import { chatCompletion, streamChat, type Usage } from './chat.ts';
@@ -26,7 +28,7 @@ import {
 } from './http.ts';
 import { Pace } from './pace.ts';
 import { chatRequest, completionRequest, parsed, scoreRequest } from './protocol.ts';
-import type { Registry } from './registry.ts';
+import { Registry } from './registry.ts';
 
 /** Address, port, key and limits of a server, and who is told of its requests. */
 export interface ServeOptions {
@@ -74,6 +76,8 @@ const timeouts = { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTime
 
 /** Starts an OpenAI-compatible server for the models of a registry. */
 export async function serve(registry: Registry, options: ServeOptions = {}): Promise<RunningServer> {
+  checkArguments('serve', options, { host: text, port: whole(0, 65535), apiKey: text, patienceMs: above(0) });
+  if (!(registry instanceof Registry)) throw new UserError('serve takes a Registry of the models to offer.');
   const { host = '127.0.0.1', port = 8000, apiKey } = options;
   if (!isLoopback(host) && (apiKey ?? '') === '')
     throw new UserError(

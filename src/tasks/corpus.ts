@@ -7,10 +7,21 @@
  * Wrong solutions come from one slip in the right working (solution.ts), are rejected by the task's own verifier, and
  * are chosen to be as long as the right ones, so that length does not give them away.
  */
+import {
+  anything,
+  atLeast,
+  checkArgument,
+  checkArguments,
+  integer,
+  oneOf,
+  type Rule,
+  share,
+  whole,
+} from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { Random } from '../random.ts';
 import { type DrawOptions, type Mixture, type MixturePart, mixture } from './mixture.ts';
-import { formatInstruction, respond, type Style } from './parts/format.ts';
+import { formatInstruction, respond, type Style, styles } from './parts/format.ts';
 import type { Solution, StepLabel } from './parts/solution.ts';
 import type { Example } from './parts/task.ts';
 import { task } from './registry.ts';
@@ -148,10 +159,23 @@ export function corpusRows(
   kind: CorpusKind,
   options: CorpusOptions,
 ): Generator<ChatRow | PreferenceRow | GradedRow | LabelledStepsRow> {
+  checkArgument('The kind of a corpus', kind, oneOf(corpusKinds));
   return kinds[kind](options);
 }
 
+const rules: Partial<Record<keyof CorpusOptions, Rule>> = {
+  ...{
+    tasks: anything,
+    seed: integer,
+    count: atLeast(0),
+    style: oneOf(styles),
+    wrongShare: share,
+    perPrompt: whole(1),
+  },
+};
+
 function* drawn(options: CorpusOptions): Generator<Example> {
+  checkArguments('A corpus', options, rules, ['tasks']);
   const { tasks, seed = 0, count = Number.POSITIVE_INFINITY } = options;
   const mix = typeof tasks === 'object' && 'example' in tasks ? tasks : mixture(tasks);
   for (let index = 0; index < count; index++) yield mix.example(seed, index, options);

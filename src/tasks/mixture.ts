@@ -8,6 +8,7 @@
  * Small difficulties have few different problems, so different seeds do not keep test problems out of training. Parts
  * do: the hash of a prompt decides whether its problem is for training or for testing.
  */
+import { anything, checkArgument, either, list, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { hash64, Random } from '../random.ts';
 import type { Example, Task } from './parts/task.ts';
@@ -47,6 +48,7 @@ const mostDraws = 2000;
 
 /** Makes a mixture of tasks from a text such as `chain_sum:1*2,gcd:1-3` or from a list. */
 export function mixture(recipe: string | readonly MixturePart[]): Mixture {
+  checkArgument('A mixture of tasks', recipe, either(text, list(anything)));
   const entries = (typeof recipe === 'string' ? parseMixture(recipe) : recipe).map(checked);
   if (entries.length === 0) throw new UserError('A mixture of tasks needs at least one task.');
   // Cumulative weights: an entry is drawn where its range holds the random number.

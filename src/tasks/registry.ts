@@ -1,4 +1,5 @@
 /** All tasks by name. A new task is one `defineTask` and one line here. */
+import { checkArgument, text } from '../arguments.ts';
 import { suggestion, UserError } from '../errors.ts';
 import type { Task } from './parts/task.ts';
 import { basicArithmetic, chainSum, legCounting, products } from './problems/arithmetic.ts';
@@ -48,6 +49,7 @@ export const taskNames: readonly string[] = allTasks.map((each) => each.name);
 
 /** Finds a task by name; an unknown name is a UserError that suggests the nearest one. */
 export function task(name: string): Task {
+  checkArgument('A task', name, text);
   const wanted = name.trim().replaceAll('-', '_').toLowerCase();
   const found = allTasks.find((each) => each.name === wanted);
   if (found === undefined) {

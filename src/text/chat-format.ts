@@ -3,6 +3,7 @@
  * prompt, as in sampling, so that training and generation have the same tokens where the two meet.
  */
 
+import { checkArguments, oneOf } from '../arguments.ts';
 import type { Message } from './chat/chat.ts';
 import type { Tokenizer } from './tokenizer/tokenizer.ts';
 
@@ -16,7 +17,8 @@ export type TextTokenizer = Pick<
  * How a prompt is written: `chat` by the model's template, `transcript` as "Human: … Assistant: …" for models without one,
  * `raw` unchanged, `auto` as chat where the tokenizer has a template, else as a transcript.
  */
-export type PromptFormat = 'auto' | 'chat' | 'transcript' | 'raw';
+export type PromptFormat = (typeof promptFormats)[number];
+const promptFormats = ['auto', 'chat', 'transcript', 'raw'] as const;
 
 /** How prompts are written as text. */
 export interface FormatOptions {
@@ -49,6 +51,7 @@ export class ChatFormat {
   constructor(tokenizer: TextTokenizer, options: FormatOptions = {}) {
     const { format = 'auto' } = options;
     this.#tokenizer = tokenizer;
+    checkArguments('ChatFormat', { format }, { format: oneOf(promptFormats) });
     this.#format = format === 'auto' ? (tokenizer.chatTemplate === undefined ? 'transcript' : 'chat') : format;
     this.#variables = options.templateVariables;
     this.chat = this.#format === 'chat';

@@ -6,6 +6,7 @@
  *     const options = policyOptions(algorithm, { klCoef: 0.02 });
  *     const { loss, metrics } = algorithm.loss(batch, options, totals);
  */
+import { call, checkArguments, filledText } from '../../arguments.ts';
 import { AttuneError, suggestion, UserError } from '../../errors.ts';
 import { noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { type ResponseAdvantage, responseAdvantageNames } from '../advantages.ts';
@@ -86,6 +87,10 @@ type Definition = Pick<PolicyAlgorithm, 'name' | 'summary' | 'paper' | 'advantag
  * `algorithm`.
  */
 export function definePolicyAlgorithm({ terms, ...definition }: Definition): PolicyAlgorithm {
+  checkArguments('definePolicyAlgorithm', { terms, ...definition }, { name: filledText, terms: call }, [
+    'name',
+    'terms',
+  ]);
   const { name, advantage, aggregation, klIn, aliases = [], needsValue = false } = definition;
   checkWord(name, 'advantage', advantage, [...responseAdvantageNames, 'gae']);
   checkWord(name, 'aggregation', aggregation, aggregations);

@@ -6,6 +6,7 @@
  *     const batch = preferenceBatch({ lp, lpRef, lengths, chosen: [0, 2], rejected: [1, 3] });
  *     algorithm.loss(batch, preferenceOptions(algorithm, { beta: 0.2 }), { chosen: 2, rejected: 2 });
  */
+import { call, checkArguments, filledText } from '../../arguments.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { integers, noGrad, scope, type Tensor } from '../../tensor/index.ts';
 import { share } from '../aggregation.ts';
@@ -114,6 +115,10 @@ type Definition = Pick<PreferenceLoss, 'name' | 'summary' | 'paper' | 'baseline'
 
 /** Makes a preference loss from the terms of a pair; pass it to `trainPreference` as `loss`. */
 export function definePreferenceLoss({ terms, score = logRatio, ...definition }: Definition): PreferenceLoss {
+  checkArguments('definePreferenceLoss', { terms, ...definition }, { name: filledText, terms: call }, [
+    'name',
+    'terms',
+  ]);
   const { aliases = [], paired = true, needsReference = true } = definition;
   return {
     ...definition,

@@ -8,6 +8,7 @@
  * A position is counted in examples, so that a run may go on with batches of another size: what is left of the epoch is
  * cut anew from there. The next batches are read while a step runs, so that a step never waits for data.
  */
+import { above, checkArguments, integer, oneOf, type Rule, whole } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import { Random } from '../../random.ts';
 import { type Batch, packBatch } from './batch.ts';
@@ -52,6 +53,17 @@ interface EpochPlan {
 /** Examples are sorted by length within windows of this many batches, so that an epoch is not one long sorted run. */
 const windowBatches = 64;
 
+const optionRules: Partial<Record<keyof BatchOptions, Rule>> = {
+  batchSize: whole(1),
+  tokenBudget: whole(1),
+  order: oneOf(['shuffled', 'sequential', 'replacement']),
+  seed: integer,
+  epochs: above(0),
+  rank: whole(0),
+  world: whole(1),
+  prefetch: whole(0),
+};
+
 type Store = Pick<TokenStore, 'length' | 'lengths' | 'records'>;
 
 /** Packed batches over a token store, which can be resumed from any position. */
@@ -62,15 +74,12 @@ export class Batches implements AsyncIterable<Batch> {
   #plan: EpochPlan | undefined;
 
   constructor(store: Store, options: BatchOptions) {
-    const { batchSize = 1, tokenBudget = 1, rank = 0, world = 1 } = options;
+    checkArguments('Batches', options, optionRules);
+    const { rank = 0, world = 1 } = options;
     if (options.batchSize === undefined && options.tokenBudget === undefined) {
       throw new UserError('A batch needs a size: batchSize (examples) or tokenBudget (tokens).');
     }
-    for (const [name, value] of Object.entries({ batchSize, tokenBudget, world })) {
-      if (!Number.isInteger(value) || value < 1)
-        throw new UserError(`${name} must be a whole number of at least 1, this is ${value}.`);
-    }
-    if (rank < 0 || rank >= world) throw new UserError(`rank must lie in 0…${world - 1}, this is ${rank}.`);
+    if (rank >= world) throw new UserError(`rank must lie in 0…${world - 1}, this is ${rank}.`);
     this.#store = store;
     this.#options = options;
   }

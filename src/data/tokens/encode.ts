@@ -1,4 +1,5 @@
 /** Encodes examples as token records, a few hundred at a time to keep the tokenizer's threads busy. */
+import { checkArguments, filledText, whole } from '../../arguments.ts';
 import { ChatFormat, type FormatOptions, type TextTokenizer } from '../../text/chat-format.ts';
 import type {
   Conversation,
@@ -35,6 +36,11 @@ interface Draft {
 
 export type Encoded = { records: TokenRecord[] } | { dropped: string };
 
+const limits = {
+  ...{ maxLength: whole(1), maxPromptLength: whole(0), maxResponseLength: whole(1) },
+  stepSeparator: filledText,
+};
+
 /** Encodes examples of one shape as token records. */
 export class ExampleEncoder<S extends Shape = Shape> {
   readonly #tokenizer: TextTokenizer;
@@ -46,6 +52,7 @@ export class ExampleEncoder<S extends Shape = Shape> {
   #examples = 0;
 
   constructor(tokenizer: TextTokenizer, shape: S, options: EncodeOptions = {}) {
+    checkArguments('Encoding', options, limits);
     this.#tokenizer = tokenizer;
     this.#shape = shape;
     this.#options = options;

@@ -6,6 +6,7 @@
  *     results.models[0].metrics.strict;        // { value: 0.42, interval: [0.35, 0.49], by: 'wilson', questions: 200 }
  *     results.comparison?.strict.mcnemar?.p;
  */
+import { anything, checkArguments, integer, type Rule, whole } from '../../arguments.ts';
 import type { DatasetSpec } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import { checkVocabulary } from '../../models/files/tokenizer.ts';
@@ -58,8 +59,18 @@ export interface BenchmarkOptions extends SuiteOptions, Pick<LoadOptions, 'devic
 /** The results, and each model's outcomes by question. */
 export type BenchmarkEvaluation = BenchmarkResults & { readonly outcomes: readonly (readonly Outcome[])[] };
 
+const player: Rule = {
+  fits: (value) => typeof value === 'string' || typeof (value as Player | null)?.model === 'object',
+  wanted: 'a folder, a name on the hub, or a model with its tokenizer',
+};
+const rules: Partial<Record<keyof BenchmarkOptions, Rule>> = {
+  ...{ model: player, against: player, suite: anything },
+  ...{ shots: whole(0), k: whole(0), samples: whole(0), maxNewTokens: whole(1), seed: integer },
+};
+
 /** Evaluates one model, or two on the same questions. */
 export async function evaluateBenchmark(options: BenchmarkOptions): Promise<BenchmarkEvaluation> {
+  checkArguments('evaluateBenchmark', options, rules, ['model', 'suite']);
   const { k = 0, samples = k, seed = 42 } = options;
   if (samples < k) throw new UserError(`--k ${k} wants at least ${k} samples; --samples is ${samples}.`);
   const players = [options.model, ...(options.against === undefined ? [] : [options.against])];

@@ -5,7 +5,9 @@
  *     const results = await evaluateRewardSuite({ scorer: 'checkpoints/rm/run/final', suite: 'reward-bench' });
  *     results.accuracy; results.sections.Reasoning; results.length.at_equal_length;
  */
+
 import { existsSync } from 'node:fs';
+import { anything, checkArguments, either, text } from '../../arguments.ts';
 import type { ColumnNames, DatasetSpec } from '../../data/index.ts';
 import { computeDealt } from '../../dist/deal.ts';
 import { joinWorld } from '../../dist/world.ts';
@@ -14,6 +16,7 @@ import type { LoadOptions, Precision, QuantType } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import { Random } from '../../random.ts';
 import { loadRewardModel, RewardModelScorer, type RewardScorer, type StepAggregation } from '../../rewards/index.ts';
+import { anyScorer } from '../../rewards/scorer.ts';
 import { readSuite, suiteRows } from '../suite-rows.ts';
 import { type RewardSuiteFigures, rankedFigures, type ScoredItem } from './figures.ts';
 import { itemReader, type RankedItem } from './items.ts';
@@ -65,6 +68,10 @@ const itemsAtOnce = 64;
 export async function evaluateRewardSuite(
   options: RewardSuiteOptions,
 ): Promise<RewardSuiteResults & { readonly scored: readonly ScoredItem[] }> {
+  checkArguments('evaluateRewardSuite', options, { scorer: either(text, anyScorer), suite: anything }, [
+    'scorer',
+    'suite',
+  ]);
   const { suite, seed = 42, steps, device, dtype, quantType, precision, progress } = options;
   const items = await openItems(options);
   const owned = typeof options.scorer === 'string';

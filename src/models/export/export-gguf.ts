@@ -3,9 +3,11 @@
  *
  *     const { path, notes } = await exportGguf({ model: './merged', type: 'q8_0', out: 'm.gguf' });
  */
+
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
+import { checkArguments, oneOf, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
 import { architectureOf } from './gguf/architecture.ts';
@@ -17,6 +19,7 @@ import {
   type TensorInfo,
   type TensorType,
   tensorBytes,
+  tensorTypes,
   uint32,
 } from './gguf/format.ts';
 import { hyperparameters } from './gguf/hyperparameters.ts';
@@ -54,6 +57,8 @@ export async function exportGguf(
   options: GgufOptions,
   { progress }: { progress?: Progress } = {},
 ): Promise<GgufExport> {
+  const known = { model: text, adapter: text, type: oneOf(tensorTypes), out: text };
+  checkArguments('exportGguf', options, known, ['model', 'type', 'out']);
   const path = target(options.out);
   // An adapter is merged in float32, so that the result is rounded only once, when it is encoded.
   const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');

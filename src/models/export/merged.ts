@@ -3,8 +3,10 @@
  *
  *     await exportMerged({ model: 'Qwen/Qwen3-0.6B', adapter: './checkpoints/dpo/run/final', out: './merged' });
  */
+
 import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
+import { checkArguments, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import { resolveModel } from '../../hub/hub.ts';
 import type { Progress } from '../../progress.ts';
@@ -79,6 +81,7 @@ export async function exportMerged(
   dtype: DType;
   tokenizer: boolean;
 }> {
+  checkArguments('exportMerged', options, { model: text, adapter: text, out: text }, ['model', 'out']);
   const folder = resolve(options.out);
   if (existsSync(folder) && readdirSync(folder).length > 0)
     throw new UserError(`--out ${options.out} exists and is not empty; give a new folder.`);

@@ -4,6 +4,7 @@
  *
  *     const scorer = rewardFunction((batch) => batch.map(({ response }) => -response.length), { timeLimitMs: 10_000 });
  */
+import { above, call, checkArgument, checkArguments, text } from '../../arguments.ts';
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { RewardError, type RewardFunction, scoreBatch } from './batch.ts';
 
@@ -15,12 +16,15 @@ export interface RewardFunctionOptions {
 }
 
 export const defaultTimeLimitMs = 60_000;
+export const programRules = { name: text, timeLimitMs: above(0) };
 
 export const tooLate = (name: string, timeLimitMs: number) =>
   new RewardError(`The reward "${name}" took longer than ${timeLimitMs / 1000} s for a batch.`, 'batch');
 
 /** Makes a scorer from a function of your own. */
 export function rewardFunction(body: RewardFunction, options: RewardFunctionOptions = {}): RewardScorer {
+  checkArgument('A reward function', body, call);
+  checkArguments('rewardFunction', options, programRules);
   const { name = 'function', timeLimitMs = defaultTimeLimitMs } = options;
   const parts = async (items: readonly RewardItem[], { signal }: ScoreOptions = {}): Promise<RewardParts> => {
     if (items.length === 0) return { total: [], parts: {} };

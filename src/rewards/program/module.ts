@@ -12,10 +12,11 @@
 import { statSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { Worker } from 'node:worker_threads';
+import { checkArgument, checkArguments, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
 import type { RewardItem, RewardParts, RewardScorer, ScoreOptions } from '../scorer.ts';
 import { messageOf, RewardError } from './batch.ts';
-import { defaultTimeLimitMs, type RewardFunctionOptions, tooLate } from './function.ts';
+import { defaultTimeLimitMs, programRules, type RewardFunctionOptions, tooLate } from './function.ts';
 import type { ThreadReply, ThreadRequest } from './module-thread.ts';
 
 /** A module may import much before its first batch. */
@@ -30,6 +31,7 @@ export interface RewardModule extends RewardScorer, Disposable {
 
 /** Refuses a path that is no file. */
 export function checkModuleFile(path: string): void {
+  checkArgument('The path of a reward module', path, text);
   if (!statSync(resolve(path), { throwIfNoEntry: false })?.isFile())
     throw new UserError(`There is no reward module ${path}.`);
 }
@@ -37,6 +39,7 @@ export function checkModuleFile(path: string): void {
 /** Loads a TypeScript or JavaScript module whose default export is a reward function. */
 export async function loadRewardModule(path: string, options: RewardFunctionOptions = {}): Promise<RewardModule> {
   checkModuleFile(path);
+  checkArguments('loadRewardModule', options, programRules);
   const { name = basename(path).replace(/\.[^.]+$/, ''), timeLimitMs = defaultTimeLimitMs } = options;
   const thread = new ModuleThread(path, name, timeLimitMs);
   await thread.ready();

@@ -6,7 +6,15 @@
  * A batch that fails as a whole (time limit, thread ended) is not retried sample by sample, so that a hang costs one
  * time limit. A function that breaks its contract (too few numbers, strings for numbers) still stops the run.
  */
-import { type RewardItem, type RewardParts, type RewardScorer, type ScoreOptions, scoreParts } from '../scorer.ts';
+import { call, checkArguments, finite } from '../../arguments.ts';
+import {
+  anyScorer,
+  type RewardItem,
+  type RewardParts,
+  type RewardScorer,
+  type ScoreOptions,
+  scoreParts,
+} from '../scorer.ts';
 import { messageOf, RewardError } from './batch.ts';
 
 /** The reward of a failing sample, and who is told of failures. */
@@ -22,6 +30,9 @@ export interface ToleranceOptions {
 
 /** A scorer that gives samples on which another scorer fails a fixed reward. */
 export function tolerant(scorer: RewardScorer, { value = 0, onFailure }: ToleranceOptions = {}): RewardScorer {
+  checkArguments('tolerant', { scorer, value, onFailure }, { scorer: anyScorer, value: finite, onFailure: call }, [
+    'scorer',
+  ]);
   let failed = 0;
   let seen = 0;
   let told = 0;

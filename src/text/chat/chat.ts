@@ -61,6 +61,7 @@ export class ChatTemplate {
 }
 
 function checkMessages(messages: readonly Message[]): void {
+  if (!Array.isArray(messages)) throw new UserError('messages: expected a list, each with a role and content.');
   messages.forEach((message, i) => {
     if (typeof message?.role !== 'string') throw new UserError(`messages[${i}] has no role.`);
     if (typeof message.content !== 'string' && !('tool_calls' in message)) {

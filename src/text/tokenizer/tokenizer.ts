@@ -5,10 +5,12 @@
  *     tokenizer.decode(tokenizer.encode('Hello'));                       // 'Hello'
  *     const { ids, assistantMask } = tokenizer.encodeChat(messages);     // what SFT trains on
  */
+
 import { createHash } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Decoder, Tokenizer as NativeTokenizer } from 'tokenizers';
+import { checkArgument, list, text } from '../../arguments.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { assistantSpans, replyTail } from '../chat/assistant-span.ts';
 import { type ChatOptions, ChatTemplate, type Message } from '../chat/chat.ts';
@@ -96,6 +98,7 @@ export class Tokenizer {
 
   /** Reads a folder with tokenizer.json and, where present, the files that describe its special tokens and chats. */
   static async load(folder: string): Promise<Tokenizer> {
+    checkArgument("A tokenizer's folder", folder, text);
     const files = await readTokenizerFiles(folder);
     try {
       const native = NativeTokenizer.fromString(files.jsonText);
@@ -132,13 +135,15 @@ export class Tokenizer {
     return this.#specialIds.has(id);
   }
 
-  encode(text: string, options: EncodeOptions = {}): number[] {
-    const ids = this.#encoder.encode(text);
+  encode(given: string, options: EncodeOptions = {}): number[] {
+    if (typeof given !== 'string') checkArgument('encode', given, text);
+    const ids = this.#encoder.encode(given);
     return options.addSpecialTokens ? [...this.#ends.before, ...ids, ...this.#ends.after] : ids;
   }
 
   /** Many texts at once, on the native package's threads; the order is kept. */
   async encodeBatch(texts: readonly string[], options: EncodeOptions = {}): Promise<Int32Array[]> {
+    checkArgument('encodeBatch', texts, list(text));
     const { before, after } = options.addSpecialTokens ? this.#ends : { before: [], after: [] };
     const result: Int32Array[] = [];
     for (let start = 0; start < texts.length; start += BATCH_TEXTS) {
