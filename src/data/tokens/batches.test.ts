@@ -196,7 +196,7 @@ describe('Batches', () => {
 
   it('refuses sizes that make no sense', () => {
     expect(() => new Batches(store(3), {})).toThrow(/needs a size/);
-    expect(() => new Batches(store(3), { batchSize: 0 })).toThrow(/batchSize must be a whole number/);
+    expect(() => new Batches(store(3), { batchSize: 0 })).toThrow(/batchSize 0: expected a whole number/);
     expect(() => new Batches(store(3), { batchSize: 1, rank: 2, world: 2 })).toThrow(/rank must lie in 0…1/);
   });
 
