@@ -48,7 +48,7 @@ const shapes = [
 const many = { heads: 16, groups: 8, size: 128, inner: 3072, width: 1024, half: 64, window: 0, norm: true };
 const manyRows = [
   ...[33, 48, 64, 65, 97, 128, 129, 256, 260].map((rows) => ({ ...many, rows, plain: true })),
-  ...[40, 104].map((rows) => ({ ...many, rows, plain: false })),
+  ...[40, 104, 200].map((rows) => ({ ...many, rows, plain: false })),
   { ...many, rows: 100, plain: true, width: 2048, inner: 6144 },
   { ...many, rows: 47, plain: true, heads: 32, width: 2560, inner: 9728 },
   { ...many, rows: 70, plain: true, heads: 32, width: 2560, inner: 9728 },

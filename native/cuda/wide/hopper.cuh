@@ -60,6 +60,16 @@ __device__ inline void copyTileTo(unsigned blocks, void* to, const CUtensorMap* 
       "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier)), "h"(static_cast<unsigned short>(blocks))
       : "memory");
 }
+/** `copyTile` of what is read once: it leaves the L2 cache first. */
+__device__ inline void streamTile(void* to, const CUtensorMap* map, int column, int row, uint64_t* barrier) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], "
+      "%6;" ::"r"(sharedAddress(to)),
+      "l"(map), "r"(column), "r"(row), "r"(0), "r"(sharedAddress(barrier)), "l"(policy)
+      : "memory");
+}
 /** By every thread that has stored what `storeTile` copies, before it. */
 __device__ inline void showToCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /** The other way: from shared memory to the matrix, but for what lies outside, as a group of copies of its own. */

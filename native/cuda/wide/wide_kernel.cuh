@@ -18,6 +18,7 @@ struct WideArgs {
   float* squaresOfY;
   int rows, inputs, outputs, partsOfX;
   float eps;
+  bool streams;  // W leaves the L2 cache first
 };
 
 /** How the product that follows deals W to its blocks; no blocks: none follows. */
@@ -40,6 +41,7 @@ struct Sizes {
   static constexpr int kPitch = COLUMNS + (40 - COLUMNS % 32) % 32;  // of finished sums: rows begin 8 banks apart
   static constexpr int kFinished = kRows * kPitch * 4, kOwnSums = SPLITS == 1 ? 0 : kMine * COLUMNS / 8 * 32 * 16;  // bytes
   static_assert(kFinished % 16 == 0 && kFinished + kOwnSums <= W_SLOTS * kW + X_SLOTS * kX);
+  static constexpr int kRoundedPitch = COLUMNS + 8;  // of finished gates and up in bf16: rows begin 12 or 20 banks apart
 };
 
 template <int ROWS, int COLUMNS, int SPLITS, int SHARERS, int W_SLOTS, int X_SLOTS, Form FORM, bool WHOLE>
@@ -82,7 +84,10 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
   if (warp == kWarps) {
     const auto askForWeights = [&](int chunk, int slot) {
       expectBytes(&fullW[slot], WHOLE ? Of::kW + Of::kX : Of::kW);
-      copyTile(ws + slot * Of::kW, &wMap, (begin + chunk) * kChunk, firstColumn, &fullW[slot]);
+      if (a.streams)
+        streamTile(ws + slot * Of::kW, &wMap, (begin + chunk) * kChunk, firstColumn, &fullW[slot]);
+      else
+        copyTile(ws + slot * Of::kW, &wMap, (begin + chunk) * kChunk, firstColumn, &fullW[slot]);
     };
     if (lane < min(count, W_SLOTS)) askForWeights(lane, lane);
     __syncwarp();
@@ -226,9 +231,39 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
     *reinterpret_cast<float2*>(to + 8 * Of::kPitch) = {sum.z * scales.y, sum.w * scales.y};
   };
   const auto sumsOf = [&](int piece) { return float4{sums[4 * piece], sums[4 * piece + 1], sums[4 * piece + 2], sums[4 * piece + 3]}; };
+  // Without splits: gates and up go through shared memory as SwiGLU takes them, rounded, and eight neighbours are written at a time.
+  const auto finishGated = [&](float2 scales) {
+    Number* const rounded = reinterpret_cast<Number*>(memory);
+#pragma unroll
+    for (int j = 0; j < kPieces; j++) {
+      const int column = firstColumn + j % (kPieces / 2) * 8 + part * 2, from = j < kPieces / 2 ? column : a.outputs + column;
+      float2 bias{0, 0};
+      if (a.bias != nullptr && column < a.outputs) bias = unpack<Number>(*reinterpret_cast<const unsigned*>(a.bias + from));
+      Number* const to = rounded + (local * 16 + line) * Of::kRoundedPitch + j * 8 + part * 2;
+      *reinterpret_cast<unsigned*>(to) = packBFloat16(sums[4 * j] * scales.x + bias.x, sums[4 * j + 1] * scales.x + bias.y);
+      *reinterpret_cast<unsigned*>(to + 8 * Of::kRoundedPitch) =
+          packBFloat16(sums[4 * j + 2] * scales.y + bias.x, sums[4 * j + 3] * scales.y + bias.y);
+    }
+    syncThreads<1, kThreads>();
+    const auto gated = [](unsigned gates, unsigned ups) {
+      const float2 gate = unpack<Number>(gates), up = unpack<Number>(ups);
+      return packBFloat16(__fdividef(gate.x, 1.0f + __expf(-gate.x)) * up.x, __fdividef(gate.y, 1.0f + __expf(-gate.y)) * up.y);
+    };
+    constexpr int kEights = kOwn / 8;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * kEights; i += kThreads) {
+      const int row = firstRow + i / kEights, column = firstColumn + i % kEights * 8;
+      if (row >= a.rows || column >= a.outputs) continue;
+      const Number* const from = rounded + i / kEights * Of::kRoundedPitch + i % kEights * 8;
+      const uint4 gates = *reinterpret_cast<const uint4*>(from), ups = *reinterpret_cast<const uint4*>(from + kOwn);
+      *reinterpret_cast<uint4*>(a.y + row * a.outputs + column) = {gated(gates.x, ups.x), gated(gates.y, ups.y), gated(gates.z, ups.z),
+                                                                   gated(gates.w, ups.w)};
+    }
+  };
   if constexpr (SPLITS == 1) {
     syncThreads<1, kThreads>();
     const float2 scales{scaleOf(local * 16 + line), scaleOf(local * 16 + line + 8)};
+    if constexpr (FORM == Form::Gated) return finishGated(scales);
 #pragma unroll
     for (int j = 0; j < kPieces; j++) finish(j, sumsOf(j), scales);
   } else {

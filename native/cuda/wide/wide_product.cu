@@ -74,7 +74,10 @@ struct Asked {
 
 Weights weightsOf(const WideProductArgs& next);
 
-/** Whether a matrix is small beside the L2 cache. Of larger ones memory reads all the time: 8B at 128 rows did not gain. */
+/**
+ * Whether a matrix is small beside the L2 cache. Of larger ones memory reads all the time: 8B at 128 rows did not gain. They leave the cache
+ * first, so that x and what is written stay: a layer there takes 2 µs less.
+ */
 bool isWorthFetching(const WideProductArgs& a) {
   return a.inputs * a.outputs * (a.gated ? 2 : 1) * static_cast<int64_t>(sizeof(Number)) * 2 <= attributeOfDevice(cudaDevAttrL2CacheSize);
 }
@@ -110,7 +113,8 @@ bool by(Asked& asked) {
                       static_cast<int>(a.inputs),
                       static_cast<int>(a.outputs),
                       a.squaresOfX == nullptr ? 0 : static_cast<int>(a.partsOfX),
-                      a.eps};
+                      a.eps,
+                      !isWorthFetching(a)};
   launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), Of::kAll, Of::kCluster, static_cast<size_t>(Of::kBytes), asked.stream,
                    mapOf(a.x, 1, a.rows, a.inputs, ROWS / SHARERS, kChunk), map, next.map, next.deal, args);
   return true;
@@ -118,7 +122,7 @@ bool by(Asked& asked) {
 
 /**
  * From narrow to wide tiles, as a layer with attention over a cache in 8 bits between them was fastest on an H200. µs at 64, 128 and 256 rows
- * of 0.6B and 128 of 8B, 384 keys: 35.4, 56.8, 94.3 and 156.2; the four products alone 17.6, 23.5, 28.6 and 119.1. Slower in a layer: out in
+ * of 0.6B and 128 of 8B, 384 keys: 34.0, 55.4, 89.9 and 146.8; the four products alone 16.3, 23.6, 29.1 and 110.1. Slower in a layer: out in
  * 40 columns (0.4 at 64 rows); out and down in 40 columns of 128 rows with rings as long as there is room (1.1 at 128 rows); qkv in 144
  * columns (0.9 at 256 rows, 3 at 8B); gates and up that share x by four (0.4 at 256 rows, 1 at 8B). In a chain of products alone: x shared
  * by two or four blocks (0.3 to 0.7), qkv in 80 columns (0.6), gates and up in 48 columns without a split (0.6 at 64 rows), and rings so
@@ -133,18 +137,18 @@ bool launchIfFits(Asked asked, int64_t* tiles = nullptr) {
     fits = isSmall ? by<64, 72, 4, 1, 8, 8, kAdd, true>(asked) || by<64, 40, 4, 1, 12, 12, kAdd, true>(asked) ||
                          by<64, 72, 4, 1, 8, 8, kAdd>(asked) || by<64, 144, 4, 1, 6, 8, kAdd>(asked)
                    : by<64, 40, 4, 1, 8, 8, kAdd, true>(asked) || by<128, 40, 4, 1, 8, 3, kAdd>(asked) ||
-                         by<128, 72, 4, 1, 6, 4, kAdd>(asked) || by<128, 144, 4, 1, 4, 4, kAdd>(asked);
+                         by<128, 72, 4, 1, 6, 4, kAdd>(asked) || by<128, 144, 4, 1, 5, 3, kAdd>(asked);
   else if (!asked.a.gated)
     fits = isSmall ? by<64, 72, 2, 1, 8, 8, kPlain, true>(asked) || by<64, 72, 2, 1, 8, 8, kPlain>(asked) ||
                          by<64, 144, 2, 2, 4, 8, kPlain>(asked)
                    : by<128, 72, 2, 1, 8, 8, kPlain, true>(asked) || by<128, 144, 4, 1, 4, 4, kPlain>(asked) ||
-                         by<128, 72, 2, 2, 8, 6, kPlain>(asked) || by<128, 96, 2, 1, 6, 5, kPlain>(asked) ||
+                         by<128, 72, 2, 2, 8, 6, kPlain>(asked) || by<128, 96, 2, 1, 8, 4, kPlain>(asked) ||
                          (isShort && by<128, 64, 1, 1, 8, 6, kPlain>(asked)) || by<128, 144, 2, 2, 4, 4, kPlain>(asked);
   else
     fits = isSmall ? by<64, 96, 2, 1, 8, 8, kGated, true>(asked) || by<64, 96, 2, 1, 8, 8, kGated>(asked) ||
                          by<64, 208, 1, 4, 4, 8, kGated>(asked)
                    : by<128, 96, 2, 1, 8, 5, kGated>(asked) || (isShort && by<128, 96, 1, 1, 8, 5, kGated>(asked)) ||
-                         by<128, 112, 1, 4, 6, 5, kGated>(asked) || by<128, 192, 1, 1, 4, 5, kGated>(asked) ||
+                         by<128, 112, 1, 4, 6, 5, kGated>(asked) || by<128, 192, 1, 1, 5, 4, kGated>(asked) ||
                          by<128, 208, 1, 4, 4, 5, kGated>(asked);
   if (tiles != nullptr) *tiles = asked.tiles;
   return fits;
