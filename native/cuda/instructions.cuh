@@ -111,6 +111,13 @@ __device__ inline void addIf(bool is, unsigned* to, unsigned by) {
                : "memory");
 }
 
+/** Counts one more in shared memory and returns how many there were; what was read or written before is done before others see it. */
+__device__ inline unsigned countOne(unsigned* counter) {
+  unsigned before;
+  asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;" : "=r"(before) : "r"(sharedAddress(counter)) : "memory");
+  return before;
+}
+
 /** Barrier WHICH (0 is __syncthreads') of so many threads of a block, whole warps. */
 template <int WHICH, int THREADS>
 __device__ inline void syncThreads() {

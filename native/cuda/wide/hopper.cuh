@@ -41,7 +41,14 @@ __device__ inline void copyChunks(void* to, const CUtensorMap* map, int row, int
                "l"(map), "r"(0), "r"(row), "r"(chunk), "r"(sharedAddress(barrier))
                : "memory");
 }
-/** The same of two matrices, eight rows of each in turn: a map of lines, eight rows, matrices, eights of rows, and chunks. */
+/** A tile of a map of columns, rows and layers. */
+__device__ inline void copyBox(void* to, const CUtensorMap* map, int column, int row, int layer, uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                   sharedAddress(to)),
+               "l"(map), "r"(column), "r"(row), "r"(layer), "r"(sharedAddress(barrier))
+               : "memory");
+}
+/** `copyChunks` of two matrices, eight rows of each in turn: a map of lines, eight rows, matrices, eights of rows, and chunks. */
 __device__ inline void copyChunksOfTwo(void* to, const CUtensorMap* map, int eight, int chunk, uint64_t* barrier) {
   asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2, %2, %3, %4}], [%5];" ::"r"(
                    sharedAddress(to)),
@@ -106,6 +113,10 @@ __device__ inline uint64_t describeRows(const void* first) {
   constexpr uint64_t kEightRows = 1024 >> 4, kSwizzle128 = 1;
   return (sharedAddress(first) >> 4) | uint64_t{1} << 16 | kEightRows << 32 | kSwizzle128 << 62;
 }
+/** The same of b as 16 rows of N numbers, in panels of 64 columns: rows of 128 bytes, and a panel so many bytes after the one before. */
+__device__ inline uint64_t describeColumns(const void* first, unsigned panelBytes) {
+  return (describeRows(first) & ~(uint64_t{0x3FFF} << 16)) | static_cast<uint64_t>(panelBytes >> 4) << 16;
+}
 __device__ inline void beginMultiplying() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void commitMultiplying() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /** Waits until at most LEFT groups are under way. */
@@ -125,6 +136,7 @@ __device__ inline void waitForMultiplying() {
   "%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35"
 #define ATTUNE_48 ATTUNE_36 ",%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define ATTUNE_56 ATTUNE_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define ATTUNE_64 ATTUNE_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define ATTUNE_72 ATTUNE_56 ",%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71"
 #define ATTUNE_96 ATTUNE_72 ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define ATTUNE_104 \
@@ -143,6 +155,7 @@ __device__ inline void waitForMultiplying() {
 #define ATTUNE_D36 ATTUNE_F12(0), ATTUNE_F12(12), ATTUNE_F12(24)
 #define ATTUNE_D48 ATTUNE_D36, ATTUNE_F12(36)
 #define ATTUNE_D56 ATTUNE_D48, ATTUNE_F4(48), ATTUNE_F4(52)
+#define ATTUNE_D64 ATTUNE_D56, ATTUNE_F4(56), ATTUNE_F4(60)
 #define ATTUNE_D72 ATTUNE_D56, ATTUNE_F12(56), ATTUNE_F4(68)
 #define ATTUNE_D96 ATTUNE_D72, ATTUNE_F12(72), ATTUNE_F12(84)
 #define ATTUNE_D104 ATTUNE_D72, ATTUNE_F12(72), ATTUNE_F12(84), ATTUNE_F4(96), ATTUNE_F4(100)
@@ -168,6 +181,13 @@ ATTUNE_MULTIPLY_GROUP(72, 144, 72, 73, 74)
 ATTUNE_MULTIPLY_GROUP(96, 192, 96, 97, 98)
 ATTUNE_MULTIPLY_GROUP(104, 208, 104, 105, 106)
 ATTUNE_MULTIPLY_GROUP(128, 256, 128, 129, 130)
+
+/** d[64, 128] += a·b with a in registers, as mma.cuh has it, and b as `describeColumns` says. */
+__device__ inline void multiplyGroup(float (&d)[64], const unsigned (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" ATTUNE_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+               : ATTUNE_D64
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 
 #define ATTUNE_I4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define ATTUNE_I16(i) ATTUNE_I4(i), ATTUNE_I4(i + 4), ATTUNE_I4(i + 8), ATTUNE_I4(i + 12)

@@ -55,15 +55,15 @@ struct Place : Sequence {  // length 0: this block has nothing to do
   int tile = 0, tiles = 0;
 };
 
-/** The place of tile number `index`: sequences in order, each with one tile per kBlockRows of length · rowsPerToken. */
-template <Tiles TILES>
+/** The place of tile number `index`: sequences in order, each with one tile per ROWS of length · rowsPerToken. */
+template <Tiles TILES, int ROWS = kBlockRows>
 __device__ inline Place placeOf(const CausalAttentionArgs& a, int index, int rowsPerToken) {
   constexpr bool kFamilies = TILES == Tiles::FamilyKeys;
   const int lane = threadIdx.x % 32, count = static_cast<int>(kFamilies ? a.familyCount : a.count);
   for (int base = 0, before = 0; base < count; base += 32) {
     Sequence sequence;
     if (base + lane < count) sequence = Sequence::of<TILES>(a, base + lane);
-    int tiles = (sequence.length * rowsPerToken + kBlockRows - 1) / kBlockRows;
+    int tiles = (sequence.length * rowsPerToken + ROWS - 1) / ROWS;
     if (TILES == Tiles::Keys && sequence.prefixLength < 0) tiles = 0;
     int through = tiles;
 #pragma unroll
@@ -95,8 +95,9 @@ __device__ inline Place placeOf(const CausalAttentionArgs& a, int index, int row
 }
 
 /** At least as many blocks as there are tiles of all kv heads, without knowing the lengths; `rows` are rows or keys of `count` sequences. */
+template <int ROWS = kBlockRows>
 inline unsigned blocksOf(const CausalAttentionArgs& a, int64_t rows, int64_t count) {
-  return static_cast<unsigned>((rows / kBlockRows + count) * a.groups);
+  return static_cast<unsigned>((rows / ROWS + count) * a.groups);
 }
 
 /** The sequence and kv head of a block, or of block `number` where blocks are counted otherwise. */
