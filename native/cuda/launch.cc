@@ -96,7 +96,7 @@ bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
 Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, AttentionOf what) {
   const Launch launch(in.qkv);
   const int64_t rows = in.qkv.size(0), size = cache.size(), itemSize = in.qkv.element_size();
-  Tensor out = at::empty({rows, in.heads, size}, in.qkv.options());
+  Tensor out = emptyRows(rows, {in.heads, size}, in.qkv.options());
   AttentionArgs args = attentionOver(cache, in.tables, in.slots, in.positions, in.scale, in.window);
   const char* q = static_cast<const char*>(in.qkv.data_ptr());
   const char* k = q + in.heads * size * itemSize;

@@ -5,6 +5,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <vector>
+
 #include "cuda/raw.h"
 
 namespace attune {
@@ -35,6 +37,23 @@ inline at::Tensor aligned(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   const at::Tensor dense = tensor.contiguous();
   return isAligned(dense) ? dense : dense.clone();
+}
+
+/**
+ * [rows, …] without values, in memory for a multiple of 128 rows (up to 64 rows, of 64): a product's copies of tiles are slower where rows lie
+ * outside of the matrix. A layer of 160 and 192 rows of 0.6B takes 111.1 and 117.2 µs in place of 118.4 and 121.6.
+ */
+inline at::Tensor emptyRows(int64_t rows, at::IntArrayRef rest, const at::TensorOptions& options) {
+  const int64_t tile = rows > 64 ? 128 : 64;
+  std::vector<int64_t> sizes{rows > 32 ? (rows + tile - 1) / tile * tile : rows};
+  sizes.insert(sizes.end(), rest.begin(), rest.end());
+  return at::empty(sizes, options).narrow(0, 0, rows);
+}
+
+/** The rows of a matrix and those behind them that its memory has, too. */
+inline int64_t readableRows(const at::Tensor& x) {
+  const int64_t bytes = static_cast<int64_t>(x.storage().nbytes()) - x.storage_offset() * static_cast<int64_t>(x.element_size());
+  return bytes / (x.stride(0) * static_cast<int64_t>(x.element_size()));
 }
 
 }  // namespace attune

@@ -115,8 +115,9 @@ bool by(Asked& asked) {
                       a.squaresOfX == nullptr ? 0 : static_cast<int>(a.partsOfX),
                       a.eps,
                       !isWorthFetching(a)};
+  const int64_t mapped = std::min(std::max(a.rows, a.readableRows), upTo(a.rows, ROWS) * ROWS);
   launchWithMemory(kernel, dim3(static_cast<unsigned>(blocks)), Of::kAll, Of::kCluster, static_cast<size_t>(Of::kBytes), asked.stream,
-                   mapOf(a.x, 1, a.rows, a.inputs, ROWS / SHARERS, kChunk), map, next.map, next.deal, args);
+                   mapOf(a.x, 1, mapped, a.inputs, ROWS / SHARERS, kChunk), map, next.map, next.deal, args);
   return true;
 }
 

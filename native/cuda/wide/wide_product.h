@@ -9,6 +9,7 @@ struct WideProductArgs {
   const void *x, *weight, *bias;  // as in ProductArgs (raw.h)
   void* y;
   int64_t rows, inputs, outputs;
+  int64_t readableRows;  // of x, where it has memory for more than `rows`, with any numbers (launching.h)
   bool gated, add;
   // After a norm, where x is multiplied with the norm's weights alone: Σ of the squares before that, [partsOfX, rows]; or null.
   const float* squaresOfX;

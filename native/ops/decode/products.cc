@@ -92,6 +92,7 @@ WideProductArgs argumentsOf(const Linear& linear, int64_t rows, bool gated, bool
 WideProductArgs argumentsOf(const Linear& linear, const Tensor& x, bool gated, bool add, Tensor& y) {
   WideProductArgs args = argumentsOf(linear, x.size(0), gated, add);
   args.x = x.data_ptr();
+  args.readableRows = readableRows(x);
   args.y = y.data_ptr();
   return args;
 }
@@ -125,6 +126,7 @@ void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, 
   } else {
     normed = normedCuda(x_, norm, plan_.eps);
     args.x = normed.data_ptr();
+    args.readableRows = readableRows(normed);
   }
   launchBefore(then, *kernels, args, x_, launch.stream);
 }
@@ -140,7 +142,7 @@ void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor
   if (kernels == nullptr) return multiply(given, x_);
   if (nextNorm.defined() && isAligned(nextNorm)) {
     parts_ = kernels->parts(args);
-    if (!normed_.defined()) normed_ = at::empty_like(x_);
+    if (!normed_.defined()) normed_ = emptyRows(x_.size(0), x_.sizes().slice(1), x_.options());
     if (!squares_.defined() || squares_.size(0) < parts_) squares_ = at::empty({parts_, x_.size(0)}, x_.options().dtype(at::kFloat));
     args.nextNorm = nextNorm.data_ptr();
     args.normed = normed_.data_ptr();

@@ -25,6 +25,9 @@
 #include "ops/decode/plan.h"
 #include "ops/decode/products.h"
 #include "ops/decode/sample_rows.h"
+#ifdef ATTUNE_KERNELS
+#include "cuda/launching.h"
+#endif
 
 namespace attune {
 namespace {
@@ -176,7 +179,7 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
     products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm,
                    {&layer.up, true, false});
-    Tensor active = at::empty({x.size(0), layer.down.inputs()}, x.options());
+    Tensor active = emptyRows(x.size(0), {layer.down.inputs()}, x.options());
     products.ofNorm(layer.up, layer.mlpNorm, true, active, {&layer.down, false, true});
     const LayerPlan* const next = i + 1 < plan.layers.size() ? &plan.layers[i + 1] : nullptr;
     products.addTo(layer.down, active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
