@@ -61,9 +61,15 @@ struct EightBitRunning {
   template <typename Change, typename KeysAreRead = Nothing, typename AwaitValues = Nothing>
   __device__ void add(const char* tile, const short* queries, float2 ofColumns, Change change, KeysAreRead keysAreRead = {},
                       AwaitValues awaitValues = {}) {
+    addHalves(tile, tile + kBytes, tile + 2 * kBytes, queries, ofColumns, change, keysAreRead, awaitValues);
+  }
+  /** The same where keys, values and scales lie apart. */
+  template <typename Change, typename KeysAreRead, typename AwaitValues>
+  __device__ void addHalves(const char* keys, const char* values, const char* ofBoth, const short* queries, float2 ofColumns, Change change,
+                            KeysAreRead keysAreRead, AwaitValues awaitValues) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const int place = Bytes::at(lane % 16, lane / 16);  // the row that this lane reads for the warp, of keys and of values
-    const float* const scales = reinterpret_cast<const float*>(tile + 2 * kBytes) + g;
+    const float* const scales = reinterpret_cast<const float*>(ofBoth) + g;
     int high[kParts][4] = {}, low[kParts][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
@@ -71,7 +77,7 @@ struct EightBitRunning {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         unsigned k[4];
-        loadMatrices(k, tile + part * 16 * D + 2 * Bytes::after(place, step));
+        loadMatrices(k, keys + part * 16 * D + 2 * Bytes::after(place, step));
         multiplyBytes(high[part], k[0], k[1], k[2], k[3], q.x, q.y);
         multiplyBytes(low[part], k[0], k[1], k[2], k[3], q.z, q.w);
       }
@@ -128,7 +134,7 @@ struct EightBitRunning {
 #pragma unroll
       for (int part = 0; part < kParts; part++) {
         unsigned v[4];
-        loadTransposed(v, tile + kBytes + part * 16 * D + 2 * Bytes::after(place, i));
+        loadTransposed(v, values + part * 16 * D + 2 * Bytes::after(place, i));
         const CodePairs a(v[0]), b(v[1]), c(v[2]), d(v[3]);
         multiply<__half>(out[i], a.even, a.odd, b.even, b.odd, weights[part][0], weights[part][1]);
         multiply<__half>(out[i + 1], c.even, c.odd, d.even, d.odd, weights[part][0], weights[part][1]);
@@ -172,6 +178,7 @@ struct EightBitCache {
   static constexpr int kKeys = Running::kKeys, kBytes = Running::kBytes, kBytesOfNumbers = 2 * kBytes;
   static constexpr int kBytesOfTile = kBytesOfNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
   static constexpr int kBytesOfNewest = 2 * D + 16, kTurnsOfFew = D == 128 ? 8 : 2, kEachOfFew = D == 128 ? 2 : 1;
+  static constexpr bool kIsLone = D == 128;
 
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], short* row) {
     constexpr float kMost = Queries::kMost;
@@ -194,17 +201,34 @@ struct EightBitCache {
     return {of(column) * scale, of(column + 1) * scale};
   }
 
+  static __device__ void copyScales(char* to, const AttentionArgs& a, int64_t place, int group, int count) {
+    const int lane = threadIdx.x % 32, part = lane % (kKeys / 4) * 4;
+    if (lane >= kKeys / 2) return;
+    const float* from = (lane < kKeys / 4 ? a.keyScales : a.valueScales) + scalePlace(place, static_cast<unsigned>(a.groups), group) + part;
+    copyAsyncPart(to + lane * 16, from, min(max(count - part, 0), 4) * static_cast<int>(sizeof(float)));
+  }
+  /** The keys (which 0) or values (1) of a tile alone. */
+  static __device__ void copyHalf(char* to, const AttentionArgs& a, int64_t place, int group, int count, int which) {
+    constexpr int kPieces = Bytes::kPieces, kLines = Bytes::kLines;
+    const int groups = static_cast<int>(a.groups), stride = groups * D;
+    const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Bytes::swap(line);
+    if (line >= kLines) return;
+    const int8_t* from =
+        static_cast<const int8_t*>(which == 0 ? a.keys : a.values) + (place * groups + group) * D + line * stride + lane % kPieces * 16;
+    to += line * D;
+#pragma unroll
+    for (int i = 0; i < kKeys; i += kLines) {
+      copyAsync<16>(to + i * D + (piece ^ Bytes::swap(i)) * 16, from, i + line < count);
+      from += kLines * stride;
+    }
+  }
   /** The scales of both come with the keys. */
   template <bool KEYS = true, bool VALUES = true>
   static __device__ void copy(char* tile, const AttentionArgs& a, int64_t place, int group, int count) {
     constexpr int kPieces = Bytes::kPieces, kLines = Bytes::kLines;
     const int groups = static_cast<int>(a.groups), stride = groups * D;
     const int lane = threadIdx.x % 32, line = lane / kPieces, piece = lane % kPieces ^ Bytes::swap(line);
-    if (KEYS && lane < kKeys / 2) {
-      const int part = lane % (kKeys / 4) * 4;
-      const float* from = (lane < kKeys / 4 ? a.keyScales : a.valueScales) + scalePlace(place, groups, group) + part;
-      copyAsyncPart(tile + 2 * kBytes + lane * 16, from, min(max(count - part, 0), 4) * static_cast<int>(sizeof(float)));
-    }
+    if (KEYS) copyScales(tile + 2 * kBytes, a, place, group, count);
     if (line >= kLines) return;
     const int64_t from = (place * groups + group) * D + line * stride + lane % kPieces * 16;
     const int8_t *keys = static_cast<const int8_t*>(a.keys) + from, *values = static_cast<const int8_t*>(a.values) + from;
@@ -241,7 +265,16 @@ struct EightBitCache {
       *reinterpret_cast<uint4*>(tile + ofValues * kBytes + 2 * Bytes::at(row, piece)) =
           *reinterpret_cast<const uint4*>(newest + ofValues * D + piece * 16);
     }
-    if (lane < 2) reinterpret_cast<float*>(tile + 2 * kBytes)[lane * kKeys + row] = reinterpret_cast<const float*>(newest + 2 * D)[lane];
+    putScales(tile + 2 * kBytes, row, newest);
+  }
+  static __device__ void putScales(char* scales, int row, const char* newest) {
+    const int lane = threadIdx.x % 32;
+    if (lane < 2) reinterpret_cast<float*>(scales)[lane * kKeys + row] = reinterpret_cast<const float*>(newest + 2 * D)[lane];
+  }
+  static __device__ void putHalf(char* half, int row, const char* newest, int which) {
+    const int piece = threadIdx.x % 32;
+    if (piece < Bytes::kPieces)
+      *reinterpret_cast<uint4*>(half + 2 * Bytes::at(row, piece)) = *reinterpret_cast<const uint4*>(newest + which * D + piece * 16);
   }
 
   // —— of a row at position 0: the same bits whether it is alone or goes through a tile, where its weight · scale is 1 ——

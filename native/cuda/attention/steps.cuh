@@ -1,6 +1,7 @@
-// Which kernel takes the attention of a decoding step: few.cuh or rows.cuh, by the number of rows and the size of a head.
+// Which kernel takes the attention of a decoding step: few.cuh, lone.cuh or rows.cuh, by the number of rows and the size of a head.
 #pragma once
 #include "cuda/attention/few.cuh"
+#include "cuda/attention/lone.cuh"
 
 namespace attune {
 namespace {
@@ -17,6 +18,13 @@ bool fewFits(const AttentionArgs& a) { return majorOfDevice() >= 9 && a.ofStep &
 template <typename Cache, int WARPS>
 bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   using Whole = WholeSpan<Cache::kKeys>;
+  // Of one row, eight blocks: 13.8 → 13.7 µs, and in 8 bits 14.6 → 14.3.
+  if constexpr (Cache::kSize == 128)
+    if (a.rows * a.groups * 16 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 8, 64, false>(a, stream);
+  // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.9 → 22.3 µs at 16 rows.
+  if constexpr (Cache::kIsLone)
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice() && a.heads <= 2 * a.groups && launchAttentionLone<Cache, WARPS, 3>(a, stream))
+      return true;
   if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 4, 64, false>(a, stream);
   if constexpr (Cache::kSize == 128)
     if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 2, 64, true>(a, stream);

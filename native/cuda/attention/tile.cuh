@@ -188,6 +188,7 @@ struct PlainCache {
   static constexpr int kBytesOfNewest = 2 * D * static_cast<int>(sizeof(T));
   static constexpr int kTurnsOfFew = D == 128 ? 8 : 2;  // for how many turns of blocks few.cuh is the faster one
   static constexpr int kEachOfFew = 1;  // kv heads that a block of it takes where there are enough
+  static constexpr bool kIsLone = false;  // whether lone.cuh is for it
 
   /** A warp puts a query head into its row in shared memory; a lane holds numbers lane, lane + 32 … */
   static __device__ void putQuery(const float (&values)[Head<T, D>::kEach], T* row) {
