@@ -47,8 +47,8 @@ function wantedBy(issue: Issue): string {
 }
 
 function bound(of: string, relation: string, limit: number | bigint): string {
-  if (of === 'string') return `text of ${relation} ${limit} characters`;
-  if (of === 'array') return `a list of ${relation} ${limit} items`;
+  if (of === 'string') return `text of ${relation} ${limit} character${Number(limit) === 1 ? '' : 's'}`;
+  if (of === 'array') return `a list of ${relation} ${limit} item${Number(limit) === 1 ? '' : 's'}`;
   return `a number ${relation} ${limit}`;
 }
 

@@ -106,8 +106,11 @@ export function registerEvaluateReward(evaluate: Command): void {
 }
 
 async function run(config: z.output<typeof evaluateRewardSchema>): Promise<void> {
-  if ([config.dataset, config.task, config.suite].filter((given) => given !== undefined).length !== 1)
-    throw new UserError('Say on what: --dataset, --task for problems that are generated, or --suite for a ranked set.');
+  const given = [config.dataset, config.task, config.suite].filter((each) => each !== undefined);
+  if (given.length !== 1)
+    throw new UserError(
+      `Say on what: --dataset, --task for problems that are generated, or --suite for a ranked set${given.length > 1 ? '; one of them, not several' : ''}.`,
+    );
   checkOutputFolder('--output-dir', config.outputDir);
   using interrupt = onInterrupt();
   if (config.suite !== undefined) return rank(config, config.suite, interrupt.signal);

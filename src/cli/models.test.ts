@@ -151,6 +151,19 @@ it('attune evaluate policy refuses a reward model', async () => {
   expect([code, err]).toEqual([2, expect.stringContaining(`--model ${at('rm')} is a reward model, not a policy`)]);
 });
 
+it.each([
+  ['policy', '--task', 'gcd:1'],
+  ['preference', '--dataset', 'pairs.jsonl'],
+  ['sft', '--dataset', 'chats.jsonl'],
+])('attune train %s refuses a reward model', async (verb, option, value) => {
+  writeFileSync(at('pairs.jsonl'), '{"prompt":"yes","chosen":"no","rejected":"red"}\n'.repeat(3));
+  writeFileSync(at('chats.jsonl'), '{"prompt":"yes","completion":"no"}\n'.repeat(3));
+  const given = value.endsWith('.jsonl') ? at(value) : value;
+  const places = ['--output-dir', at('refused'), '--log-dir', at('refused-logs')];
+  const { code, err } = await attune('train', verb, '--model', at('rm'), option, given, ...places, '--max-steps', '1');
+  expect([code, err]).toEqual([2, expect.stringContaining(`--model ${at('rm')} is a reward model, not a policy`)]);
+});
+
 it('attune inspect takes a run, and never writes over a file of a model', async () => {
   const { code, out } = await attune('inspect', at('run'), '--json');
   expect([code, JSON.parse(out).layers]).toEqual([0, 2]);

@@ -87,6 +87,10 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   freed.use(model);
   checkVocabulary(model, tokenizer);
   await checkTokenizer(config, tokenizer);
+  if (options.head === undefined && model.head !== null)
+    throw new UserError(
+      `--model ${config.model} is a reward model, not a policy: take the model that it was trained from, or train it further with attune train reward.`,
+    );
   if (options.head !== undefined) {
     const { kind, outputs } = options.head;
     if (model.head?.kind !== kind || model.head.outputs !== outputs) {

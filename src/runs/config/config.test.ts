@@ -110,6 +110,7 @@ suite('resolveConfig', () => {
 
   it('names a missing or broken file', () => {
     expect(() => resolveConfig(schema, { file: 'none.yaml' })).toThrow('There is no config file none.yaml.');
+    expect(() => resolveConfig(schema, { file: '.' })).toThrow('. is a folder; a config is a YAML or JSON file.');
     expect(() => resolveConfig(schema, { file: file('c.yaml', 'a: [1\nb: 2') })).toThrow(
       /not valid YAML or JSON.*line 2/s,
     );

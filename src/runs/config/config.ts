@@ -110,9 +110,9 @@ export function readConfigFile(path: string): Tree {
     text = readFileSync(path, 'utf8');
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    throw new UserError(
-      code === 'ENOENT' ? `There is no config file ${path}.` : `Cannot read ${path}: ${(error as Error).message}`,
-    );
+    if (code === 'ENOENT') throw new UserError(`There is no config file ${path}.`);
+    if (code === 'EISDIR') throw new UserError(`${path} is a folder; a config is a YAML or JSON file.`);
+    throw new UserError(`Cannot read ${path}: ${(error as Error).message}`);
   }
   const document = parseDocument(text, { prettyErrors: true });
   const fault = document.errors[0];
