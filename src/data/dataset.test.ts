@@ -57,6 +57,16 @@ describe('sources', () => {
     expect(asked).toEqual(['Anthropic/hh-rlhf v1', 'helpful-base/train.jsonl.gz']);
     await expect(openDataset('Anthropic/hh-rlhf')).rejects.toThrow(/no such file or folder/);
   });
+
+  it('are not asked for a path: a data file, or what should lie in a folder that is here', async () => {
+    const fail = () => Promise.reject(new Error('asked'));
+    const hub = { list: fail, fetch: fail };
+    await expect(openDataset('nope/chats.jsonl', { hub })).rejects.toThrow('nope/chats.jsonl: no such file or folder.');
+    await expect(openDataset('src/dta', { hub })).rejects.toThrow(
+      'src/dta: no such file or folder. Did you mean "data"? For the hub\'s dataset of that name, write src/dta@main.',
+    );
+    await expect(openDataset('src/dta@main', { hub })).rejects.toThrow('asked');
+  });
 });
 
 describe('split', () => {

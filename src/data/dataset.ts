@@ -16,7 +16,7 @@ import { knownSet } from './shapes/known.ts';
 import { type Mapping, mapRows } from './shapes/mapping.ts';
 import { RowProblem } from './shapes/messages.ts';
 import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape, shapes } from './shapes/shapes.ts';
-import { localFiles, missingPath } from './sources/files.ts';
+import { isMistypedPath, localFiles, missingPath } from './sources/files.ts';
 import { type DatasetHub, hubFiles, parseHubName } from './sources/hub.ts';
 import type { Row } from './sources/row.ts';
 import { fileRows, memoryRows, type Rows, type RowsInMemory, sourceName } from './sources/rows.ts';
@@ -83,7 +83,7 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
   let files = local?.files;
   if (files === undefined) {
     if (hubName === undefined) throw missingPath(spec);
-    if (options.hub === undefined) throw missingPath(spec);
+    if (options.hub === undefined || isMistypedPath(spec)) throw missingPath(spec);
     const { revision = hubName.revision, split, subset } = options;
     files = await hubFiles(options.hub, { repo: hubName.repo, revision, split, subset }, known);
     // A known set's column names apply only where the columns exist; variants of the set are recognised by their

@@ -140,9 +140,19 @@ export function localFiles(path: string, wish: { split?: string; subset?: string
   return { files: chosen.map((file) => join(path, file)), leftAside: all.filter((file) => !chosen.includes(file)) };
 }
 
+/**
+ * Whether a name that could be one of the hub's is a path: it ends as a data file, or its first part is a folder here. A
+ * repository that is called so is reached with its revision, `owner/name@main`.
+ */
+export function isMistypedPath(name: string): boolean {
+  const [folder = ''] = name.split('/');
+  return !name.includes('@') && (dataFiles([name]).length > 0 || existsSync(folder));
+}
+
 /** The error for a path that does not exist; it suggests the nearest name beside it. */
 export function missingPath(path: string): UserError {
   const folder = dirname(resolve(path));
   const names = existsSync(folder) ? readdirSync(folder) : [];
-  return new UserError(`${path}: no such file or folder.${suggestion(basename(path), names)}`);
+  const hub = /^[\w-][\w.-]*\/[\w.-]+$/.test(path) ? ` For the hub's dataset of that name, write ${path}@main.` : '';
+  return new UserError(`${path}: no such file or folder.${suggestion(basename(path), names)}${hub}`);
 }

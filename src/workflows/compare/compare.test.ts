@@ -52,6 +52,8 @@ describe('compare', () => {
       expect(run.judgements.at(-1)?.kl).toBeGreaterThan(0);
       for (const name of ['training_stats.json', 'model/model.safetensors'])
         expect(existsSync(join(outputDir, run.method, name))).toBe(true);
+      const info = readFileSync(join(outputDir, run.method, `seed-${run.seed}`, 'run.json'), 'utf8');
+      expect(JSON.parse(info)).toMatchObject({ status: 'finished', step: 20 });
     }
     const online = runs[0]?.judgements.at(-1)?.metrics.sampled_reward;
     expect(online).toBeGreaterThan(start.metrics.sampled_reward as number);

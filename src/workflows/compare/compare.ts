@@ -125,7 +125,8 @@ async function runMethod(config: CompareConfig, method: Method, seed: number, co
       if (await decoder.residence?.makeWhole()) decoder.arrangement++;
       judgements.push(await judge.judge(run.model, step));
     }
-    if (isLast) break;
+    // At its last step the run ends by itself, and is finished.
+    if (isLast && step < run.totalSteps) break;
   }
   const responses = config.batchSize * config.gradAccum * config.groupSize;
   const steps = history.at(-1)?.step ?? 0;
