@@ -11,6 +11,7 @@ namespace {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr int kChunk = 32, kUnderWay = 32 << 10;
+constexpr int kEarlyWords = 32;  // registers of W that a lane has before x is there
 
 // The eight warps that compute.
 __device__ inline void syncWarps() { syncThreads<1, kThreads>(); }
@@ -27,6 +28,13 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
   static_assert(SPLITS == 1 || (FORM == Form::Plain && !NORM));
   static_assert(SHARE % (kChunk * kWarps) == 0);
   static_assert(SPLITS == 1 || READERS == 1);
+  // Multiplying is what takes longest once x is there. In bf16, up to 8 rows of x are the columns of a product and two tiles of W its rows, so
+  // that half as many products are needed, and W's first numbers are in registers before x is there. (In f16 sums are multiplied by powers
+  // of a lane's row of x, so they stay with it.)
+  constexpr bool kIsBFloat16 = std::is_same_v<Number, __nv_bfloat16>, kTurned = HALVES == 1 && kIsBFloat16;
+  constexpr bool kHolds = READERS == 1 || !kIsBFloat16;  // x in registers: otherwise it is read from shared memory as it is needed
+  constexpr int kSums = kTurned ? TILES / 2 : TILES, kEarly = kTurned || !kHolds ? kEarlyWords / (4 * TILES) : 0;
+  static_assert(TILES % 2 == 0);
   extern __shared__ __align__(128) char memory[];
   __shared__ uint64_t arrived[TILES], arrivedX, arrivedSums;
   __shared__ float squares[NORM ? kWarps : 1][kRows];
@@ -64,6 +72,19 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
   }
   letNextBegin();
   if constexpr (SPLITS * READERS > 1) clusterWait();  // all blocks of the cluster have begun, and their barriers are there
+  const char* const own = memory + line * kStride + warp * 64 + part * 16;
+  const auto weightOf = [&](int i, int j) { return *reinterpret_cast<const uint4*>(own + j * 8 * kStride + i * kWarps * 64); };
+  uint4 early[kEarly > 0 ? kEarly : 1][TILES];
+  const auto loadEarly = [&] {
+#pragma unroll
+    for (int j = 0; j < TILES; j++) waitForBytes(&arrived[j]);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEarly; i++)
+#pragma unroll
+      for (int j = 0; j < TILES; j++) early[i][j] = weightOf(i, j);
+  };
+  if constexpr (kEarly > 0 && READERS == 1) loadEarly();
   waitForPrevious();
 
   // lane (line, part) takes x[row `line`][8·part …] of a chunk, and W in the same order
@@ -73,6 +94,7 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
     if (warp == 0 && row < rows)
       copyBulkToAll(xs + row * kStride, static_cast<const Number*>(a.x) + row * inputs, SHARE * 2, &arrivedX, (1 << READERS) - 1);
     __syncwarp();
+    if constexpr (kEarly > 0) loadEarly();
     waitForBytes(&arrivedX);
   }
   const auto xOf = [&](int half, int i) {
@@ -81,11 +103,13 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
     else
       return loadFresh(x + half * 8 * inputs + i * kWarps * kChunk);
   };
-  uint4 held[HALVES][kEach];
+  const auto xOrNone = [&](int half, int i) { return half * 8 + line < rows ? xOf(half, i) : uint4{}; };
+  uint4 held[kHolds ? HALVES : 1][kEach];
+  if constexpr (kHolds)
 #pragma unroll
-  for (int i = 0; i < kEach; i++)
+    for (int i = 0; i < kEach; i++)
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) held[half][i] = half * 8 + line < rows ? xOf(half, i) : uint4{};
+      for (int half = 0; half < HALVES; half++) held[half][i] = xOrNone(half, i);
   // what y holds, for the outputs that this thread writes
   const auto targetOf = [&](int i) { return first * 8 + rank * kOwnColumns + i % kOwnColumns; };
   Number before[kWrites];
@@ -107,25 +131,39 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
     normed.begin();
   }
 
-  float sums[TILES][4] = {}, square[HALVES] = {};
+  float sums[kSums][4] = {}, square[HALVES] = {};
+  if constexpr (kEarly == 0) {
 #pragma unroll
-  for (int j = 0; j < TILES; j++) waitForBytes(&arrived[j]);
-  __syncwarp();
-  const char* const own = memory + line * kStride + warp * 64 + part * 16;
+    for (int j = 0; j < TILES; j++) waitForBytes(&arrived[j]);
+    __syncwarp();
+  }
 #pragma unroll
   for (int i = 0; i < kEach; i++) {
-    uint4 one = held[0][i], two = HALVES > 1 ? held[HALVES - 1][i] : uint4{};
+    uint4 one, two{};
+    if constexpr (kHolds) {
+      one = held[0][i];
+      if (HALVES > 1) two = held[HALVES - 1][i];
+    } else {
+      one = xOrNone(0, i), two = xOrNone(HALVES - 1, i);
+    }
     if constexpr (NORM) {
       const uint4 norm = normOf(i);
       square[0] += squaresOf<Number>(one);
       if constexpr (HALVES > 1) square[HALVES - 1] += squaresOf<Number>(two);
       normed.multiply(one, two, norm, sums);
     }
+    const auto w = [&](int j) { return i < kEarly ? early[i < kEarly ? i : 0][j] : weightOf(i, j); };
 #pragma unroll
-    for (int j = 0; j < TILES; j++) {
-      const uint4 w = *reinterpret_cast<const uint4*>(own + j * 8 * kStride + i * kWarps * 64);
-      multiply<Number>(sums[j], one.x, two.x, one.y, two.y, w.x, w.y);
-      multiply<Number>(sums[j], one.z, two.z, one.w, two.w, w.z, w.w);
+    for (int j = 0; j < kSums; j++) {
+      if constexpr (kTurned) {
+        const uint4 a = w(2 * j), b = w(2 * j + 1);
+        multiply<Number>(sums[j], a.x, b.x, a.y, b.y, one.x, one.y);
+        multiply<Number>(sums[j], a.z, b.z, a.w, b.w, one.z, one.w);
+      } else {
+        const uint4 b = w(j);
+        multiply<Number>(sums[j], one.x, two.x, one.y, two.y, b.x, b.y);
+        multiply<Number>(sums[j], one.z, two.z, one.w, two.w, b.z, b.w);
+      }
     }
   }
 
@@ -144,13 +182,21 @@ __global__ void __launch_bounds__(kThreads + 32, 3) stagedKernel(ProductArgs a) 
       if (part == 0) squares[warp][half * 8 + line] = sum;
     }
   syncWarps();
+  if constexpr (kTurned) {  // row `line` of both tiles of a pair, for rows 2·part and 2·part + 1 of x
 #pragma unroll
-  for (int half = 0; half < HALVES; half++)
-    if (half * 8 + line < rows)
+    for (int e = 0; e < 2; e++)
+      if (2 * part + e < rows)
 #pragma unroll
-      for (int j = 0; j < TILES; j++)
-        *reinterpret_cast<float2*>(partial + (warp * kRows + half * 8 + line) * kPitch + j * 8 + part * 2) = {sums[j][2 * half],
-                                                                                                              sums[j][2 * half + 1]};
+        for (int j = 0; j < TILES; j++) partial[(warp * kRows + 2 * part + e) * kPitch + j * 8 + line] = sums[j / 2][j % 2 * 2 + e];
+  } else {
+#pragma unroll
+    for (int half = 0; half < HALVES; half++)
+      if (half * 8 + line < rows)
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+          *reinterpret_cast<float2*>(partial + (warp * kRows + half * 8 + line) * kPitch + j * 8 + part * 2) = {sums[j][2 * half],
+                                                                                                                sums[j][2 * half + 1]};
+  }
   syncWarps();
   const auto sumOfWarps = [&](int row, int column) {
     float sum = 0;
