@@ -26,25 +26,27 @@ function rules(rows: number, place: string): RuleTensors {
   };
 }
 
-function draw(logits: Tensor, place: string): { ids: number[]; logp: Tensor } {
+function draw(logits: Tensor, place: string): { ids: number[]; logp: Tensor; kept: Tensor } {
   const rows = logits.size(0);
   const drawn = sampleNext(
     logits.to(place),
     rules(rows, place),
     whole(rows, (i) => i * 7, place),
   );
-  return { ids: drawn.ids.numbers(), logp: drawn.logp };
+  return { ids: drawn.ids.numbers(), logp: drawn.logp, kept: drawn.kept };
 }
 
 /**
- * In bf16 many words have the same logit, and a fifth of them −∞. A third of the rows is nearly flat around 0, and of the last rows only
- * a few words are possible.
+ * In bf16 many words have the same logit, and a fifth of them −∞. A third of the rows is nearly flat around 0, two are so close to 0 that
+ * all of their words are nearly as likely, two far above it, and of the last rows only a few words are possible.
  */
 function someLogits(rows: number, words: number, dtype: DType): Tensor {
   const logits = randn([rows, words]).mul(3);
   if (dtype === 'bfloat16') logits.narrow(1, 0, Math.floor(words / 5)).fill_(Number.NEGATIVE_INFINITY);
   const third = Math.floor(rows / 3);
   logits.narrow(0, 0, third).mul_(0.2);
+  logits.narrow(0, third, 2).mul_(1e-4);
+  logits.narrow(0, third + 2, 2).add_(100);
   logits
     .narrow(0, rows - 4, 4)
     .narrow(1, 30, words - 30)
@@ -84,6 +86,7 @@ describe(`drawing on ${device}`, () => {
       );
       const pick = (logp: Tensor) => logp.to('cpu').indexSelect(0, alike);
       expect(gap(pick(there.logp), pick(here.logp))).toBeLessThanOrEqual(1e-4);
+      expect(gap(there.kept.to('cpu'), here.kept)).toBeLessThanOrEqual(1e-4);
     }),
   );
 

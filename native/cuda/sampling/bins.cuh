@@ -4,7 +4,7 @@
 
 namespace attune {
 
-constexpr int kBins = 2048;
+constexpr int kBinBits = 12, kBins = 1 << kBinBits;
 
 /** Bits of a float32 that are 0 in every number of the type. */
 template <typename T>
@@ -46,7 +46,7 @@ struct Range {
   __device__ static Range over(int low, int high, int bitsOfOctave, bool mayHaveHole) {
     const int64_t width = static_cast<int64_t>(high) - low;
     if (width < kBins) return {low, high, 0, 0};
-    const int needed = 64 - __clzll(width) - 11, shift = mayHaveHole ? min(max(bitsOfOctave - 7, 0), needed) : needed;
+    const int needed = 64 - __clzll(width) - kBinBits, shift = mayHaveHole ? min(max(bitsOfOctave - 7, 0), needed) : needed;
     const int64_t span = static_cast<int64_t>(kBins) << shift;
     if (width < span) return {low, high, 0, shift};
     int64_t hole = (width - span + 2) / 2;
@@ -56,10 +56,7 @@ struct Range {
       hole = high - span + 1;
     return {low, high, static_cast<int>(hole), shift};
   }
-  __device__ int without(int order) const {
-    const int beyond = max(abs(order) - hole, 0);
-    return order < 0 ? -beyond : beyond;
-  }
+  __device__ int without(int order) const { return order - min(max(order, -hole), hole); }
   __device__ int bin(int order) const {
     return static_cast<int>((static_cast<unsigned>(without(order)) - static_cast<unsigned>(without(low))) >> shift);
   }

@@ -3,8 +3,9 @@
 // and its log-probability depend neither on the other rows nor on how many blocks share it.
 //
 // 1. Each tile's largest logit z and Σ e^((z − largest)/T), told to all blocks: the sum over the row, and without cuts the tile to draw
-//    from.
-// 2. With top-k or top-p: how many words have which logit, and from that the smallest logit that stays.
+//    from. With top-k or top-p in bf16 also how many of the block's words have which logit.
+// 2. With top-k or top-p: from such counts of all blocks the smallest logit that stays. Other types than bf16, and rows with logits that
+//    are rare, count again.
 // 3. With any cut: the mass that each tile keeps, told to all blocks.
 // 4. The block that has the tile to draw from draws.
 #include "cuda/sampling/kernels.h"
@@ -13,8 +14,8 @@
 namespace attune {
 namespace {
 
-template <typename T, int THREADS>
-__global__ void __launch_bounds__(THREADS, THREADS == 256 ? 4 : 2) clusterKernel(SampleArgs args, int perBlock, int tiles) {
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 1) clusterKernel(SampleArgs args, int perBlock, int tiles) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ Shared shared;
@@ -22,18 +23,21 @@ __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 4 : 2) clusterKernel
   clusterArrive();
   T* words = reinterpret_cast<T*>(memory);
   const int64_t row = blockIdx.x / blocks;
-  Tiles<T, THREADS> of{shared,
-                       words,
-                       args,
-                       row,
-                       rank,
-                       blocks,
-                       perBlock,
-                       tiles,
-                       max(0, min(perBlock, tiles - rank * perBlock)),
-                       static_cast<int>(threadIdx.x % 32),
-                       static_cast<int>(threadIdx.x / 32)};
-  Search<T, THREADS> search{of, reinterpret_cast<unsigned*>(words + perBlock * kTile)};
+  Tiles<T> of{shared,
+              words,
+              args,
+              row,
+              rank,
+              blocks,
+              perBlock,
+              tiles,
+              max(0, min(perBlock, tiles - rank * perBlock)),
+              static_cast<int>(threadIdx.x % 32),
+              static_cast<int>(threadIdx.x / 32)};
+  Search<T> search{of, reinterpret_cast<unsigned*>(words + perBlock * kTile)};
+  of.prepare();
+  search.clear();
+  __syncthreads();
   // Of rows that go on by themselves all but the logits was there before the step began.
   if (args.turns == nullptr) waitForPrevious();
   const RowRule rule(args, row);
@@ -45,41 +49,104 @@ __global__ void __launch_bounds__(THREADS, THREADS == 256 ? 4 : 2) clusterKernel
   of.scale = rule.inverse * 1.44269504f;
   const bool searches = rule.temperature > 0 && (rule.topK > 0 || rule.topP < 1),
              hasCut = searches || (rule.temperature > 0 && rule.minP > 0);
-  if (searches) search.clear();
-  of.measureTiles();
+  of.measureTiles([&](int i, float base) {
+    if constexpr (Search<T>::kIsBFloat16)
+      if (searches) return search.countTile(i, base);
+    return 0.0f;
+  });
   meet();
   if (of.warp == 0) {
-    of.sumTiles();
+    of.sumTiles(hasCut);
     if (rule.temperature <= 0) return of.takeLikeliest();
-    if (!hasCut) return of.draw(uniform, 0.0f, false, [&](int i) { return of.massOf(shared.tiles[i]); });
     if (searches) search.begin(rule);
   }
-  if (!hasCut) return;
-  __syncthreads();
-  of.peak = shared.peak;
-  of.total = shared.total;
-  const float cut = searches ? search.cut(rule) : rule.minP;
-  of.measureKept(cut);
-  meet();
-  if (of.warp == 0) of.draw(uniform, cut, cut > 0, [&](int i) { return shared.kept[i]; });
+  float cut = 0;
+  if (hasCut) {
+    __syncthreads();
+    of.peak = shared.peak;
+    of.total = shared.total;
+    cut = searches ? search.cut(rule) : rule.minP;
+    of.measureKept(cut);
+    meet();
+  }
+  if (of.warp == 0) of.draw(uniform, cut);
 #endif
+}
+
+// —— launches ——————————————————————————————————————————————————————————————————————————————————————————————————————————
+int64_t upTo(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+/** How many blocks share a row. */
+struct Sharing {
+  int64_t blocks, perBlock, bytes;  // perBlock: tiles; bytes: of a block's shared memory
+};
+template <typename T>
+Sharing sharingBy(int64_t blocks, int64_t tiles) {
+  const int64_t perBlock = upTo(tiles, blocks);
+  return {blocks, perBlock,
+          perBlock * kTile * static_cast<int64_t>(sizeof(T)) + kBinParts<T> * kBins * static_cast<int64_t>(sizeof(unsigned))};
+}
+template <typename T>
+bool fits(const Sharing& by) {
+  const bool mayOverflow = kBinParts<T> == 2 && by.perBlock * kTile > 65536;  // a bin's sum of as many numbers of 16 bits
+  return !mayOverflow &&
+         by.bytes + static_cast<int64_t>(sizeof(Shared)) + 1024 <= attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
+/** How many rows the current device draws at once. */
+template <typename T>
+int64_t rowsAtOnce(const Sharing& by) {
+  struct Known {
+    int device = -1;
+    int64_t bytes = 0, rows = 0;
+  };
+  static thread_local Known known[kMostBlocks];
+  int device = 0;
+  cudaGetDevice(&device);
+  Known& of = known[by.blocks - 1];
+  if (of.device == device && of.bytes == by.bytes) return of.rows;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(by.blocks), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(by.blocks * multiprocessorsOfDevice()));
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = static_cast<size_t>(by.bytes);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaFuncSetAttribute(clusterKernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(by.bytes));
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, clusterKernel<T>, &config) != cudaSuccess) {
+    cudaGetLastError();  // fewer blocks are taken: the next launch's check must not find it
+    return 0;
+  }
+  of = {device, by.bytes, clusters};
+  return clusters;
+}
+
+/**
+ * As many blocks as give each tile a warp, and fewer where rows would have to wait for each other. On an H200 30 rows have room at once
+ * with four blocks each and 66 with two; µs at 1, 16, 32, 64, 128 and 256 rows: see benchmarks/README.md.
+ */
+template <typename T>
+Sharing sharingOf(int64_t rows, int64_t tiles) {
+  Sharing by = sharingBy<T>(kMostBlocks, tiles);
+  for (int64_t blocks = kMostBlocks / 2; blocks > 0; blocks /= 2) {
+    const Sharing fewer = sharingBy<T>(blocks, tiles);
+    if (!fits<T>(fewer) || (fewer.perBlock > kWarps && fits<T>(by) && rowsAtOnce<T>(by) >= rows)) break;
+    by = fewer;
+  }
+  return by;
 }
 
 template <typename T>
 bool launch(const SampleArgs& args, cudaStream_t stream) {
-  const int64_t tiles = (args.size + kTile - 1) / kTile, blocks = tiles < kMostBlocks ? 1 : kMostBlocks;
-  const int64_t perBlock = (tiles + blocks - 1) / blocks, room = attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  const int64_t bytes = perBlock * kTile * static_cast<int64_t>(sizeof(T)) + kBinParts<T> * kBins * static_cast<int64_t>(sizeof(unsigned));
-  if (majorOfDevice() < 9 || tiles > kMostTiles || bytes + static_cast<int64_t>(sizeof(Shared)) + 1024 > room) return false;
-  const auto launchBlocks = [&](auto kernel, int threads) {
-    launchWithMemory(kernel, dim3(static_cast<unsigned>(args.rows * blocks)), threads, static_cast<unsigned>(blocks),
-                     static_cast<size_t>(bytes), stream, args, static_cast<int>(perBlock), static_cast<int>(tiles));
-  };
-  // where there is a multiprocessor for each block, a warp for each tile
-  if (args.rows * blocks <= multiprocessorsOfDevice())
-    launchBlocks(clusterKernel<T, 512>, 512);
-  else
-    launchBlocks(clusterKernel<T, 256>, 256);
+  const int64_t tiles = upTo(args.size, kTile);
+  if (majorOfDevice() < 9 || tiles > kMostTiles) return false;
+  const Sharing by = sharingOf<T>(args.rows, tiles);
+  if (!fits<T>(by)) return false;
+  launchWithMemory(clusterKernel<T>, dim3(static_cast<unsigned>(args.rows * by.blocks)), kThreads, static_cast<unsigned>(by.blocks),
+                   static_cast<size_t>(by.bytes), stream, args, static_cast<int>(by.perBlock), static_cast<int>(tiles));
   return true;
 }
 

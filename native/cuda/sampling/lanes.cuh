@@ -16,9 +16,15 @@ __device__ inline float sumOfLanes(float x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
   return x;
 }
+/** Of whole numbers below 2⁵². */
+__device__ inline unsigned long long sumOfLanes(unsigned long long x) {
+  constexpr int kLow = 26;
+  const unsigned low = __reduce_add_sync(0xFFFFFFFF, static_cast<unsigned>(x & ((1 << kLow) - 1)));
+  return low + (static_cast<unsigned long long>(__reduce_add_sync(0xFFFFFFFF, static_cast<unsigned>(x >> kLow))) << kLow);
+}
 __device__ inline float largestOfLanes(float x) {
-  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, offset));
-  return x;
+  const auto ordered = [](int bits) { return bits < 0 ? bits ^ INT32_MAX : bits; };  // as the numbers are
+  return __int_as_float(ordered(__reduce_max_sync(0xFFFFFFFF, ordered(__float_as_int(x)))));
 }
 
 /** The lane at which the running sum `upTo` of the lanes' own numbers first exceeds the target, or else the last one with a share. */
@@ -28,20 +34,13 @@ __device__ inline int laneAt(N own, N upTo, N target) {
   return beyond != 0 ? __ffs(static_cast<int>(beyond)) - 1 : max(0, 31 - __clz(static_cast<int>(any)));
 }
 
-/** The same for numbers that come one after another: `at` becomes the place of the one that exceeds the target, or of the last. */
+/** That lane; the target becomes what is left of it. */
 template <typename N>
-struct Walk {
-  N target, reached = 0, before = 0;  // before: the sum of those before `at`
-  int at = 0;
-  bool found = false;
-  __device__ explicit Walk(N to) : target(to) {}
-  __device__ void pass(int place, N share) {
-    if (found || !(share > 0)) return;
-    at = place;
-    before = reached;
-    reached += share;
-    found = reached > target;
-  }
-};
+__device__ inline int takeLane(N own, N& target) {
+  const N upTo = sumOfLanesUpTo(own);
+  const int lane = laneAt(own, upTo, target);
+  target -= __shfl_sync(0xFFFFFFFF, upTo - own, lane);
+  return lane;
+}
 
 }  // namespace attune
