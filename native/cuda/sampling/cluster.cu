@@ -125,8 +125,8 @@ int64_t rowsAtOnce(const Sharing& by) {
 }
 
 /**
- * As many blocks as give each tile a warp, and fewer where rows would have to wait for each other. On an H200 30 rows have room at once
- * with four blocks each and 66 with two; µs at 1, 16, 32, 64, 128 and 256 rows: see benchmarks/README.md.
+ * As many blocks as give each tile a warp, and fewer where rows would have to wait for each other. Of 151,936 words an H200 has room for 30
+ * rows of four blocks, for 66 of two.
  */
 template <typename T>
 Sharing sharingOf(int64_t rows, int64_t tiles) {
