@@ -16,6 +16,7 @@ __device__ inline float sumOfLanes(float x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xFFFFFFFF, x, offset);
   return x;
 }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 /** Of whole numbers below 2⁵². */
 __device__ inline unsigned long long sumOfLanes(unsigned long long x) {
   constexpr int kLow = 26;
@@ -26,6 +27,7 @@ __device__ inline float largestOfLanes(float x) {
   const auto ordered = [](int bits) { return bits < 0 ? bits ^ INT32_MAX : bits; };  // as the numbers are
   return __int_as_float(ordered(__reduce_max_sync(0xFFFFFFFF, ordered(__float_as_int(x)))));
 }
+#endif
 
 /** The lane at which the running sum `upTo` of the lanes' own numbers first exceeds the target, or else the last one with a share. */
 template <typename N>
