@@ -104,6 +104,34 @@ interface FusedInputs {
   codes: Codes;
 }
 
+interface Heads {
+  heads: number;
+  groups: number;
+  size: number;
+  half: number;
+  window: number;
+  norm: boolean;
+}
+
+/** Where tokens go: slots and positions below `length`, in tables of so many rows with so many blocks each. */
+interface Places {
+  slots: Tensor;
+  positions: Tensor;
+  length: number;
+  rows: number;
+  blocks: number;
+}
+
+function drawnInputs({ heads, groups, size, half, window, norm }: Heads, places: Places): FusedInputs {
+  const { slots, positions, length, rows, blocks } = places;
+  const angles = randn([length, half]).indexSelect(0, positions);
+  const projected = randn([slots.numel, (heads + 2 * groups) * size]);
+  const weights = [size, size].map((count) => randn([count]).mul(0.1).add(1));
+  const tables = scatteredTables(rows, blocks);
+  const codes = randomCodes(rows * blocks, groups, size);
+  return { projected, weights: norm ? weights : null, angles, tables, slots, positions, heads, window, codes };
+}
+
 /** The operator's result on a device, and the codes as it leaves them there. */
 function fusedOver(operator: string, given: FusedInputs, place: string, type: DType): Codes & { out: Tensor } {
   const { projected, weights, angles, tables, slots, positions, heads, window, codes } = given;
@@ -136,22 +164,10 @@ describe.each(dtypes)(`decode_fused over 8 bits on ${device} in %s`, (dtype) => 
       const indices = Array.from({ length: rows }, (_, i) => i);
       const slots = integers(indices.map((i) => rows - 1 - i));
       const positions = integers(indices.map((i) => (i * 67 + length - 3) % length));
-      const angles = randn([length, half]).indexSelect(0, positions);
-      const projected = randn([rows, (heads + 2 * groups) * size]);
-      const weights = [size, size].map((count) => randn([count]).mul(0.1).add(1));
-      const tables = scatteredTables(rows, blocks);
-      const codes = randomCodes(rows * blocks, groups, size);
-      const given = {
-        projected,
-        weights: norm ? weights : null,
-        angles,
-        tables,
-        slots,
-        positions,
-        heads,
-        window,
-        codes,
-      };
+      const given = drawnInputs(
+        { heads, groups, size, half, window, norm },
+        { slots, positions, length, rows, blocks },
+      );
       const on = (place: string, type: DType) => fusedOver('attune::decode_fused', given, place, type);
       const [here, there] = [on('cpu', 'float32'), on(device, dtype)];
       expect(gap(there.out, here.out)).toBeLessThanOrEqual(boundOf(dtype));
@@ -208,22 +224,8 @@ describe.each(dtypes)(`prompt_fused over 8 bits on ${device} in %s`, (dtype) => 
       );
       const slots = integers(tokens.map(({ slot }) => slot));
       const positions = integers(tokens.map(({ position }) => position));
-      const angles = randn([600, half]).indexSelect(0, positions);
-      const projected = randn([tokens.length, (heads + 2 * groups) * size]);
-      const weights = [size, size].map((count) => randn([count]).mul(0.1).add(1));
-      const tables = scatteredTables(4, 10);
-      const codes = randomCodes(40, groups, size);
-      const given = {
-        projected,
-        weights: norm ? weights : null,
-        angles,
-        tables,
-        slots,
-        positions,
-        heads,
-        window,
-        codes,
-      };
+      const places = { slots, positions, length: 600, rows: 4, blocks: 10 };
+      const given = drawnInputs({ heads, groups, size, half, window, norm }, places);
       const on = (place: string, type: DType) => fusedOver('attune::prompt_fused', given, place, type);
       const [here, there] = [on('cpu', 'float32'), on(device, dtype)];
       expect(gap(there.out, here.out)).toBeLessThanOrEqual(boundOf(dtype));
