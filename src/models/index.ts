@@ -32,21 +32,18 @@ export { saveModel } from './files/save.ts';
 export { loadTokenizer, type TokenizerSource } from './files/tokenizer.ts';
 export { type CacheDtype, cacheDtypes } from './generate/cache/cache.ts';
 export {
+  type CacheUse,
+  type GenerateOptions,
   type GenerationRequest,
+  type PromptCounts,
   QueueFullError,
   type SampledResponse,
   SamplerDisposedError,
+  type SamplerOptions,
   type Token,
   WeightsChangedError,
 } from './generate/request.ts';
-export {
-  type CacheUse,
-  createSampler,
-  type GenerateOptions,
-  type PromptCounts,
-  Sampler,
-  type SamplerOptions,
-} from './generate/sampler.ts';
+export { createSampler, Sampler } from './generate/sampler.ts';
 export type { SamplingOptions, TokenLogprob } from './generate/sampling.ts';
 export type { Submission } from './generate/submission.ts';
 export type { Adapter, Adapters } from './lora/adapters.ts';

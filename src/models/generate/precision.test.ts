@@ -150,7 +150,7 @@ describe('precision', () => {
     );
     const writing = [
       ...['cli/chat.ts', 'cli/generate.ts', 'cli/options/model-fields.ts', 'cli/serve.ts', 'serve/registry.ts'],
-      ...['models/generate/sampler.ts', 'models/text/language-model.ts'],
+      ...['models/generate/request.ts', 'models/generate/sampler.ts', 'models/text/language-model.ts'],
     ];
     const scoring = [
       ...['cli/evaluate-reward.ts', 'cli/score.ts', 'cli/terminal/precision.ts', 'models/score.ts'],

@@ -1,7 +1,96 @@
-/** Requests to the sampler, its responses and its errors. */
-import { call, checkArguments, filledText, flag, integer, list, type Rule, signal, whole } from '../../arguments.ts';
-import { AttuneError, UserError } from '../../errors.ts';
+/** What goes into a sampler and what comes out: its options, requests, responses, counts and errors. */
+import {
+  above,
+  anything,
+  atLeast,
+  call,
+  checkArguments,
+  filledText,
+  flag,
+  integer,
+  list,
+  oneOf,
+  type Rule,
+  signal,
+  whole,
+} from '../../arguments.ts';
+import { AttuneError, checkNames, UserError } from '../../errors.ts';
+import type { Progress } from '../../progress.ts';
+import type { Tokenizer } from '../../text/index.ts';
+import { type Precision, precisions } from '../precision.ts';
+import { type CacheDtype, cacheDtypes } from './cache/cache.ts';
 import { ruleOf, type SamplingOptions, type TokenLogprob } from './sampling.ts';
+
+/** The size of the sampler's cache, its queue and its tokenizer. */
+export interface SamplerOptions {
+  /** How many sequences are written at the same time. */
+  slots?: number;
+  /** Most tokens per sequence, prompt included; by default what the requests need. */
+  maxLength?: number;
+  /**
+   * Most bytes of the cache. Responses that do not fit wait; where those being written outgrow it, the youngest of them wait and
+   * go on later, with the same tokens. By default there is room for all that are written at the same time.
+   */
+  maxCacheBytes?: number;
+  /** Needed for stop strings and for the responses' text. */
+  tokenizer?: Tokenizer;
+  /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
+  maxWaiting?: number;
+  /**
+   * Keeps finished sequences in the cache until their blocks are needed, so that a prompt with the same first tokens is not
+   * computed again. Log-probs then agree with those of a fresh prompt to rounding. For chat and serving.
+   */
+  reusePrefixes?: boolean;
+  /**
+   * `exact` unless given: log-probs are those of scoring and training. `fast`: decoding from a quantised model rounds activations to 8 bits
+   * a block, and the vocabulary's matrix to 8 bits a row, and a single row of float32 is added in another order, where that is faster (ARM
+   * CPUs); elsewhere it changes nothing. For text whose log-probs nobody trains on.
+   */
+  precision?: Precision;
+  /**
+   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a float32 scale for each head
+   * of a token, so that the cache has half the bytes of a 16-bit one (a quarter in float32). Prompts attend to their own keys and values
+   * as they are; tokens after them, and prompts whose beginning is in the cache, attend to rounded ones, which changes their log-probs a
+   * little.
+   */
+  cacheDtype?: CacheDtype;
+}
+
+const optionRules: Record<keyof SamplerOptions, Rule> = {
+  slots: whole(1),
+  maxLength: whole(1),
+  maxCacheBytes: above(0),
+  tokenizer: anything,
+  maxWaiting: atLeast(0),
+  reusePrefixes: flag,
+  precision: oneOf(precisions),
+  cacheDtype: oneOf(cacheDtypes),
+};
+
+/** Refuses what a program got wrong. */
+export function checkSamplerOptions(options: SamplerOptions): void {
+  checkArguments('Sampler', options, optionRules);
+  checkNames('Sampler', options, Object.keys(optionRules));
+}
+
+/** How `Sampler.generate` is cancelled and shows its progress. */
+export interface GenerateOptions {
+  signal?: AbortSignal;
+  progress?: Progress;
+}
+
+/** Prompt tokens so far: computed, and reused from the cache. */
+export interface PromptCounts {
+  computed: number;
+  reused: number;
+}
+
+/** How full the cache is, in blocks of 64 tokens: in all, and held by sequences; and how often one was preempted so far. */
+export interface CacheUse {
+  blocks: number;
+  used: number;
+  preemptions: number;
+}
 
 /** A prompt as token ids, and how to sample responses to it. */
 export interface GenerationRequest extends SamplingOptions {

@@ -13,92 +13,30 @@
  *
  * The weights may change between requests (training). A request in flight while they change fails with WeightsChangedError.
  */
-import { above, anything, atLeast, checkArguments, flag, oneOf, type Rule, whole } from '../../arguments.ts';
-import { checkNames, UserError } from '../../errors.ts';
+import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
-import type { Tokenizer } from '../../text/index.ts';
 import { withoutDropout } from '../decoder/temporarily.ts';
 import type { Model } from '../model.ts';
-import { type Precision, precisions } from '../precision.ts';
+import type { Precision } from '../precision.ts';
 import { Admission } from './admission.ts';
-import { type CacheDtype, type CacheSize, cacheDtypes } from './cache/cache.ts';
+import type { CacheDtype, CacheSize } from './cache/cache.ts';
 import { checkCacheBound, plannedCache } from './cache-plan.ts';
 import { Engine } from './engine.ts';
 import {
+  type CacheUse,
   checkRequests,
+  checkSamplerOptions,
+  type GenerateOptions,
   type GenerationRequest,
+  type PromptCounts,
   QueueFullError,
   type SampledResponse,
   SamplerDisposedError,
+  type SamplerOptions,
   WeightsChangedError,
 } from './request.ts';
 import type { Row } from './row.ts';
 import { type Submission, type SubmissionOptions, Submitted } from './submission.ts';
-
-/** The size of the sampler's cache, its queue and its tokenizer. */
-export interface SamplerOptions {
-  /** How many sequences are written at the same time. */
-  slots?: number;
-  /** Most tokens per sequence, prompt included; by default what the requests need. */
-  maxLength?: number;
-  /**
-   * Most bytes of the cache. Responses that do not fit wait; where those being written outgrow it, the youngest of them wait and
-   * go on later, with the same tokens. By default there is room for all that are written at the same time.
-   */
-  maxCacheBytes?: number;
-  /** Needed for stop strings and for the responses' text. */
-  tokenizer?: Tokenizer;
-  /** Responses that may wait for a slot before `submit` refuses more; by default any number. */
-  maxWaiting?: number;
-  /**
-   * Keeps finished sequences in the cache until their blocks are needed, so that a prompt with the same first tokens is not
-   * computed again. Log-probs then agree with those of a fresh prompt to rounding. For chat and serving.
-   */
-  reusePrefixes?: boolean;
-  /**
-   * `exact` unless given: log-probs are those of scoring and training. `fast`: decoding from a quantised model rounds activations to 8 bits
-   * a block, and the vocabulary's matrix to 8 bits a row, and a single row of float32 is added in another order, where that is faster (ARM
-   * CPUs); elsewhere it changes nothing. For text whose log-probs nobody trains on.
-   */
-  precision?: Precision;
-  /**
-   * How the cache holds keys and values. `model` unless given: in the model's dtype. `int8`: in 8 bits with a float32 scale for each head
-   * of a token, so that the cache has half the bytes of a 16-bit one (a quarter in float32). Prompts attend to their own keys and values
-   * as they are; tokens after them, and prompts whose beginning is in the cache, attend to rounded ones, which changes their log-probs a
-   * little.
-   */
-  cacheDtype?: CacheDtype;
-}
-
-const optionRules: Record<keyof SamplerOptions, Rule> = {
-  slots: whole(1),
-  maxLength: whole(1),
-  maxCacheBytes: above(0),
-  tokenizer: anything,
-  maxWaiting: atLeast(0),
-  reusePrefixes: flag,
-  precision: oneOf(precisions),
-  cacheDtype: oneOf(cacheDtypes),
-};
-
-/** How `Sampler.generate` is cancelled and shows its progress. */
-export interface GenerateOptions {
-  signal?: AbortSignal;
-  progress?: Progress;
-}
-
-/** Prompt tokens so far: computed, and reused from the cache. */
-export interface PromptCounts {
-  computed: number;
-  reused: number;
-}
-
-/** How full the cache is, in blocks of 64 tokens: in all, and held by sequences; and how often one was preempted so far. */
-export interface CacheUse {
-  blocks: number;
-  used: number;
-  preemptions: number;
-}
 
 /** How long the sampler blocks the event loop at a time; less where a caller follows token by token. */
 const PATIENCE_MS = 50;
@@ -129,8 +67,7 @@ export class Sampler {
 
   constructor(model: Model, options: SamplerOptions = {}) {
     if (model?.decoder === undefined) throw new UserError('A sampler needs a model, as loadModel gives it.');
-    checkNames('Sampler', options, Object.keys(optionRules));
-    checkArguments('Sampler', options, optionRules);
+    checkSamplerOptions(options);
     checkCacheBound(model.decoder, options);
     this.#model = model;
     this.#options = options;

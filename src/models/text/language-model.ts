@@ -26,8 +26,8 @@ import { ChatFormat, type Message, type Tokenizer } from '../../text/index.ts';
 import type { LoadOptions } from '../files/decoder.ts';
 import { loadModel } from '../files/load.ts';
 import { loadTokenizer } from '../files/tokenizer.ts';
-import type { SampledResponse } from '../generate/request.ts';
-import { Sampler, type SamplerOptions } from '../generate/sampler.ts';
+import type { SampledResponse, SamplerOptions } from '../generate/request.ts';
+import { Sampler } from '../generate/sampler.ts';
 import type { Model } from '../model.ts';
 import { StopText } from './stop-text.ts';
 
