@@ -104,6 +104,9 @@ describe('what --resume-from names', () => {
 
   it('must be a run of the same command, with a training state, that nobody writes', async () => {
     const run = await start('named');
+    await expect(resolveRun(schema, { resumeFrom: run.folder }, 'train sft')).rejects.toThrow(
+      /is being written by process/,
+    );
     const path = await saveCheckpoint(run.folder, 'step-2', { step: 2, json: { 'trainer_state.json': {} } });
     const final = await saveCheckpoint(run.folder, 'final', { step: 2 });
     const resume = (resumeFrom: string, command = 'train sft') => resolveRun(schema, { resumeFrom }, command);

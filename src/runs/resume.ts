@@ -56,7 +56,11 @@ async function resolvedWith<S extends ConfigSchema>(
   const sources: ConfigSources = { flags, ...(file === undefined ? {} : { file }) };
   if (typeof from !== 'string') return resolveConfig(schema, sources);
   const outputDir = given('outputDir') ?? defaultValue(schema.shape.outputDir as S['shape'][string]);
-  const resume = await findCheckpoint(from, { outputDir: String(outputDir ?? '.') });
+  const resume = await findCheckpoint(from, { outputDir: String(outputDir ?? '.') }).catch((error) => {
+    // A run that is being written may have no checkpoint yet.
+    const holder = isRunFolder(from) ? lockHolder(from) : undefined;
+    throw holder?.isLive ? heldError(from, holder) : error;
+  });
   checkResumable(resume, command);
   const checkpoint = fromWhereItBegan(
     readJson<Record<string, unknown>>(join(resume.path, 'train_config.json')) ??
@@ -69,6 +73,8 @@ async function resolvedWith<S extends ConfigSchema>(
   await checkSameOptions(schema, changed, resume);
   return { ...resolved, resume, changed };
 }
+
+const isRunFolder = (path: string) => existsSync(join(path, 'run.json'));
 
 function checkResumable({ path, run }: FoundCheckpoint, command: string | undefined): void {
   const made = readJson<{ command?: string }>(join(run, 'run.json'))?.command;
