@@ -21,7 +21,7 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   // Of one row, eight blocks: 13.8 → 13.7 µs, and in 8 bits 14.6 → 14.3.
   if constexpr (Cache::kSize == 128)
     if (a.rows * a.groups * 16 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 8, 64, false>(a, stream);
-  // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.9 → 22.3 µs at 16 rows (with two half tiles under way).
+  // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.9 → 22.3 µs at 16 rows.
   if constexpr (Cache::kIsLone)
     if (a.rows * a.groups * 2 > multiprocessorsOfDevice() && a.heads <= 2 * a.groups && launchAttentionLone<Cache, WARPS, 3>(a, stream))
       return true;
