@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(32 * (WARPS + 1), 2) attentionLoneKernel(Atten
     };
 #pragma unroll 1
     for (int i = 0; i < HALVES; i++) {
-      if (i > 1) waitForCopies<1>();  // with more under way, the product before would get its x later
+      if (i > 0) waitForCopies<0>();  // with more under way, the product before would get its x later
       ask();
     }
     letNextBegin();
