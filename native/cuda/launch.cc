@@ -115,6 +115,7 @@ Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, Attent
   args.eps = static_cast<float>(in.eps);
   args.interleaved = in.interleaved;
   args.ofStep = what == AttentionOf::Step;
+  args.isNarrow = in.isNarrow;
   launchWithRoom(args, in.qkv, launch.stream);
   return out;
 }

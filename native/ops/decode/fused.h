@@ -14,6 +14,7 @@ struct FusedAttention {
   int64_t heads = 0;
   double scale = 1;
   int64_t window = 0;
+  bool isNarrow = false;  // of a model whose products take little shared memory (cuda/staged_product.cu)
 };
 
 /** Checks the table of the cache's blocks, [slots, blocks of a slot at most]. */
