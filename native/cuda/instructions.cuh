@@ -1,4 +1,4 @@
-// The machine's instructions that CUDA has no words for: all inline assembly is in this file.
+// The machine's instructions that CUDA has no words for: inline assembly is in this file, but for that of one kernel alone (wide/hopper.cuh, sampling/search.cuh).
 #pragma once
 #include <cuda_runtime_api.h>
 

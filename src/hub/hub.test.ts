@@ -382,7 +382,7 @@ describe('faults', () => {
     async (name) => {
       const error = await resolveModel(name, options()).catch((reason) => reason);
       expect(error).toMatchObject({ name: 'UserError' });
-      expect(error.message).toContain('" does not exist.');
+      expect(error.message).toMatch(/" does not exist[.;]/); // ; where a folder of its beginning lies here
       expect(hub.seen).toEqual([]);
     },
   );

@@ -60,7 +60,6 @@ struct Range {
   __device__ int bin(int order) const {
     return static_cast<int>((static_cast<unsigned>(without(order)) - static_cast<unsigned>(without(low))) >> shift);
   }
-  __device__ bool isInHole(int order) const { return hole > 0 && abs(order) <= hole; }
   /** Whether the bin holds a single order, which is then `first`. */
   __device__ bool isSingle(int bin) const { return shift == 0 && (hole == 0 || without(low) + bin != 0); }
   __device__ int first(int bin) const {

@@ -169,7 +169,7 @@ struct Search {
       Whole ofHole[2] = {};
       const int hole = range.hole > 0 ? range.bin(0) - first : -1;
       if (hole >= 0 && hole < kEach) {
-        if (isCommon)  // a bin that is cut off lies above or below the hole
+        if (isCommon)  // kept or cut off as a whole, though min-p may lie within it
           ofHole[0] = row.weight(valueOf<T>(-range.hole)) < least ? 0 : __float2ull_rn(shared.hole * 0x1.0p32f);
         else
           addBlocks(shared.ofHole, ofHole, 0);

@@ -41,7 +41,7 @@ struct Sizes {
   static constexpr int kPitch = COLUMNS + (40 - COLUMNS % 32) % 32;  // of finished sums: rows begin 8 banks apart
   static constexpr int kFinished = kRows * kPitch * 4, kOwnSums = SPLITS == 1 ? 0 : kMine * COLUMNS / 8 * 32 * 16;  // bytes
   static_assert(kFinished % 16 == 0 && kFinished + kOwnSums <= W_SLOTS * kW + X_SLOTS * kX);
-  static constexpr int kRoundedPitch = COLUMNS + 8;  // of finished gates and up in bf16: rows begin 12 or 20 banks apart
+  static constexpr int kRoundedPitch = COLUMNS + 8;  // of finished gates and up in bf16: rows begin 4, 12, 20 or 28 banks apart
 };
 
 template <int ROWS, int COLUMNS, int SPLITS, int SHARERS, int W_SLOTS, int X_SLOTS, Form FORM, bool WHOLE>

@@ -34,7 +34,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kWidestStaged = 1024;  // of models whose products are those of cuda/staged_product.cu
+constexpr int64_t kStagedWidth = 1024;  // of models whose products are those of cuda/staged_product.cu
 
 /** One entry per row. */
 struct Rows {
@@ -67,7 +67,7 @@ FusedAttention attentionOf(const DecodePlan& plan, const LayerPlan& layer, const
   attention.heads = plan.heads;
   attention.scale = layer.scale;
   attention.window = layer.window;
-  attention.isNarrow = plan.width() <= kWidestStaged;
+  attention.isNarrow = plan.width() == kStagedWidth;
   return attention;
 }
 
