@@ -41,6 +41,20 @@ it.each([
   expect(() => check(given)).toThrow(new UserError(message));
 });
 
+it('writes what JSON cannot', () => {
+  const itself: Record<string, unknown> = {};
+  itself.self = itself;
+  for (const [value, written] of [
+    [BigInt64Array.of(1n, 2n), 'BigInt64Array(2) [ 1n, 2n ]'],
+    [[3n], '[ 3n ]'],
+    [itself, '<ref *1> { self: [Circular *1] }'],
+    [Symbol('a'), 'Symbol(a)'],
+  ])
+    expect(() => checkArgument('x', value, whole(1))).toThrow(
+      new UserError(`x ${written as string}: expected a whole number, 1 or more.`),
+    );
+});
+
 it('asks for what is required', () => {
   expect(() => check({ share: 1 }, ['slots'])).toThrow('call: slots is missing: expected a whole number, 1 or more.');
 });

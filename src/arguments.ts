@@ -4,6 +4,7 @@
  *     checkArguments('Sampler', options, { slots: whole(1), precision: oneOf(precisions) });
  *     // UserError: Sampler: slots 1.5: expected a whole number, 1 or more.
  */
+import { inspect } from 'node:util';
 import { UserError } from './errors.ts';
 
 /** What an argument has to be. */
@@ -86,6 +87,15 @@ function shown(value: unknown): string {
   if (typeof value === 'number' || value === undefined || value === null || typeof value === 'bigint')
     return String(value);
   if (typeof value === 'function') return 'a function';
-  const json = JSON.stringify(value) ?? String(value);
-  return json.length > 60 ? `${json.slice(0, 57)}...` : json;
+  const written = asJson(value) ?? inspect(value, { compact: true, breakLength: Number.POSITIVE_INFINITY });
+  return written.length > 60 ? `${written.slice(0, 57)}...` : written;
+}
+
+/** Undefined for what JSON cannot write: bigints, symbols, objects that contain themselves. */
+function asJson(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return undefined;
+  }
 }

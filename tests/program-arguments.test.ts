@@ -43,6 +43,7 @@ it.each<[string, () => unknown, string]>([
   ['no maxNewTokens', () => sample({ maxNewTokens: undefined }), 'maxNewTokens is missing'],
   ['maxNewTokens NaN', () => sample({ maxNewTokens: Number.NaN }), 'maxNewTokens NaN: expected a whole number'],
   ['an id outside of the vocabulary', () => sample({ prompt: [1e9] }), 'expected a list, each a whole number, 0 to'],
+  ['bigints as prompt ids', () => sample({ prompt: BigInt64Array.of(1n) }), 'prompt BigInt64Array(1) [ 1n ]: expected'],
   ['a text as prompt ids', () => sample({ prompt: 'ab' }), 'prompt "ab": expected a list'],
   ['no requests', () => any(sampler.generate.bind(sampler))(), 'takes a list of requests'],
   ['score()', () => any(attune.score)(), 'score takes an object'],

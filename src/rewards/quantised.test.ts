@@ -36,13 +36,15 @@ it.each(rewardTypes)('scores of type %s stay near the original ones, in less mem
   }
 });
 
-it('refuses a place outside its sequence, which would be read from the next one', async () => {
+it('refuses a place outside its sequence, which would be read from the next one, and ids that are no numbers', async () => {
   using scorer = await loadRewardModel(await tinyRewardModel(folder, 'preference'), { dtype: 'float32' });
   const next = { ids: [3, 4, 5], places: [2] };
   for (const place of [2, -1, 0.5, Number.NaN])
     expect(() => headOutputs(scorer.model, [{ ids: [1, 2], places: [place] }, next])).toThrow(
       /is not the place of a token/,
     );
+  const sequence = { ids: [1n, 2n] as unknown as number[], places: [1] };
+  expect(() => headOutputs(scorer.model, [sequence])).toThrow('A sequence: ids [ 1n, 2n ]: expected a list, each');
 });
 
 it('scores exactly where there is no faster way, and refuses other words', async () => {
