@@ -25,6 +25,7 @@ beforeAll(async () => {
   writeFileSync(at('text.jsonl'), '{"text": "red"}\n');
   writeFileSync(at('broken.ts'), 'export default (batch => {');
   writeFileSync(at('silent.ts'), 'export const weight = 1;');
+  writeFileSync(at('ones.ts'), 'export default (batch: unknown[]) => batch.map(() => 1);');
   writeFileSync(at('hanging.ts'), 'export default () => new Promise(() => {});');
 });
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -110,4 +111,12 @@ it('takes the answers of a set as its reward, with or without evaluation', async
     const [, run = ''] = /^saved (.+)$/m.exec(out) ?? [];
     expect(openRun(run).metrics().at(-1)).toHaveProperty('train/accuracy');
   }
+});
+
+it('says so when a resumed run is given a reward module that is not there', async () => {
+  const { out } = await train('--dataset @prompts.jsonl --reward-module @ones.ts --save-steps 1');
+  const [, saved = ''] = /^saved (.+)$/m.exec(out) ?? [];
+  const resumed = ['train', 'policy', '--resume-from', join(saved, '..', 'step-1'), '--reward-module', at('nope.ts')];
+  const { code, err } = await attune(...resumed);
+  expect([code, err]).toEqual([2, expect.stringContaining(`There is no reward module ${at('nope.ts')}.`)]);
 });

@@ -52,6 +52,10 @@ it('refuses what says what is optimised, all at once, with both values and the w
   ]);
 });
 
+it('leaves a file that is not there to what reads it', async () => {
+  await expect(resume({ rewardModule: at('nope.ts') })).resolves.toMatchObject({ resume: { step: 5 } });
+});
+
 it('takes the same by another path, and what was moved', async () => {
   const same = {
     loss: 'dpo',

@@ -57,8 +57,9 @@ export async function checkSameOptions<S extends ConfigSchema>(
 async function meansTheSame(kind: 'value' | 'model' | 'file', was: unknown, is: unknown): Promise<boolean> {
   if (kind === 'value' || typeof was !== 'string' || typeof is !== 'string') return false;
   if (kind === 'model') return isSameModel(was, is);
-  // A file that is not there any more is believed to be where it is now.
-  return !existsSync(was) || realpathSync(resolve(was)) === realpathSync(resolve(is));
+  // A file that is not there any more is believed to be where it is now. A mistyped one is refused where it is read.
+  if (!existsSync(was) || !existsSync(is)) return true;
+  return realpathSync(resolve(was)) === realpathSync(resolve(is));
 }
 
 /** The value of an option in a message. */
