@@ -6,6 +6,7 @@ import {
   checkArguments,
   either,
   filledText,
+  limit,
   list,
   oneOf,
   text,
@@ -23,6 +24,7 @@ it('takes what fits, and what is left out', () => {
   checkArgument('x', ['a'], either(text, list(text)));
   checkArgument('x', Int32Array.of(1, 2), list(whole(0, 2)));
   checkArgument('x', Number.POSITIVE_INFINITY, atLeast(0));
+  checkArgument('x', Number.POSITIVE_INFINITY, limit(1));
 });
 
 it.each([

@@ -21,6 +21,11 @@ export const whole = (least = 1, most = Number.MAX_SAFE_INTEGER): Rule => ({
   fits: (value) => Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most,
   wanted: most === Number.MAX_SAFE_INTEGER ? `a whole number, ${least} or more` : `a whole number, ${least} to ${most}`,
 });
+/** A whole number, or Infinity for no limit. */
+export const limit = (least = 1): Rule => ({
+  fits: (value) => value === Number.POSITIVE_INFINITY || whole(least).fits(value),
+  wanted: whole(least).wanted,
+});
 /** Any whole number. */
 export const integer: Rule = { fits: Number.isSafeInteger, wanted: 'a whole number' };
 export const atLeast = (least: number): Rule => ({

@@ -1,7 +1,7 @@
 /** What a program gets wrong is a UserError that names the argument: no TypeError of ours, no NaN, no endless loop. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { definePolicyAlgorithm, definePreferenceLoss } from '../src/algorithms/index.ts';
-import { Batches, openDataset, tokenise } from '../src/data/index.ts';
+import { Batches, openDataset, type TokenStore, tokenise } from '../src/data/index.ts';
 import * as attune from '../src/index.ts';
 import { headOutputs, inspectModel, loadTokenizer, microBatches, responseLogprobs } from '../src/models/index.ts';
 import { corpusRows, mixture, task } from '../src/tasks/index.ts';
@@ -61,6 +61,16 @@ it.each<[string, () => unknown, string]>([
   ['no promptLength', () => any(responseLogprobs)(lm.model.decoder, [{ ids: [1, 2] }]), 'promptLength is missing'],
   ['evaluatePolicy()', () => any(attune.evaluatePolicy)(), 'evaluatePolicy takes an object'],
   ['samples −1', () => evaluate({ samples: -1 }), 'samples -1: expected a whole number, 0 or more'],
+  [
+    'samples at temperature 0',
+    () => evaluate({ samples: 1, temperature: 0 }),
+    'temperature 0: expected a number above 0',
+  ],
+  [
+    'a KL at temperature 0',
+    () => evaluate({ samples: 0, temperature: 0, reference: lm.model }),
+    'temperature 0: expected a number above 0',
+  ],
   ['no scorer', () => evaluate({ scorer: undefined }), 'scorer is missing: expected a scorer'],
   ['an unknown format', () => evaluate({ format: 'foo' }), 'format "foo": expected auto or chat'],
   ['evaluateReward({})', () => any(attune.evaluateReward)({}), 'checkpoint is missing'],
@@ -98,4 +108,17 @@ it.each<[string, () => unknown, string]>([
     );
   expect(error).toBeInstanceOf(attune.UserError);
   expect(error.message).toContain(message);
+});
+
+it('takes Infinity for no limit, a stop id that no token has, and temperature 0 where nothing is drawn', async () => {
+  const infinity = Number.POSITIVE_INFINITY;
+  const dataset = await openDataset([{ text: 'abc' }], { shape: 'text', maxSamples: infinity });
+  expect(await dataset.toArray()).toHaveLength(1);
+  const store = (await stored({ maxLength: infinity, maxPromptLength: infinity })) as TokenStore;
+  expect(store.length).toBe(1);
+  await store[Symbol.asyncDispose]();
+  expect(await sample({ stopIds: [-1] })).toMatchObject([[{ finish: 'length' }]]);
+  expect(await evaluate({ samples: 0, temperature: 0, maxNewTokens: 2, format: 'raw' })).toMatchObject({
+    summary: { prompts: 1 },
+  });
 });

@@ -7,7 +7,7 @@
  *     pairs.tally.summary()
  */
 import { createHash } from 'node:crypto';
-import { checkArgument, checkArguments, integer, oneOf, type Rule, text, whole } from '../arguments.ts';
+import { checkArgument, checkArguments, integer, limit, oneOf, type Rule, text, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { Random, unitHash } from '../random.ts';
 import { stripThinking } from '../text/chat/thinking.ts';
@@ -56,7 +56,7 @@ const optionRules: Partial<Record<keyof DatasetOptions, Rule>> = {
   split: text,
   subset: text,
   revision: text,
-  maxSamples: whole(1),
+  maxSamples: limit(1),
   sample: oneOf(['random', 'first']),
   seed: integer,
   onBadRow: oneOf(['skip', 'fail']),

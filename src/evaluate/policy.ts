@@ -6,7 +6,7 @@
  *     result.summary.accuracy, result.summary.win_rate
  */
 import { meanOf, meanPassAtK } from '../algorithms/index.ts';
-import { above, anything, checkArguments, integer, list, type Rule, whole } from '../arguments.ts';
+import { above, anything, atLeast, checkArguments, integer, list, type Rule, whole } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { type CacheDtype, type Model, Sampler } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
@@ -110,9 +110,13 @@ const rules: Partial<Record<keyof EvaluatePolicyOptions, Rule>> = {
   seed: integer,
 };
 
+/** Greedy responses alone are not drawn at a temperature: 0 is fine, unless a KL is measured at it. */
+const rulesFor = (options: Partial<EvaluatePolicyOptions> | undefined) =>
+  options?.samples === 0 && options.reference === undefined ? { ...rules, temperature: atLeast(0) } : rules;
+
 /** Evaluates a policy on held-out prompts. */
 export async function evaluatePolicy(options: EvaluatePolicyOptions): Promise<PolicyEvaluation> {
-  checkArguments('evaluatePolicy', options, rules, ['model', 'tokenizer', 'prompts', 'scorer']);
+  checkArguments('evaluatePolicy', options, rulesFor(options), ['model', 'tokenizer', 'prompts', 'scorer']);
   for (const prompt of options.prompts) checkArguments('A prompt', prompt, { messages: list(anything) }, ['messages']);
   const { model, prompts, samples = 8, temperature = 1, opponent, reference } = options;
   if (prompts.length === 0) throw new UserError('There are no prompts to evaluate on.');

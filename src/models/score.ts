@@ -3,7 +3,7 @@
  *
  *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
  */
-import { anything, checkArguments, integer, list, oneOf, whole } from '../arguments.ts';
+import { anything, atLeast, checkArguments, integer, list, oneOf } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
 import { type PackedBatch, packShared } from './decoder/batch.ts';
@@ -36,7 +36,7 @@ export function headOutputs(
   { tokenBudget = 16384, precision = 'exact' }: HeadOutputOptions = {},
 ): Float32Array[] {
   const { head, decoder } = model;
-  checkArguments('headOutputs', { tokenBudget, precision }, { tokenBudget: whole(1), precision: oneOf(precisions) });
+  checkArguments('headOutputs', { tokenBudget, precision }, { tokenBudget: atLeast(1), precision: oneOf(precisions) });
   const fast = precision === 'fast' && scoresFast(model);
   if (head === null) throw new UserError('This model has no head to score with; it is a language model only.');
   for (const sequence of sequences) checkPlaces(sequence);

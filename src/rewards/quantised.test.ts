@@ -47,6 +47,14 @@ it('refuses a place outside its sequence, which would be read from the next one,
   expect(() => headOutputs(scorer.model, [sequence])).toThrow('A sequence: ids [ 1n, 2n ]: expected a list, each');
 });
 
+it('takes Infinity for no limit, and a budget between numbers', async () => {
+  const path = await tinyRewardModel(folder, 'preference');
+  using scorer = await loadRewardModel(path, { dtype: 'float32', maxLength: Number.POSITIVE_INFINITY });
+  const sequence = { ids: [3, 4, 5], places: [2] };
+  for (const tokenBudget of [2.5, Number.POSITIVE_INFINITY])
+    expect(headOutputs(scorer.model, [sequence, sequence], { tokenBudget })).toHaveLength(2);
+});
+
 it('scores exactly where there is no faster way, and refuses other words', async () => {
   const path = await tinyRewardModel(folder, 'preference');
   using exact = await loadRewardModel(path, { dtype: 'float32', device: 'cpu', quantType: 'int8' });

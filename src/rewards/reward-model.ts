@@ -9,7 +9,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
-import { checkArguments, flag, oneOf, type Rule, text, whole } from '../arguments.ts';
+import { atLeast, checkArguments, flag, limit, oneOf, type Rule, text } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { type ResolveOptions, resolveModel } from '../hub/hub.ts';
 import { headOutputs, type LoadOptions, loadModel, type Model, type Precision } from '../models/index.ts';
@@ -41,9 +41,9 @@ const optionRules: Record<keyof RewardModelOptions, Rule> = {
   name: text,
   steps: oneOf(stepAggregations),
   normalise: flag,
-  tokenBudget: whole(1),
+  tokenBudget: atLeast(1),
   precision: oneOf(precisions),
-  maxLength: whole(1),
+  maxLength: limit(1),
 };
 
 /** A trained reward model as a scorer. */

@@ -1,5 +1,5 @@
 /** Encodes examples as token records, a few hundred at a time to keep the tokenizer's threads busy. */
-import { checkArguments, filledText, whole } from '../../arguments.ts';
+import { checkArguments, filledText, limit } from '../../arguments.ts';
 import { ChatFormat, type FormatOptions, type TextTokenizer } from '../../text/chat-format.ts';
 import type {
   Conversation,
@@ -37,7 +37,7 @@ interface Draft {
 export type Encoded = { records: TokenRecord[] } | { dropped: string };
 
 const limits = {
-  ...{ maxLength: whole(1), maxPromptLength: whole(0), maxResponseLength: whole(1) },
+  ...{ maxLength: limit(1), maxPromptLength: limit(0), maxResponseLength: limit(1) },
   stepSeparator: filledText,
 };
 

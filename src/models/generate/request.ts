@@ -111,7 +111,8 @@ const rules: Record<string, Rule> = {
   maxNewTokens: whole(1),
   samples: whole(1),
   seed: integer,
-  stopIds: list(whole(0)),
+  // −1, as configs write for no id, stops nothing.
+  stopIds: list(integer),
   stopStrings: list(filledText),
   truncatedLogprobs: flag,
   allow: call,
