@@ -27,6 +27,8 @@ export type { HubOptions } from './settings.ts';
 export interface ResolveOptions extends HubOptions {
   /** Download only the tokenizer's files. */
   tokenizerOnly?: boolean;
+  /** Download only the configuration: a model that is only measured needs no tokenizer. */
+  configOnly?: boolean;
 }
 
 const CONFIGURATION = ['config.json', 'generation_config.json', 'adapter_config.json', 'train_config.json'];
@@ -45,7 +47,8 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
     const names = await readdir(folder);
     checkModelFolder(model, folder, names);
     await checkFiles(folder, names);
-    if (!options.tokenizerOnly && names.some((name) => PICKLE.test(name))) checkWeights(model, names);
+    if (!options.tokenizerOnly && !options.configOnly && names.some((name) => PICKLE.test(name)))
+      checkWeights(model, names);
     return folder;
   }
   if (found !== undefined)
@@ -58,7 +61,12 @@ export async function resolveModel(model: string, options: ResolveOptions = {}):
     throw revision === undefined ? await withFolders(model, error) : error;
   });
   const names = opened.files.map((file) => file.path);
-  const light = names.filter((name) => CONFIGURATION.includes(name) || TEXT.test(name));
+  const configuration = names.filter((name) => CONFIGURATION.includes(name));
+  if (options.configOnly) {
+    await opened.fetch(configuration, options.progress);
+    return opened.folder;
+  }
+  const light = [...configuration, ...names.filter((name) => TEXT.test(name))];
   if (options.tokenizerOnly) {
     if (!names.includes('tokenizer.json')) throw new UserError(`${model} has no tokenizer.json on the hub.`);
     await opened.fetch(light, options.progress);

@@ -70,7 +70,7 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   const described = await describedModel(config, progress);
   using model = initModel(described, { device: 'meta', dtype });
   if (options.referenceModel !== undefined) {
-    const reference = await inspectModel(options.referenceModel, { progress });
+    const reference = await inspectModel(options.referenceModel, { progress, configOnly: true });
     checkSameSize(model.decoder.spec, reference, `The reference ${options.referenceModel}`);
   }
   const lora = config.lora ? loraOptions(config) : null;

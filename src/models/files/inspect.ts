@@ -86,7 +86,7 @@ export interface Inspection {
 /** Reads a model's config and file headers, without its weights: family, parameters, memory and tokenizer. */
 export async function inspectModel(name: string, options: InspectOptions = {}): Promise<Inspection> {
   checkArguments('inspectModel', options, { tokens: whole(1) });
-  const folder = await resolveModel(name, { ...options, tokenizerOnly: true });
+  const folder = await resolveModel(name, { ...options, tokenizerOnly: !options.configOnly });
   const adapter = readAdapterConfig(folder);
   if (adapter === null) return inspectFolder(name, folder, options);
   const base = await openBase(folder, adapter, (model) => inspectModel(model, options));
