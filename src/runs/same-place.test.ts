@@ -84,3 +84,17 @@ it('refuses to split the TensorBoard files of a run, and takes any folder where 
   );
   await expect(resume({ logDir: join(folder, 'logs') })).resolves.toMatchObject({ resume: { step: 5 } });
 });
+
+it('takes the old --log-dir of a run that was renamed, which writes where it would without', async () => {
+  const renamed = join(folder, 'runs', 'renamed');
+  const logs = join(folder, 'kept');
+  mkdirSync(join(logs, 'a'), { recursive: true });
+  writeFileSync(join(logs, 'a', 'events.out.tfevents.1'), '');
+  const json = { 'train_config.json': { log_dir: logs }, [trainerStateName]: {} };
+  await saveCheckpoint(renamed, 'step-5', { step: 5, json });
+  writeFileSync(join(renamed, 'run.json'), JSON.stringify({ logDir: join(logs, 'a') }));
+  for (const logDir of [logs, `${folder}/other/../kept`])
+    await expect(resume({ resumeFrom: renamed, logDir })).resolves.toMatchObject({ resume: { step: 5 } });
+  const elsewhere = resume({ resumeFrom: renamed, logDir: join(folder, 'other') });
+  await expect(elsewhere).rejects.toThrow("--log-dir: would split the run's curves");
+});

@@ -7,11 +7,12 @@ import { ConfigError, type Fault, type ResolvedConfig, shownPath } from './confi
 import type { ConfigSchema } from './config/fields.ts';
 import { isGiven } from './config/unread.ts';
 import { readJson } from './json-files.ts';
+import type { ChangedOption } from './same-options.ts';
 
 /** `--output-dir` may name the folder that holds the run, or the run's own. */
 export function checkSamePlace<S extends ConfigSchema>(
   schema: S,
-  { config, sources }: ResolvedConfig<S>,
+  { config, sources, changed = [] }: ResolvedConfig<S> & { changed?: readonly ChangedOption[] },
   { path, run }: FoundCheckpoint,
 ): void {
   const { outputDir, runName, rolloutsDir, logDir } = config as Record<string, string | undefined>;
@@ -33,9 +34,12 @@ export function checkSamePlace<S extends ConfigSchema>(
   }
   const logs = logsOf(run);
   if (logDir !== undefined && logs !== undefined) {
-    const asked = join(logDir, basename(run));
+    const asked = logPlace(run, logDir);
     const message = `would split the run's curves: its TensorBoard files are in ${logs}, and this says ${asked}. Leave it out.`;
-    if (real(asked) !== real(logs)) refuse('logDir', logDir, message);
+    // A run that was renamed goes on under its new name, with the option or without.
+    const change = changed.find(({ name }) => name === 'logDir');
+    const unsaid = change === undefined ? asked : logPlace(run, change.was);
+    if (![logs, unsaid].some((own) => real(own) === real(asked))) refuse('logDir', logDir, message);
   }
   if (faults.length > 0) throw new ConfigError(faults);
 }
@@ -53,6 +57,10 @@ function logsOf(run: string): string | undefined {
   if (path === undefined || !existsSync(path)) return undefined;
   return readdirSync(path).some((name) => name.includes('tfevents')) ? path : undefined;
 }
+
+/** Where a run writes its TensorBoard files with this --log-dir. */
+const logPlace = (run: string, logDir: unknown) =>
+  typeof logDir === 'string' ? join(logDir, basename(run)) : join(run, 'tensorboard');
 
 /** The place that a path means, links followed. */
 const real = (path: string) => (existsSync(path) ? realpathSync(path) : resolve(path));
