@@ -70,7 +70,7 @@ async function resolvedWith<S extends ConfigSchema>(
   const resolved = resolveConfig(schema, { ...sources, checkpoint });
   await checkSameModel(resolved, checkpoint ?? {}, resume);
   const changed = changedOptions(schema, resolved, checkpoint ?? {});
-  await checkSameOptions(schema, changed, resume);
+  await checkSameOptions(schema, changed, checkpoint ?? {}, resume);
   return { ...resolved, resume, changed };
 }
 

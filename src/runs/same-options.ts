@@ -38,16 +38,22 @@ export function changedOptions<S extends ConfigSchema>(
   });
 }
 
-/** Refuses every change of an option that must stay; models and files may be called by another path. */
+/**
+ * Refuses every change of an option that must stay; models and files may be called by another path. `before`: the config
+ * that the checkpoint was trained with, as it is saved.
+ */
 export async function checkSameOptions<S extends ConfigSchema>(
   schema: S,
   changed: readonly ChangedOption[],
+  before: Saved,
   { path }: FoundCheckpoint,
 ): Promise<void> {
   const faults = [];
   for (const { name, was, is, source } of changed) {
-    const { fixed } = fieldMeta(schema.shape[name] as z.ZodType);
-    if (fixed === undefined || (await meansTheSame(fixed, was, is))) continue;
+    const { fixed, meaning = (value) => value } = fieldMeta(schema.shape[name] as z.ZodType);
+    if (fixed === undefined) continue;
+    const [meant, means] = [await meaning(was, before, name), await meaning(is, before, name)];
+    if (JSON.stringify(meant) === JSON.stringify(means) || (await meansTheSame(fixed, meant, means))) continue;
     const message = `cannot change in a resumed run: it began with ${shown(was)}, and this says ${shown(is)}. Leave it out to go on, or start a new run from the checkpoint with --model ${quoted(path)} in place of --resume-from.`;
     faults.push({ path: shownPath([name], source), source, message });
   }

@@ -24,6 +24,7 @@ export function modelFields(defaults: { model: string }) {
       description: "folder or hub name of the tokenizer; the model's own when left out",
       group: model,
       fixed: 'model',
+      meaning: (value, saved) => value ?? saved.model,
     }),
     dtype: field(z.enum(['auto', 'float32', 'bfloat16']).default('auto'), {
       description: 'how weights are held; auto is bfloat16 on a GPU and float32 on a CPU',
@@ -48,6 +49,7 @@ export const scoringPrecisionField = (group: string) =>
       "how a reward model in 8 bits scores on an H100 or H200: exact, when left out, or fast, with its products' inputs rounded to 8 bits, too; elsewhere both are the same",
     group,
     fixed: 'value',
+    meaning: (value) => value ?? 'exact',
   });
 
 export interface DataDefaults {

@@ -33,6 +33,11 @@ export interface FieldMeta {
    * names mean.
    */
   fixed?: 'value' | 'model' | 'file';
+  /**
+   * What a value of a fixed option, or none, means in a run with this saved config: another name for it, or a default that
+   * is said, is no change.
+   */
+  meaning?(value: unknown, saved: Readonly<Record<string, unknown>>, name: string): unknown;
   /** Never written or logged, whatever its name. */
   secret?: boolean;
   /** A list whose values follow the option one by one and are taken as they are: `--stop a ', b'`. */

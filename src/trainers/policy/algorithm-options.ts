@@ -10,11 +10,15 @@ import {
   policyAlgorithm,
   policyOptions,
 } from '../../algorithms/index.ts';
-import { field } from '../../runs/index.ts';
+import { type FieldMeta, field } from '../../runs/index.ts';
 
 const count = () => z.number().int().positive();
 const share = () => z.number().min(0).max(1);
 const amount = () => z.number().min(0);
+
+/** The value, or the algorithm's own. */
+const orAlgorithms: FieldMeta['meaning'] = (value, { algorithm = 'grpo' }, name) =>
+  value ?? policyOptions(policyAlgorithm(String(algorithm)))[name as keyof PolicyOptions];
 
 /** Left to the algorithm unless given; named as in `PolicyOptions` or as people know them. */
 export function algorithmFields() {
@@ -24,7 +28,7 @@ export function algorithmFields() {
       group: 'Algorithm',
       aliases,
       // Weights and limits may change in a resumed run, but not the kind of estimate.
-      ...(type instanceof z.ZodNumber ? {} : { fixed: 'value' }),
+      ...(type instanceof z.ZodNumber ? {} : { fixed: 'value', meaning: orAlgorithms }),
     });
   return {
     klCoef: of(amount(), 'weight of the KL to the reference', ['beta']),
@@ -32,6 +36,7 @@ export function algorithmFields() {
       description: "KL estimate in the loss; the algorithm's own when left out",
       group: 'Algorithm',
       fixed: 'value',
+      meaning: orAlgorithms,
       elsewhere: { klEstimator: (value) => (value === 'kl2' ? 'k2' : value === 'kl3' ? 'k3' : value) },
     }),
     klTimesRatio: of(z.boolean(), 'multiply the KL term in the loss by the ratio, as DeepSeek-V3.2 and TRL do'),

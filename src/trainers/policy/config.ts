@@ -3,7 +3,7 @@
  * option that it does not read is refused.
  */
 import { z } from 'zod';
-import { type PolicyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
+import { type PolicyAlgorithm, policyAlgorithm, policyAlgorithms, usesReference } from '../../algorithms/index.ts';
 import { UserError } from '../../errors.ts';
 import { cacheDtypes } from '../../models/index.ts';
 import { cadenceFields, field, loraFields, optimizerFields, runFields, withRules } from '../../runs/index.ts';
@@ -33,6 +33,7 @@ const shape = z.object({
     group: group.algorithm,
     aliases: ['method', 'loss'],
     fixed: 'value',
+    meaning: (value) => policyAlgorithm(String(value)).name,
   }),
   ...algorithmFields(),
   nMinibatches: field(count().default(1), {
@@ -124,11 +125,14 @@ const shape = z.object({
     group: group.reward,
     examples: ['verifier=1,format=0.2'],
     fixed: 'value',
+    meaning: (value) => ((value ?? []) as string[]).filter((weight) => !/^(reward_model|verifier)[=:]1$/.test(weight)),
   }),
   verifierReward: field(z.boolean().optional(), {
     description: "reward right responses to tasks, or of a dataset's known answers; on unless another reward is named",
     group: group.reward,
     fixed: 'value',
+    // Without another reward saved, a calling program may have given one: then it is not known.
+    meaning: (value, saved) => value ?? ((saved.reward_model_path ?? saved.reward_module) ? false : undefined),
   }),
   formatReward: field(z.boolean().default(false), {
     description: 'add a reward of up to 0.2 for <think>…</think><answer>…</answer>',
