@@ -63,9 +63,13 @@ describe('sources', () => {
     const hub = { list: fail, fetch: fail };
     await expect(openDataset('nope/chats.jsonl', { hub })).rejects.toThrow('nope/chats.jsonl: no such file or folder.');
     await expect(openDataset('src/dta', { hub })).rejects.toThrow(
-      'src/dta: no such file or folder. Did you mean "data"? For the hub\'s dataset of that name, write src/dta@main.',
+      'src/dta: no such file or folder; src/ is a folder here. Did you mean "data"? For the hub\'s dataset of that name, write src/dta@main.',
     );
     await expect(openDataset('src/dta@main', { hub })).rejects.toThrow('asked');
+    await expect(openDataset('src/dta', { hub, revision: 'main' })).rejects.toThrow('asked');
+    await expect(openDataset('src/dta', { hub: { ...hub, isCached: async () => true } })).rejects.toThrow('asked');
+    await expect(openDataset('LICENSE/dta', { hub })).rejects.toThrow('asked');
+    await expect(openDataset('LICENSE/dta')).rejects.toThrow('LICENSE/dta: no such file or folder.');
   });
 });
 

@@ -83,9 +83,11 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
   let files = local?.files;
   if (files === undefined) {
     if (hubName === undefined) throw missingPath(spec);
-    if (options.hub === undefined || isMistypedPath(spec)) throw missingPath(spec);
-    const { revision = hubName.revision, split, subset } = options;
-    files = await hubFiles(options.hub, { repo: hubName.repo, revision, split, subset }, known);
+    const { hub, revision = hubName.revision, split, subset } = options;
+    if (hub === undefined) throw missingPath(spec);
+    if (revision === undefined && isMistypedPath(spec) && !(await hub.isCached?.(hubName.repo)))
+      throw missingPath(spec);
+    files = await hubFiles(hub, { repo: hubName.repo, revision, split, subset }, known);
     // A known set's column names apply only where the columns exist; variants of the set are recognised by their
     // columns.
     settings.knownColumns = known?.columns;

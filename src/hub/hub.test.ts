@@ -134,10 +134,11 @@ describe('fetching', () => {
   });
 
   it('gives datasets their local paths', async () => {
-    const { list, fetch } = datasetHub(options());
+    const { list, fetch, isCached } = datasetHub(options());
     expect(await list('org/data')).toContain('other/x.jsonl');
     const [path = ''] = await fetch('org/data', ['other/x.jsonl'], 'v1');
     expect(await readFile(path, 'utf8')).toBe('{}');
+    expect([await isCached('org/data'), await isCached('org/whole')]).toEqual([true, false]);
   });
 
   it('sends the token to the hub only, not to where it redirects', async () => {

@@ -11,7 +11,7 @@ import { UserError } from '../errors.ts';
 import { checkModelFolder, modelFolderOf } from './local.ts';
 import { refuseMissingFolder, withFolders } from './mistyped.ts';
 import { isRepoName, namedPath, splitRevision } from './place.ts';
-import { fetchRepoFiles, listRepoFiles, openRepo } from './repo.ts';
+import { fetchRepoFiles, isCached, listRepoFiles, openRepo } from './repo.ts';
 import type { HubOptions } from './settings.ts';
 
 export {
@@ -101,6 +101,7 @@ export function datasetHub(options: HubOptions = {}) {
       const { folder } = await fetchRepoFiles({ ...place(repo, revision), patterns: wanted });
       return files.map((file) => join(folder, file));
     },
+    isCached: (repo: string): Promise<boolean> => isCached(repo, options, 'dataset'),
   };
 }
 

@@ -73,9 +73,13 @@ export async function fetchRepoFiles(options: FetchOptions): Promise<FetchedFile
 }
 
 /** Whether some revision of a repository has been fetched before. */
-export async function isCached(repo: string, options: HubOptions = {}): Promise<boolean> {
+export async function isCached(
+  repo: string,
+  options: HubOptions = {},
+  type: RepoPlace['type'] = 'model',
+): Promise<boolean> {
   const { cacheDir } = await hubSettings(options);
-  const { folder } = new RepoCache(cacheDir, 'model', repo);
+  const { folder } = new RepoCache(cacheDir, type, repo);
   return (await readdir(join(folder, 'snapshots')).catch(() => [])).length > 0;
 }
 

@@ -142,17 +142,27 @@ export function localFiles(path: string, wish: { split?: string; subset?: string
 
 /**
  * Whether a name that could be one of the hub's is a path: it ends as a data file, or its first part is a folder here. A
- * repository that is called so is reached with its revision, `owner/name@main`.
+ * repository that is called so is reached with its revision, `owner/name@main`, or once it is in the cache.
  */
 export function isMistypedPath(name: string): boolean {
-  const [folder = ''] = name.split('/');
-  return !name.includes('@') && (dataFiles([name]).length > 0 || existsSync(folder));
+  return !name.includes('@') && (dataFiles([name]).length > 0 || folderHere(name) !== undefined);
 }
+
+/** The first part of a name of the hub's, where it is a folder here. */
+function folderHere(name: string): string | undefined {
+  const [folder = ''] = name.split('/');
+  return isHubName(name) && isFolder(folder) ? folder : undefined;
+}
+
+const isFolder = (path: string) => existsSync(path) && statSync(path).isDirectory();
+const isHubName = (name: string) => /^[\w-][\w.-]*\/[\w.-]+$/.test(name);
 
 /** The error for a path that does not exist; it suggests the nearest name beside it. */
 export function missingPath(path: string): UserError {
   const folder = dirname(resolve(path));
-  const names = existsSync(folder) ? readdirSync(folder) : [];
-  const hub = /^[\w-][\w.-]*\/[\w.-]+$/.test(path) ? ` For the hub's dataset of that name, write ${path}@main.` : '';
-  return new UserError(`${path}: no such file or folder.${suggestion(basename(path), names)}${hub}`);
+  const names = isFolder(folder) ? readdirSync(folder) : [];
+  const parent = folderHere(path);
+  const where = parent === undefined ? '' : `; ${parent}/ is a folder here`;
+  const hub = isHubName(path) ? ` For the hub's dataset of that name, write ${path}@main.` : '';
+  return new UserError(`${path}: no such file or folder${where}.${suggestion(basename(path), names)}${hub}`);
 }

@@ -11,6 +11,8 @@ export interface DatasetHub {
   list(repo: string, revision?: string): Promise<string[]>;
   /** Local paths of these files, fetched where they are not cached. */
   fetch(repo: string, files: string[], revision?: string): Promise<string[]>;
+  /** Whether some revision of it has been fetched before: then a name that could be a path too is the repository's. */
+  isCached?(repo: string): Promise<boolean>;
 }
 
 export interface HubRequest {
