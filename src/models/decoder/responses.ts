@@ -3,7 +3,7 @@
  *
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
-import { anything, checkArguments, list, type Rule, whole } from '../../arguments.ts';
+import { anything, atLeast, checkArguments, list, type Rule, whole } from '../../arguments.ts';
 import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
 import { type PackedBatch, type PromptedSequence, packShared, type Sharing, sharedKey, sharedLength } from './batch.ts';
 import type { Decoder } from './decoder.ts';
@@ -22,8 +22,7 @@ export interface MicroBatchLimits {
 }
 
 /** Infinity is a limit too. */
-const limit: Rule = { fits: (value) => typeof value === 'number' && value >= 1, wanted: 'a number, 1 or more' };
-const limitRules: Record<keyof MicroBatchLimits, Rule> = { examples: limit, tokens: limit };
+const limitRules: Record<keyof MicroBatchLimits, Rule> = { examples: atLeast(1), tokens: atLeast(1) };
 const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of a micro-batch', limits, limitRules);
 
 function checkResponses(responses: readonly PromptedResponse[]): void {
