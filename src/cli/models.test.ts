@@ -34,6 +34,7 @@ beforeAll(async () => {
     const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 };
     Object.assign(scorer.notes, { reward: { type: 'preference', step: 1, ...reading } });
     saveModel(scorer, at('rm'));
+    writeFileSync(at('rm', 'train_config.json'), JSON.stringify({ model: at('base') }));
   }
   for (const file of ['tokenizer.json', 'tokenizer_config.json']) cpSync(at('base', file), at('rm', file));
 });
@@ -160,8 +161,11 @@ it.each([
   writeFileSync(at('chats.jsonl'), '{"prompt":"yes","completion":"no"}\n'.repeat(3));
   const given = value.endsWith('.jsonl') ? at(value) : value;
   const places = ['--output-dir', at('refused'), '--log-dir', at('refused-logs')];
-  const { code, err } = await attune('train', verb, '--model', at('rm'), option, given, ...places, '--max-steps', '1');
-  expect([code, err]).toEqual([2, expect.stringContaining(`--model ${at('rm')} is a reward model, not a policy`)]);
+  for (const how of [['--max-steps', '1'], ['--dry-run']]) {
+    const { code, err } = await attune('train', verb, '--model', at('rm'), option, given, ...places, ...how);
+    const told = `--model ${at('rm')} is a reward model, not a policy: take the model that it was trained from (--model ${at('base')})`;
+    expect([code, err]).toEqual([2, expect.stringContaining(told)]);
+  }
 });
 
 it('attune inspect takes a run, and never writes over a file of a model', async () => {

@@ -14,7 +14,7 @@ export const rewardVerb: TrainVerb<typeof rewardSchema> = {
   async plan({ config }, options) {
     const data = await rewardTokens(config, await loadTokenizer(config, options.progress), options);
     try {
-      return describePlan(await trainingPlan(config, data, config, options));
+      return describePlan(await trainingPlan(config, data, config, { progress: options.progress, mayHaveHead: true }));
     } finally {
       await data.close();
     }

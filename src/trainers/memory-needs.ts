@@ -13,7 +13,8 @@ export interface MemoryConfig extends PlannedModel {
 }
 
 export async function memoryNeeds(config: MemoryConfig, progress?: Progress): Promise<MemoryNeeds> {
-  const plan = (changed: MemoryConfig) => modelPlan(changed, tokensAtOnce(changed), { progress });
+  // The training has begun, so that its model was taken already.
+  const plan = (changed: MemoryConfig) => modelPlan(changed, tokensAtOnce(changed), { progress, mayHaveHead: true });
   const { model, memory } = await plan(config);
   const remedies: Remedy[] = [];
   for (const [option, changes] of smaller(config))

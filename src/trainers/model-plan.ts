@@ -23,6 +23,7 @@ import type { Progress } from '../progress.ts';
 import { readJson } from '../runs/index.ts';
 import { spelled } from '../spelling.ts';
 import type { Device } from '../tensor/index.ts';
+import { refuseRewardModel } from './policy-model.ts';
 import { rankMemory } from './rank-memory.ts';
 import { checkQlora, loraOptions, type ModelConfig } from './setup.ts';
 
@@ -57,6 +58,8 @@ export interface PlanOptions {
   referenceQuantType?: QuantType;
   /** The reference, where it is another model than the one that is trained. */
   referenceModel?: string;
+  /** Whether a model with a reward head can be trained so: only reward models can. */
+  mayHaveHead?: boolean;
   /** Ranks that train together; as many as the environment says unless given. */
   ranks?: number;
 }
@@ -68,6 +71,7 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
   const described = await describedModel(config, progress);
+  if (!options.mayHaveHead && config.fromConfig === undefined) await refuseRewardModel(config.model, progress);
   using model = initModel(described, { device: 'meta', dtype });
   if (options.referenceModel !== undefined) {
     const reference = await inspectModel(options.referenceModel, { progress, configOnly: true });

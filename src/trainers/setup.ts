@@ -32,6 +32,7 @@ import { readJson } from '../runs/index.ts';
 import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { columnsOf } from './fields.ts';
+import { rewardModelAsPolicy } from './policy-model.ts';
 
 export interface ModelConfig extends LoraConfig {
   model: string;
@@ -87,10 +88,7 @@ export async function loadForTraining(config: ModelConfig, options: SetupOptions
   freed.use(model);
   checkVocabulary(model, tokenizer);
   await checkTokenizer(config, tokenizer);
-  if (options.head === undefined && model.head !== null)
-    throw new UserError(
-      `--model ${config.model} is a reward model, not a policy: take the model that it was trained from, or train it further with attune train reward.`,
-    );
+  if (options.head === undefined && model.head !== null) throw await rewardModelAsPolicy(config.model);
   if (options.head !== undefined) {
     const { kind, outputs } = options.head;
     if (model.head?.kind !== kind || model.head.outputs !== outputs) {

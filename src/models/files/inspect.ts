@@ -4,10 +4,11 @@
  *     const found = await inspectModel('Qwen/Qwen3-0.6B');
  *     found.parameters.total;                              // 596049920
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { checkArguments, whole } from '../../arguments.ts';
 import { type ResolveOptions, resolveModel } from '../../hub/hub.ts';
+import { namedPath } from '../../hub/place.ts';
 import type { QuantType } from '../../nn/index.ts';
 import { Checkpoint, type Device, type DType, dtypeBytes, openSafetensors } from '../../tensor/index.ts';
 import { Tokenizer } from '../../text/index.ts';
@@ -56,7 +57,7 @@ export interface Inspection {
   hiddenSize: number;
   vocabSize: number;
   tied: boolean;
-  /** The score head, if there is one. */
+  /** The score head, if there is one. Where the files are not on this disk, the config says it. */
   head: string | null;
   contextTokens: number;
   positions: string;
@@ -92,6 +93,8 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
   const base = await openBase(folder, adapter, (model) => inspectModel(model, options));
   const { r = 8, alpha = 8, targetModules = [], useDora = false } = adapter.config.options;
   const sizes = adapterSizes(folder);
+  const isHere = existsSync(join(folder, 'adapter_model.safetensors'));
+  const hasHead = sizes.head > 0 || (!isHere && /^(SEQ|TOKEN)_CLS$/.test(adapter.config.task ?? ''));
   const added = 4 * (sizes.head + sizes.adapters);
   const tokenizer = (await readTokenizer(folder)) ?? base.tokenizer;
   const { parameters } = base;
@@ -100,7 +103,7 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
     name,
     folder,
     tokenizer,
-    head: sizes.head > 0 ? adapterHead(adapter.config.task) : base.head,
+    head: hasHead ? adapterHead(adapter.config.task) : base.head,
     parameters: {
       ...parameters,
       head: parameters.head + sizes.head,
@@ -119,6 +122,8 @@ export async function inspectModel(name: string, options: InspectOptions = {}): 
   };
 }
 
+const INDEX = 'model.safetensors.index.json';
+
 const adapterHead = (task: string | null) =>
   task === 'TOKEN_CLS' ? 'classes' : task === 'SEQ_CLS' ? 'reward' : 'value';
 
@@ -128,7 +133,9 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
   using model = initModel(config, { device: 'meta', dtype, source: join(folder, 'config.json') });
   const { spec } = model.decoder;
   const { tokens = 8192, checkpointing = false, lora = {} } = options;
-  const stored = storedWeights(folder, config);
+  const stored = storedWeights(folder, config, !existsSync(namedPath(name)));
+  const isHere = Object.keys(stored.bytes).length > 0;
+  const hasHead = isHere ? stored.headParameters > 0 : saysHead(model);
   const parameters = partsOf(model);
   parameters.head += stored.headParameters;
   parameters.total += stored.headParameters;
@@ -147,7 +154,7 @@ async function inspectFolder(name: string, folder: string, options: InspectOptio
     hiddenSize: spec.hiddenSize,
     vocabSize: spec.vocabSize,
     tied: spec.tied,
-    head: stored.headParameters > 0 ? (model.notes.head ?? 'reward') : null,
+    head: hasHead ? (model.notes.head ?? 'reward') : null,
     contextTokens: spec.maxPositions,
     positions: positionsOf(spec),
     attention: attentionOf(spec),
@@ -197,10 +204,12 @@ interface StoredWeights {
   quantType: QuantType | null;
 }
 
-function storedWeights(folder: string, config: Record<string, unknown>): StoredWeights {
+/** The sizes in the files' headers. `onHub`: what is not here yet will be fetched, also the rest of some shards. */
+function storedWeights(folder: string, config: Record<string, unknown>, onHub: boolean): StoredWeights {
   const quantType = configQuantType(config);
-  const found = ['model.safetensors', 'model.safetensors.index.json'].some((file) => existsSync(join(folder, file)));
-  if (!found) return { bytes: {}, headParameters: 0, quantType };
+  const files = ['model.safetensors', INDEX].filter((file) => existsSync(join(folder, file)));
+  const fetched = files.length > 0 && !(onHub && files[0] === INDEX && lacksShards(folder));
+  if (!fetched) return { bytes: {}, headParameters: 0, quantType };
   using checkpoint = new Checkpoint(folder);
   const bytes: Partial<Record<DType, number>> = {};
   for (const name of checkpoint.names) {
@@ -210,6 +219,22 @@ function storedWeights(folder: string, config: Record<string, unknown>): StoredW
   const head = storedHead(checkpoint);
   const headParameters = head === undefined ? 0 : count(checkpoint.info(`${head}.weight`).shape);
   return { bytes, headParameters, quantType };
+}
+
+/** Whether a download broke off between two shards. */
+function lacksShards(folder: string): boolean {
+  try {
+    const index = JSON.parse(readFileSync(join(folder, INDEX), 'utf8')) as { weight_map: Record<string, string> };
+    return Object.values(index.weight_map).some((shard) => !existsSync(join(folder, shard)));
+  } catch {
+    return false; // A damaged index is refused where it is opened.
+  }
+}
+
+/** Whether a config speaks of a score head: attune notes its kind, transformers the class of the model. */
+function saysHead({ notes, config }: Model): boolean {
+  const architectures = (config.architectures ?? []) as string[];
+  return notes.head !== undefined || architectures.some((name) => /For(Sequence|Token)Classification$/.test(name));
 }
 
 function adapterSizes(folder: string): { adapters: number; head: number } {
