@@ -16,8 +16,8 @@ import { knownSet } from './shapes/known.ts';
 import { type Mapping, mapRows } from './shapes/mapping.ts';
 import { RowProblem } from './shapes/messages.ts';
 import { type Example, type ExampleOf, type PreferencePair, promptKey, type Shape, shapes } from './shapes/shapes.ts';
-import { isMistypedPath, localFiles, missingPath } from './sources/files.ts';
-import { type DatasetHub, hubFiles, parseHubName } from './sources/hub.ts';
+import { localFiles, missingPath } from './sources/files.ts';
+import { type DatasetHub, hubFiles, parseHubName, repoNamed } from './sources/hub.ts';
 import type { Row } from './sources/row.ts';
 import { fileRows, memoryRows, type Rows, type RowsInMemory, sourceName } from './sources/rows.ts';
 import { Tally } from './tally.ts';
@@ -82,12 +82,9 @@ export async function openDataset(spec: DatasetSpec, options: DatasetOptions = {
   const local = localFiles(spec, options);
   let files = local?.files;
   if (files === undefined) {
-    if (hubName === undefined) throw missingPath(spec);
-    const { hub, revision = hubName.revision, split, subset } = options;
+    const { hub, revision, split, subset } = options;
     if (hub === undefined) throw missingPath(spec);
-    if (revision === undefined && isMistypedPath(spec) && !(await hub.isCached?.(hubName.repo)))
-      throw missingPath(spec);
-    files = await hubFiles(hub, { repo: hubName.repo, revision, split, subset }, known);
+    files = await hubFiles(hub, { ...(await repoNamed(spec, hub, revision)), split, subset }, known);
     // A known set's column names apply only where the columns exist; variants of the set are recognised by their
     // columns.
     settings.knownColumns = known?.columns;

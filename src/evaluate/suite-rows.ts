@@ -1,8 +1,8 @@
 /** The rows of a suite as they stand in its files: a path, a folder, a name on the hub, or rows in memory. */
 import type { DatasetSpec, Row } from '../data/index.ts';
 import { RowProblem } from '../data/shapes/messages.ts';
-import { localFiles, missingPath } from '../data/sources/files.ts';
-import { hubFiles, parseHubName } from '../data/sources/hub.ts';
+import { localFiles } from '../data/sources/files.ts';
+import { hubFiles, repoNamed } from '../data/sources/hub.ts';
 import { fileRows, memoryRows, type Rows, sourceName } from '../data/sources/rows.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
@@ -14,19 +14,21 @@ export interface RowsWanted {
   subset?: string;
   /** Files of the repository that are no part of it. */
   without?: RegExp;
+  /** A well-known set's repository, not a name that the user may have mistyped. */
+  isKnown?: boolean;
   progress?: Progress;
 }
 
 /** Opens the rows of a suite. Without a split, the test part is taken, else the validation part, else all. */
 export async function suiteRows(spec: DatasetSpec, wanted: RowsWanted = {}): Promise<Rows> {
   if (typeof spec !== 'string') return memoryRows(spec);
-  const { subset, without, progress } = wanted;
+  const { subset, without, isKnown = false, progress } = wanted;
   const open = async (split: string | undefined) => {
     const local = localFiles(spec, { split, subset });
     if (local !== undefined) return fileRows(local.files);
-    const named = parseHubName(spec);
-    if (named === undefined) throw missingPath(spec);
-    return fileRows(await hubFiles(datasetHub({ progress }), { ...named, split, subset }, { without }));
+    const hub = datasetHub({ progress });
+    const place = isKnown ? { repo: spec } : await repoNamed(spec, hub);
+    return fileRows(await hubFiles(hub, { ...place, split, subset }, { without }));
   };
   if (wanted.split !== undefined) return open(wanted.split);
   // Names of files say which part they hold; a set whose names say nothing is taken whole.

@@ -3,7 +3,7 @@
  * downloads them.
  */
 import { UserError } from '../../errors.ts';
-import { dataFiles, filesOfSplit, filesOfSubset, knownKinds } from './files.ts';
+import { dataFiles, filesOfSplit, filesOfSubset, isMistypedPath, knownKinds, missingPath } from './files.ts';
 
 /** What `openDataset` needs of a hub client. */
 export interface DatasetHub {
@@ -28,6 +28,19 @@ const hubName = /^[\w.-]+\/[\w.-]+$/;
 export function parseHubName(name: string): { repo: string; revision?: string } | undefined {
   const [repo = '', revision] = name.split('@', 2);
   return hubName.test(repo) && !repo.startsWith('.') ? { repo, revision } : undefined;
+}
+
+/**
+ * The repository that a name stands for which is nothing on this disk. A mistyped path is refused; a revision, or a copy in
+ * the hub's cache, says that the repository is meant.
+ */
+export async function repoNamed(name: string, hub: DatasetHub, revision?: string): Promise<HubRequest> {
+  const named = parseHubName(name);
+  if (named === undefined) throw missingPath(name);
+  const place = { repo: named.repo, revision: revision ?? named.revision };
+  if (place.revision === undefined && isMistypedPath(name) && !(await hub.isCached?.(named.repo)))
+    throw missingPath(name);
+  return place;
 }
 
 /** Settings for the files of a well-known set. */

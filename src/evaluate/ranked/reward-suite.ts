@@ -98,7 +98,11 @@ async function openItems({ suite, limit, seed = 42, progress, ...asked }: Reward
   const set = typeof suite === 'string' && !existsSync(suite) ? known[suite.toLowerCase()] : undefined;
   const name = typeof suite === 'string' ? suite : 'the rows given';
   const { split = set?.split, subset } = asked;
-  const rows = await suiteRows(set?.repo ?? suite, { split, subset, without: set?.without, progress });
+  const rows = await suiteRows(set?.repo ?? suite, {
+    ...{ split, subset, progress },
+    without: set?.without,
+    isKnown: set !== undefined,
+  });
   const items = await readSuite(rows, name, itemReader(name, asked.columns));
   if (limit === undefined || limit >= items.length) return items;
   const order = Array.from(items, (_, i) => i);

@@ -62,7 +62,11 @@ export async function openSuite(spec: DatasetSpec, options: SuiteOptions = {}): 
   const { split = known?.split, subset = known?.subset } = options;
   const named = options.format ?? known?.format;
   let format = named === undefined ? undefined : formatFor(formatNamed(named), options);
-  const rows = await suiteRows(source, { split, subset, without: known?.without, progress });
+  const rows = await suiteRows(source, {
+    ...{ split, subset, progress },
+    without: known?.without,
+    isKnown: known !== undefined,
+  });
   const all = await readSuite(rows, name, (row, subject): Question => {
     format ??= formatFor(formatOf(row, name), options);
     return { ...(subject !== undefined && { subject }), ...format.read(row) };

@@ -4,7 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import type { DatasetSpec } from '../../data/index.ts';
 import { UserError } from '../../errors.ts';
 import type { Progress } from '../../progress.ts';
-import { readSuite, suiteRows } from '../suite-rows.ts';
+import { type RowsWanted, readSuite, suiteRows } from '../suite-rows.ts';
 import type { Suite } from './open.ts';
 import type { Question } from './question.ts';
 
@@ -20,11 +20,7 @@ export async function openShotPool(
   { shotsFrom, progress }: { shotsFrom?: DatasetSpec; progress?: Progress } = {},
 ): Promise<ShotPool> {
   const itself = { questions: all, from: 'the set itself, without the question' };
-  const read = async (
-    spec: DatasetSpec,
-    from: string,
-    part: { split?: string; subset?: string; without?: RegExp } = {},
-  ) => {
+  const read = async (spec: DatasetSpec, from: string, part: Omit<RowsWanted, 'progress'> = {}) => {
     const rows = await suiteRows(spec, { ...part, progress });
     return {
       questions: await readSuite(
@@ -38,7 +34,7 @@ export async function openShotPool(
   if (shotsFrom !== undefined) return read(shotsFrom, typeof shotsFrom === 'string' ? shotsFrom : 'the rows given');
   if (known !== undefined) {
     const { shotsSplit: split, shotsWithout: without } = known;
-    return split === undefined ? itself : read(source, `the ${split} part`, { split, subset, without });
+    return split === undefined ? itself : read(source, `the ${split} part`, { split, subset, without, isKnown: true });
   }
   if (typeof source !== 'string') return itself;
   const beside = join(dirname(source), basename(source).replace(/(?<![a-z])(test|validation|dev)(?![a-z])/i, 'train'));

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { startHub } from '../../hub/server.test-support.ts';
+import { evaluateRewardSuite } from '../ranked/reward-suite.ts';
 import { answer } from './answer.ts';
 import { arc, choice, hellaswag, mmlu } from './choice.ts';
 import { formatOf } from './formats.ts';
@@ -164,6 +165,16 @@ describe('sets', () => {
     expect([pool.questions.length, pool.questions[0]?.text]).toEqual([9, 'train 0']);
     const whole = await openSuite(join(folder, 'gsm'));
     expect([whole.questions.length, (await openShotPool(whole)).from]).toEqual([20, 'the train part']);
+  });
+
+  it('whose path is mistyped are refused without asking the hub', async () => {
+    // No hub listens there: an error of the network would show that it was asked.
+    vi.stubEnv('HF_ENDPOINT', 'http://127.0.0.1:9');
+    const message = /^docs\/evaluat: no such file or folder; docs\/ is a folder here\. .* write docs\/evaluat@main\.$/;
+    await expect(openSuite('docs/evaluat')).rejects.toThrow(message);
+    await expect(openSuite('nope/questions.jsonl')).rejects.toThrow('nope/questions.jsonl: no such file or folder.');
+    const scorer = { name: 'one', score: async () => [] };
+    await expect(evaluateRewardSuite({ scorer, suite: 'docs/evaluat' })).rejects.toThrow(message);
   });
 
   it('of several files take their subjects from the files', async () => {
