@@ -1,10 +1,11 @@
 /** What `attune train policy` says to input that cannot work: exit code 2, one clear sentence, and nothing begun. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attune } from '../../tests/support/command-line.ts';
 import { tinyModel } from '../../tests/support/tiny-model.ts';
+import { loadModelFolder, saveModel } from '../models/index.ts';
 import { openRun } from '../runs/index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'attune-bad-input-'));
@@ -15,6 +16,15 @@ beforeAll(async () => {
   const texts = ['quite other words make quite another vocabulary, said the walrus '.repeat(9)];
   await tinyModel(at('other'), { texts, vocabSize: 290 });
   await tinyModel(at('larger'), { texts, vocabSize: 320 });
+  {
+    using quantised = loadModelFolder(at('model'), { dtype: 'float32', quantType: 'int8' });
+    saveModel(quantised, at('model8'));
+    quantised.addHead('reward', 1);
+    const reading = { stripThinking: false, format: 'auto', stepSeparator: '\n', maxLength: 512 };
+    Object.assign(quantised.notes, { reward: { type: 'preference', step: 1, ...reading } });
+    saveModel(quantised, at('rm8'));
+  }
+  for (const name of ['model8', 'rm8']) cpSync(at('model/tokenizer.json'), at(`${name}/tokenizer.json`));
   const prompts = ['red', 'blue', 'yes', 'no'].map((prompt) => `${JSON.stringify({ prompt })}\n`);
   writeFileSync(at('prompts.jsonl'), prompts.join(''));
   writeFileSync(at('one.jsonl'), '{"prompt": "red"}\n');
@@ -94,6 +104,11 @@ it.each([
   ['--task gcd:1 --reward-model-path @none', 'does not exist'],
   ['--dataset @prompts.jsonl --reward-module @none.ts', 'There is no reward module'],
   ['--task gcd:1 --kl-coef 0.1 --ref-model @none', 'does not exist'],
+  ['--dataset @prompts.jsonl --reward-model-path @rm8 --reward-weights reward_model', 'is not name=weight'],
+  ['--task gcd:1 --reward-model-path @rm8 --reward-weights verifier=2', 'There are: reward_model.'],
+  ['--task gcd:1 --reward-model-path @rm8 --rm-quant-type int4', 'its weights are int8 already and cannot become int4'],
+  ['--task gcd:1 --model @model8 --lora --quant-type int4', 'its weights are int8 already and cannot become int4'],
+  ['--task gcd:1 --kl-coef 0.1 --ref-model @model8 --ref-quant-type int4', 'its weights are int8 already'],
 ])('a dry run finds it too: %s', async (line, message) => {
   const { code, err } = await train(`${line} --dry-run`);
   expect([code, err]).toEqual([2, expect.stringContaining(message)]);

@@ -46,6 +46,9 @@ const optionRules: Record<keyof RewardModelOptions, Rule> = {
   maxLength: limit(1),
 };
 
+/** The name of a reward model among several rewards, unless it is given another. */
+export const rewardModelName = 'reward_model';
+
 /** A trained reward model as a scorer. */
 export class RewardModelScorer implements RewardScorer {
   readonly name: string;
@@ -58,7 +61,7 @@ export class RewardModelScorer implements RewardScorer {
   constructor(model: Model, tokenizer: Tokenizer, options: RewardModelOptions & { notes?: RewardNotes } = {}) {
     checkArguments('A reward model', options, optionRules);
     this.notes = options.notes ?? rewardNotes(model, model.folder ?? 'this model');
-    this.name = options.name ?? 'reward_model';
+    this.name = options.name ?? rewardModelName;
     this.model = model;
     this.tokenizer = tokenizer;
     this.#options = options;

@@ -15,6 +15,7 @@ import {
 } from '../rewards/index.ts';
 import { rewardModelBytes } from '../rewards/planned-model.ts';
 import { checkModuleFile } from '../rewards/program/module.ts';
+import { rewardModelName } from '../rewards/reward-model.ts';
 import type { Device } from '../tensor/index.ts';
 import type { PolicyPrompt } from './prompts.ts';
 
@@ -60,15 +61,9 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   const scorers = await scorersOf(config, options, opened);
   const weights = weightsOf(config.rewardWeights ?? []);
   const names = scorers.map(({ name }) => name);
-  const ofParts = [...weights].filter(([name]) => !names.includes(name));
   // The parts of a user's function are known only after its first call; the sum checks their names then.
-  const open = config.rewardModule !== undefined || (extra ?? []).length > 0;
-  for (const [name] of ofParts) {
-    if (!open && !(name === 'format' && names.includes('verifier')))
-      throw new UserError(
-        `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
-      );
-  }
+  if (config.rewardModule === undefined && (extra ?? []).length === 0) checkWeighted(weights, names);
+  const ofParts = [...weights].filter(([name]) => !names.includes(name));
   const formatShare = names.includes('verifier') ? formatWeight(config, weights) : 0;
   const sum = sumOfRewards(
     scorers.map((scorer): WeightedScorer => ({ scorer, weight: weights.get(scorer.name) ?? 1 })),
@@ -117,8 +112,21 @@ export async function checkReward(
   checkFormatReward(config, verifier === undefined ? [] : [verifier]);
   if (rewardModule !== undefined) checkModuleFile(rewardModule);
   if (!other && verifier === undefined) throw noReward();
+  const weights = weightsOf(config.rewardWeights ?? []);
+  const names = [...(rewardModelPath === undefined ? [] : [rewardModelName]), ...(verifier ? [verifier.name] : [])];
+  if (rewardModule === undefined) checkWeighted(weights, names);
   if (rewardModelPath === undefined) return 0;
   return rewardModelBytes(rewardModelPath, { device, dtype: dtypeOf(config.dtype, device), quantType, progress });
+}
+
+/** Refuses weights of rewards that there are not. */
+function checkWeighted(weights: ReadonlyMap<string, number>, names: readonly string[]): void {
+  for (const name of weights.keys()) {
+    if (names.includes(name) || (name === 'format' && names.includes('verifier'))) continue;
+    throw new UserError(
+      `--reward-weights: there is no reward "${name}".${suggestion(name, names)} There are: ${names.join(', ')}.`,
+    );
+  }
 }
 
 const noReward = () =>

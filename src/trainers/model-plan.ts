@@ -5,7 +5,7 @@ import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
 import { openBase, readAdapterConfig } from '../models/files/adapter.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
-import { readConfig } from '../models/files/decoder.ts';
+import { checkQuantType, readConfig } from '../models/files/decoder.ts';
 import { checkSameSize } from '../models/files/tokenizer.ts';
 import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
 import {
@@ -76,9 +76,12 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   if (options.referenceModel !== undefined) {
     const reference = await inspectModel(options.referenceModel, { progress, configOnly: true });
     checkSameSize(model.decoder.spec, reference, `The reference ${options.referenceModel}`);
+    checkQuantType(options.referenceModel, reference.quantised, referenceQuantType);
   }
   const lora = config.lora ? loraOptions(config) : null;
   const stored = configQuantType(described);
+  checkQuantType(config.model, stored, config.quantType);
+  if (options.referenceModel === undefined) checkQuantType(config.model, stored, referenceQuantType);
   const memory = (quantType?: QuantType, shard: Shard = config.shard ?? 'none') => {
     // With weights that are dealt, blocks run again in backward.
     const checkpointing = config.gradientCheckpointing || (shard === 'full' && ranks > 1);

@@ -68,15 +68,20 @@ export function readDecoder(
   const { dtype = configDtype(config), device = 'cpu', quantType } = options;
   checkLoadOptions(options);
   const source = new CheckpointSource(checkpoint, names, folder, { dtype, device }, configQuantType(config));
-  if (quantType !== undefined && source.quantType !== null && quantType !== source.quantType)
-    throw new UserError(
-      `${folder}: its weights are ${source.quantType} already and cannot become ${quantType}: leave the type out to use them as they are, or name the model that they were made from.`,
-    );
+  checkQuantType(folder, source.quantType, quantType);
   return freedOnError((made) => {
     const decoder = buildDecoder(spec, names, source, projections(source, quantType, device, made), made);
     source.refuseLeftovers();
     return decoder;
   });
+}
+
+/** Weights that are stored in 8 or 4 bits stay as they are. */
+export function checkQuantType(name: string, stored: QuantType | null, asked: QuantType | undefined): void {
+  if (stored === null || asked === undefined || stored === asked) return;
+  throw new UserError(
+    `${name}: its weights are ${stored} already and cannot become ${asked}: leave the type out to use them as they are, or name the model that they were made from.`,
+  );
 }
 
 const optionRules: Record<keyof LoadOptions, Rule> = {
