@@ -104,6 +104,8 @@ it.each([
   ['--task gcd:1 --reward-model-path @none', 'does not exist'],
   ['--dataset @prompts.jsonl --reward-module @none.ts', 'There is no reward module'],
   ['--task gcd:1 --kl-coef 0.1 --ref-model @none', 'does not exist'],
+  ['--task gcd:1 --tokenizer @other', 'is not the one that'],
+  ['--task gcd:1 --tokenizer @larger', 'they do not belong together'],
   ['--dataset @prompts.jsonl --reward-model-path @rm8 --reward-weights reward_model', 'is not name=weight'],
   ['--task gcd:1 --reward-model-path @rm8 --reward-weights verifier=2', 'There are: reward_model.'],
   ['--task gcd:1 --reward-model-path @rm8 --rm-quant-type int4', 'its weights are int8 already and cannot become int4'],

@@ -6,7 +6,7 @@ import { resolveModel } from '../hub/hub.ts';
 import { openBase, readAdapterConfig } from '../models/files/adapter.ts';
 import { configQuantType } from '../models/files/bitsandbytes.ts';
 import { checkQuantType, readConfig } from '../models/files/decoder.ts';
-import { checkSameSize } from '../models/files/tokenizer.ts';
+import { checkSameSize, checkTokenizer, checkVocabulary } from '../models/files/tokenizer.ts';
 import { blocksFor, cacheBytes, mostSlots } from '../models/generate/cache/cache.ts';
 import {
   type CacheDtype,
@@ -14,7 +14,9 @@ import {
   dtypeOf,
   initModel,
   inspectModel,
+  loadTokenizer,
   type MemoryEstimate,
+  type Model,
   type QuantType,
   trainingMemory,
   weightBytes,
@@ -71,8 +73,9 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
   const device = deviceOf(config.device);
   const dtype = dtypeOf(config.dtype, device);
   const described = await describedModel(config, progress);
-  if (!options.mayHaveHead && config.fromConfig === undefined) await refuseRewardModel(config.model, progress);
   using model = initModel(described, { device: 'meta', dtype });
+  await checkOtherTokenizer(config, model, progress);
+  if (!options.mayHaveHead && config.fromConfig === undefined) await refuseRewardModel(config.model, progress);
   if (options.referenceModel !== undefined) {
     const reference = await inspectModel(options.referenceModel, { progress, configOnly: true });
     checkSameSize(model.decoder.spec, reference, `The reference ${options.referenceModel}`);
@@ -111,6 +114,14 @@ export async function modelPlan(config: PlannedModel, tokens: number, options: P
             wholeBytes: weightBytes(model, dtype, held),
           },
   };
+}
+
+/** A tokenizer that is named beside a model has to be that model's, or one that was made from it. */
+async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?: Progress): Promise<void> {
+  if (config.tokenizer === undefined || config.fromConfig !== undefined) return;
+  const tokenizer = await loadTokenizer(config, progress);
+  checkVocabulary(model, tokenizer);
+  await checkTokenizer(config, tokenizer);
 }
 
 /** The config.json of the model that is trained; of an adapter, that of its base. */
