@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, statSync, symlinkSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, readlink, rm, utimes, writeFile } from 'node:fs/promises';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -378,6 +378,14 @@ describe('faults', () => {
     await expect(resolveModel('./scr/hubb', options())).rejects.toThrow(/does not exist\. Did you mean "src\/hub"\?$/);
   });
 
+  it('says where a link to nothing leads, and suggests no such link', async () => {
+    const link = join(cache, 'modl');
+    symlinkSync(join(cache, 'moved'), link);
+    const told = `"${link}" is a link to ${join(cache, 'moved')}, where there is nothing.`;
+    await expect(resolveModel(link, options())).rejects.toThrow(expect.objectContaining({ message: told }));
+    await expect(resolveModel(join(cache, 'model'), options())).rejects.toThrow(/" does not exist\.$/);
+  });
+
   it.each(['checkpoints/nope', 'nope/final', 'nope/step-20', 'nope/', 'nope\\final'])(
     'asks no hub for %s',
     async (name) => {
@@ -420,9 +428,10 @@ describe('without the hub', () => {
       name: 'HubUnreachable',
       message: expect.stringMatching(/not in the cache.*ECONNREFUSED/),
     });
+    // The network may be at fault, and not the name.
     await expect(resolveModel('srcc', gone)).rejects.toMatchObject({
-      name: 'UserError',
-      message: expect.stringMatching(/Nor is there a folder "srcc" here\. Did you mean "src"\?$/),
+      name: 'HubUnreachable',
+      message: expect.stringMatching(/ECONNREFUSED.* Nor is there a folder "srcc" here\. Did you mean "src"\?$/),
     });
     await expect(resolveModel('srcc@main', gone)).rejects.not.toThrow(/folder "srcc"/);
   });

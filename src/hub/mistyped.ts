@@ -1,7 +1,7 @@
 /** Names of models that are mistyped paths: they are refused with advice, where possible before the hub is asked. */
-import { readdir } from 'node:fs/promises';
+import { readdir, readlink, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { nearest, UserError } from '../errors.ts';
+import { AttuneError, nearest, UserError } from '../errors.ts';
 import { isRepoName, namedPath } from './place.ts';
 import { isCached } from './repo.ts';
 import { HubUnreachable } from './request.ts';
@@ -16,24 +16,35 @@ const savedFolder =
  * that is called so is reached with its revision, or once it is in the cache.
  */
 export async function refuseMissingFolder(model: string, options: HubOptions): Promise<void> {
-  if (!isRepoName(model)) throw new UserError(`The folder "${model}" does not exist.${await nearFolder(model)}`);
+  const target = await readlink(namedPath(model)).catch(() => undefined);
+  if (target !== undefined) throw new MissingFolder(`"${model}" is a link to ${target}, where there is nothing.`);
+  if (!isRepoName(model)) throw new MissingFolder(`The folder "${model}" does not exist.${await nearFolder(model)}`);
   const [parent = ''] = model.split('/');
   const beside = model.includes('/') ? await readdir(parent).catch(() => undefined) : undefined;
   if (beside === undefined && !savedFolder.test(model)) return;
   if (await isCached(model, options)) return;
   const where = beside === undefined ? '' : `; ${parent}/ is a folder here`;
-  throw new UserError(
-    `The folder "${model}" does not exist${where}.${await nearFolder(model)} For the hub's repository of that name, write ${model}@main.`,
-  );
+  throw new MissingFolder(`The folder "${model}" does not exist${where}.${await nearFolder(model)}`, model);
 }
 
-/** A name that the hub cannot be asked for, or does not know, may be that of a folder, mistyped. */
+/** The error for a folder that is not there. An adapter's base is named in a file, so its reader needs other advice. */
+export class MissingFolder extends UserError {
+  readonly fault: string;
+  /** The hub's repository that could be meant. */
+  readonly repo: string | undefined;
+
+  constructor(fault: string, repo?: string) {
+    super(repo === undefined ? fault : `${fault} For the hub's repository of that name, write ${repo}@main.`);
+    this.fault = fault;
+    this.repo = repo;
+  }
+}
+
+/** A name that the hub cannot be asked for, or does not know, may be that of a folder, mistyped: the error says so, too. */
 export async function withFolders(model: string, error: Error): Promise<Error> {
+  if (!(error instanceof AttuneError)) return error;
   const near = await nearFolder(model);
-  if (near === '' && !(error instanceof HubUnreachable)) return error;
-  const message = `${error.message} Nor is there a folder "${model}" here.${near}`;
-  if (near !== '') return new UserError(message);
-  error.message = message;
+  if (near !== '' || error instanceof HubUnreachable) error.message += ` Nor is there a folder "${model}" here.${near}`;
   return error;
 }
 
@@ -42,11 +53,17 @@ async function nearFolder(model: string): Promise<string> {
   const parts = model.split('/').filter((part) => part !== '');
   let near = model.startsWith('/') ? '/' : '';
   for (const part of parts) {
-    const beside = await readdir(namedPath(near || '.'), { withFileTypes: true }).catch(() => []);
-    const folders = beside.filter((entry) => !entry.isFile()).map(({ name }) => name);
+    const folders = await foldersIn(namedPath(near || '.'));
     const found = /^(\.\.?|~)$/.test(part) || folders.includes(part) ? part : nearest(part, folders);
     if (found === undefined) return '';
     near = join(near, found);
   }
   return parts.length === 0 ? '' : ` Did you mean "${near}"?`;
+}
+
+/** The folders in a folder, also by links; links to nothing are left out. */
+async function foldersIn(path: string): Promise<string[]> {
+  const names = await readdir(path).catch(() => []);
+  const found = await Promise.all(names.map((name) => stat(join(path, name)).catch(() => undefined)));
+  return names.filter((_, i) => found[i]?.isDirectory());
 }

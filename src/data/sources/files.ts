@@ -1,5 +1,5 @@
 /** Which reader a file needs, which files a folder holds, and which split each of them belongs to. */
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { suggestion, UserError } from '../../errors.ts';
 import { readCsv } from './csv.ts';
@@ -159,10 +159,20 @@ const isHubName = (name: string) => /^[\w-][\w.-]*\/[\w.-]+$/.test(name);
 
 /** The error for a path that does not exist; it suggests the nearest name beside it. */
 export function missingPath(path: string): UserError {
+  const target = linkTarget(path);
+  if (target !== undefined) return new UserError(`${path} is a link to ${target}, where there is nothing.`);
   const folder = dirname(resolve(path));
-  const names = isFolder(folder) ? readdirSync(folder) : [];
+  const names = isFolder(folder) ? readdirSync(folder).filter((name) => existsSync(join(folder, name))) : [];
   const parent = folderHere(path);
   const where = parent === undefined ? '' : `; ${parent}/ is a folder here`;
   const hub = isHubName(path) ? ` For the hub's dataset of that name, write ${path}@main.` : '';
   return new UserError(`${path}: no such file or folder${where}.${suggestion(basename(path), names)}${hub}`);
+}
+
+function linkTarget(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined; // Nothing, or no link.
+  }
 }

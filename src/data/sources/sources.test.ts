@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
@@ -280,6 +280,11 @@ describe('folders and splits', () => {
     expect(() => localFiles(join(folder, 'e/notes.txt'))).toThrow(/not a kind of file/);
     write('g/pairs.jsonl', '');
     expect(missingPath(join(folder, 'g/pair.jsonl')).message).toContain('Did you mean "pairs.jsonl"?');
+    symlinkSync('moved.jsonl', join(folder, 'g/link.jsonl'));
+    expect(missingPath(join(folder, 'g/link.jsonl')).message).toMatch(
+      /link\.jsonl is a link to moved\.jsonl, where there is nothing\.$/,
+    );
+    expect(missingPath(join(folder, 'g/lnk.jsonl')).message).not.toContain('Did you mean');
   });
 
   it('names sources by what the file name says beyond split and part', () => {
