@@ -7,6 +7,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { AttuneError, UserError } from '../../errors.ts';
+import { MissingFolder } from '../../hub/mistyped.ts';
 import { type QuantType, quantTypes } from '../../nn/index.ts';
 import {
   keep,
@@ -130,11 +131,18 @@ export async function openBase<T>(
   open: (model: string) => Promise<T>,
 ): Promise<T> {
   if (base.folder !== undefined) return open(base.folder);
+  const where = `${join(folder, CONFIG)}: its base_model_name_or_path "${base.name}" cannot be opened.`;
   return open(base.name).catch((error) => {
-    if (error instanceof AttuneError)
-      error.message = `${join(folder, CONFIG)}: its base_model_name_or_path "${base.name}" cannot be opened. ${error.message}`;
+    if (error instanceof MissingFolder) throw new UserError(`${where} ${baseAdvice(error)}`);
+    if (error instanceof AttuneError) error.message = `${where} ${error.message}`;
     throw error;
   });
+}
+
+/** What to do about a base that is not there, in terms of the file that names it. */
+function baseAdvice({ fault, repo }: MissingFolder): string {
+  const hub = repo === undefined ? '' : `, or "revision": "main" for the hub's repository of that name`;
+  return `${fault} Write there where it lies now${hub}.`;
 }
 
 /** How the base was quantised in training; undefined where it was not. */

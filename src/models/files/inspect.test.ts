@@ -84,12 +84,22 @@ describe('inspectModel', () => {
     mkdirSync(adapter);
     const config = { peft_type: 'LORA', base_model_name_or_path: '../nope', target_modules: ['q_proj'] };
     writeFileSync(join(adapter, 'adapter_config.json'), JSON.stringify(config));
-    for (const open of [inspectModel, loadModel, loadTokenizer]) {
+    const openers = [inspectModel, loadModel, loadTokenizer];
+    for (const open of openers) {
       await expect(open(adapter)).rejects.toMatchObject({
         name: 'UserError',
-        message: `${adapter}/adapter_config.json: its base_model_name_or_path "../nope" cannot be opened. The folder "../nope" does not exist.`,
+        message: `${adapter}/adapter_config.json: its base_model_name_or_path "../nope" cannot be opened. The folder "../nope" does not exist. Write there where it lies now.`,
       });
     }
+    // A repository whose owner has the name of a folder here: nobody could write `@main` behind it on the command line.
+    writeFileSync(
+      join(adapter, 'adapter_config.json'),
+      JSON.stringify({ ...config, base_model_name_or_path: 'src/x' }),
+    );
+    for (const open of openers)
+      await expect(open(adapter)).rejects.toThrow(
+        /src\/ is a folder here\. Write there where it lies now, or "revision": "main" for the hub's repository of that name\.$/,
+      );
   });
 
   it('counts what is in the files, heads and adapters included', async () => {
