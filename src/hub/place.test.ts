@@ -21,6 +21,20 @@ mkdirSync(join(cached, 'snapshots', commit), { recursive: true });
 mkdirSync(join(cached, 'refs'));
 writeFileSync(join(cached, 'refs', 'main'), commit);
 
+// `one` and its copy, a model of the same sizes, and one with another tokenizer.
+for (const [name, weights, tokenizer] of [
+  ['one', 'weights', '{}'],
+  ['copy', 'weights', '{}'],
+  ['trained', 'WEIGHTS', '{}'],
+  ['spelt', 'weights', '[]'],
+] as const) {
+  mkdirSync(at(name));
+  writeFileSync(at(name, 'config.json'), '{}');
+  writeFileSync(at(name, 'tokenizer.json'), tokenizer);
+  writeFileSync(at(name, 'model.safetensors'), `${'.'.repeat(9 << 20)}${weights}`);
+  writeFileSync(at(name, 'train_config.json'), name);
+}
+
 it.each([
   ['a path through another folder', at('a'), `${folder}/b/../a/`],
   ['a relative path', at('a'), relative(process.cwd(), at('a'))],
@@ -31,6 +45,7 @@ it.each([
   ["the hub's cache", 'org/cached', join(cached, 'snapshots', commit)],
   ['a name that was never fetched', 'org/other', 'org/other@main'],
   ['a folder that was moved', at('gone'), at('a')],
+  ['a copy', at('one'), at('copy')],
   ['a name whose files were brought along', 'org/other', at('a')],
 ])('knows a model by %s', async (_, was, is) => {
   expect(await same(was, is)).toBe(true);
@@ -38,6 +53,8 @@ it.each([
 
 it.each([
   ['another folder', at('a'), at('b')],
+  ['one with other weights of the same size', at('one'), at('trained')],
+  ['one with another tokenizer', at('one'), at('spelt')],
   ['a folder that is not there', at('a'), at('gone')],
   ['a name on the hub', at('a'), 'org/other'],
   ['another name', 'org/other', 'org/cached'],

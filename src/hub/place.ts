@@ -5,6 +5,7 @@ import { resolve } from 'node:path';
 import { UserError } from '../errors.ts';
 import { RepoCache } from './cache.ts';
 import { modelFolderOf } from './local.ts';
+import { holdSameModel } from './same-files.ts';
 import { type HubOptions, hubSettings } from './settings.ts';
 
 /** The path that a name would be. */
@@ -23,13 +24,14 @@ export const isRepoName = (model: string): boolean =>
   !/^[./~]|\\|\/$/.test(model) && splitRevision(model)[0].split('/').length <= 2;
 
 /**
- * Whether two names mean the same model, as far as this machine can tell. Where the first is not here any more, a folder is
- * believed to be where it is now.
+ * Whether two names mean the same model, as far as this machine can tell: one place, or a copy with the same bytes. Where
+ * the first is not here any more, a folder is believed to be where it is now.
  */
 export async function isSameModel(was: string, is: string, options: HubOptions = {}): Promise<boolean> {
   if (was === is) return true;
   const [before, now] = await Promise.all([was, is].map((name) => placeOf(name, options)));
-  if (before !== undefined) return before === now;
+  if (before !== undefined)
+    return now !== undefined && (before === now || (await holdSameModel(before, now).catch(() => false)));
   if (!isRepoName(was) || (await isFolder(namedPath(is)))) return true;
   return repoPlace(was) === repoPlace(is);
 }
