@@ -76,17 +76,17 @@ inline float total(const Vector& v) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/** max(a, b), lane by lane. */
+/** max(a, b), lane by lane; b where a is NaN. */
 inline Vector larger(const Vector& a, const Vector& b) { return a > b ? a : b; }
 
-/** The largest of `size` numbers; −∞ where there is none. */
+/** The largest of `size` numbers, NaN apart; −∞ where there is none. */
 inline float largest(const float* values, int64_t size) {
   float peak = -__builtin_inff();
   int64_t i = 0;
   if (size >= 4 * kWidth) {
-    Vector peaks[4] = {load(values), load(values + kWidth), load(values + 2 * kWidth), load(values + 3 * kWidth)};
-    for (i = 4 * kWidth; i + 4 * kWidth <= size; i += 4 * kWidth)
-      for (int j = 0; j < 4; j++) peaks[j] = larger(peaks[j], load(values + i + j * kWidth));
+    Vector peaks[4] = {all(peak), all(peak), all(peak), all(peak)};
+    for (; i + 4 * kWidth <= size; i += 4 * kWidth)
+      for (int j = 0; j < 4; j++) peaks[j] = larger(load(values + i + j * kWidth), peaks[j]);
     const Vector most = larger(larger(peaks[0], peaks[1]), larger(peaks[2], peaks[3]));
     for (int j = 0; j < kWidth; j++) peak = most[j] > peak ? most[j] : peak;
   }

@@ -159,7 +159,8 @@ struct NewTokens {
             this->targets.data_ptr<int64_t>(),
             k.size(0),
             k.size(1),
-            k.size(2)};
+            k.size(2),
+            cache.keys.size(0) * cache.block()};
   }
   // v is a part of the fused projection: its rows lie apart
   static Tensor denseRows(const Tensor& x) { return x.stride(2) == 1 && x.stride(1) == x.size(2) ? x : x.contiguous(); }

@@ -51,6 +51,7 @@ struct CacheWriteArgs {
   } parts[2];  // keys and values
   const int64_t* places;  // [count]: a block's number · kCacheBlock + the position within it
   int64_t count, groups, size;
+  int64_t positions;  // of the cache: places lie below
 };
 
 /** Tokens of prompts, each a row; those of one prompt are neighbours. */

@@ -1,4 +1,5 @@
 /** A cache in 8 bits: the device's kernels against the CPU over the same codes, and sampling with captured steps. */
+import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { cacheBytes, KvCache } from '../../src/models/generate/cache/cache.ts';
 import { prefill } from '../../src/models/generate/decoding.ts';
@@ -89,6 +90,49 @@ describe.each(dtypes)(`cache_write_ on ${device} in %s`, (dtype) => {
       }
     }),
   );
+});
+
+describe(`cache_write_ on ${device}`, () => {
+  it('takes a cache that begins between two multiples of 16 bytes', () =>
+    scope(() => {
+      seed(3);
+      const shape = [2, 64, 3, 40];
+      const count = shape.reduce((a, b) => a * b);
+      const targets = [100, 3, 64];
+      const [k, v] = [0, 1].map(() => randn([targets.length, 3, 40]).to({ device, dtype: 'bfloat16' })) as [
+        Tensor,
+        Tensor,
+      ];
+      const empty = () =>
+        zeros([count + 1], { device, dtype: 'bfloat16' })
+          .narrow(0, 1, count)
+          .view(...shape);
+      const [keys, values] = [empty(), empty()];
+      aten('attune::cache_write_', keys, values, null, null, integers(targets).to(device), k, v);
+      const written = integers(targets).to(device);
+      expect(keys.flatten(0, 1).indexSelect(0, written).numbers()).toEqual(k.numbers());
+      expect(values.flatten(0, 1).indexSelect(0, written).numbers()).toEqual(v.numbers());
+    }));
+
+  // In a process of its own: after such an error CUDA takes nothing more.
+  it.each([
+    ['a plain cache', 128, 'null, null'],
+    ['a plain cache', -1, 'null, null'],
+    ['8 bits', 128, 'zeros([2, 3, 64], { device }), zeros([2, 3, 64], { device })'],
+  ])('refuses a target outside of the cache: %s, %i', (_, target, scales) => {
+    const library = import.meta.url.replace(/tests\/cuda\/[^/]*\.(\w+)$/, 'src/tensor/index.$1');
+    const cache = `zeros([2, 64, 3, 64], { device, dtype: '${scales === 'null, null' ? 'float32' : 'int8'}' })`;
+    const program = `
+      import { aten, integers, zeros } from '${library}';
+      const device = '${device}';
+      const [k, keys, values] = [zeros([1, 3, 64], { device }), ${cache}, ${cache}];
+      aten('attune::cache_write_', keys, values, ${scales}, integers([${target}]).to(device), k, k);
+      keys.numbers();
+      console.log('written');`;
+    const run = spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8' });
+    expect(run.stdout).not.toContain('written');
+    expect(run.stderr).toMatch(/outside the cache|out of range|out of bounds|assert/);
+  });
 });
 
 interface FusedInputs {

@@ -58,6 +58,32 @@ function someLogits(rows: number, words: number, dtype: DType): Tensor {
   return logits.to(dtype);
 }
 
+/** One rule for all rows. */
+function oneRule(
+  rows: number,
+  rule: { temperature: number; topK?: number; topP?: number; minP?: number },
+): RuleTensors {
+  const floats = (value: number) => full([rows], value, { device });
+  return {
+    temperature: floats(rule.temperature),
+    topK: whole(rows, () => rule.topK ?? 0, device),
+    topP: floats(rule.topP ?? 1),
+    minP: floats(rule.minP ?? 0),
+    seeds: whole(rows, (i) => i, device),
+  };
+}
+const drawBy = (rule: RuleTensors, logits: Tensor) =>
+  sampleNext(
+    logits,
+    rule,
+    whole(logits.size(0), (i) => i * 7, device),
+  );
+
+// With rows for one block, and with tiles of 1,280 words that are full, nearly full and nearly empty.
+const someWords = hasCuda ? [200, 2312, 5120, 5400, 151_936, 330_000] : [200, 2312];
+const dtypes = ['float32', 'bfloat16', 'float16'] as const;
+const byWordsAndType = someWords.flatMap((words) => dtypes.map((dtype) => [words, dtype] as const));
+
 const sizes: [rows: number, words: number][] = hasCuda
   ? [
       [512, 5000],
@@ -148,6 +174,104 @@ describe(`drawing on ${device}`, () => {
           expect(stored).toEqual([...expected[part].numbers(), -7]);
         }
       }
+    }),
+  );
+
+  it.each(byWordsAndType)('takes no word that is NaN, and 0 where all are: %i words in %s', (words, dtype) =>
+    scope(() => {
+      seed(6);
+      const rows = 8;
+      const all = randn([rows, words]).mul(3);
+      all.narrow(0, 0, 2).fill_(Number.NaN);
+      all.narrow(0, 2, 2).fill_(Number.NEGATIVE_INFINITY);
+      all
+        .narrow(0, 4, 2)
+        .narrow(1, 3, words - 3)
+        .fill_(Number.NaN);
+      all
+        .narrow(0, 6, 1)
+        .narrow(1, Math.floor(words / 2), 1)
+        .fill_(Number.NaN);
+      const logits = all.to({ device, dtype });
+      const best = [0, 1, 2, 3, 4, 5, 6, 7].map((row) => {
+        const numbers = logits.select(0, row).to('float32').numbers();
+        return Math.max(
+          0,
+          numbers.indexOf(numbers.reduce((most, z) => (z > most ? z : most), Number.NEGATIVE_INFINITY)),
+        );
+      });
+      best.fill(0, 0, 4);
+      for (const rule of [
+        { temperature: 0 },
+        { temperature: 1 },
+        { temperature: 1, topP: 0.9 },
+        { temperature: 0.7, topK: 2, topP: 0.95 },
+        { temperature: 1, minP: 0.3 },
+      ]) {
+        const { ids, logp } = drawBy(oneRule(rows, rule), logits);
+        const [found, sure] = [ids.numbers(), logp.numbers()];
+        expect(found.slice(0, 4)).toEqual([0, 0, 0, 0]);
+        for (const [row, id] of found.entries()) {
+          if (rule.temperature === 0) expect(id, `row ${row}`).toBe(best[row]);
+          if (row > 3) expect(all.select(0, row).select(0, id).item(), `row ${row}`).not.toBeNaN();
+          if (row < 7) expect(sure[row], `row ${row}`).toBeNaN();
+          else expect(sure[row]).toBeLessThanOrEqual(0);
+        }
+        if (rule.topK) for (const row of [4, 5]) expect(found[row]).toBeLessThan(3);
+      }
+      // rows that go on by themselves are moved on
+      const zero = () => whole(rows, () => 0, device);
+      const state = { ids: zero(), positions: zero(), limits: zero(), slots: zero(), turns: zero(), idleSlot: 0 };
+      const out = { ids: full([1, rows], -7, { dtype: 'int64', device }), logp: zero(), kept: zero() };
+      const floats = { logp: out.logp.to('float32').view(1, rows), kept: out.kept.to('float32').view(1, rows) };
+      sampleAndAdvance(logits, oneRule(rows, { temperature: 0 }), state, { ...out, ...floats });
+      expect(out.ids.numbers()).toEqual(best);
+    }),
+  );
+
+  it.each(byWordsAndType)('takes the likeliest word at the lowest temperatures: %i words in %s', (words, dtype) =>
+    scope(() => {
+      seed(7);
+      const logits = randn([4, words]).mul(3).add(20).to({ device, dtype });
+      logits.select(0, 1).narrow(0, 150, 1).fill_(50);
+      const best = drawBy(oneRule(4, { temperature: 0 }), logits).ids.numbers();
+      for (const temperature of [9e-6, 2e-8, 1e-12, 1e-38, 1e-42])
+        for (const topP of [1, 0.9]) {
+          const { ids, logp, kept } = drawBy(oneRule(4, { temperature, topP, minP: 0.01 }), logits);
+          expect(ids.numbers(), `${temperature}`).toEqual(best);
+          expect(logp.numbers()[1]).toBe(0);
+          expect(kept.numbers()).toEqual([1, 1, 1, 1]);
+        }
+    }),
+  );
+
+  // Of bf16 the numbers up to 2⁻¹⁰ share a bin at first. The words near 0 are those at which min-p, top-k and top-p cut.
+  it.each(byWordsAndType)('cuts by top-k, then top-p, then min-p, near 0 too: %i words in %s', (words, dtype) =>
+    scope(() => {
+      seed(8);
+      const temperature = 0.0015;
+      const near = randn([1, words]).mul(3e-4);
+      near.narrow(1, 0, 20).mul_(8);
+      near.narrow(1, 150, words - 150).sub_(0.1);
+      const logits = near.to({ device, dtype });
+      const weights = logits
+        .to('float32')
+        .numbers()
+        .sort((a, b) => b - a);
+      const likely = weights.map((z) => Math.exp((z - (weights[0] as number)) / temperature));
+      const mass = likely.reduce((a, b) => a + b);
+      for (const topK of [15, 40, 120])
+        for (const topP of [0.8, 0.95, 0.995])
+          for (const minP of [0.02, 0.1, 0.2, 0.24, 0.28, 0.35]) {
+            const ofTopK = likely.filter((w) => w >= (likely[topK - 1] as number));
+            const wanted = topP * ofTopK.reduce((a, b) => a + b);
+            let [reached, last] = [0, -1];
+            while (reached < wanted) reached += ofTopK[++last] as number;
+            const least = ofTopK[last] as number;
+            const left = ofTopK.filter((w) => w >= least && w >= minP).reduce((a, b) => a + b);
+            const { kept } = drawBy(oneRule(1, { temperature, topK, topP, minP }), logits);
+            expect(Math.abs(kept.item() - left / mass), `${topK}, ${topP}, ${minP}`).toBeLessThan(1e-3);
+          }
     }),
   );
 

@@ -1,10 +1,19 @@
 // New tokens' keys and values, written to a cache by one launch: in 8 bits (eight_bit_head.cuh) or as they are.
+#include <cassert>
+
 #include "cuda/attention/eight_bit_head.cuh"
 
 namespace attune {
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kNumbers = 8;  // numbers of a thread
+
+/** Where a token goes. A place outside of the cache ends the kernel by an error, as libtorch's own copies do. */
+__device__ inline uint64_t placeOf(const CacheWriteArgs& a, int64_t token) {
+  const int64_t place = a.places[token];
+  assert(place >= 0 && place < a.positions && "a target lies outside the cache");
+  return static_cast<uint64_t>(place);
+}
 
 /** LANES threads have a head of LANES · kNumbers numbers. */
 template <typename T, int LANES>
@@ -18,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) cacheCodesKernel(const __grid_consta
   Run<T, kNumbers> x;
   x.clear();
   if (works) x.load(static_cast<const T*>(part.rows) + token * part.rowStride + (group * LANES + lane) * kNumbers);
-  const uint64_t place = works ? a.places[token] : 0;
+  const uint64_t place = works ? placeOf(a, token) : 0;
   float values[kNumbers];
 #pragma unroll
   for (int i = 0; i < kNumbers; i++) values[i] = x[i];
@@ -48,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) cacheCodesOfAnySizeKernel(const __gr
     if (!(x <= most[0])) most[0] = isnan(most[0]) ? most[0] : x;
   }
   const float scale = scaleOf(most, kMostCode);
-  const uint64_t place = a.places[token];
+  const uint64_t place = placeOf(a, token);
   int8_t* const to = static_cast<int8_t*>(part.cache) + (place * groups + group) * size;
   for (int d = lane; d < size; d += 32) to[d] = codeOf(wide(from[d]), scale);
   if (lane == 0) part.scales[scalePlace(place, groups, group)] = scale;
@@ -62,15 +71,16 @@ __global__ void __launch_bounds__(kThreads) cacheCopyKernel(const __grid_constan
   letNextBegin();
   if (token >= a.count) return;
   const char* const row = static_cast<const char*>(part.rows) + token * part.rowStride * bytes;
-  static_cast<uint4*>(part.cache)[a.places[token] * pieces + piece] = reinterpret_cast<const uint4*>(row)[piece];
+  static_cast<uint4*>(part.cache)[placeOf(a, token) * pieces + piece] = reinterpret_cast<const uint4*>(row)[piece];
 }
 
 unsigned blocksFor(int64_t items, int64_t each) { return static_cast<unsigned>((items + each - 1) / each); }
 
-/** Whether all rows can be loaded by 16 bytes. */
+/** Whether all rows can be loaded, and those of the cache written, by 16 bytes. */
 bool isAligned(const CacheWriteArgs& a, int64_t bytes) {
   const auto fits = [&](const CacheWriteArgs::Part& part) {
-    return reinterpret_cast<uintptr_t>(part.rows) % 16 == 0 && part.rowStride * bytes % 16 == 0;
+    const auto isAt16 = [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; };
+    return isAt16(part.rows) && isAt16(part.cache) && part.rowStride * bytes % 16 == 0;
   };
   return fits(a.parts[0]) && fits(a.parts[1]);
 }

@@ -47,8 +47,7 @@ __global__ void __launch_bounds__(kThreads, 1) clusterKernel(SampleArgs args, in
   of.load();
   of.inverse = rule.inverse;
   of.scale = rule.inverse * 1.44269504f;
-  const bool searches = rule.temperature > 0 && (rule.topK > 0 || rule.topP < 1),
-             hasCut = searches || (rule.temperature > 0 && rule.minP > 0);
+  const bool searches = !rule.isGreedy && (rule.topK > 0 || rule.topP < 1), hasCut = searches || (!rule.isGreedy && rule.minP > 0);
   of.measureTiles([&](int i, float base) {
     if constexpr (Search<T>::kIsBFloat16)
       if (searches) return search.countTile(i, base);
@@ -57,7 +56,7 @@ __global__ void __launch_bounds__(kThreads, 1) clusterKernel(SampleArgs args, in
   meet();
   if (of.warp == 0) {
     of.sumTiles(hasCut);
-    if (rule.temperature <= 0) return of.takeLikeliest();
+    if (rule.isGreedy) return of.takeLikeliest();
     if (searches) search.begin(rule);
   }
   float cut = 0;

@@ -60,30 +60,57 @@ __device__ float threshold(const Row<T>& row, float floor, float wanted, bool by
   return __int_as_float(low);
 }
 
+/** Whether the row has a NaN or +∞: their weight is NaN. */
+template <typename T>
+__device__ bool anyNaN(const Row<T>& row) {
+  bool any = false;
+  for (int64_t i = threadIdx.x; i < row.size; i += kThreads) any |= isnan(row.weight(i));
+  return __syncthreads_or(any) != 0;
+}
+
+/** The first of the likeliest words; 0 where none is possible. */
+template <typename T>
+__device__ int64_t likeliest(const Row<T>& row) {
+  __shared__ unsigned long long first;
+  if (threadIdx.x == 0) first = row.size;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < row.size; i += kThreads)
+    if (wide(row.logits[i]) >= row.peak) {
+      atomicMin(&first, static_cast<unsigned long long>(i));
+      break;
+    }
+  __syncthreads();
+  return row.peak > -INFINITY ? static_cast<int64_t>(first) : 0;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) oneBlockKernel(SampleArgs a) {
   __shared__ float shared[kThreads / 32];
   __shared__ float runs[kThreads];
   const int64_t r = blockIdx.x;
   const RowRule rule(a, r);
-  const float temperature = rule.temperature;
   Row<T> row{static_cast<const T*>(a.logits) + r * a.size, a.size, 0.0f, rule.inverse};
   float peak = -INFINITY;
   for (int64_t i = threadIdx.x; i < a.size; i += kThreads) peak = fmaxf(peak, wide(row.logits[i]));
   row.peak = reduce(peak, shared, Max());
   const float total = measure(row, 0.0f, true, shared);
-  float cut = rule.minP;
-  if (temperature <= 0) {
-    cut = 1.0f;  // only the likeliest; the first of them is taken below
-  } else {
-    const bool narrowed = rule.topK > 0;
-    if (narrowed) cut = fmaxf(cut, threshold(row, 0.0f, static_cast<float>(rule.topK), false, shared));
-    if (rule.topP < 1) {
-      const float floor = narrowed ? cut : 0.0f;
-      const float mass = narrowed ? measure(row, cut, true, shared) : total;
-      cut = fmaxf(cut, threshold(row, fmaxf(floor, kLeast), rule.topP * mass, true, shared));
-    }
+  const bool hasNaN = anyNaN(row);
+  const auto finish = [&](int64_t id, float kept) {
+    finishRow(a, r, id, hasNaN ? NAN : (wide(row.logits[id]) - row.peak) * row.inverse - logf(total), kept);
+  };
+  if (rule.isGreedy) {
+    const int64_t id = likeliest(row);
+    if (threadIdx.x == 0) finish(id, 1.0f);
+    return;
   }
+  float cut = 0;
+  const bool narrowed = rule.topK > 0;
+  if (narrowed) cut = threshold(row, 0.0f, static_cast<float>(rule.topK), false, shared);
+  if (rule.topP < 1) {
+    const float mass = narrowed ? measure(row, cut, true, shared) : total;
+    cut = threshold(row, fmaxf(cut, kLeast), rule.topP * mass, true, shared);
+  }
+  cut = fmaxf(cut, rule.minP);
   // each thread takes a run of neighbouring ids, so that the running sum is in the order of the ids
   const int64_t run = (a.size + kThreads - 1) / kThreads;
   const int64_t begin = threadIdx.x * run < a.size ? threadIdx.x * run : a.size, end = begin + run < a.size ? begin + run : a.size;
@@ -105,15 +132,14 @@ __global__ void __launch_bounds__(kThreads) oneBlockKernel(SampleArgs a) {
     const int64_t from = at * run, to = from + run < a.size ? from + run : a.size;
     for (int64_t i = from; i < to; i++) {
       const float w = row.weight(i);
-      if (w < cut) continue;
+      if (!(w > 0 && w >= cut)) continue;
       pick = i;
       reached += w;
       if (reached > target) break;
     }
-    for (int64_t i = to - 1; pick < 0 && i > 0; i--) pick = row.weight(i) >= cut ? i : -1;  // rounding led beyond the last one
-    pick = pick < 0 ? 0 : pick;
-    finishRow(a, r, pick, (wide(row.logits[pick]) - row.peak) * row.inverse - logf(total),
-              temperature > 0 && cut > 0 ? static_cast<float>(fmin(1.0, kept / total)) : 1.0f);
+    for (int64_t i = to - 1; pick < 0 && i > 0; i--)
+      pick = row.weight(i) > 0 && row.weight(i) >= cut ? i : -1;  // rounding led beyond the last one
+    finish(pick < 0 ? 0 : pick, cut > 0 ? static_cast<float>(fmin(1.0, kept / total)) : 1.0f);
   }
 }
 

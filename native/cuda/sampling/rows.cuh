@@ -7,20 +7,21 @@ namespace attune {
 
 /** What decides on a row's token. */
 struct RowRule {
-  float temperature, inverse, topP, minP;
+  bool isGreedy;  // the likeliest word is taken
+  float inverse, topP, minP;  // inverse: 1/T
   int64_t topK;  // 0: all
   __device__ RowRule(const SampleArgs& a, int64_t r) {
-    temperature = a.temperature[r];
-    inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+    const float temperature = a.temperature[r];
+    isGreedy = !(temperature >= kLeastTemperature);
+    inverse = inverseOf(temperature);
     topP = a.topP[r];
     minP = a.minP[r];
     topK = a.topK[r] < a.size ? a.topK[r] : 0;
   }
 };
 
-/** The number in [0, 1) that decides among the words that stay; 0 for the likeliest. */
+/** The number in [0, 1) that decides among the words that stay. */
 __device__ inline double uniformOf(const SampleArgs& a, int64_t r) {
-  if (!(a.temperature[r] > 0)) return 0.0;
   return uniformAt(a.seeds[r], a.counters == nullptr ? a.positions[r] + 1 : a.counters[r]);
 }
 

@@ -43,15 +43,15 @@ struct Search {
     if (threadIdx.x == 0) row.shared.ofHole[0] = row.shared.ofHole[1] = 0;
   }
 
-  // Counts the words of a piece from `least` on, each order in a bin of its own, and what is above the range in its last one. Whether a
-  // word may be in the hole.
+  // Counts the words of a piece from `least` on, each order in a bin of its own, and what is above the range in its last one; NaN is not
+  // counted. Whether a word may be in the hole.
   __device__ bool countPlain(const Range& range, float least, const typename Row::Piece& piece) const {
     const int hole = 4 * range.hole, low = 4 * range.without(range.low), start = static_cast<int>(sharedAddress(bins)) - low;
     const __nv_bfloat162 from = __float2bfloat162_rn(least), to = __float2bfloat162_rn(valueOf<T>(range.high));
     __nv_bfloat162 nearest = from;
 #pragma unroll
     for (int i = 0; i < Row::kPiece / 2; i++) {
-      const __nv_bfloat162 both = __hmin2(reinterpret_cast<const __nv_bfloat162&>(piece.words()[i]), to);
+      const __nv_bfloat162 both = __hmin2_nan(reinterpret_cast<const __nv_bfloat162&>(piece.words()[i]), to);
       const unsigned two = reinterpret_cast<const unsigned&>(both);
       const auto binOf = [&](unsigned magnitude, bool isNegative) {
         const int beyond = max(static_cast<int>(magnitude), hole);
@@ -169,7 +169,7 @@ struct Search {
       Whole ofHole[2] = {};
       const int hole = range.hole > 0 ? range.bin(0) - first : -1;
       if (hole >= 0 && hole < kEach) {
-        if (isCommon)  // kept or cut off as a whole, though min-p may lie within it
+        if (isCommon)  // top-k's cut is not within it: it is kept or cut off as a whole
           ofHole[0] = row.weight(valueOf<T>(-range.hole)) < least ? 0 : __float2ull_rn(shared.hole * 0x1.0p32f);
         else
           addBlocks(shared.ofHole, ofHole, 0);
@@ -277,11 +277,12 @@ struct Search {
       return false;
     }
     const int least = bin >= 0 ? range.first(bin) : finding.byMass ? range.low : kLowest;
-    finding.cut = fmaxf(finding.cut, row.weight(valueOf<T>(least)));
+    const float weight = row.weight(valueOf<T>(least));
+    finding.cut = fmaxf(finding.cut, weight);  // which is min-p's before
     finding.done = finding.byMass || rule.topP >= 1;
     if (finding.done) return false;
     finding.byMass = true;
-    finding.least = finding.cut;
+    finding.least = weight;
     above = 0, target = 0;
     if (finding.isFilled || (range.shift == 0 && range.high == top && range.hole == 0)) return true;
     finding.mayHaveHole = true;  // the masses are not known

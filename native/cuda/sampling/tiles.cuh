@@ -18,7 +18,7 @@ struct Finding {
 };
 
 struct Shared {
-  float2 tiles[kMostTiles];  // of the whole row: the largest logit z, and Σ e^((z − largest)/T)
+  float2 tiles[kMostTiles];  // of the whole row: the largest logit z, and Σ e^((z − largest)/T), negative where one is NaN
   float holes[kMostTiles];  // of words that were counted in the hole of their range (bins.cuh), relative to that largest logit
   float kept[kMostTiles];  // the mass that the cuts leave
   uint64_t arrived[kMostTiles];  // barriers of the block's tiles
@@ -52,6 +52,7 @@ struct Tiles {
   int lane, warp;
   float inverse = 1, peak = 0, total = 0;  // 1/T, the row's largest logit, Σ e^((z − peak)/T)
   float scale = 1;  // log2(e)/T
+  bool hasNaN = false;  // known to the warps that draw
 
   __device__ T* tile(int i) const { return words + i * kTile; }
   __device__ float weight(float z) const { return powerOf2((z - peak) * scale); }
@@ -110,6 +111,17 @@ struct Tiles {
     }
   }
 
+  // The sum of a tile that has words without a weight, which are NaN or +∞: that of the others, as a negative number.
+  __device__ float sumWithoutNaN(int i, float base) const {
+    float sum = 0;
+#pragma unroll 1
+    for (int j = lane; j < kTile; j += 32) {
+      const float w = powerOf2(fmaf(wide(tile(i)[j]), scale, base));
+      sum += isnan(w) ? 0.0f : w;
+    }
+    return -sumOfLanes(sum);
+  }
+
   // A tile's sum is relative to 2^scaled(its largest logit), as that is rounded.
   __device__ float scaled(float largest) const { return largest == -INFINITY ? 0.0f : __fmul_rn(largest, scale); }
 
@@ -123,13 +135,15 @@ struct Tiles {
       Piece held[kPieces];
 #pragma unroll
       for (int j = 0; j < kPieces; j++) held[j].load(tile(i) + (j * 32 + lane) * kPiece);
-      const float top = largestOfLanes(largestOf(held, kPieces)), base = -scaled(top);
+      const float top = largestOfLanes(fmaxf(largestOf(held, kPieces), -INFINITY)), base = -scaled(top);  // −∞ where all are NaN
       float sums[2] = {0, 0};
 #pragma unroll
       for (int j = 0; j < kPieces; j++)
 #pragma unroll
         for (int k = 0; k < kPiece; k++) sums[k % 2] += powerOf2(fmaf(held[j][k], scale, base));
-      const float sum = sumOfLanes(sums[0] + sums[1]), counted = count(i, base);
+      float sum = sumOfLanes(sums[0] + sums[1]);
+      if (isnan(sum)) sum = sumWithoutNaN(i, base);
+      const float counted = count(i, base);
       __syncwarp();
       if (i == warp) clusterWait();  // all blocks have begun: their shared memory may be written
       if (lane < blocks) {
@@ -149,11 +163,15 @@ struct Tiles {
     constexpr int kEach = kMostTiles / 32;
     float2 held[kEach];
     float top = -INFINITY, sum = 0, hole = 0;
+    bool isNegative = false;
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
       held[i] = i * 32 + lane < tiles ? shared.tiles[i * 32 + lane] : make_float2(-INFINITY, 0.0f);
       top = fmaxf(top, held[i].x);
+      isNegative |= signbit(held[i].y);
+      held[i].y = fabsf(held[i].y);
     }
+    hasNaN = __any_sync(0xFFFFFFFF, isNegative);
     peak = largestOfLanes(top);
 #pragma unroll
     for (int i = 0; i < kEach; i++) {
@@ -238,7 +256,7 @@ struct Tiles {
     return first + takeLane(lane < kPiece ? keptOf(wide(from[first + lane]), cut) : 0.0f, target);
   }
 
-  // The first of the likeliest words, by one warp of each block.
+  // The first of the likeliest words, or word 0 where none is possible, by one warp of each block.
   __device__ void takeLikeliest() {
     int from = tiles;
 #pragma unroll 1
@@ -255,12 +273,13 @@ struct Tiles {
         if (piece[k] >= peak) pick = min(pick, (j * 32 + lane) * kPiece + k);
     }
     pick = __reduce_min_sync(0xFFFFFFFF, pick);
-    if (lane == 0) finish(mine, pick, 1.0f);
+    if (lane == 0) finish(mine, peak > -INFINITY ? pick : 0, 1.0f);
   }
 
   __device__ void finish(int mine, int pick, float kept) const {
     const int64_t id = (static_cast<int64_t>(rank) * perBlock + mine) * kTile + pick;
-    finishRow(args, row, min(id, args.size - 1), (wide(tile(mine)[pick]) - peak) * inverse - logf(total), kept);
+    const float logp = (wide(tile(mine)[pick]) - peak) * inverse - logf(total);
+    finishRow(args, row, min(id, args.size - 1), hasNaN ? NAN : logp, kept);
   }
 };
 #endif

@@ -2,9 +2,11 @@
 //
 // Per row, in Hugging Face's order: temperature, then the k likeliest tokens (0 = all), then the fewest that hold p of the remaining
 // mass (1 = all), then those with at least min_p of the likeliest one's probability. One uniform number per (seed, counter) picks
-// among the rest. Temperature 0 is the argmax. logp is over the whole vocabulary at the temperature (1 for argmax), which is what the
-// trainer computes; the cuts do not change it. kept is the share of the probability mass that the cuts leave (1 without cuts and for
-// argmax), so that logp − log kept is the log-probability under the truncated, renormalised distribution.
+// among the rest. Temperature 0 is the argmax, as is one below 1e-5 (sample.h). logp is over the whole vocabulary at the temperature
+// (1 for argmax), which is what the trainer computes; the cuts do not change it. kept is the share of the probability mass that the cuts
+// leave (1 without cuts and for argmax), so that logp − log kept is the log-probability under the truncated, renormalised distribution.
+//
+// A logit that is NaN has no weight: its token is not drawn. Its row's logp is NaN, and where no token has a weight, the token is 0.
 //
 // A cut is a threshold on e^(z − max); tokens at the threshold stay. Nothing is sorted: thresholds are found by bisection, which for a
 // large vocabulary starts near an estimate from a part of it.
@@ -16,7 +18,9 @@
 #include <arm_neon.h>
 #endif
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "cpu/deal.h"
@@ -208,7 +212,7 @@ int64_t pick(const float* weights, int64_t size, float cut, double u, const std:
       continue;
     }
     for (int64_t i = start; i < std::min(size, start + kRun); i++) {
-      if (weights[i] < cut) continue;
+      if (!(weights[i] > 0 && weights[i] >= cut)) continue;
       id = i;
       reached += weights[i];
       if (reached > target) return id;
@@ -226,12 +230,23 @@ void eachRun(int64_t size, std::vector<float>& out, const Result& result) {
   });
 }
 
-// The first token with the largest logit, which is the largest of a run's.
+// The first token with the largest logit, which is the largest of a run's; 0 where no token is possible.
 int64_t likeliest(const float* logits, int64_t size, const std::vector<float>& peaks, float peak) {
   int64_t id = 0;
+  if (!(peak > -std::numeric_limits<float>::infinity())) return id;
   for (size_t run = 0; run + 1 < peaks.size() && !(peaks[run] >= peak); run++) id += kRun;
   while (id + 1 < size && !(logits[id] >= peak)) id++;
   return id;
+}
+
+// The sum of the weights, of which those that are NaN become 0.
+double dropNaN(std::vector<float>& weights, int64_t size) {
+  double total = 0;
+  for (int64_t i = 0; i < size; i++) {
+    if (std::isnan(weights[i])) weights[i] = 0;
+    total += weights[i];
+  }
+  return total;
 }
 
 // libtorch's `to` takes one thread for the logits of a row.
@@ -251,35 +266,37 @@ void sampleRow(const float* logits, int64_t size, float temperature, const Cuts&
                std::vector<float>& weights, Search& search, int64_t& id, float& logp, float& kept) {
   std::vector<float> peaks, sums;
   eachRun(size, peaks, [&](int64_t start, int64_t count) { return largest(logits + start, count); });
-  const float peak = largest(peaks.data(), static_cast<int64_t>(peaks.size())), inverse = temperature > 0 ? 1.0f / temperature : 1.0f;
+  const float peak = largest(peaks.data(), static_cast<int64_t>(peaks.size())), inverse = inverseOf(temperature);
   eachRun(size, sums,
           [&](int64_t start, int64_t count) { return exponentials(logits + start, count, peak, inverse, weights.data() + start); });
-  const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+  double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+  const bool hasNaN = std::isnan(total);
+  if (hasNaN) total = dropNaN(weights, size);
   id = 0;
   kept = 1;
-  if (temperature <= 0) {
+  if (!(temperature >= kLeastTemperature)) {
     id = likeliest(logits, size, peaks, peak);
   } else {
-    float cut = static_cast<float>(cuts.minP);
+    const auto minP = static_cast<float>(cuts.minP);
+    float cut = 0;
     std::vector<double> runs;
     if (cuts.topK > 0 && cuts.topK < size) {
       narrow(search, weights.data(), size, 0.0f, kAll, 0, false);
-      cut = std::max(cut, threshold(search, static_cast<double>(cuts.topK), false));
+      cut = threshold(search, static_cast<double>(cuts.topK), false);
       if (cuts.topP < 1) {
         narrow(search, weights.data(), size, cut, kAll, 0, true);
         cut = threshold(search, cuts.topP * candidateMass(search), true);
       }
     } else if (cuts.topP < 1) {
-      const float found = massThreshold(weights.data(), size, total, cuts.topP * total, search, runs);
-      if (found < cut) runs.clear();
-      cut = std::max(cut, found);
+      cut = massThreshold(weights.data(), size, total, cuts.topP * total, search, runs);
     }
+    if (cut < minP) cut = minP, runs.clear();
     for (int64_t start = static_cast<int64_t>(runs.size()) * kRun; start < size; start += kRun)
       runs.push_back(measure(weights.data() + start, std::min(kRun, size - start), cut, true));
     id = pick(weights.data(), size, cut, uniformAt(seed, counter), runs);
     if (cut > 0) kept = static_cast<float>(std::min(1.0, std::accumulate(runs.begin(), runs.end(), 0.0) / total));
   }
-  logp = static_cast<float>((logits[id] - peak) * inverse - std::log(total));
+  logp = hasNaN ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>((logits[id] - peak) * inverse - std::log(total));
 }
 
 // logits[rows, size] on the CPU in f32.

@@ -1,4 +1,4 @@
-// What the CPU and CUDA samplers share: the uniform number that a token gets.
+// What the CPU and CUDA samplers share: which temperatures take the likeliest token, and the uniform number that a token gets.
 #pragma once
 #include <cstdint>
 
@@ -9,6 +9,12 @@
 #endif
 
 namespace attune {
+
+/** Below it a row's token is the likeliest one: e^(z/T) would leave the range of f32. Its log-probability is at this temperature, or at 1 for 0. */
+constexpr float kLeastTemperature = 1e-5f;
+ATTUNE_BOTH inline float inverseOf(float temperature) {
+  return temperature > 0 ? 1.0f / (temperature < kLeastTemperature ? kLeastTemperature : temperature) : 1.0f;
+}
 
 // A uniform number in [0, 1) out of (seed, counter) alone (splitmix64's finaliser, Steele et al. 2014), so that a request's
 // tokens depend on its seed and never on its neighbours in the batch.
