@@ -16,7 +16,7 @@ ROWS=${ROWS:-8000}
 reward() { # type, kind of data, options of the evaluation
   type=$1 kind=$2
   shift 2
-  $ATTUNE tasks generate --kind "$kind" --tasks "$TASKS" --count "$ROWS" --part train --out "$work/$kind.jsonl"
+  $ATTUNE tasks generate --overwrite --kind "$kind" --tasks "$TASKS" --count "$ROWS" --part train --out "$work/$kind.jsonl"
   $ATTUNE train reward --type "$type" --model "$model" --dataset "$work/$kind.jsonl" --no-strip-thinking --batch-size 16 \
     --grad-accum 1 --lr 1e-3 --warmup-ratio 0.05 --output-dir "$work/runs" --log-dir "$work/logs" --run-name "$type"
   $ATTUNE evaluate reward --checkpoint "$work/runs/$type/final" --task "$TASKS" --output-dir "$work/evaluation/$type" "$@"

@@ -16,7 +16,7 @@ TOKENS=${TOKENS:-512}
 PROMPTS=${PROMPTS:-128}
 
 # Pairs of a right and a wrong solution, from problems that are never tested on.
-$ATTUNE tasks generate --kind preference --tasks "$TASKS" --count "$ROWS" --seed 1 --part train --out "$out/pairs.jsonl"
+$ATTUNE tasks generate --overwrite --kind preference --tasks "$TASKS" --count "$ROWS" --seed 1 --part train --out "$out/pairs.jsonl"
 
 # A reward model learns which of the two is preferred.
 $ATTUNE train reward --model "$MODEL" --dataset "$out/pairs.jsonl" $LORA --max-steps "$STEPS" --batch-size 16 --lr 1e-4 \

@@ -168,6 +168,7 @@ const leaves = [
   'src/arguments.ts',
   'src/errors.ts',
   'src/exit-codes.ts',
+  'src/existing-file.ts',
   'src/expectation.ts',
   'src/pattern.ts',
   'src/progress.ts',

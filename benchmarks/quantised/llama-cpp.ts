@@ -31,7 +31,7 @@ export async function openLlama(
   llama: Llama,
   { folder, type, vocabulary, threads }: { folder: string; type: GgufType; vocabulary: number; threads: number },
 ): Promise<LlamaModel> {
-  const { path, bytes } = await exportGguf({ model: folder, type, out: join(folder, `${type}.gguf`) });
+  const { path, bytes } = await exportGguf({ model: folder, type, out: join(folder, `${type}.gguf`), overwrite: true });
   const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
   return {
     bytes,

@@ -22,7 +22,7 @@ TASKS=${TASKS:-"chain_sum:3-4,number_sorting:3-4,letter_counting:3-4,spell_backw
 generate() {
   rows=$(($1 / SHARE)) out=$2
   shift 2
-  $ATTUNE tasks generate --kind sft --part train --tasks "$TASKS" --count "$rows" --out "$work/$out" "$@"
+  $ATTUNE tasks generate --overwrite --kind sft --part train --tasks "$TASKS" --count "$rows" --out "$work/$out" "$@"
 }
 train() {
   steps=$(($1 / SHARE))

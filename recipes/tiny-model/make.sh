@@ -24,7 +24,7 @@ simple_equations:1*$4,propositional_logic:1,weekday_arithmetic:1,time_arithmetic
 generate() {
   rows=$(($1 / SHARE)) out=$2
   shift 2
-  $ATTUNE tasks generate --kind sft --part train --count "$rows" --out "$work/$out" "$@"
+  $ATTUNE tasks generate --overwrite --kind sft --part train --count "$rows" --out "$work/$out" "$@"
 }
 
 # train STEPS …

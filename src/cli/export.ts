@@ -10,6 +10,7 @@ import { exportGguf, exportMerged, ggufTypes } from '../models/index.ts';
 import { field } from '../runs/index.ts';
 import { quoted } from '../shell.ts';
 import { registerCommand } from './options/command.ts';
+import { overwriteField } from './options/model-fields.ts';
 import { checkOutputFile, checkOutputFolder } from './options/outputs.ts';
 import { shown } from './options/training.ts';
 import { consoleProgress } from './terminal/console.ts';
@@ -34,6 +35,7 @@ export const exportGgufSchema = z.object({
     description: 'how matrices are written; vectors are f32 always, and the head of a q4_0 file is q8_0',
   }),
   out: field(z.string(), { description: 'the file to write', examples: ['m.gguf'] }),
+  overwrite: overwriteField,
 });
 
 export function register(program: Command): void {

@@ -7,6 +7,7 @@ import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { z } from 'zod';
 import { UserError } from '../errors.ts';
+import { refuseExisting } from '../existing-file.ts';
 import {
   deviceOf,
   type Inspection,
@@ -56,6 +57,7 @@ export const inspectSchema = z.object({
     description: 'file for them, as safetensors: input_ids, logits, scores of a head',
     group: logitsGroup,
   }),
+  overwrite: field(z.boolean().default(false), { description: 'replace a file that is there', group: logitsGroup }),
 });
 
 type Config = z.output<typeof inspectSchema>;
@@ -76,7 +78,8 @@ async function inspect(config: Config): Promise<void> {
   const { model: name, ids, saveLogits: path, dtype, tokens, gradientCheckpointing: checkpointing } = config;
   if ((ids === undefined) !== (path === undefined))
     throw new UserError('--ids and --save-logits go together: the ids to compute, and the file for their logits.');
-  if (path !== undefined) checkLogitsFile(path);
+  if (path !== undefined) checkLogitsFile(path, config.overwrite);
+  else if (config.overwrite) throw new UserError('--overwrite: there is no file without --save-logits.');
   const lora = { r: config.loraR, targetModules: config.loraTargetModules };
   const found = await inspectModel(name, { progress, dtype, tokens, checkpointing, lora });
   if (config.json) printJson(found, 2);
@@ -88,10 +91,11 @@ async function inspect(config: Config): Promise<void> {
 }
 
 /** Refuses to overwrite the model's own files: weights are memory-mapped. */
-function checkLogitsFile(path: string): void {
+function checkLogitsFile(path: string, overwrite: boolean): void {
   checkOutputFile('--save-logits', path);
   if (existsSync(path) && existsSync(resolve(dirname(path), 'config.json')))
     throw new UserError(`--save-logits ${path} is a file of a model: an input is never written over. Name another.`);
+  refuseExisting('--save-logits', path, { overwrite });
 }
 
 function saveLogits(model: Model, ids: number[], path: string): void {

@@ -120,12 +120,17 @@ describe('attune score', () => {
   });
 });
 
-it('attune export gguf says the type, and what it replaces', async () => {
+it('attune export gguf says the type, and replaces an earlier file only where that is asked for', async () => {
   const out = (...args: string[]) => attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.gguf'), ...args);
   const first = await out();
   expect([first.code, first.out]).toEqual([0, expect.stringContaining('m.gguf: qwen3 in q8_0, ')]);
   expect(first.err).not.toContain('replaced');
-  const second = await out('--type', 'f16');
+  const refused = await out('--type', 'f16');
+  expect([refused.code, refused.err]).toEqual([
+    2,
+    expect.stringContaining('m.gguf exists already: name another file, or replace it with --overwrite.'),
+  ]);
+  const second = await out('--type', 'f16', '--overwrite');
   expect(second.out).toContain(' in f16, ');
   expect(second.err).toMatch(
     /m\.gguf of an earlier export is replaced\.\n.*Modelfile of an earlier export is replaced\./,
@@ -133,7 +138,7 @@ it('attune export gguf says the type, and what it replaces', async () => {
   const wrong = await attune('export', 'gguf', at('base'), '--out', at('gguf', 'm.bin'));
   expect([wrong.code, wrong.err]).toEqual([2, expect.not.stringContaining('replaced')]);
   writeFileSync(at('gguf', 'Modelfile'), 'FROM ./mine.gguf\n');
-  const third = await out();
+  const third = await out('--overwrite');
   expect([third.code, third.err]).toEqual([2, expect.stringContaining("is none of an export's")]);
   expect(readFileSync(at('gguf', 'Modelfile'), 'utf8')).toBe('FROM ./mine.gguf\n');
 });
@@ -174,6 +179,9 @@ it('attune inspect takes a run, and never writes over a file of a model', async 
   const over = ['--ids', '1', '--save-logits', at('base', 'model.safetensors')];
   const { err } = await attune('inspect', at('base'), ...over);
   expect(err).toContain('is a file of a model: an input is never written over');
+  const logits = ['inspect', at('base'), '--device', 'cpu', '--ids', '1', '--save-logits', at('logits.safetensors')];
+  const codes = [(await attune(...logits)).code, (await attune(...logits)).code];
+  expect([...codes, (await attune(...logits, '--overwrite')).code]).toEqual([0, 2, 0]);
 });
 
 it('attune tokenizer shows controls and keeps them in JSON', async () => {

@@ -7,12 +7,13 @@ import { z } from 'zod';
 import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
+import { refuseExisting } from '../existing-file.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { loadRewardModel, type RewardItem } from '../rewards/index.ts';
-import { field } from '../runs/index.ts';
+import { field, withRules } from '../runs/index.ts';
 import { quantTypeField, scoringPrecisionField } from '../trainers/fields.ts';
 import { registerCommand } from './options/command.ts';
-import { deviceField } from './options/model-fields.ts';
+import { deviceField, overwriteField } from './options/model-fields.ts';
 import { OutputFile } from './options/outputs.ts';
 import { stepsField } from './options/reward-fields.ts';
 import { consoleProgress } from './terminal/console.ts';
@@ -21,7 +22,7 @@ import { jsonLine, printPart, tell } from './terminal/print.ts';
 
 const batchRows = 256;
 
-export const scoreSchema = z.object({
+const scoreOptions = z.object({
   file: field(z.string().default('-'), { description: 'lines of {prompt, response}; "-" is standard input' }),
   checkpoint: field(z.string(), {
     description: 'a trained reward model: its folder, its run, or a hub name',
@@ -31,6 +32,7 @@ export const scoreSchema = z.object({
     description: 'where to write; standard output where left out',
     aliases: ['output'],
   }),
+  overwrite: overwriteField,
   steps: stepsField,
   normalise: field(z.boolean().default(false), {
     description: 'by mean and spread on the reference set of its training',
@@ -45,6 +47,10 @@ export const scoreSchema = z.object({
   quantType: quantTypeField('hold the blocks of the model in 8 or 4 bits', 'Model'),
   precision: scoringPrecisionField('Model'),
 });
+
+export const scoreSchema = withRules(scoreOptions, [
+  { options: ['overwrite'], unread: ({ out }) => out === undefined, because: 'there is no file without --out' },
+]);
 
 type Config = z.output<typeof scoreSchema>;
 
@@ -61,6 +67,7 @@ export function register(program: Command): void {
 
 async function score(config: Config): Promise<void> {
   using out = config.out === undefined ? undefined : new OutputFile('--out', config.out, [config.file]);
+  if (config.out !== undefined) refuseExisting('--out', config.out, config);
   const device = deviceOf(config.device);
   const { steps, normalise, quantType, precision } = config;
   const dtype = dtypeOf(config.dtype, device);

@@ -12,11 +12,12 @@ import { z } from 'zod';
 import { fileBytes } from '../data/sources/bytes.ts';
 import { textLines } from '../data/sources/lines.ts';
 import { UserError } from '../errors.ts';
+import { refuseExisting } from '../existing-file.ts';
 import { field, withRules } from '../runs/index.ts';
 import { DistinctPrompts } from '../tasks/distinct.ts';
 import { allTasks, corpusKinds, corpusRows, type Example, formatReward, parts, styles, task } from '../tasks/index.ts';
 import { registerCommand } from './options/command.ts';
-import { jsonField } from './options/model-fields.ts';
+import { jsonField, overwriteField } from './options/model-fields.ts';
 import { OutputFile } from './options/outputs.ts';
 import { jsonLine, print, printJson, printPart, tell } from './terminal/print.ts';
 
@@ -52,6 +53,7 @@ const generateOptions = z.object({
     description: 'where to write; standard output where left out',
     aliases: ['output'],
   }),
+  overwrite: overwriteField,
   style: field(z.enum(styles).default('think'), { description: 'how solutions are written' }),
   part: field(z.enum(parts).default('all'), { description: 'only prompts of this part' }),
   testShare: field(share().default(0.1), { description: 'the share of prompts that are test prompts' }),
@@ -65,6 +67,7 @@ const generateOptions = z.object({
 });
 
 export const generateSchema = withRules(generateOptions, [
+  { options: ['overwrite'], unread: ({ out }) => out === undefined, because: 'there is no file without --out' },
   { options: ['perPrompt'], unread: ({ kind }) => kind !== 'graded', because: 'it is for --kind graded' },
   { options: ['system'], unread: ({ kind }) => kind !== 'sft', because: 'it is for --kind sft' },
   {
@@ -257,7 +260,8 @@ function table({ tasks, total }: { tasks: TaskScore[]; total: TaskScore }): stri
   return [line(['task', 'rows', 'correct', 'score', 'format']), ...tasks.map(row), row(total)].join('\n');
 }
 
-async function generate({ kind, out: path, ...options }: z.output<typeof generateSchema>): Promise<void> {
+async function generate({ kind, out: path, overwrite, ...options }: z.output<typeof generateSchema>): Promise<void> {
+  if (path !== undefined) refuseExisting('--out', path, { overwrite });
   const rows = corpusRows(kind, options);
   // The first row is made before the file, so that an error in the mixture leaves no file behind.
   let next = rows.next();

@@ -3,8 +3,8 @@ import { afterAll, beforeAll } from 'vitest';
 import { exportGgufSchema, exportMergedSchema } from '../../src/cli/export.ts';
 import { addLora, loadModel, saveModel } from '../../src/models/index.ts';
 import { noGrad } from '../../src/tensor/index.ts';
-import { changes, fails, walkCommand } from './command-walk.ts';
-import { at, makeModels, removeFiles } from './files.ts';
+import { changes, fails, mends, walkCommand } from './command-walk.ts';
+import { at, makeModels, removeFiles, there } from './files.ts';
 
 afterAll(removeFiles);
 beforeAll(async () => {
@@ -33,5 +33,10 @@ walkCommand(['export', 'gguf'], exportGgufSchema, {
   base: () => ({ model: at('model') }),
   output: 'out',
   ending: '.gguf',
-  proofs: { ...source, type: changes('f16'), out: fails('/proc/nope/x.gguf', /--out/) },
+  proofs: {
+    ...source,
+    type: changes('f16'),
+    out: fails('/proc/nope/x.gguf', /--out/),
+    overwrite: mends(true, () => ({ out: there('x.gguf', 'GGUF') })),
+  },
 });

@@ -20,6 +20,13 @@ export function writeRows(name: string, rows: readonly unknown[]): string {
   return at(name);
 }
 
+/** A file of an earlier run. */
+export function there(name: string, text = '{}\n'): string {
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(at(name), text);
+  return at(name);
+}
+
 const size = { hiddenSize: 16, layers: 1 };
 
 /** `model`, `other` (other weights), `bare` (no tokenizer), `biased` (with biases), `adapted` (with an adapter), `options.yaml`. */

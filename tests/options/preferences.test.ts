@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, vi } from 'vitest';
 import { Sampler } from '../../src/models/index.ts';
 import { buildPreferencesSchema } from '../../src/workflows/preferences/config.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
-import { at, makeModels, makeRewardModel, questions, removeFiles, templated, writeRows } from './files.ts';
+import { at, makeModels, makeRewardModel, questions, removeFiles, templated, there, writeRows } from './files.ts';
 
 afterAll(removeFiles);
 beforeAll(async () => {
@@ -110,5 +110,6 @@ walkCommand(['preferences', 'build'], buildPreferencesSchema, {
     stepSeparator: [changes('o', steps), ofSteps(' ')],
     batchPrompts: asked({ batchPrompts: 1 }, {}),
     output: fails('/proc/nope/x', /--output/),
+    overwrite: mends(true, () => ({ output: there('x.jsonl') })),
   },
 });

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll } from 'vitest';
 import { scoreSchema } from '../../src/cli/score.ts';
 import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
-import { at, makeModels, makeRewardModel, questions, removeFiles, reply, writeRows } from './files.ts';
+import { at, makeModels, makeRewardModel, questions, removeFiles, reply, there, writeRows } from './files.ts';
 
 afterAll(removeFiles);
 beforeAll(async () => {
@@ -25,6 +25,7 @@ walkCommand(['score'], scoreSchema, {
     file: mends(() => at('named.jsonl'), { promptField: 'q', responseField: 'a' }),
     checkpoint: changes(() => at('prm')),
     out: fails('/proc/nope', /--out/),
+    overwrite: [mends(true, () => ({ out: there('x.jsonl') })), refused(true, /without --out/, { out: undefined })],
     steps: [changes('last', () => ({ checkpoint: at('prm') })), refused('last', /whole responses/)],
     normalise: changes(true),
     promptField: mends('q', () => ({ file: at('named.jsonl'), responseField: 'a' })),

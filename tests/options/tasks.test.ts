@@ -1,6 +1,11 @@
 /** Every option of `attune tasks generate` does something or is refused; see command-walk.ts. */
+
+import { afterAll } from 'vitest';
 import { generateSchema } from '../../src/cli/tasks.ts';
-import { changes, fails, refused, walkCommand } from './command-walk.ts';
+import { changes, fails, mends, refused, walkCommand } from './command-walk.ts';
+import { removeFiles, there } from './files.ts';
+
+afterAll(removeFiles);
 
 const pairs = { kind: 'preference' };
 
@@ -14,6 +19,7 @@ walkCommand(['tasks', 'generate'], generateSchema, {
     count: changes(7),
     seed: changes(7),
     out: fails('/proc/nope/x', /--out/),
+    overwrite: [mends(true, () => ({ out: there('x.jsonl') })), refused(true, /without --out/, { out: undefined })],
     style: [changes('answer'), refused('answer', /step by step/, { kind: 'steps' })],
     part: changes('test'),
     testShare: [changes(0.9, { part: 'test' }), refused(0.9, /--part all/)],

@@ -48,4 +48,7 @@ export const tokenizerField = field(z.string().optional(), {
   group,
 });
 
+/** For commands that write one file. */
+export const overwriteField = field(z.boolean().default(false), { description: 'replace a file that is there' });
+
 export const jsonField = field(z.boolean().default(false), { description: 'print the result as JSON' });

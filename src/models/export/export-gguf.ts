@@ -7,8 +7,9 @@
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { checkArguments, oneOf, text } from '../../arguments.ts';
+import { checkArguments, flag, oneOf, text } from '../../arguments.ts';
 import { UserError } from '../../errors.ts';
+import { refuseExisting } from '../../existing-file.ts';
 import type { Progress } from '../../progress.ts';
 import { architectureOf } from './gguf/architecture.ts';
 import {
@@ -35,6 +36,8 @@ export interface GgufOptions extends MergeSource {
   type: TensorType;
   /** The file to write, `….gguf`. */
   out: string;
+  /** Replaces an earlier GGUF file; without it such a file is refused. */
+  overwrite?: boolean;
 }
 
 /** What was written, and how llama.cpp differs from attune on this model. */
@@ -57,9 +60,9 @@ export async function exportGguf(
   options: GgufOptions,
   { progress }: { progress?: Progress } = {},
 ): Promise<GgufExport> {
-  const known = { model: text, adapter: text, type: oneOf(tensorTypes), out: text };
+  const known = { model: text, adapter: text, type: oneOf(tensorTypes), out: text, overwrite: flag };
   checkArguments('exportGguf', options, known, ['model', 'type', 'out']);
-  const path = target(options.out);
+  const path = target(options);
   // An adapter is merged in float32, so that the result is rounded only once, when it is encoded.
   const dtype = options.dtype ?? (options.adapter === undefined ? undefined : 'float32');
   using merged = await openMerged({ ...options, dtype }, progress);
@@ -116,12 +119,13 @@ function windowNotes({
     : [];
 }
 
-/** The path to write. An earlier GGUF file is replaced; any other file there is refused. */
-function target(out: string): string {
+/** The path to write. Only an earlier GGUF file can be replaced. */
+function target({ out, overwrite }: GgufOptions): string {
   const path = resolve(out);
   if (!path.endsWith('.gguf')) throw new UserError(`--out ${out}: the name of a GGUF file ends in ".gguf".`);
   if (existsSync(path) && !isGguf(path))
     throw new UserError(`--out ${out} exists and is not a GGUF file; it is not written over.`);
+  refuseExisting('--out', out, { overwrite });
   const beside = join(dirname(path), 'Modelfile');
   if (existsSync(beside) && !readFileSync(beside, 'utf8').startsWith(heading))
     throw new UserError(

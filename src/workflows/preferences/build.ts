@@ -9,6 +9,7 @@ import { closeSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path';
 import type { z } from 'zod';
 import type { DatasetSpec } from '../../data/index.ts';
+import { refuseExisting } from '../../existing-file.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer, type Model, Sampler } from '../../models/index.ts';
 import type { Progress } from '../../progress.ts';
 import type { RewardScorer } from '../../rewards/index.ts';
@@ -61,6 +62,7 @@ export async function buildPreferences<Kind extends RowKind = 'pairs'>(
 ): Promise<BuiltPreferences<Kind>> {
   const config = resolveInput(buildPreferencesSchema, given);
   checkBuild(config, options.dataset !== undefined);
+  refuseExisting('--output', config.output, config);
   const { progress } = options;
   const device = deviceOf(config.device);
   const tokenizer = await loadTokenizer(config, progress);

@@ -73,6 +73,7 @@ const options = policySchema
       group,
       aliases: ['outputFile'],
     }),
+    overwrite: field(z.boolean().default(false), { description: 'replace a file that is there', group }),
   });
 
 /** The prompts, rewards and sampling of a policy run that does not train. */
