@@ -42,7 +42,7 @@ export function register(program: Command): void {
   command.addHelpText(
     'after',
     `
-A model is a folder, a run, a checkpoint, an adapter or a name on the hub. Text from a pipe is answered line by line; the exit code is 1 if a line failed.
+A model is a folder, a run, a checkpoint, an adapter or a name on the hub. Text from a pipe is answered line by line; the exit code is 1 if a message got no response, 2 if only commands were wrong.
 
 Examples:
   attune chat models/tiny
@@ -85,5 +85,5 @@ async function run(names: readonly string[], config: z.output<typeof schema>): P
     votes: config.votes,
   });
   // On a terminal people have read why, and went on; a script learns it by the exit code.
-  if (failed > 0 && !screen.terminal) process.exitCode = 1;
+  if (!screen.terminal && failed.messages + failed.commands > 0) process.exitCode = failed.messages > 0 ? 1 : 2;
 }

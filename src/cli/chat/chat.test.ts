@@ -95,7 +95,7 @@ describe('a chat with one model', () => {
   it('counts what failed, and forgets a question that could not be answered', async () => {
     const tooLong = 'abu '.repeat(1024);
     const { shown, conversation, failed } = await type([tooLong, question, '/temperature 9']);
-    expect(failed).toBe(2);
+    expect(failed).toEqual({ messages: 1, commands: 1 });
     expect(shown).toMatch(/The conversation has \d+ tokens; the model reads 1024 positions\. \/clear/);
     expect(conversation.turns).toMatchObject([{ role: 'user', content: question }, { role: 'assistant' }]);
   });
@@ -202,11 +202,17 @@ describe('the command', () => {
     expect(stdout + stderr).toMatch(/score -?\d+\.\d+/);
   });
 
-  it('ends with exit code 1 if a line of a pipe failed, and says why on standard error', () => {
+  it.each([
+    [2, 'a command of a pipe was wrong', ''],
+    [1, 'a message of a pipe got no response', `${'abu '.repeat(1024)}\n`],
+  ])('ends with exit code %i if %s, and says why on standard error', (code, _, message) => {
     const args = ['bin/attune.mjs', 'chat', tiny, '--temperature', '0'];
-    const input = `/temperature 9\n${question}\n`;
+    const input = `/temperature 9\n/tmeperature 1\n${message}${question}\n`;
     const { stdout, stderr, status } = spawnSync(process.execPath, args, { cwd: root, input, encoding: 'utf8' });
-    expect(status, stderr).toBe(1);
+    expect(status, stderr).toBe(code);
+    expect(stderr).toMatch(
+      /There is no \/tmeperature\. Did you mean \/temperature\? The commands are \/system, .*\/exit;/,
+    );
     expect(stderr).toContain('/temperature takes a number');
     expect(stdout).not.toContain('/temperature takes');
     expect(stdout).toContain('<answer>');

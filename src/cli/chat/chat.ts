@@ -9,7 +9,7 @@ import { ThinkingParts } from '../../text/chat/thinking-parts.ts';
 import type { Conversation } from './conversation.ts';
 import { streamResponse } from './conversation.ts';
 import type { Screen } from './screen.ts';
-import { changeSetting, chatCommands, parseCommand } from './settings.ts';
+import { changeSetting, chatCommands, isCommand, parseCommand } from './settings.ts';
 
 export interface ChatModel {
   name: string;
@@ -25,14 +25,21 @@ export interface ChatOptions {
   votes: string;
 }
 
-/** Chats until the end of the input. Returns how many messages and commands failed. */
-export async function chat(options: ChatOptions): Promise<number> {
+/** How many lines failed. */
+export interface ChatFailures {
+  messages: number;
+  /** Commands that there are not, or that could not be carried out. */
+  commands: number;
+}
+
+/** Chats until the end of the input. */
+export async function chat(options: ChatOptions): Promise<ChatFailures> {
   const { screen, conversation, models } = options;
   if (screen.terminal) {
     const who = models.length === 1 ? models[0].name : 'two models, blind';
     screen.note(`${who}. /help lists the commands; a line that ends in \\ goes on, """ begins and ends several lines.`);
   }
-  for (let failed = 0; ; ) {
+  for (const failed: ChatFailures = { messages: 0, commands: 0 }; ; ) {
     const text = await screen.ask('you> ');
     if (text === undefined) return failed;
     if (text.trim() === '') continue;
@@ -46,7 +53,7 @@ export async function chat(options: ChatOptions): Promise<number> {
     } catch (error) {
       if (!(error instanceof AttuneError) && !isFileError(error)) throw error;
       screen.failure((error as Error).message);
-      failed++;
+      failed[isCommand(text) ? 'commands' : 'messages']++;
     }
   }
 }

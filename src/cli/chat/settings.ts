@@ -19,16 +19,19 @@ export const chatCommands: Readonly<Record<string, string>> = {
 
 const names = Object.keys(chatCommands).map((usage) => usage.split(' ')[0] as string);
 
+/** Whether a line is a command, known or not. */
+export const isCommand = (line: string): boolean => line.startsWith('/') && !line.startsWith('//');
+
 /** The command and its argument; undefined where the line is a message. A message may begin with a slash as "//". */
 export function parseCommand(line: string): { name: string; rest: string } | undefined {
-  if (!line.startsWith('/') || line.startsWith('//')) return undefined;
+  if (!isCommand(line)) return undefined;
   const [, name = '', rest = ''] = /^(\/\S*)\s*([\s\S]*)$/.exec(line) ?? [];
   const known =
     { '/max_tokens': '/max-tokens', '/temp': '/temperature', '/quit': '/exit', '/q': '/exit' }[name] ?? name;
   if (names.includes(known)) return { name: known, rest: rest.trim() };
   const near = nearest(known, names);
   throw new UserError(
-    `There is no ${known}.${near === undefined ? '' : ` Did you mean ${near}?`} /help lists what there is.`,
+    `There is no ${known}.${near === undefined ? '' : ` Did you mean ${near}?`} The commands are ${names.join(', ')}; a message that begins with a slash is written //.`,
   );
 }
 
