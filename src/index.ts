@@ -79,6 +79,7 @@ export {
   taskVerifier,
   tolerant,
 } from './rewards/index.ts';
+export type { JudgeHeading } from './rollouts/scorer.ts';
 export { lineChart, openRun, toPng } from './runs/index.ts';
 export {
   Registry,

@@ -7,9 +7,8 @@ import { UserError } from '../errors.ts';
 import { evaluatePolicy } from '../evaluate/policy.ts';
 import { type PolicyEvaluationHeading, summaryRows, writePolicyEvaluation } from '../evaluate/policy-report.ts';
 import { deviceOf, dtypeOf, loadModel, loadTokenizer } from '../models/index.ts';
-import type { RewardModelScorer } from '../rewards/index.ts';
 import { heldOutPrompts } from '../rollouts/opening.ts';
-import { configuredScorer } from '../rollouts/scorer.ts';
+import { type ConfiguredScorer, configuredScorer, judgeHeading } from '../rollouts/scorer.ts';
 import { field, inheritedRules, resolveConfig, withRules } from '../runs/index.ts';
 import { checkPolicyConfig, policySchema } from '../trainers/policy/config.ts';
 import { registerCommand } from './options/command.ts';
@@ -131,26 +130,16 @@ async function run(config: Config): Promise<void> {
   });
   if (!(await joinWorld()).isFirst) return;
   noteReplaced(outputDir, 'policy_evaluation.json');
-  await writePolicyEvaluation(
-    outputDir,
-    evaluation,
-    policyNames(config.model, opponent),
-    headingOf(config, scorer.rewardModel),
-  );
+  await writePolicyEvaluation(outputDir, evaluation, policyNames(config.model, opponent), headingOf(config, scorer));
   for (const [name, value] of summaryRows(evaluation.summary)) print(`${name.padEnd(22)}${value}`);
   print(`\nwritten to ${shown(resolve(outputDir))}`);
 }
 
-function headingOf(config: Config, judge: RewardModelScorer | undefined): PolicyEvaluationHeading {
-  const { model, reference, opponent, task, dataset, rewardModule, samples, temperature, topP } = config;
+function headingOf(config: Config, scorer: ConfiguredScorer): PolicyEvaluationHeading {
+  const { model, reference, opponent, task, dataset, samples, temperature, topP } = config;
   return {
     ...{ model, reference, opponent, task, dataset },
-    ...(judge && {
-      reward_model: config.rewardModelPath,
-      rm_quant_type: judge.model.decoder.quantType,
-      rm_precision: judge.precision,
-    }),
-    reward_module: rewardModule,
+    ...judgeHeading(config, scorer),
     ...(samples > 0 && { sampling: { samples, temperature, top_p: topP } }),
     max_new_tokens: config.maxNewTokens,
     cache_dtype: config.cacheDtype,

@@ -1,12 +1,13 @@
 /** Writes a policy's evaluation: `policy_evaluation.json`, a plot and a page with responses side by side. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import type { CacheDtype, Precision, QuantType } from '../models/index.ts';
+import type { CacheDtype } from '../models/index.ts';
+import type { JudgeHeading } from '../rollouts/scorer.ts';
 import { bars, type Chart, grid, histogram, Report, scatter, toPng, writeWhole } from '../runs/index.ts';
 import type { EvaluatedResponse, PolicyEvaluation, PolicySummary } from './policy.ts';
 
 /** What was evaluated and how, at the head of `policy_evaluation.json`. */
-export interface PolicyEvaluationHeading {
+export interface PolicyEvaluationHeading extends JudgeHeading {
   /** Folders or hub names. */
   model: string;
   reference?: string;
@@ -14,12 +15,6 @@ export interface PolicyEvaluationHeading {
   /** The task or dataset that the prompts are from. */
   task?: string;
   dataset?: string;
-  reward_model?: string;
-  /** The quantisation of the reward model's weights; null for none. */
-  rm_quant_type?: QuantType | null;
-  /** How it scored: `fast` where that was asked for and there was a way. */
-  rm_precision?: Precision;
-  reward_module?: string;
   /** How responses were drawn, besides the greedy one. */
   sampling?: { samples: number; temperature: number; top_p: number };
   max_new_tokens?: number;

@@ -74,6 +74,28 @@ export async function configuredScorer(config: RewardOptions, options: ScorerOpt
   return { ...sum, ...(rewardModel && { rewardModel }), dispose: () => own.dispose() };
 }
 
+/** Who judged, as it stands in the files of an evaluation. */
+export interface JudgeHeading {
+  reward_model?: string;
+  /** The quantisation of the reward model's weights; null for none. */
+  rm_quant_type?: QuantType | null;
+  /** How it scored: `fast` where that was asked for and there was a way. */
+  rm_precision?: Precision;
+  reward_module?: string;
+}
+
+export function judgeHeading(
+  { rewardModelPath, rewardModule }: Pick<RewardOptions, 'rewardModelPath' | 'rewardModule'>,
+  { rewardModel }: ConfiguredScorer,
+): JudgeHeading {
+  const model = rewardModel && {
+    reward_model: rewardModelPath,
+    rm_quant_type: rewardModel.model.decoder.quantType,
+    rm_precision: rewardModel.precision,
+  };
+  return { ...model, ...(rewardModule !== undefined && { reward_module: rewardModule }) };
+}
+
 async function scorersOf(
   config: RewardOptions,
   { device, prompts, extra = [], onFailure }: ScorerOptions,

@@ -33,7 +33,7 @@ import {
 import { Judge, type Judgement } from './judge.ts';
 import { checkMethodOptions, type Method } from './method-options.ts';
 import { type Pairs, writePairs } from './pairs.ts';
-import { writeComparison } from './report.ts';
+import { comparisonHeading, writeComparison } from './report.ts';
 import { type ComparisonResults, comparisonResults, type MethodRun } from './results.ts';
 
 /** Progress, signal and callbacks of `compareMethods`. */
@@ -89,7 +89,8 @@ export async function compareMethods(input: CompareInput, options: CompareOption
     }
     if (runs.length === 0) throw new DOMException('interrupted', 'AbortError');
     const results = comparisonResults(before, runs);
-    if (world.isFirst) await writeComparison(config, before, runs, results);
+    const heading = comparisonHeading(config, scorer, evaluation.length);
+    if (world.isFirst) await writeComparison(config, heading, before, runs, results);
     return { folder: config.outputDir, start: before, runs, results };
   } finally {
     scorer.dispose?.();

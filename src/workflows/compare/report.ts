@@ -2,13 +2,42 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { meanOf, stdOf } from '../../algorithms/index.ts';
+import { type ConfiguredScorer, type JudgeHeading, judgeHeading } from '../../rollouts/scorer.ts';
 import { bars, type Chart, grid, lineChart, Report, toPng } from '../../runs/index.ts';
 import type { CompareConfig } from './config.ts';
 import type { Judgement } from './judge.ts';
 import { type ComparisonResults, type Figure, type MethodResult, type MethodRun, qualityName } from './results.ts';
 
+/** What was compared and how it was judged, at the head of `comparison_results.json`. */
+export interface ComparisonHeading extends JudgeHeading {
+  /** The folder or hub name of the model that all methods start from. */
+  model: string;
+  /** The task or dataset that the prompts are from. */
+  task?: string;
+  dataset?: string;
+  /** Held-out prompts that every method was judged on. */
+  prompts: number;
+  /** How the judged responses were drawn, besides the greedy one. */
+  sampling?: { samples: number; temperature: number; top_p: number };
+  max_new_tokens: number;
+  steps: number;
+  seeds: readonly number[];
+}
+
+export function comparisonHeading(config: CompareConfig, scorer: ConfiguredScorer, prompts: number): ComparisonHeading {
+  const { model, task, dataset, evalSamples: samples, temperature, maxNewTokens, steps, seeds } = config;
+  return {
+    ...{ model, task, dataset, prompts },
+    ...judgeHeading(config, scorer),
+    // The judge draws from the whole distribution.
+    ...(samples > 0 && { sampling: { samples, temperature, top_p: 1 } }),
+    ...{ max_new_tokens: maxNewTokens, steps, seeds },
+  };
+}
+
 export async function writeComparison(
   config: CompareConfig,
+  heading: ComparisonHeading,
   start: Judgement,
   runs: readonly MethodRun[],
   results: ComparisonResults,
@@ -18,7 +47,7 @@ export async function writeComparison(
   const charts = comparisonCharts(start, runs, results);
   const text = comparisonText(config, start, results);
   const { methods, relative } = results;
-  const json = { ...methods, relative, start: results.start };
+  const json = { ...heading, ...methods, relative, start: results.start };
   writeFileSync(join(folder, 'comparison_results.json'), `${JSON.stringify(json, null, 2)}\n`);
   writeFileSync(join(folder, 'comparison_report.txt'), text);
   writeFileSync(
