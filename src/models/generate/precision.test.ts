@@ -154,7 +154,7 @@ describe('precision', () => {
     ];
     const scoring = [
       ...['cli/evaluate-reward.ts', 'cli/score.ts', 'cli/terminal/precision.ts', 'models/score.ts'],
-      ...['cli/evaluate-policy.ts', 'evaluate/ranked/reward-suite.ts', 'evaluate/reward.ts', 'rewards/reward-model.ts'],
+      ...['evaluate/ranked/reward-suite.ts', 'evaluate/reward.ts', 'rewards/reward-model.ts'],
       ...['rollouts/scorer.ts', 'trainers/fields.ts'], // --rm-precision; the policy itself has no such choice
     ];
     expect(naming.filter((path) => !path.startsWith('tensor/')).sort()).toEqual(
