@@ -3,7 +3,15 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { definePolicyAlgorithm, definePreferenceLoss } from '../src/algorithms/index.ts';
 import { Batches, openDataset, type TokenStore, tokenise } from '../src/data/index.ts';
 import * as attune from '../src/index.ts';
-import { headOutputs, inspectModel, loadTokenizer, microBatches, responseLogprobs } from '../src/models/index.ts';
+import {
+  headOutputs,
+  inspectModel,
+  loadTokenizer,
+  microBatches,
+  packResponses,
+  packSequences,
+  responseLogprobs,
+} from '../src/models/index.ts';
 import { corpusRows, mixture, task } from '../src/tasks/index.ts';
 import { Tokenizer } from '../src/text/index.ts';
 
@@ -59,6 +67,17 @@ it.each<[string, () => unknown, string]>([
   ['headOutputs of nothing', () => any(headOutputs)(lm.model, [], { tokenBudget: 0 }), 'tokenBudget 0: expected'],
   ['micro-batches of 0', () => microBatches([1], { examples: 0 }, () => 1), 'examples 0: expected a number, 1 or more'],
   ['no promptLength', () => any(responseLogprobs)(lm.model.decoder, [{ ids: [1, 2] }]), 'promptLength is missing'],
+  [
+    'bigints as ids of a response',
+    () => any(responseLogprobs)(lm.model.decoder, [{ ids: [1n, 2n], promptLength: 1 }]),
+    'A response: ids [ 1n, 2n ]: expected a list, each a whole number',
+  ],
+  [
+    'bigints to pack',
+    () => any(packResponses)([{ ids: BigInt64Array.of(1n, 2n), promptLength: 1 }], lm.model.decoder),
+    'A response: ids BigInt64Array(2) [ 1n, 2n ]: expected',
+  ],
+  ['bigints as a sequence', () => any(packSequences)([[1n]]), 'A sequence [ 1n ]: expected a list'],
   ['evaluatePolicy()', () => any(attune.evaluatePolicy)(), 'evaluatePolicy takes an object'],
   ['samples −1', () => evaluate({ samples: -1 }), 'samples -1: expected a whole number, 0 or more'],
   [

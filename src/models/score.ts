@@ -3,10 +3,10 @@
  *
  *     headOutputs(model, [{ ids, places: [ids.length - 1] }]);      // [[0.37]]
  */
-import { anything, atLeast, checkArguments, integer, list, oneOf } from '../arguments.ts';
+import { anything, atLeast, checkArguments, list, oneOf } from '../arguments.ts';
 import { UserError } from '../errors.ts';
 import { integers, noGrad, scope } from '../tensor/index.ts';
-import { type PackedBatch, packShared } from './decoder/batch.ts';
+import { type PackedBatch, packShared, tokenIds } from './decoder/batch.ts';
 import { responseBatches } from './decoder/responses.ts';
 import { withFastProducts, withoutDropout } from './decoder/temporarily.ts';
 import type { Model } from './model.ts';
@@ -69,7 +69,7 @@ export function headOutputs(
 
 /** A place outside its sequence would be read from a neighbour's tokens. */
 function checkPlaces(sequence: ScoredSequence): void {
-  checkArguments('A sequence', sequence, { ids: list(integer), places: list(anything) }, ['ids', 'places']);
+  checkArguments('A sequence', sequence, { ids: tokenIds, places: list(anything) }, ['ids', 'places']);
   const { ids, places } = sequence;
   const wrong = places.find((place) => !Number.isInteger(place) || place < 0 || place >= ids.length);
   if (wrong !== undefined)

@@ -4,11 +4,11 @@
  *     await score({ model: './checkpoints/rm/run/final', prompt: 'What is 2 + 2?', response: '4' });            // 1.7
  *     await score({ model: scorer, messages, responses: ['4', '5'] });                                        // [1.7, -0.4]
  */
-import { signal as abortSignal, anything, checkArguments, list, type Rule, text } from '../arguments.ts';
+import { signal as abortSignal, anything, checkArguments, either, list, type Rule, text } from '../arguments.ts';
 import { checkNames, UserError } from '../errors.ts';
 import type { Message } from '../text/index.ts';
 import { loadRewardModel } from './reward-model.ts';
-import type { RewardScorer } from './scorer.ts';
+import { anyScorer, type RewardScorer } from './scorer.ts';
 
 /** The response or responses to score, and the scorer. */
 export interface ScoreRequest {
@@ -22,7 +22,7 @@ export interface ScoreRequest {
 
 const rules: Record<keyof ScoreRequest | 'response' | 'responses', Rule> = {
   model: {
-    fits: (value) => typeof value === 'string' || typeof (value as RewardScorer | null)?.score === 'function',
+    fits: either(text, anyScorer).fits,
     wanted: "a reward model's folder, its name on the hub or a scorer",
   },
   prompt: text,

@@ -4,6 +4,7 @@
  *     const batch = packSequences([[1, 2, 3], [4, 5]]);   // ids [5], positions 0 1 2 0 1, starts [0, 3, 5]
  *     packShared([{ ids, promptLength: 12 }, …]);         // a prompt that several share goes through the model once
  */
+import { checkArgument, integer, list, type Rule } from '../../arguments.ts';
 import { AttuneError, UserError } from '../../errors.ts';
 import { type Device, embedding, integers, type Tensor, tensor } from '../../tensor/index.ts';
 
@@ -67,7 +68,15 @@ export function packSequences(
   return packedBatch(ids, starts, device, prefixes);
 }
 
+const numbers = list(integer);
+/** Token ids. The trainers' own arrays hold nothing else, and are not looked through. */
+export const tokenIds: Rule = {
+  fits: (value) => value instanceof Int32Array || numbers.fits(value),
+  wanted: numbers.wanted,
+};
+
 function checkTokens(sequence: ArrayLike<number>): void {
+  checkArgument('A sequence', sequence, tokenIds);
   if (sequence.length === 0) throw new UserError('A sequence without tokens cannot go through a model.');
 }
 

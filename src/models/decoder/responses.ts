@@ -3,9 +3,17 @@
  *
  *     responseLogprobs(decoder, [{ ids, promptLength: 12 }]);     // [Σ log π(response | prompt)]
  */
-import { anything, atLeast, checkArguments, list, type Rule, whole } from '../../arguments.ts';
+import { atLeast, checkArguments, type Rule, whole } from '../../arguments.ts';
 import { type Device, keep, noGrad, Stream, scope, type Tensor } from '../../tensor/index.ts';
-import { type PackedBatch, type PromptedSequence, packShared, type Sharing, sharedKey, sharedLength } from './batch.ts';
+import {
+  type PackedBatch,
+  type PromptedSequence,
+  packShared,
+  type Sharing,
+  sharedKey,
+  sharedLength,
+  tokenIds,
+} from './batch.ts';
 import type { Decoder } from './decoder.ts';
 import { tokenLogprobs } from './logprobs.ts';
 import { withoutDropout } from './temporarily.ts';
@@ -27,7 +35,7 @@ const checkLimits = (limits: MicroBatchLimits) => checkArguments('The limits of 
 
 function checkResponses(responses: readonly PromptedResponse[]): void {
   for (const response of responses)
-    checkArguments('A response', response, { ids: list(anything), promptLength: whole(0) }, ['ids', 'promptLength']);
+    checkArguments('A response', response, { ids: tokenIds, promptLength: whole(0) }, ['ids', 'promptLength']);
 }
 
 /** Cuts a list into consecutive micro-batches within the limits. */
