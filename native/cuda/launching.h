@@ -40,12 +40,12 @@ inline at::Tensor aligned(const at::Tensor& tensor) {
 }
 
 /**
- * [rows, …] without values, in memory for a multiple of 128 rows (up to 64 rows, of 64): a product's copies of tiles are slower where rows lie
+ * [rows, …] without values, in memory for a multiple of 128 rows (up to 64 rows, of 32): a product's copies of tiles are slower where rows lie
  * outside of the matrix. A layer of 160 and 192 rows of 0.6B takes 111.1 and 117.2 µs in place of 118.4 and 121.6.
  */
 inline at::Tensor emptyRows(int64_t rows, at::IntArrayRef rest, const at::TensorOptions& options) {
-  const int64_t tile = rows > 64 ? 128 : 64;
-  std::vector<int64_t> sizes{rows > 32 ? (rows + tile - 1) / tile * tile : rows};
+  const int64_t tile = rows > 64 ? 128 : 32;
+  std::vector<int64_t> sizes{rows > 16 ? (rows + tile - 1) / tile * tile : rows};
   sizes.insert(sizes.end(), rest.begin(), rest.end());
   return at::empty(sizes, options).narrow(0, 0, rows);
 }

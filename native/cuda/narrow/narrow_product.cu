@@ -14,8 +14,8 @@
 // 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with what a chunk costs beside it.
 // Slower: rings of half the memory, so that the next kernel's block is there too (8B × 16 111); the next product's first weights asked for
 // into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
-// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3);
-// 32 rows take 31.8 here, and 34.6 by the kernel of its kind that took them before.
+// parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3),
+// and wide_product.cu up to 32 (28.2, here 32.1).
 #include "cuda/narrow/narrow_product.h"
 
 #include <algorithm>

@@ -29,17 +29,24 @@ struct NextWeights {
 /** W_SLOTS and X_SLOTS: chunks of W and x that are there or under way; WHOLE: all of a block's chunks have a slot of their own. */
 template <int ROWS, int COLUMNS, int SPLITS, int SHARERS, int W_SLOTS, int X_SLOTS, Form FORM, bool WHOLE>
 struct Sizes {
-  static constexpr int kWarps = ROWS / 16, kThreads = 32 * kWarps;  // those that multiply
+  static constexpr int kRowWarps = ROWS / 16;  // those that hold rows of x
+  static constexpr int kWarps = kRowWarps < 4 ? 4 : kRowWarps;  // those that multiply: whole warpgroups
+  static constexpr int kThreads = 32 * kWarps;
   static constexpr int kAll = kThreads + 64;  // and a warp that asks for W and one that asks for x
   static constexpr int kCluster = SPLITS * SHARERS, kOwn = FORM == Form::Gated ? COLUMNS / 2 : COLUMNS;  // kOwn: columns of y
   static constexpr int kW = COLUMNS * kChunk * 2, kX = ROWS * kChunk * 2;  // bytes of a chunk
-  static constexpr int kMine = kWarps / SPLITS, kRows = 16 * kMine;  // so many warps' rows are finished by one block
+  static constexpr int kRows = ROWS / SPLITS;  // that one block finishes: those of kMine warps, or half of one's
+  static_assert(kRows >= 8);
+  static constexpr int kMine = kRows < 16 ? 1 : kRows / 16, kOfWarp = kRows < 16 ? 2 : 1;  // kOfWarp: blocks that finish a warp's rows
+  using Sums = std::conditional_t<kOfWarp == 2, float2, float4>;  // of a lane, for every eight columns
   static constexpr int kJoined = (SPLITS - 1) * kMine * COLUMNS / 8 * 32;
   static constexpr int kTurns = kThreads / kRows;  // threads that share the sum of squares of a row
   static constexpr int kBarriers = 2 * (W_SLOTS + X_SLOTS) + 2;
-  static constexpr int kBytes = W_SLOTS * kW + X_SLOTS * kX + kJoined * 16 + kThreads * 4 + kBarriers * 8;  // of shared memory
+  static constexpr int kBytes =
+      W_SLOTS * kW + X_SLOTS * kX + kJoined * static_cast<int>(sizeof(Sums)) + kThreads * 4 + kBarriers * 8;  // of shared memory
   static constexpr int kPitch = COLUMNS + (40 - COLUMNS % 32) % 32;  // of finished sums: rows begin 8 banks apart
-  static constexpr int kFinished = kRows * kPitch * 4, kOwnSums = SPLITS == 1 ? 0 : kMine * COLUMNS / 8 * 32 * 16;  // bytes
+  static constexpr int kFinished = kRows * kPitch * 4,
+                       kOwnSums = SPLITS == 1 ? 0 : kMine * COLUMNS / 8 * 32 * static_cast<int>(sizeof(Sums));  // bytes
   static_assert(kFinished % 16 == 0 && kFinished + kOwnSums <= W_SLOTS * kW + X_SLOTS * kX);
   static constexpr int kRoundedPitch = COLUMNS + 8;  // of finished gates and up in bf16: rows begin 4, 12, 20 or 28 banks apart
 };
@@ -50,10 +57,12 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
                const __grid_constant__ CUtensorMap nextMap, const NextWeights next, const WideArgs a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Of = Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS, X_SLOTS, FORM, WHOLE>;
+  using Sums = typename Of::Sums;
   constexpr int kOwn = Of::kOwn, kMine = Of::kMine, kPieces = COLUMNS / 8, kWarps = Of::kWarps, kThreads = Of::kThreads;
   extern __shared__ __align__(1024) char memory[];
-  char *const ws = memory, *const xs = ws + W_SLOTS * Of::kW;
-  float4* const joined = reinterpret_cast<float4*>(xs + X_SLOTS * Of::kX);  // sums from the other blocks
+  // Of 32 rows a warpgroup multiplies 64: what lies behind x's chunk, too. Those sums are not used.
+  char *const xs = memory, *const ws = xs + X_SLOTS * Of::kX;
+  Sums* const joined = reinterpret_cast<Sums*>(ws + W_SLOTS * Of::kW);  // sums from the other blocks
   float* const squares = reinterpret_cast<float*>(joined + Of::kJoined);  // of the rows that this block finishes
   uint64_t *const fullW = reinterpret_cast<uint64_t*>(squares + kThreads), *const emptyW = fullW + W_SLOTS;
   uint64_t *const fullX = emptyW + W_SLOTS, *const emptyX = fullX + X_SLOTS, *const arrived = emptyX + X_SLOTS;
@@ -74,7 +83,7 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
       for (int i = 0; i < X_SLOTS; i++) initBarrier(&fullX[i], 1), initBarrier(&emptyX[i], kWarps * SHARERS);
     }
     publishBarriers();
-    if constexpr (SPLITS > 1) expectBytes(arrived, Of::kJoined * 16);
+    if constexpr (SPLITS > 1) expectBytes(arrived, Of::kJoined * static_cast<int>(sizeof(Sums)));
   }
   letNextBegin();
   if constexpr (Of::kCluster > 1) clusterArrive();
@@ -216,8 +225,8 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
   // Sums go through shared memory, in the place of the chunks: `finished` has whole rows, `own` this block's sums as registers hold them.
   // Loops over them are short: unrolled over the sums in registers, code that runs once took 3 to 6 µs to come from memory.
   float* const finished = reinterpret_cast<float*>(memory);
-  float4* const own = reinterpret_cast<float4*>(memory + Of::kFinished);
-  const int owner = warp / kMine, local = warp % kMine;
+  Sums* const own = reinterpret_cast<Sums*>(memory + Of::kFinished);
+  const int local = warp % kMine;  // of the warps whose rows this block finishes
   const auto scaleOf = [&](int row) {
     if (FORM == Form::Add || a.partsOfX == 0) return 1.0f;
     float sum = 0;
@@ -225,17 +234,23 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
     for (int i = 0; i < Of::kTurns; i++) sum += squares[i * Of::kRows + row];
     return rsqrtf(sum / static_cast<float>(a.inputs) + a.eps);
   };
-  const auto finish = [&](int piece, const float4& sum, float2 scales) {  // rows `line` and `line` + 8 of this warp's 16
+  const auto finish = [&](int piece, const Sums& sum, float2 scales) {  // rows `line` and `line` + 8 of this warp's 16
     float* const to = finished + (local * 16 + line) * Of::kPitch + piece * 8 + part * 2;
     *reinterpret_cast<float2*>(to) = {sum.x * scales.x, sum.y * scales.x};
-    *reinterpret_cast<float2*>(to + 8 * Of::kPitch) = {sum.z * scales.y, sum.w * scales.y};
+    if constexpr (Of::kOfWarp == 1) *reinterpret_cast<float2*>(to + 8 * Of::kPitch) = {sum.z * scales.y, sum.w * scales.y};
   };
-  const auto sumsOf = [&](int piece) { return float4{sums[4 * piece], sums[4 * piece + 1], sums[4 * piece + 2], sums[4 * piece + 3]}; };
+  const auto sumsOf = [&](int piece, int half) {
+    if constexpr (Of::kOfWarp == 1)
+      return float4{sums[4 * piece], sums[4 * piece + 1], sums[4 * piece + 2], sums[4 * piece + 3]};
+    else
+      return half == 0 ? float2{sums[4 * piece], sums[4 * piece + 1]} : float2{sums[4 * piece + 2], sums[4 * piece + 3]};
+  };
   // Without splits: gates and up go through shared memory as SwiGLU takes them, rounded, and eight neighbours are written at a time.
   const auto finishGated = [&](float2 scales) {
     Number* const rounded = reinterpret_cast<Number*>(memory);
 #pragma unroll
     for (int j = 0; j < kPieces; j++) {
+      if (warp >= Of::kRowWarps) break;
       const int column = firstColumn + j % (kPieces / 2) * 8 + part * 2, from = j < kPieces / 2 ? column : a.outputs + column;
       float2 bias{0, 0};
       if (a.bias != nullptr && column < a.outputs) bias = unpack<Number>(*reinterpret_cast<const unsigned*>(a.bias + from));
@@ -260,37 +275,48 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
                                                                    gated(gates.w, ups.w)};
     }
   };
+  const auto scalesOf = [&] {
+    const int first = local * 16 + line;
+    return float2{scaleOf(first), Of::kOfWarp == 1 ? scaleOf(first + 8) : 1.0f};
+  };
   if constexpr (SPLITS == 1) {
     syncThreads<1, kThreads>();
-    const float2 scales{scaleOf(local * 16 + line), scaleOf(local * 16 + line + 8)};
+    const float2 scales = scalesOf();
     if constexpr (FORM == Form::Gated) return finishGated(scales);
 #pragma unroll
-    for (int j = 0; j < kPieces; j++) finish(j, sumsOf(j), scales);
+    for (int j = 0; j < kPieces; j++)
+      if (warp < Of::kRowWarps) finish(j, sumsOf(j, 0), scales);
   } else {
     // The blocks of a cluster exchange their sums. A block may end while what it has sent is under way: who gets it waits for it.
     const auto slotOf = [&](int from, int to) { return (from < to ? from : from - 1) * kMine + local; };
-    if (owner != split) {
-      const int there = owner * SHARERS + sharer;
+    const auto ownerOf = [&](int half) { return warp < Of::kRowWarps ? (warp * Of::kOfWarp + half) / kMine : -1; };
+#pragma unroll
+    for (int half = 0; half < Of::kOfWarp; half++) {
+      const int owner = ownerOf(half), there = owner * SHARERS + sharer;
+      if (owner < 0 || owner == split) continue;
       const unsigned to = addressOf(&joined[slotOf(split, owner) * kPieces * 32 + lane], there), told = addressOf(arrived, there);
 #pragma unroll
-      for (int j = 0; j < kPieces; j++) storeAsync(to + j * 32 * sizeof(float4), sumsOf(j), told);
+      for (int j = 0; j < kPieces; j++) storeAsync(to + j * 32 * sizeof(Sums), sumsOf(j, half), told);
     }
     syncThreads<1, kThreads>();
-    if (owner == split)
 #pragma unroll
-      for (int j = 0; j < kPieces; j++) own[(local * kPieces + j) * 32 + lane] = sumsOf(j);
+    for (int half = 0; half < Of::kOfWarp; half++)
+      if (ownerOf(half) == split)
+#pragma unroll
+        for (int j = 0; j < kPieces; j++) own[(local * kPieces + j) * 32 + lane] = sumsOf(j, half);
     syncThreads<1, kThreads>();
     // All warps add, in the order of the splits: each some pieces of 16 rows.
-    const float2 scales{scaleOf(local * 16 + line), scaleOf(local * 16 + line + 8)};
+    const float2 scales = scalesOf();
     waitForPhase(arrived, 0);
 #pragma unroll 1
-    for (int j = owner; j < kPieces; j += SPLITS) {
-      float4 total{0, 0, 0, 0};
+    for (int j = warp / kMine; j < kPieces; j += kWarps / kMine) {
+      Sums total{};
 #pragma unroll
       for (int from = 0; from < SPLITS; from++) {
-        const float4* const sent = from == split ? own + local * kPieces * 32 : joined + slotOf(from, split) * kPieces * 32;
-        const float4 v = sent[j * 32 + lane];
-        total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+        const Sums* const sent = from == split ? own + local * kPieces * 32 : joined + slotOf(from, split) * kPieces * 32;
+        const Sums v = sent[j * 32 + lane];
+        total.x += v.x, total.y += v.y;
+        if constexpr (Of::kOfWarp == 1) total.z += v.z, total.w += v.w;
       }
       finish(j, total, scales);
     }

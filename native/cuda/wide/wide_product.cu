@@ -1,4 +1,5 @@
-// Products of 33 to 256 rows, in bf16 on compute capability 9.0 (product.cu has those of fewer).
+// Products of 17 to 256 rows, in bf16 on compute capability 9.0 (product.cu has those of fewer; narrow_product.cu those of up to 32 rows of
+// wider models).
 //
 // A block multiplies ROWS rows of x with COLUMNS rows of W on its multiprocessor's tensor cores, 64 rows by each warpgroup. Chunks of 64
 // inputs of both come into shared memory and stay there if all have room, or go round: a warp asks for those of W before the kernel that
@@ -26,6 +27,7 @@ namespace attune {
 namespace {
 
 constexpr int kMostRows = 256;
+constexpr int64_t kWidestOfFew = 1024;  // of models whose 17 to 32 rows these kernels take; narrow_product.cu has those of others
 
 // —— launches ——————————————————————————————————————————————————————————————————————————————————————————————————————————
 int64_t upTo(int64_t n, int64_t of) { return (n + of - 1) / of; }
@@ -93,7 +95,9 @@ bool by(Asked& asked) {
   if (upTo(chunks, SPLITS) * (SPLITS - 1) >= chunks) return false;  // a block would have no inputs
   if (WHOLE && upTo(chunks, SPLITS) > std::min(W_SLOTS, X_SLOTS)) return false;
   const auto kernel = wideKernel<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS, X_SLOTS, FORM, WHOLE>;
-  if (Of::kBytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin) || blocks > blocksAtOnce<Of>(kernel)) return false;
+  if (Of::kBytes > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerBlockOptin) ||
+      blocks > std::min<int64_t>(blocksAtOnce<Of>(kernel), multiprocessorsOfDevice()))
+    return false;
   const auto mapOfWeights = [&] { return mapOf(a.weight, FORM == Form::Gated ? 2 : 1, a.outputs, a.inputs, Of::kOwn, kChunk); };
   if (asked.weights != nullptr) {
     const int sets = static_cast<int>(upTo(a.rows, ROWS)), share = static_cast<int>(upTo(chunks, SPLITS));
@@ -134,7 +138,14 @@ bool launchIfFits(Asked asked, int64_t* tiles = nullptr) {
   // isShort: x is so short that every block may read all of it
   const bool isSmall = asked.a.rows <= 64, isShort = asked.a.inputs <= 1024;
   bool fits = false;
-  if (asked.a.add)
+  if (asked.a.rows <= 32 && asked.a.add)
+    fits =
+        by<32, 32, 4, 1, 8, 8, kAdd, true>(asked) || by<32, 32, 4, 1, 12, 12, kAdd, true>(asked) || by<32, 32, 4, 1, 12, 12, kAdd>(asked);
+  else if (asked.a.rows <= 32 && asked.a.gated)
+    fits = by<32, 96, 2, 1, 8, 8, kGated, true>(asked) || by<32, 208, 2, 1, 6, 8, kGated>(asked);
+  else if (asked.a.rows <= 32)
+    fits = by<32, 64, 2, 1, 8, 8, kPlain, true>(asked) || by<32, 144, 2, 1, 8, 8, kPlain>(asked);
+  else if (asked.a.add)
     fits = isSmall ? by<64, 72, 4, 1, 8, 8, kAdd, true>(asked) || by<64, 40, 4, 1, 12, 12, kAdd, true>(asked) ||
                          by<64, 72, 4, 1, 8, 8, kAdd>(asked) || by<64, 144, 4, 1, 6, 8, kAdd>(asked)
                    : by<64, 40, 4, 1, 8, 8, kAdd, true>(asked) || by<128, 40, 4, 1, 8, 3, kAdd>(asked) ||
@@ -167,7 +178,8 @@ Weights weightsOf(const WideProductArgs& next) {
 
 bool wideProductFits(Kind kind, const WideProductArgs& a) {
   const bool isHopper = majorOfDevice() == 9 && attributeOfDevice(cudaDevAttrComputeCapabilityMinor) == 0;
-  if (kind != Kind::BFloat16 || a.rows <= 32 || a.rows > kMostRows || !isHopper || encoder() == nullptr) return false;
+  if (kind != Kind::BFloat16 || a.rows <= 16 || a.rows > kMostRows || !isHopper || encoder() == nullptr) return false;
+  if (a.rows <= 32 && (a.add ? a.outputs : a.inputs) > kWidestOfFew) return false;
   if (a.inputs % 8 != 0 || a.outputs % 8 != 0 || a.inputs * a.outputs >= INT32_MAX / 2 || (a.gated && a.add)) return false;
   return launchIfFits({a, false, nullptr});
 }

@@ -1,4 +1,4 @@
-// wide_product.cu: y = x·Wᵀ for 33 to 256 rows.
+// wide_product.cu: y = x·Wᵀ for 17 to 256 rows.
 #pragma once
 #include "cuda/raw.h"
 

@@ -60,17 +60,20 @@ void multiply(const FewRowsProduct& given, Tensor& y) {
     multiplyByLibrary(given, y);
 }
 
-/** Kernels that take what the product before has prepared of a norm: for few rows, or for more. */
+}  // namespace
+
 struct PreparedKernels {
   bool (*fit)(Kind, const WideProductArgs&);
   int64_t (*parts)(const WideProductArgs&);
   void (*launch)(const WideProductArgs&, cudaStream_t);
 };
 
+namespace {
+
 /** Null where there are none for this product. */
 const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const WideProductArgs& args) {
-  static constexpr PreparedKernels kAll[] = {{narrowProductFits, narrowProductParts, launchNarrowProduct},
-                                             {wideProductFits, wideProductParts, launchWideProduct}};
+  static constexpr PreparedKernels kAll[] = {{wideProductFits, wideProductParts, launchWideProduct},
+                                             {narrowProductFits, narrowProductParts, launchNarrowProduct}};
   if (!isAligned(x) || !isAligned(linear.weight) || (linear.bias.defined() && !isAligned(linear.bias))) return nullptr;
   for (const PreparedKernels& each : kAll)
     if (each.fit(kindOf(x), args)) return &each;
@@ -97,7 +100,7 @@ WideProductArgs argumentsOf(const Linear& linear, const Tensor& x, bool gated, b
   return args;
 }
 
-/** Launches with the product that follows, where that is one for more rows. */
+/** Launches with the product that follows, where that is one of wide_product.cu. */
 void launchBefore(const Following& then, const PreparedKernels& kernels, WideProductArgs& args, const Tensor& x, cudaStream_t stream) {
   WideProductArgs next{};
   if (then.linear != nullptr && !then.linear->quantised && then.linear->weight.scalar_type() == x.scalar_type()) {
@@ -114,12 +117,13 @@ void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, 
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};
   if (multiplyQuantised(linear, given, y)) return;
   const Launch launch(x_);
-  const bool isPrepared = parts_ > 0;
-  WideProductArgs args = argumentsOf(linear, isPrepared ? normed_ : x_, gated, false, y);
+  WideProductArgs args = argumentsOf(linear, x_, gated, false, y);
   const PreparedKernels* kernels = kernelsFor(linear, x_, args);
   if (kernels == nullptr) return multiply(given, y);
   Tensor normed;
-  if (isPrepared) {
+  if (parts_ > 0 && kernels == preparedBy_) {
+    args.x = normed_.data_ptr();
+    args.readableRows = readableRows(normed_);
     args.squaresOfX = squares_.data_ptr<float>();
     args.partsOfX = parts_;
     args.eps = static_cast<float>(plan_.eps);
@@ -142,6 +146,7 @@ void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor
   if (kernels == nullptr) return multiply(given, x_);
   if (nextNorm.defined() && isAligned(nextNorm)) {
     parts_ = kernels->parts(args);
+    preparedBy_ = kernels;
     if (!normed_.defined()) normed_ = emptyRows(x_.size(0), x_.sizes().slice(1), x_.options());
     if (!squares_.defined() || squares_.size(0) < parts_) squares_ = at::empty({parts_, x_.size(0)}, x_.options().dtype(at::kFloat));
     args.nextNorm = nextNorm.data_ptr();

@@ -16,6 +16,9 @@ struct Following {
   bool gated = false, add = false;
 };
 
+/** Kernels that take what a product of the same kind has prepared of a norm: for few rows, or for more (products.cc). */
+struct PreparedKernels;
+
 /**
  * The products of all layers on x, the rows' state, by the kernels for few rows (product.cu, narrow_product.cu), for more (wide_product.cu), or
  * by libtorch. A product that adds to x may prepare what the norm after it needs.
@@ -35,6 +38,7 @@ class StepProducts {
   // of x, where the last product has written them: x times the norm's weights, and sums of squares of so many parts of its columns
   at::Tensor normed_, squares_;
   int64_t parts_ = 0;
+  const PreparedKernels* preparedBy_ = nullptr;
 };
 #endif
 
