@@ -2,10 +2,10 @@
  * Runs the model for the sampler: it owns the cache, reads prompts into it and takes decoding steps, each row with its request's
  * adapter. The sampler decides which rows there are, and when.
  */
-import { aten, freeBytes, isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
+import { isRecorded, noGrad, scope, type Tensor, tensor } from '../../tensor/index.ts';
 import { FastWeights } from '../decoder/fast-weights.ts';
-import { MergedWeights } from '../decoder/merged.ts';
 import { ropeDependsOnLength } from '../decoder/rope.ts';
+import { DecodingWeights } from '../decoding-weights.ts';
 import type { Model } from '../model.ts';
 import {
   BLOCK,
@@ -47,13 +47,13 @@ export interface PromptRows {
 }
 
 export class Engine {
-  #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
+  /** What it decodes with: the adapter of the rows, and copies in which adapters are merged. */
+  readonly weights: DecodingWeights;
   readonly #model: Model;
   #cache: KvCache | null = null;
   #stepper: Stepper | null = null;
   #graph: GraphDecoder | null = null;
   #prompts: PromptGraphs | null = null;
-  #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
   readonly #service: boolean;
   readonly #cacheDtype: CacheDtype;
   readonly #fast: FastWeights | null;
@@ -64,6 +64,7 @@ export class Engine {
   constructor(model: Model, options: { service: boolean; fast: boolean; cacheDtype: CacheDtype }) {
     const { positions } = model.decoder.spec;
     this.#model = model;
+    this.weights = new DecodingWeights(model);
     this.#cacheDtype = options.cacheDtype;
     this.#fast = options.fast ? FastWeights.of(model.decoder) : null;
     // Where rope depends on a sequence's length, a prompt is read whole.
@@ -114,56 +115,6 @@ export class Engine {
     this.forgetRows();
     this.#firstTokens?.forget();
     this.#stepper?.dispose();
-  }
-
-  /** Runs `body` with an adapter active (null: the bare base), then activates the previous one again. */
-  withAdapter<T>(name: string | null, body: () => T): T {
-    const { adapters } = this.#model;
-    const before = adapters?.active?.name ?? null;
-    if (adapters === null || name === before) return body();
-    adapters.activate(name);
-    try {
-      return body();
-    } finally {
-      adapters.activate(before);
-    }
-  }
-
-  /**
-   * The state of the weights that keys and values are computed with: the adapter, and how often the weights were written to.
-   * libtorch counts every in-place write, so trainers need not report theirs.
-   */
-  weightsNow(adapter: string | null): string {
-    return this.withAdapter(
-      adapter,
-      () => `${adapter ?? ''}:${aten<number>('attune::count_writes', this.#allWeights())}`,
-    );
-  }
-
-  /** The copies of adapted matrices that decoding uses; null where there are no adapters, or none that can be merged. */
-  #mergedNow(): MergedWeights | null {
-    const { decoder } = this.#model;
-    if (this.#merged?.arrangement !== decoder.arrangement) {
-      this.#merged?.copies?.dispose();
-      const state = () => aten<number>('attune::count_writes', this.#allWeights());
-      this.#merged = {
-        copies: MergedWeights.of(decoder, state, freeBytes(decoder.device)),
-        arrangement: decoder.arrangement,
-      };
-    }
-    const { copies } = this.#merged;
-    copies?.refresh();
-    return copies;
-  }
-
-  /** Gathered again only where the model was put together anew: this is asked between all bursts of tokens. */
-  #allWeights(): readonly Tensor[] {
-    const { arrangement } = this.#model.decoder;
-    if (this.#gathered?.arrangement !== arrangement) {
-      const named = [...this.#model.decoder.tensors(), ...(this.#model.adapters?.parameters() ?? [])];
-      this.#gathered = { arrangement, weights: named.map(([, weight]) => weight) };
-    }
-    return this.#gathered.weights;
   }
 
   /**
@@ -298,7 +249,7 @@ export class Engine {
    */
   step(rows: readonly Row[], options: { watched: boolean; graphs: boolean; milliseconds: number }): void {
     this.#cache?.upload();
-    if (options.graphs) this.#mergedNow(); // adapters that take turns are not merged
+    if (options.graphs) this.weights.merged(); // adapters that take turns are not merged
     const graph = options.graphs ? this.#graphOf() : null;
     if (graph === null) {
       this.#graph?.forget(); // its rows' tokens on the device fall behind
@@ -352,7 +303,7 @@ export class Engine {
       this.#graph.dispose();
       this.#graph = null;
     }
-    this.#graph ??= new GraphDecoder(decoder, this.#cache, () => this.#mergedNow());
+    this.#graph ??= new GraphDecoder(decoder, this.#cache, () => this.weights.merged());
     return this.#graph;
   }
 
@@ -384,9 +335,8 @@ export class Engine {
     this.#prompts?.dispose();
     this.#firstTokens?.dispose();
     this.#cache?.dispose();
-    this.#merged?.copies?.dispose();
+    this.weights.dispose();
     this.#fast?.dispose();
-    this.#merged = null;
     this.#graph = null;
     this.#prompts = null;
     this.#firstTokens = null;

@@ -244,7 +244,7 @@ export class Sampler {
   #checkWeights(): void {
     for (const [adapter, before] of this.#weights) {
       if (this.#inFlight.some((submission) => submission.adapter === adapter)) {
-        if (this.#engine.weightsNow(adapter) === before) continue;
+        if (this.#engine.weights.now(adapter) === before) continue;
         const message =
           "The model's weights changed while a response was being written: wait for the responses before training.";
         for (const submission of this.#inFlight)
@@ -290,14 +290,16 @@ export class Sampler {
     for (const { adapter, groups, submissions } of admitted) {
       for (const submission of submissions) if (!this.#inFlight.includes(submission)) this.#inFlight.push(submission);
       const more = !this.#isWatched && !this.#admission.isEmpty;
-      this.#guard(submissions, () => this.#engine.withAdapter(adapter, () => this.#engine.readPrompts(groups, more)));
+      this.#guard(submissions, () =>
+        this.#engine.weights.withAdapter(adapter, () => this.#engine.readPrompts(groups, more)),
+      );
     }
     return admitted.length > 0;
   }
 
   /** The state of an adapter's weights, noted when its first row is admitted; it cannot change within a burst. */
   #noteWeights(adapter: string | null): string {
-    const state = this.#weights.get(adapter) ?? this.#engine.weightsNow(adapter);
+    const state = this.#weights.get(adapter) ?? this.#engine.weights.now(adapter);
     this.#weights.set(adapter, state);
     return state;
   }
@@ -325,7 +327,7 @@ export class Sampler {
       const graphs = byAdapter.size === 1 && adapter === current; // with several adapters every step would capture a new graph
       const milliseconds = byAdapter.size === 1 ? left : 0;
       this.#guard(submissions, () =>
-        this.#engine.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs, milliseconds })),
+        this.#engine.weights.withAdapter(adapter, () => this.#engine.step(rows, { watched, graphs, milliseconds })),
       );
     }
   }

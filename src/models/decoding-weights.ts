@@ -1,0 +1,73 @@
+/**
+ * The weights that a sampler decodes with: those of a request's adapter, how often they were written to, and the copies in which
+ * adapters are merged.
+ */
+import { aten, freeBytes, type Tensor } from '../tensor/index.ts';
+import { MergedWeights } from './decoder/merged.ts';
+import type { Model } from './model.ts';
+
+export class DecodingWeights {
+  readonly #model: Model;
+  #gathered: { arrangement: number; weights: readonly Tensor[] } | null = null;
+  #merged: { copies: MergedWeights | null; arrangement: number } | null = null;
+
+  constructor(model: Model) {
+    this.#model = model;
+  }
+
+  /** Runs `body` with an adapter active (null: the bare base), then activates the previous one again. */
+  withAdapter<T>(name: string | null, body: () => T): T {
+    const { adapters } = this.#model;
+    const before = adapters?.active?.name ?? null;
+    if (adapters === null || name === before) return body();
+    adapters.activate(name);
+    try {
+      return body();
+    } finally {
+      adapters.activate(before);
+    }
+  }
+
+  /**
+   * The state of the weights that keys and values are computed with: the adapter, and how often the weights were written to.
+   * libtorch counts every in-place write, so trainers need not report theirs.
+   */
+  now(adapter: string | null): string {
+    return this.withAdapter(adapter, () => `${adapter ?? ''}:${this.#writes()}`);
+  }
+
+  /** The copies of adapted matrices that decoding uses; null where there are no adapters, or none that can be merged. */
+  merged(): MergedWeights | null {
+    const { decoder } = this.#model;
+    if (this.#merged?.arrangement !== decoder.arrangement) {
+      this.#merged?.copies?.dispose();
+      this.#merged = {
+        copies: MergedWeights.of(decoder, () => this.#writes(), freeBytes(decoder.device)),
+        arrangement: decoder.arrangement,
+      };
+    }
+    const { copies } = this.#merged;
+    copies?.refresh();
+    return copies;
+  }
+
+  #writes(): number {
+    return aten<number>('attune::count_writes', this.#all());
+  }
+
+  /** Gathered again only where the model was put together anew: this is asked between all bursts of tokens. */
+  #all(): readonly Tensor[] {
+    const { arrangement } = this.#model.decoder;
+    if (this.#gathered?.arrangement !== arrangement) {
+      const named = [...this.#model.decoder.tensors(), ...(this.#model.adapters?.parameters() ?? [])];
+      this.#gathered = { arrangement, weights: named.map(([, weight]) => weight) };
+    }
+    return this.#gathered.weights;
+  }
+
+  /** Frees the merged copies; they are made again when they are needed. */
+  dispose(): void {
+    this.#merged?.copies?.dispose();
+    this.#merged = null;
+  }
+}
