@@ -11,20 +11,16 @@
  */
 import { UserError } from '../errors.ts';
 import {
-  aten,
-  empty,
-  findOperator,
-  hasCudaKernels,
   isFloating,
   keep,
   noGrad,
   openSafetensors,
   scope,
   type Tensor,
-  tensor,
   writeSafetensors,
   zerosLike,
 } from '../tensor/index.ts';
+import { type AdamWRule, type Graded, hasOwnKernel, type Slot, updateGroup } from './adamw-update.ts';
 
 /** AdamW's learning rate and its other settings. */
 export interface AdamWOptions {
@@ -40,28 +36,13 @@ export interface AdamWOptions {
   convertedAtOnce?: number;
 }
 
-interface Slot {
-  name: string;
-  parameter: Tensor;
-  /** The parameter itself when it is f32. */
-  master: Tensor;
-  average: Tensor;
-  square: Tensor;
-  decay: number;
-  /** Updates so far: a parameter whose first gradient comes late starts its bias correction then. */
-  steps: number;
-}
-
 /**
  * The AdamW optimiser over named parameters: `step` updates them from their gradients, `save` and `load` keep its
  * state.
  */
 export class AdamW {
   lr: number;
-  readonly #betas: readonly [number, number];
-  readonly #eps: number;
-  readonly #fused: boolean;
-  readonly #convertedAtOnce: number;
+  readonly #settings: Omit<AdamWRule, 'lr'>;
   readonly #slots: Slot[];
   #steps = 0;
   /** The parameters that the last step updated. */
@@ -81,10 +62,8 @@ export class AdamW {
       );
     }
     this.lr = lr;
-    this.#betas = betas;
-    this.#eps = eps;
-    this.#fused = options.fused ?? true;
-    this.#convertedAtOnce = options.convertedAtOnce ?? 1 << 26;
+    const { fused = true, convertedAtOnce = 1 << 26 } = options;
+    this.#settings = { betas, eps, fused, convertedAtOnce };
     const seen = new Set<Tensor>();
     this.#slots = noGrad(() =>
       Array.from(parameters, ([name, parameter]) => {
@@ -115,7 +94,7 @@ export class AdamW {
   }
   /** Whether `step` takes a factor for the gradients that is still being computed: then nothing waits for the norm before the update. */
   get scalesOnDevice(): boolean {
-    return this.#fused && this.#slots.length > 0 && this.#slots.every(({ master }) => hasOwnKernel(master));
+    return this.#settings.fused && this.#slots.length > 0 && this.#slots.every(({ master }) => hasOwnKernel(master));
   }
 
   /**
@@ -125,6 +104,7 @@ export class AdamW {
   step(factor: Tensor | null = null): void {
     this.#steps++;
     this.#updated = [];
+    const rule = { lr: this.lr, ...this.#settings };
     scope(() =>
       noGrad(() => {
         const groups = new Map<string, Graded[]>();
@@ -139,7 +119,7 @@ export class AdamW {
           group.push({ slot, gradient });
           groups.set(key, group);
         }
-        for (const group of groups.values()) this.#updateGroup(group, factor);
+        for (const group of groups.values()) updateGroup(group, rule, factor);
       }),
     );
   }
@@ -149,76 +129,6 @@ export class AdamW {
     this.#steps--;
     for (const slot of this.#updated) slot.steps--;
     this.#updated = [];
-  }
-
-  #updateGroup(group: Graded[], factor: Tensor | null): void {
-    const first = (group[0] as Graded).slot;
-    if (this.#fused && hasOwnKernel(first.master)) {
-      const { decay, steps, master, parameter } = first;
-      const lists = (['master', 'average', 'square'] as const).map((kind) => group.map(({ slot }) => slot[kind]));
-      const [masters, averages, squares] = lists as [Tensor[], Tensor[], Tensor[]];
-      const gradients = group.map(({ gradient }) => gradient);
-      const copies = master === parameter ? [] : group.map(({ slot }) => slot.parameter);
-      const rule = [this.lr, ...this.#betas, decay, this.#eps, steps, factor];
-      aten('attune::adamw_masters_', masters, gradients, averages, squares, copies, ...rule);
-      return;
-    }
-    const scale = factor?.item() ?? 1;
-    if (Number.isNaN(scale)) return;
-    if (scale !== 1)
-      aten(
-        '_foreach_mul_.Scalar',
-        group.map(({ gradient }) => gradient),
-        scale,
-      );
-    for (const part of inParts(group, this.#convertedAtOnce)) scope(() => this.#update(part));
-  }
-
-  #update(group: Graded[]): void {
-    const first = (group[0] as { slot: Slot }).slot;
-    const masters = group.map(({ slot }) => slot.master);
-    const averages = group.map(({ slot }) => slot.average);
-    const squares = group.map(({ slot }) => slot.square);
-    const gradients = group.map(({ slot, gradient }) =>
-      gradient.dtype === slot.master.dtype ? gradient : gradient.to(slot.master.dtype),
-    );
-    if (this.#fused && masters.every(isPlainFloat) && gradients.every(isPlainFloat)) {
-      const { decay, steps } = first;
-      aten('attune::adamw_', masters, gradients, averages, squares, this.lr, ...this.#betas, decay, this.#eps, steps);
-    } else if (this.#fused && fusedRuns(first.master)) {
-      const step = tensor(first.steps, { device: first.master.device });
-      const steps = masters.map(() => step);
-      fusedUpdate(masters, gradients, averages, squares, steps, this.lr, this.#betas, first.decay, this.#eps);
-    } else {
-      this.#foreach(masters, gradients, averages, squares, first);
-    }
-    const half = group.filter(({ slot }) => slot.parameter !== slot.master).map(({ slot }) => slot);
-    if (half.length > 0)
-      copyAll(
-        half.map((slot) => slot.parameter),
-        half.map((slot) => slot.master),
-      );
-  }
-
-  #foreach(
-    masters: Tensor[],
-    gradients: Tensor[],
-    averages: Tensor[],
-    squares: Tensor[],
-    { decay, steps }: Slot,
-  ): void {
-    const [beta1, beta2] = this.#betas;
-    const correction1 = 1 - beta1 ** steps;
-    const correction2 = 1 - beta2 ** steps;
-    if (decay !== 0) aten('_foreach_mul_.Scalar', masters, 1 - this.lr * decay);
-    aten('_foreach_mul_.Scalar', averages, beta1);
-    aten('_foreach_add_.List', averages, gradients, 1 - beta1);
-    aten('_foreach_mul_.Scalar', squares, beta2);
-    aten('_foreach_addcmul_.Scalar', squares, gradients, gradients, 1 - beta2);
-    const denominators = aten<Tensor[]>('_foreach_sqrt', squares);
-    aten('_foreach_div_.Scalar', denominators, Math.sqrt(correction2));
-    aten('_foreach_add_.Scalar', denominators, this.#eps);
-    aten('_foreach_addcdiv_.Scalar', masters, averages, denominators, -this.lr / correction1);
   }
 
   zeroGrad(): void {
@@ -302,51 +212,6 @@ export class AdamW {
   }
 }
 
-/** A parameter's state, and its gradient. */
-interface Graded {
-  slot: Slot;
-  gradient: Tensor;
-}
-
-/** One part where nothing is converted: one call of the kernel for all. */
-function inParts(group: Graded[], most: number): Graded[][] {
-  if (group.every(({ slot, gradient }) => gradient.dtype === slot.master.dtype)) return [group];
-  const parts: Graded[][] = [];
-  let elements = Number.POSITIVE_INFINITY;
-  for (const each of group.flatMap((whole) => inRows(whole, most))) {
-    const { numel } = each.gradient;
-    if (elements + numel > most) {
-      parts.push([]);
-      elements = 0;
-    }
-    parts.at(-1)?.push(each);
-    elements += numel;
-  }
-  return parts;
-}
-
-/** A parameter larger than a part, such as an embedding, in groups of its rows. */
-function inRows(whole: Graded, most: number): Graded[] {
-  const { slot, gradient } = whole;
-  const [rows = 1] = gradient.shape;
-  if (gradient.numel <= most || rows === 1 || slot.master === slot.parameter) return [whole];
-  const each = Math.max(1, Math.floor(most / (gradient.numel / rows)));
-  return Array.from({ length: Math.ceil(rows / each) }, (_, i) => {
-    const part = (values: Tensor) => values.narrow(0, i * each, Math.min(each, rows - i * each));
-    const { parameter, master, average, square } = slot;
-    return {
-      slot: {
-        ...slot,
-        parameter: part(parameter.detach()),
-        master: part(master),
-        average: part(average),
-        square: part(square),
-      },
-      gradient: part(gradient),
-    };
-  });
-}
-
 function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
@@ -358,52 +223,4 @@ function stepList(text: string | undefined): number[] | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** Copies in one call where libtorch has the operator (2.1 and later). */
-function copyAll(targets: Tensor[], sources: Tensor[]): void {
-  if (findOperator('_foreach_copy_') !== null) aten('_foreach_copy_', targets, sources);
-  else for (const [i, target] of targets.entries()) target.copy_(sources[i] as Tensor);
-}
-
-function fusedUpdate(
-  masters: Tensor[],
-  gradients: Tensor[],
-  averages: Tensor[],
-  squares: Tensor[],
-  steps: Tensor[],
-  lr: number,
-  betas: readonly [number, number],
-  decay: number,
-  eps: number,
-): void {
-  aten('_fused_adamw_', masters, gradients, averages, squares, [], steps, lr, ...betas, decay, eps, false, false);
-}
-
-/** Whether `attune::adamw_masters_` has a kernel for masters like this one. */
-const hasOwnKernel = ({ dtype, device }: Tensor) =>
-  dtype === 'float32' && device.startsWith('cuda') && hasCudaKernels();
-
-/** What our own kernel of the CPU takes. */
-const isPlainFloat = ({ dtype, device }: Tensor) => dtype === 'float32' && device === 'cpu';
-
-const fusedDevices = new Map<string, boolean>();
-
-/** Whether the fused kernel runs on this device (2.0 has it for CUDA only): tried once on a parameter of one element. */
-function fusedRuns(like: Tensor): boolean {
-  const key = `${like.device} ${like.dtype}`;
-  const known = fusedDevices.get(key);
-  if (known !== undefined) return known;
-  const works = scope(() => {
-    if (findOperator('_fused_adamw_') === null) return false;
-    const one = () => [empty([1], { dtype: like.dtype, device: like.device }).fill_(1)];
-    try {
-      fusedUpdate(one(), one(), one(), one(), [tensor(1, { device: like.device })], 0, [0.9, 0.99], 0, 1e-8);
-      return true;
-    } catch {
-      return false;
-    }
-  });
-  fusedDevices.set(key, works);
-  return works;
 }
