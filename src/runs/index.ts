@@ -19,5 +19,6 @@ export * from './plots/plots.ts';
 export * from './plots/report.ts';
 export * from './resume.ts';
 export * from './run.ts';
+export * from './run-folder.ts';
 export * from './store/rollouts.ts';
 export * from './versions.ts';

@@ -14,7 +14,8 @@ import { type CheckpointEntry, listCheckpoints } from './checkpoints.ts';
 import { readJson } from './json-files.ts';
 import { isAlive, lockHolder } from './lock.ts';
 import { type MetricRow, readMetrics, trainingHistory } from './metrics/metrics.ts';
-import { isRunFolder, type RunInfo, type RunStatus } from './run.ts';
+import type { RunInfo, RunStatus } from './run.ts';
+import { isRunFolder } from './run-folder.ts';
 import { openRollouts, type RolloutReader } from './store/rollouts.ts';
 
 /** A run read from its folder. */

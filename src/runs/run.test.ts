@@ -14,7 +14,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { saveCheckpoint } from './checkpoints.ts';
 import { listRuns, openRun } from './open-run.ts';
-import { createRun, dateTimeName } from './run.ts';
+import { createRun } from './run.ts';
+import { dateTimeName } from './run-folder.ts';
 
 let folder = '';
 beforeEach(() => {

@@ -8,12 +8,10 @@
  *     <output_dir>/<run>/   run.json config.json versions.json metrics.jsonl step-N/ final/ best_model/ rollouts.db
  *     <log_dir>/<run>/      TensorBoard event files (inside the run folder, in tensorboard/, when there is no log_dir)
  */
-import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { UserError } from '../errors.ts';
-import { quoted } from '../shell.ts';
-import { cleanStale, listCheckpoints, supersedeAfter } from './checkpoints.ts';
+import { cleanStale, supersedeAfter } from './checkpoints.ts';
 import { redact, withoutSecrets } from './config/secrets.ts';
 import { makeFolder, readJson, writeJson, writeWhole } from './json-files.ts';
 import { lockRun, type RunLock } from './lock.ts';
@@ -21,7 +19,8 @@ import { JsonlMetrics, type MetricSink, Metrics, readMetrics, trainingHistory } 
 import { TensorBoardMetrics } from './metrics/tensorboard.ts';
 import { openWandb } from './metrics/wandb.ts';
 import { trainingCurves } from './plots/plots.ts';
-import { deletion, forgetEvents, holdsNothing, mayStartOver, startOver } from './start-over.ts';
+import { claimFolder, type FolderChoice } from './run-folder.ts';
+import { forgetEvents, startOver } from './start-over.ts';
 import { copyRollouts } from './store/copy.ts';
 import { RolloutStore } from './store/rollouts.ts';
 import { versions } from './versions.ts';
@@ -50,26 +49,20 @@ export interface RunInfo {
   cwd?: string;
 }
 
-export interface RunOptions {
+export interface RunOptions extends Pick<FolderChoice, 'outputDir' | 'runName' | 'rolloutsDir' | 'existing'> {
   /** `train reward` and the like. */
   command: string;
-  outputDir: string;
   logDir?: string;
-  /** The date and time unless given. */
-  runName?: string;
   /** The saved config (`savedConfig(schema, config)`). */
   config: Record<string, unknown>;
   seed?: number;
   /** `tensorboard`, `wandb`; metrics.jsonl is always written. */
   reportTo?: readonly string[];
   wandbProject?: string;
-  rolloutsDir?: string;
   /** Draws `training_curves.png` at the end; true unless given. */
   curves?: boolean;
   /** Continues in an existing run folder after this step. */
   resume?: { run: string; step: number };
-  /** What to do if a run of this name exists; pipelines write to `<output_dir>/<model>` again. */
-  existing?: 'refuse' | 'reuse';
   /** The same command may have been started before: a run that it left without a checkpoint begins anew (start-over.ts). */
   isAgain?: boolean;
 }
@@ -321,82 +314,3 @@ const reasons: Record<string, string> = {
   ENOSPC: 'the disk is full',
   ENAMETOOLONG: 'the name is too long',
 };
-
-export interface FolderChoice extends Pick<RunOptions, 'outputDir' | 'runName' | 'existing' | 'rolloutsDir'> {
-  /** Written before the date and time of a run without a name. */
-  prefix?: string;
-  /** The run that may have been started before. */
-  again?: Pick<RunOptions, 'command' | 'config'>;
-}
-
-/** Checks a new run's folder before anything is created. */
-export function checkNewRun(options: FolderChoice): void {
-  const { outputDir, runName, existing, again } = options;
-  if (runName === undefined) return;
-  if (!/^[^/\\]+$/.test(runName) || /^\.+$/.test(runName))
-    throw new UserError(`--run-name "${runName}" cannot be a run's name: it must be a single folder name.`);
-  const folder = join(outputDir, runName);
-  if (!existsSync(folder)) {
-    checkNewRollouts(options);
-    return;
-  }
-  if (!statSync(folder).isDirectory())
-    throw new UserError(`--run-name ${runName}: ${folder} is a file. Choose another --run-name.`);
-  if (existing === 'reuse') return;
-  if (again !== undefined && mayStartOver(folder, again)) return;
-  if (isRunFolder(folder) && holdsNothing(folder))
-    throw new UserError(
-      `The run ${folder} exists, and has no checkpoint to go on from. Choose another --run-name, or delete it with: ${deletion(folder)}`,
-    );
-  const resume = listCheckpoints(folder).length > 0 ? `, or go on with --resume-from ${quoted(folder)}` : '';
-  throw new UserError(`The run ${folder} exists. Choose another --run-name${resume}.`);
-}
-
-/** A database elsewhere may be left of a run of the same name, or be another run's: the rollouts of both would be mixed. */
-function checkNewRollouts({ rolloutsDir, runName, existing, again }: FolderChoice): void {
-  if (rolloutsDir === undefined || runName === undefined || existing === 'reuse' || again !== undefined) return;
-  const path = join(rolloutsDir, runName, 'rollouts.db');
-  if (!existsSync(path)) return;
-  throw new UserError(
-    `--rollouts-dir ${rolloutsDir}: ${path} holds the rollouts of another run "${runName}". Choose another --run-name or --rollouts-dir, or delete that file.`,
-  );
-}
-
-/**
- * `mkdir` without `recursive` fails if the folder exists, so two runs that start in the same second get different
- * folders.
- */
-export function claimFolder(options: FolderChoice): string {
-  checkNewRun(options);
-  makeFolder(resolve(options.outputDir));
-  if (options.runName !== undefined) {
-    const folder = join(options.outputDir, options.runName);
-    if (!tryMkdir(folder) && options.existing !== 'reuse') checkNewRun(options);
-    return folder;
-  }
-  const name = `${options.prefix ?? ''}${dateTimeName(new Date())}`;
-  for (let attempt = 1; ; attempt++) {
-    const folder = join(options.outputDir, attempt === 1 ? name : `${name}-${attempt}`);
-    if (tryMkdir(folder)) return folder;
-  }
-}
-
-function tryMkdir(folder: string): boolean {
-  try {
-    mkdirSync(folder);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-    throw error;
-  }
-}
-
-/** `2026-11-15_01-50-00`, local time. */
-export function dateTimeName(date: Date): string {
-  const two = (value: number) => String(value).padStart(2, '0');
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day}_${two(date.getHours())}-${two(date.getMinutes())}-${two(date.getSeconds())}`;
-}
-
-export const isRunFolder = (folder: string) =>
-  existsSync(join(folder, 'run.json')) || existsSync(join(folder, 'metrics.jsonl'));
