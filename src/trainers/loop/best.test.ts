@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { bestOptions, isBetterWhenGreater } from './best.ts';
+import { bestOptions, isBetterWhenGreater, noteBest } from './best.ts';
 
 const judged = { metric: 'reward', names: ['reward', 'accuracy', 'kl', 'loss', /^pass_at_/] };
 const nothing = { loadBestModelAtEnd: false };
@@ -43,4 +43,21 @@ it('refuses a metric that evaluations never give, with those that they give', ()
     /--metric-for-best-model eval\/acuracy.*eval\/accuracy.*It gives: eval\/reward/,
   );
   expect(named('pass_at_8')?.metric).toBe('eval/pass_at_8');
+});
+
+it('counts evaluations since the best one; a number that is not finite is never the best', () => {
+  const state: Parameters<typeof noteBest>[0] = { step: 0, sinceBest: 0 };
+  const best = { metric: 'eval/loss', greaterIsBetter: false };
+  const told = [2, Number.NaN, 3, 1].map((loss, i) => {
+    state.step = i + 1;
+    return [noteBest(state, best, { 'eval/loss': loss }), state.sinceBest];
+  });
+  expect(told).toEqual([
+    [true, 0],
+    [false, 1],
+    [false, 2],
+    [true, 0],
+  ]);
+  expect(state.best).toEqual({ metric: 'eval/loss', value: 1, step: 4 });
+  expect(() => noteBest(state, best, { 'eval/los': 1 })).toThrow('--metric-for-best-model eval/loss');
 });

@@ -3,6 +3,7 @@
  * all.
  */
 import { suggestion, UserError } from '../../errors.ts';
+import type { LoopState } from './state.ts';
 import type { BestOptions } from './task.ts';
 
 /** What a trainer's evaluations measure. */
@@ -54,4 +55,23 @@ export function unknownMetric(metric: string, names: readonly string[]): UserErr
   return new UserError(
     `--metric-for-best-model ${metric}: evaluation does not give it.${suggestion(metric, known)} It gives: ${known.join(', ')}.`,
   );
+}
+
+/** Whether an evaluation is the best so far; the state then holds it, and else counts evaluations since the best. */
+export function noteBest(
+  state: Pick<LoopState, 'step' | 'best' | 'sinceBest'>,
+  { metric, greaterIsBetter }: Pick<BestOptions, 'metric' | 'greaterIsBetter'>,
+  metrics: Readonly<Record<string, number>>,
+): boolean {
+  const value = metrics[metric];
+  if (value === undefined) {
+    const names = Object.keys(metrics).filter((name) => name.startsWith('eval/'));
+    throw unknownMetric(metric, names);
+  }
+  const before = state.best?.value;
+  const isBetter =
+    Number.isFinite(value) && (before === undefined || (greaterIsBetter ? value > before : value < before));
+  state.sinceBest = isBetter ? 0 : state.sinceBest + 1;
+  if (isBetter) state.best = { metric, value, step: state.step };
+  return isBetter;
 }

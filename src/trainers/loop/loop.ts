@@ -8,22 +8,30 @@
  * A resumed run gives the same numbers as an uninterrupted one: a checkpoint holds the state between two steps, and an
  * interrupted step's use of random generators and data is undone.
  */
-import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { exactAccuracies, meanMetrics } from '../../algorithms/metrics.ts';
 import { soloWorld, type World } from '../../dist/world.ts';
-import { AttuneError, UserError } from '../../errors.ts';
+import { AttuneError } from '../../errors.ts';
 import { scheduleFactor } from '../../nn/index.ts';
 import type { ProgressTask } from '../../progress.ts';
 import { DiskFullError, pruneCheckpoints, saveCheckpoint } from '../../runs/checkpoints.ts';
-import { unknownMetric } from './best.ts';
+import { noteBest } from './best.ts';
 import { divergedError, endsDiverged, nonFiniteError, watchLoss } from './divergence.ts';
 import { checkUnfinished } from './finished.ts';
 import { addToWindow, windowMeans } from './log-window.ts';
 import { prefixed, under } from './metric-names.ts';
 import { checkSameData } from './same-data.ts';
-import { captureRng, configFile, freshState, type LoopState, optimizerFile, restoreRng, stateFile } from './state.ts';
+import {
+  captureRng,
+  configFile,
+  freshState,
+  type LoopState,
+  optimizerFile,
+  readState,
+  restoreRng,
+  stateFile,
+} from './state.ts';
 import type { LoopOptions, TrainResult, TrainStep, TrainTask, Update } from './task.ts';
 import { GradientSums, type UpdateWork } from './update.ts';
 import { wholeWeights } from './whole-weights.ts';
@@ -115,13 +123,7 @@ class Loop {
   }
 
   async resume(path: string): Promise<void> {
-    const file = join(path, stateFile);
-    if (!existsSync(file)) {
-      throw new UserError(
-        `${path} holds a model, but neither optimiser nor trainer state: start a new run from it, or resume from a step-N folder.`,
-      );
-    }
-    const state = JSON.parse(readFileSync(file, 'utf8')) as LoopState;
+    const state = readState(path);
     checkSameData(state.data, this.#task.dataFingerprint, this.#options);
     await this.#task.loadModel(path);
     await this.#task.loadExtras?.(path);
@@ -334,25 +336,10 @@ class Loop {
 
   async #judge(metrics: Record<string, number>): Promise<boolean> {
     const { best, run } = this.#options;
-    const { state } = this;
-    if (!best) return false;
-    const value = metrics[best.metric];
-    if (value === undefined) {
-      const names = Object.keys(metrics).filter((name) => name.startsWith('eval/'));
-      throw unknownMetric(best.metric, names);
-    }
-    const before = state.best?.value;
-    const better =
-      Number.isFinite(value) && (before === undefined || (best.greaterIsBetter ? value > before : value < before));
-    if (!better) {
-      state.sinceBest++;
-      return false;
-    }
-    state.best = { metric: best.metric, value, step: state.step };
-    state.sinceBest = 0;
+    if (!best || !noteBest(this.state, best, metrics)) return false;
     if (run)
       await saveCheckpoint(run.folder, 'best_model', {
-        step: state.step,
+        step: this.state.step,
         write: (folder) => this.#task.saveModel(folder),
         json: this.#configFile(),
       });

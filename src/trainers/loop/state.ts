@@ -2,6 +2,9 @@
  * The loop's state in a checkpoint: counters, best metric, random generators, the task's own state. Weights and
  * optimiser moments are stored beside it as tensors.
  */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { UserError } from '../../errors.ts';
 import { rngState, setRngState, type Tensor } from '../../tensor/index.ts';
 
 export const stateFile = 'trainer_state.json';
@@ -47,6 +50,15 @@ export const freshState = (): LoopState => ({
   rng: {},
   task: undefined,
 });
+
+/** The state in a checkpoint's folder. */
+export function readState(folder: string): LoopState {
+  const file = join(folder, stateFile);
+  if (existsSync(file)) return JSON.parse(readFileSync(file, 'utf8')) as LoopState;
+  throw new UserError(
+    `${folder} holds a model, but neither optimiser nor trainer state: start a new run from it, or resume from a step-N folder.`,
+  );
+}
 
 /** The generators of the CPU and of every device that holds a parameter. */
 export function captureRng(parameters: readonly Tensor[]): Record<string, string> {
