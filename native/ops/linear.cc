@@ -50,7 +50,7 @@ class Product : public torch::autograd::Function<Product> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight, const Optional<Tensor>& bias) {
     context->save_for_backward({x, weight});
     context->saved_data["adds"] = bias.has_value() && bias->requires_grad();
-    return product(x, weight, bias.has_value() ? *bias : Tensor());
+    return product(x, weight, orUndefined(bias));
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list incoming) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "attune::linear cannot be differentiated twice");
@@ -64,7 +64,7 @@ class Product : public torch::autograd::Function<Product> {
 };
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Optional<Tensor>& given) {
-  const Tensor bias = given.has_value() ? *given : Tensor();
+  const Tensor bias = orUndefined(given);
   if (!areMatrices(input, weight, bias) || !(isOurs(input, weight, bias) || needsWidening(input))) return at::linear(input, weight, given);
   const Tensor x = input.contiguous();
   const bool differentiated =

@@ -13,4 +13,11 @@ using Optional = std::optional<T>;
 template <typename T>
 using Optional = c10::optional<T>;
 #endif
+
+// What was given, or the undefined tensor.
+inline at::Tensor orUndefined(const Optional<at::Tensor>& given) { return given.has_value() ? *given : at::Tensor(); }
+inline at::Tensor contiguousOrUndefined(const Optional<at::Tensor>& given) {
+  const at::Tensor tensor = orUndefined(given);
+  return tensor.defined() ? tensor.contiguous() : tensor;
+}
 }  // namespace attune

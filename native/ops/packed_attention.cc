@@ -89,7 +89,7 @@ class PackedAttention : public torch::autograd::Function<PackedAttention> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Optional<Tensor>& given, const std::vector<int64_t>& starts, double scale, int64_t window, double dropout) {
-    const Tensor bias = given.has_value() ? *given : Tensor();
+    const Tensor bias = orUndefined(given);
     const Shape shape{q.size(1), k.size(1), q.size(1) / k.size(1), q.size(2), scale, window};
     Tensor out = at::empty(q.sizes(), q.options());
     torch::autograd::variable_list saved{q, k, v, out, bias};
@@ -150,7 +150,7 @@ class PackedAttentionCpu : public torch::autograd::Function<PackedAttentionCpu> 
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Optional<Tensor>& given, const PackedCall& call) {
-    const Tensor bias = given.has_value() ? *given : Tensor();
+    const Tensor bias = orUndefined(given);
     const auto [wide, lse] = packedForwardCpu(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), bias, call);
     const Tensor out = wide.to(q.scalar_type());
     context->save_for_backward({q, k, v, out, bias, lse});

@@ -95,11 +95,9 @@ class Product : public torch::autograd::Function<Product> {
   }
 };
 
-Tensor given(const Optional<Tensor>& tensor) { return tensor.has_value() ? *tensor : Tensor(); }
-
 QuantisedMatrix matrixOf(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
                          const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block) {
-  return {{codes, scales, given(nested), given(offsets), given(levels)}, parts, inputs, block};
+  return {{codes, scales, orUndefined(nested), orUndefined(offsets), orUndefined(levels)}, parts, inputs, block};
 }
 
 Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional<Tensor>& nested, const Optional<Tensor>& offsets,
@@ -108,7 +106,7 @@ Tensor quantisedLinear(const Tensor& codes, const Tensor& scales, const Optional
   TORCH_CHECK(x.dim() > 0 && at::isFloatingType(x.scalar_type()) && x.layout() == at::kStrided,
               "x has to be floating-point, [..., inputs]");
   TORCH_CHECK(x.size(-1) == inputs, "x has ", x.size(-1), " columns, the matrix ", inputs, " inputs");
-  const Tensor bias = given(biasOrNone);
+  const Tensor bias = orUndefined(biasOrNone);
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
   TORCH_CHECK(x.device() == codes.device(), "x and the codes are on different devices");
   TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == matrix.outputs), "expected a bias of [", matrix.outputs, "]");
@@ -133,7 +131,7 @@ Tensor quantisedLinearFast(const Tensor& codes, const Tensor& scales, const Opti
                            const Optional<Tensor>& levels, at::IntArrayRef parts, int64_t inputs, int64_t block, const Tensor& x,
                            const Optional<Tensor>& biasOrNone) {
   const QuantisedMatrix matrix = matrixOf(codes, scales, nested, offsets, levels, parts, inputs, block);
-  const Tensor bias = given(biasOrNone);
+  const Tensor bias = orUndefined(biasOrNone);
   if (!roundsRows(matrix, x, false) || (at::GradMode::is_enabled() && bias.defined() && bias.requires_grad()) ||
       (bias.defined() &&
        (bias.dim() != 1 || bias.size(0) != matrix.outputs || bias.scalar_type() != x.scalar_type() || bias.device() != x.device())))

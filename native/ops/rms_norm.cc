@@ -105,7 +105,7 @@ class AddRmsNormCuda : public torch::autograd::Function<AddRmsNormCuda> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight,
                                                 const Optional<Tensor>& added, double eps) {
-    const auto [sum, y] = cudaNorm(x, added.has_value() ? *added : Tensor(), weight, eps);
+    const auto [sum, y] = cudaNorm(x, orUndefined(added), weight, eps);
     context->save_for_backward({sum, weight});
     context->set_materialize_grads(false);
     context->saved_data["adds"] = added.has_value();
@@ -140,7 +140,7 @@ void check(const Tensor& x, const Tensor& weight) {
 }
 
 std::tuple<Tensor, Tensor> addRmsNorm(const Tensor& x, const Optional<Tensor>& given, const Tensor& weight, double eps) {
-  const Tensor added = given.has_value() ? *given : Tensor();
+  const Tensor added = orUndefined(given);
   check(x, weight);
   TORCH_CHECK(!added.defined() || (added.sizes() == x.sizes() && added.scalar_type() == x.scalar_type() && added.device() == x.device()),
               "x and what is added to it differ in shape, dtype or device");

@@ -275,8 +275,9 @@ struct Parameter<const at::ITensorListRef&> : Parameter<at::TensorList> {
   }
 };
 
-template <typename P>
-struct Parameter<c10::optional<P>> {
+/** A parameter that may be left out, as libtorch's type `Optional` of it. */
+template <typename P, typename Optional>
+struct OptionalParameter {
   static std::string type() { return Parameter<P>::type() + "?"; }
   static constexpr bool written = false;
   Parameter<P> inner;
@@ -286,25 +287,17 @@ struct Parameter<c10::optional<P>> {
     given = true;
     return inner.read(entry, argument);
   }
-  c10::optional<P> value() { return given ? c10::optional<P>(inner.value()) : c10::optional<P>(); }
+  Optional value() { return given ? Optional(inner.value()) : Optional(); }
 };
+
+template <typename P>
+struct Parameter<c10::optional<P>> : OptionalParameter<P, c10::optional<P>> {};
 
 template <typename P>
 struct Parameter<const c10::optional<P>&> : Parameter<c10::optional<P>> {};
 
 template <>
-struct Parameter<at::OptionalIntArrayRef> {
-  static std::string type() { return "int[]?"; }
-  static constexpr bool written = false;
-  Parameter<c10::IntArrayRef> inner;
-  bool given = false;
-  bool read(const Entry& entry, const Argument& argument) {
-    if (entry.tag == Tag::none || (entry.tag == Tag::absent && defaultOf(entry, argument) == nullptr)) return true;
-    given = true;
-    return inner.read(entry, argument);
-  }
-  at::OptionalIntArrayRef value() const { return given ? at::OptionalIntArrayRef(inner.value()) : at::OptionalIntArrayRef(); }
-};
+struct Parameter<at::OptionalIntArrayRef> : OptionalParameter<c10::IntArrayRef, at::OptionalIntArrayRef> {};
 
 /** The list of `x[rows, :, columns]`, null where a dimension is not indexed. */
 template <>

@@ -86,15 +86,12 @@ Tensor decodeFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
               "one int64 slot and position per row");
   for (const Tensor* tensor : {&tables, &slots, &positions}) TORCH_CHECK(tensor->device() == qkv.device(), "all inputs are on one device");
   TORCH_CHECK(decodeFusedFits(qkv, cache.size()), "there is no such kernel for this device, dtype or head size");
-  const auto whole = [](const Optional<Tensor>& tensor) {
-    return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
-  };
   FusedAttention given;
   given.qkv = qkv.contiguous();
-  given.qWeight = whole(qWeight);
-  given.kWeight = whole(kWeight);
-  given.cosines = whole(cosines);
-  given.sines = whole(sines);
+  given.qWeight = contiguousOrUndefined(qWeight);
+  given.kWeight = contiguousOrUndefined(kWeight);
+  given.cosines = contiguousOrUndefined(cosines);
+  given.sines = contiguousOrUndefined(sines);
   given.tables = tables;
   given.slots = slots.contiguous();
   given.positions = positions.contiguous();

@@ -106,10 +106,8 @@ Tensor promptFused(const Tensor& qkv, const Optional<Tensor>& qWeight, const Opt
   };
 #ifdef ATTUNE_KERNELS
   if (kernelFits(qkv, cache.size())) {
-    const auto whole = [](const Optional<Tensor>& tensor) {
-      return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
-    };
-    const Tensor q = whole(qWeight), k = whole(kWeight), cos = whole(cosines), sin = whole(sines);
+    const Tensor q = contiguousOrUndefined(qWeight), k = contiguousOrUndefined(kWeight);
+    const Tensor cos = contiguousOrUndefined(cosines), sin = contiguousOrUndefined(sines);
     checkTables(tables);
     TORCH_CHECK(cache.block() == kCacheBlock, "on CUDA the cache's blocks have ", kCacheBlock, " positions");
     TORCH_CHECK(cache.groups() > 0 && heads > 0 && heads % cache.groups() == 0, "query heads are a multiple of kv heads");

@@ -147,7 +147,7 @@ void adamwMasters(at::TensorList masters, at::TensorList gradients, at::TensorLi
   checkMasters(masters, gradients, averages, squares, parameters);
   const AdamWRule rule = ruleOf(lr, beta1, beta2, decay, eps, steps);
   if (masters.empty()) return;
-  const Tensor factor = given.has_value() ? *given : Tensor();
+  const Tensor factor = orUndefined(given);
   TORCH_CHECK(!factor.defined() ||
                   (factor.numel() == 1 && factor.scalar_type() == at::kFloat && factor.device() == masters[0].device()),
               "attune::adamw_masters_: the factor is one f32 number on the masters' device");

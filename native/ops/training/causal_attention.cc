@@ -36,7 +36,7 @@ class CausalAttentionCuda : public torch::autograd::Function<CausalAttentionCuda
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& sequences, const Optional<Tensor>& given, int64_t prefixTokens, double scale) {
-    const Tensor families = given.has_value() ? *given : Tensor();
+    const Tensor families = orUndefined(given);
     const auto [out, lse] = cudaCausalAttention({q, k, v, sequences, families, prefixTokens, scale});
     context->save_for_backward({q, k, v, sequences, families, out, lse});
     context->saved_data["prefixTokens"] = prefixTokens;

@@ -83,10 +83,8 @@ Heads splitHeads(const Tensor& qkv, int64_t heads, int64_t groups, const Optiona
                  double eps, const Optional<Tensor>& cosines, const Optional<Tensor>& sines, bool interleaved) {
   TORCH_CHECK(qkv.dim() == 2 && heads > 0 && groups > 0 && qkv.size(1) > 0 && qkv.size(1) % (heads + 2 * groups) == 0,
               "expected qkv [N, (H + 2G)·D]");
-  const auto whole = [](const Optional<Tensor>& tensor) {
-    return tensor.has_value() && tensor->defined() ? tensor->contiguous() : Tensor();
-  };
-  SplitHeads given{qkv, heads, groups, whole(qWeight), whole(kWeight), eps, whole(cosines), whole(sines), interleaved};
+  const Tensor q = contiguousOrUndefined(qWeight), k = contiguousOrUndefined(kWeight);
+  SplitHeads given{qkv, heads, groups, q, k, eps, contiguousOrUndefined(cosines), contiguousOrUndefined(sines), interleaved};
   const int64_t size = given.size();
   TORCH_CHECK(given.qWeight.defined() == given.kWeight.defined(), "q and k both have a norm, or neither");
   for (const Tensor* weight : {&given.qWeight, &given.kWeight})

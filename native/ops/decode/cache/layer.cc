@@ -9,8 +9,7 @@ namespace attune {
 using at::Tensor;
 
 CacheLayer cacheLayer(const Tensor& keys, const Tensor& values, const Optional<Tensor>& keyScales, const Optional<Tensor>& valueScales) {
-  const auto given = [](const Optional<Tensor>& tensor) { return tensor.has_value() ? *tensor : Tensor(); };
-  return {keys, values, given(keyScales), given(valueScales)};
+  return {keys, values, orUndefined(keyScales), orUndefined(valueScales)};
 }
 
 bool cacheLayerFits(const CacheLayer& cache, const Tensor& like) {
