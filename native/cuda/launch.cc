@@ -116,6 +116,7 @@ Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, Attent
   args.interleaved = in.interleaved;
   args.ofStep = what == AttentionOf::Step;
   args.isNarrow = in.isNarrow;
+  args.isAlone = in.isAlone;
   launchWithRoom(args, in.qkv, launch.stream);
   return out;
 }

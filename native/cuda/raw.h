@@ -34,6 +34,7 @@ struct AttentionArgs {
   bool interleaved;
   bool ofStep;  // everything but q, k and v was written before the first kernel of the step began
   bool isNarrow;  // of a model whose products leave room for its blocks beside theirs (staged_product.cu)
+  bool isAlone;  // of a step whose products leave no room beside theirs (narrow_product.cu)
   int64_t mostChunks;  // attentionChunks of the table's width
   float* partial;  // room for attentionPartials numbers
   // Of a cache in 8 bits, else null: [blocks, groups, kCacheBlock]. Keys and values are int8 then, and a number is its code times the

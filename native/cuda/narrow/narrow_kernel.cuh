@@ -25,6 +25,7 @@ struct NarrowArgs {
   float eps;
   int units, chunks;  // of a slot of W
   int wSlots, xSlots;
+  int underWay;  // slots of W that may be asked for before the first of them has come
 };
 
 /** Warpgroups that multiply. */
@@ -70,22 +71,34 @@ __global__ void __launch_bounds__(threadsOf(PARTS), 1)
   clusterArrive();
   __syncthreads();
 
-  // —— two warps copy: all slots at once by as many lanes, then each as soon as it has been multiplied ——
-  const auto copyAll = [&](int count, int slots, uint64_t* empty, const auto& ask) {
-    if (lane < min(count, slots)) ask(lane, lane);
+  struct Place {
+    int slot, slots;
+    unsigned phase = 0;
+    __device__ void advance(int by) {
+      slot += by;
+      if (slot >= slots) slot -= slots, phase ^= 1;
+    }
+  };
+
+  // —— two warps copy: the first slots at once by as many lanes, then one for each that has come, where a place has been multiplied ——
+  const auto copyAll = [&](int count, int slots, int underWay, uint64_t* full, uint64_t* empty, const auto& ask) {
+    const int first = min(count, underWay);
+    if (lane < first) ask(lane, lane);
     __syncwarp();
     clusterWait();
-    int slot = 0;
-    unsigned phase = 0;
+    if (lane > 0) return;
+    Place come{0, slots}, next{0, slots, 1};  // a place that was never used has the phase before the first one behind it
+    next.advance(first);
 #pragma unroll 1
-    for (int i = slots; i < count && lane == 0; i++) {
-      waitForPhase(&empty[slot], phase);
-      ask(i, slot);
-      if (++slot == slots) slot = 0, phase ^= 1;
+    for (int i = first; i < count; i++) {
+      waitForPhase(&full[come.slot], come.phase);
+      waitForPhase(&empty[next.slot], next.phase);
+      ask(i, next.slot);
+      come.advance(1), next.advance(1);
     }
   };
   if (warp == 4 * kGroups) {
-    copyAll(stages * PARTS, a.wSlots, emptyW, [&](int i, int slot) {
+    copyAll(stages * PARTS, a.wSlots, a.underWay, fullW, emptyW, [&](int i, int slot) {
       expectBytes(&fullW[slot], wBytes);
       const int chunk = begin + i / PARTS * a.chunks, unit = firstUnit + i % PARTS * a.units;
       if constexpr (FORM == Form::Gated)
@@ -97,7 +110,7 @@ __global__ void __launch_bounds__(threadsOf(PARTS), 1)
   }
   if (warp > 4 * kGroups) {
     waitForPrevious();
-    copyAll(stages, a.xSlots, emptyX, [&](int stage, int slot) {
+    copyAll(stages, a.xSlots, a.xSlots, fullX, emptyX, [&](int stage, int slot) {
       expectBytes(&fullX[slot], xBytes);
       copyChunks(xs + slot * xBytes, &xMap, 0, begin + stage * a.chunks, &fullX[slot]);
     });
@@ -149,14 +162,7 @@ __global__ void __launch_bounds__(threadsOf(PARTS), 1)
 
   // —— warpgroups take stages in turn ——
   float sums[kTiles][N / 2];  // the first product sets them
-  struct Place {
-    int slot, slots;
-    unsigned phase = 0;
-    __device__ void advance(int by) {
-      slot += by;
-      if (slot >= slots) slot -= slots, phase ^= 1;
-    }
-  } inW{0, a.wSlots}, inX{0, a.xSlots};
+  Place inW{0, a.wSlots}, inX{0, a.xSlots};
   inW.advance(group * PARTS), inX.advance(group);
   int wBefore = 0, xBefore = 0;
 #pragma unroll 1

@@ -1,8 +1,9 @@
 // Products of up to 32 rows, in bf16 on compute capability 9.0, of matrices that are too large for staged_product.cu.
 //
 // W's rows are those of the product's tiles and x's are its columns: 64 rows of W by 8, 16 or 32 of x. Chunks of 64 inputs of both go round
-// in shared memory. A warp asks for those of W before the kernel that computes x has ended, so that most of the memory of a multiprocessor
-// is full of them by then, another one for those of x as soon as it has, and one or two warpgroups multiply. A cluster of two blocks splits
+// in shared memory. A warp asks for those of W before the kernel that computes x has ended, another one for those of x as soon as it has, and
+// one or two warpgroups multiply. No more of W is under way than hides its latency (kUnderWay): behind more of it the end of the kernel before
+// is seen late (up to 4 µs), x comes late, and some multiprocessors get their W so much later than others that they end 4 to 8 µs later. A cluster of two blocks splits
 // the inputs: then x is read half as often. All sums are added in an order that the number of rows does not change, so a row's bits are the
 // same in every batch.
 //
@@ -12,6 +13,8 @@
 // A layer on an H200, 384 keys, µs at 1, 8, 16 and 32 rows; in parentheses product.cu, which takes up to 16. One warpgroup: 1.7B 34.9, 38.2,
 // 41.6, 49.4 (35.2, 40.7, 44.4); 4B 62.6, 65.2, 68.2, 75.0 (59.2, 64.7, 67.7); 8B 102.4, 103.2, 105.8, 112.5 (97.2, 102.8, 106.0). Two: 4B
 // 60.9, 62.8, 67.4 (59.9, 65.5, 68.5). A product of 64 × 16 × 16 takes 20 clocks by itself, and 45 with what a chunk costs beside it.
+// The four products alone, 16 rows, with all of W's ring, 112, 80, 64, 48 and 32 KB under way: 1.7B 31.7, 31.5, 30.5, 30.5, 31.5 and 35.9; 4B
+// 57.2, 56.9, 56.3, 56.5, 58.0 and 67.3 (and with a ring of x of 32 KB 33.0 and 58.6).
 // Slower: rings of half the memory, so that the next kernel's block is there too (8B × 16 111); the next product's first weights asked for
 // into the L2 cache (1 to 3); W in pieces of 8 KB (1 to 2); clusters of four (not all are there at once); sums of squares in rows of their
 // parts, which all blocks read from the same lines (3 at one row). At 0.6B staged_product.cu is faster up to 16 rows (23.2, here 24.3),
@@ -32,7 +35,7 @@ namespace {
 using namespace narrowed;
 
 constexpr int kMostRows = 32, kMostRowsOfOthers = 16;
-constexpr int kSlot = 16 << 10, kXRing = 32 << 10, kRings = 198 << 10;  // bytes
+constexpr int kSlot = 16 << 10, kRings = 198 << 10, kUnderWay = 64 << 10;  // bytes
 constexpr int kMostChunks = 8;  // of a slot
 
 constexpr int upTo(int n, int of) { return (n + of - 1) / of; }
@@ -80,10 +83,12 @@ void launch(const WideProductArgs& a, const Division& division, cudaStream_t str
   const auto slotsIn = [&](int room, int bytes, int most) {
     return std::min(std::max(kFewest, std::min(room / bytes, kMostSlots) / kGroups * kGroups), most);
   };
-  const int xSlots = slotsIn(kXRing * std::max(N, 16) / 16, xBytes, stages);
+  // x's ring is as deep as W's
+  constexpr int kJoined = bytesOfJoined(PARTS, TILES, N);
+  const int xSlots = slotsIn((kRings - kJoined) / (PARTS * wBytes + xBytes) * xBytes, xBytes, stages);
   // The last tile's products read on after the ring, where a tile has less than 64 rows.
   const int beyond = TILES * 64 * kChunk * 2 - wBytes / chunks;
-  const int others = std::max(beyond, xSlots * xBytes + bytesOfJoined(PARTS, TILES, N));
+  const int others = std::max(beyond, xSlots * xBytes + kJoined);
   const int wSlots = slotsIn(kRings - others, wBytes, stages * PARTS);
   const auto numbers = [](const void* of) { return static_cast<const Number*>(of); };
   const NarrowArgs args{numbers(a.bias),
@@ -101,7 +106,8 @@ void launch(const WideProductArgs& a, const Division& division, cudaStream_t str
                         division.units,
                         chunks,
                         wSlots,
-                        xSlots};
+                        xSlots,
+                        std::min(wSlots, std::max(2, kUnderWay / wBytes))};
   const CUtensorMap weights = FORM == Form::Gated ? mapOfGates(a.weight, a.outputs, a.inputs, division.units, chunks)
                                                   : mapOfRows(a.weight, a.outputs, a.inputs, division.wRows, chunks);
   launchWithMemory(narrowKernel<PARTS, TILES, N, FORM>, dim3(static_cast<unsigned>(division.clusters * kSplits)), threadsOf(PARTS), kSplits,

@@ -15,6 +15,7 @@ struct FusedAttention {
   double scale = 1;
   int64_t window = 0;
   bool isNarrow = false;  // of a model whose products take little shared memory (cuda/staged_product.cu)
+  bool isAlone = false;  // between products that take all of a multiprocessor's (cuda/narrow/narrow_product.cu)
 };
 
 /** Checks the table of the cache's blocks, [slots, blocks of a slot at most]. */

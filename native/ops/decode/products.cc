@@ -115,11 +115,13 @@ void launchBefore(const Following& then, const PreparedKernels& kernels, WidePro
 
 void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};
+  leaveNoRoom_ = false;
   if (multiplyQuantised(linear, given, y)) return;
   const Launch launch(x_);
   WideProductArgs args = argumentsOf(linear, x_, gated, false, y);
   const PreparedKernels* kernels = kernelsFor(linear, x_, args);
   if (kernels == nullptr) return multiply(given, y);
+  leaveNoRoom_ = kernels->launch == launchNarrowProduct;
   Tensor normed;
   if (parts_ > 0 && kernels == preparedBy_) {
     args.x = normed_.data_ptr();

@@ -31,6 +31,8 @@ class StepProducts {
   void ofNorm(const Linear& linear, const at::Tensor& norm, bool gated, at::Tensor& y, const Following& then = {});
   /** x += linear(input). `nextNorm`: the weights of the norm that comes after it, or undefined. */
   void addTo(const Linear& linear, const at::Tensor& input, const at::Tensor& nextNorm, const Following& then);
+  /** Whether blocks of the last `ofNorm` leave no room on a multiprocessor. */
+  bool leaveNoRoom() const { return leaveNoRoom_; }
 
  private:
   const DecodePlan& plan_;
@@ -39,6 +41,7 @@ class StepProducts {
   at::Tensor normed_, squares_;
   int64_t parts_ = 0;
   const PreparedKernels* preparedBy_ = nullptr;
+  bool leaveNoRoom_ = false;
 };
 #endif
 

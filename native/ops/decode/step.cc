@@ -180,6 +180,7 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     attention.sines = plan.sines;
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
+    attention.isAlone = products.leaveNoRoom();
     products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm,
                    {&layer.up, true, false});
     Tensor active = emptyRows(x.size(0), {layer.down.inputs()}, x.options());
