@@ -42,8 +42,8 @@ struct HeadGradients {
 HeadGradients cudaHeadsBackward(const SplitHeads& given, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                                 bool wantWeights);
 
-/** Whether the kernels of training's attention take these q and k. */
-bool cudaCausalAttentionFits(const at::Tensor& q, const at::Tensor& k);
+/** Up to which length of the average token's sequence training's attention has kernels for these q and k that are the ones to take. */
+int64_t cudaCausalAttentionLongest(const at::Tensor& q, const at::Tensor& k);
 /** The result, and what backward needs of the rows' scores (cuda/training/attention/kernels.h: lse). */
 std::pair<at::Tensor, at::Tensor> cudaCausalAttention(const CausalAttention& attention);
 struct AttentionGradients {

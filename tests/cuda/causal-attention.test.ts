@@ -7,6 +7,7 @@ import { device, gap, gapOfFunction, hasCuda, precisions } from './device.ts';
 // The CPU's own f16 arithmetic is not complete in libtorch 1.13.
 const all: readonly [DType, number][] = hasCuda ? [...precisions, ['float16', 6e-3]] : precisions;
 const odd = [1, 2, 15, 63, 64, 65, 200, 333, 31];
+const long = [450, 333, 129, 65, 257];
 const many = Array.from({ length: 70 }, (_, i) => 1 + ((i * 37) % 50));
 
 function startsOf(lengths: readonly number[]): number[] {
@@ -61,6 +62,9 @@ describe.each(all)(`causal attention on ${device} in %s`, (dtype, bound) => {
     { heads: 4, groups: 2, size: 128, lengths: odd },
     { heads: 2, groups: 2, size: 128, lengths: odd },
     { heads: 4, groups: 1, size: 128, lengths: odd },
+    { heads: 4, groups: 2, size: 128, lengths: long },
+    { heads: 2, groups: 2, size: 128, lengths: long },
+    { heads: 8, groups: 1, size: 128, lengths: long },
     { heads: 7, groups: 1, size: 64, lengths: odd },
     { heads: 4, groups: 2, size: 64, lengths: many },
     { heads: 4, groups: 2, size: 80, lengths: [3, 70] },
@@ -147,6 +151,46 @@ describe.each(all)(`causal attention on ${device} in %s`, (dtype, bound) => {
       };
       const [first, second] = [run(), run()];
       for (const [i, value] of first.entries()) expect(gap(value, second[i] as Tensor)).toBe(0);
+    }),
+  );
+
+  // spoilt sequences lie after others that end inside of a tile of keys or rows
+  const neighbours = [
+    ['short sequences', [[70], [50], [130], [33], [1], [64], [200]], [1, 3, 5], true],
+    ['long sequences', [[270], [150], [330], [233], [65], [364], [200]], [1, 3, 5], true],
+    ['a reply', [[65, 40, 33, 70], [20]], [1], false],
+  ] as [string, Family[], number[], boolean][];
+  it.each(neighbours)('keeps what is infinite inside its own sequence: %s', (_, families, spoilt, checksGradients) =>
+    scope(() => {
+      // without a kernel, prefixes are the CPU's
+      if (device !== 'cpu' && dtype === 'float32' && !checksGradients) return;
+      seed(5);
+      const { lengths, prefixes } = familiesOf(families);
+      const starts = startsOf(lengths);
+      const tokens = starts.at(-1) as number;
+      const inputs = [4, 2, 2, 4].map((heads) => randn([tokens, heads, 128]).to({ device, dtype }));
+      const spoil = new Float32Array(tokens);
+      for (const s of spoilt) spoil.fill(Number.POSITIVE_INFINITY, starts[s], starts[s + 1]);
+      const added = tensor(spoil, { shape: [tokens, 1, 1] }).to({ device, dtype });
+      const run = (given: Tensor[]) => {
+        const leaves = given.slice(0, 3).map((input) => input.clone().requiresGrad_());
+        const out = causalAttention(leaves, starts, 0.1, families.length < lengths.length ? prefixes : undefined);
+        out
+          .mul(given[3] as Tensor)
+          .sum()
+          .backward();
+        return checksGradients ? [out, ...leaves.map((leaf) => leaf.grad as Tensor)] : [out];
+      };
+      const [clean, beside] = [run(inputs), run(inputs.map((input) => input.add(added)))];
+      for (const [s, length] of lengths.entries())
+        if (!spoilt.includes(s))
+          for (const [i, value] of beside.entries())
+            expect(
+              gap(
+                value.narrow(0, starts[s] as number, length),
+                (clean[i] as Tensor).narrow(0, starts[s] as number, length),
+              ),
+            ).toBe(0);
     }),
   );
 

@@ -182,6 +182,17 @@ ATTUNE_MULTIPLY_GROUP(96, 192, 96, 97, 98)
 ATTUNE_MULTIPLY_GROUP(104, 208, 104, 105, 106)
 ATTUNE_MULTIPLY_GROUP(128, 256, 128, 129, 130)
 
+/** d[64, 64] = a·b: the first product of a sum. What was in d does not count, so that it need not wait for it. */
+__device__ inline void multiplyFirst(float (&d)[32], uint64_t a, uint64_t b) {
+#define ATTUNE_R8(i) \
+  "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), "=f"(d[i + 6]), "=f"(d[i + 7])
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" ATTUNE_32
+               "}, %32, %33, p, 1, 1, 0, 0;\n}"
+               : ATTUNE_R8(0), ATTUNE_R8(8), ATTUNE_R8(16), ATTUNE_R8(24)
+               : "l"(a), "l"(b));
+#undef ATTUNE_R8
+}
+
 /** d[64, 128] += a·b with a in registers, as mma.cuh has it, and b as `describeColumns` says. */
 __device__ inline void multiplyGroup(float (&d)[64], const unsigned (&a)[4], uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" ATTUNE_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"

@@ -7,7 +7,7 @@
 //     where others continue it
 //   families: first token and length of the prefix, tokens of the family
 // Half precision on CUDA has kernels (cuda/training/attention) that take no atomic sums, so that gradients are the same every time;
-// attune::causal_attention_fits says where. Elsewhere it is attune::packed_attention.
+// attune::causal_attention_longest says where. Elsewhere it is attune::packed_attention.
 //
 //   P = softmax(scale·Q·Kᵀ),  dV = Pᵀ·dO,  dS = P∘(dO·Vᵀ − rowsum(dO∘O)),  dQ = scale·dS·K,  dK = scale·dSᵀ·Q
 #include <ATen/ATen.h>
@@ -90,13 +90,13 @@ Packed packedOf(const Tensor& sequences, int64_t tokens) {
   return packed;
 }
 
-bool causalAttentionFits(const Tensor& q, const Tensor& k) {
+/** Up to which length of the average token's sequence the kernels are the ones to take; 0 where there are none. */
+int64_t causalAttentionLongest(const Tensor& q, const Tensor& k) {
 #ifdef ATTUNE_KERNELS
-  return q.dim() == 3 && k.dim() == 3 && cudaCausalAttentionFits(q, k);
-#else
-  (void)q, (void)k;
-  return false;
+  if (q.dim() == 3 && k.dim() == 3) return cudaCausalAttentionLongest(q, k);
 #endif
+  (void)q, (void)k;
+  return 0;
 }
 
 Tensor causalAttention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& sequences, double scale,
@@ -116,7 +116,7 @@ Tensor causalAttention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   TORCH_CHECK(families.has_value() ? prefixTokens > 0 && prefixTokens < q.size(0) : prefixTokens == 0,
               "prefixes have some of the tokens where there are families, else none");
 #ifdef ATTUNE_KERNELS
-  if (causalAttentionFits(q, k)) return CausalAttentionCuda::apply(q, k, v, sequences, families, prefixTokens, scale);
+  if (causalAttentionLongest(q, k) > 0) return CausalAttentionCuda::apply(q, k, v, sequences, families, prefixTokens, scale);
 #endif
   const Packed packed = packedOf(sequences, q.size(0));
   return packedCausalAttention(q, k, v, packed.starts, packed.prefixes, scale);
@@ -129,6 +129,6 @@ TORCH_LIBRARY_FRAGMENT(attune, library) {
   library.def(
       "causal_attention(Tensor q, Tensor k, Tensor v, Tensor sequences, float scale, Tensor? families=None, int prefixTokens=0) -> Tensor");
   library.impl("causal_attention", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::causalAttention));
-  library.def("causal_attention_fits(Tensor q, Tensor k) -> bool");
-  library.impl("causal_attention_fits", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::causalAttentionFits));
+  library.def("causal_attention_longest(Tensor q, Tensor k) -> int");
+  library.impl("causal_attention_longest", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::causalAttentionLongest));
 }

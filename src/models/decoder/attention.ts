@@ -26,12 +26,7 @@ export interface AttentionInputs {
 export function packedAttention(inputs: AttentionInputs): Tensor {
   const { q, k, v, batch, scale, window, bias, dropout } = inputs;
   const isCausal = bias === null && dropout === 0 && (window === null || window >= batch.longest);
-  if (
-    isCausal &&
-    batch.places !== undefined &&
-    (batch.prefixes !== undefined || isShort(batch)) &&
-    aten<boolean>('attune::causal_attention_fits', q, k)
-  ) {
+  if (isCausal && batch.places !== undefined && hasKernels(q, k, batch)) {
     const { sequences, families, prefixTokens } = batch.places;
     return aten('attune::causal_attention', q, k, v, sequences, scale, families, prefixTokens);
   }
@@ -54,12 +49,16 @@ export function packedAttention(inputs: AttentionInputs): Tensor {
   );
 }
 
-/** Up to here our kernels are as fast as the flash kernels or faster, forward and backward (read on an H200). */
-const LONGEST_MEAN = 2048;
+/** Whether our kernels take this batch: prefixes in any case, others where they are not slower than the flash kernels. */
+function hasKernels(q: Tensor, k: Tensor, batch: PackedBatch): boolean {
+  const longest = aten<number>('attune::causal_attention_longest', q, k);
+  return longest > 0 && (batch.prefixes !== undefined || meanLength(batch) <= longest);
+}
 
 /** The attention of a model's layers, without dropout. */
 export interface LayersAttention {
   heads: number;
+  kvHeads: number;
   headDim: number;
   windows: readonly (number | null)[];
   hasBias: boolean;
@@ -69,27 +68,27 @@ export interface LayersAttention {
 export function longestWithPrefix(layers: LayersAttention, device: Device, dtype: DType): number {
   if (device === 'cpu') return dtype === 'float64' ? 0 : Number.POSITIVE_INFINITY;
   if (layers.hasBias || layers.windows.some((window) => window !== null)) return 0;
-  return kernelsFit(layers, device, dtype) ? LONGEST_MEAN : 0;
+  return longestOfKernels(layers, device, dtype);
 }
 
-const knownFits = new Map<string, boolean>();
+const knownLongest = new Map<string, number>();
 
-/** Whether `attune::causal_attention` has kernels for such heads. */
-function kernelsFit({ heads, headDim }: LayersAttention, device: Device, dtype: DType): boolean {
-  const key = `${device} ${dtype} ${headDim}`;
-  const known = knownFits.get(key);
+/** `attune::causal_attention_longest` of such heads. */
+function longestOfKernels({ heads, kvHeads, headDim }: LayersAttention, device: Device, dtype: DType): number {
+  const key = `${device} ${dtype} ${heads} ${kvHeads} ${headDim}`;
+  const known = knownLongest.get(key);
   if (known !== undefined) return known;
-  const fits = scope(() => {
-    const x = zeros([1, heads, headDim], { device, dtype });
-    return aten<boolean>('attune::causal_attention_fits', x, x);
+  const longest = scope(() => {
+    const [q, k] = [heads, kvHeads].map((count) => zeros([1, count, headDim], { device, dtype }));
+    return aten<number>('attune::causal_attention_longest', q, k);
   });
-  knownFits.set(key, fits);
-  return fits;
+  knownLongest.set(key, longest);
+  return longest;
 }
 
-/** Whether the sequence of the average token is at most LONGEST_MEAN tokens long: Σn² / Σn, as the work grows with n². */
-function isShort({ starts }: PackedBatch): boolean {
+/** The length of the average token's sequence, Σn² / Σn, as the work grows with n². */
+function meanLength({ starts }: PackedBatch): number {
   let squares = 0;
   for (let s = 0; s + 1 < starts.length; s++) squares += ((starts[s + 1] as number) - (starts[s] as number)) ** 2;
-  return squares <= LONGEST_MEAN * (starts.at(-1) as number);
+  return squares / (starts.at(-1) as number);
 }

@@ -1,6 +1,6 @@
 // Forward: a block has 64 rows (queries of all heads of a kv head) of one sequence and goes through the keys that they see, with a
 // running maximum and sum. Keys and values come in two stages: one is copied while the other is used.
-#include "cuda/training/attention/group_forward.h"
+#include "cuda/training/attention/groups.h"
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -114,10 +114,13 @@ void forward(const CausalAttentionArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-bool causalAttentionFits(int64_t size) { return (size == 64 || size == 128) && majorOfDevice() == 9; }
+int64_t causalAttentionLongest(Kind kind, int64_t size, int share) {
+  if ((size != 64 && size != 128) || majorOfDevice() != 9) return 0;
+  return groupsFit(kind, size, share) ? INT32_MAX : 2048;
+}
 
 void launchCausalAttention(Kind kind, const CausalAttentionArgs& args, cudaStream_t stream) {
-  if (groupForwardFits(kind, args)) return launchGroupForward(args, stream);
+  if (groupsFit(kind, args.size, args.share)) return launchGroupForward(args, stream);
   ATTUNE_BY_HALF_AND_SIZE(kind, args.size, (forward<T, kSize>(args, stream)))
 }
 

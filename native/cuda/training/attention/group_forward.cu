@@ -4,27 +4,23 @@
 // has used one asks for the next but one, so no warp waits for another. Two blocks on a multiprocessor: while one warpgroup computes
 // exponentials, the others multiply. With stages of 128 keys and one block, also where the next scores are multiplied beside exponentials,
 // a pass over prompts of 100 to 1,024 tokens took 159 and 154 µs, and this one 134 before it knew prefixes and 138 since (forward.cu 191).
-#include "cuda/mma.cuh"
-#include "cuda/training/attention/group_forward.h"
-#include "cuda/training/attention/places.cuh"
+#include "cuda/training/attention/groups.h"
 
 #if CUDART_VERSION >= 12050
-#include "cuda/wide/hopper.cuh"
-#include "cuda/wide/tensor_map.h"
+#include "cuda/training/attention/group.cuh"
 
 namespace attune {
 namespace {
 
-using Number = __nv_bfloat16;
+using Number = GroupNumber;
 
-constexpr int kSize = 128, kRows = 128, kKeys = 64, kStages = 2, kWarps = 8, kThreads = 32 * kWarps, kGroupRows = 64;
-constexpr int kLine = 128, kPanelColumns = kLine / sizeof(Number), kPanels = kSize / kPanelColumns;  // a panel: 64 columns of all rows
+constexpr int kSize = kGroupSize, kRows = 128, kKeys = 64, kStages = 2, kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kRowsPanel = kRows * kLine, kKeysPanel = kKeys * kLine, kStageBytes = kPanels * kKeysPanel;
 
 /** Of a block's rows: in shared memory, as there are no registers left for what is seldom used. */
 struct Work {
   int start, prefixStart;  // the first token of the sequence, and of its prefix
-  int before;  // stages of the prefix
+  int before, prefixLength;  // stages and keys of the prefix
   int kvHead, first, rows;  // first: the block's first row; rows: of the sequence
 };
 
@@ -60,15 +56,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   int firstQuery, seen;  // of the warpgroup: its first query, and how many stages it sees: at most the block's last one is not among them
   int count;  // stages that the block's rows see
   unsigned lastReader;  // warps that read a stage, less one: 7, or 3 where the second warpgroup has no rows
-  int prefixEnd;  // keys of the prefix, counted from its first
   {
     const int number = static_cast<int>(blockIdx.x), groups = static_cast<int>(a.groups);
-    const Place place = placeOf<PREFIXES ? Tiles::PrefixedRows : Tiles::Rows, kRows>(a, number / groups, a.share);
+    const Place place = placeOf < PREFIXES ? Tiles::PrefixedRows : Tiles::Rows, kRows > (a, number / groups, a.share);
     if (place.length == 0) return;
-    const int first = (place.tiles - 1 - place.tile) * kRows, rows = place.length * a.share;  // the last rows see the most keys: they begin first
+    const int first = (place.tiles - 1 - place.tile) * kRows,
+              rows = place.length * a.share;  // the last rows see the most keys: they begin first
     const int groupRow = first + group * kGroupRows, before = PREFIXES ? (place.prefixLength + kKeys - 1) / kKeys : 0;
     const auto stagesUpTo = [&](int row) { return before + min(query(row), place.length - 1) / kKeys + 1; };
-    prefixEnd = place.prefixLength;
     firstQuery = query(groupRow);
     seen = groupRow < rows ? stagesUpTo(groupRow + kGroupRows - 1) : 0;
     count = stagesUpTo(first + kRows - 1);
@@ -77,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     column = kvHead * kSize;
     firstKey = place.start - before * kKeys;
     if (threadIdx.x == 0) {
-      shared.work = {place.start, place.prefixStart, before, kvHead, first, rows};
+      shared.work = {place.start, place.prefixStart, before, place.prefixLength, kvHead, first, rows};
       expectBytes(&shared.queriesThere, kPanels * kRowsPanel);
       for (int panel = 0; panel < kPanels; panel++)
         copyBox(shared.queries + panel * kRowsPanel, &queryMap, panel * kPanelColumns, kvHead * a.share, place.start + query(first),
@@ -137,7 +132,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     } else if (PREFIXES && from == -kKeys) {
 #pragma unroll
       for (int i = 0; i < kKeys / 2; i++)
-        if (stage * kKeys + i / 4 * 8 + 2 * t + i % 2 >= prefixEnd) scores[i] = -INFINITY;
+        if (stage * kKeys + i / 4 * 8 + 2 * t + i % 2 >= work.prefixLength) scores[i] = -INFINITY;
     }
     float fade[2];
 #pragma unroll
@@ -170,6 +165,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < 4; i++) shares[step][i] = pack<Number>(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1]);
     waitForPhase(&shared.valuesThere[slot], phase);
+    if (stage + 1 == count || (PREFIXES && from == -kKeys)) {
+      const int real = PREFIXES && from < 0 ? work.prefixLength - stage * kKeys : query(work.rows) - from;
+      if (real < kKeys) {
+        clearRowsFrom<kKeys>(shared.values[slot], real);
+        syncGroup(group);
+      }
+    }
     const uint64_t values = describeColumns(shared.values[slot], kKeysPanel);
     holdSums(out);
     beginMultiplying();
@@ -193,53 +195,37 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (t == 0 && row < rows) a.lse[work.kvHead * a.tokens * a.share + firstRow + row] = peak[j] * scale + __log2f(total[j]);
   }
   // Results take the place of the warpgroup's queries.
-  if (group == 0)
-    syncThreads<1, kThreads / 2>();
-  else
-    syncThreads<2, kThreads / 2>();
-  char* const own = shared.queries + warp * kTile * kLine;
-  const auto piece = [&](int row, int eight) { return own + eight / 8 * kRowsPanel + row * kLine + (eight % 8 ^ row % 8) * 16; };
-#pragma unroll
-  for (int i = 0; i < kSize / 8; i++) {
-    *reinterpret_cast<unsigned*>(piece(g, i) + 4 * t) = pack<Number>(out[4 * i] * factors[0], out[4 * i + 1] * factors[0]);
-    *reinterpret_cast<unsigned*>(piece(g + 8, i) + 4 * t) = pack<Number>(out[4 * i + 2] * factors[1], out[4 * i + 3] * factors[1]);
-  }
-  __syncwarp();
+  syncGroup(group);
+  const WarpRows<kRows> own{shared.queries + warp * kTile * kLine};
+  own.put(out, factors[0], factors[1]);
   Number* const to = static_cast<Number*>(a.out) + (work.start * a.heads + work.kvHead * a.share) * kSize + lane % 16 * 8;
 #pragma unroll
   for (int i = lane / 16; i < kTile; i += 2) {
     const int row = warpRow + i, token = query(row);
     if (row < rows)
-      *reinterpret_cast<uint4*>(to + (token * a.heads + row - token * a.share) * kSize) = *reinterpret_cast<const uint4*>(piece(i, lane % 16));
+      *reinterpret_cast<uint4*>(to + (token * a.heads + row - token * a.share) * kSize) =
+          *reinterpret_cast<const uint4*>(own.at(i, lane % 16));
   }
 #endif
 }
 
 }  // namespace
 
-bool groupForwardFits(Kind kind, const CausalAttentionArgs& a) {
+bool groupsFit(Kind kind, int64_t size, int share) {
   const bool isHopper = majorOfDevice() == 9 && attributeOfDevice(cudaDevAttrComputeCapabilityMinor) == 0;
-  return isHopper && encoder() != nullptr && kind == Kind::BFloat16 && a.size == kSize && kGroupRows % a.share == 0;
+  return isHopper && encoder() != nullptr && kind == Kind::BFloat16 && size == kGroupSize && kGroupRows % share == 0;
 }
 
 void launchGroupForward(const CausalAttentionArgs& a, cudaStream_t stream) {
-  const auto bytes = [](int64_t numbers) { return static_cast<cuuint64_t>(numbers * sizeof(Number)); };
-  const auto whole = [](int64_t x) { return static_cast<cuuint64_t>(x); };
-  const cuuint64_t sizes[] = {kSize, whole(a.heads), whole(a.tokens)}, strides[] = {bytes(kSize), bytes(a.qStride)};
-  const cuuint32_t tile[] = {kPanelColumns, static_cast<cuuint32_t>(a.share), static_cast<cuuint32_t>(kRows / a.share)};
-  const auto ofKeys = [&](const void* first, int64_t stride) {
-    return mapOf(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, first, 1, a.tokens, a.groups * kSize, stride * sizeof(Number), kKeys, kPanelColumns);
-  };
   const auto kernel = a.familyCount > 0 ? groupForwardKernel<true> : groupForwardKernel<false>;
   launchWithMemory(kernel, blocksOf<kRows>(a, a.tokens * a.share, a.count), kThreads, 1, sizeof(Shared), stream,
-                   mapOf(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.q, 3, sizes, strides, tile), ofKeys(a.k, a.kStride), ofKeys(a.v, a.vStride),
-                   a);
+                   mapOfRows(a, a.q, a.qStride, kRows), mapOfKeys(a, a.k, a.kStride, kKeys), mapOfKeys(a, a.v, a.vStride, kKeys), a);
 }
 
 }  // namespace attune
 #else  // a CUDA without tensor maps
 namespace attune {
-bool groupForwardFits(Kind, const CausalAttentionArgs&) { return false; }
+bool groupsFit(Kind, int64_t, int) { return false; }
 void launchGroupForward(const CausalAttentionArgs&, cudaStream_t) {}
 }  // namespace attune
 #endif

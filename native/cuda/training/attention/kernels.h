@@ -25,8 +25,11 @@ struct CausalAttentionBackwardArgs {
   void *dq, *dk, *dv;  // as dense as `out`
 };
 
-/** Whether the kernels take heads of this size on the current device. */
-bool causalAttentionFits(int64_t size);
+/**
+ * Up to which length of the average token's sequence the kernels are as fast as libtorch's flash kernels or faster, forward and backward;
+ * 0 where the current device has none for such heads.
+ */
+int64_t causalAttentionLongest(Kind kind, int64_t size, int share);
 void launchCausalAttention(Kind kind, const CausalAttentionArgs& args, cudaStream_t stream);
 void launchQueryGradients(Kind kind, const CausalAttentionBackwardArgs& args, cudaStream_t stream);
 /** After launchQueryGradients, which writes `dots`. */

@@ -1,9 +1,8 @@
 // Gradients of keys and values: a block has 64 keys and goes through the rows that see them. Scores are held transposed, so that
 // they are the left side of both products.
 //   dV = Pᵀ·dO,  dK = scale·dSᵀ·Q
-//
-// The keys of a prefix are seen by the rows of its whole family, which are neighbours. A cluster of blocks shares them out and adds up its
-// sums in the order of the blocks: a family may have many times the rows of a sequence, and would end long after all else.
+#include "cuda/training/attention/cluster_sums.cuh"
+#include "cuda/training/attention/groups.h"
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -11,46 +10,9 @@ namespace {
 
 constexpr int kRows = 64, kTiles = kRows / kTile;  // rows of a stage
 constexpr int kAtOnce = 2;  // tiles of rows
-constexpr int kBlocksAtOnce = 2;  // on a multiprocessor
-constexpr int kMostSplits = 8;  // blocks of a cluster
-constexpr double kLongest = 0.5;  // of the time that all blocks take, a family's block may take so much
-
-/** The sums of a cluster's blocks are added up and written: the blocks have equal shares of the keys. */
-template <typename T, int D>
-struct ClusterSums {
-  static constexpr int kStride = D + 8;  // so that lanes write to different banks
-  static constexpr int kNumbers = kBlockRows * kStride;
-  float* const sums;  // of this block: dV, then dK
-
-  __device__ void put(int which, const float (&of)[D / 8][4]) const {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * kTile + lane / 4;
-    float* const to = sums + which * kNumbers + row * kStride + lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < D / 8; i++) {
-      *reinterpret_cast<float2*>(to + 8 * i) = make_float2(of[i][0], of[i][1]);
-      *reinterpret_cast<float2*>(to + 8 * kStride + 8 * i) = make_float2(of[i][2], of[i][3]);
-    }
-  }
-
-  /** `to` is the place of the tile's first key; keys are `stride` numbers apart. */
-  __device__ void store(int which, T* to, int64_t stride, int real, float factor) const {
-    const int splits = static_cast<int>(clusterSize()), share = kBlockRows / splits, first = static_cast<int>(clusterRank()) * share;
-    for (int i = threadIdx.x; i < share * D / 4; i += kBlockThreads) {
-      const int key = first + i / (D / 4), number = i % (D / 4) * 4;
-      if (key >= real) break;
-      float4 sum{};
-      for (int block = 0; block < splits; block++) {
-        const float4 x = *reinterpret_cast<const float4*>(ofBlock(sums + which * kNumbers + key * kStride + number, block));
-        sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-      }
-      *reinterpret_cast<uint2*>(to + key * stride + number) =
-          make_uint2(pack<T>(sum.x * factor, sum.y * factor), pack<T>(sum.z * factor, sum.w * factor));
-    }
-  }
-};
 
 template <typename T, int D, Tiles TILES>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce) keyGradientsKernel(CausalAttentionBackwardArgs b) {
+__global__ void __launch_bounds__(kBlockThreads, kKeyBlocksAtOnce) keyGradientsKernel(CausalAttentionBackwardArgs b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   constexpr bool kFamilies = TILES == Tiles::FamilyKeys;
   constexpr int kStage = 2 * kRows * D;
@@ -150,8 +112,8 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce) keyGradientsKern
     waitForCopies<0>();  // of a block without any stage
     __syncthreads();  // all warps have read the stages, whose room the sums take
     const ClusterSums<T, D> sums{reinterpret_cast<float*>(dynamicShared)};
-    sums.put(0, dv);
-    sums.put(1, dk);
+    sums.put(0, dv[0]);
+    sums.put(1, dk[0]);
     clusterArrive();
     clusterWait();
     sums.store(0, static_cast<T*>(b.dv) + first, row, keyCount, 1);
@@ -170,22 +132,6 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksAtOnce) keyGradientsKern
 #endif
 }
 
-/**
- * The blocks of a family's cluster: as many as it takes for a family's last block to end before all else. Lengths are not known here, so
- * families count as equal, and so do other sequences.
- */
-unsigned splitsOf(const CausalAttentionArgs& a) {
-  const double rowsOfToken = static_cast<double>(a.share) / kRows, prefix = static_cast<double>(a.prefixTokens);
-  const double own = static_cast<double>(a.tokens) - prefix, sequences = static_cast<double>(a.count - a.familyCount);
-  // stages of a block, times blocks
-  const double ofFamily = static_cast<double>(a.tokens) / static_cast<double>(a.familyCount) * rowsOfToken;
-  const double ofSequence = own / sequences * rowsOfToken / 2;
-  const double all = (prefix * ofFamily + own * ofSequence) / kBlockRows * static_cast<double>(a.groups);
-  unsigned splits = 1;
-  while (splits < kMostSplits && ofFamily / splits > kLongest * all / (kBlocksAtOnce * multiprocessorsOfDevice())) splits *= 2;
-  return splits;
-}
-
 template <typename T, int D>
 void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
   const CausalAttentionArgs& a = args.forward;
@@ -201,6 +147,7 @@ void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
 }  // namespace
 
 void launchKeyGradients(Kind kind, const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
+  if (groupsFit(kind, args.forward.size, args.forward.share)) return launchGroupKeyGradients(args, stream);
   ATTUNE_BY_HALF_AND_SIZE(kind, args.forward.size, (gradients<T, kSize>(args, stream)))
 }
 

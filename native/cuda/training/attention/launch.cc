@@ -52,14 +52,14 @@ struct Given {
 
 }  // namespace
 
-bool cudaCausalAttentionFits(const Tensor& q, const Tensor& k) {
-  if (!q.is_cuda() || (q.scalar_type() != at::kHalf && q.scalar_type() != at::kBFloat16)) return false;
+int64_t cudaCausalAttentionLongest(const Tensor& q, const Tensor& k) {
+  if (!q.is_cuda() || (q.scalar_type() != at::kHalf && q.scalar_type() != at::kBFloat16)) return 0;
   const Launch launch(q);
-  if (q.numel() == 0 || k.size(1) == 0) return false;
+  if (q.numel() == 0 || k.size(1) == 0) return 0;
   const int64_t tokens = q.size(0), share = q.size(1) / k.size(1);
   // rows, which are a token's query heads of one kv head, are divided exactly up to 2³² / share (places.cuh)
   const bool isCounted = tokens * q.size(1) < (int64_t{1} << 31) && tokens * share * share < (int64_t{1} << 32);
-  return isCounted && causalAttentionFits(q.size(2));
+  return isCounted ? causalAttentionLongest(kindOf(q), q.size(2), static_cast<int>(share)) : 0;
 }
 
 std::pair<Tensor, Tensor> cudaCausalAttention(const CausalAttention& attention) {

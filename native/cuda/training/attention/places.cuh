@@ -55,43 +55,86 @@ struct Place : Sequence {  // length 0: this block has nothing to do
   int tile = 0, tiles = 0;
 };
 
-/** The place of tile number `index`: sequences in order, each with one tile per ROWS of length · rowsPerToken. */
+/** A sequence and its tiles: one per ROWS of length · rowsPerToken. */
+template <Tiles TILES, int ROWS>
+struct TiledSequence : Sequence {
+  int tiles = 0;
+  int least = 0;  // how many tiles of work its shortest tile has less one: rows that see a prefix have that before them
+
+  /** Of a sequence that there is not, none. */
+  static __device__ TiledSequence of(const CausalAttentionArgs& a, int index, bool isThere, int rowsPerToken) {
+    TiledSequence found;
+    if (!isThere) return found;
+    static_cast<Sequence&>(found) = Sequence::of<TILES>(a, index);
+    if (TILES != Tiles::Keys || found.prefixLength >= 0) found.tiles = (found.length * rowsPerToken + ROWS - 1) / ROWS;
+    if (TILES == Tiles::PrefixedRows) found.least = max(found.prefixLength, 0) * rowsPerToken / ROWS;
+    return found;
+  }
+
+  /** The place of tile `tile` of the sequence that lane `from` holds. */
+  __device__ Place placeFrom(int from, int tile) const {
+    constexpr unsigned kAll = 0xFFFFFFFF;
+    Place place;
+    place.start = __shfl_sync(kAll, start, from);
+    place.length = __shfl_sync(kAll, length, from);
+    place.prefixStart = place.start;
+    if (TILES == Tiles::PrefixedRows) {
+      const int given = __shfl_sync(kAll, prefixStart, from);
+      place.prefixLength = max(__shfl_sync(kAll, prefixLength, from), 0);
+      if (place.prefixLength > 0) place.prefixStart = given;
+    }
+    place.seen = TILES == Tiles::FamilyKeys ? __shfl_sync(kAll, seen, from) : place.length;
+    place.tiles = __shfl_sync(kAll, tiles, from);
+    place.tile = tile;
+    return place;
+  }
+};
+
+constexpr int kLastSequences = 8;
+
+/**
+ * The place of tile number `index`: sequences in order, so that the blocks of a sequence read the same keys at the same time, and their tiles
+ * by work, the longest first. Of the last sequences all tiles are in one order, so that the last blocks to begin are short ones.
+ */
 template <Tiles TILES, int ROWS = kBlockRows>
 __device__ inline Place placeOf(const CausalAttentionArgs& a, int index, int rowsPerToken) {
-  constexpr bool kFamilies = TILES == Tiles::FamilyKeys;
-  const int lane = threadIdx.x % 32, count = static_cast<int>(kFamilies ? a.familyCount : a.count);
-  for (int base = 0, before = 0; base < count; base += 32) {
-    Sequence sequence;
-    if (base + lane < count) sequence = Sequence::of<TILES>(a, base + lane);
-    int tiles = (sequence.length * rowsPerToken + ROWS - 1) / ROWS;
-    if (TILES == Tiles::Keys && sequence.prefixLength < 0) tiles = 0;
-    int through = tiles;
+  using Tiled = TiledSequence<TILES, ROWS>;
+  constexpr unsigned kAll = 0xFFFFFFFF;
+  const int lane = threadIdx.x % 32, count = static_cast<int>(TILES == Tiles::FamilyKeys ? a.familyCount : a.count);
+  const int inOrder = max(count - kLastSequences, 0);
+  int before = 0;
+  for (int base = 0; base < inOrder; base += 32) {
+    const Tiled sequence = Tiled::of(a, base + lane, base + lane < inOrder, rowsPerToken);
+    int through = sequence.tiles;
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
-      const int other = __shfl_up_sync(0xFFFFFFFF, through, offset);
+      const int other = __shfl_up_sync(kAll, through, offset);
       if (lane >= offset) through += other;
     }
     through += before;
-    const unsigned past = __ballot_sync(0xFFFFFFFF, through > index);
-    if (past != 0) {
+    if (const unsigned past = __ballot_sync(kAll, through > index); past != 0) {
       const int from = __ffs(static_cast<int>(past)) - 1;
-      Place place;
-      place.start = __shfl_sync(0xFFFFFFFF, sequence.start, from);
-      place.length = __shfl_sync(0xFFFFFFFF, sequence.length, from);
-      place.prefixStart = place.start;
-      if (TILES == Tiles::PrefixedRows) {
-        const int prefixStart = __shfl_sync(0xFFFFFFFF, sequence.prefixStart, from);
-        place.prefixLength = max(__shfl_sync(0xFFFFFFFF, sequence.prefixLength, from), 0);
-        if (place.prefixLength > 0) place.prefixStart = prefixStart;
-      }
-      place.seen = kFamilies ? __shfl_sync(0xFFFFFFFF, sequence.seen, from) : place.length;
-      place.tiles = __shfl_sync(0xFFFFFFFF, tiles, from);
-      place.tile = index - __shfl_sync(0xFFFFFFFF, through - tiles, from);
-      return place;
+      return sequence.placeFrom(from, index - __shfl_sync(kAll, through - sequence.tiles, from));
     }
-    before = __shfl_sync(0xFFFFFFFF, through, 31);
+    before = __shfl_sync(kAll, through, 31);
   }
-  return {};
+
+  index -= before;
+  const Tiled last = Tiled::of(a, inOrder + lane, inOrder + lane < count, rowsPerToken);
+  const auto tilesFrom = [&](int rank) { return __reduce_add_sync(kAll, min(max(last.least + last.tiles - rank, 0), last.tiles)); };
+  if (tilesFrom(0) <= index) return {};
+  int rank = 0, above = __reduce_max_sync(kAll, last.least + last.tiles), longer = 0;  // so many tiles have the rank `above` or more
+  while (above - rank > 1) {
+    const int middle = (rank + above) / 2, tiles = tilesFrom(middle);
+    if (tiles > index)
+      rank = middle;
+    else
+      above = middle, longer = tiles;
+  }
+  const bool has = last.least <= rank && rank < last.least + last.tiles;
+  const unsigned lanesBefore = __ballot_sync(kAll, has) & ((1u << lane) - 1);
+  const int from = __ffs(static_cast<int>(__ballot_sync(kAll, has && __popc(lanesBefore) == index - longer))) - 1;
+  return last.placeFrom(from, __shfl_sync(kAll, last.tiles - 1 - (rank - last.least), from));
 }
 
 /** At least as many blocks as there are tiles of all kv heads, without knowing the lengths; `rows` are rows or keys of `count` sequences. */

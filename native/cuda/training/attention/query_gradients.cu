@@ -1,5 +1,6 @@
 // Gradients of queries: a block has the rows of a forward block and goes through the same keys.
 //   P = 2^(S − lse),  dS = P∘(dO·Vᵀ − rowsum(dO∘O)),  dQ = scale·dS·K
+#include "cuda/training/attention/groups.h"
 #include "cuda/training/attention/tiles.cuh"
 
 namespace attune {
@@ -120,6 +121,7 @@ void gradients(const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
 }  // namespace
 
 void launchQueryGradients(Kind kind, const CausalAttentionBackwardArgs& args, cudaStream_t stream) {
+  if (groupsFit(kind, args.forward.size, args.forward.share)) return launchGroupQueryGradients(args, stream);
   ATTUNE_BY_HALF_AND_SIZE(kind, args.forward.size, (gradients<T, kSize>(args, stream)))
 }
 
