@@ -24,6 +24,21 @@ inline at::Tensor preciseProduct(const at::Tensor& a, const at::Tensor& b) {
   return at::mm(a, b).to(at::kFloat);
 }
 
+// into = a[n, k]·b[k, m]
+inline void preciseProductInto(at::Tensor& into, const at::Tensor& a, const at::Tensor& b) {
+  if (!isHalf(a)) {
+    at::mm_out(into, a, b);
+    return;
+  }
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+  if (a.is_cuda()) {
+    at::mm_out(into, a, b, at::kFloat);
+    return;
+  }
+#endif
+  into.copy_(at::mm(a, b));
+}
+
 // into += a[n, k]·b[k, m]
 inline void addPreciseProduct(at::Tensor& into, const at::Tensor& a, const at::Tensor& b) {
   if (!isHalf(a)) into.addmm_(a, b);

@@ -1,11 +1,11 @@
-// attune::linear_logprob(hidden[N,D], weight[V,D], targets[N], temperature, chunk) -> (logp[N], entropy[N])
+// attune::linear_logprob(hidden[N,D], weight[V,D], targets[N], temperature, chunk, keep) -> (logp[N], entropy[N])
 //
 //   z = hidden·weightᵀ / T,   logp = z[target] − logsumexp(z),   H = logsumexp(z) − Σ softmax(z)·z
 //
-// The [N,V] logits are never held whole. Forward computes them in chunks of rows, since a row's sum needs all of its columns.
-// Backward computes them again, except the first few chunks on the CPU, which are kept: recomputing is one of four products, and
-// memory is cheaper there. The rest is recomputed in blocks of columns: with the sums known, each block is independent, and its part
-// of the weight's gradient is complete and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
+// Forward computes the [N,V] logits in chunks of rows, since a row's sum needs all of its columns. Recomputing them in backward is one of
+// four products: on the CPU the first few chunks are kept for it, on CUDA all of them where the caller says so (`keep`), else none.
+// Backward takes what is left in blocks of columns: with the sums known, each block is independent, and its part of the weight's
+// gradient is complete and written once. With g = ∂L/∂logp, h = ∂L/∂H, p = softmax(z):
 //
 //   ∂L/∂z = g·(onehot − p) − h·p·(log p + H)
 //
@@ -25,7 +25,7 @@ namespace {
 
 using at::Tensor;
 
-// How many chunks forward keeps for backward.
+// How many chunks forward keeps for backward on the CPU.
 constexpr size_t kKeptChunks = 4;
 
 // Memory for the logits of one chunk after the other. On the CPU it is reused: the system would map and clear fresh memory each time,
@@ -98,16 +98,20 @@ struct Incoming {
 class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden, const Tensor& weight,
-                                                const Tensor& targets, double temperature, int64_t chunk, bool forBackward) {
+                                                const Tensor& targets, double temperature, int64_t chunk, bool forBackward, bool keep) {
     const int64_t rows = hidden.size(0);
     const auto precise = hidden.options().dtype(hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     const double inverse = 1.0 / temperature;
     Tensor logp = at::empty({rows}, precise), entropy = at::empty({rows}, precise), total = at::empty({rows}, precise);
     Place place;
     std::vector<Tensor> kept;
+    const bool keepsAll = forBackward && keep && hidden.is_cuda() && hasRowKernels(total);
+    if (keepsAll) kept.push_back(at::empty({rows, weight.size(0)}, precise));
     for (int64_t start = 0; start < rows; start += chunk) {
       const int64_t length = std::min(chunk, rows - start);
-      Tensor z = logitsOf(hidden.narrow(0, start, length), weight, place);
+      const Tensor part = hidden.narrow(0, start, length);
+      Tensor z = keepsAll ? kept[0].narrow(0, start, length) : logitsOf(part, weight, place);
+      if (keepsAll) preciseProductInto(z, part, weight.t());
       const Tensor target = targets.narrow(0, start, length);
       if (hasRowKernels(z)) {
         rowStatistics(z, target, static_cast<float>(inverse), logp.narrow(0, start, length), entropy.narrow(0, start, length),
@@ -157,9 +161,11 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
     context->saved_data["kept"] = std::vector<Tensor>();
     int64_t start = 0;
     for (Tensor& given : kept) {
-      const Tensor z = std::move(given);  // freed after its use
+      Tensor z = std::move(given);
       const int64_t length = z.size(0);
-      const Tensor gradient = all.gradient(z, start, 0, z.scalar_type()), part = hidden.narrow(0, start, length);
+      const Tensor gradient = all.gradient(z, start, 0, hidden.scalar_type());
+      z = Tensor();  // freed after its use
+      const Tensor part = hidden.narrow(0, start, length);
       Tensor into = wantHidden ? gradHidden.narrow(0, start, length) : Tensor();
       if (wantHidden) at::mm_out(into, gradient, weight);
       if (wantWeight && start == 0) at::mm_out(gradWeight, gradient.t(), part);
@@ -167,7 +173,7 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
       start += length;
     }
     if (start == rows)
-      return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+      return {gradHidden, rows == 0 && wantWeight ? gradWeight.zero_() : gradWeight, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
 
     const Tensor rest = widened(hidden.narrow(0, start, rows - start));
     Tensor sum = wantHidden ? at::zeros(rest.sizes(), total.options()) : Tensor();
@@ -187,12 +193,12 @@ class LinearLogprob : public torch::autograd::Function<LinearLogprob> {
         into.copy_(preciseProduct(gradient.t(), rest));
     }
     if (wantHidden) gradHidden.narrow(0, start, rows - start).copy_(sum);
-    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor(), Tensor()};
+    return {gradHidden, gradWeight, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
-                                         int64_t chunk) {
+                                         int64_t chunk, bool keep) {
   TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && targets.dim() == 1, "expected hidden [N, D], weight [V, D], targets [N]");
   TORCH_CHECK(hidden.size(1) == weight.size(1), "hidden and weight differ in their last size");
   TORCH_CHECK(targets.size(0) == hidden.size(0), "one target per row of hidden");
@@ -204,7 +210,7 @@ std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& wei
   TORCH_CHECK(temperature > 0, "temperature is above 0");
   TORCH_CHECK(chunk > 0, "chunk is above 0");
   const bool forBackward = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk, forBackward);
+  const auto out = LinearLogprob::apply(hidden, weight, targets.contiguous(), temperature, chunk, forBackward, keep);
   return {out[0], out[1]};
 }
 
@@ -212,6 +218,8 @@ std::tuple<Tensor, Tensor> linearLogprob(const Tensor& hidden, const Tensor& wei
 }  // namespace attune
 
 TORCH_LIBRARY_FRAGMENT(attune, library) {
-  library.def("linear_logprob(Tensor hidden, Tensor weight, Tensor targets, float temperature=1.0, int chunk=512) -> (Tensor, Tensor)");
+  library.def(
+      "linear_logprob(Tensor hidden, Tensor weight, Tensor targets, float temperature=1.0, int chunk=512, bool keep=False) "
+      "-> (Tensor, Tensor)");
   library.impl("linear_logprob", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(attune::linearLogprob));
 }

@@ -1,6 +1,8 @@
 /** Functions of several tensors that layers and losses are built from. */
 import './conversions.ts';
 import './methods.ts';
+import type { Device } from './engine/dtype.ts';
+import { cudaBytes } from './engine/free-memory.ts';
 import { aten, findOperator } from './operator.ts';
 import { hasCudaKernels } from './runtime.ts';
 import type { Tensor } from './tensor.ts';
@@ -72,15 +74,26 @@ export function logprobChunk(vocabulary: number, device: string): number {
   return rows < tile ? rows : rows - (rows % tile);
 }
 
+/** The part of a device's memory that logits kept for backward may take. */
+const KEPT_SHARE = 1 / 16;
+
 /**
- * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without ever holding all logits
- * (native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
+ * Whether forward keeps all logits in f32 for backward, which then has three products in place of four. A matter of sizes and the
+ * device alone, so that a run computes the same every time.
+ */
+export function keepsLogits(rows: number, vocabulary: number, device: Device): boolean {
+  return 4 * rows * vocabulary <= KEPT_SHARE * cudaBytes(device);
+}
+
+/**
+ * log softmax(hidden·weightᵀ / temperature) at `targets`, and its entropy, without holding all logits but where there is room for
+ * them (`keepsLogits`; native/ops/linear_logprob.cc). A target of −1 gives 0 and no gradient.
  */
 export function linearLogprob(
   hidden: Tensor,
   weight: Tensor,
   targets: Tensor,
-  options: { temperature?: number; chunk?: number } = {},
+  options: { temperature?: number; chunk?: number; keep?: boolean } = {},
 ): { logp: Tensor; entropy: Tensor } {
   const chunk = options.chunk ?? logprobChunk(weight.size(0), hidden.device);
   const [logp, entropy] = aten<[Tensor, Tensor]>(
@@ -90,6 +103,7 @@ export function linearLogprob(
     targets,
     options.temperature ?? 1,
     chunk,
+    options.keep ?? keepsLogits(hidden.size(0), weight.size(0), hidden.device),
   );
   return { logp, entropy };
 }

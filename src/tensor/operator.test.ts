@@ -286,6 +286,7 @@ describe('lookup', () => {
       'targets',
       'temperature',
       'chunk',
+      'keep',
     ]);
   });
 });

@@ -83,18 +83,20 @@ describe.each(all)(`training on ${device} in %s`, (dtype, bound) => {
     }),
   );
 
-  it.each([500, 501, 20_000])('linear_logprob over %i words', (words) =>
-    scope(() => {
-      seed(4);
-      const targets = randint(0, words, [33]);
-      for (const part of ['logp', 'entropy'] as const)
-        holds([randn([33, 64]).mul(0.3), randn([words, 64])], (hidden, weight) => {
-          const options = { temperature: 0.7, chunk: 8 };
-          return linearLogprob(hidden as Tensor, weight as Tensor, targets.to((hidden as Tensor).device), options)[
-            part
-          ];
-        });
-    }),
+  it.each([500, 501, 20_000].flatMap((words) => [true, false].map((keep) => ({ words, keep }))))(
+    'linear_logprob over $words words, logits kept for backward: $keep',
+    ({ words, keep }) =>
+      scope(() => {
+        seed(4);
+        const targets = randint(0, words, [33]);
+        for (const part of ['logp', 'entropy'] as const)
+          holds([randn([33, 64]).mul(0.3), randn([words, 64])], (hidden, weight) => {
+            const options = { temperature: 0.7, chunk: 8, keep };
+            return linearLogprob(hidden as Tensor, weight as Tensor, targets.to((hidden as Tensor).device), options)[
+              part
+            ];
+          });
+      }),
   );
 
   it('lora_linear: a product with changes to some of its outputs', () =>

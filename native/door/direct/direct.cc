@@ -149,7 +149,7 @@ using InUse = Signatures<
     T(Number, Number, Number, Type, Memory, Place, Pinned),
     // layers
     T(In, In, InOrNone), T(In, In, double), T(In, In, In, bool), T(In, double, bool), T(In, Ints, InOrNone, InOrNone, double, bool),
-    T(In, Sizes, InOrNone, InOrNone, double, bool), Pair(In, In, In, double, Int),
+    T(In, Sizes, InOrNone, InOrNone, double, bool), Pair(In, In, In, double, Int, bool),
     T(In, In, In, Ints, double, Int, InOrNone, double, Ints)>;
 
 /** The direct call for one signature, where the schema has it and libtorch has registered the operator with it. */

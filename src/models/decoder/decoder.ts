@@ -258,7 +258,7 @@ export class Decoder {
     return linear(hidden, this.headWeight, this.weights.head?.bias ?? null);
   }
 
-  /** log π(target) and entropy for rows of hidden states, without ever holding all logits. */
+  /** log π(target) and entropy for rows of hidden states, without holding all logits where they are many. */
   logprobs(hidden: Tensor, targets: Tensor, temperature = 1): { logp: Tensor; entropy: Tensor } {
     const bias = this.weights.head?.bias ?? null;
     if (bias === null) return linearLogprob(hidden, this.headWeight, targets, { temperature });

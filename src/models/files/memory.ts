@@ -7,7 +7,7 @@
  */
 import type { QuantType } from '../../nn/index.ts';
 import { quantisedBytes } from '../../nn/quantised.ts';
-import { logprobChunk } from '../../tensor/functional.ts';
+import { keepsLogits, logprobChunk } from '../../tensor/functional.ts';
 import { type Device, type DType, defaultDevice, dtypeBytes } from '../../tensor/index.ts';
 import type { DecoderSpec } from '../families/spec.ts';
 import { type LoraOptions, loraConfig, loraTargets } from '../lora/config.ts';
@@ -61,11 +61,12 @@ export function trainingMemory(model: Model, options: MemoryOptions): MemoryEsti
   const { spec } = model.decoder;
   const perLayer = layerElements(spec, adapters) * size;
   const layers = checkpointing ? spec.layers * spec.hiddenSize * size + perLayer : spec.layers * perLayer;
-  // Temporaries of backward are about one block's size. A chunk of f32 logits comes with its softmax and gradients; on the
-  // CPU it comes with four more chunks, which forward keeps.
+  // Temporaries of backward are about one block's size. A chunk of f32 logits comes with its softmax and gradients; with
+  // it come those that forward keeps: four more chunks on the CPU, all on CUDA where they have room.
   const device = options.device ?? defaultDevice();
   const chunk = logprobChunk(spec.vocabSize, device);
-  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk);
+  const keptOnCuda = keepsLogits(tokens, spec.vocabSize, device) ? tokens : 0;
+  const rows = device === 'cpu' ? Math.min(tokens, 5 * chunk) : 4 * Math.min(tokens, chunk) + keptOnCuda;
   const loss = 4 * rows * spec.vocabSize + 2 * tokens * spec.hiddenSize * size;
   // Half-precision gradients are widened to f32 for the optimiser's step. By then the activations are freed.
   const step = halved ? 4 * trainable : 0;

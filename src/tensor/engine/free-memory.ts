@@ -9,3 +9,13 @@ export function freeBytes(device: Device): number {
   const { reserved, allocated } = native.cudaMemory(index);
   return native.cudaDevice(index).freeBytes + reserved - allocated;
 }
+
+const known = new Map<number, number>();
+
+/** Bytes of a CUDA device's memory; 0 where there is no such device. */
+export function cudaBytes(device: Device): number {
+  if (!device.startsWith('cuda')) return 0;
+  const index = Number(device.split(':')[1] ?? 0);
+  if (!known.has(index)) known.set(index, index < native.cudaCount() ? native.cudaDevice(index).totalBytes : 0);
+  return known.get(index) as number;
+}
