@@ -70,13 +70,13 @@ struct PreparedKernels {
 
 namespace {
 
-/** Null where there are none for this product. */
-const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const WideProductArgs& args) {
+/** Null where there are none for this product. `isWide`: those of wide_product.cu, if it has some. */
+const PreparedKernels* kernelsFor(const Linear& linear, const Tensor& x, const WideProductArgs& args, bool isWide) {
   static constexpr PreparedKernels kAll[] = {{wideProductFits, wideProductParts, launchWideProduct},
                                              {narrowProductFits, narrowProductParts, launchNarrowProduct}};
   if (!isAligned(x) || !isAligned(linear.weight) || (linear.bias.defined() && !isAligned(linear.bias))) return nullptr;
   for (const PreparedKernels& each : kAll)
-    if (each.fit(kindOf(x), args)) return &each;
+    if ((isWide || &each != &kAll[0]) && each.fit(kindOf(x), args)) return &each;
   return nullptr;
 }
 
@@ -111,7 +111,19 @@ void launchBefore(const Following& then, const PreparedKernels& kernels, WidePro
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
+/** Whether wide_product.cu has kernels for all products of a layer: narrow_product.cu, which takes as few rows, prepares norms in another way. */
+bool wideTakes(const DecodePlan& plan, const Tensor& x) {
+  const Launch launch(x);  // what fits depends on the device
+  const LayerPlan& layer = plan.layers.front();
+  const auto fits = [&](const Linear& linear, bool gated, bool add) {
+    return !linear.quantised && wideProductFits(kindOf(x), argumentsOf(linear, x.size(0), gated, add));
+  };
+  return fits(layer.qkv, false, false) && fits(layer.out, false, true) && fits(layer.up, true, false) && fits(layer.down, false, true);
+}
+
 }  // namespace
+
+StepProducts::StepProducts(const DecodePlan& plan, Tensor& x) : plan_(plan), x_(x), isWide_(x.size(0) > 32 || wideTakes(plan, x)) {}
 
 void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, Tensor& y, const Following& then) {
   const FewRowsProduct given{x_, linear.weight, linear.bias, norm, plan_.eps, gated, false};
@@ -119,7 +131,7 @@ void StepProducts::ofNorm(const Linear& linear, const Tensor& norm, bool gated, 
   if (multiplyQuantised(linear, given, y)) return;
   const Launch launch(x_);
   WideProductArgs args = argumentsOf(linear, x_, gated, false, y);
-  const PreparedKernels* kernels = kernelsFor(linear, x_, args);
+  const PreparedKernels* kernels = kernelsFor(linear, x_, args, isWide_);
   if (kernels == nullptr) return multiply(given, y);
   leaveNoRoom_ = kernels->launch == launchNarrowProduct;
   Tensor normed;
@@ -144,7 +156,7 @@ void StepProducts::addTo(const Linear& linear, const Tensor& input, const Tensor
   if (multiplyQuantised(linear, given, x_)) return;
   const Launch launch(x_);
   WideProductArgs args = argumentsOf(linear, input, false, true, x_);
-  const PreparedKernels* kernels = kernelsFor(linear, input, args);
+  const PreparedKernels* kernels = kernelsFor(linear, input, args, isWide_);
   if (kernels == nullptr) return multiply(given, x_);
   if (nextNorm.defined() && isAligned(nextNorm)) {
     parts_ = kernels->parts(args);

@@ -25,7 +25,7 @@ struct PreparedKernels;
  */
 class StepProducts {
  public:
-  StepProducts(const DecodePlan& plan, at::Tensor& x) : plan_(plan), x_(x) {}
+  StepProducts(const DecodePlan& plan, at::Tensor& x);
 
   /** y = linear(norm(x)); gated: its SwiGLU. */
   void ofNorm(const Linear& linear, const at::Tensor& norm, bool gated, at::Tensor& y, const Following& then = {});
@@ -37,6 +37,7 @@ class StepProducts {
  private:
   const DecodePlan& plan_;
   at::Tensor& x_;
+  const bool isWide_;  // products may be those of wide_product.cu
   // of x, where the last product has written them: x times the norm's weights, and sums of squares of so many parts of its columns
   at::Tensor normed_, squares_;
   int64_t parts_ = 0;
