@@ -1,8 +1,8 @@
 /** Names of models that are mistyped paths: they are refused with advice, where possible before the hub is asked. */
-import { readdir, readlink, stat } from 'node:fs/promises';
+import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AttuneError, nearest, UserError } from '../errors.ts';
-import { isRepoName, namedPath } from './place.ts';
+import { isFolder, isRepoName, namedPath } from './place.ts';
 import { isCached } from './repo.ts';
 import { HubUnreachable } from './request.ts';
 import type { HubOptions } from './settings.ts';
@@ -20,10 +20,10 @@ export async function refuseMissingFolder(model: string, options: HubOptions): P
   if (target !== undefined) throw new MissingFolder(`"${model}" is a link to ${target}, where there is nothing.`);
   if (!isRepoName(model)) throw new MissingFolder(`The folder "${model}" does not exist.${await nearFolder(model)}`);
   const [parent = ''] = model.split('/');
-  const beside = model.includes('/') ? await readdir(parent).catch(() => undefined) : undefined;
-  if (beside === undefined && !savedFolder.test(model)) return;
+  const isBeside = model.includes('/') && (await isFolder(parent));
+  if (!isBeside && !savedFolder.test(model)) return;
   if (await isCached(model, options)) return;
-  const where = beside === undefined ? '' : `; ${parent}/ is a folder here`;
+  const where = isBeside ? `; ${parent}/ is a folder here` : '';
   throw new MissingFolder(`The folder "${model}" does not exist${where}.${await nearFolder(model)}`, model);
 }
 
@@ -64,6 +64,6 @@ async function nearFolder(model: string): Promise<string> {
 /** The folders in a folder, also by links; links to nothing are left out. */
 async function foldersIn(path: string): Promise<string[]> {
   const names = await readdir(path).catch(() => []);
-  const found = await Promise.all(names.map((name) => stat(join(path, name)).catch(() => undefined)));
-  return names.filter((_, i) => found[i]?.isDirectory());
+  const folders = await Promise.all(names.map((name) => isFolder(join(path, name))));
+  return names.filter((_, i) => folders[i]);
 }

@@ -47,7 +47,8 @@ async function placeOf(model: string, options: HubOptions): Promise<string | und
   return commit === undefined ? undefined : realpath(cache.snapshot(commit)).catch(() => undefined);
 }
 
-const isFolder = async (path: string) => (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
+export const isFolder = async (path: string): Promise<boolean> =>
+  (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
 
 function repoPlace(model: string): string {
   const [repo, revision = 'main'] = splitRevision(model);

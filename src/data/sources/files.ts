@@ -154,6 +154,7 @@ function folderHere(name: string): string | undefined {
   return isHubName(name) && isFolder(folder) ? folder : undefined;
 }
 
+const mayHoldData = (path: string) => isFolder(path) || (existsSync(path) && readerFor(path) !== undefined);
 const isFolder = (path: string) => existsSync(path) && statSync(path).isDirectory();
 const isHubName = (name: string) => /^[\w-][\w.-]*\/[\w.-]+$/.test(name);
 
@@ -162,7 +163,7 @@ export function missingPath(path: string): UserError {
   const target = linkTarget(path);
   if (target !== undefined) return new UserError(`${path} is a link to ${target}, where there is nothing.`);
   const folder = dirname(resolve(path));
-  const names = isFolder(folder) ? readdirSync(folder).filter((name) => existsSync(join(folder, name))) : [];
+  const names = isFolder(folder) ? readdirSync(folder).filter((name) => mayHoldData(join(folder, name))) : [];
   const parent = folderHere(path);
   const where = parent === undefined ? '' : `; ${parent}/ is a folder here`;
   const hub = isHubName(path) ? ` For the hub's dataset of that name, write ${path}@main.` : '';

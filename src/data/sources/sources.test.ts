@@ -280,6 +280,8 @@ describe('folders and splits', () => {
     expect(() => localFiles(join(folder, 'e/notes.txt'))).toThrow(/not a kind of file/);
     write('g/pairs.jsonl', '');
     expect(missingPath(join(folder, 'g/pair.jsonl')).message).toContain('Did you mean "pairs.jsonl"?');
+    write('g/pages.md', '');
+    expect(missingPath(join(folder, 'g/page')).message).not.toContain('Did you mean');
     symlinkSync('moved.jsonl', join(folder, 'g/link.jsonl'));
     expect(missingPath(join(folder, 'g/link.jsonl')).message).toMatch(
       /link\.jsonl is a link to moved\.jsonl, where there is nothing\.$/,
