@@ -119,7 +119,8 @@ describe('attune rollouts', () => {
     using empty = new DatabaseSync(join(folder, 'empty.db'));
     empty.exec('create table cats(name)');
     const faults: [RegExp, ...string[]][] = [
-      [/nowhere is not a run folder/, join(folder, 'out', 'nowhere')],
+      [/There is no run folder .*nowhere\./, join(folder, 'out', 'nowhere')],
+      [/out is not a run folder: it has neither/, join(folder, 'out')],
       [/Did you mean "run"/, join(folder, 'out', 'rnu')],
       [/rollouts\.db is no rollout database that can be read: file is not a database/, other],
       [/empty\.db is no rollout database that can be read: no such table/, join(folder, 'empty.db')],
@@ -185,7 +186,7 @@ describe('attune replay', () => {
     using database = new DatabaseSync(join(bare, 'rollouts.db'));
     database.exec('delete from rollout_tokens');
     const faults: [string, ...string[]][] = [
-      ['is not a run folder', join(folder, 'nowhere')],
+      ['There is no run folder', join(folder, 'nowhere')],
       ['has no metrics of step 9; it has steps 1 to 3', run, '--step', '9'],
       ['--step: expected a number, got "two"', run, '--step', 'two'],
       ['This run stored no tokens', bare],

@@ -84,9 +84,10 @@ export function openRun(folder: string): OpenRun {
   if (isRunFolder(folder)) return new OpenRun(folder);
   const parent = resolve(folder, '..');
   const known = existsSync(parent) ? listRuns(parent).map((run) => run.name) : [];
-  throw new UserError(
-    `${folder} is not a run folder: it has neither run.json nor metrics.jsonl.${suggestion(basename(folder), known)}`,
-  );
+  const fault = existsSync(folder)
+    ? `${folder} is not a run folder: it has neither run.json nor metrics.jsonl.`
+    : `There is no run folder ${folder}.`;
+  throw new UserError(`${fault}${suggestion(basename(folder), known)}`);
 }
 
 /** Runs under a folder, newest first. */

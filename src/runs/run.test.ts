@@ -174,6 +174,6 @@ describe('a run folder', () => {
         .metrics()
         .map((row) => row['eval/loss']),
     ).toEqual([2]);
-    expect(() => openRun(join(folder, 'out', 'takn'))).toThrow(/not a run folder.*Did you mean "taken"/);
+    expect(() => openRun(join(folder, 'out', 'takn'))).toThrow(/There is no run folder .*Did you mean "taken"/);
   });
 });
