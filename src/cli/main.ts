@@ -15,6 +15,7 @@ import { normalizeArguments } from './options/arguments.ts';
 import { diskFullWords } from './options/outputs.ts';
 import { withMeant } from './options/unknown.ts';
 import { checkVerb } from './options/verbs.ts';
+import { deniedWords } from './terminal/denied.ts';
 import { print, tell } from './terminal/print.ts';
 import { surviveClosedOutput } from './terminal/streams.ts';
 
@@ -165,10 +166,12 @@ async function asNode(args: readonly string[]): Promise<number | undefined> {
 /** Says why the command ends, and returns its exit code. One of several ranks tells its launcher, which says it once. */
 function complain(error: unknown, usage: string): number {
   if (error instanceof CommanderError && error.exitCode === 0) return 0;
-  const message = diskFullWords(error) ?? (error instanceof Error ? error.message : String(error));
+  const denied = deniedWords(error);
+  const message = denied ?? diskFullWords(error) ?? (error instanceof Error ? error.message : String(error));
   const stack = error instanceof Error && process.env.ATTUNE_DEBUG === '1' ? error.stack : undefined;
   const text = error instanceof CommanderError ? usage : (stack ?? `attune: ${message}`);
-  const code = error instanceof CommanderError || error instanceof UserError ? 2 : 1;
+  const mistaken = error instanceof CommanderError || error instanceof UserError || denied !== undefined;
+  const code = mistaken ? 2 : 1;
   if (!report({ error: { text, code } })) tell(text);
   return code;
 }

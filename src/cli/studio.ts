@@ -1,6 +1,6 @@
 /** attune studio [FOLDER] [--port 7860] [--model M] [--autoload] [--read-only] [--host H --token-env VAR] */
 import { spawn } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Command } from 'commander';
@@ -74,6 +74,7 @@ async function run(config: Config): Promise<void> {
   const { folder, port, host, readOnly } = config;
   if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory())
     throw new UserError(`There is no folder "${folder}" to show.`);
+  readdirSync(folder); // One that cannot be read is refused here, not shown as empty.
   if (config.autoload && config.model.length === 0) throw new UserError('--autoload loads --model: name one.');
   const token = tokenOf(config.tokenEnv);
   await using studio = await startStudio({

@@ -1,0 +1,12 @@
+import { expect, it } from 'vitest';
+import { deniedWords } from './denied.ts';
+
+const refusal = (code: string, syscall: string, path?: string) =>
+  Object.assign(new Error(`${code}: permission denied, ${syscall} '${path}'`), { code, syscall, path });
+
+it('says what cannot be read or written, and leaves other errors alone', () => {
+  expect(deniedWords(refusal('EACCES', 'scandir', 'runs'))).toBe('runs: no permission to read it.');
+  expect(deniedWords(refusal('EPERM', 'mkdir', 'runs/a'))).toBe('runs/a: no permission to write there.');
+  for (const other of [refusal('ENOENT', 'open', 'x'), refusal('EACCES', 'bind'), new Error('EACCES'), 'EACCES', null])
+    expect(deniedWords(other)).toBeUndefined();
+});
