@@ -175,6 +175,16 @@ describe('a look before training', () => {
     expect(plan?.training?.memory.trainable).toBe(2 * 8 * (224 + 3 * (32 + 64)));
   });
 
+  it('has the faults of the model and of the data', async () => {
+    const given = {
+      models: [{ name: 'a', huggingface_id: join(folder, 'nope') }],
+      dataset: { name: join(folder, 'no.jsonl') },
+    };
+    expect(await planFaults({ ...given, training: { output_dir: join(folder, 'both') } })).toEqual([
+      [expect.stringContaining('nope" does not exist'), expect.stringContaining('no.jsonl: no such file')],
+    ]);
+  });
+
   it('has the faults of all models at once', async () => {
     const given = recipe(
       { training: { output_dir: at('dry') }, lora: { target_modules: ['q_proj'] } },

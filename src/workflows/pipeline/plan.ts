@@ -14,6 +14,7 @@ import type { TrainerOptions } from '../../trainers/loop/training-run.ts';
 import { modelPlan } from '../../trainers/model-plan.ts';
 import { configuredLoss, preferenceSchema } from '../../trainers/preference/config.ts';
 import { openPreferences, preferencePlan } from '../../trainers/preference/data.ts';
+import { openForTraining } from '../../trainers/setup.ts';
 import { type PipelineConfig, type PipelineModel, preferenceInput } from './config.ts';
 
 /** What a pipeline would do for one model. */
@@ -70,8 +71,10 @@ async function planModel(
   if (loss === undefined) return plan;
   const data = await attempt(() => openPreferences(preference, loss.algorithm, options));
   const planning = { progress: options.progress, ranks: pipelineRanks(config) };
-  if (data === undefined) await attempt(() => modelPlan(preference, 0, planning));
-  else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, planning));
+  if (data === undefined) {
+    await attempt(() => modelPlan(preference, 0, planning));
+    await attempt(() => openForTraining(preference, { shape: loss.algorithm.paired ? 'preference' : 'unpaired' }));
+  } else plan.training = await attempt(() => preferencePlan(preference, loss.algorithm, data, planning));
   await data?.close();
   return plan;
 }
