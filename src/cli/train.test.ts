@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -70,6 +70,22 @@ it('trains, evaluates and scores from the command line', async () => {
   for (const command of [['score'], ['evaluate', 'reward', '--task', 'gcd:1']]) {
     const { code, err } = await attune(...command, '--checkpoint', final, '--quant-type', 'int3');
     expect([code, err]).toEqual([2, expect.stringMatching(/quant-type.*int8.*int4/)]);
+  }
+});
+
+it.each([[], ['--dry-run']])('tells what is wrong with --from-config %s', async (...more) => {
+  const files = { 'torn.json': '{"model_type": ', 'bare/notes.txt': '' };
+  mkdirSync(join(folder, 'bare'), { recursive: true });
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  const faults = {
+    'none.json': 'none.json does not exist: name',
+    'torn.json': 'not valid JSON',
+    bare: 'no config.json',
+  };
+  for (const [name, fault] of Object.entries(faults)) {
+    const fresh = ['--from-config', join(folder, name), '--tokenizer', model, '--dataset', pairs];
+    const { code, err } = await attune('train', 'sft', ...fresh, '--output-dir', join(folder, 'fresh'), ...more);
+    expect([name, code, err]).toEqual([name, 2, expect.stringContaining(fault)]);
   }
 });
 

@@ -1,5 +1,4 @@
 /** The model that a config names, from its config.json alone: how large it is, how long its sequences may be, its memory. */
-import { existsSync } from 'node:fs';
 import { plannedRanks } from '../dist/place.ts';
 import type { Shard } from '../dist/shard/optimizer.ts';
 import { resolveModel } from '../hub/hub.ts';
@@ -22,12 +21,11 @@ import {
   weightBytes,
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
-import { readJson } from '../runs/index.ts';
 import { spelled } from '../spelling.ts';
 import type { Device } from '../tensor/index.ts';
 import { refuseRewardModel } from './policy-model.ts';
 import { rankMemory } from './rank-memory.ts';
-import { checkQlora, loraOptions, type ModelConfig } from './setup.ts';
+import { checkQlora, freshConfig, loraOptions, type ModelConfig } from './setup.ts';
 
 export type PlannedModel = ModelConfig & { gradientCheckpointing: boolean; shard?: Shard };
 
@@ -127,9 +125,8 @@ async function checkOtherTokenizer(config: ModelConfig, model: Model, progress?:
 /** The config.json of the model that is trained; of an adapter, that of its base. */
 async function describedModel(config: ModelConfig, progress?: Progress): Promise<Record<string, unknown>> {
   const { fromConfig } = config;
-  if (fromConfig !== undefined && existsSync(fromConfig) && fromConfig.endsWith('.json'))
-    return readJson(fromConfig) ?? {};
-  const folder = await resolveModel(fromConfig ?? config.model, { tokenizerOnly: true, progress });
+  if (fromConfig !== undefined) return freshConfig(fromConfig, await loadTokenizer(config, progress));
+  const folder = await resolveModel(config.model, { tokenizerOnly: true, progress });
   const adapter = readAdapterConfig(folder);
   if (adapter === null) return readConfig(folder);
   return openBase(folder, adapter, (model) => describedModel({ ...config, model, fromConfig: undefined }, progress));

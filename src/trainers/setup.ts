@@ -7,10 +7,11 @@
  *     await saveForTraining(model, tokenizer, folder);        // transformers (or PEFT) loads it
  *     restoreForTraining(model, folder);                      // the same weights back, in place
  */
+import { statSync } from 'node:fs';
 import { type Dataset, type DatasetOptions, type DatasetSpec, openDataset, type Shape } from '../data/index.ts';
 import { UserError } from '../errors.ts';
 import { datasetHub } from '../hub/hub.ts';
-import { readConfig } from '../models/files/decoder.ts';
+import { readConfig, readConfigFile } from '../models/files/decoder.ts';
 import { checkTokenizer, checkVocabulary } from '../models/files/tokenizer.ts';
 import {
   addLora,
@@ -28,7 +29,6 @@ import {
   saveModel,
 } from '../models/index.ts';
 import type { Progress } from '../progress.ts';
-import { readJson } from '../runs/index.ts';
 import { type Device, type DType, noGrad, scope, seed } from '../tensor/index.ts';
 import type { Tokenizer } from '../text/index.ts';
 import { columnsOf } from './fields.ts';
@@ -185,17 +185,21 @@ function freshModel(
   tokenizer: Tokenizer,
   options: { dtype: DType; device: Device; seed: number },
 ): Model {
-  const config: Record<string, unknown> = path.endsWith('.json')
-    ? (readJson<Record<string, unknown>>(path) ?? missingConfig(path))
-    : readConfig(path);
+  return initModel(freshConfig(path, tokenizer), { ...options, source: path });
+}
+
+/** The config of a model from scratch: a config.json, or the one in a folder, with the tokenizer's own ids. */
+export function freshConfig(path: string, tokenizer: Tokenizer): Record<string, unknown> {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found === undefined)
+    throw new UserError(
+      `--from-config ${path} does not exist: name a config.json as transformers writes it, or a folder with one.`,
+    );
+  const config = found.isDirectory() ? readConfig(path) : readConfigFile(path);
   // The vocabulary size is the tokenizer's if the config has none; a larger one is accepted.
   const vocabulary = Number(config.vocab_size ?? tokenizer.vocabSize);
   const ids = { eos_token_id: tokenizer.eosId, pad_token_id: tokenizer.padId, bos_token_id: tokenizer.bosId ?? null };
-  return initModel({ ...config, vocab_size: vocabulary, ...ids }, { ...options, source: path });
-}
-
-function missingConfig(path: string): never {
-  throw new UserError(`${path} is not there, or not valid JSON. It must be a config.json as transformers writes it.`);
+  return { ...config, vocab_size: vocabulary, ...ids };
 }
 
 export interface DataConfig {

@@ -44,8 +44,14 @@ export interface LoadOptions {
 export function readConfig(folder: string): Record<string, unknown> {
   const path = join(folder, 'config.json');
   if (!existsSync(path)) throw new UserError(`${folder}: there is no config.json; this is not a model folder.`);
+  return readConfigFile(path);
+}
+
+/** Reads a config.json of any name. */
+export function readConfigFile(path: string): Record<string, unknown> {
+  const text = readFileSync(path, 'utf8');
   try {
-    return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+    return JSON.parse(text) as Record<string, unknown>;
   } catch (error) {
     throw new UserError(`${path}: not valid JSON (${(error as Error).message}).`);
   }
