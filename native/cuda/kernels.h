@@ -93,6 +93,9 @@ bool cudaProductFits(const FewRowsProduct& given);
 void cudaProduct(const FewRowsProduct& given, at::Tensor& y);
 void cudaSample(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& counters, Drawn& out);
 void cudaSampleAdvance(const at::Tensor& logits, const SamplingRule& rule, const GoingRows& rows, Drawn& out);
+
+/** norm(x)·weightᵀ, the end of a step; undefined, and nothing done, for what has no kernel. */
+at::Tensor cudaVocabulary(const at::Tensor& x, const at::Tensor& norm, double eps, const at::Tensor& weight);
 /** The rows of a table [N, width] at the ids. */
 at::Tensor cudaGather(const at::Tensor& table, const at::Tensor& ids);
 void cudaRowStatistics(const at::Tensor& logits, const at::Tensor& targets, float inverse, at::Tensor& logp, at::Tensor& entropy,

@@ -2,6 +2,7 @@
 #ifdef ATTUNE_KERNELS
 #include "cuda/kernels.h"
 #include "cuda/launching.h"
+#include "cuda/vocabulary.h"
 
 namespace attune {
 namespace {
@@ -222,6 +223,20 @@ void cudaSampleAdvance(const Tensor& logits, const SamplingRule& rule, const Goi
   args.stride = out.ids.size(1);
   launchSample(kindOf(logits), args, launch.stream);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+
+Tensor cudaVocabulary(const Tensor& x, const Tensor& norm, double eps, const Tensor& weight) {
+  const Launch launch(x);
+  for (const Tensor* tensor : {&x, &norm, &weight})
+    if (tensor->scalar_type() != at::kBFloat16 || !tensor->is_contiguous() || !isAligned(*tensor)) return {};
+  VocabularyArgs args{x.data_ptr(), norm.data_ptr(), weight.data_ptr(), nullptr,
+                      x.size(0),    x.size(1),       weight.size(0),    static_cast<float>(eps)};
+  if (!vocabularyFits(args)) return {};
+  Tensor logits = at::empty({args.rows, args.words}, x.options());
+  args.logits = logits.data_ptr();
+  launchVocabulary(args, launch.stream);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return logits;
 }
 
 Tensor cudaGather(const Tensor& table, const Tensor& ids) {

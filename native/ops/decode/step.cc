@@ -188,6 +188,10 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     const LayerPlan* const next = i + 1 < plan.layers.size() ? &plan.layers[i + 1] : nullptr;
     products.addTo(layer.down, active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
   }
+  if (!plan.head.bias.defined()) {
+    const Tensor logits = cudaVocabulary(x, plan.finalNorm, plan.finalEps, plan.head.weight);
+    if (logits.defined()) return logits;
+  }
   const Tensor hidden = normedCuda(x, plan.finalNorm, plan.finalEps);
   if (!plan.head.bias.defined()) return at::linear(hidden, plan.head.weight);
   return at::linear(hidden, plan.head.weight, plan.head.bias);

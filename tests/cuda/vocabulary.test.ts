@@ -1,0 +1,72 @@
+/** The end of a step of few rows: the vocabulary's product with the norm before it. */
+import { describe, expect, it } from 'vitest';
+import { KvCache } from '../../src/models/generate/cache/cache.ts';
+import { Stepper } from '../../src/models/generate/stepper.ts';
+import { initModel, type Model } from '../../src/models/index.ts';
+import { integers, noGrad, scope, seed } from '../../src/tensor/index.ts';
+import { device, gap, hasCuda } from './device.ts';
+
+/** More rows than the kernel takes: libtorch multiplies them. */
+const MANY = 40;
+
+function modelOf(width: number, words: number): Model {
+  const model = initModel(
+    {
+      ...{ model_type: 'qwen3', vocab_size: words, hidden_size: width, intermediate_size: 64, num_hidden_layers: 1 },
+      ...{ head_dim: 64, num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 64 },
+      ...{ rms_norm_eps: 1e-6, tie_word_embeddings: false },
+    },
+    { seed: 1, device, dtype: 'bfloat16' },
+  );
+  noGrad(() => {
+    seed(2);
+    for (const [, parameter] of model.decoder.parameters()) parameter.normal_(0, parameter.ndim === 1 ? 1 : 0.05);
+  });
+  return model;
+}
+
+const whole = (count: number, of: (i: number) => number) =>
+  integers(
+    Array.from({ length: count }, (_, i) => of(i)),
+    { device },
+  );
+
+const stateOf = (count: number) => ({
+  ids: whole(count, (i) => 7 * i + 1),
+  positions: whole(count, () => 0),
+  slots: whole(count, (i) => i),
+});
+
+const shapes: [width: number, words: number][] = hasCuda
+  ? [
+      [1024, 151_936],
+      [1024, 40_008],
+      [2048, 33_000],
+      [2560, 32_768],
+    ]
+  : [[128, 500]];
+
+describe.each(shapes)(`the end of a step on ${device}: %i wide, %i words`, (width, words) => {
+  function inStepper(body: (stepper: Stepper) => void): void {
+    using model = modelOf(width, words);
+    const kind = { dtype: 'bfloat16', device } as const;
+    const cache = new KvCache(model.decoder.spec, { slots: MANY, length: 64, blocks: MANY + 1 }, kind);
+    for (let slot = 0; slot < MANY; slot++) cache.setTable(slot, [slot]);
+    cache.upload();
+    using stepper = new Stepper(model.decoder, cache);
+    scope(() => noGrad(() => body(stepper)));
+    cache.dispose();
+  }
+
+  it('gives few rows the logits of many, and a row the same alone', () =>
+    inStepper((stepper) => {
+      const many = stepper.logits(stateOf(MANY));
+      const most = stepper.logits(stateOf(16));
+      for (const count of [1, 3, 8, 9, 16]) {
+        const logits = stepper.logits(stateOf(count));
+        expect(gap(logits, many.narrow(0, 0, count)), `${count} rows`).toBeLessThanOrEqual(0.02);
+        expect(logits.numbers()).toEqual(most.narrow(0, 0, count).contiguous().numbers());
+      }
+      expect(gap(stepper.logits(stateOf(32)), many.narrow(0, 0, 32))).toBeLessThanOrEqual(0.02);
+    }));
+});
