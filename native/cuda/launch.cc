@@ -94,10 +94,8 @@ bool cudaAttentionFits(int64_t headSize, c10::ScalarType dtype) {
   return attentionFits(headSize) && (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16);
 }
 
-Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, AttentionOf what) {
-  const Launch launch(in.qkv);
-  const int64_t rows = in.qkv.size(0), size = cache.size(), itemSize = in.qkv.element_size();
-  Tensor out = emptyRows(rows, {in.heads, size}, in.qkv.options());
+AttentionArgs argumentsOf(const FusedAttention& in, const CacheLayer& cache, AttentionOf what) {
+  const int64_t size = cache.size(), itemSize = in.qkv.element_size();
   AttentionArgs args = attentionOver(cache, in.tables, in.slots, in.positions, in.scale, in.window);
   const char* q = static_cast<const char*>(in.qkv.data_ptr());
   const char* k = q + in.heads * size * itemSize;
@@ -110,14 +108,22 @@ Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, Attent
   args.cosines = floats(in.cosines);
   args.sines = floats(in.sines);
   args.half = in.cosines.defined() ? in.cosines.size(1) : 0;
-  args.out = out.data_ptr();
-  args.rows = rows;
+  args.rows = in.qkv.size(0);
   args.heads = in.heads;
   args.eps = static_cast<float>(in.eps);
   args.interleaved = in.interleaved;
   args.ofStep = what == AttentionOf::Step;
   args.isNarrow = in.isNarrow;
   args.isAlone = in.isAlone;
+  args.mostChunks = attentionChunks(args.tableWidth, args.size);
+  return args;
+}
+
+Tensor cudaDecodeFused(const FusedAttention& in, const CacheLayer& cache, AttentionOf what) {
+  const Launch launch(in.qkv);
+  AttentionArgs args = argumentsOf(in, cache, what);
+  Tensor out = emptyRows(args.rows, {args.heads, args.size}, in.qkv.options());
+  args.out = out.data_ptr();
   launchWithRoom(args, in.qkv, launch.stream);
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "cuda/kernels.h"
 #include "cuda/raw.h"
 
 namespace attune {
@@ -26,6 +27,9 @@ struct Launch {
   cudaStream_t stream;
   explicit Launch(const at::Tensor& on) : guard(on.device()), stream(c10::cuda::getCurrentCUDAStream().stream()) {}
 };
+
+/** The arguments of the kernels that cudaDecodeFused launches, without a place for the result. */
+AttentionArgs argumentsOf(const FusedAttention& in, const CacheLayer& cache, AttentionOf what);
 
 inline void* pointer(const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 inline float* floats(const at::Tensor& tensor) { return static_cast<float*>(pointer(tensor)); }

@@ -4,7 +4,7 @@
 //
 // A whole decoding step in one call, from the rows' last tokens to their next ones. On the CPU it is in f32 or bf16. There a step of a small
 // model takes a few milliseconds and its weights sweep all caches, so code that ran between the operators, or between two steps, would have to
-// be read from memory again each time. On CUDA it is in bf16 or f16: five kernels per layer, or for shapes that
+// be read from memory again each time. On CUDA it is in bf16 or f16: four or five kernels per layer, or for shapes that
 // ours do not take libtorch's products beside our norm, attention and SwiGLU (products.cc). Nothing here waits for the device, so that a
 // step can be captured as a graph (src/models/generate/graph.ts).
 #include <ATen/ATen.h>
@@ -25,6 +25,7 @@
 #include "ops/decode/plan.h"
 #include "ops/decode/products.h"
 #include "ops/decode/sample_rows.h"
+#include "ops/decode/solo.h"
 #ifdef ATTUNE_KERNELS
 #include "cuda/launching.h"
 #endif
@@ -171,7 +172,8 @@ void withCrew(const DecodePlan& plan, int64_t rows, const Body& body) {
 #ifdef ATTUNE_KERNELS
 
 Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
-  Tensor x = cudaGather(plan.embedding, rows.ids);
+  SoloLayers solo(plan, rows.count());
+  Tensor x = solo.gather(rows.ids);
   StepProducts products(plan, x);
   for (size_t i = 0; i < plan.layers.size(); i++) {
     const LayerPlan& layer = plan.layers[i];
@@ -181,10 +183,13 @@ Tensor logitsCuda(const DecodePlan& plan, const Rows& rows) {
     attention.qkv = at::empty({x.size(0), layer.qkv.outputs()}, x.options());
     products.ofNorm(layer.qkv, layer.attentionNorm, false, attention.qkv);
     attention.isAlone = products.leaveNoRoom();
-    products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm,
-                   {&layer.up, true, false});
-    Tensor active = emptyRows(x.size(0), {layer.down.inputs()}, x.options());
-    products.ofNorm(layer.up, layer.mlpNorm, true, active, {&layer.down, false, true});
+    Tensor active = solo.attend(attention, layer, x);
+    if (!active.defined()) {
+      products.addTo(layer.out, cudaDecodeFused(attention, layer.cache, AttentionOf::Step).flatten(1), layer.mlpNorm,
+                     {&layer.up, true, false});
+      active = emptyRows(x.size(0), {layer.down.inputs()}, x.options());
+      products.ofNorm(layer.up, layer.mlpNorm, true, active, {&layer.down, false, true});
+    }
     const LayerPlan* const next = i + 1 < plan.layers.size() ? &plan.layers[i + 1] : nullptr;
     products.addTo(layer.down, active, next != nullptr ? next->attentionNorm : Tensor(), {next != nullptr ? &next->qkv : nullptr});
   }
