@@ -155,6 +155,7 @@ function baseQuantType(folder: string): QuantType | undefined {
 
 function parseConfig(folder: string): PeftConfig {
   const path = join(folder, CONFIG);
+  if (!existsSync(path)) throw new UserError(`${folder} holds no adapter: there is no ${CONFIG}.`);
   let json: unknown;
   try {
     json = JSON.parse(readFileSync(path, 'utf8'));

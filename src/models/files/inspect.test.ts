@@ -6,6 +6,7 @@ import {
   addLora,
   initModel,
   inspectModel,
+  loadAdapter,
   loadModel,
   loadModelFolder,
   loadTokenizer,
@@ -77,6 +78,13 @@ describe('inspectModel', () => {
     const shorter = await inspectModel(temporary, { checkpointing: true, device: 'cpu' });
     expect(shorter.memory.lora.activationBytes).toBeLessThan(memory.lora.activationBytes / 6);
     await expect(inspectModel(temporary, { lora: { targetModules: ['c_attn'] } })).rejects.toThrow(/There are: q_proj/);
+  });
+
+  it('calls a folder without an adapter so', async () => {
+    using model = initModel(tiny, { seed: 1 });
+    expect(() => loadAdapter(model, temporary)).toThrow(
+      `${temporary} holds no adapter: there is no adapter_config.json.`,
+    );
   });
 
   it("says which file names an adapter's base that is not there", async () => {
