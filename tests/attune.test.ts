@@ -77,6 +77,6 @@ describe('attune doctor', () => {
   it('survives an addon that does not load', () => {
     const { status, output } = attune(['doctor'], { ATTUNE_ADDON: '/nowhere/addon.node' });
     expect(status).toBe(1);
-    expect(output).toMatch(/error: the engine does not load: .*\/nowhere\/addon\.node/);
+    expect(output).toContain('error: ATTUNE_ADDON=/nowhere/addon.node: there is no such addon');
   });
 });

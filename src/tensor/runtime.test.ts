@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { openblasCoreType } from './engine/native.ts';
+import { askedThreads, openblasCoreType } from './engine/native.ts';
 import {
   aten,
   defaultDevice,
@@ -124,4 +124,12 @@ describe('what is here', () => {
     expect(openblasCoreType('x64', flags('sse4_2'))).toBeUndefined();
     expect(openblasCoreType('arm64', flags('asimd'))).toBeUndefined();
   });
+});
+
+it('takes the threads that the environment asks for, and refuses what is no number of them', () => {
+  expect(askedThreads({ ATTUNE_THREADS: '3', OMP_NUM_THREADS: '2' })).toBe(3);
+  expect(askedThreads({ ATTUNE_THREADS: '', OMP_NUM_THREADS: '2' })).toBe(2);
+  for (const shared of ['4,2', '0', undefined]) expect(askedThreads({ OMP_NUM_THREADS: shared })).toBeUndefined();
+  for (const own of ['abc', '0', '1.5', '-1'])
+    expect(() => askedThreads({ ATTUNE_THREADS: own })).toThrow(`ATTUNE_THREADS=${own}: expected a whole number`);
 });

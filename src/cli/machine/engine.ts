@@ -3,6 +3,7 @@
  * anything is compiled) and passes its build function to this file.
  */
 import { existsSync, readFileSync } from 'node:fs';
+import { UserError } from '../../errors.ts';
 import { tell } from '../terminal/print.ts';
 
 export interface Addon {
@@ -36,6 +37,10 @@ export function setEnginePreparer(prepare: EnginePreparer): void {
 export async function prepareEngine(): Promise<Addon | undefined> {
   const given = process.env.ATTUNE_ADDON;
   if (given) {
+    if (!given.endsWith('.node') || !existsSync(given))
+      throw new UserError(
+        `ATTUNE_ADDON=${given}: there is no such addon, a .node file. Unset it to use the one that attune builds.`,
+      );
     const record = given.replace(/\.node$/, '.json');
     return existsSync(record) ? (JSON.parse(readFileSync(record, 'utf8')) as Addon) : undefined;
   }

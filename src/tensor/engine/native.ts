@@ -8,7 +8,7 @@ import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { AttuneError } from '../../errors.ts';
+import { AttuneError, UserError } from '../../errors.ts';
 
 export interface ArgumentInfo {
   name: string;
@@ -202,7 +202,7 @@ function load(): Native {
   const coreType = openblasCoreType(process.arch, cpuFlags());
   if (coreType !== undefined) process.env.OPENBLAS_CORETYPE ??= coreType;
   // OpenBLAS has threads of its own, which libtorch's setting does not reach.
-  const threads = askedThreads();
+  const threads = askedThreads(process.env);
   if (threads !== undefined) process.env.OPENBLAS_NUM_THREADS ??= String(threads);
   const path = addonPath();
   let addon: Native;
@@ -226,10 +226,11 @@ function load(): Native {
   return addon;
 }
 
-function askedThreads(): number | undefined {
-  return ['ATTUNE_THREADS', 'OMP_NUM_THREADS']
-    .map((name) => Number(process.env[name]))
-    .find((wanted) => Number.isInteger(wanted) && wanted > 0);
+/** The threads that the environment asks for. OMP_NUM_THREADS is others' variable too, and may hold what only they read. */
+export function askedThreads({ ATTUNE_THREADS: own, OMP_NUM_THREADS: shared }: NodeJS.ProcessEnv): number | undefined {
+  const isCount = (text: string | undefined) => Number.isInteger(Number(text)) && Number(text) > 0;
+  if (own && !isCount(own)) throw new UserError(`ATTUNE_THREADS=${own}: expected a whole number, 1 or more.`);
+  return [own, shared].filter(isCount).map(Number)[0];
 }
 
 export const native: Native = load();
