@@ -8,7 +8,7 @@ import { field, resolveConfig } from '../runs/index.ts';
 import { type ChatModel, chat } from './chat/chat.ts';
 import { Conversation } from './chat/conversation.ts';
 import { Screen } from './chat/screen.ts';
-import { cacheDtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
+import { cacheDtypeField, deviceField, dtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 
@@ -23,12 +23,8 @@ const schema = z.object({
   votes: field(z.string().default('votes.jsonl'), {
     description: 'two models: the preference file that votes are added to',
   }),
-  device: field(z.string().default('auto'), {
-    description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
-  }),
-  dtype: field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
-    description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
-  }),
+  device: deviceField,
+  dtype: dtypeField,
   quantType: quantTypeField,
   precision: precisionField,
   cacheDtype: cacheDtypeField,

@@ -7,7 +7,7 @@ import { UserError } from '../errors.ts';
 import { deviceOf, dtypeOf } from '../models/index.ts';
 import { field, resolveConfig } from '../runs/index.ts';
 import { Registry, type RequestEntry, serve } from '../serve/index.ts';
-import { cacheDtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
+import { cacheDtypeField, deviceField, dtypeField, precisionField, quantTypeField } from './options/model-fields.ts';
 import { addSchemaOptions, schemaFlags } from './options/options.ts';
 import { consoleProgress } from './terminal/console.ts';
 import { ONE_KEYSTROKE_MS } from './terminal/interrupt.ts';
@@ -34,12 +34,8 @@ const schema = z.object({
   cacheGib: field(z.number().positive().optional(), {
     description: "most GiB of each model's cache; by default room for all slots at --max-tokens",
   }),
-  device: field(z.string().default('auto'), {
-    description: 'cpu, cuda:0, …; auto is the first GPU where there is one',
-  }),
-  dtype: field(z.enum(['auto', 'float32', 'bfloat16', 'float16']).default('auto'), {
-    description: 'of the weights; auto is bfloat16 on a GPU and float32 on a CPU',
-  }),
+  device: deviceField,
+  dtype: dtypeField,
   quantType: quantTypeField,
   precision: precisionField,
   cacheDtype: cacheDtypeField,
