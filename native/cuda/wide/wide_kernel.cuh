@@ -35,6 +35,9 @@ struct Sizes {
   static constexpr int kAll = kThreads + 64;  // and a warp that asks for W and one that asks for x
   static constexpr int kCluster = SPLITS * SHARERS, kOwn = FORM == Form::Gated ? COLUMNS / 2 : COLUMNS;  // kOwn: columns of y
   static constexpr int kW = COLUMNS * kChunk * 2, kX = ROWS * kChunk * 2;  // bytes of a chunk
+  // Chunks of W that may be under way, some 64 KB: behind more of it x comes late. Of a whole block's, only all.
+  static constexpr int kFewUnderWay = kW > 32 << 10 ? 2 : (64 << 10) / kW;
+  static constexpr int kUnderWay = WHOLE || kFewUnderWay > W_SLOTS ? W_SLOTS : kFewUnderWay;
   static constexpr int kRows = ROWS / SPLITS;  // that one block finishes: those of kMine warps, or half of one's
   static_assert(kRows >= 8);
   static constexpr int kMine = kRows < 16 ? 1 : kRows / 16, kOfWarp = kRows < 16 ? 2 : 1;  // kOfWarp: blocks that finish a warp's rows
@@ -98,13 +101,14 @@ __global__ void __launch_bounds__(Sizes<ROWS, COLUMNS, SPLITS, SHARERS, W_SLOTS,
       else
         copyTile(ws + slot * Of::kW, &wMap, (begin + chunk) * kChunk, firstColumn, &fullW[slot]);
     };
-    if (lane < min(count, W_SLOTS)) askForWeights(lane, lane);
+    if (lane < min(count, Of::kUnderWay)) askForWeights(lane, lane);
     __syncwarp();
     if constexpr (Of::kCluster > 1) clusterWait();
     if (lane == 0)
-      for (int i = W_SLOTS; i < count; i++) {
-        const int slot = i % W_SLOTS;
-        waitForPhase(&emptyW[slot], (i / W_SLOTS - 1) & 1);
+      for (int i = Of::kUnderWay; i < count; i++) {
+        const int slot = i % W_SLOTS, come = i - Of::kUnderWay;
+        if (Of::kUnderWay < W_SLOTS) waitForPhase(&fullW[come % W_SLOTS], come / W_SLOTS & 1);
+        if (i >= W_SLOTS) waitForPhase(&emptyW[slot], (i / W_SLOTS - 1) & 1);
         askForWeights(i, slot);
       }
     __syncwarp();

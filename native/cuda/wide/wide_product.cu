@@ -133,8 +133,8 @@ bool by(Asked& asked) {
  * by two or four blocks (0.3 to 0.7), qkv in 80 columns (0.6), gates and up in 48 columns without a split (0.6 at 64 rows), and rings so
  * small that two kernels' blocks have room on a multiprocessor (1.6 to 3).
  *
- * 32 rows of 0.6B take 23.2, and 27.8 with a cache in 16 bits (narrow_product.cu 28.3 and 32.1): blocks of out, of down and of qkv have room
- * beside those of the kernel before, with all of their W and x. 32 rows of 1.7B take 43.2 (45.8), of 4B 74.0 (70.9).
+ * 32 rows of 0.6B take 22.8, and 27.1 with a cache in 16 bits (narrow_product.cu 28.3 and 32.1): blocks of out, of down and of qkv have room
+ * beside those of the kernel before, with all of their W and x. 32 rows of 1.7B take 42.4 (45.0), of 4B 74.0 (70.9).
  */
 bool launchIfFits(Asked asked, int64_t* tiles = nullptr) {
   constexpr Form kPlain = Form::Plain, kGated = Form::Gated, kAdd = Form::Add;
@@ -142,12 +142,12 @@ bool launchIfFits(Asked asked, int64_t* tiles = nullptr) {
   const bool isSmall = asked.a.rows <= 64, isShort = asked.a.inputs <= 1024;
   bool fits = false;
   if (asked.a.rows <= 32 && asked.a.add)
-    fits = by<32, 32, 4, 1, 8, 8, kAdd, true>(asked) || by<32, 32, 4, 1, 12, 12, kAdd, true>(asked) ||
+    fits = by<32, 40, 4, 1, 8, 8, kAdd, true>(asked) || by<32, 32, 4, 1, 12, 12, kAdd, true>(asked) ||
            by<32, 72, 4, 1, 8, 8, kAdd, true>(asked) || by<32, 72, 4, 1, 12, 12, kAdd>(asked);
   else if (asked.a.rows <= 32 && asked.a.gated)
-    fits = by<32, 96, 2, 1, 8, 4, kGated>(asked) || by<32, 192, 2, 1, 7, 7, kGated>(asked);
+    fits = by<32, 96, 2, 1, 8, 5, kGated>(asked) || by<32, 192, 2, 1, 7, 7, kGated>(asked);
   else if (asked.a.rows <= 32)
-    fits = by<32, 64, 2, 1, 8, 8, kPlain, true>(asked) || by<32, 144, 4, 1, 8, 8, kPlain, true>(asked) ||
+    fits = by<32, 72, 2, 1, 8, 8, kPlain, true>(asked) || by<32, 144, 4, 1, 8, 8, kPlain, true>(asked) ||
            by<32, 144, 4, 1, 8, 8, kPlain>(asked);
   else if (asked.a.add)
     fits = isSmall ? by<64, 72, 4, 1, 8, 8, kAdd, true>(asked) || by<64, 40, 4, 1, 12, 12, kAdd, true>(asked) ||
