@@ -55,17 +55,22 @@ __global__ void __launch_bounds__(kThreads + 32, 3) soloGatesKernel(SoloGates a)
   for (int j = 0; j < kTiles; j++) early[j] = weightOf(0, j);
   waitForPrevious();
 
-  // —— x: each lane adds up four numbers of the warp's four chunks ——
-  {
-    const int piece = (lane / 8 * kWarps + warp) * kChunk + lane % 8 * 4;
-    const uint4 sums[2] = {loadFresh(a.added + piece), loadFresh(a.added + piece + 2)};
-    const uint2 x = __ldcg(reinterpret_cast<const uint2*>(static_cast<const Number*>(a.x) + piece));
-    const auto* each = reinterpret_cast<const long long*>(sums);
-    const float2 one = unpack<Number>(x.x), two = unpack<Number>(x.y);
-    const auto value = [&](int i) { return fixedValue(each[i]); };
-    const uint2 all{pack<Number>(one.x + value(0), one.y + value(1)), pack<Number>(two.x + value(2), two.y + value(3))};
-    *reinterpret_cast<uint2*>(xs + piece * 2) = all;
-    if (blockIdx.x == 0) *reinterpret_cast<uint2*>(static_cast<Number*>(a.sum) + piece) = all;
+  // —— x: a lane adds up two numbers of two of the warp's chunks, so that a load of the warp takes whole sectors of memory ——
+  const auto pieceOf = [&](int i) { return ((2 * i + lane / 16) * kWarps + warp) * kChunk + lane % 16 * 2; };
+  uint4 added[2];
+  unsigned before[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    added[i] = loadFresh(a.added + pieceOf(i));
+    before[i] = __ldcg(reinterpret_cast<const unsigned*>(static_cast<const Number*>(a.x) + pieceOf(i)));
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const auto value = [](unsigned low, unsigned high) { return fixedValue(static_cast<long long>(static_cast<uint64_t>(high) << 32 | low)); };
+    const float2 x = unpack<Number>(before[i]);
+    const unsigned both = pack<Number>(x.x + value(added[i].x, added[i].y), x.y + value(added[i].z, added[i].w));
+    *reinterpret_cast<unsigned*>(xs + pieceOf(i) * 2) = both;
+    if (blockIdx.x == 0) *reinterpret_cast<unsigned*>(static_cast<Number*>(a.sum) + pieceOf(i)) = both;
   }
   __syncwarp();
 
