@@ -36,6 +36,7 @@ struct FewShared {
                        kWarps = kOwn < 4 ? 4 : kOwn;  // warps that go through tiles, and all
   static constexpr int kQuery = Cache::Queries::kNumbers, kPart = D / CLUSTER, kSum = kPart + 4;  // kPart: dimensions that a block joins
   static_assert(kPart % 8 == 0);
+  static constexpr int kBlocks = CLUSTER > 1 ? 4 : kOwn * STAGES * Cache::kBytesOfTile > 100 << 10 ? 1 : 2;  // of a multiprocessor
   // one chunk's results are joined while the next one's are stored
   static constexpr int kChunks = RowSpan::kMostChunks, kTurns = kChunks * EACH > 1 ? 2 : 1, kKept = kChunks > 1 ? kChunks : 0;
   static_assert(kChunks * EACH == 1 || CLUSTER == 1);
@@ -85,10 +86,16 @@ __device__ float joinedChunks(int chunks, const float2* marks, int marksApart, c
   return result / totals[0];
 }
 
-// With GENTLE a warp asks for a tile when the one before is there. Otherwise the keys of all rows would be under way when the product
-// before this kernel asks for its x, which would come after them.
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, bool GENTLE, int EACH>
-__global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kWarps, CLUSTER == 1 ? 2 : 4)
+/**
+ * When a warp asks for the first tiles of its ring: all at once; each when the one before is there, because otherwise the keys of all rows
+ * would be under way when the product before this kernel asks for its x, which would come after them; or all but the first one when the
+ * queries are prepared, which they are sooner with less under way.
+ */
+enum class Asking { AtOnce, Gently, AfterQueries };
+
+template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int STAGES, Asking ASKING, int EACH>
+__global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kWarps,
+                                  FewShared<Cache, RowSpan, WARPS, CLUSTER, STAGES, EACH>::kBlocks)
     attentionFewKernel(AttentionArgs a, int most, int parts) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   using T = typename Cache::Model;
@@ -144,8 +151,8 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
     if (kParts) commitCopies();
   };
 #pragma unroll
-  for (int i = 0; i < STAGES; i++) {
-    if (GENTLE && i > 0) waitForCopies<0>();
+  for (int i = 0; i < (ASKING == Asking::AfterQueries ? 1 : STAGES); i++) {
+    if (ASKING == Asking::Gently && i > 0) waitForCopies<0>();
     askKeys(i);
     askValues(i);
   }
@@ -176,6 +183,12 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
     Head<T, D> another = headAt(at);
     prepare(another, at);
   }
+  if constexpr (ASKING == Asking::AfterQueries)
+#pragma unroll
+    for (int i = 1; i < STAGES; i++) {
+      askKeys(i);
+      askValues(i);
+    }
   __syncthreads();
 
   int stage = 0;
@@ -280,7 +293,7 @@ __global__ void __launch_bounds__(32 * FewShared<Cache, RowSpan, WARPS, CLUSTER,
  * RING: KB of keys and values that a block has room for, beside their scales. False, and nothing done, where it is too large for the device,
  * or with several chunks or kv heads a block for two on a multiprocessor.
  */
-template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int RING, bool GENTLE, int EACH = 1>
+template <typename Cache, typename RowSpan, int WARPS, int CLUSTER, int RING, Asking ASKING, int EACH = 1>
 bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
   constexpr int kMostTiles = (kTile << loneOf(Cache::kSize)) / Cache::kKeys / WARPS,
                 kFit = (RING << 10) / (WARPS / CLUSTER * Cache::kBytesOfNumbers);
@@ -292,7 +305,7 @@ bool launchAttentionFew(const AttentionArgs& a, cudaStream_t stream) {
   if (Shared::kTurns > 1 && 2 * (bytes + kReserved) > attributeOfDevice(cudaDevAttrMaxSharedMemoryPerMultiprocessor)) return false;
   if (EACH > 1 && (parts > 1 || a.groups % EACH != 0)) return false;
   const dim3 grid(static_cast<unsigned>(a.rows * (a.groups / EACH) * parts * CLUSTER));
-  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, RowSpan, WARPS, CLUSTER, kStages, GENTLE, EACH>, grid, 32 * Shared::kWarps,
+  launchWithMemory<kAnyShared>(attentionFewKernel<Cache, RowSpan, WARPS, CLUSTER, kStages, ASKING, EACH>, grid, 32 * Shared::kWarps,
                                CLUSTER, bytes, stream, a, heads, parts);
   return true;
 }

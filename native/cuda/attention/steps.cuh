@@ -20,7 +20,8 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
   using Whole = WholeSpan<Cache::kKeys>;
   // Of one row, eight blocks: 13.8 → 13.7 µs, and in 8 bits 14.6 → 14.3.
   if constexpr (Cache::kSize == 128)
-    if (a.rows * a.groups * 16 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 8, 64, false>(a, stream);
+    if (a.rows * a.groups * 16 <= multiprocessorsOfDevice())
+      return launchAttentionFew<Cache, Whole, WARPS, 8, 64, Asking::AtOnce>(a, stream);
   // In 8 bits, where most multiprocessors have a row and kv head, one block for it: 22.6 → 21.8 µs at 16 rows. It has room beside the products
   // of models 1,024 wide (staged_product.cu): 16 rows of 1.7B wrote 11,760 tokens/s with it, and 12,269 without.
   if constexpr (Cache::kIsLone)
@@ -28,14 +29,16 @@ bool attendFew(const AttentionArgs& a, cudaStream_t stream) {
         launchAttentionLone<Cache, WARPS, 3>(a, stream))
       return true;
   // Between products that take all shared memory it cannot begin early, so there is nobody to be gentle to: then one block with room for two
-  // tiles a warp, without a cluster. A layer of 16 rows of 4B takes 63.9 µs in place of 66, of 1.7B 38.5 and, in 16 bits, 39.0 (38.9, 40.4).
+  // tiles a warp, without a cluster. A layer of 16 rows of 4B takes 63.9 µs in place of 66, of 1.7B 38.5 and, in 16 bits, 39.0 (38.9, 40.4). With
+  // the second tiles asked for after the queries 63.5 to 64.1, 38.1 and 38.7.
   if constexpr (Cache::kSize == 128)
-    if (a.isAlone && a.rows * a.groups * 2 > multiprocessorsOfDevice() && launchAttentionFew<Cache, Whole, WARPS, 1, 128, false>(a, stream))
+    if (a.isAlone && a.rows * a.groups * 2 > multiprocessorsOfDevice() &&
+        launchAttentionFew<Cache, Whole, WARPS, 1, 128, Asking::AfterQueries>(a, stream))
       return true;
-  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 4, 64, false>(a, stream);
+  if (a.rows * a.groups * 4 <= multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 4, 64, Asking::AtOnce>(a, stream);
   if constexpr (Cache::kSize == 128)
-    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 2, 64, true>(a, stream);
-  return launchAttentionFew<Cache, Whole, WARPS, 2, 96, true>(a, stream);
+    if (a.rows * a.groups * 2 > multiprocessorsOfDevice()) return launchAttentionFew<Cache, Whole, WARPS, 2, 64, Asking::Gently>(a, stream);
+  return launchAttentionFew<Cache, Whole, WARPS, 2, 96, Asking::Gently>(a, stream);
 }
 
 /** A row's bits depend on WARPS alone, and on its own position. */
@@ -59,13 +62,15 @@ bool attendBy(const AttentionArgs& a, cudaStream_t stream) {
     // and 91.4 µs in place of 35.9, 58.7 and 97.1. With 16 bits, or with rows in several chunks, of mixed lengths, it is slower.
     if constexpr (Cache::kEachOfFew > 1)
       if (a.mostChunks == 1 && a.heads <= 2 * a.groups && 2 * a.rows * a.groups > 7 * multiprocessorsOfDevice() &&
-          launchAttentionFew<Cache, Whole, WARPS, 1, 64, false, Cache::kEachOfFew>(a, stream))
+          launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce, Cache::kEachOfFew>(a, stream))
         return true;
-    if (a.mostChunks == 1 && launchAttentionFew<Cache, Whole, WARPS, 1, 64, false>(a, stream)) return true;
+    if (a.mostChunks == 1 && launchAttentionFew<Cache, Whole, WARPS, 1, 64, Asking::AtOnce>(a, stream)) return true;
     // Rows of up to 2,048 keys, which rows.cuh deals in chunks. A layer of 256, 124, 81 and 48 rows of mixed lengths (0.6B, 8 bits, some 670,
     // 1,110, 1,240 and 1,320 keys on average) takes 128.3, 101.6, 84.2 and 62.0 µs in place of 148.5, 118.0, 99.4 and 73.0.
     if constexpr (D == 128)
-      if (a.mostChunks > 1 && launchAttentionFew<Cache, CutSpan<Cache::kKeys, kChunk, kLone>, WARPS, 1, 64, false>(a, stream)) return true;
+      if (a.mostChunks > 1 &&
+          launchAttentionFew<Cache, CutSpan<Cache::kKeys, kChunk, kLone>, WARPS, 1, 64, Asking::AtOnce>(a, stream))
+        return true;
   }
   if (launchAttentionRows<Cache, WARPS, kHelpers, STAGES, kChunk, kLone>(a, stream)) return true;
   return launchAttentionRows<Cache, WARPS, kHelpers, STAGES / 2, kChunk, kLone>(a, stream);  // for a device with less shared memory
